@@ -9,6 +9,8 @@ use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand}
 use probe_sync::config::{Config, KEYS, Key};
 
 use crate::convert_guide::CONVERT_GUIDE;
+#[cfg(feature = "rocpd")]
+use crate::query_args::QueryArgs;
 use crate::status::help;
 use crate::trace_args::{AlignArgs, CheckArgs, ConvertArgs, MergeArgs};
 
@@ -48,6 +50,8 @@ pub enum Command {
     /// Write traces of any format as Perfetto, in one pass; on the reference clock where one is known
     #[command(after_long_help = guide(CONVERT_GUIDE))]
     Convert(ConvertArgs),
+    #[cfg(feature = "rocpd")]
+    Query(Box<QueryArgs>),
     /// Prove or disprove that no collective ends before a peer has begun
     #[command(after_long_help = guide(TRACE_GUIDE))]
     Check(CheckArgs),

@@ -21,6 +21,10 @@ mod otlp;
 mod output;
 mod peers;
 mod progress;
+#[cfg(feature = "rocpd")]
+mod query;
+#[cfg(feature = "rocpd")]
+mod query_args;
 mod regions;
 mod signals;
 mod sim;
@@ -106,6 +110,8 @@ fn without_ranks(command: &Command) -> anyhow::Result<()> {
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Align(arguments) => traces::run_align(arguments),
         Command::Convert(arguments) => convert::run(arguments),
+        #[cfg(feature = "rocpd")]
+        Command::Query(arguments) => query::run(arguments),
         Command::Merge(arguments) => traces::run_merge(arguments),
         Command::Check(arguments) => traces::run_check(arguments),
         Command::Sim(arguments) => sim::run(arguments),

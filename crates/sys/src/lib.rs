@@ -16,6 +16,7 @@
 //! | [`doctor`] | all of it as a list of facts with advice |
 //! | [`process`], [`fork`] | ties of a process to its parent, and what its children must not keep |
 //! | `shared_page` | memory that several processes see |
+//! | `virtual_table` (feature `virtual-tables`) | tables of SQLite whose rows a program hands out |
 //!
 //! Runs without privileges; with them (`CAP_NET_ADMIN`) it gets larger buffers and hardware stamps. 64-bit Linux ≥ 5.10.
 
@@ -38,6 +39,8 @@ pub mod tracer;
 mod tracer_callback;
 mod tracer_choice;
 pub mod udp;
+#[cfg(feature = "virtual-tables")]
+pub mod virtual_table;
 
 pub use clock::{BootClock, MonotonicClock, NARROW_BRACKET, Pair, RawClock, SystemClock, Tsc, read_pair};
 pub use error::Error;

@@ -107,6 +107,12 @@ pub enum Error {
         /// Which clock, what the pairs at hand are of, and what to do.
         problem: String,
     },
+    /// A query over databases failed.
+    #[error("the query failed: {problem}")]
+    Query {
+        /// What SQLite said.
+        problem: String,
+    },
     /// A chunk of events does not hold together.
     #[error("a chunk of events: {problem}")]
     Chunk {

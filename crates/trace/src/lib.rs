@@ -3,7 +3,7 @@
 //! Flow: [`calibrate()`] reads what the traces know of their clocks and collectives ([`formats`], [`model`]), settles whose each
 //! is, and makes a time map per trace out of offsets and snapshot pairs ([`clocks`]) → [`align()`] rewrites every trace through its
 //! map, [`merge()`] puts all into one file, [`check()`] proves or disproves happens-before. The command line, launchers and other
-//! languages call these four. What it does not do: measure (crate `probe-sync`), draw, print.
+//! languages call these four. `query` asks databases of all processes with SQL, through the same maps. What it does not do: measure (crate `probe-sync`), draw, print.
 #![forbid(unsafe_code)]
 
 mod align;
@@ -22,6 +22,8 @@ mod outputs;
 mod parts;
 pub mod protobuf;
 mod provenance;
+#[cfg(feature = "rocpd")]
+pub mod query;
 mod workers;
 pub mod write;
 

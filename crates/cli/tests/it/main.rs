@@ -17,6 +17,8 @@ mod modes;
 mod otlp;
 mod outputs;
 mod per_round;
+#[cfg(feature = "rocpd")]
+mod query;
 mod rank_zero_again;
 mod recorded;
 mod regional;

@@ -7,7 +7,7 @@
 
 mod joined;
 mod options;
-mod window;
+pub(crate) mod window;
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};

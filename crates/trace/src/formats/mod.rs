@@ -13,7 +13,7 @@ pub(crate) mod gzip;
 mod interface;
 mod kineto;
 #[cfg(feature = "rocpd")]
-mod rocpd;
+pub(crate) mod rocpd;
 mod xspace;
 
 use std::fs::File;

@@ -102,7 +102,10 @@ const MAY_IMPORT: [(&str, &[&str]); 20] = [
         ],
     ),
     ("probe-sync-rocpd", &["probe-sync-time", "probe-sync-files"]),
-    ("probe-sync-trace", &["probe-sync-time", "probe-sync-files", "probe-sync-estimate", "probe-sync-rocpd"]),
+    (
+        "probe-sync-trace",
+        &["probe-sync-time", "probe-sync-files", "probe-sync-estimate", "probe-sync-sys", "probe-sync-rocpd"],
+    ),
     ("probe-sync-cli", ALL),
     ("probe-sync-capi", ALL),
     ("probe-sync-python", ALL),

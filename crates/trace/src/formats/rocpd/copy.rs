@@ -266,7 +266,7 @@ fn behind_by(row: &Row<'_>, table: &Table, behind: Option<&Behind>) -> rusqlite:
 }
 
 /// A cell's time, old and new, `by_ns` added before it is mapped; none where it is not set.
-fn moved(value: ValueRef<'_>, by_ns: i64, map: &mut MapFunction<'_>) -> Result<Option<(i64, i64)>, String> {
+pub(super) fn moved(value: ValueRef<'_>, by_ns: i64, map: &mut MapFunction<'_>) -> Result<Option<(i64, i64)>, String> {
     let Some(old) = time(value)? else { return Ok(None) };
     // Zero would say that it is not set.
     let new = nearest_ns(map((Picoseconds::from(old) + Picoseconds::from(by_ns)) * PS_PER_NS)).filter(|new| *new != 0);

@@ -15,6 +15,7 @@ mod environment;
 mod facts;
 mod lift;
 mod markers;
+mod part;
 mod reading;
 mod rewrite;
 mod rows;
@@ -29,6 +30,7 @@ use super::{
 };
 use crate::Error;
 use crate::model::TraceFacts;
+pub(crate) use part::{Affinities, DatabaseFile, Part, aligned};
 
 /// Databases of rocprofv3.
 #[derive(Copy, Clone, Debug)]

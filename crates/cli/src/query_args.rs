@@ -1,0 +1,62 @@
+//! The flags of `query`.
+//!
+//! Place in the flow: under `args`. What it does not do: ask.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use probe_sync_trace::Bound;
+
+use crate::status::help;
+use crate::trace_args::TraceArgs;
+
+/// Ask the databases of rocprofv3 of all ranks one SQL query, on the reference clock; nothing is copied
+#[derive(Args, Debug)]
+#[command(after_long_help = help())]
+pub struct QueryArgs {
+    /// What to ask: databases of rocprofv3, or folders with databases
+    #[command(flatten)]
+    pub input: TraceArgs,
+    /// The statement. Tables are those of one database without the ids in their names (rocpd_kernel_dispatch), and the profiler's views
+    /// (kernels); each row begins with host, rank and file
+    #[arg(long, value_name = "SELECT")]
+    pub sql: String,
+    /// How rows are written
+    #[arg(long, value_name = "FORMAT", default_value = "table")]
+    pub format: Format,
+    /// Where rows are written [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Ask times as they are; offsets and snapshots are not looked at
+    #[arg(long, requires = "traces", conflicts_with_all = ["from_collectives"])]
+    pub no_correction: bool,
+    /// Leave out databases that cannot be read, and say which; without this one bad file refuses all
+    #[arg(long)]
+    pub skip_bad: bool,
+    /// Leave out events before: ns on the clock of the result, or a share of what the traces span (30%)
+    #[arg(long, value_name = "TIME", conflicts_with = "start_marker")]
+    pub start: Option<Bound>,
+    /// Leave out events after
+    #[arg(long, value_name = "TIME", conflicts_with = "end_marker")]
+    pub end: Option<Bound>,
+    /// Leave out events before the event of this name begins
+    #[arg(long, value_name = "NAME")]
+    pub start_marker: Option<String>,
+    /// Leave out events after the event of this name begins
+    #[arg(long, value_name = "NAME")]
+    pub end_marker: Option<String>,
+    /// true: only events that lie in the window whole; false: those too that reach into it
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub inclusive: bool,
+}
+
+/// How rows are written.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Columns in line, for people; long cells are cut
+    Table,
+    /// RFC 4180: NULL is empty, bytes are hexadecimal digits
+    Csv,
+    /// An array of objects, one on each line; bytes are hexadecimal digits
+    Json,
+}

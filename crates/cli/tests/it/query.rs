@@ -1,0 +1,274 @@
+//! `query` over databases of rocprofv3: sums, times, few open files, and what is refused.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use probe_sync_rocpd::schema::{self, BASE_TABLES, Version};
+use rusqlite::Connection;
+use serde_json::Value;
+
+use crate::boot_clock::{Set, run};
+use crate::support::{complaint, output, probe_sync, text, wait};
+
+/// The rows of a query as JSON.
+fn rows(traces: &[PathBuf], sql: &str, flags: &[&str], files: &[(&str, &[PathBuf])]) -> Vec<Value> {
+    let done = run("query", traces, &[&["--sql", sql, "--format", "json"], flags].concat(), files);
+    assert!(done.status.success(), "{sql}: {}", complaint(&done));
+    serde_json::from_slice(&done.stdout).expect("JSON")
+}
+
+/// The only number of a query's only row.
+fn number(traces: &[PathBuf], sql: &str) -> i64 {
+    let rows = rows(traces, sql, &["--no-correction"], &[]);
+    rows[0].as_object().expect("an object").values().next().and_then(Value::as_i64).expect("a number")
+}
+
+fn refused(traces: &[PathBuf], sql: &str, flags: &[&str], status: i32) -> String {
+    let done = run("query", traces, &[&["--sql", sql], flags].concat(), &[]);
+    assert_eq!(done.status.code(), Some(status), "{sql}: {}", complaint(&done));
+    complaint(&done)
+}
+
+/// A database of a process with three threads, twenty allocations, regions and dispatches, its pid and machine as all others' are.
+fn made(path: &Path, at: usize, host: &str) {
+    let guid = format!("{at:08x}-0000-7000-8000-000000000000");
+    let connection = Connection::open(path).expect("a new file");
+    connection.execute_batch("PRAGMA foreign_keys = OFF; PRAGMA synchronous = OFF; BEGIN").expect("settings");
+    let s = schema::suffix_of(&guid);
+    for table in schema::tables(&s, &guid) {
+        connection.execute_batch(&table.sql).expect("a table");
+    }
+    for base in BASE_TABLES {
+        connection.execute_batch(&schema::union_view(base, &[&s])).expect("a view");
+    }
+    for (tag, value) in schema::tags(Version::Three, &s, &guid, "") {
+        let insert = format!("INSERT INTO \"rocpd_metadata{s}\" (tag, value) VALUES (?1, ?2)");
+        connection.execute(&insert, (tag, value)).expect("a tag");
+    }
+    let size = at + 1;
+    let mut sql = format!(
+        "INSERT INTO rocpd_info_node{s} (id, hash, machine_id, hostname) VALUES (7, 7, 'clone', '{host}');
+         INSERT INTO rocpd_info_process{s} (id, nid, pid, start, \"end\", environment) VALUES (100, 7, 100, 5, 0, '{{\"RANK\": \"{at}\", \"WORLD_SIZE\": \"100\"}}');
+         INSERT INTO rocpd_info_agent{s} (id, nid, pid, type, absolute_index) VALUES (1, 7, 100, 'GPU', 1);
+         INSERT INTO rocpd_string{s} (id, string) VALUES (1, 'MEMORY_ALLOCATION'), (2, 'step');"
+    );
+    write!(
+        sql,
+        "WITH RECURSIVE n(i) AS (SELECT 100 UNION ALL SELECT i + 1 FROM n LIMIT 3)
+         INSERT INTO rocpd_info_thread{s} (id, nid, pid, tid) SELECT i, 7, 100, i FROM n;
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 20)
+         INSERT INTO rocpd_event{s} (id, category_id) SELECT i, 1 FROM n;
+         INSERT INTO rocpd_memory_allocate{s} (nid, pid, tid, agent_id, type, level, start, \"end\", size, event_id)
+         SELECT 7, 100, 100 + id % 3, 1, 'ALLOC', 'REAL', id, id + 1, {size}, id FROM rocpd_event{s};
+         INSERT INTO rocpd_region{s} (nid, pid, tid, start, \"end\", name_id, event_id)
+         SELECT 7, 100, 100 + id % 3, 1000 * id, 1000 * id + {size}, 2, id FROM rocpd_event{s}; COMMIT"
+    )
+    .expect("text");
+    connection.execute_batch(&sql).expect("rows");
+}
+
+/// Databases of so many processes, two to a host.
+fn made_all(folder: &Path, count: usize) -> Vec<PathBuf> {
+    (0..count)
+        .map(|at| {
+            let path = folder.join(format!("{at:03}_results.db"));
+            made(&path, at, &format!("host{}", at / 2));
+            path
+        })
+        .collect()
+}
+
+#[test]
+fn times_are_those_that_align_writes() {
+    for (name, nodes) in [("a_2node", 2), ("b_4node_offset_drift", 4)] {
+        let Some(set) = Set::find(name, nodes) else { return };
+        let scratch = tempfile::tempdir().expect("a temporary directory");
+        let (pairs, offsets) = (set.all_pairs(scratch.path()), [set.offsets()]);
+        let clocks: [(&str, &[PathBuf]); 2] = [("--offsets", &offsets), ("--snapshots", &pairs)];
+        let aligned = [scratch.path().join("aligned")];
+        let files = [&clocks[..], &[("--output", &aligned[..])]].concat();
+        let done = run("align", &set.databases(), &["--assume-order"], &files);
+        assert!(done.status.success(), "{}", complaint(&done));
+        for (table, columns) in [
+            ("rocpd_region", "guid, id, start, \"end\""),
+            ("rocpd_sample", "guid, id, timestamp"),
+            ("rocpd_info_process", "guid, id, init, fini, start, \"end\""),
+            ("rocpd_kernel_dispatch", "guid, id, start, \"end\""),
+        ] {
+            let sql = format!("SELECT {columns} FROM {table} ORDER BY guid, id");
+            let asked = rows(&set.databases(), &sql, &["--assume-order"], &clocks);
+            let written = rows(&aligned, &sql, &[], &[]);
+            assert!(asked == written && (table != "rocpd_region" || asked.len() > 50 * nodes), "{name}: {table}");
+        }
+        // What the files themselves say, by host and all together.
+        let each =
+            rows(&aligned, "SELECT file, count(*) n, sum(\"end\" - start) ns FROM regions GROUP BY file", &[], &[]);
+        assert_eq!(each.len(), nodes);
+        for row in each {
+            let connection = Connection::open(row["file"].as_str().expect("a name")).expect("a database");
+            let sql = "SELECT count(*), sum(\"end\" - start) FROM regions";
+            let of_file = connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))).expect("a row");
+            assert_eq!((row["n"].as_i64(), row["ns"].as_i64()), of_file);
+        }
+    }
+}
+
+#[test]
+fn equal_pids_multiply_no_row_and_each_row_says_where_it_is_from() {
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let traces = made_all(scratch.path(), 6);
+    let folder = [scratch.path().to_owned()];
+    assert_eq!(number(&folder, "SELECT count(*) FROM threads"), 18);
+    assert_eq!(number(&folder, "SELECT count(*) FROM memory_allocations"), 120);
+    let by_host =
+        rows(&traces, "SELECT host, sum(size) s FROM memory_allocations GROUP BY host", &["--no-correction"], &[]);
+    let sums: BTreeMap<&str, i64> =
+        by_host.iter().map(|row| (row["host"].as_str().expect("a host"), row["s"].as_i64().expect("a sum"))).collect();
+    assert_eq!(sums, BTreeMap::from([("host0", 60), ("host1", 140), ("host2", 220)]));
+    assert_eq!(number(&folder, "SELECT sum(duration) FROM regions WHERE rank = 4"), 100);
+    assert_eq!(
+        number(&folder, "SELECT count(*) FROM rocpd_region WHERE rank IN (1, 2) AND host = 'HOST1' COLLATE NOCASE"),
+        20
+    );
+    assert_eq!(number(&folder, "SELECT count(*) FROM rocpd_event WHERE id = 3"), 6);
+    assert_eq!(number(&folder, "SELECT count(*) FROM rocpd_event WHERE id = '3' AND rank = '2'"), 1);
+    // SQLite looks for the rows of each condition, and tells rows apart by their numbers; "+" has it look at every row.
+    let either = |id: &str, rank: &str| format!("SELECT count(*) FROM rocpd_event WHERE {id} = 3 OR {rank} = 2");
+    let found = number(&folder, &either("id", "rank"));
+    assert_eq!(found, number(&folder, &either("+id", "+rank")));
+    assert!(found > 6, "{found}");
+    let guid = "SELECT count(*) FROM regions WHERE guid IN ('00000002-0000-7000-8000-000000000000', 'none')";
+    assert_eq!(number(&folder, guid), 20);
+    let merged = [scratch.path().join("merged.out")];
+    let done = run("merge", &traces, &["--no-correction"], &[("--output", &merged)]);
+    assert!(done.status.success(), "{}", complaint(&done));
+    // One file of many processes: host and rank are each process's own.
+    assert_eq!(number(&merged, "SELECT sum(duration) FROM regions WHERE rank = 4 AND host = 'host2'"), 100);
+    // Unset times stay unset, others are as they stand.
+    let times = rows(&traces[..1], "SELECT init, start, \"end\" FROM processes", &["--no-correction"], &[]);
+    assert_eq!(times[0].to_string(), r#"{"end":0,"init":null,"start":5}"#);
+    let window = ["--no-correction", "--start", "5000", "--end", "7001"];
+    let whole = rows(&traces[..1], "SELECT count(*) n, min(start) s FROM regions", &window, &[]);
+    assert_eq!(whole[0].to_string(), r#"{"n":3,"s":5000}"#);
+}
+
+#[test]
+fn many_databases_are_asked_with_few_of_them_open() {
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    made_all(scratch.path(), 70);
+    // Far more rows than a pipe holds: the command waits for us, in the middle of its work.
+    let sql = "SELECT a.file, b.id, a.id FROM rocpd_region b, rocpd_region a, rocpd_event c";
+    let mut command = probe_sync(&["query", "--no-correction", "--format", "csv", "--sql", sql, "--traces"]);
+    command.arg(scratch.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let mut read = 0;
+    let mut most = 0;
+    for line in lines.by_ref().take(200_000) {
+        line.expect("a line");
+        read += 1;
+        if read % 5_000 == 0 {
+            let open = std::fs::read_dir(format!("/proc/{}/fd", child.id())).expect("our own child");
+            let names = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+            most = most.max(names.filter(|name| text(name).contains("_results.db")).count());
+        }
+    }
+    assert_eq!(read, 200_000);
+    assert!((1..=64).contains(&most), "{most} open");
+    // Whoever reads has seen enough: no complaint, no failure.
+    drop(lines);
+    let done = wait(child);
+    assert!(done.status.success(), "{}", complaint(&done));
+    let folder = [scratch.path().to_owned()];
+    let all =
+        run("query", &folder, &["--no-correction", "--sql", "SELECT host, count(*) FROM regions GROUP BY host"], &[]);
+    assert!(
+        all.status.success() && complaint(&all).contains("asked 70 databases, 20 of them open"),
+        "{}",
+        complaint(&all)
+    );
+    assert_eq!(String::from_utf8_lossy(&all.stdout).lines().count(), 2 + 35);
+}
+
+#[test]
+fn only_reading_is_allowed() {
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let traces = made_all(scratch.path(), 2);
+    let other = scratch.path().join("other");
+    let attach = format!("ATTACH '{}' AS other", other.display());
+    for sql in [
+        attach.as_str(),
+        "PRAGMA temp_store_directory = 'x'",
+        "DELETE FROM rocpd_region",
+        "CREATE TABLE t(a)",
+        "CREATE TEMP TABLE t AS SELECT 1",
+        "UPDATE probe_sync_processes SET host = 'x'",
+        "SELECT load_extension('x')",
+        "VACUUM",
+    ] {
+        let said = refused(&traces, sql, &["--no-correction"], 2);
+        assert!(said.contains("--sql: "), "{sql}: {said}");
+    }
+    assert!(!other.exists());
+    for (sql, part) in
+        [("SELECT nowhere FROM regions", "no such column: nowhere"), ("SELECT 1; SELECT 2", "--sql: "), ("", "--sql: ")]
+    {
+        let said = refused(&traces, sql, &["--no-correction"], 2);
+        assert!(said.contains(part), "{sql}: {said}");
+    }
+    assert!(refused(&traces, "SELECT 1", &[], 2).contains("--no-correction"));
+    assert_eq!(number(&traces, "SELECT count(*) FROM pragma_table_info('rocpd_string')"), 6);
+}
+
+#[test]
+fn a_bad_database_of_many_is_named_and_may_be_left_out() {
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let traces = made_all(scratch.path(), 3);
+    let whole = std::fs::read(&traces[1]).expect("a database");
+    let check = |part: &str, content: &[u8]| {
+        std::fs::write(&traces[1], content).expect("written");
+        let said = refused(&traces, "SELECT count(*) FROM regions", &["--no-correction"], 1);
+        assert!(said.contains(text(&traces[1])) && said.contains(part), "{said}");
+        let sql = "SELECT count(*) n FROM regions";
+        let done = run("query", &traces, &["--no-correction", "--skip-bad", "--sql", sql, "--format", "csv"], &[]);
+        assert!(done.status.success() && complaint(&done).contains("left out"), "{}", complaint(&done));
+        assert_eq!(String::from_utf8_lossy(&done.stdout), "n\r\n40\r\n");
+    };
+    check("cut short", &whole[..whole.len() / 2]);
+    check("is empty", b"");
+    // A row of another process among those of this one: its guid would choose the wrong file.
+    std::fs::write(&traces[1], &whole).expect("written");
+    let suffix = schema::suffix_of("00000001-0000-7000-8000-000000000000");
+    let connection = Connection::open(&traces[1]).expect("a database");
+    connection.execute(&format!("UPDATE rocpd_region{suffix} SET guid = 'other' WHERE id = 9"), []).expect("a row");
+    drop(connection);
+    let said = refused(&traces, "SELECT count(guid) FROM regions", &["--no-correction"], 1);
+    let parts = [text(&traces[1]), "row 9", "guid"];
+    assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+    // One process twice.
+    std::fs::copy(&traces[0], &traces[1]).expect("a copy");
+    let said = refused(&traces, "SELECT 1", &["--no-correction"], 1);
+    assert!(said.contains("000_results.db") && said.contains("001_results.db"), "{said}");
+}
+
+#[test]
+fn an_output_appears_when_it_is_whole_and_never_in_place_of_an_input() {
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let traces = made_all(scratch.path(), 2);
+    let ask = |sql: &str, out: &Path| -> Output {
+        let mut command = probe_sync(&["query", "--no-correction", "--format", "csv", "--sql", sql, "--out"]);
+        command.arg(out).arg("--traces").args(&traces);
+        output(command)
+    };
+    let out = scratch.path().join("rows.csv");
+    let failed = ask("SELECT abs(-9223372036854775807 - id) FROM rocpd_region", &out);
+    assert!(!failed.status.success() && !out.exists(), "{}", complaint(&failed));
+    assert!(ask("SELECT id FROM rocpd_region", &out).status.success());
+    assert_eq!(std::fs::read_to_string(&out).expect("rows").lines().count(), 41);
+    let before = std::fs::read(&traces[0]).expect("a database");
+    assert_eq!(ask("SELECT 1", &traces[0]).status.code(), Some(2));
+    assert_eq!(std::fs::read(&traces[0]).expect("a database"), before);
+}

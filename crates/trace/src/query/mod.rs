@@ -1,0 +1,269 @@
+//! One SQL query over the databases of all processes, on one clock, with nothing copied.
+//!
+//! Place in the flow: after [`calibrate()`](crate::calibrate()), beside `align` and `merge`. A connection in memory holds, for every table
+//! `rocpd_*` of the databases, one virtual table ([`probe_sync_sys::virtual_table`]): its rows are read from the files when they are asked for, their
+//! times go through the file's map as `align` writes them, and in front of each row stand the `host`, `rank` and `file` it comes from.
+//! Over them are the profiler's views, every join by guid. `tables` puts the parts of all files together, `rows` hands out rows, `pool`
+//! keeps few files open, `rights` bounds what a statement may do.
+//!
+//! SQLite attaches ten databases (125 at most) and a stored view cannot name another file's tables; so many files need tables of our own.
+//! What it does not do: write, print, run what stands in a database.
+
+mod blocks;
+mod find;
+mod pool;
+mod rights;
+mod rows;
+mod tables;
+
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError};
+
+use probe_sync_rocpd::schema::{View, canonical_views, quoted};
+use probe_sync_sys::virtual_table;
+use rusqlite::limits::Limit;
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, ErrorCode};
+
+use crate::Error;
+use crate::calibrate::{Calibrated, ClockSource, Request, calibrate};
+use crate::convert::Window;
+use crate::convert::window::resolve;
+use pool::{Failure, Pool};
+use tables::Tables;
+
+pub use pool::OPEN_MAX;
+
+/// What to ask of which rows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct QuerySettings {
+    /// Leave times on the clocks of their nodes, whatever is known of them.
+    pub own_clocks: bool,
+    /// Which events; rows of tables that describe (`rocpd_info_*`) are always there.
+    pub window: Window,
+}
+
+/// Databases that can be asked.
+pub struct Query {
+    connection: Connection,
+    pool: Arc<Pool>,
+    failure: Failure,
+    /// The clock that times are on.
+    pub timeline: String,
+    /// Worth telling the user.
+    pub notes: Vec<String>,
+    /// What probably has to be changed.
+    pub warnings: Vec<String>,
+    calibrated: Calibrated,
+}
+
+impl std::fmt::Debug for Query {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Query").field("timeline", &self.timeline).finish_non_exhaustive()
+    }
+}
+
+/// A cell of a result.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub enum Value<'a> {
+    /// NULL.
+    Null,
+    /// A whole number.
+    Integer(i64),
+    /// A number; never NaN, which SQLite has not.
+    Real(f64),
+    /// Text, which may be no UTF-8 where a database holds such.
+    Text(&'a [u8]),
+    /// Bytes.
+    Blob(&'a [u8]),
+}
+
+/// Where the result goes.
+pub trait RowSink {
+    /// The names of the columns, before the first row. Two may be the same.
+    ///
+    /// # Errors
+    /// The result is not wanted so; it ends then.
+    fn columns(&mut self, names: &[String]) -> Result<(), Error>;
+
+    /// A row, in the order of the columns.
+    ///
+    /// # Errors
+    /// As [`Self::columns`].
+    fn row(&mut self, cells: &[Value<'_>]) -> Result<(), Error>;
+}
+
+impl Query {
+    /// Learns the databases' clocks and makes their tables known. Traces of the request that are folders stand for the databases in them.
+    ///
+    /// # Errors
+    /// Those of [`calibrate()`](crate::calibrate()); a trace that is no database of rocprofv3; a clock that is not known while
+    /// `own_clocks` is not set; two files of one process; files whose schemas differ in their major number.
+    pub fn open(request: &Request, settings: &QuerySettings) -> Result<Query, Error> {
+        let mut request = Request { traces: find::databases(&request.traces)?, ..request.clone() };
+        if settings.own_clocks {
+            (request.clocks, request.snapshots, request.markers) = (ClockSource::Nothing, Vec::new(), None);
+        }
+        let calibrated = calibrate(&request)?;
+        let timeline = timeline(&calibrated, settings)?;
+        let window = resolve(&settings.window, &calibrated.traces)?.map(|span| (span, settings.window.inclusive));
+        let Tables { files, tables, processes, notes } = Tables::of(&calibrated)?;
+        let pool = Arc::new(Pool::new(files));
+        let failure = Failure::default();
+        let prepare = || -> rusqlite::Result<Connection> {
+            let mut connection = Connection::open_in_memory()?;
+            let present = |table: &str, column: &str| {
+                tables.iter().any(|known| known.base == table && known.columns.iter().any(|(name, _)| name == column))
+            };
+            let views = canonical_views(&present);
+            connection.execute_batch(PROCESSES)?;
+            for process in &processes {
+                connection.execute(PROCESS, (&process.guid, &process.host, process.rank, &process.file))?;
+            }
+            for table in tables {
+                let name = table.base.clone();
+                let source = rows::Source::new(table, window, Arc::clone(&pool), Arc::clone(&failure));
+                virtual_table::create(&connection, &name, Arc::new(source))?;
+            }
+            views.iter().try_for_each(|view| make_view(&connection, view))?;
+            connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, CELL_MAX)?;
+            rights::reading_only(&mut connection)?;
+            Ok(connection)
+        };
+        let failed = |problem: rusqlite::Error| Error::Query { problem: format!("preparing the tables: {problem}") };
+        let connection = prepare().map_err(failed)?;
+        let (mut all, warnings) = (calibrated.notes.clone(), calibrated.warnings.clone());
+        all.extend(notes);
+        for trace in &calibrated.traces {
+            // What a trace says of its collectives is of no matter here.
+            let of_clock = trace.notes.iter().filter(|note| !trace.trace.facts.notes.contains(note));
+            all.extend(of_clock.map(|note| format!("{}: {note}", trace.trace.path.display())));
+        }
+        Ok(Query { connection, pool, failure, timeline, notes: all, warnings, calibrated })
+    }
+
+    /// Runs one statement, and gives its rows as they come.
+    ///
+    /// # Errors
+    /// [`Error::Request`] for what is no statement, several, or more than reading; [`Error::Database`] with the file, table and row that
+    /// cannot be read; what the sink refuses.
+    pub fn run(&self, sql: &str, sink: &mut dyn RowSink) -> Result<(), Error> {
+        let asked = |problem: rusqlite::Error| self.asked(&problem);
+        let mut statement = self.connection.prepare(sql).map_err(asked)?;
+        let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
+        if names.is_empty() {
+            let problem = "--sql: the statement gives no rows; ask with SELECT".to_owned();
+            return Err(Error::Request { problem });
+        }
+        sink.columns(&names)?;
+        let mut rows = statement.query([]).map_err(asked)?;
+        while let Some(row) = rows.next().map_err(|problem| self.failed(&problem))? {
+            let cells: Result<Vec<Value<'_>>, _> =
+                (0..names.len()).map(|at| row.get_ref(at).map(Value::from)).collect();
+            sink.row(&cells.map_err(|problem| self.failed(&problem))?)?;
+        }
+        Ok(())
+    }
+
+    /// How many databases are asked, and how many of them were open at once so far: never more than [`OPEN_MAX`].
+    pub fn files(&self) -> (usize, usize) {
+        (self.pool.files(), self.pool.most_open())
+    }
+
+    /// Refuses an output that is one of the databases under any name.
+    ///
+    /// # Errors
+    /// [`Error::Request`] names both.
+    pub fn refuse_overwriting(&self, output: PathBuf) -> Result<(), Error> {
+        self.calibrated.refuse_overwriting(&[output])
+    }
+
+    /// What SQLite says of a statement before its first row.
+    fn asked(&self, problem: &rusqlite::Error) -> Error {
+        match problem.sqlite_error_code() {
+            _ if self.failure.lock().unwrap_or_else(PoisonError::into_inner).is_some() => self.failed(problem),
+            Some(ErrorCode::AuthorizationForStatementDenied) => {
+                let problem = format!(
+                    "--sql: {problem}: a query only reads; its tables are those that SELECT name FROM sqlite_schema lists"
+                );
+                Error::Request { problem }
+            }
+            _ => Error::Request { problem: format!("--sql: {problem}") },
+        }
+    }
+
+    /// What SQLite says while rows are read.
+    fn failed(&self, problem: &rusqlite::Error) -> Error {
+        let below = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+        below.unwrap_or_else(|| Error::Query { problem: problem.to_string() })
+    }
+}
+
+impl<'a> From<ValueRef<'a>> for Value<'a> {
+    fn from(value: ValueRef<'a>) -> Self {
+        match value {
+            ValueRef::Null => Self::Null,
+            ValueRef::Integer(number) => Self::Integer(number),
+            ValueRef::Real(number) => Self::Real(number),
+            ValueRef::Text(bytes) => Self::Text(bytes),
+            ValueRef::Blob(bytes) => Self::Blob(bytes),
+        }
+    }
+}
+
+/// The clock that all times are on; a refusal where there is none and none is wanted.
+fn timeline(calibrated: &Calibrated, settings: &QuerySettings) -> Result<String, Error> {
+    let traces = &calibrated.traces;
+    if let Some(unknown) = traces.iter().find(|trace| trace.map.is_none()).filter(|_| calibrated.has_source) {
+        let reason = unknown.notes.last().map_or("its node has no offsets", String::as_str);
+        return Err(calibrated.no_clock(format!("no clock is known for {}: {reason}", unknown.trace.path.display())));
+    }
+    if calibrated.has_source || settings.own_clocks {
+        return Ok(calibrated.timeline.clone());
+    }
+    let mut first = None;
+    for trace in traces {
+        let path = trace.trace.path.display();
+        let Some(clock) = &trace.trace.facts.aligned_to else {
+            let problem = format!(
+                "{path}: its times are on its node's boot clock, which is no other node's: give --run-dir, --offsets with --snapshots, or \
+                 --from-collectives; --no-correction leaves all times as they are"
+            );
+            return Err(Error::Request { problem });
+        };
+        let (known, other) = first.get_or_insert((clock, path.to_string()));
+        if *known != clock {
+            let problem =
+                format!("{path} is on the {clock}, {other} on the {known}: align both alike, or give --no-correction");
+            return Err(Error::Request { problem });
+        }
+    }
+    Ok(first.map_or_else(String::new, |(clock, _)| clock.clone()))
+}
+
+/// Makes a view of the profiler's, and in front of it, where it has a guid, one that says where its rows come from.
+fn make_view(connection: &Connection, view: &View) -> rusqlite::Result<()> {
+    connection.execute_batch(&view.sql)?;
+    if !columns(connection, view.name)?.iter().any(|column| column == "guid") {
+        return Ok(());
+    }
+    let name = quoted(view.name);
+    // A name is looked for among temporary views first, but by a view of `main` there alone.
+    connection.execute_batch(&format!(
+        "CREATE TEMP VIEW {name} AS SELECT p.host, p.rank, p.file, v.* FROM main.{name} v \
+         JOIN main.probe_sync_processes p ON p.guid = v.guid"
+    ))
+}
+
+/// Names of the columns of a table or view.
+fn columns(connection: &Connection, name: &str) -> rusqlite::Result<Vec<String>> {
+    let statement = connection.prepare(&format!("SELECT * FROM main.{}", quoted(name)))?;
+    Ok(statement.column_names().map(str::to_owned).collect())
+}
+
+/// Every process and where it stands.
+const PROCESSES: &str =
+    "CREATE TABLE probe_sync_processes (guid TEXT PRIMARY KEY, host TEXT, rank INTEGER, file TEXT) WITHOUT ROWID";
+const PROCESS: &str = "INSERT INTO probe_sync_processes (guid, host, rank, file) VALUES (?1, ?2, ?3, ?4)";
+/// The longest cell that a statement may make, bytes; no row of a database is longer than half of it.
+const CELL_MAX: i32 = 64 << 20;

@@ -1,0 +1,67 @@
+//! Few open databases out of many: the one that was not used for longest is closed first.
+//!
+//! Place in the flow: under `rows`, which asks for a file whenever it needs rows and keeps none open itself. A database that was written to
+//! since it was first opened is refused, because rows of two states would be in one result.
+//! What it does not do: know statements.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rusqlite::Connection;
+
+use crate::Error;
+use crate::formats::rocpd::DatabaseFile;
+
+/// What went wrong with a file, below SQLite, which carries only text.
+pub(super) type Failure = Arc<Mutex<Option<Error>>>;
+
+/// The files of a query.
+pub(super) struct Pool {
+    files: Vec<DatabaseFile>,
+    open: Mutex<Open>,
+}
+
+#[derive(Default)]
+struct Open {
+    /// Which file, the last used last.
+    connections: Vec<(usize, Connection)>,
+    most: usize,
+}
+
+impl Pool {
+    pub(super) fn new(files: Vec<DatabaseFile>) -> Self {
+        Self { files, open: Mutex::default() }
+    }
+
+    pub(super) fn file(&self, file: usize) -> &DatabaseFile {
+        &self.files[file]
+    }
+
+    pub(super) fn files(&self) -> usize {
+        self.files.len()
+    }
+
+    pub(super) fn most_open(&self) -> usize {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).most
+    }
+
+    /// Does something with a file's connection, which is opened if need be.
+    pub(super) fn with<T>(&self, file: usize, act: impl FnOnce(&Connection) -> Result<T, Error>) -> Result<T, Error> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let Open { connections, most } = &mut *open;
+        match connections.iter().rposition(|(known, _)| *known == file) {
+            Some(at) => connections[at..].rotate_left(1),
+            None => {
+                if connections.len() == OPEN_MAX {
+                    connections.remove(0);
+                }
+                connections.push((file, self.files[file].connect()?));
+                *most = connections.len().max(*most);
+            }
+        }
+        let (_, connection) = connections.last().expect("it was just put there");
+        act(connection)
+    }
+}
+
+/// Databases that are open at once. One that is written by a log is three files: the whole stays below 64.
+pub const OPEN_MAX: usize = 20;

@@ -1,0 +1,23 @@
+//! What a caller's statement may do: read, and compute.
+//!
+//! Place in the flow: set on the connection in memory after all its tables are made; SQLite asks it for every part of a statement before
+//! the first row. What it does not do: bound how long a statement runs.
+
+use rusqlite::Connection;
+use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
+
+/// Refuses everything but reading: ATTACH, PRAGMA that set something, tables of the caller's own, functions that load code.
+pub(super) fn reading_only(connection: &mut Connection) -> rusqlite::Result<()> {
+    connection.authorizer(Some(|context: AuthContext<'_>| {
+        let allowed = match context.action {
+            AuthAction::Select | AuthAction::Read { .. } | AuthAction::Recursive => true,
+            AuthAction::Function { function_name } => !function_name.eq_ignore_ascii_case("load_extension"),
+            AuthAction::Pragma { pragma_name, .. } => LISTING.contains(&pragma_name),
+            _ => false,
+        };
+        if allowed { Authorization::Allow } else { Authorization::Deny }
+    }))
+}
+
+/// Pragmas that say what there is.
+const LISTING: [&str; 3] = ["table_info", "table_list", "table_xinfo"];
