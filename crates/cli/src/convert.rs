@@ -4,6 +4,10 @@
 
 use std::path::PathBuf;
 
+#[cfg(feature = "rocpd")]
+use probe_sync_trace::ClockSource;
+#[cfg(feature = "rocpd")]
+use probe_sync_trace::query::{CsvSettings, Query, QuerySettings};
 use probe_sync_trace::write::OutputFormat;
 use probe_sync_trace::{
     AgentIndex, Bound, CollectiveFlows, ConvertReport, ConvertSettings, Converted, Output, Window, convert,
@@ -15,11 +19,19 @@ use crate::traces::{calibrate, request};
 /// Writes all traces in every format asked for.
 ///
 /// # Errors
-/// Names the trace or the output; no output appears then.
+/// Names the trace or the output; no output appears then. CSV files are written after the others have appeared.
 pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
     let outputs = outputs(arguments);
-    let paths: Vec<PathBuf> = outputs.iter().map(|output| output.path.clone()).collect();
-    let calibrated = calibrate(&request(&arguments.input, &paths)?)?;
+    let settings = settings(arguments);
+    if !outputs.is_empty() {
+        let paths: Vec<PathBuf> = outputs.iter().map(|output| output.path.clone()).collect();
+        let calibrated = calibrate(&request(&arguments.input, &paths)?)?;
+        crate::output::print(&text(&convert(&calibrated, &outputs, &settings)?))?;
+    }
+    if arguments.output_format.iter().any(|name| name == CSV) { write_csv(arguments, &settings) } else { Ok(()) }
+}
+
+fn settings(arguments: &ConvertArgs) -> ConvertSettings {
     let bound = |time: &Option<Bound>, marker: &Option<String>| match (time, marker) {
         (Some(time), _) => time.clone(),
         (None, Some(name)) => Bound::Marker(name.clone()),
@@ -35,21 +47,43 @@ pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
         "type-relative" => AgentIndex::TypeRelative,
         _ => AgentIndex::Relative,
     };
-    let settings = ConvertSettings {
+    ConvertSettings {
         window,
         collective_flows: arguments.collective_flows,
         without_args: arguments.without_args,
         group_by_queue: arguments.group_by_queue,
         agent_index,
-    };
-    let report = convert(&calibrated, &outputs, &settings)?;
-    crate::output::print(&text(&report))
+    }
+}
+
+/// Writes databases as CSV files; without a clock their times stay as they are.
+#[cfg(feature = "rocpd")]
+fn write_csv(arguments: &ConvertArgs, settings: &ConvertSettings) -> anyhow::Result<()> {
+    let request = request(&arguments.input, &[])?;
+    let own_clocks = request.clocks == ClockSource::Nothing;
+    let query = Query::open(&request, &QuerySettings { own_clocks, window: settings.window.clone() })?;
+    for warning in &query.warnings {
+        tracing::warn!("{warning}");
+    }
+    let csv = CsvSettings { agent_index: settings.agent_index, plain_columns: arguments.plain_columns };
+    let written = query.write_csv(&arguments.output_path, &arguments.output_file, &csv)?;
+    let lines = written.iter().map(|file| format!("{}: {} rows\n", file.path.display(), file.rows));
+    let none = || "the databases hold no events: no CSV file was written\n".to_owned();
+    let lines = lines.reduce(|all, line| all + &line).unwrap_or_else(none);
+    crate::output::print(&format!("{lines}times are on {}\n", query.timeline))
+}
+
+/// Databases are the only traces that have these columns.
+#[cfg(not(feature = "rocpd"))]
+fn write_csv(_: &ConvertArgs, _: &ConvertSettings) -> anyhow::Result<()> {
+    Err(anyhow::anyhow!("-f csv: this program was built without databases (feature rocpd)")
+        .context(crate::output::Usage))
 }
 
 /// One file per format; a format that is named twice is written once.
 fn outputs(arguments: &ConvertArgs) -> Vec<Output> {
     let mut outputs: Vec<Output> = Vec::new();
-    for name in &arguments.output_format {
+    for name in arguments.output_format.iter().filter(|name| *name != CSV) {
         let (ending, format) = format_of(name);
         let path = arguments.output_path.join(format!("{}_results.{ending}", arguments.output_file));
         if !outputs.iter().any(|output| output.path == path) {
@@ -110,3 +144,6 @@ fn text_of_trace(trace: &Converted, text: &mut String) {
         text.push_str(&format!("  {note}\n"));
     }
 }
+
+/// Files for each kind of event of databases.
+const CSV: &str = "csv";

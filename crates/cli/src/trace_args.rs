@@ -113,7 +113,7 @@ pub struct ConvertArgs {
     #[command(flatten)]
     pub input: TraceArgs,
     /// The formats to write
-    #[arg(short = 'f', long, num_args = 1.., required = true, value_name = "FORMAT", value_parser = ["pftrace", "perfetto", "json", "json.gz"])]
+    #[arg(short = 'f', long, num_args = 1.., required = true, value_name = "FORMAT", value_parser = ["pftrace", "perfetto", "json", "json.gz", "csv"])]
     pub output_format: Vec<String>,
     /// The first part of the outputs' names
     #[arg(short = 'o', long, value_name = "NAME", env = "ROCPD_OUTPUT_NAME", default_value = "out")]
@@ -148,6 +148,9 @@ pub struct ConvertArgs {
     /// Leave out arguments of events
     #[arg(long)]
     pub without_args: bool,
+    /// CSV of databases: without the columns Host and Rank, which rocprofv3's own has not
+    #[arg(long)]
+    pub plain_columns: bool,
 }
 
 /// Flags of `check`.

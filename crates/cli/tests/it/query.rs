@@ -272,3 +272,79 @@ fn an_output_appears_when_it_is_whole_and_never_in_place_of_an_input() {
     assert_eq!(ask("SELECT 1", &traces[0]).status.code(), Some(2));
     assert_eq!(std::fs::read(&traces[0]).expect("a database"), before);
 }
+
+/// The lines of a CSV file, cell by cell; texts in quotes.
+fn cells(path: &Path) -> Vec<Vec<String>> {
+    let content = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    content.lines().map(|line| line.split(',').map(str::to_owned).collect()).collect()
+}
+
+#[test]
+fn csv_has_the_events_of_all_ranks_with_the_times_of_align() {
+    let Some(set) = Set::find("b_4node_offset_drift", 4) else { return };
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let (pairs, offsets) = (set.all_pairs(scratch.path()), [set.offsets()]);
+    let clocks: [(&str, &[PathBuf]); 2] = [("--offsets", &offsets), ("--snapshots", &pairs)];
+    let (aligned, out) = ([scratch.path().join("aligned")], [scratch.path().join("csv")]);
+    let done =
+        run("align", &set.databases(), &["--assume-order"], &[&clocks[..], &[("--output", &aligned[..])]].concat());
+    assert!(done.status.success(), "{}", complaint(&done));
+    let files = [&clocks[..], &[("--output-path", &out[..])]].concat();
+    let converted = |flags: &[&str]| {
+        let done =
+            run("convert", &set.databases(), &[&["-f", "csv", "-o", "all", "--assume-order"], flags].concat(), &files);
+        assert!(done.status.success(), "{flags:?}: {}", complaint(&done));
+    };
+    converted(&[]);
+    let of = |name: &str| cells(&out[0].join(format!("all_{name}.csv")));
+    // Name of a file, its view, and where guid, start and end stand in it.
+    for (name, view, condition, [guid, start]) in [
+        ("kernel_trace", "kernels", "", [0, 10]),
+        ("memory_copy_trace", "memory_copies", "", [0, 7]),
+        ("memory_allocation_trace", "memory_allocations", "", [0, 7]),
+        ("hip_api_trace", "regions", "WHERE category LIKE 'HIP%'", [0, 6]),
+        ("rccl_api_trace", "regions", "WHERE category LIKE 'RCCL%'", [0, 6]),
+        ("marker_api_trace", "regions_and_samples", "WHERE category LIKE 'MARKER%'", [0, 6]),
+    ] {
+        let table = of(name);
+        let mut expected: Vec<(String, i64, i64)> = Vec::new();
+        for entry in std::fs::read_dir(&aligned[0]).expect("the folder").map(|entry| entry.expect("an entry").path()) {
+            if entry.extension().is_some_and(|ending| ending == "db") {
+                let connection = Connection::open(entry).expect("a database");
+                let sql = format!("SELECT guid, start, \"end\" FROM {view} {condition}");
+                let mut statement = connection.prepare(&sql).expect("a statement");
+                let found = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).expect("rows");
+                expected.extend(found.map(|row| row.expect("a row")));
+            }
+        }
+        expected.sort_by_key(|(guid, start, end)| (guid.clone(), *start, std::cmp::Reverse(*end)));
+        let number = |cell: &String| cell.parse::<i64>().expect("a number");
+        let found = table[1..].iter().map(|row| {
+            assert_eq!(row.len(), table[0].len(), "{name}: {row:?}");
+            (row[guid].trim_matches('"').to_owned(), number(&row[start]), number(&row[start + 1]))
+        });
+        let found: Vec<(String, i64, i64)> = found.collect();
+        assert!(found == expected && found.len() >= 80, "{name}: {} of {}", found.len(), expected.len());
+        let last = &table[0][table[0].len() - 2..];
+        assert_eq!(
+            (last, &*table[1][table[0].len() - 2]),
+            (&["\"Host\"".to_owned(), "\"Rank\"".to_owned()][..], "\"node3\"")
+        );
+    }
+    let kernel = &of("kernel_trace")[1];
+    assert_eq!(kernel[1..3], ["\"KERNEL_DISPATCH\"", "\"Agent 1\""]);
+    converted(&["--plain-columns", "--agent-index-value", "type-relative"]);
+    let plain = of("kernel_trace");
+    assert_eq!((plain[0].len(), &*plain[0][22], &*plain[1][2]), (23, "\"Grid_Size_Z\"", "\"GPU 0\""));
+    // What is no database has no such columns.
+    let json = scratch.path().join("rank0.json");
+    std::fs::write(&json, r#"{"traceEvents": [{"ph": "X", "ts": 1, "dur": 1, "name": "a"}]}"#).expect("written");
+    let refused = run("convert", &[json], &["-f", "csv", "-o", "none"], &[("--output-path", &out[..])]);
+    assert_eq!(refused.status.code(), Some(2), "{}", complaint(&refused));
+    assert!(
+        complaint(&refused).contains("rank0.json") && complaint(&refused).contains("rocprofv3"),
+        "{}",
+        complaint(&refused)
+    );
+    assert!(!out[0].join("none_kernel_trace.csv").exists());
+}

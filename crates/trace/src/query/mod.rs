@@ -10,6 +10,7 @@
 //! What it does not do: write, print, run what stands in a database.
 
 mod blocks;
+mod csv;
 mod find;
 mod pool;
 mod rights;
@@ -32,6 +33,7 @@ use crate::convert::window::resolve;
 use pool::{Failure, Pool};
 use tables::Tables;
 
+pub use csv::{CsvFile, CsvSettings};
 pub use pool::OPEN_MAX;
 
 /// What to ask of which rows.
