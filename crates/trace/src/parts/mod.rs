@@ -89,6 +89,7 @@ impl CollectiveParts {
     }
 
     /// Says that the parts are calls, which may return before their operation has run: their ends prove nothing alone.
+    #[cfg(feature = "rocpd")]
     pub(crate) fn set_of_calls(&mut self) {
         self.of_calls = true;
     }
