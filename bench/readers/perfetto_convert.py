@@ -114,20 +114,27 @@ def main():
             require(in_json[0] == expected[0], f"the JSON has {in_json[0]} slices")
             lost = {name: count for name, count in errors.items() if "flow" not in name}
             require(not lost, f"errors of the JSON: {lost}")
-            joined(folder, [*command, "--collective-flows"], results, (seen, in_json))
+            joined(folder, command, traces, results)
 
 
-def joined(folder, command, results, before):
-    """The same traces once more, with the parts of collectives joined: the new arrows, and nothing else."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
-    require(done.returncode == 0, f"convert ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+def joined(folder, command, traces, results):
+    """The same traces on one clock, once more with the parts of collectives joined: the new arrows, and nothing else."""
+    offsets = traces[0].with_name("offsets.csv")
+    clocks = ["--from-collectives"] if traces[0].suffix == ".db" else ["--assume-order", "--offsets", offsets]
+    if len(traces) == 1 or not offsets.exists():
+        return
+    counted = []
+    for flags in (clocks, [*clocks, "--collective-flows"]):
+        done = subprocess.run([*command, *flags], capture_output=True, text=True, timeout=LIMIT_S)
+        require(done.returncode == 0, f"convert ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+        counted.append([found(folder, results.with_suffix(ending)) for ending in (".pftrace", ".json")])
     told = json.loads(results.with_suffix(".pftrace.alignment_stats.json").read_text())["collective_flows"]
     arrows = told["parts"] - told["operations"]
-    for ending, (slices, length, flows) in zip((".pftrace", ".json"), before, strict=True):
-        seen, errors = found(folder, results.with_suffix(ending))
-        print(f"  with {told}: {seen[2]} arrows in the {ending}, {flows} without")
-        require(told["without_slice"] == 0 and seen == (slices, length, flows + arrows), "other arrows than those of collectives were added")
-        require(ending == ".json" or not errors, f"errors: {errors}")
+    require(arrows > 0 and told["without_slice"] == 0, f"joined: {told}")
+    for ((slices, length, flows), errors), (seen, new_errors) in zip(*counted, strict=True):
+        print(f"  with {told}: {seen[2]} arrows, {flows} without")
+        require(seen == (slices, length, flows + arrows), "other arrows than those of collectives were added")
+        require(new_errors == errors, f"errors: {new_errors}, without {errors}")
 
 
 if __name__ == "__main__":

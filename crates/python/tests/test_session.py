@@ -178,6 +178,31 @@ class Sessions(Folder):
         self.assertRegex(told[0], r"rank 0: ArithmeticError ends its work; it waits 0 s for the others")
         self.assertRegex(told[1], r"1 trace\(s\) did not come: .*a.*align them later")
 
+    def test_the_end_of_a_loop_or_a_program_is_no_error(self):
+        for end in (StopIteration(), SystemExit(0), SystemExit()):
+            recorder, words = self.recorder(), [self.folder / "a"]
+            with mock.patch.object(_recorder, "_FAILED_S", 0.0):
+                try:
+                    raise end
+                except BaseException:
+                    threading.Timer(1.0, lambda: words[0].write_text("")).start()
+                    told = self.finish(recorder, words)
+                    recorder.wait()
+            self.assertFalse([line for line in told if "ends its work" in line or "did not come" in line], (end, told))
+            words[0].unlink()
+            self.doCleanups()
+            self.setUp()
+
+    def test_a_warning_that_is_an_error_does_not_take_the_place_of_the_loops(self):
+        recorder = self.recorder()
+        with mock.patch.object(_recorder, "_FAILED_S", 0.2), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with self.assertRaises(ArithmeticError):
+                try:
+                    raise ArithmeticError
+                finally:
+                    recorder.finish([[self.folder / "a"]], lambda cycle: self.folder / "merged")
+
     def test_an_error_that_is_handled_while_a_recording_is_made_does_not_end_it(self):
         try:
             raise ArithmeticError

@@ -93,6 +93,7 @@ pub fn merge(calibrated: &Calibrated, output: &Path, settings: MergeSettings) ->
     };
     if let Some(format) = format_for_viewers(output, traces) {
         refuse_settings(output, &settings)?;
+        refuse_two_clocks(output, traces)?;
         refuse_unknown()?;
         return merge_for_viewers(calibrated, Output { path: output.to_owned(), format }, uncalibrated);
     }
@@ -140,6 +141,20 @@ fn refuse_settings(output: &Path, settings: &MergeSettings) -> Result<(), Error>
         Some((_, flag)) => Err(Error::Request {
             problem: format!(
                 "{flag} is for a merge into the traces' own format, and {} is of another",
+                output.display()
+            ),
+        }),
+    }
+}
+
+/// Refuses rows of two clocks, which only databases bring to one.
+fn refuse_two_clocks(output: &Path, traces: &[CalibratedTrace]) -> Result<(), Error> {
+    match traces.iter().find(|calibrated| calibrated.trace.facts.cpu_behind_ns.is_some()) {
+        None => Ok(()),
+        Some(of) => Err(Error::Request {
+            problem: format!(
+                "--cpu-clock: {} is brought to one clock in a database only: align it into one, and give that for {}",
+                of.trace.path.display(),
                 output.display()
             ),
         }),

@@ -119,6 +119,10 @@ fn the_parts_of_a_collective_are_joined_in_the_order_in_which_ranks_came() {
         let phases: Vec<&str> = ends.iter().map(|(_, phase)| phase.as_str()).collect();
         assert_eq!(phases, ["s", "t", "t", "f"], "from the first to the last: {ends:?}");
     }
+    // On clocks of their own nobody is first or last.
+    let apart = convert(&["-f", "json", "--collective-flows"], &raw, scratch.path());
+    assert_eq!(apart.status.code(), Some(2), "{}", complaint(&apart));
+    assert!(complaint(&apart).contains("nothing says that the traces are on one clock"), "{}", complaint(&apart));
     // What a window leaves of an operation is joined, and one part alone is not.
     let (mut half, _) = joined(&["--collective-flows", "--start", "50%", "--inclusive", "false"]);
     half.retain(|id, _| !plain.contains_key(id));
@@ -126,6 +130,47 @@ fn the_parts_of_a_collective_are_joined_in_the_order_in_which_ranks_came() {
     for ends in half.values() {
         assert_eq!((ends[0].1.as_str(), ends[ends.len() - 1].1.as_str()), ("s", "f"), "{ends:?}");
     }
+}
+
+#[test]
+fn arrows_are_on_the_operation_and_on_nothing_that_begins_with_it() {
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    // In whole microseconds: a slice of another thread takes as long, and a part of the operation begins with it.
+    let trace = |rank: u32| {
+        let span = |name: &str, tid: u32, ts: u32, dur: u32, args: &str| {
+            format!(
+                r#"{{"ph": "X", "cat": "user_annotation", "name": "{name}", "pid": 1, "tid": {tid}, "ts": {ts}, "dur": {dur}, "args": {{{args}}}}}"#
+            )
+        };
+        let args =
+            r#""Collective name": "allgather", "Process Group Name": "0", "Seq": 1, "Process Group Ranks": "[0, 1]""#;
+        let spans = [
+            span("DataLoader", 2, 100 + rank, 50, ""),
+            span("gloo:all_gather", 1, 100 + rank, 50, args),
+            span("aten::empty", 1, 100 + rank, 5, ""),
+        ];
+        let head = format!(r#""distributedInfo": {{"rank": {rank}, "world_size": 2}}, "baseTimeNanoseconds": 0"#);
+        let path = scratch.path().join(format!("rank{rank}.json"));
+        std::fs::write(&path, format!(r#"{{{head}, "traceEvents": [{}]}}"#, spans.join(", "))).expect("written");
+        path
+    };
+    let offsets = scratch.path().join("offsets.csv");
+    let rows = "node,node_realtime_ns,offset_vs_node0_ns\n0,0,0\n0,90000000,0\n1,0,0\n1,90000000,0\n";
+    std::fs::write(&offsets, rows).expect("written");
+    let flags =
+        ["-f", "json", "--collective-flows", "--nodes", "0", "1", "--offsets", offsets.to_str().expect("UTF-8")];
+    let done = convert(&flags, &[trace(0), trace(1)], scratch.path());
+    assert!(done.status.success(), "{}", complaint(&done));
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(said.contains("1 operations of 2 parts joined"), "{said}");
+    let document: Value =
+        serde_json::from_slice(&std::fs::read(scratch.path().join("job_results.json")).expect("a file")).expect("JSON");
+    let events = document["traceEvents"].as_array().expect("events");
+    // An end stands behind the slice that it belongs to.
+    let before =
+        events.iter().zip(&events[1..]).filter(|(_, end)| ["s", "f"].contains(&end["ph"].as_str().unwrap_or("")));
+    let names: Vec<&str> = before.map(|(slice, _)| slice["name"].as_str().expect("a name")).collect();
+    assert_eq!(names, ["gloo:all_gather", "gloo:all_gather"]);
 }
 
 #[test]

@@ -140,6 +140,18 @@ fn equal_pids_multiply_no_row_and_each_row_says_where_it_is_from() {
     let found = number(&folder, &either("id", "rank"));
     assert_eq!(found, number(&folder, &either("+id", "+rank")));
     assert!(found > 6, "{found}");
+    // The profiler's view has no guid, without which a join multiplies rows.
+    let joined = "SELECT count(*) FROM regions r JOIN events_args a ON a.event_id = r.event_id AND a.guid = r.guid AND a.host = r.host";
+    assert_eq!(number(&folder, joined), number(&folder, "SELECT count(*) FROM region_args"));
+    // Files of a folder are in the order of their names, which is no order of nodes.
+    for flags in [&["--assume-order"][..], &["--nodes", "0", "1", "2", "3", "4", "5"]] {
+        let said = refused(&folder, "SELECT 1", &[&["--no-correction"], flags].concat(), 2);
+        assert!(said.contains("have no order") && said.contains(flags[0]), "{said}");
+    }
+    // Folders behind links are looked into.
+    let links = tempfile::tempdir().expect("a temporary directory");
+    std::os::unix::fs::symlink(&folder[0], links.path().join("linked")).expect("a link");
+    assert_eq!(number(&[links.path().to_owned()], "SELECT count(*) FROM threads"), 18);
     let guid = "SELECT count(*) FROM regions WHERE guid IN ('00000002-0000-7000-8000-000000000000', 'none')";
     assert_eq!(number(&folder, guid), 20);
     let merged = [scratch.path().join("merged.out")];

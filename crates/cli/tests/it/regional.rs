@@ -46,7 +46,9 @@ impl Job {
         let port = free_port().to_string();
         let start = |(rank, region): (usize, &&str)| {
             let mut command = probe_sync(&["run", "--out", text(&self.out())]);
-            command.args(SKEWED).args(more).env("RANK", rank.to_string()).env("WORLD_SIZE", regions.len().to_string());
+            // A flag is given once.
+            let skewed = &SKEWED[if more.contains(&SKEWED[0]) { 2 } else { 0 }..];
+            command.args(skewed).args(more).env("RANK", rank.to_string()).env("WORLD_SIZE", regions.len().to_string());
             command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", &port);
             command.env("PROBE_SYNC_CLOCK_PAGE", self.page(rank));
             if !region.is_empty() {
@@ -283,7 +285,9 @@ fn a_lost_node_and_a_lost_master_end_no_other_region() {
 #[test]
 fn a_region_that_nobody_could_measure_costs_the_others_nothing() {
     let job = Job::new();
-    let mut ranks = job.ranks(&["a", "a", "b", "b"], &["--round-timeout", "2s", "--duration", "6s"]);
+    // Windows that are long enough for the kill to come within the first, on a busy machine too.
+    let long = ["--window", "3s", "--round-timeout", "2s", "--duration", "9s"];
+    let mut ranks = job.ranks(&["a", "a", "b", "b"], &long);
     let deadline = Instant::now() + Duration::from_secs(60);
     while !job.out().join("regions/b/run.json").is_file() {
         assert!(Instant::now() < deadline, "region b does not begin");

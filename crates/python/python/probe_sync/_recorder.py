@@ -115,11 +115,13 @@ class Recorder:
         raised = sys.exc_info()[1]
         if raised is not None and raised is not self._handled:
             failure = raised
+        if failure is not None and _ends_well(failure):
+            failure = None
         if failure is not None:
             # The other ranks may wait for this one in a collective, and never come; only when this rank has ended does its launcher end them.
             self._deadline = time.monotonic() + _FAILED_S
             told = f"{type(failure).__name__} ends its work; it waits {_FAILED_S:.0f} s for the others, and not longer, before that error is shown"
-            warnings.warn(f"probe_sync: rank {self.rank}: {told}", RuntimeWarning, stacklevel=2)
+            _tell(f"probe_sync: rank {self.rank}: {told}")
         try:
             if self.rank != 0:
                 self._send([cycle[self.rank] for cycle in written], trace)
@@ -138,7 +140,11 @@ class Recorder:
             cycles = [[self._taken(rank, trace(path)) for rank, path in enumerate(cycle)] for cycle in written]
         except (Error, OSError) as error:
             # A failure to measure must not end a training job.
-            warnings.warn(f"probe_sync: rank {self.rank}: {error}", RuntimeWarning, stacklevel=2)
+            _tell(f"probe_sync: rank {self.rank}: {error}")
+            return
+        if failure is not None:
+            if self._merge and written:
+                _tell(f"probe_sync: the traces are not merged after an error: probe_sync.merge(traces, run_dir={str(self.run)!r}, output=...) does")
             return
         if self._merge and written:
             # Not a daemon: the interpreter waits for it at exit.
@@ -167,7 +173,7 @@ class Recorder:
             self._session.send_files({self._name(path): path for path in paths}, timeout=self._within(_LONGEST_S))
         except Error as error:
             # The end of the run is waited for all the same.
-            warnings.warn(f"probe_sync: {error}", RuntimeWarning, stacklevel=3)
+            _tell(f"probe_sync: {error}")
 
     def _sees_root(self, before: bool) -> bool:
         """Whether this rank sees rank 0's folder; what was seen before where the run has ended meanwhile."""
@@ -252,6 +258,19 @@ class Recorder:
             print(f"probe_sync: {self.result}; {target}", file=sys.stderr, flush=True)
 
 
+def _ends_well(error: BaseException) -> bool:
+    """Whether this is how a loop or a program ends that has done its work."""
+    return isinstance(error, (StopIteration, StopAsyncIteration, GeneratorExit)) or (isinstance(error, SystemExit) and error.code in (None, 0))
+
+
+def _tell(text: str) -> None:
+    """A warning, which never takes the place of an error that is on its way, nor ends a job where warnings are errors."""
+    try:
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
+    except RuntimeWarning:
+        print(text, file=sys.stderr, flush=True)
+
+
 def place(group: Group | None) -> tuple[int, int]:
     """Rank and number of ranks."""
     return (0, 1) if group is None else (group.rank, group.size)
@@ -300,7 +319,7 @@ _OVER_S = 30.0
 _LOOK_S = 1.0
 # Many large traces that are sent to rank 0 take longer.
 _LONGEST_S = 3600.0
-# Of a rank whose work an error ends; ranks that all end by the same one are still merged.
+# Of a rank whose work an error ends.
 _FAILED_S = 5.0
 _FAREWELL_S = 1.0
 _END_S = 30.0

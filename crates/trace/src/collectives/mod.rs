@@ -30,7 +30,7 @@ mod tests;
 pub(crate) use self::check::{CheckOptions, check};
 pub use self::check::{CheckReport, Outcome};
 pub(crate) use self::communicators::{Process, join};
-pub(crate) use self::matching::{MatchOptions, match_operations};
+pub(crate) use self::matching::{MatchOptions, Matching, match_operations};
 pub use self::offsets::CollectiveOffsets;
 pub(crate) use self::offsets::{OffsetOptions, from_collectives};
 pub(crate) use self::report::table;

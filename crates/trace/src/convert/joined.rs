@@ -13,10 +13,11 @@ use probe_sync_estimate::series::TimeMap;
 use serde::Serialize;
 
 use super::window;
-use crate::calibrate::CalibratedTrace;
-use crate::collectives::{MapTime, MatchOptions, match_operations};
+use crate::Error;
+use crate::calibrate::{Calibrated, CalibratedTrace};
+use crate::collectives::{MapTime, MatchOptions, Matching, match_operations};
 use crate::counting::Counting;
-use crate::model::{MappedTime, nearest_ns};
+use crate::model::{MappedTime, TraceClock, TraceFacts, nearest_ns};
 use crate::nodes;
 use crate::write::{Chunk, Flow, FlowEnd};
 
@@ -25,11 +26,12 @@ use crate::write::{Chunk, Flow, FlowEnd};
 pub struct CollectiveFlows {
     /// Operations of at least two ranks whose parts are joined.
     pub operations: u64,
-    /// Their parts that begin and end in the window.
+    /// Their parts that the window keeps.
     pub parts: u64,
     /// Of these, parts that no slice of the outputs begins with.
     pub without_slice: u64,
-    /// Parts that belong together with none for certain: ambiguous ones, and those that no other trace shows.
+    /// Parts that belong together with none for certain: ambiguous ones, those that no other trace shows, and those of files into which several
+    /// traces were merged.
     pub not_joined: u64,
 }
 
@@ -40,8 +42,6 @@ pub(super) struct Joined {
     ends: Vec<Vec<End>>,
     /// Names of operations, as facts have them.
     names: Vec<String>,
-    /// Reused for the ends of one chunk.
-    chunk: Chunk,
     found: CollectiveFlows,
 }
 
@@ -93,10 +93,7 @@ impl Joined {
                 joined.take(kept);
             })
         });
-        joined.found.not_joined = matching.unpaired as u64
-            + matching.unordered as u64
-            + matching.ambiguous.iter().map(|line| line.parts as u64).sum::<u64>()
-            + matching.lost;
+        joined.found.not_joined = not_joined(&matching, traces);
         joined
             .ends
             .iter_mut()
@@ -129,29 +126,38 @@ impl Joined {
         }
     }
 
-    /// The ends that belong to slices of this chunk of a trace, on the same tracks.
-    pub(super) fn ends_of(&mut self, trace: usize, chunk: &Chunk) -> &Chunk {
-        self.chunk.clear();
+    /// The chunk of a trace with the ends that belong to its slices; None where there are none.
+    pub(super) fn mark(&mut self, trace: usize, chunk: &Chunk) -> Option<Chunk> {
         let Chunk { strings, slices, .. } = chunk;
+        let mut marked: Option<Chunk> = None;
         for row in 0..slices.track.len() {
             let (start, end) = (slices.start_ns[row], slices.end_ns[row]);
             let ends = &mut self.ends[trace];
             let first = ends.partition_point(|known| known.start_ns < start);
+            let name = strings.text(slices.name[row]);
             // A call in a group lasts until the group's end, and its own slice does not.
             let of_slice = ends[first..].iter_mut().take_while(|known| known.start_ns == start).find(|known| {
-                let name = || strings.text(slices.name[row]) == self.names[known.name as usize];
-                !known.taken && (known.end_ns == end || (end < known.end_ns && name()))
+                let operation = &self.names[known.name as usize];
+                let same = name == operation;
+                !known.taken && (same && end <= known.end_ns || known.end_ns == end && is_of(name, operation))
             });
             // The copy of an annotation on a device's timeline is not the operation.
             let is_copy = || strings.text(slices.category[row]) == "gpu_user_annotation";
             let Some(found) = of_slice.filter(|_| !is_copy()) else { continue };
             found.taken = true;
             let id = FixedState::with_seed(0).hash_one(("collective", found.operation)).max(1);
-            self.chunk.flows.track.push(slices.track[row]);
-            self.chunk.flows.time_ns.push(start);
-            self.chunk.flows.flow.push(Flow { id, end: found.place });
+            let flow = Flow { id, end: found.place };
+            let marked = marked.get_or_insert_with(|| chunk.clone());
+            if slices.flow[row].id == 0 {
+                marked.slices.flow[row] = flow;
+            } else {
+                // A slice has one flow of its own; others go to the innermost slice that begins then.
+                marked.flows.track.push(slices.track[row]);
+                marked.flows.time_ns.push(start);
+                marked.flows.flow.push(flow);
+            }
         }
-        &self.chunk
+        marked
     }
 
     /// What was joined, once all traces are through.
@@ -159,4 +165,48 @@ impl Joined {
         self.found.without_slice = self.ends.iter().flatten().filter(|end| !end.taken).count() as u64;
         self.found
     }
+}
+
+/// Parts that are in no operation.
+fn not_joined(matching: &Matching, traces: &[CalibratedTrace]) -> u64 {
+    let merged = traces.iter().map(|of| &of.trace.facts).filter(|facts| facts.merged);
+    let ambiguous: usize = matching.ambiguous.iter().map(|line| line.parts).sum();
+    (matching.unpaired + matching.unordered + ambiguous) as u64
+        + matching.lost
+        + merged.map(|facts| facts.collectives.len()).sum::<u64>()
+}
+
+/// Refuses traces on clocks of their own, on which nobody is first or last.
+///
+/// # Errors
+/// [`Error::Request`] names one.
+pub(super) fn expect_one_clock(calibrated: &Calibrated) -> Result<(), Error> {
+    let traces = &calibrated.traces;
+    let Some(unknown) = traces.iter().find(|of| of.map.is_none()).filter(|_| traces.len() > 1) else { return Ok(()) };
+    let of = |facts: &TraceFacts| match (&facts.aligned_to, facts.clock) {
+        (Some(clock), _) => Some(clock.clone()),
+        // The ranks of one host share its system clock.
+        (None, TraceClock::System) => facts.identity.hostname.clone(),
+        (None, _) => None,
+    };
+    let first = of(&unknown.trace.facts);
+    if first.is_some() && traces.iter().all(|trace| trace.map.is_none() && of(&trace.trace.facts) == first) {
+        return Ok(());
+    }
+    let problem = format!(
+        "--collective-flows: nothing says that the traces are on one clock, so nobody can be called first or last; give --run-dir, --offsets or \
+         --from-collectives ({} has no clock)",
+        unknown.trace.path.display()
+    );
+    Err(Error::Request { problem })
+}
+
+/// Whether a slice of this name may be the operation: kernels of NCCL and RCCL are called otherwise than what they do, and gloo adds its own name.
+fn is_of(name: &str, operation: &str) -> bool {
+    let letters = |text: &str| {
+        text.bytes().filter(u8::is_ascii_alphanumeric).map(|byte| byte.to_ascii_lowercase()).collect::<Vec<_>>()
+    };
+    let (name, operation) = (letters(name), letters(operation));
+    let holds = |part: &[u8]| !part.is_empty() && name.windows(part.len()).any(|window| window == part);
+    holds(b"nccl") || holds(b"rccl") || holds(&operation)
 }

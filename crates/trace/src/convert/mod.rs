@@ -144,6 +144,9 @@ pub fn convert(
         let reason = unknown.notes.last().map_or("its node has no offsets", String::as_str);
         return Err(calibrated.no_clock(format!("no clock is known for {}: {reason}", unknown.trace.path.display())));
     }
+    if settings.collective_flows {
+        joined::expect_one_clock(calibrated)?;
+    }
     let report = write_all(calibrated, outputs, settings)?;
     for written in &report.outputs {
         outputs::write_statistics(&written.path, false, &report)?;
@@ -205,10 +208,8 @@ fn read(
     let inclusive = settings.window.inclusive;
     let keep = |start, end| window_ns.is_none_or(|window| window::keeps(window, inclusive, start, end));
     let mut push = |chunk: &Chunk| {
-        if let Some(joined) = &mut joined {
-            sorter.push(joined.ends_of(part, chunk), |_, _| true)?;
-        }
-        sorter.push(chunk, keep)
+        let marked = joined.as_mut().and_then(|joined| joined.mark(part, chunk));
+        sorter.push(marked.as_ref().unwrap_or(chunk), keep)
     };
     let read = trace.format.read_chunks(&trace.path, &options, &mut |time| counting.map(time), &mut push)?;
     let mut alignment = AlignmentStats { events: read.events, ..counting.stats(trace) };

@@ -6,16 +6,24 @@ use std::path::{Path, PathBuf};
 
 use crate::Error;
 
-/// Files as they are, and for each folder the databases in it and below, by name.
+/// Files as they are, and for each folder the databases in it and below, by name. `ordered` says what is given in the order of the traces.
 ///
 /// # Errors
-/// A folder that cannot be listed, holds no database, or too many.
-pub(super) fn databases(named: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
+/// A folder that cannot be listed, holds no database, too many, or folders too deep; a folder where the order of traces decides.
+pub(super) fn databases(named: &[PathBuf], ordered: Option<&str>) -> Result<Vec<PathBuf>, Error> {
     let mut found = Vec::new();
     for path in named {
         if !path.is_dir() {
             found.push(path.clone());
             continue;
+        }
+        if let Some(ordered) = ordered {
+            let problem = format!(
+                "{}: the files of a folder have no order (node10 comes before node2), and {ordered} goes by the order of the traces: \
+                 name the files",
+                path.display()
+            );
+            return Err(Error::Request { problem });
         }
         let before = found.len();
         list(path, DEPTH, &mut found)?;
@@ -32,11 +40,16 @@ fn list(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Err
     for entry in std::fs::read_dir(folder).map_err(Error::io(folder, "list"))? {
         let path = entry.map_err(Error::io(folder, "list"))?.path();
         if path.is_dir() {
-            // A link may lead back up.
-            if depth > 0 && !path.is_symlink() {
-                list(&path, depth - 1, found)?;
+            // A link that leads back up ends here too.
+            if depth == 0 {
+                let problem = format!(
+                    "{}: folders lie more than {DEPTH} deep, or a link leads back up: name the folders that hold databases",
+                    path.display()
+                );
+                return Err(Error::Request { problem });
             }
-        } else if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("db")) {
+            list(&path, depth - 1, found)?;
+        } else if path.is_file() && path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("db")) {
             found.push(path);
         }
         if found.len() > FILES_MAX {

@@ -102,7 +102,7 @@ impl Query {
     /// Those of [`calibrate()`](crate::calibrate()); a trace that is no database of rocprofv3; a clock that is not known while
     /// `own_clocks` is not set; two files of one process; files whose schemas differ in their major number.
     pub fn open(request: &Request, settings: &QuerySettings) -> Result<Query, Error> {
-        let mut request = Request { traces: find::databases(&request.traces)?, ..request.clone() };
+        let mut request = Request { traces: find::databases(&request.traces, ordered(request))?, ..request.clone() };
         if settings.own_clocks {
             (request.clocks, request.snapshots, request.markers) = (ClockSource::Nothing, Vec::new(), None);
         }
@@ -115,7 +115,8 @@ impl Query {
         let prepare = || -> rusqlite::Result<Connection> {
             let mut connection = Connection::open_in_memory()?;
             let present = |table: &str, column: &str| {
-                tables.iter().any(|known| known.base == table && known.columns.iter().any(|(name, _)| name == column))
+                let has = |(name, _): &(String, _)| name.eq_ignore_ascii_case(column);
+                tables.iter().any(|known| known.base == table && known.columns.iter().any(has))
             };
             let views = canonical_views(&present);
             connection.execute_batch(PROCESSES)?;
@@ -164,7 +165,8 @@ impl Query {
                 (0..names.len()).map(|at| row.get_ref(at).map(Value::from)).collect();
             sink.row(&cells.map_err(|problem| self.failed(&problem))?)?;
         }
-        Ok(())
+        // What is written by a log at rest is read without a lock.
+        self.pool.expect_unchanged()
     }
 
     /// How many databases are asked, and how many of them were open at once so far: never more than [`OPEN_MAX`].
@@ -213,6 +215,16 @@ impl<'a> From<ValueRef<'a>> for Value<'a> {
     }
 }
 
+/// What a request gives in the order of its traces.
+fn ordered(request: &Request) -> Option<&'static str> {
+    let given = [
+        (request.assume_order, "--assume-order"),
+        (!request.nodes.is_empty(), "--nodes"),
+        (!request.snapshots.is_empty(), "--snapshots"),
+    ];
+    given.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag)
+}
+
 /// The clock that all times are on; a refusal where there is none and none is wanted.
 fn timeline(calibrated: &Calibrated, settings: &QuerySettings) -> Result<String, Error> {
     let traces = &calibrated.traces;
@@ -246,15 +258,35 @@ fn timeline(calibrated: &Calibrated, settings: &QuerySettings) -> Result<String,
 /// Makes a view of the profiler's, and in front of it, where it has a guid, one that says where its rows come from.
 fn make_view(connection: &Connection, view: &View) -> rusqlite::Result<()> {
     connection.execute_batch(&view.sql)?;
-    if !columns(connection, view.name)?.iter().any(|column| column == "guid") {
-        return Ok(());
-    }
     let name = quoted(view.name);
+    if !columns(connection, view.name)?.iter().any(|column| column == "guid") {
+        // Without the guid a join with it would multiply rows: ids repeat from process to process.
+        let Some((select, alias)) =
+            view.sql.split_once(" AS SELECT ").and_then(|(_, select)| Some((select, first_source(select)?)))
+        else {
+            return Ok(());
+        };
+        return connection.execute_batch(&format!(
+            "CREATE TEMP VIEW {name} AS SELECT {alias}.host, {alias}.rank, {alias}.file, {alias}.guid, {select}"
+        ));
+    }
     // A name is looked for among temporary views first, but by a view of `main` there alone.
     connection.execute_batch(&format!(
         "CREATE TEMP VIEW {name} AS SELECT p.host, p.rank, p.file, v.* FROM main.{name} v \
          JOIN main.probe_sync_processes p ON p.guid = v.guid"
     ))
+}
+
+/// The alias of the table that a view's rows are of: the first after `FROM`, where the view joins others to it and sums up nothing.
+fn first_source(select: &str) -> Option<&str> {
+    let mut depth = 0_i32;
+    let from = select.char_indices().find(|(at, letter)| {
+        depth += i32::from(*letter == '(') - i32::from(*letter == ')');
+        depth == 0 && select[*at..].starts_with(" FROM \"rocpd_")
+    });
+    let mut words = select[from?.0..].split_whitespace().skip(2);
+    let alias = words.next().filter(|word| word.bytes().all(|byte| byte.is_ascii_uppercase()))?;
+    (!select.contains("GROUP BY") && !select.contains(" UNION ")).then_some(alias)
 }
 
 /// Names of the columns of a table or view.

@@ -4,6 +4,7 @@
 //! since it was first opened is refused, because rows of two states would be in one result.
 //! What it does not do: know statements.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::Connection;
@@ -24,6 +25,8 @@ pub(super) struct Pool {
 struct Open {
     /// Which file, the last used last.
     connections: Vec<(usize, Connection)>,
+    /// All that were opened since files were looked at.
+    opened: BTreeSet<usize>,
     most: usize,
 }
 
@@ -34,6 +37,12 @@ impl Pool {
 
     pub(super) fn file(&self, file: usize) -> &DatabaseFile {
         &self.files[file]
+    }
+
+    /// Refuses what was read of files that were written to meanwhile.
+    pub(super) fn expect_unchanged(&self) -> Result<(), Error> {
+        let opened = std::mem::take(&mut self.open.lock().unwrap_or_else(PoisonError::into_inner).opened);
+        opened.into_iter().try_for_each(|file| self.files[file].expect_unchanged())
     }
 
     pub(super) fn files(&self) -> usize {
@@ -47,7 +56,7 @@ impl Pool {
     /// Does something with a file's connection, which is opened if need be.
     pub(super) fn with<T>(&self, file: usize, act: impl FnOnce(&Connection) -> Result<T, Error>) -> Result<T, Error> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let Open { connections, most } = &mut *open;
+        let Open { connections, opened, most } = &mut *open;
         match connections.iter().rposition(|(known, _)| *known == file) {
             Some(at) => connections[at..].rotate_left(1),
             None => {
@@ -58,6 +67,7 @@ impl Pool {
                 *most = connections.len().max(*most);
             }
         }
+        opened.insert(file);
         let (_, connection) = connections.last().expect("it was just put there");
         act(connection)
     }

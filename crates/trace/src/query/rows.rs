@@ -136,7 +136,8 @@ impl Source {
         let has_guid = guid.is_some();
         let same = guid.map_or_else(|| "1".to_owned(), |guid| format!("{guid} = ?3"));
         let row = quoted(&part.row);
-        let select = format!("SELECT {row}, {same}{names} FROM {} WHERE {row}", quoted(&part.name));
+        // A damaged index would hide rows.
+        let select = format!("SELECT {row}, {same}{names} FROM {} NOT INDEXED WHERE {row}", quoted(&part.name));
         Reading {
             scan: format!("{select} >= ?1 AND {row} <= ?2 ORDER BY {row} LIMIT {ROWS}"),
             range: format!("{select} BETWEEN ?1 AND ?2 ORDER BY {row}"),

@@ -127,6 +127,15 @@ impl Table {
             let problem = format!("holds two tables {} of the process {}: give one of them", self.base, part.guid);
             return Err(Error::Database { path: process.file.clone().into(), problem });
         }
+        let named_by_id =
+            part.base.starts_with("rocpd_info_") || ["rocpd_string", "rocpd_event"].contains(&&*part.base);
+        if named_by_id && !part.numbered_by_id {
+            let problem = format!(
+                "ids of the table {} may be there twice (it has no INTEGER PRIMARY KEY), and views would multiply rows: make it with one in a copy",
+                part.name
+            );
+            return Err(Error::Database { path: process.file.clone().into(), problem });
+        }
         for column in &part.columns {
             if ADDED.contains(&column.0.to_ascii_lowercase().as_str()) {
                 let problem = format!(

@@ -82,13 +82,20 @@ impl DatabaseFile {
     /// # Errors
     /// It cannot be opened any more, or was written to: what was read before belongs to another state.
     pub(crate) fn connect(&self) -> Result<Connection, Error> {
-        if state(&self.path) != self.state {
-            let problem = "is being written while it is read; wait until its writer is done".to_owned();
-            return Err(Error::Database { path: self.path.clone(), problem });
-        }
+        self.expect_unchanged()?;
         let connection = self.readable.connect()?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         Ok(connection)
+    }
+
+    /// # Errors
+    /// It was written to since it was opened first.
+    pub(crate) fn expect_unchanged(&self) -> Result<(), Error> {
+        if state(&self.path) == self.state {
+            return Ok(());
+        }
+        let problem = "is being written while it is read; wait until its writer is done".to_owned();
+        Err(Error::Database { path: self.path.clone(), problem })
     }
 
     /// What SQLite said of a table.
