@@ -6,6 +6,7 @@ Without --files these are all of `test_*.py`. `flows.py`, the examples with torc
 
 import argparse
 import pathlib
+import signal
 import sys
 import unittest
 
@@ -17,6 +18,8 @@ def main():
     parser.add_argument("--files", default="test_*.py")
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
+    # What a shell starts with `&` ignores Ctrl-C, and so would all that is started here: tests of Ctrl-C would wait for ever.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.path.insert(0, str(HERE))
     loader = unittest.TestLoader()
     loader.testNamePatterns = [f"*{name}*" for name in arguments.names] or None
