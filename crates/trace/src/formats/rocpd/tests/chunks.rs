@@ -280,8 +280,8 @@ fn a_damaged_index_hides_no_row_from_a_converter() {
         let index = format!("CREATE INDEX \"by_{table}\" ON \"{table}{suffix}\" ({columns}) WHERE 0");
         connection.execute_batch(&index).expect("an index");
     }
-    let lie = "PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = replace(sql, ' WHERE 0', '') WHERE name GLOB 'by_*'";
-    connection.execute_batch(lie).expect("its definition");
+    let all_rows = "PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = replace(sql, ' WHERE 0', '') WHERE name GLOB 'by_*'";
+    connection.execute_batch(all_rows).expect("its definition");
     drop(connection);
     let connection = Connection::open(&path).expect("a database");
     let hidden = format!("SELECT count(*) FROM \"rocpd_arg{suffix}\" WHERE event_id > 0");
