@@ -3,13 +3,14 @@
 //! Place in the flow: second step of `calibrate`, after the source is open, because a run knows its hosts. What it does not
 //! do: read a trace itself; its format does.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::Request;
 use super::source::Source;
 use crate::Error;
 use crate::clocks::{Snapshots, read_snapshots};
-use crate::formats::{FORMATS, FactOptions};
+use crate::formats::{CpuClock, FORMATS, FactOptions};
 use crate::nodes::{self, NodeTrace};
 use crate::outputs;
 
@@ -58,7 +59,24 @@ pub(super) fn read(request: &Request, source: &Source) -> Result<Traces, Error> 
             format!("{path}: --cpu-clock is of databases of rocprof-sys, and this is a trace of the format {format}");
         return Err(Error::Request { problem });
     }
+    if let Some(clock) = &request.cpu_clock {
+        let mut hosts: BTreeSet<&str> = BTreeSet::new();
+        hosts.extend(read.iter().filter_map(|trace| trace.facts.identity.hostname.as_deref()));
+        // The host of a trace that was left out may not be known.
+        if left_out.is_empty() {
+            expect_hosts(clock, &hosts)?;
+        }
+    }
     Ok(Traces { paths, read, left_out })
+}
+
+/// Refuses a name in `--suspended` that is the host of no trace: what was meant would stay as it is.
+fn expect_hosts(clock: &CpuClock, hosts: &BTreeSet<&str>) -> Result<(), Error> {
+    let Some(name) = clock.suspended.keys().find(|name| !hosts.contains(name.as_str())) else { return Ok(()) };
+    let known: Vec<&str> = hosts.iter().copied().collect();
+    let known = if known.is_empty() { "not named in them".to_owned() } else { known.join(", ") };
+    let problem = format!("--suspended {name}=…: no trace is of this host; the hosts of the traces are {known}");
+    Err(Error::Request { problem })
 }
 
 /// The snapshot pairs of each trace, in the traces' sorted order: from the files given, else from the run. What is worth telling of
@@ -113,4 +131,25 @@ fn traces_in(directory: &Path, outputs: &[PathBuf]) -> Result<Vec<PathBuf>, Erro
         return Err(Error::Request { problem });
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use probe_sync_time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_suspended_host_that_is_of_no_trace_is_refused() {
+        let of = |name: &str| CpuClock {
+            suspended: BTreeMap::from([(name.to_owned(), Duration::from_ns(1))]),
+            elsewhere: Some(Duration::from_ns(0)),
+        };
+        let hosts = BTreeSet::from(["node0", "node1"]);
+        expect_hosts(&of("node1"), &hosts).expect("a host of a trace");
+        let refused = expect_hosts(&of("node01"), &hosts).expect_err("a typing error").to_string();
+        assert!(refused.contains("--suspended node01=") && refused.contains("are node0, node1"), "{refused}");
+    }
 }

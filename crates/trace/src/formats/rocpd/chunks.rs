@@ -101,7 +101,7 @@ fn read_kind(source: &Source<'_>, kind: Kind, places: &mut Places, out: &mut Out
     let failed = |problem: rusqlite::Error| source.database.wrong(&table.name, &problem);
     let arguments_sql = of("rocpd_arg").filter(|_| out.options.args).map(|table| {
         format!(
-            "SELECT event_id, name, value FROM {} WHERE event_id IS NOT NULL ORDER BY event_id, position",
+            "SELECT event_id, name, value FROM {} NOT INDEXED WHERE event_id IS NOT NULL ORDER BY event_id, position",
             quoted(&table.name)
         )
     });
@@ -409,7 +409,7 @@ fn each_named(
 ) -> Result<(), Error> {
     let Some(table) = source.table(base) else { return Ok(()) };
     let list: Vec<String> = columns.iter().map(|column| rows::column(table, "T", column)).collect();
-    let sql = format!("SELECT T.id, {} FROM {} AS T", list.join(", "), quoted(&table.name));
+    let sql = format!("SELECT T.id, {} FROM {} AS T NOT INDEXED", list.join(", "), quoted(&table.name));
     source.database.each(&table.name, &sql, &mut |found| {
         let texts = (1..=columns.len()).map(|at| Ok(text(found.get_ref(at)?)));
         row(found.get(0)?, &texts.collect::<rusqlite::Result<Vec<String>>>()?);

@@ -11,7 +11,7 @@ use rusqlite::types::ValueRef;
 use serde::Deserialize;
 
 use super::catalog::{Table, Writer, quoted};
-use super::reading::{Database, STRING, join_event};
+use super::reading::{Behind, Database, STRING, brought_up, join_event};
 use crate::Error;
 use crate::formats::rank_marker;
 use crate::model::{ClockPair, MarkStamp, MarkToken, PairKind, Picoseconds};
@@ -92,13 +92,14 @@ pub(super) fn names<'a>(
     Ok(Names { known, pattern })
 }
 
-/// Takes the markers among a table's rows in; the numbers of these rows.
+/// Takes the markers among a table's rows in, those of rows that are behind brought to the clock of the others; the numbers of these rows.
 ///
 /// # Errors
 /// The table cannot be read.
 pub(super) fn read(
     database: &Database<'_>,
     (writer, table, start): (&Writer, &Table, &str),
+    behind: Option<&Behind>,
     names: &Names<'_>,
     markers: &mut Markers,
 ) -> Result<HashSet<i64>, Error> {
@@ -109,7 +110,7 @@ pub(super) fn read(
     // Most rows have neither; names are asked for where some name is a marker at all.
     let messages = format!("WHERE length({message}) > 2 OR length({extra}) > 2 OR {amount} > 1");
     let filter = if names.known.is_empty() { messages.as_str() } else { "" };
-    let (start, name) = (table.column("t", start), table.column("t", "name_id"));
+    let (start, name) = (brought_up(&table.column("t", start), behind), table.column("t", "name_id"));
     let from = quoted(&table.name);
     let statement = format!(
         "SELECT {row}, {start}, {name}, {message}, {extra}, {amount} FROM {from} t NOT INDEXED {join} {filter}"

@@ -176,7 +176,7 @@ fn each(columns: &[String], form: &str) -> Vec<String> {
 }
 
 /// A time of a row that may be behind, as a statement; 0 and NULL stay.
-fn brought_up(time: &str, behind: Option<&Behind>) -> String {
+pub(super) fn brought_up(time: &str, behind: Option<&Behind>) -> String {
     let Some(Behind { is_behind, by_ns }) = behind else { return time.to_owned() };
     format!("({time} + CASE WHEN {time} <> 0 THEN coalesce({is_behind}, 0) * {by_ns} ELSE 0 END)")
 }

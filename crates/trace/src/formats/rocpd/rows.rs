@@ -131,14 +131,14 @@ pub(super) fn query<'a>(kind: Kind, table: &Table, of: &impl Fn(&str) -> Option<
     let shown = kind.shown().iter().map(|name| own(name));
     let columns: Vec<String> = columns.into_iter().chain(shown).collect();
     let order = if event == "NULL" { String::new() } else { format!(" ORDER BY {event}") };
-    format!("SELECT {} FROM {} AS R{joins}{order}", columns.join(", "), quoted(&table.name))
+    format!("SELECT {} FROM {} AS R NOT INDEXED{joins}{order}", columns.join(", "), quoted(&table.name))
 }
 
 /// The statement that reads what was counted, of the one kernel of each event: start and end of the kernel, its agent, which counter, and its value over all instances.
 pub(super) fn counted(values: &Table, dispatches: &Table) -> String {
     let (of_value, of_kernel) = (|name| column(values, "P", name), |name| column(dispatches, "R", name));
     format!(
-        "SELECT {}, {}, {}, {}, total({}) FROM {} AS P JOIN (SELECT *, count(*) FROM {} GROUP BY event_id) AS R ON {} = {} GROUP BY R.id, {}",
+        "SELECT {}, {}, {}, {}, total({}) FROM {} AS P NOT INDEXED JOIN (SELECT *, count(*) FROM {} NOT INDEXED GROUP BY event_id) AS R ON {} = {} GROUP BY R.id, {}",
         of_kernel("start"),
         of_kernel("end"),
         of_kernel("agent_id"),

@@ -18,7 +18,8 @@ use rusqlite::Row;
 use rusqlite::types::ValueRef;
 
 use super::catalog::{Table, Writer};
-use super::reading::{Database, REGION, STRING};
+use super::cpu_clock;
+use super::reading::{Behind, Database, REGION, STRING};
 use crate::Error;
 use crate::model::{
     CollectiveEvent, CollectiveKind, Communicator, Instance, Label, PS_PER_NS, Picoseconds, Recipients, Replicas,
@@ -83,24 +84,36 @@ struct Call {
     row: i64,
 }
 
-/// Takes the calls, or else the kernels, of one writer in.
+/// Takes the calls, or else the kernels, of one writer in; `by_ns` as in [`cpu_clock::behind`]. Kernels are rocprofiler-sdk's, and never behind.
 ///
 /// # Errors
 /// A table cannot be read.
-pub(super) fn read(database: &Database<'_>, writer: &Writer, collector: &mut Collector) -> Result<(), Error> {
+pub(super) fn read(
+    database: &Database<'_>,
+    writer: &Writer,
+    by_ns: Option<i64>,
+    collector: &mut Collector,
+) -> Result<(), Error> {
     collector.of_kernels = has_kernels(database, writer)?;
-    read_calls(database, writer, collector)?;
+    read_calls(database, writer, by_ns, collector)?;
     if collector.of_kernels { read_kernels(database, writer, collector) } else { Ok(()) }
 }
 
-fn read_calls(database: &Database<'_>, writer: &Writer, collector: &mut Collector) -> Result<(), Error> {
+fn read_calls(
+    database: &Database<'_>,
+    writer: &Writer,
+    by_ns: Option<i64>,
+    collector: &mut Collector,
+) -> Result<(), Error> {
     let (Some(region), Some(string)) = (database.table(writer, REGION), database.table(writer, STRING)) else {
         return Ok(());
     };
     let arg = database.table(writer, "rocpd_arg");
-    collector.cut = if collector.of_kernels { HashMap::new() } else { cut_groups(database, region, string)? };
+    let behind = cpu_clock::behind((database.catalog, "main"), database.path, region, by_ns)?;
+    let behind = behind.as_ref();
+    collector.cut = if collector.of_kernels { HashMap::new() } else { cut_groups(database, (region, string), behind)? };
     let mut many = 0;
-    database.each(&region.name, &calls(region, string, arg, NAMES), &mut |row| {
+    database.each(&region.name, &calls(region, string, arg, behind, NAMES), &mut |row| {
         let call = Call::of(row)?;
         many += u64::from(call.arguments > ARGUMENTS_MAX);
         collector.call(call, &region.name);
@@ -118,9 +131,13 @@ fn read_calls(database: &Database<'_>, writer: &Writer, collector: &mut Collecto
 }
 
 /// By track, how many groups end that began before the trace.
-fn cut_groups(database: &Database<'_>, region: &Table, string: &Table) -> Result<HashMap<(i64, i64), u64>, Error> {
+fn cut_groups(
+    database: &Database<'_>,
+    (region, string): (&Table, &Table),
+    behind: Option<&Behind>,
+) -> Result<HashMap<(i64, i64), u64>, Error> {
     let (mut cut, mut track, mut depth) = (HashMap::new(), (0, 0), 0_u32);
-    database.each(&region.name, &calls(region, string, None, GROUPS), &mut |row| {
+    database.each(&region.name, &calls(region, string, None, behind, GROUPS), &mut |row| {
         let call = Call::of(row)?;
         if call.track != track {
             (track, depth) = (call.track, 0);

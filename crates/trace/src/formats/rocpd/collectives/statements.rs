@@ -3,13 +3,20 @@
 //! Place in the flow: under [`super`], which reads the rows that come. What it does not do: run anything.
 
 use crate::formats::rocpd::catalog::{Table, quoted};
-use crate::formats::rocpd::reading::join_one;
+use crate::formats::rocpd::reading::{Behind, brought_up, join_one};
 
-/// The statement that reads calls with such names by thread and time, each once with its arguments.
+/// The statement that reads calls with such names by thread and time, each once with its arguments; those that are behind the others are
+/// brought to their clock.
 ///
 /// Names and arguments are grouped first: where many rows have one number, a join of the tables themselves would give as many rows as
 /// their product.
-pub(super) fn calls(region: &Table, string: &Table, arg: Option<&Table>, names: [&str; 2]) -> String {
+pub(super) fn calls(
+    region: &Table,
+    string: &Table,
+    arg: Option<&Table>,
+    behind: Option<&Behind>,
+    names: [&str; 2],
+) -> String {
     let (join, values) = match arg {
         Some(arg) => {
             let join = join_one((region, "event_id"), (arg, "event_id"), "a", &arguments(arg));
@@ -21,16 +28,15 @@ pub(super) fn calls(region: &Table, string: &Table, arg: Option<&Table>, names: 
     let process = region.column("t", "pid");
     let row = region.row("t");
     let [nccl, rccl] = names;
+    let time = |name: &str| brought_up(&region.column("t", name), behind);
+    let (start, end) = (time("start"), time("end"));
     format!(
-        "SELECT {process}, {thread}, {}, {}, s.name, {values}, {row} FROM {} t NOT INDEXED CROSS JOIN (SELECT CAST(\"id\" AS INTEGER) AS id, \
+        "SELECT {process}, {thread}, {start}, {end}, s.name, {values}, {row} FROM {} t NOT INDEXED CROSS JOIN (SELECT CAST(\"id\" AS INTEGER) AS id, \
          min(\"string\") AS name FROM {} NOT INDEXED WHERE \"string\" GLOB '{nccl}' OR \"string\" GLOB '{rccl}' GROUP BY 1) s {join} \
-         WHERE s.id = CAST({} AS INTEGER) ORDER BY {process}, {thread}, {}, {row}",
-        region.column("t", "start"),
-        region.column("t", "end"),
+         WHERE s.id = CAST({} AS INTEGER) ORDER BY {process}, {thread}, {start}, {row}",
         quoted(&region.name),
         quoted(&string.name),
         region.column("t", "name_id"),
-        region.column("t", "start"),
     )
 }
 

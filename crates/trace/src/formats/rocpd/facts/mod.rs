@@ -56,10 +56,11 @@ fn of_database(database: &Database<'_>, options: &FactOptions) -> Result<TraceFa
         let names = markers::names(database, writer, options.markers.as_ref())?;
         for (base, start) in [(REGION, "start"), (SAMPLE, "timestamp")] {
             let Some(table) = database.table(writer, base) else { continue };
-            let rows = markers::read(database, (writer, table, start), &names, &mut found)?;
+            let behind = cpu_clock::behind((database.catalog, "main"), database.path, table, facts.cpu_behind_ns)?;
+            let rows = markers::read(database, (writer, table, start), behind.as_ref(), &names, &mut found)?;
             of_markers.entry(&table.name).or_default().extend(rows);
         }
-        collectives::read(database, writer, &mut collector)?;
+        collectives::read(database, writer, facts.cpu_behind_ns, &mut collector)?;
     }
     for table in database.catalog.tables.iter().filter(|table| !table.times.is_empty()) {
         let behind = cpu_clock::behind((database.catalog, "main"), database.path, table, facts.cpu_behind_ns)?;

@@ -260,3 +260,41 @@ fn a_row_that_ends_before_it_begins_is_named() {
     let said = read(&path, &ChunkOptions::default(), 0).expect_err("refused").to_string();
     assert!(said.contains("reading the table rocpd_region"), "{said}");
 }
+
+#[test]
+fn a_damaged_index_hides_no_row_from_a_converter() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (whole, path) = (scratch.path().join("whole_results.db"), scratch.path().join("damaged_results.db"));
+    one(&whole, GUID);
+    std::fs::copy(&whole, &path).expect("a copy");
+    let connection = Connection::open(&path).expect("a database");
+    let suffix = schema::suffix_of(GUID);
+    // An index of no rows, whose definition then says that it is one of all.
+    for (table, columns) in [
+        ("rocpd_region", "event_id, id, start, \"end\", name_id, tid, extdata"),
+        ("rocpd_kernel_dispatch", "event_id"),
+        ("rocpd_arg", "event_id, position, name, value"),
+        ("rocpd_pmc_event", "event_id, pmc_id, value"),
+        ("rocpd_info_thread", "id, tid, name"),
+    ] {
+        let index = format!("CREATE INDEX \"by_{table}\" ON \"{table}{suffix}\" ({columns}) WHERE 0");
+        connection.execute_batch(&index).expect("an index");
+    }
+    let all_rows = "PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = replace(sql, ' WHERE 0', '') WHERE name GLOB 'by_*'";
+    connection.execute_batch(all_rows).expect("its definition");
+    drop(connection);
+    let connection = Connection::open(&path).expect("a database");
+    let hidden = format!("SELECT count(*) FROM \"rocpd_arg{suffix}\" WHERE event_id > 0");
+    let count = connection.query_row(&hidden, [], |row| row.get::<_, i64>(0)).expect("a number");
+    assert_eq!(count, 0, "the index hides rows of a reader that uses it");
+    drop(connection);
+    let texts = |path: &Path| {
+        let (chunk, untimed) = read(path, &with_args(), 0).expect("read");
+        let counts = (chunk.slices.track.len(), chunk.args.key.len(), chunk.counters.track.len(), untimed);
+        let tracks: Vec<String> = chunk.tracks.iter().map(|track| track.name.clone()).collect();
+        (counts, tracks)
+    };
+    let expected = texts(&whole);
+    assert!(expected.0.0 == 3 && expected.0.2 == 2, "{expected:?}");
+    assert_eq!(texts(&path), expected);
+}

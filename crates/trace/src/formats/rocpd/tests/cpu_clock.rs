@@ -118,3 +118,71 @@ fn a_row_or_a_host_of_which_nothing_is_known_is_refused() {
         assert!(refused.contains("row 3: has no category that says which clock"), "{refused}");
     }
 }
+
+/// A region with this name and event.
+fn named(name: i64, event: i64, start: i64, end: i64) -> Vec<(&'static str, Value)> {
+    let times = region(start, end).into_iter().filter(|(column, _)| *column != "name_id");
+    times.chain([("name_id", name.into()), ("event_id", event.into())]).collect()
+}
+
+fn string(id: i64, text: &str) -> [(&'static str, Value); 2] {
+    [("id", id.into()), ("string", text.to_owned().into())]
+}
+
+#[test]
+fn markers_in_rows_of_the_profiler_itself_are_on_the_boot_clock() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let input = folder.path().join("input.db");
+    let own = BOOT - SUSPENDED;
+    let (first, second) =
+        (string(6, "probe_sync.clock#1700000000000000000"), string(7, "clkmark#5#1700000000000000300"));
+    let (behind, not_behind) = (named(6, 1, own + 500, own + 501), named(7, 2, BOOT + 800, BOOT + 801));
+    let message = ("extdata", Value::from("{\"message\": \"probe_sync.clock#1700000000000000600\"}".to_owned()));
+    let event = [("id", Value::from(6)), ("category_id", 3.into()), message];
+    let sample = [("track_id", Value::from(1)), ("timestamp", (own + 1_100).into()), ("event_id", 6.into())];
+    let rows: Rows<'_> = &[
+        ("rocpd_string", &first),
+        ("rocpd_string", &second),
+        ("rocpd_event", &event),
+        ("rocpd_region", &behind),
+        ("rocpd_region", &not_behind),
+        ("rocpd_sample", &sample),
+    ];
+    recorded(&input, SUSPENDED, rows);
+    let facts = Rocpd.read_facts(&input, &clock("gpu-1")).expect("facts");
+    let mut pairs: Vec<(i64, i64)> = facts
+        .pairs
+        .iter()
+        .map(|pair| ((pair.tracer_ps / 1000) as i64 - BOOT, pair.system_ns - 1_700_000_000_000_000_000))
+        .collect();
+    pairs.sort_unstable();
+    assert_eq!(pairs, [(500, 0), (800, 300), (1_100, 600)]);
+}
+
+#[test]
+fn calls_of_nccl_in_rows_of_the_profiler_itself_are_on_the_boot_clock_and_in_its_order() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let input = folder.path().join("input.db");
+    let own = BOOT - SUSPENDED;
+    let names = [string(6, "ncclAllReduce"), string(7, "ncclGroupStart"), string(8, "ncclGroupEnd")];
+    // A call alone, and one of rocprofiler-sdk inside a group of the profiler's own.
+    let regions = [
+        named(6, 1, own + 400, own + 450),
+        named(7, 1, own + 500, own + 510),
+        named(6, 2, BOOT + 520, BOOT + 530),
+        named(8, 1, own + 540, own + 600),
+    ];
+    let mut rows: Vec<(&str, &[(&str, Value)])> = Vec::new();
+    rows.extend(names.iter().map(|row| ("rocpd_string", &row[..])));
+    rows.extend(regions.iter().map(|row| ("rocpd_region", &row[..])));
+    recorded(&input, SUSPENDED, &rows);
+    let facts = Rocpd.read_facts(&input, &clock("gpu-1")).expect("facts");
+    let mut found: Vec<(i64, i64)> = facts
+        .collectives
+        .events()
+        .iter()
+        .map(|event| ((event.start_ps / 1000) as i64 - BOOT, (event.end_ps / 1000) as i64 - BOOT))
+        .collect();
+    found.sort_unstable();
+    assert_eq!(found, [(400, 450), (520, 600)]);
+}
