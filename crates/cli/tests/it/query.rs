@@ -143,6 +143,9 @@ fn equal_pids_multiply_no_row_and_each_row_says_where_it_is_from() {
     // The profiler's view has no guid, without which a join multiplies rows.
     let joined = "SELECT count(*) FROM regions r JOIN events_args a ON a.event_id = r.event_id AND a.guid = r.guid AND a.host = r.host";
     assert_eq!(number(&folder, joined), number(&folder, "SELECT count(*) FROM region_args"));
+    // Arguments are found by an index that is made once, not by looking through all of them for each event.
+    let plan = rows(&folder, "EXPLAIN QUERY PLAN SELECT count(*) FROM region_args", &["--no-correction"], &[]);
+    assert!(plan.iter().any(|step| step["detail"].as_str().is_some_and(|step| step.contains("AUTOMATIC"))), "{plan:?}");
     // Files of a folder are in the order of their names, which is no order of nodes.
     for flags in [&["--assume-order"][..], &["--nodes", "0", "1", "2", "3", "4", "5"]] {
         let said = refused(&folder, "SELECT 1", &[&["--no-correction"], flags].concat(), 2);

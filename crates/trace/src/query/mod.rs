@@ -257,7 +257,7 @@ fn timeline(calibrated: &Calibrated, settings: &QuerySettings) -> Result<String,
 
 /// Makes a view of the profiler's, and in front of it, where it has a guid, one that says where its rows come from.
 fn make_view(connection: &Connection, view: &View) -> rusqlite::Result<()> {
-    connection.execute_batch(&view.sql)?;
+    connection.execute_batch(&by_event(&view.sql))?;
     let name = quoted(view.name);
     if !columns(connection, view.name)?.iter().any(|column| column == "guid") {
         // Without the guid a join with it would multiply rows: ids repeat from process to process.
@@ -275,6 +275,28 @@ fn make_view(connection: &Connection, view: &View) -> rusqlite::Result<()> {
         "CREATE TEMP VIEW {name} AS SELECT p.host, p.rank, p.file, v.* FROM main.{name} v \
          JOIN main.probe_sync_processes p ON p.guid = v.guid"
     ))
+}
+
+/// A view whose joins by the number of an event find their rows by an index that SQLite makes once: our tables find rows by their id alone, and SQLite
+/// makes none for them. A limit keeps the table a statement of its own.
+fn by_event(sql: &str) -> String {
+    const JOIN: &str = " JOIN \"rocpd_";
+    let mut out = String::with_capacity(sql.len());
+    let mut rest = sql;
+    while let Some(at) = rest.find(JOIN) {
+        let table = at + " JOIN ".len();
+        let end = table + rest[table..].find(' ').unwrap_or(rest.len() - table);
+        let (name, after) = (&rest[table..end], &rest[end..]);
+        let alias = after.split_whitespace().next().unwrap_or_default();
+        out.push_str(&rest[..table]);
+        if after.starts_with(&format!(" {alias} ON {alias}.event_id = ")) {
+            out.push_str(&format!("(SELECT * FROM {name} LIMIT -1)"));
+        } else {
+            out.push_str(name);
+        }
+        rest = after;
+    }
+    out + rest
 }
 
 /// The alias of the table that a view's rows are of: the first after `FROM`, where the view joins others to it and sums up nothing.
