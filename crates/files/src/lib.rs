@@ -3,7 +3,7 @@
 //! Place in the flow: under every writer of whole files (rewritten traces, solved offsets, reports). [`AtomicFile`] writes to
 //! `NAME.PID.partial` beside the wanted file and renames it at the end, so that a reader never meets half a file and a failed
 //! writer leaves an earlier file as it was. A link is followed; a pipe or a character device is written through and never replaced.
-//! [`remove_partials`] is for a process that a signal ends. [`NewFolders`] are gone again when nothing was put in them. [`segments()`] finds the
+//! [`remove_partials`] is for a process that a signal ends. [`AtomicFolder`] is the same for a folder, and replaces none. [`NewFolders`] are gone again when nothing was put in them. [`segments()`] finds the
 //! files of a recording of days. The standard
 //! library is its only dependency.
 //!
@@ -18,9 +18,11 @@ mod segments;
 mod target;
 #[cfg(test)]
 mod tests;
+mod whole_folder;
 
 pub use atomic::{AtomicFile, write_whole};
 pub use folders::NewFolders;
 pub use partial::remove_partials;
 pub use segments::{closed_segments, continuations, segment, segments};
 pub use target::is_stream;
+pub use whole_folder::AtomicFolder;

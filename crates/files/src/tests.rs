@@ -203,3 +203,24 @@ fn folders_vanish_unless_something_is_put_in_them() {
     fs::write(at("file"), "x").expect("writable");
     assert!(NewFolders::create(&at("file")).is_err() && NewFolders::create(&at("file/below")).is_err());
 }
+
+#[test]
+fn a_folder_appears_whole_or_not_at_all_and_replaces_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let dropped = AtomicFolder::create(&at("dropped")).expect("made");
+    fs::create_dir(dropped.unfinished().join("below")).expect("a folder");
+    fs::write(dropped.unfinished().join("below/file"), "x").expect("writable");
+    assert_eq!(names(folder.path()), [format!("dropped.{}.partial", std::process::id())]);
+    drop(dropped);
+    assert!(names(folder.path()).is_empty());
+    let kept = AtomicFolder::create(&at("kept")).expect("made");
+    fs::write(kept.unfinished().join("file"), "x").expect("writable");
+    let late = AtomicFolder::create(&at("late")).expect("made");
+    fs::write(at("late"), "somebody else's").expect("writable");
+    kept.commit().expect("renamed");
+    let refused = late.commit().expect_err("something is there").to_string();
+    assert!(refused.contains("never replaced"), "{refused}");
+    assert_eq!((names(folder.path()), names(&at("kept"))), (vec!["kept".into(), "late".into()], vec!["file".into()]));
+    assert!(AtomicFolder::create(&at("kept")).is_err());
+}

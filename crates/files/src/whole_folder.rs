@@ -1,0 +1,84 @@
+//! A folder that appears under its name only when it is whole.
+//!
+//! Place in the flow: under writers whose output is many files, which other libraries make by name. It is made beside its place as
+//! `NAME.PID.partial` and renamed at the end. What it does not do: replace anything; a folder has no single old content to keep.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::partial::Partial;
+
+/// A folder in the making; removed with all that is in it when it is dropped without a commit.
+///
+/// ```
+/// let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("job_otf2");
+/// let made = probe_sync_files::AtomicFolder::create(&path)?;
+/// std::fs::write(made.unfinished().join("a"), "1")?;
+/// assert!(!path.exists(), "not before it is whole");
+/// made.commit()?;
+/// assert_eq!(std::fs::read(path.join("a"))?, b"1");
+/// assert!(probe_sync_files::AtomicFolder::create(&path).is_err(), "it is never replaced");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct AtomicFolder {
+    partial: Partial,
+    path: PathBuf,
+}
+
+impl AtomicFolder {
+    /// Begins a folder that will be called `path`.
+    ///
+    /// # Errors
+    /// Something of that name is there already, or the folder beside it cannot be made.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        refuse_existing(path)?;
+        Ok(Self { partial: Partial::folder_beside(path)?, path: path.to_owned() })
+    }
+
+    /// Where the folder is until it is whole.
+    pub fn unfinished(&self) -> &Path {
+        self.partial.at()
+    }
+
+    /// Waits until the disk has the files, then gives the folder its name.
+    ///
+    /// # Errors
+    /// A file cannot be written, or something of that name has appeared; the folder is removed then.
+    pub fn commit(self) -> io::Result<()> {
+        sync(self.partial.at(), DEPTH_MAX)?;
+        refuse_existing(&self.path)?;
+        let Self { partial, path } = self;
+        partial.rename(&path)
+    }
+}
+
+fn refuse_existing(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(_) => Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "it is there already, and a folder is never replaced; remove it or give another name",
+        )),
+    }
+}
+
+/// Waits for the files of a folder.
+fn sync(folder: &Path, depth: usize) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() && depth > 0 {
+            sync(&entry.path(), depth - 1)?;
+        } else if kind.is_file() {
+            File::open(entry.path())?.sync_data()?;
+        }
+    }
+    Ok(())
+}
+
+/// Folders within folders whose files are waited for.
+const DEPTH_MAX: usize = 8;
