@@ -1,6 +1,6 @@
 // Loads one trace into Perfetto's trace processor and prints what it found, as JSON.
 //
-//     node bench/readers/perfetto.cjs ENGINE_FOLDER TRACE
+//     node bench/readers/perfetto.cjs ENGINE_FOLDER TRACE [--list]
 //
 // Place in the flow: called by perfetto_counts.py. ENGINE_FOLDER holds the engine_bundle.js and .wasm that browsers
 // run as a worker; a fresh script context plays the worker here, in which nothing of node is visible, so that the engine does
@@ -12,7 +12,7 @@ const fs = require('fs');
 const path = require('path');
 const vm = require('vm');
 
-const [engine, trace] = process.argv.slice(2);
+const [engine, trace, list] = process.argv.slice(2);
 // Methods of TraceProcessorRpc and the fields that carry arguments and answers.
 const APPEND = { method: 1, argument: 101, answer: 201 };
 const FINALIZE = { method: 2, answer: 212 };
@@ -144,7 +144,18 @@ async function main() {
   for (let at = 0; at < rows.length; at += 2) errors[rows[at]] = (errors[rows[at]] ?? 0) + Number(rows[at + 1]);
   const [slices, flows] = ['slice', 'flow'].map((table) => Number(query(port, `select count(*) from ${table}`)[0]));
   const ns = Number(query(port, 'select coalesce(sum(dur), 0) from slice')[0]);
-  console.log(JSON.stringify({ slices, flows, ns, errors }));
+  const counters = Number(query(port, 'select count(*) from counter')[0]);
+  const answer = { slices, flows, counters, ns, errors };
+  // Tracks by their names: their numbers follow the order in which the engine meets them.
+  if (list === '--list') {
+    answer.starts = query(port, `select s.name, s.ts, s.dur, coalesce(p.name, pp.name, '') || '/' || coalesce(th.name, t.name, '') from slice s join track t on t.id = s.track_id
+      left join thread_track tt on tt.id = t.id left join thread th using (utid) left join process p on p.upid = th.upid
+      left join process_track pt on pt.id = t.id left join process pp on pp.upid = pt.upid`);
+    answer.counts = query(port, "select c.ts, cast(c.value as int), coalesce(t.name, '') from counter c join track t on t.id = c.track_id");
+    answer.machines = Number(query(port, 'select count(*) from machine')[0]);
+  }
+  // Into a pipe it is written by and by, and the process ends after this.
+  await new Promise((resume) => process.stdout.write(JSON.stringify(answer) + '\n', resume));
 }
 
 main().then(() => process.exit(0), (error) => { console.error(String(error)); process.exit(1); });

@@ -9,6 +9,8 @@ all lengths in ns, and the arrows of flows (ends of one id less one). The trace 
 in its statistics. Of the JSON it must find the same numbers of slices; it reads its lengths as doubles and ends a flow at its first
 end, so these are not compared. With --collective-flows there must be the arrows that join the parts of operations beside them, in both formats.
 
+With --machines it must find the same events at the same times within what convert says that its pairs of instants leave, of one process per host and of two.
+
 What it does not do: look at the order of times; crates/cli/tests/it/convert.rs compares them with what align writes.
 """
 
@@ -115,6 +117,7 @@ def main():
             lost = {name: count for name, count in errors.items() if "flow" not in name}
             require(not lost, f"errors of the JSON: {lost}")
             joined(folder, command, traces, results)
+            on_machines(folder, work, command, traces, results)
 
 
 def joined(folder, command, traces, results):
@@ -135,6 +138,57 @@ def joined(folder, command, traces, results):
         print(f"  with {told}: {seen[2]} arrows, {flows} without")
         require(seen == (slices, length, flows + arrows), "other arrows than those of collectives were added")
         require(new_errors == errors, f"errors: {new_errors}, without {errors}")
+
+
+def on_machines(folder, work, command, traces, results):
+    """The same traces on one clock, and once more on their hosts' clocks, which the trace processor then maps."""
+    offsets = traces[0].with_name("offsets.csv")
+    if len(traces) == 1 or not offsets.exists():
+        return
+    clocks = ["--from-collectives"] if traces[0].suffix == ".db" else ["--offsets", offsets, "--nodes", *map(str, range(len(traces)))]
+    start = [PROGRAM, "convert", "-f", "pftrace", "-d", work, "-o", results.name.removesuffix("_results")]
+    more = []
+    if traces[0].suffix == ".gz":
+        more = [second_rank(trace, work, len(traces)) for trace in traces]
+        clocks += map(str, range(len(traces)))
+    listed = []
+    for flags in ([], ["--machines"]):
+        done = subprocess.run([*start, *clocks, *flags, "-i", *traces, *more], capture_output=True, text=True, timeout=LIMIT_S)
+        require(done.returncode == 0, f"convert ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+        listed.append(events(folder, results.with_suffix(".pftrace")))
+    said = json.loads(results.with_suffix(".pftrace.alignment_stats.json").read_text())["outputs"][0]["report"]
+    (mapped, one, flows), (found, machines, arrows) = listed
+    require(len(mapped) == len(found) and flows == arrows, "other events or flows on machines")
+    # A start and an end are each off by so much, and each rounded.
+    worst = max(abs(a - b) for (row, times), (other, seen) in zip(mapped, found, strict=True) for a, b in zip(times, seen, strict=True) if row == other)
+    same = all(row == other for (row, _), (other, _) in zip(mapped, found, strict=True))
+    print(f"  on {machines - one} machines more: {len(found)} events, {worst} ns off at most, {said['clock_off_ns']} ns said, {said['clock_pairs']} pairs")
+    require(same, "events stand on other tracks on machines, or in another order")
+    require(machines - one >= len(traces) - 1 and said["clock_pairs"] >= len(traces) - 1, "each host must have a machine")
+    require(worst <= said["clock_off_ns"] + 1, "times are off by more than convert says")
+
+
+def second_rank(trace, work, ranks):
+    """The trace as that of another rank of the same host."""
+    content = json.loads(gzip.decompress(trace.read_bytes()))
+    rank = content["distributedInfo"]["rank"]
+    content["distributedInfo"]["rank"] = rank + ranks
+    path = pathlib.Path(work) / f"second{rank}.pt.trace.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(content).encode(), 1))
+    return path
+
+
+def events(folder, trace):
+    """Slices and values in the order of their tracks and times: what they are and when, with the numbers of machines and flows."""
+    script = pathlib.Path(__file__).with_name("perfetto.cjs")
+    done = subprocess.run(["node", script, folder, trace, "--list"], capture_output=True, text=True, timeout=LIMIT_S)
+    require(done.returncode == 0, f"the trace processor refuses {trace.name}: {done.stderr.strip()[-500:]}")
+    answer = json.loads(done.stdout)
+    require(not answer["errors"], f"errors: {answer['errors']}")
+    fours, threes = answer["starts"], answer["counts"]
+    found = [((fours[at + 3], fours[at]), (int(fours[at + 1]), int(fours[at + 1]) + int(fours[at + 2]))) for at in range(0, len(fours), 4)]
+    found += [((threes[at + 2], threes[at + 1]), (int(threes[at]),)) for at in range(0, len(threes), 3)]
+    return sorted(found), answer["machines"], answer["flows"]
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ use probe_sync_trace::ClockSource;
 use probe_sync_trace::query::{CsvSettings, Query, QuerySettings};
 use probe_sync_trace::write::OutputFormat;
 use probe_sync_trace::{
-    AgentIndex, Bound, CollectiveFlows, ConvertReport, ConvertSettings, Converted, Output, Window, convert,
+    AgentIndex, CollectiveFlows, ConvertReport, ConvertSettings, Converted, Output, OutputKind, convert,
 };
 
 use crate::trace_args::ConvertArgs;
@@ -21,7 +21,7 @@ use crate::traces::{calibrate, request};
 /// # Errors
 /// Names the trace or the output; no output appears then. CSV files are written after the others have appeared.
 pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
-    let outputs = outputs(arguments);
+    let outputs = outputs(arguments)?;
     let settings = settings(arguments);
     if !outputs.is_empty() {
         let paths: Vec<PathBuf> = outputs.iter().map(|output| output.path.clone()).collect();
@@ -32,24 +32,15 @@ pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
 }
 
 fn settings(arguments: &ConvertArgs) -> ConvertSettings {
-    let bound = |time: &Option<Bound>, marker: &Option<String>| match (time, marker) {
-        (Some(time), _) => time.clone(),
-        (None, Some(name)) => Bound::Marker(name.clone()),
-        (None, None) => Bound::Open,
-    };
-    let window = Window {
-        start: bound(&arguments.start, &arguments.start_marker),
-        end: bound(&arguments.end, &arguments.end_marker),
-        inclusive: arguments.inclusive,
-    };
     let agent_index = match arguments.agent_index_value.as_str() {
         "absolute" => AgentIndex::Absolute,
         "type-relative" => AgentIndex::TypeRelative,
         _ => AgentIndex::Relative,
     };
     ConvertSettings {
-        window,
+        window: arguments.window.window(),
         collective_flows: arguments.collective_flows,
+        machines: arguments.machines,
         without_args: arguments.without_args,
         group_by_queue: arguments.group_by_queue,
         agent_index,
@@ -80,26 +71,40 @@ fn write_csv(_: &ConvertArgs, _: &ConvertSettings) -> anyhow::Result<()> {
         .context(crate::output::Usage))
 }
 
-/// One file per format; a format that is named twice is written once.
-fn outputs(arguments: &ConvertArgs) -> Vec<Output> {
+/// One output per format; a format that is named twice is written once.
+fn outputs(arguments: &ConvertArgs) -> anyhow::Result<Vec<Output>> {
     let mut outputs: Vec<Output> = Vec::new();
     for name in arguments.output_format.iter().filter(|name| *name != CSV) {
-        let (ending, format) = format_of(name);
-        let path = arguments.output_path.join(format!("{}_results.{ending}", arguments.output_file));
+        let (ending, kind) = format_of(name)?;
+        let path = arguments.output_path.join(format!("{}_{ending}", arguments.output_file));
         if !outputs.iter().any(|output| output.path == path) {
-            outputs.push(Output { path, format });
+            outputs.push(Output { path, kind });
         }
     }
-    outputs
+    Ok(outputs)
 }
 
 /// What a format's name means; the command line lets no other name through.
-fn format_of(name: &str) -> (&'static str, OutputFormat) {
-    match name {
-        "json" => ("json", OutputFormat::ChromeJson),
-        "json.gz" => ("json.gz", OutputFormat::ChromeJson),
-        _ => ("pftrace", OutputFormat::Perfetto),
-    }
+fn format_of(name: &str) -> anyhow::Result<(&'static str, OutputKind)> {
+    Ok(match name {
+        "json" => ("results.json", OutputKind::File(OutputFormat::ChromeJson)),
+        "json.gz" => ("results.json.gz", OutputKind::File(OutputFormat::ChromeJson)),
+        "otf2" => ("otf2", otf2()?),
+        _ => ("results.pftrace", OutputKind::File(OutputFormat::Perfetto)),
+    })
+}
+
+#[cfg(feature = "otf2")]
+fn otf2() -> anyhow::Result<OutputKind> {
+    Ok(OutputKind::Otf2)
+}
+
+/// The library is the system's, so that not every build has it.
+#[cfg(not(feature = "otf2"))]
+fn otf2() -> anyhow::Result<OutputKind> {
+    let problem = "-f otf2: this program was built without OTF2; install libotf2 3.0 or newer with its headers (Debian: \
+                   libotf2-trace-dev) and build with --features otf2";
+    Err(anyhow::anyhow!(problem).context(crate::output::Usage))
 }
 
 fn text(report: &ConvertReport) -> String {
@@ -127,6 +132,10 @@ fn text(report: &ConvertReport) -> String {
             found.tracks,
             found.bytes
         ));
+        if found.collectives > 0 {
+            let (parts, communicators) = (found.collectives, found.communicators);
+            text.push_str(&format!("  {parts} parts of collectives in {communicators} communicators\n"));
+        }
         written.notes().iter().for_each(|note| text.push_str(&format!("  {note}\n")));
     }
     text

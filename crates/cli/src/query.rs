@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use probe_sync_files::AtomicFile;
+use probe_sync_trace::Error;
 use probe_sync_trace::query::{Query, QuerySettings, RowSink, Value};
-use probe_sync_trace::{Bound, Error, Window};
 
 use crate::query_args::{Format, QueryArgs};
 use crate::traces::request;
@@ -22,17 +22,8 @@ pub fn run(arguments: &QueryArgs) -> anyhow::Result<()> {
     let outputs: Vec<PathBuf> = arguments.out.iter().cloned().collect();
     let mut request = request(&arguments.input, &outputs)?;
     request.skip_bad = arguments.skip_bad;
-    let bound = |time: &Option<Bound>, marker: &Option<String>| match (time, marker) {
-        (Some(time), _) => time.clone(),
-        (None, Some(name)) => Bound::Marker(name.clone()),
-        (None, None) => Bound::Open,
-    };
-    let window = Window {
-        start: bound(&arguments.start, &arguments.start_marker),
-        end: bound(&arguments.end, &arguments.end_marker),
-        inclusive: arguments.inclusive,
-    };
-    let query = Query::open(&request, &QuerySettings { own_clocks: arguments.no_correction, window })?;
+    let settings = QuerySettings { own_clocks: arguments.no_correction, window: arguments.window.window() };
+    let query = Query::open(&request, &settings)?;
     for note in &query.notes {
         tracing::info!("{note}");
     }

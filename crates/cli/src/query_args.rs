@@ -5,10 +5,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use probe_sync_trace::Bound;
 
 use crate::status::help;
-use crate::trace_args::TraceArgs;
+use crate::trace_args::{TraceArgs, WindowArgs};
 
 /// Ask the databases of rocprofv3 of all ranks one SQL query, on the reference clock; nothing is copied
 #[derive(Args, Debug)]
@@ -33,21 +32,8 @@ pub struct QueryArgs {
     /// Leave out databases that cannot be read, and say which; without this one bad file refuses all
     #[arg(long)]
     pub skip_bad: bool,
-    /// Leave out events before: ns on the clock of the result, or a share of what the traces span (30%)
-    #[arg(long, value_name = "TIME", conflicts_with = "start_marker")]
-    pub start: Option<Bound>,
-    /// Leave out events after
-    #[arg(long, value_name = "TIME", conflicts_with = "end_marker")]
-    pub end: Option<Bound>,
-    /// Leave out events before the event of this name begins
-    #[arg(long, value_name = "NAME")]
-    pub start_marker: Option<String>,
-    /// Leave out events after the event of this name begins
-    #[arg(long, value_name = "NAME")]
-    pub end_marker: Option<String>,
-    /// true: only events that lie in the window whole; false: those too that reach into it
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
-    pub inclusive: bool,
+    #[command(flatten)]
+    pub window: WindowArgs,
 }
 
 /// How rows are written.

@@ -1,10 +1,11 @@
-//! Flags of the commands that read traces: `align`, `merge`, `convert`, `check`.
+//! Flags of the commands that read traces: `align`, `merge`, `convert`, `check`, and what `query` shares with them.
 //!
 //! Place in the flow: parts of [`crate::args`]; `traces` and `convert` turn them into requests to the library. What it does not do: read anything.
 
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
+use probe_sync_trace::{Bound, Window};
 
 use crate::cpu_clock::CpuClockArgs;
 
@@ -105,6 +106,42 @@ pub struct MergeArgs {
     pub validate: bool,
 }
 
+/// Which events are wanted, of `convert` and `query`.
+#[derive(Args, Debug)]
+pub struct WindowArgs {
+    /// Leave out what is before: ns on the clock of the output, or a share of what the traces span (30%)
+    #[arg(long, value_name = "TIME", conflicts_with = "start_marker")]
+    start: Option<Bound>,
+    /// Leave out what is after
+    #[arg(long, value_name = "TIME", conflicts_with = "end_marker")]
+    end: Option<Bound>,
+    /// Leave out what is before the event of this name begins
+    #[arg(long, value_name = "NAME")]
+    start_marker: Option<String>,
+    /// Leave out what is after the event of this name begins
+    #[arg(long, value_name = "NAME")]
+    end_marker: Option<String>,
+    /// true: only events that lie in the window whole; false: those too that reach into it
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    inclusive: bool,
+}
+
+impl WindowArgs {
+    /// What the flags ask for.
+    pub fn window(&self) -> Window {
+        let bound = |time: &Option<Bound>, marker: &Option<String>| match (time, marker) {
+            (Some(time), _) => time.clone(),
+            (None, Some(name)) => Bound::Marker(name.clone()),
+            (None, None) => Bound::Open,
+        };
+        Window {
+            start: bound(&self.start, &self.start_marker),
+            end: bound(&self.end, &self.end_marker),
+            inclusive: self.inclusive,
+        }
+    }
+}
+
 /// Flags of `convert`: those of `rocpd convert`, and where the clocks are learnt from.
 #[derive(Args, Debug)]
 #[command(mut_arg("traces", |arg| arg.short('i').visible_alias("input")))]
@@ -113,7 +150,7 @@ pub struct ConvertArgs {
     #[command(flatten)]
     pub input: TraceArgs,
     /// The formats to write
-    #[arg(short = 'f', long, num_args = 1.., required = true, value_name = "FORMAT", value_parser = ["pftrace", "perfetto", "json", "json.gz", "csv"])]
+    #[arg(short = 'f', long, num_args = 1.., required = true, value_name = "FORMAT", value_parser = ["pftrace", "perfetto", "json", "json.gz", "csv", "otf2"])]
     pub output_format: Vec<String>,
     /// The first part of the outputs' names
     #[arg(short = 'o', long, value_name = "NAME", env = "ROCPD_OUTPUT_NAME", default_value = "out")]
@@ -121,21 +158,8 @@ pub struct ConvertArgs {
     /// The directory of the outputs, which is made
     #[arg(short = 'd', long, value_name = "DIR", env = "ROCPD_OUTPUT_PATH", default_value = "./rocpd-output-data")]
     pub output_path: PathBuf,
-    /// Leave out what is before: ns on the clock of the output, or a share of what the traces span (30%)
-    #[arg(long, value_name = "TIME", conflicts_with = "start_marker")]
-    pub start: Option<probe_sync_trace::Bound>,
-    /// Leave out what is after
-    #[arg(long, value_name = "TIME", conflicts_with = "end_marker")]
-    pub end: Option<probe_sync_trace::Bound>,
-    /// Leave out what is before the event of this name begins
-    #[arg(long, value_name = "NAME")]
-    pub start_marker: Option<String>,
-    /// Leave out what is after the event of this name begins
-    #[arg(long, value_name = "NAME")]
-    pub end_marker: Option<String>,
-    /// true: only events that lie in the window whole; false: those too that reach into it
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
-    pub inclusive: bool,
+    #[command(flatten)]
+    pub window: WindowArgs,
     /// Databases: rows of devices are HSA queues; without it the HIP streams that the program submitted to
     #[arg(long)]
     pub group_by_queue: bool,
@@ -145,6 +169,9 @@ pub struct ConvertArgs {
     /// Join the parts of each collective operation on all ranks by a flow, from the rank that came first to the one that came last
     #[arg(long)]
     pub collective_flows: bool,
+    /// Perfetto's protobuf: leave all times on their hosts' clocks, and state how the clocks differ; trace processor then maps them
+    #[arg(long)]
+    pub machines: bool,
     /// Leave out arguments of events
     #[arg(long)]
     pub without_args: bool,

@@ -15,6 +15,7 @@ mod convert;
 mod counting;
 mod error;
 pub mod formats;
+mod in_order;
 mod merge;
 pub mod model;
 mod nodes;
@@ -32,7 +33,7 @@ pub use calibrate::{Calibrated, CalibratedTrace, ClockSource, OutputClock, Reque
 pub use check::{Verdict, check};
 pub use collectives::{CheckReport, CollectiveOffsets, Outcome};
 pub use convert::{
-    Bound, CollectiveFlows, ConvertReport, ConvertSettings, Converted, Output, Window, Written, convert,
+    Bound, CollectiveFlows, ConvertReport, ConvertSettings, Converted, Output, OutputKind, Window, Written, convert,
 };
 pub use counting::AlignmentStats;
 pub use error::Error;

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
-use crate::convert::{self, ConvertSettings, Output};
+use crate::convert::{self, ConvertSettings, Output, OutputKind};
 use crate::counting::{AlignmentStats, Counting};
 use crate::formats::{Kineto, MergeInput, MergeOptions, MergeStats, PlaneLayout, TraceFormat, refuse_other_ending};
 use crate::model::Picoseconds;
@@ -95,7 +95,11 @@ pub fn merge(calibrated: &Calibrated, output: &Path, settings: MergeSettings) ->
         refuse_settings(output, &settings)?;
         refuse_two_clocks(output, traces)?;
         refuse_unknown()?;
-        return merge_for_viewers(calibrated, Output { path: output.to_owned(), format }, uncalibrated);
+        return merge_for_viewers(
+            calibrated,
+            Output { path: output.to_owned(), kind: OutputKind::File(format) },
+            uncalibrated,
+        );
     }
     let format = one_format(traces)?;
     refuse_other_ending(format, output)?;

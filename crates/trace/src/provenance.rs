@@ -4,6 +4,7 @@
 //! What it does not do: write it.
 
 use crate::calibrate::{Calibrated, CalibratedTrace};
+use crate::formats::ALIGNED_TO;
 use crate::model::Picoseconds;
 
 /// Of all traces of a merge.
@@ -32,12 +33,15 @@ pub(crate) fn of_trace(calibrated: &Calibrated, trace: &CalibratedTrace) -> Vec<
     pairs
 }
 
-fn of_calibration(calibrated: &Calibrated) -> Vec<(String, String)> {
-    vec![
-        version(),
-        ("probe_sync_method".to_owned(), calibrated.method.to_owned()),
-        ("probe_sync_timeline".to_owned(), calibrated.timeline.clone()),
-    ]
+/// Traces on clocks of their own are on no common timeline; those that were aligned before are on theirs.
+pub(crate) fn of_calibration(calibrated: &Calibrated) -> Vec<(String, String)> {
+    let mut pairs = vec![version(), ("probe_sync_method".to_owned(), calibrated.method.to_owned())];
+    let traces = &calibrated.traces;
+    let mapped = traces.iter().any(|trace| trace.map.is_some()).then_some(&calibrated.timeline);
+    let before = traces.first().and_then(|trace| trace.trace.facts.aligned_to.as_ref());
+    let before = before.filter(|clock| traces.iter().all(|trace| trace.trace.facts.aligned_to.as_ref() == Some(clock)));
+    pairs.extend(mapped.or(before).map(|clock| (ALIGNED_TO.to_owned(), clock.clone())));
+    pairs
 }
 
 fn version() -> (String, String) {

@@ -37,7 +37,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Install what the optional features need: MPI, libclang, hwloc
+    /// Install what the optional features need: MPI, libclang, hwloc, OTF2
     Setup,
     /// Set up, build, and measure 8 ranks with injected skew on this machine
     Demo,

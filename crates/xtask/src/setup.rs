@@ -1,4 +1,4 @@
-//! `cargo xtask setup`: what the optional features `mpi` and `hwloc` need, found or installed.
+//! `cargo xtask setup`: what the optional features `mpi`, `hwloc` and `otf2` need, found or installed.
 //!
 //! Place in the flow: first step of `demo` and `test`, which ask [`Tools`] what can be built. The default build needs
 //! none of it, so nothing here is fatal: what cannot be had is named, with the command that would install it.
@@ -23,6 +23,8 @@ pub struct Tools {
     pub libclang: bool,
     /// pkg-config knows hwloc.
     pub hwloc: bool,
+    /// `otf2-config` says that libotf2 is new enough.
+    pub otf2: bool,
 }
 
 impl Tools {
@@ -33,12 +35,13 @@ impl Tools {
             mpirun: steps::answer("mpirun", &["--version"]).is_some(),
             libclang: has_libclang(),
             hwloc: steps::answer("pkg-config", &["--exists", "hwloc"]).is_some(),
+            otf2: steps::answer("otf2-config", &["--version"]).is_some_and(|version| is_otf2_3(&version)),
         }
     }
 
     /// Everything is there.
     pub fn complete(self) -> bool {
-        self.mpi() && self.hwloc
+        self.mpi() && self.hwloc && self.otf2
     }
 
     /// The feature `mpi` builds and runs.
@@ -46,7 +49,12 @@ impl Tools {
         self.mpicc && self.mpirun && self.libclang
     }
 
-    /// The features that build here, for `--features`.
+    /// The feature `otf2` builds.
+    pub fn otf2(self) -> bool {
+        self.otf2 && self.libclang
+    }
+
+    /// The features of runs that build here, for `--features`.
     pub fn features(self) -> Vec<&'static str> {
         let mut features = Vec::new();
         if self.mpi() {
@@ -61,8 +69,13 @@ impl Tools {
 
     /// What is missing, for people.
     pub fn missing(self) -> String {
-        let all =
-            [(self.mpicc, "mpicc"), (self.mpirun, "mpirun"), (self.libclang, "libclang"), (self.hwloc, "libhwloc")];
+        let all = [
+            (self.mpicc, "mpicc"),
+            (self.mpirun, "mpirun"),
+            (self.libclang, "libclang"),
+            (self.hwloc, "libhwloc"),
+            (self.otf2, "libotf2"),
+        ];
         all.iter().filter(|(there, _)| !there).map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
     }
 }
@@ -74,25 +87,25 @@ impl Tools {
 pub fn setup(root: &Path) -> Result<Tools> {
     let tools = Tools::find();
     if tools.complete() {
-        println!("setup: mpicc, mpirun, libclang and libhwloc are there");
+        println!("setup: mpicc, mpirun, libclang, libhwloc and libotf2 are there");
         return Ok(tools);
     }
     println!("setup: missing {}", tools.missing());
     if steps::answer("apt-get", &["--version"]).is_none() {
         println!("setup: install these by your package manager: an MPI with its compiler wrapper (Open MPI or MPICH),");
         println!(
-            "       libclang with headers, hwloc with headers, pkg-config. Debian calls them: {}",
-            PACKAGES.join(" ")
+            "       libclang with headers, hwloc with headers, pkg-config, OTF2 3.0 or newer. Debian calls them: {}",
+            packages()
         );
         return Ok(tools);
     }
     if !rustix::process::geteuid().is_root() {
-        println!("setup: not root; to install it: sudo apt-get install {}", PACKAGES.join(" "));
+        println!("setup: not root; to install it: sudo apt-get install {}", packages());
         return Ok(tools);
     }
     if let Err(error) = install(root) {
         println!("setup: {error:#}");
-        println!("setup: going on without; to try again: apt-get update && apt-get install {}", PACKAGES.join(" "));
+        println!("setup: going on without; to try again: apt-get update && apt-get install {}", packages());
     }
     let tools = Tools::find();
     if !tools.complete() {
@@ -101,13 +114,24 @@ pub fn setup(root: &Path) -> Result<Tools> {
     Ok(tools)
 }
 
-/// Installs the packages; the lists are fetched only when they lack them, because that alone takes a while.
+/// Installs the packages; those of OTF2 apart, because not every release of Debian has them as new.
 fn install(root: &Path) -> Result<()> {
-    if steps::visible(&mut apt(root, &["install"], &PACKAGES), INSTALL_LIMIT).is_ok() {
+    install_all(root, &PACKAGES)?;
+    install_all(root, &OTF2_PACKAGES)
+}
+
+/// The lists are fetched only when they lack a package, because that alone takes a while.
+fn install_all(root: &Path, packages: &[&str]) -> Result<()> {
+    if steps::visible(&mut apt(root, &["install"], packages), INSTALL_LIMIT).is_ok() {
         return Ok(());
     }
     steps::visible(&mut apt(root, &["update"], &[]), INSTALL_LIMIT)?;
-    steps::visible(&mut apt(root, &["install"], &PACKAGES), INSTALL_LIMIT)
+    steps::visible(&mut apt(root, &["install"], packages), INSTALL_LIMIT)
+}
+
+/// All of them, for people.
+fn packages() -> String {
+    [&PACKAGES[..], &OTF2_PACKAGES].concat().join(" ")
 }
 
 fn apt(root: &Path, verb: &[&str], packages: &[&str]) -> Command {
@@ -121,6 +145,12 @@ fn apt(root: &Path, verb: &[&str], packages: &[&str]) -> Command {
         .env("DEBIAN_FRONTEND", "noninteractive")
         .current_dir(root);
     command
+}
+
+/// `otf2-config: version 3.0.2`: before 3.0 functions had fewer arguments.
+fn is_otf2_3(version: &str) -> bool {
+    let number = version.split_whitespace().last().and_then(|number| number.split('.').next());
+    number.and_then(|major| major.parse::<u32>().ok()).is_some_and(|major| major >= 3)
 }
 
 /// bindgen finds libclang through these places, too; the loader's cache covers an ordinary installation.
@@ -155,6 +185,9 @@ pub const MPI_ENVIRONMENT: [(&str, &str); 3] = [
 /// Debian's names.
 const PACKAGES: [&str; 5] = ["openmpi-bin", "libopenmpi-dev", "libclang-dev", "libhwloc-dev", "pkg-config"];
 
+/// The library with its headers, and the reader that tests ask.
+const OTF2_PACKAGES: [&str; 2] = ["libotf2-trace-dev", "otf2-tools"];
+
 const INSTALL_LIMIT: Duration = Duration::from_secs(300);
 
 #[cfg(test)]
@@ -169,10 +202,21 @@ mod tests {
 
     #[test]
     fn features_follow_from_what_is_there() {
-        let all = Tools { mpicc: true, mpirun: true, libclang: true, hwloc: true };
+        let all = Tools { mpicc: true, mpirun: true, libclang: true, hwloc: true, otf2: true };
         check(all, &["probe-sync-cli/mpi", "probe-sync-cli/hwloc"], "");
         check(Tools { libclang: false, ..all }, &["probe-sync-cli/hwloc"], "libclang");
         check(Tools { hwloc: false, ..all }, &["probe-sync-cli/mpi"], "libhwloc");
-        check(Tools::default(), &[], "mpicc, mpirun, libclang, libhwloc");
+        check(Tools { otf2: false, ..all }, &["probe-sync-cli/mpi", "probe-sync-cli/hwloc"], "libotf2");
+        check(Tools::default(), &[], "mpicc, mpirun, libclang, libhwloc, libotf2");
+        assert!(all.otf2() && !Tools { libclang: false, ..all }.otf2(), "bindgen reads its header");
+    }
+
+    #[test]
+    fn an_older_otf2_is_none() {
+        let check = |version: &str, expected: bool| assert_eq!(is_otf2_3(version), expected, "{version}");
+        check("otf2-config: version 3.0.2", true);
+        check("otf2-config: version 2.3", false);
+        check("10.1", true);
+        check("", false);
     }
 }

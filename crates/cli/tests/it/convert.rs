@@ -196,6 +196,46 @@ fn windows_leave_out_what_is_outside() {
 }
 
 #[test]
+fn hosts_keep_their_clocks_on_machines_of_their_own() {
+    let Some(data) = data() else { return };
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    for (set, spans) in [("torch/b_4node_offset_drift", 10_720), ("rocpd/b_4node_offset_drift", 720)] {
+        let (set, is_database) = (data.join(set), set.starts_with("rocpd"));
+        let raw = if is_database {
+            (0..4).map(|node| set.join(format!("node{node}_results.db"))).collect()
+        } else {
+            traces(&set)
+        };
+        let offsets = set.join("offsets.csv");
+        let of_offsets = ["--assume-order", "--offsets", offsets.to_str().expect("UTF-8")];
+        let clocks: &[&str] = if is_database { &["--from-collectives"] } else { &of_offsets };
+        let done = convert(&[&["-f", "pftrace", "--machines"], clocks].concat(), &raw, scratch.path());
+        assert!(done.status.success(), "{}", complaint(&done));
+        let text = std::fs::read_to_string(scratch.path().join("job_results.pftrace.alignment_stats.json"));
+        let report: Value = serde_json::from_str(&text.expect("its statistics")).expect("JSON");
+        let written = &report["outputs"][0]["report"];
+        let number = |name: &str| written[name].as_u64().expect("a number");
+        assert_eq!(number("slices"), spans);
+        // Clocks that drift by some ppm for seconds: hundreds of instants, and little is left. Other people's reader: bench/readers/perfetto_convert.py.
+        assert!(number("clock_pairs") >= 200 && (1..=40).contains(&number("clock_off_ns")), "{written}");
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        let expected = format!("{} pairs of instants", number("clock_pairs"));
+        assert!(said.contains(&expected), "{said}");
+        for (flags, problem) in [
+            (&["-f", "json", "--machines"][..], "--machines: only Perfetto's protobuf states clocks"),
+            (&["-f", "pftrace", "--machines", "--collective-flows"][..], "--machines: trace processor joins no flows"),
+        ] {
+            let refused = convert(&[flags, clocks].concat(), &raw, scratch.path());
+            assert_eq!(refused.status.code(), Some(2), "{}", complaint(&refused));
+            assert!(complaint(&refused).contains(problem), "{}", complaint(&refused));
+        }
+        let unknown = convert(&["-f", "pftrace", "--machines"], &raw, scratch.path());
+        assert_eq!(unknown.status.code(), Some(2), "{}", complaint(&unknown));
+        assert!(complaint(&unknown).contains("--machines: no clock is known for"), "{}", complaint(&unknown));
+    }
+}
+
+#[test]
 fn what_cannot_be_is_refused_and_leaves_nothing() {
     let scratch = tempfile::tempdir().expect("a temporary directory");
     let (good, bad) = (scratch.path().join("good.json"), scratch.path().join("bad.json"));
@@ -343,4 +383,16 @@ fn slices(done: &Output) -> u64 {
     let said = String::from_utf8_lossy(&done.stdout).into_owned();
     let count = said.split(" slices,").next().and_then(|before| before.rsplit(' ').next());
     count.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{said}"))
+}
+
+#[cfg(not(feature = "otf2"))]
+#[test]
+fn without_its_library_otf2_is_refused_with_what_to_do() {
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let trace = scratch.path().join("a.json");
+    std::fs::write(&trace, "{\"traceEvents\": []}").expect("written");
+    let done = convert(&["-f", "otf2"], &[trace], &scratch.path().join("new"));
+    assert_eq!(done.status.code(), Some(2), "{}", complaint(&done));
+    assert!(complaint(&done).contains("libotf2-trace-dev) and build with --features otf2"), "{}", complaint(&done));
+    assert!(!scratch.path().join("new").exists());
 }

@@ -13,6 +13,8 @@ mod master;
 mod measure;
 mod metrics;
 mod modes;
+#[cfg(feature = "otf2")]
+mod otf2;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod outputs;

@@ -206,6 +206,17 @@ fn many_databases_are_asked_with_few_of_them_open() {
         complaint(&all)
     );
     assert_eq!(String::from_utf8_lossy(&all.stdout).lines().count(), 2 + 35);
+    // What the condition leaves out is not read.
+    for sql in [
+        "SELECT count(*) FROM regions WHERE host = 'host3'",
+        "SELECT name FROM regions WHERE file LIKE '%033_results.db'",
+    ] {
+        let few = run("query", &folder, &["--no-correction", "--sql", sql], &[]);
+        let said = complaint(&few);
+        let open =
+            said.split("asked 70 databases, ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u32>().ok());
+        assert!(few.status.success() && open.is_some_and(|open| (1..=2).contains(&open)), "{sql}: {said}");
+    }
 }
 
 #[test]
@@ -362,4 +373,50 @@ fn csv_has_the_events_of_all_ranks_with_the_times_of_align() {
         complaint(&refused)
     );
     assert!(!out[0].join("none_kernel_trace.csv").exists());
+}
+
+#[test]
+fn agents_are_described_by_their_json_and_without_it_by_their_columns() {
+    let Some(set) = Set::find("a_2node", 2) else { return };
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let path = scratch.path().join("node0_results.db");
+    std::fs::copy(&set.databases()[0], &path).expect("a copy");
+    let connection = Connection::open(&path).expect("a database");
+    let by_name = "SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB 'rocpd_info_agent_*'";
+    let table: String = connection.query_row(by_name, [], |row| row.get(0)).expect("its table");
+    // As rocprofv3 writes it: fields of bits one by one, and a number of 64 bits without a sign.
+    let json = r#"{"node_id": 5, "logical_node_id": 4, "simd_count": 1024, "wave_front_size": 64, "hive_id": 18446744073709551615,
+        "sdma_fw_version": {"uCodeSDMA": 3, "uCodeRes": 1}, "fw_version": {"uCode": 7, "Major": 9, "Minor": 5, "Stepping": 1},
+        "capability": {"HotPluggable": 1, "WatchPointsTotalBits": 2, "DebugSupportedFirmware": 1},
+        "workgroup_max_dim": {"x": 1024, "y": 1023, "z": 1022}, "name": "gfx950", "product_name": "a \"GPU\""}"#;
+    let update = format!("UPDATE \"{table}\" SET extdata = ?1 WHERE type = 'GPU'");
+    assert_eq!(connection.execute(&update, [json]).expect("an update"), 1);
+    drop(connection);
+    let out = [scratch.path().join("csv")];
+    let done = run("convert", &[path], &["-f", "csv", "-o", "one"], &[("--output-path", &out[..])]);
+    assert!(done.status.success(), "{}", complaint(&done));
+    let agents = cells(&out[0].join("one_agent_info.csv"));
+    assert_eq!((agents.len(), agents[0].len()), (3, 56), "a CPU, a GPU; AMD's 54 columns, host and rank");
+    let cell = |row: usize, name: &str| {
+        let place = agents[0].iter().position(|head| head.trim_matches('"') == name).expect(name);
+        agents[row][place].trim_matches('"').to_owned()
+    };
+    for (name, of_cpu, of_gpu) in [
+        ("Node_Id", "0", "5"),
+        ("Logical_Node_Id", "0", "4"),
+        ("Agent_Type", "CPU", "GPU"),
+        ("Simd_Count", "0", "1024"),
+        ("Wave_Front_Size", "0", "64"),
+        ("Sdma_Fw_Version", "0", "1027"),
+        // 7 + (9 << 10) + (5 << 16) + (1 << 24), and 1 + (2 << 8) + (1 << 29).
+        ("Fw_Version", "0", "17114119"),
+        ("Capability", "0", "536871425"),
+        ("Hive_Id", "0", "18446744073709551615"),
+        ("Workgroup_Max_Dim_Y", "0", "1023"),
+        ("Grid_Max_Dim_Z", "0", "0"),
+        ("Host", "node0", "node0"),
+    ] {
+        assert_eq!((cell(1, name).as_str(), cell(2, name).as_str()), (of_cpu, of_gpu), "{name}");
+    }
+    assert_eq!(cell(2, "Name"), "gfx950");
 }

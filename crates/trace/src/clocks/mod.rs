@@ -138,7 +138,7 @@ impl NodeClock {
         let system_ps = tied.map_or(time, |tied| tied.time_ps);
         let steady = matches!(self.tie, Tie::SameClock | Tie::SteadyClock);
         let tied_there = steady || tied.is_none_or(|tied| tied.place == Place::Inside);
-        tied_there && span.beyond_ns(system_ps.div_euclid(1000)) == 0
+        tied_there && span.covers_ps(system_ps)
     }
 
     /// A time of the trace on the wanted clock.

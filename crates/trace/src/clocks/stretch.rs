@@ -9,6 +9,8 @@
 
 use probe_sync_estimate::series::OffsetSample;
 
+use crate::model::{PS_PER_NS, Picoseconds};
+
 /// First and last instant of something, ns.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Span {
@@ -22,6 +24,13 @@ impl Span {
     /// How far an instant lies outside; 0 inside.
     pub fn beyond_ns(&self, at_ns: i128) -> i128 {
         (self.first_ns - at_ns).max(at_ns - self.last_ns).max(0)
+    }
+
+    /// Whether the nanosecond that an instant is in, given in ps, lies inside. It is asked once per time of a trace that lies outside of
+    /// the offsets' knots, and 128 bits are dear to divide.
+    pub(crate) fn covers_ps(&self, at_ps: Picoseconds) -> bool {
+        at_ps >= self.first_ns.saturating_mul(PS_PER_NS)
+            && at_ps < self.last_ns.saturating_add(1).saturating_mul(PS_PER_NS)
     }
 
     /// The span that holds both.
@@ -180,6 +189,16 @@ mod tests {
         assert_eq!([7, 10, 15, 20, 24].map(|at| measured.beyond_ns(at)), [3, 0, 0, 0, 4]);
         assert_eq!(span(1, 5).with(span(3, 9)), span(1, 9));
         assert_eq!(span(3, 9).with(span(1, 5)), span(1, 9));
+    }
+
+    #[test]
+    fn picoseconds_lie_where_their_nanosecond_lies() {
+        for measured in [span(10, 20), span(-3, -1), span(5, 5), span(i128::MIN, i128::MAX)] {
+            for at_ps in (-4_001_i128..21_002).filter(|at| matches!(at.rem_euclid(1000), 0 | 1 | 999)) {
+                let inside = measured.first_ns <= at_ps.div_euclid(1000) && at_ps.div_euclid(1000) <= measured.last_ns;
+                assert_eq!(measured.covers_ps(at_ps), inside, "{at_ps} in {measured:?}");
+            }
+        }
     }
 
     fn check(spans: &[(i128, i128)], expected: Option<(i128, i128)>) {

@@ -31,6 +31,8 @@ pub(crate) use self::check::{CheckOptions, check};
 pub use self::check::{CheckReport, Outcome};
 pub(crate) use self::communicators::{Process, join};
 pub(crate) use self::matching::{MatchOptions, Matching, match_operations};
+#[cfg(feature = "otf2")]
+pub(crate) use self::matching::{Operation, Order};
 pub use self::offsets::CollectiveOffsets;
 pub(crate) use self::offsets::{OffsetOptions, from_collectives};
 pub(crate) use self::report::table;

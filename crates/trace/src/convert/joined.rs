@@ -1,4 +1,5 @@
-//! Flows that join the parts of one collective operation on all ranks, so that a viewer shows who came first and who came last.
+//! The parts of one collective operation on all ranks, joined by flows, so that a viewer shows who came first and who came last, or as members
+//! of a communicator in OTF2.
 //!
 //! Place in the flow: between the parts that facts hold, which `collectives` joins, and the chunks on their way to the writers. The ends
 //! of a flow go from part to part in the order of their starts on the clock of the outputs: the last arrow leads to the rank that
@@ -12,6 +13,8 @@ use foldhash::fast::FixedState;
 use probe_sync_estimate::series::TimeMap;
 use serde::Serialize;
 
+#[cfg(feature = "otf2")]
+use super::members::Members;
 use super::window;
 use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
@@ -19,6 +22,8 @@ use crate::collectives::{MapTime, MatchOptions, Matching, match_operations};
 use crate::counting::Counting;
 use crate::model::{MappedTime, TraceClock, TraceFacts, nearest_ns};
 use crate::nodes;
+#[cfg(feature = "otf2")]
+use crate::write::CollectivePart;
 use crate::write::{Chunk, Flow, FlowEnd};
 
 /// What was joined.
@@ -42,6 +47,9 @@ pub(super) struct Joined {
     ends: Vec<Vec<End>>,
     /// Names of operations, as facts have them.
     names: Vec<String>,
+    /// By operation.
+    #[cfg(feature = "otf2")]
+    members: Members,
     found: CollectiveFlows,
 }
 
@@ -53,7 +61,11 @@ struct End {
     operation: u64,
     name: u32,
     place: FlowEnd,
-    taken: bool,
+    /// Which member of the operation this is, in order of traces.
+    #[cfg(feature = "otf2")]
+    member: u32,
+    /// By whom it was found a slice for.
+    taken: u8,
 }
 
 impl Joined {
@@ -90,6 +102,10 @@ impl Joined {
                     wanted.then_some((start_ns, end_ns, trace, part.label.name.as_str()))
                 });
                 let kept: Vec<_> = kept.collect();
+                #[cfg(feature = "otf2")]
+                if kept.len() >= PARTS_MIN {
+                    joined.members.take(operation, &single, &kept);
+                }
                 joined.take(kept);
             })
         });
@@ -103,7 +119,7 @@ impl Joined {
 
     /// Takes the parts of one operation: start, end, trace and name of each.
     fn take(&mut self, mut parts: Vec<(i64, i64, usize, &str)>) {
-        if parts.len() < 2 {
+        if parts.len() < PARTS_MIN {
             return;
         }
         parts.sort_unstable();
@@ -111,42 +127,42 @@ impl Joined {
         self.found.operations += 1;
         self.found.parts += parts.len() as u64;
         let last = parts.len() - 1;
+        #[cfg(feature = "otf2")]
+        let members = Members::numbers(&parts);
         for (place, (start_ns, end_ns, trace, name)) in parts.into_iter().enumerate() {
             // Few names in a row of one operation after the other: a job has dozens.
             let name = self.names.iter().rposition(|known| known == name).unwrap_or_else(|| {
                 self.names.push(name.to_owned());
                 self.names.len() - 1
             }) as u32;
+            #[cfg(feature = "otf2")]
+            let member = members[place];
             let place = match place {
                 0 => FlowEnd::Out,
                 _ if place == last => FlowEnd::In,
                 _ => FlowEnd::Step,
             };
-            self.ends[trace].push(End { start_ns, end_ns, operation, name, place, taken: false });
+            self.ends[trace].push(End {
+                start_ns,
+                end_ns,
+                operation,
+                name,
+                place,
+                #[cfg(feature = "otf2")]
+                member,
+                taken: 0,
+            });
         }
     }
 
     /// The chunk of a trace with the ends that belong to its slices; None where there are none.
     pub(super) fn mark(&mut self, trace: usize, chunk: &Chunk) -> Option<Chunk> {
-        let Chunk { strings, slices, .. } = chunk;
+        let slices = &chunk.slices;
         let mut marked: Option<Chunk> = None;
         for row in 0..slices.track.len() {
-            let (start, end) = (slices.start_ns[row], slices.end_ns[row]);
-            let ends = &mut self.ends[trace];
-            let first = ends.partition_point(|known| known.start_ns < start);
-            let name = strings.text(slices.name[row]);
-            // A call in a group lasts until the group's end, and its own slice does not.
-            let of_slice = ends[first..].iter_mut().take_while(|known| known.start_ns == start).find(|known| {
-                let operation = &self.names[known.name as usize];
-                let same = name == operation;
-                !known.taken && (same && end <= known.end_ns || known.end_ns == end && is_of(name, operation))
-            });
-            // The copy of an annotation on a device's timeline is not the operation.
-            let is_copy = || strings.text(slices.category[row]) == "gpu_user_annotation";
-            let Some(found) = of_slice.filter(|_| !is_copy()) else { continue };
-            found.taken = true;
+            let Some(found) = self.find(trace, chunk, row, FLOWS) else { continue };
             let id = FixedState::with_seed(0).hash_one(("collective", found.operation)).max(1);
-            let flow = Flow { id, end: found.place };
+            let (flow, start) = (Flow { id, end: found.place }, slices.start_ns[row]);
             let marked = marked.get_or_insert_with(|| chunk.clone());
             if slices.flow[row].id == 0 {
                 marked.slices.flow[row] = flow;
@@ -160,9 +176,46 @@ impl Joined {
         marked
     }
 
+    /// The slices of a chunk that are parts of collectives, by their row.
+    #[cfg(feature = "otf2")]
+    pub(super) fn parts(&mut self, trace: usize, chunk: &Chunk) -> Vec<(usize, CollectivePart<'_>)> {
+        let rows = 0..chunk.slices.track.len();
+        let found: Vec<(usize, End)> =
+            rows.filter_map(|row| Some((row, self.find(trace, chunk, row, MEMBERS)?))).collect();
+        let part = |(row, end): (usize, End)| Some((row, self.members.part(end.operation, end.member)?));
+        found.into_iter().filter_map(part).collect()
+    }
+
+    /// Parts of a trace that no slice was found for.
+    #[cfg(feature = "otf2")]
+    pub(super) fn absent(&self, trace: usize) -> impl Iterator<Item = CollectivePart<'_>> {
+        let absent = self.ends[trace].iter().filter(|end| end.taken & MEMBERS == 0);
+        absent.filter_map(|end| self.members.part(end.operation, end.member))
+    }
+
+    /// The part that a slice is, once for each of those who ask.
+    fn find(&mut self, trace: usize, chunk: &Chunk, row: usize, by: u8) -> Option<End> {
+        let Chunk { strings, slices, .. } = chunk;
+        let (start, end) = (slices.start_ns[row], slices.end_ns[row]);
+        let ends = &mut self.ends[trace];
+        let first = ends.partition_point(|known| known.start_ns < start);
+        let name = strings.text(slices.name[row]);
+        // A call in a group lasts until the group's end, and its own slice does not.
+        let of_slice = ends[first..].iter_mut().take_while(|known| known.start_ns == start).find(|known| {
+            let operation = &self.names[known.name as usize];
+            let same = name == operation;
+            known.taken & by == 0 && (same && end <= known.end_ns || known.end_ns == end && is_of(name, operation))
+        });
+        // The copy of an annotation on a device's timeline is not the operation.
+        let is_copy = || strings.text(slices.category[row]) == "gpu_user_annotation";
+        let found = of_slice.filter(|_| !is_copy())?;
+        found.taken |= by;
+        Some(*found)
+    }
+
     /// What was joined, once all traces are through.
     pub(super) fn finish(mut self) -> CollectiveFlows {
-        self.found.without_slice = self.ends.iter().flatten().filter(|end| !end.taken).count() as u64;
+        self.found.without_slice = self.ends.iter().flatten().filter(|end| end.taken & FLOWS == 0).count() as u64;
         self.found
     }
 }
@@ -210,3 +263,10 @@ fn is_of(name: &str, operation: &str) -> bool {
     let holds = |part: &[u8]| !part.is_empty() && name.windows(part.len()).any(|window| window == part);
     holds(b"nccl") || holds(b"rccl") || holds(&operation)
 }
+
+/// Who has found a slice for a part, as bits of [`End::taken`].
+const FLOWS: u8 = 1;
+#[cfg(feature = "otf2")]
+const MEMBERS: u8 = 2;
+/// Parts of an operation that join anything.
+const PARTS_MIN: usize = 2;

@@ -5,7 +5,12 @@
 //! times stay as they are. Outputs appear when all of them are whole.
 //! What it does not do: make maps; print.
 
+#[cfg(feature = "otf2")]
+mod archive;
 mod joined;
+mod machines;
+#[cfg(feature = "otf2")]
+mod members;
 mod options;
 pub(crate) mod window;
 
@@ -24,20 +29,33 @@ use crate::counting::{AlignmentStats, Counting};
 use crate::formats::{AgentIndex, ChunkOptions, ChunkStats};
 use crate::model::{PS_PER_NS, Picoseconds};
 use crate::outputs;
-use crate::write::{self, Chunk, Meta, OutputFormat, Sorter, TraceWriter, WriteReport};
+use crate::provenance;
+use crate::write::{self, Chunk, Machine, Meta, OutputFormat, Sorter, TraceWriter, WriteReport};
 
 use joined::Joined;
+use machines::Group;
 
 pub use joined::CollectiveFlows;
 pub use window::{Bound, Window};
 
-/// A file to write.
+/// A file or folder to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// Its name; where it ends in `.gz` it is packed.
+    /// Its name; a file whose name ends in `.gz` is packed.
     pub path: PathBuf,
-    /// Its format.
-    pub format: OutputFormat,
+    /// What it is.
+    pub kind: OutputKind,
+}
+
+/// What an output is.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OutputKind {
+    /// A file of a streaming writer.
+    File(OutputFormat),
+    /// A folder with an OTF2 archive, `traces.otf2`; one that is there is never replaced.
+    #[cfg(feature = "otf2")]
+    Otf2,
 }
 
 /// What to write of the traces.
@@ -47,6 +65,8 @@ pub struct ConvertSettings {
     pub window: Window,
     /// Join the parts of each collective operation on all ranks by flows.
     pub collective_flows: bool,
+    /// Perfetto's protobuf: leave each host's times on its own clock, and state how the clocks differ.
+    pub machines: bool,
     /// Leave arguments of events out.
     pub without_args: bool,
     /// Databases: rows of devices are queues; else streams.
@@ -89,10 +109,10 @@ pub struct Converted {
     pub outside: u64,
 }
 
-/// One file that was written.
+/// One output that was written.
 #[derive(Clone, Debug, Serialize)]
 pub struct Written {
-    /// The file.
+    /// The file or folder.
     pub path: PathBuf,
     /// What is in it.
     pub report: WriteReport,
@@ -101,11 +121,14 @@ pub struct Written {
 impl Written {
     /// What the user should know of it.
     pub fn notes(&self) -> Vec<String> {
-        let WriteReport { lanes, unbound_flow_ends, .. } = self.report;
+        let WriteReport { lanes, unbound_flow_ends, clock_pairs, clock_off_ns, .. } = self.report;
         let lanes = (lanes > 0).then(|| format!("{lanes} more tracks for slices that overlap without nesting"));
         let unbound = (unbound_flow_ends > 0)
             .then(|| format!("{unbound_flow_ends} ends of flows begin with no slice, and are left out"));
-        lanes.into_iter().chain(unbound).collect()
+        let clocks = (clock_pairs > 0).then(|| {
+            format!("times are on their hosts' clocks; {clock_pairs} pairs of instants state how these differ, and leave {clock_off_ns} ns at most")
+        });
+        lanes.into_iter().chain(unbound).chain(clocks).collect()
     }
 }
 
@@ -113,14 +136,14 @@ impl Written {
 ///
 /// ```
 /// use probe_sync_trace::write::OutputFormat;
-/// use probe_sync_trace::{ConvertSettings, Output, Request, calibrate, convert};
+/// use probe_sync_trace::{ConvertSettings, Output, OutputKind, Request, calibrate, convert};
 ///
 /// let folder = tempfile::tempdir()?;
 /// let [trace, path] = ["node1.json", "all.pftrace"].map(|name| folder.path().join(name));
 /// let event = r#"{"ph": "X", "pid": 1, "tid": 1, "ts": 10000, "dur": 5, "name": "a"}"#;
 /// std::fs::write(&trace, format!(r#"{{"traceEvents": [{event}]}}"#))?;
 /// let calibrated = calibrate(&Request { traces: vec![trace], ..Request::default() })?;
-/// let outputs = [Output { path, format: OutputFormat::Perfetto }];
+/// let outputs = [Output { path, kind: OutputKind::File(OutputFormat::Perfetto) }];
 /// let report = convert(&calibrated, &outputs, &ConvertSettings::default())?;
 /// assert_eq!(report.outputs[0].report.slices, 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -161,57 +184,119 @@ pub(crate) fn write_all(
     settings: &ConvertSettings,
 ) -> Result<ConvertReport, Error> {
     let window_ns = window::resolve(&settings.window, &calibrated.traces)?;
+    if settings.machines {
+        refuse_machines(outputs, settings)?;
+    }
+    let groups = machines::groups(calibrated, settings.machines)?;
     let paths = outputs.iter().map(|output| output.path.as_path());
     let folders: Vec<NewFolders> = paths.map(folder_of).collect::<Result<_, _>>()?;
     let mut writers: Vec<OpenOutput> =
         outputs.iter().map(|output| OpenOutput::create(output, calibrated)).collect::<Result<_, _>>()?;
-    let mut joined =
-        settings.collective_flows.then(|| Joined::of(&calibrated.traces, window_ns, settings.window.inclusive));
+    let wants_parts = settings.collective_flows || writers.iter().any(OpenOutput::wants_parts);
+    let mut joined = match wants_parts {
+        true => Joined::of(&calibrated.traces, window_ns, settings.window.inclusive),
+        false => Joined::default(),
+    };
     let mut report = ConvertReport { traces: Vec::new(), outputs: Vec::new(), window_ns, collective_flows: None };
     let mut tracks = 0;
-    for (part, trace) in calibrated.traces.iter().enumerate() {
+    for group in &groups {
         let mut sorter = Sorter::default();
-        let converted = read(trace, part, settings, window_ns, joined.as_mut(), &mut sorter)?;
-        let mut sorted = sorter.finish(tracks)?;
-        tracks += sorted.tracks() as u32;
-        let mut chunk = Chunk::default();
-        while sorted.next(&mut chunk)? {
-            for writer in &mut writers {
-                writer.write(&chunk)?;
-            }
+        for &part in &group.parts {
+            let flows = settings.collective_flows.then_some(&mut joined);
+            let machine = group.machine.as_ref();
+            report.traces.push(read(&calibrated.traces[part], part, settings, window_ns, machine, flows, &mut sorter)?);
         }
-        report.traces.push(converted);
+        tracks += write_sorted(sorter, tracks, group, &mut joined, &mut writers)?;
     }
-    let finished: Vec<(AtomicFile, Written)> = writers.into_iter().map(OpenOutput::finish).collect::<Result<_, _>>()?;
-    for (file, written) in finished {
-        file.commit().map_err(Error::io(&written.path, "write"))?;
+    let finished: Vec<(Unnamed, Written)> = writers.into_iter().map(OpenOutput::finish).collect::<Result<_, _>>()?;
+    for (output, written) in finished {
+        output.commit().map_err(Error::io(&written.path, "write"))?;
         report.outputs.push(written);
     }
     drop(folders);
-    report.collective_flows = joined.map(Joined::finish);
+    report.collective_flows = settings.collective_flows.then(|| joined.finish());
     Ok(report)
 }
 
-/// Reads one trace into the sorter.
+/// Gives what was sorted of a group to all writers, its tracks numbered from `first_track` on; how many tracks these are.
+fn write_sorted(
+    sorter: Sorter,
+    first_track: u32,
+    group: &Group,
+    joined: &mut Joined,
+    writers: &mut [OpenOutput],
+) -> Result<u32, Error> {
+    let mut sorted = sorter.finish(first_track)?;
+    let tracks = sorted.tracks() as u32;
+    for writer in writers.iter_mut() {
+        writer.on_machine(group.machine.as_ref())?;
+    }
+    // Several traces are in one group for machines alone, and the one format that has these does not ask which trace it is.
+    let Some(&trace) = group.parts.first() else { return Ok(tracks) };
+    let mut chunk = Chunk::default();
+    while sorted.next(&mut chunk)? {
+        for writer in writers.iter_mut() {
+            writer.write(trace, &chunk, joined)?;
+        }
+    }
+    for writer in writers.iter_mut() {
+        writer.end_trace(trace, joined)?;
+    }
+    Ok(tracks)
+}
+
+/// Outputs and settings that need one clock.
+fn refuse_machines(outputs: &[Output], settings: &ConvertSettings) -> Result<(), Error> {
+    if let Some(other) = outputs.iter().find(|output| output.kind != OutputKind::File(OutputFormat::Perfetto)) {
+        let problem =
+            format!("--machines: only Perfetto's protobuf states clocks; write {} without it", other.path.display());
+        return Err(Error::Request { problem });
+    }
+    if settings.collective_flows {
+        let problem =
+            "--machines: trace processor joins no flows over machines; leave out one of it and --collective-flows";
+        return Err(Error::Request { problem: problem.into() });
+    }
+    Ok(())
+}
+
+/// Reads one trace into the sorter: its times mapped, or as they are on the clock of `machine`.
 fn read(
     calibrated: &CalibratedTrace,
     part: usize,
     settings: &ConvertSettings,
     window_ns: Option<[i64; 2]>,
+    machine: Option<&Machine>,
     mut joined: Option<&mut Joined>,
     sorter: &mut Sorter,
 ) -> Result<Converted, Error> {
-    let CalibratedTrace { trace, map, notes, clock, measured, .. } = calibrated;
+    let CalibratedTrace { trace, map, clock, measured, .. } = calibrated;
     let identity = TimeMap::identity();
     let mut counting = Counting::new(trace.facts.clock, map.as_ref().unwrap_or(&identity), clock.as_ref(), *measured);
     let options = options::of(calibrated, part, &settings.wanted());
     let inclusive = settings.window.inclusive;
-    let keep = |start, end| window_ns.is_none_or(|window| window::keeps(window, inclusive, start, end));
+    let on_one_clock = |ns: i64| machine.map_or(ns, |machine| machines::on_reference(machine, ns));
+    let keep = |start, end| {
+        window_ns.is_none_or(|window| window::keeps(window, inclusive, on_one_clock(start), on_one_clock(end)))
+    };
+    let (before, first_track) = (sorter.left_out(), sorter.tracks() as u32);
     let mut push = |chunk: &Chunk| {
         let marked = joined.as_mut().and_then(|joined| joined.mark(part, chunk));
-        sorter.push(marked.as_ref().unwrap_or(chunk), keep)
+        let chunk = marked.as_ref().unwrap_or(chunk);
+        let shifted = (first_track > 0).then(|| machines::shifted(chunk, first_track));
+        sorter.push(shifted.as_ref().unwrap_or(chunk), keep)
     };
-    let read = trace.format.read_chunks(&trace.path, &options, &mut |time| counting.map(time), &mut push)?;
+    let mut map_time = |time| {
+        let mapped = counting.map(time);
+        if machine.is_some() { time } else { mapped }
+    };
+    let read = trace.format.read_chunks(&trace.path, &options, &mut map_time, &mut push)?;
+    Ok(converted(calibrated, counting, read, sorter.left_out() - before))
+}
+
+/// What came of reading a trace.
+fn converted(calibrated: &CalibratedTrace, counting: Counting<'_>, read: ChunkStats, outside: u64) -> Converted {
+    let CalibratedTrace { trace, map, notes, .. } = calibrated;
     let mut alignment = AlignmentStats { events: read.events, ..counting.stats(trace) };
     alignment.notes.splice(0..0, notes.iter().cloned());
     alignment.notes.extend(not_carried(&read));
@@ -219,7 +304,7 @@ fn read(
         // Unchanged times on an unknown clock: zero would be a claim.
         alignment.uncertainty_ns = f64::INFINITY;
     }
-    Ok(Converted { path: trace.path.clone(), alignment, read, outside: sorter.left_out() })
+    Converted { path: trace.path.clone(), alignment, read, outside }
 }
 
 /// What was in a trace and is not in the outputs.
@@ -238,32 +323,110 @@ fn folder_of(path: &Path) -> Result<NewFolders, Error> {
     }
 }
 
-/// A file that is being written.
-struct OpenOutput {
-    path: PathBuf,
-    writer: TraceWriter<Packer>,
+/// An output that is being written.
+enum OpenOutput {
+    File(OpenFile),
+    #[cfg(feature = "otf2")]
+    Otf2(Box<archive::OpenArchive>),
+}
+
+/// An output that is whole and has no name yet.
+enum Unnamed {
+    File(AtomicFile),
+    #[cfg(feature = "otf2")]
+    Folder(probe_sync_files::AtomicFolder),
 }
 
 impl OpenOutput {
     fn create(output: &Output, calibrated: &Calibrated) -> Result<Self, Error> {
-        let file = AtomicFile::create(&output.path).map_err(Error::io(&output.path, "create"))?;
-        let packed = output.path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"));
+        let metadata = provenance::of_calibration(calibrated);
+        let meta = Meta { base_ns: base_ns(calibrated), metadata };
+        match output.kind {
+            OutputKind::File(format) => OpenFile::create(&output.path, format, &meta).map(Self::File),
+            #[cfg(feature = "otf2")]
+            OutputKind::Otf2 => {
+                let archive = archive::OpenArchive::create(&output.path, &meta);
+                archive.map(|archive| Self::Otf2(Box::new(archive))).map_err(|error| with_path(&output.path, error))
+            }
+        }
+    }
+
+    /// Whether it tells parts of collectives from other slices.
+    fn wants_parts(&self) -> bool {
+        match self {
+            Self::File(_) => false,
+            #[cfg(feature = "otf2")]
+            Self::Otf2(_) => true,
+        }
+    }
+
+    fn on_machine(&mut self, machine: Option<&Machine>) -> Result<(), Error> {
+        match self {
+            Self::File(file) => file.writer.on_machine(machine).map_err(|error| with_path(&file.path, error)),
+            #[cfg(feature = "otf2")]
+            Self::Otf2(_) => Ok(()),
+        }
+    }
+
+    #[cfg_attr(not(feature = "otf2"), expect(unused_variables, reason = "files have no parts of collectives"))]
+    fn write(&mut self, trace: usize, chunk: &Chunk, joined: &mut Joined) -> Result<(), Error> {
+        match self {
+            Self::File(file) => file.writer.write(chunk).map_err(|error| with_path(&file.path, error)),
+            #[cfg(feature = "otf2")]
+            Self::Otf2(archive) => {
+                archive.write(trace, chunk, joined).map_err(|error| with_path(archive.path(), error))
+            }
+        }
+    }
+
+    #[cfg_attr(not(feature = "otf2"), expect(unused_variables, reason = "files have no parts of collectives"))]
+    fn end_trace(&mut self, trace: usize, joined: &Joined) -> Result<(), Error> {
+        match self {
+            Self::File(_) => Ok(()),
+            #[cfg(feature = "otf2")]
+            Self::Otf2(archive) => archive.end(trace, joined).map_err(|error| with_path(archive.path(), error)),
+        }
+    }
+
+    fn finish(self) -> Result<(Unnamed, Written), Error> {
+        match self {
+            Self::File(file) => file.finish().map(|(file, written)| (Unnamed::File(file), written)),
+            #[cfg(feature = "otf2")]
+            Self::Otf2(archive) => {
+                let path = archive.path().to_owned();
+                let (folder, report) = archive.finish().map_err(|error| with_path(&path, error))?;
+                Ok((Unnamed::Folder(folder), Written { path, report }))
+            }
+        }
+    }
+}
+
+impl Unnamed {
+    fn commit(self) -> std::io::Result<()> {
+        match self {
+            Self::File(file) => file.commit(),
+            #[cfg(feature = "otf2")]
+            Self::Folder(folder) => folder.commit(),
+        }
+    }
+}
+
+/// A file that is being written.
+struct OpenFile {
+    path: PathBuf,
+    writer: TraceWriter<Packer>,
+}
+
+impl OpenFile {
+    fn create(path: &Path, format: OutputFormat, meta: &Meta) -> Result<Self, Error> {
+        let file = AtomicFile::create(path).map_err(Error::io(path, "create"))?;
+        let packed = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"));
         let sink = if packed {
             Packer::Gzip(Box::new(BufWriter::new(GzEncoder::new(file, Compression::fast()))))
         } else {
             Packer::Plain(file)
         };
-        let metadata = vec![
-            ("probe_sync_version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
-            ("probe_sync_method".to_owned(), calibrated.method.to_owned()),
-            ("probe_sync_timeline".to_owned(), calibrated.timeline.clone()),
-        ];
-        let meta = Meta { base_ns: base_ns(calibrated), metadata };
-        Ok(Self { path: output.path.clone(), writer: write::open(output.format, sink, &meta) })
-    }
-
-    fn write(&mut self, chunk: &Chunk) -> Result<(), Error> {
-        self.writer.write(chunk).map_err(|error| with_path(&self.path, error))
+        Ok(Self { path: path.to_owned(), writer: write::open(format, sink, meta) })
     }
 
     fn finish(self) -> Result<(AtomicFile, Written), Error> {

@@ -7,7 +7,7 @@
 
 mod source;
 
-pub(crate) use source::{Header, Source};
+pub(crate) use source::{Header, Run, Source};
 
 /// A varint, as its value and its width; `None` when it is cut short or longer than 64 bits.
 #[inline(always)]

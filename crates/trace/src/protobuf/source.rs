@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
@@ -290,6 +291,85 @@ impl Source {
         }
         Ok(())
     }
+}
+
+impl Source {
+    /// Fields of bytes in one piece, in a buffer of their own: those that have the one-byte tag `tag`, follow each other from the cursor
+    /// on, are whole in the buffer, and end before `end`. Passes over them. `spare` is a buffer to go on with, of an earlier run. `None`
+    /// where the next field is another, or none is whole: it is read by its header then, which also says what is wrong with it.
+    pub(crate) fn take_run(&mut self, tag: u8, end: u64, mut spare: Vec<u8>) -> Result<Option<Run>, Error> {
+        let left = end.saturating_sub(self.position);
+        let want = left.min(BUFFER_BYTES as u64) as usize;
+        if self.end - self.start < want {
+            self.fill(want)?;
+        }
+        let shown = &self.buffer[self.start..self.end];
+        let shown = &shown[..(shown.len() as u64).min(left) as usize];
+        let mut length = 0;
+        while let Some(field) = tagged(&shown[length..], tag) {
+            length += field.end;
+        }
+        if length == 0 {
+            return Ok(None);
+        }
+        let rest = self.start + length..self.end;
+        spare.resize(self.buffer.len().max(spare.len()), 0);
+        spare[..rest.len()].copy_from_slice(&self.buffer[rest.clone()]);
+        let buffer = std::mem::replace(&mut self.buffer, spare);
+        let run = Run { buffer, start: self.start, length, position: self.position };
+        (self.start, self.end) = (0, rest.len());
+        self.position += length as u64;
+        Ok(Some(run))
+    }
+}
+
+/// Whole fields of one tag that were taken out of a [`Source`].
+pub(crate) struct Run {
+    buffer: Vec<u8>,
+    start: usize,
+    length: usize,
+    position: u64,
+}
+
+impl Run {
+    /// The fields, one behind the other.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.buffer[self.start..self.start + self.length]
+    }
+
+    /// Where they begin in the file.
+    pub(crate) fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// The buffer, for the next run.
+    pub(crate) fn into_buffer(self) -> Vec<u8> {
+        self.buffer
+    }
+
+    /// Where in [`Self::bytes`] the values of the fields are, which all have the tag `tag`.
+    pub(crate) fn values(&self, tag: u8) -> impl Iterator<Item = Range<usize>> {
+        let (bytes, mut at) = (self.bytes(), 0);
+        std::iter::from_fn(move || {
+            let value = tagged(&bytes[at..], tag)?;
+            let value = at + value.start..at + value.end;
+            at = value.end;
+            Some(value)
+        })
+    }
+}
+
+/// Where the value is of the field of bytes that `bytes` begin with, if it has this tag of one byte and is whole.
+#[inline(always)]
+fn tagged(bytes: &[u8], tag: u8) -> Option<Range<usize>> {
+    let [first, rest @ ..] = bytes else { return None };
+    if *first != tag {
+        return None;
+    }
+    let (length, width) = super::varint(rest)?;
+    let start = 1 + width;
+    let end = start.checked_add(usize::try_from(length).ok()?)?;
+    (end <= bytes.len()).then_some(start..end)
 }
 
 impl Header {

@@ -1,31 +1,30 @@
 //! Databases of all ranks as the CSV files of `rocpd convert`: one file for each kind of event.
 //!
-//! Place in the flow: statements over [`Query`]; SQLite joins, sorts (on disk what exceeds its memory) and hands rows over one by one. Names, columns and
-//! their order are those of rocprofv3's own writer, as its sources have them, and so are numbers that are not set (0) and quotes about all texts.
+//! Place in the flow: statements over the processes of a [`Query`], some of them at once ([`One`]); SQLite joins, sorts (on disk what exceeds its memory) and hands rows over one by one.
+//! What comes of a process waits in a file without a name until it is its turn. Names, columns and their order are those of rocprofv3's own writer, as its sources have them, and so are numbers that are not set (0) and quotes about all texts.
 //! Rows are ordered by guid, start, and end from the latest. Otherwise than there, `"` in a text is doubled, the counters' first column is called
 //! `Guid` as its content is, and `Host` and `Rank` come last where they are wanted.
 //!
-//! What it does not do: learn clocks ([`Query::open`]); describe agents (`agent_info.csv`).
+//! What it does not do: learn clocks ([`Query::open`]).
 
-use std::io::{BufWriter, Write};
+use std::fs::File;
+use std::io::{BufWriter, Seek as _, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use probe_sync_files::{AtomicFile, NewFolders};
+use probe_sync_rocpd::schema::View;
 use serde::Serialize;
 
-use self::Origin::{Agent, Allocator, Is, Number, Text};
-use super::{Query, RowSink, Value};
+use super::csv_tables::{AGENTS, CsvSettings, TABLES, Table};
+use super::one::One;
+use super::pool::Pool;
+use super::tables::Process;
+use super::{Query, Value};
 use crate::Error;
-use crate::formats::AgentIndex;
-
-/// How the files are to be.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct CsvSettings {
-    /// How devices are numbered.
-    pub agent_index: AgentIndex,
-    /// Without the columns that rocprofv3 has not: `Host` and `Rank`.
-    pub plain_columns: bool,
-}
+use crate::convert::window::keeps;
+use crate::formats::rocpd::aligned;
+use crate::in_order::{Stages, in_order};
 
 /// A file that was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -43,17 +42,26 @@ impl Query {
     /// A database that cannot be read, with table and row; a file that cannot be written. No file appears then.
     pub fn write_csv(&self, folder: &Path, name: &str, settings: &CsvSettings) -> Result<Vec<CsvFile>, Error> {
         let folders = NewFolders::create(folder).map_err(Error::io(folder, "create"))?;
+        let path = |table: &Table| folder.join(format!("{name}_{}.csv", table.name));
+        TABLES.iter().try_for_each(|table| self.refuse_overwriting(path(table)))?;
+        let mut processes: Vec<&Process> = self.processes.iter().collect();
+        processes.sort_by(|one, other| one.guid.cmp(&other.guid));
+        let whole = TABLES.iter().map(|table| Whole { path: path(table), file: None, rows: 0 }).collect();
+        let mut assembling = Assembling { processes: processes.into_iter(), whole, settings };
+        let segments = Segments {
+            pool: &self.pool,
+            tables: &self.tables,
+            views: &self.views,
+            window: self.window,
+            settings,
+            folder,
+        };
+        in_order(&mut assembling, |process| segments.of(process))?;
         let mut written = Vec::new();
-        for table in TABLES {
-            let path = folder.join(format!("{name}_{}.csv", table.name));
-            self.refuse_overwriting(path.clone())?;
-            let mut rows =
-                Rows { path: &path, columns: table.columns, settings, file: None, line: Vec::new(), count: 0 };
-            self.run(&table.statement(settings), &mut rows)?;
-            let Rows { file, count, .. } = rows;
+        for Whole { path, file, rows } in assembling.whole {
             if let Some(file) = file {
                 let file = file.into_inner().map_err(|error| Error::io(&path, "write")(error.into_error()))?;
-                written.push((file, CsvFile { path, rows: count }));
+                written.push((file, CsvFile { path, rows }));
             }
         }
         let mut files = Vec::new();
@@ -66,99 +74,151 @@ impl Query {
     }
 }
 
-/// A kind of event.
-struct Table {
-    name: &'static str,
-    /// A view of the profiler's.
-    view: &'static str,
-    /// Which of its rows; may be empty.
-    condition: &'static str,
-    /// Name of each column, and where it is from.
-    columns: &'static [(&'static str, Origin)],
-}
-
-/// Where a cell is from, in SQL.
-enum Origin {
-    /// The same text everywhere.
-    Is(&'static str),
-    /// A text.
-    Text(&'static str),
-    /// A number; 0 where it is not set.
-    Number(&'static str),
-    /// A device, by the beginning of the names of three columns.
-    Agent(&'static str),
-    /// The device of an allocation; memory that is given back is no device's.
-    Allocator,
-}
-
-impl Table {
-    fn statement(&self, settings: &CsvSettings) -> String {
-        let cells = self.columns.iter().map(|(_, from)| match from {
-            Is(text) => format!("'{text}'"),
-            Text(sql) => format!("coalesce({sql}, '')"),
-            Number(sql) => format!("coalesce({sql}, 0)"),
-            Agent(of) => agent(of, settings.agent_index),
-            Allocator => format!("CASE type WHEN 'FREE' THEN '' ELSE {} END", agent("", settings.agent_index)),
-        });
-        let cells: Vec<String> = cells.collect();
-        let Self { view, condition, .. } = self;
-        format!(
-            "SELECT {}, host, rank FROM {view} {condition} ORDER BY guid, start, \"end\" DESC, id",
-            cells.join(", ")
-        )
-    }
-}
-
-/// The name of a device, in SQL.
-fn agent(of: &str, index: AgentIndex) -> String {
-    let (name, number) = match index {
-        AgentIndex::Absolute => ("'Agent'", "abs"),
-        AgentIndex::Relative => ("'Agent'", "log"),
-        AgentIndex::TypeRelative => (&*format!("coalesce({of}agent_type, '')"), "type"),
-    };
-    format!("{name} || ' ' || coalesce({of}agent_{number}_index, 0)")
-}
-
-/// A file on its way; it begins with the first row.
-struct Rows<'a> {
-    path: &'a Path,
-    columns: &'a [(&'static str, Origin)],
-    settings: &'a CsvSettings,
+/// A file on its way; it begins with the first row of any process.
+struct Whole {
+    path: PathBuf,
     file: Option<BufWriter<AtomicFile>>,
-    line: Vec<u8>,
-    count: u64,
+    rows: u64,
 }
 
-impl RowSink for Rows<'_> {
-    fn columns(&mut self, _: &[String]) -> Result<(), Error> {
+/// Processes in the order of their guids, by which all rows are ordered first.
+struct Assembling<'a> {
+    processes: std::vec::IntoIter<&'a Process>,
+    /// By kind of event.
+    whole: Vec<Whole>,
+    settings: &'a CsvSettings,
+}
+
+impl<'a> Stages for &mut Assembling<'a> {
+    type Given = &'a Process;
+    type Made = Result<Vec<Segment>, Error>;
+    type Error = Error;
+
+    fn next(&mut self) -> Result<Option<&'a Process>, Error> {
+        Ok(self.processes.next())
+    }
+
+    fn take(&mut self, made: Self::Made) -> Result<(), Error> {
+        for Segment { kind, mut file, rows } in made? {
+            let whole = &mut self.whole[kind];
+            let failed = |doing| Error::io(&whole.path, doing);
+            let out = match &mut whole.file {
+                Some(out) => out,
+                None => {
+                    let out = AtomicFile::create(&whole.path).map_err(failed("create"))?;
+                    let out = whole.file.insert(BufWriter::with_capacity(BUFFER, out));
+                    TABLES[kind].put_head(self.settings, out).map_err(failed("write"))?;
+                    out
+                }
+            };
+            file.rewind().and_then(|()| std::io::copy(&mut file, out)).map_err(failed("write"))?;
+            whole.rows += rows;
+        }
         Ok(())
     }
+}
 
-    fn row(&mut self, cells: &[Value<'_>]) -> Result<(), Error> {
-        let failed = Error::io(self.path, "write");
-        let file = match &mut self.file {
-            Some(file) => file,
-            None => {
-                let file = AtomicFile::create(self.path).map_err(Error::io(self.path, "create"))?;
-                let added: &[&str] = if self.settings.plain_columns { &[] } else { &["Host", "Rank"] };
-                let names = self.columns.iter().map(|(name, _)| name).chain(added);
-                let head: Vec<String> = names.map(|name| format!("\"{name}\"")).collect();
-                let file = self.file.insert(BufWriter::new(file));
-                writeln!(file, "{}", head.join(",")).map_err(Error::io(self.path, "write"))?;
-                file
+/// The rows of one process and kind, in a file without a name.
+struct Segment {
+    kind: usize,
+    file: File,
+    rows: u64,
+}
+
+/// What makes segments, on any thread: the query's connection is not among it.
+struct Segments<'a> {
+    pool: &'a Pool,
+    tables: &'a [Arc<super::Table>],
+    views: &'a [View],
+    window: Option<([i64; 2], bool)>,
+    settings: &'a CsvSettings,
+    folder: &'a Path,
+}
+
+impl Segments<'_> {
+    /// All rows of a process.
+    fn of(&self, process: &Process) -> Result<Vec<Segment>, Error> {
+        let one = One::open(self.pool, self.tables, self.views, process)?;
+        let mut segments = Vec::new();
+        for (kind, table) in TABLES.iter().enumerate() {
+            let is_there = table.view == AGENTS || self.views.iter().any(|view| view.name == table.view);
+            if is_there && let Some((file, rows)) = self.rows(&one, process, table)? {
+                segments.push(Segment { kind, file, rows });
             }
-        };
-        self.count += 1;
-        self.line.clear();
-        let wanted = if self.settings.plain_columns { self.columns.len() } else { cells.len() };
-        for (place, cell) in cells[..wanted].iter().enumerate() {
-            if place > 0 {
-                self.line.push(b',');
-            }
-            put(&mut self.line, *cell);
         }
-        self.line.push(b'\n');
-        file.write_all(&self.line).map_err(failed)
+        one.file.expect_unchanged()?;
+        Ok(segments)
+    }
+
+    /// The rows of one kind; None where there are none.
+    fn rows(&self, one: &One<'_>, process: &Process, table: &Table) -> Result<Option<(File, u64)>, Error> {
+        let wrong = |problem: rusqlite::Error| one.file.wrong(table.view, &problem);
+        let mut statement = one.connection.prepare(&table.statement(self.settings)).map_err(wrong)?;
+        let mut rows = statement.query([]).map_err(wrong)?;
+        let tail = self.tail(process);
+        let times = [START, END].map(|name| table.columns.iter().position(|(known, _)| *known == name));
+        let (mut file, mut count, mut line) = (None, 0, Vec::new());
+        while let Some(row) = rows.next().map_err(wrong)? {
+            let mut mapped = [None; 2];
+            for (time, place) in mapped.iter_mut().zip(times) {
+                let (Some(place), Some(map)) = (place, one.map) else { continue };
+                let cell = row.get_ref(place).map_err(wrong)?;
+                *time = aligned(cell, &mut |time| map.map(time).time_ps).map_err(|problem| {
+                    one.file.refused(table.view, row.get(table.columns.len()).unwrap_or_default(), &problem)
+                })?;
+            }
+            line.clear();
+            let mut span = [0; 2];
+            for place in 0..table.columns.len() {
+                if place > 0 {
+                    line.push(b',');
+                }
+                let time = times.iter().position(|time| *time == Some(place));
+                let cell = Value::from(row.get_ref(place).map_err(wrong)?);
+                let cell = time.and_then(|time| mapped[time]).map_or(cell, Value::Integer);
+                if let (Some(time), Value::Integer(ns)) = (time, cell) {
+                    span[time] = ns;
+                }
+                put(&mut line, cell);
+            }
+            if !self.is_wanted(table, span) {
+                continue;
+            }
+            line.extend_from_slice(&tail);
+            let failed = Error::io(self.folder, "write");
+            let out = match &mut file {
+                Some(out) => out,
+                None => {
+                    let made =
+                        tempfile::tempfile_in(self.folder).map_err(Error::io(self.folder, "create a file in"))?;
+                    file.insert(BufWriter::with_capacity(BUFFER, made))
+                }
+            };
+            out.write_all(&line).map_err(failed)?;
+            count += 1;
+        }
+        let file = file.map(BufWriter::into_inner).transpose();
+        let file = file.map_err(|error| Error::io(self.folder, "write")(error.into_error()))?;
+        Ok(file.map(|file| (file, count)))
+    }
+
+    /// Whether a row of the window's kind lies in it. An event that was not ended, or has no time, is in no window.
+    fn is_wanted(&self, table: &Table, [start, end]: [i64; 2]) -> bool {
+        let Some((window, inclusive)) = self.window.filter(|_| table.view != AGENTS) else { return true };
+        start != 0 && end != 0 && keeps(window, inclusive, start, end)
+    }
+
+    /// What ends every line of a process.
+    fn tail(&self, process: &Process) -> Vec<u8> {
+        let mut tail = Vec::new();
+        if !self.settings.plain_columns {
+            tail.push(b',');
+            put(&mut tail, process.host.as_ref().map_or(Value::Null, |host| Value::Text(host.as_bytes())));
+            tail.push(b',');
+            put(&mut tail, process.rank.map_or(Value::Null, |rank| Value::Integer(rank.into())));
+        }
+        tail.push(b'\n');
+        tail
     }
 }
 
@@ -166,8 +226,8 @@ impl RowSink for Rows<'_> {
 fn put(line: &mut Vec<u8>, cell: Value<'_>) {
     match cell {
         Value::Null => {}
-        Value::Integer(number) => line.extend_from_slice(number.to_string().as_bytes()),
-        Value::Real(number) => line.extend_from_slice(number.to_string().as_bytes()),
+        Value::Integer(number) => put_text(line, format_args!("{number}")),
+        Value::Real(number) => put_text(line, format_args!("{number}")),
         Value::Text(text) | Value::Blob(text) => {
             line.push(b'"');
             for &byte in text {
@@ -181,150 +241,11 @@ fn put(line: &mut Vec<u8>, cell: Value<'_>) {
     }
 }
 
-/// What a call of an interface has.
-const CALL: &[(&str, Origin)] = &[
-    ("Guid", Text("guid")),
-    ("Domain", Text("category")),
-    ("Function", Text("name")),
-    ("Process_Id", Number("pid")),
-    ("Thread_Id", Number("tid")),
-    ("Correlation_Id", Number("stack_id")),
-    ("Start_Timestamp", Number("start")),
-    ("End_Timestamp", Number("\"end\"")),
-];
-
-/// A marker's name is what it says.
-const MARKER: &[(&str, Origin)] = &[
-    ("Guid", Text("guid")),
-    ("Domain", Text("category")),
-    ("Function", Text(MESSAGE)),
-    ("Process_Id", Number("pid")),
-    ("Thread_Id", Number("tid")),
-    ("Correlation_Id", Number("stack_id")),
-    ("Start_Timestamp", Number("start")),
-    ("End_Timestamp", Number("\"end\"")),
-];
-const MESSAGE: &str =
-    "CASE WHEN json_valid(extdata) THEN coalesce(nullif(extdata ->> '$.message', ''), name) ELSE name END";
-
-const fn calls(name: &'static str, condition: &'static str) -> Table {
-    Table { name, view: "regions", condition, columns: CALL }
+fn put_text(line: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+    line.write_fmt(text).expect("memory takes everything");
 }
 
-const TABLES: &[Table] = &[
-    Table {
-        name: "kernel_trace",
-        view: "kernels",
-        condition: "",
-        columns: &[
-            ("Guid", Text("guid")),
-            ("Kind", Is("KERNEL_DISPATCH")),
-            ("Agent_Id", Agent("")),
-            ("Queue_Id", Number("queue_id")),
-            ("Stream_Id", Number("stream_id")),
-            ("Thread_Id", Number("tid")),
-            ("Dispatch_Id", Number("dispatch_id")),
-            ("Kernel_Id", Number("kernel_id")),
-            ("Kernel_Name", Text("name")),
-            ("Correlation_Id", Number("stack_id")),
-            ("Start_Timestamp", Number("start")),
-            ("End_Timestamp", Number("\"end\"")),
-            ("LDS_Block_Size", Number("lds_size")),
-            ("Scratch_Size", Number("scratch_size")),
-            ("VGPR_Count", Number("vgpr_count")),
-            ("Accum_VGPR_Count", Number("accum_vgpr_count")),
-            ("SGPR_Count", Number("sgpr_count")),
-            ("Workgroup_Size_X", Number("workgroup_x")),
-            ("Workgroup_Size_Y", Number("workgroup_y")),
-            ("Workgroup_Size_Z", Number("workgroup_z")),
-            ("Grid_Size_X", Number("grid_x")),
-            ("Grid_Size_Y", Number("grid_y")),
-            ("Grid_Size_Z", Number("grid_z")),
-        ],
-    },
-    Table {
-        name: "memory_copy_trace",
-        view: "memory_copies",
-        condition: "",
-        columns: &[
-            ("Guid", Text("guid")),
-            ("Kind", Is("MEMORY_COPY")),
-            ("Direction", Text("name")),
-            ("Stream_Id", Number("stream_id")),
-            ("Source_Agent_Id", Agent("src_")),
-            ("Destination_Agent_Id", Agent("dst_")),
-            ("Correlation_Id", Number("stack_id")),
-            ("Start_Timestamp", Number("start")),
-            ("End_Timestamp", Number("\"end\"")),
-        ],
-    },
-    Table {
-        name: "memory_allocation_trace",
-        view: "memory_allocations",
-        condition: "",
-        columns: &[
-            ("Guid", Text("guid")),
-            ("Kind", Is("MEMORY_ALLOCATION")),
-            ("Operation", Text("'MEMORY_ALLOCATION_' || type")),
-            ("Agent_Id", Allocator),
-            ("Allocation_Size", Number("size")),
-            ("Address", Text("printf('0x%016x', coalesce(address, 0))")),
-            ("Correlation_Id", Number("stack_id")),
-            ("Start_Timestamp", Number("start")),
-            ("End_Timestamp", Number("\"end\"")),
-        ],
-    },
-    Table {
-        name: "scratch_memory_trace",
-        view: "scratch_memory",
-        condition: "",
-        columns: &[
-            ("Kind", Is("SCRATCH_MEMORY")),
-            ("Operation", Text("'SCRATCH_MEMORY_' || operation")),
-            ("Agent_Id", Agent("")),
-            ("Queue_Id", Number("queue_id")),
-            ("Thread_Id", Number("tid")),
-            ("Alloc_Flags", Text("alloc_flags")),
-            ("Start_Timestamp", Number("start")),
-            ("End_Timestamp", Number("\"end\"")),
-        ],
-    },
-    calls("hip_api_trace", "WHERE category GLOB 'HIP_*'"),
-    calls("hsa_api_trace", "WHERE category GLOB 'HSA_*'"),
-    Table {
-        name: "marker_api_trace",
-        view: "regions_and_samples",
-        condition: "WHERE category GLOB 'MARKER_*'",
-        columns: MARKER,
-    },
-    calls("rccl_api_trace", "WHERE category GLOB 'RCCL_*'"),
-    calls("rocdecode_api_trace", "WHERE category GLOB 'ROCDECODE_*'"),
-    calls("rocjpeg_api_trace", "WHERE category GLOB 'ROCJPEG_*'"),
-    Table {
-        name: "counter_collection",
-        view: "counters_collection",
-        condition: "",
-        columns: &[
-            ("Guid", Text("guid")),
-            ("Correlation_Id", Number("stack_id")),
-            ("Dispatch_Id", Number("dispatch_id")),
-            ("Agent_Id", Agent("")),
-            ("Queue_Id", Number("queue_id")),
-            ("Process_Id", Number("pid")),
-            ("Thread_Id", Number("tid")),
-            ("Grid_Size", Number("grid_size")),
-            ("Kernel_Id", Number("kernel_id")),
-            ("Kernel_Name", Text("kernel_name")),
-            ("Workgroup_Size", Number("workgroup_size")),
-            ("LDS_Block_Size", Number("lds_block_size")),
-            ("Scratch_Size", Number("scratch_size")),
-            ("VGPR_Count", Number("vgpr_count")),
-            ("Accum_VGPR_Count", Number("accum_vgpr_count")),
-            ("SGPR_Count", Number("sgpr_count")),
-            ("Counter_Name", Text("counter_name")),
-            ("Counter_Value", Number("value")),
-            ("Start_Timestamp", Number("start")),
-            ("End_Timestamp", Number("\"end\"")),
-        ],
-    },
-];
+/// The columns that are times.
+const START: &str = "Start_Timestamp";
+const END: &str = "End_Timestamp";
+const BUFFER: usize = 256 << 10;

@@ -11,7 +11,9 @@
 
 mod blocks;
 mod csv;
+mod csv_tables;
 mod find;
+mod one;
 mod pool;
 mod rights;
 mod rows;
@@ -31,9 +33,10 @@ use crate::calibrate::{Calibrated, ClockSource, Request, calibrate};
 use crate::convert::Window;
 use crate::convert::window::resolve;
 use pool::{Failure, Pool};
-use tables::Tables;
+use tables::{Process, Table, Tables};
 
-pub use csv::{CsvFile, CsvSettings};
+pub use csv::CsvFile;
+pub use csv_tables::CsvSettings;
 pub use pool::OPEN_MAX;
 
 /// What to ask of which rows.
@@ -57,6 +60,10 @@ pub struct Query {
     /// What probably has to be changed.
     pub warnings: Vec<String>,
     calibrated: Calibrated,
+    tables: Vec<Arc<Table>>,
+    views: Vec<View>,
+    processes: Vec<Process>,
+    window: Option<([i64; 2], bool)>,
 }
 
 impl std::fmt::Debug for Query {
@@ -110,23 +117,23 @@ impl Query {
         let timeline = timeline(&calibrated, settings)?;
         let window = resolve(&settings.window, &calibrated.traces)?.map(|span| (span, settings.window.inclusive));
         let Tables { files, tables, processes, notes } = Tables::of(&calibrated)?;
+        let tables: Vec<Arc<Table>> = tables.into_iter().map(Arc::new).collect();
         let pool = Arc::new(Pool::new(files));
         let failure = Failure::default();
+        let present = |table: &str, column: &str| {
+            let has = |(name, _): &(String, _)| name.eq_ignore_ascii_case(column);
+            tables.iter().any(|known| known.base == table && known.columns.iter().any(has))
+        };
+        let views = canonical_views(&present);
         let prepare = || -> rusqlite::Result<Connection> {
             let mut connection = Connection::open_in_memory()?;
-            let present = |table: &str, column: &str| {
-                let has = |(name, _): &(String, _)| name.eq_ignore_ascii_case(column);
-                tables.iter().any(|known| known.base == table && known.columns.iter().any(has))
-            };
-            let views = canonical_views(&present);
             connection.execute_batch(PROCESSES)?;
             for process in &processes {
                 connection.execute(PROCESS, (&process.guid, &process.host, process.rank, &process.file))?;
             }
-            for table in tables {
-                let name = table.base.clone();
-                let source = rows::Source::new(table, window, Arc::clone(&pool), Arc::clone(&failure));
-                virtual_table::create(&connection, &name, Arc::new(source))?;
+            for table in &tables {
+                let source = rows::Source::new(Arc::clone(table), window, Arc::clone(&pool), Arc::clone(&failure));
+                virtual_table::create(&connection, &table.base, Arc::new(source))?;
             }
             views.iter().try_for_each(|view| make_view(&connection, view))?;
             connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, CELL_MAX)?;
@@ -142,7 +149,19 @@ impl Query {
             let of_clock = trace.notes.iter().filter(|note| !trace.trace.facts.notes.contains(note));
             all.extend(of_clock.map(|note| format!("{}: {note}", trace.trace.path.display())));
         }
-        Ok(Query { connection, pool, failure, timeline, notes: all, warnings, calibrated })
+        Ok(Query {
+            connection,
+            pool,
+            failure,
+            timeline,
+            notes: all,
+            warnings,
+            calibrated,
+            tables,
+            views,
+            processes,
+            window,
+        })
     }
 
     /// Runs one statement, and gives its rows as they come.
@@ -270,10 +289,11 @@ fn make_view(connection: &Connection, view: &View) -> rusqlite::Result<()> {
             "CREATE TEMP VIEW {name} AS SELECT {alias}.host, {alias}.rank, {alias}.file, {alias}.guid, {select}"
         ));
     }
-    // A name is looked for among temporary views first, but by a view of `main` there alone.
+    // A name is looked for among temporary views first, but by a view of `main` there alone. The cross join has SQLite go through the
+    // processes first, so that files that a condition on host, rank or file leaves out are not read.
     connection.execute_batch(&format!(
-        "CREATE TEMP VIEW {name} AS SELECT p.host, p.rank, p.file, v.* FROM main.{name} v \
-         JOIN main.probe_sync_processes p ON p.guid = v.guid"
+        "CREATE TEMP VIEW {name} AS SELECT p.host, p.rank, p.file, v.* FROM main.probe_sync_processes p \
+         CROSS JOIN main.{name} v ON v.guid = p.guid"
     ))
 }
 

@@ -28,7 +28,7 @@ use crate::formats::rocpd::aligned;
 
 /// A table over all processes.
 pub(super) struct Source {
-    table: Table,
+    table: Arc<Table>,
     /// First and last time that is wanted, ns, and whether an event must lie between them whole.
     window: Option<([i64; 2], bool)>,
     pool: Arc<Pool>,
@@ -69,7 +69,7 @@ struct Reading {
 }
 
 impl Source {
-    pub(super) fn new(table: Table, window: Option<([i64; 2], bool)>, pool: Arc<Pool>, failure: Failure) -> Self {
+    pub(super) fn new(table: Arc<Table>, window: Option<([i64; 2], bool)>, pool: Arc<Pool>, failure: Failure) -> Self {
         // What describes has no place in time.
         let window = window.filter(|_| !table.base.starts_with(INFO));
         let guids = table.parts.iter().map(|part| part.process.guid.as_bytes().into());
@@ -167,11 +167,7 @@ impl Source {
                 let number: i64 = row.get(0).map_err(failed)?;
                 count += 1;
                 if !matches!(row.get_ref(1).map_err(failed)?, ValueRef::Integer(1)) {
-                    let problem = format!(
-                        "its guid is not that of its process, {}: the file is not as a profiler writes it",
-                        of.process.guid
-                    );
-                    return Err(file.refused(&part.name, number, &problem));
+                    return Err(file.of_another(part, number));
                 }
                 let first = block.cells.len();
                 for (place, is_time) in reading.times.iter().enumerate() {

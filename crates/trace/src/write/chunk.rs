@@ -277,6 +277,23 @@ impl Chunk {
         refuse("slices", "it ends before it begins", backwards)
     }
 
+    /// When events begin, by table.
+    pub(super) fn times(&self) -> [(&'static str, &[i64]); 3] {
+        [("slices", &self.slices.start_ns), ("instants", &self.instants.time_ns), ("counters", &self.counters.time_ns)]
+    }
+
+    /// Refuses times before the clock's zero, for formats whose times are unsigned.
+    ///
+    /// # Errors
+    /// [`Error::Chunk`] names table, row and the output, as "a Perfetto trace".
+    pub(super) fn refuse_negative_times(&self, output: &str) -> Result<(), Error> {
+        for (table, column) in self.times() {
+            let problem = format!("a time before the clock's zero cannot stand in {output}");
+            refuse(table, &problem, column.iter().position(|time| *time < 0))?;
+        }
+        Ok(())
+    }
+
     fn check_lengths(&self) -> Result<(), Error> {
         let Self { slices, instants, counters, flows, args, .. } = self;
         let count = slices.track.len();

@@ -12,9 +12,14 @@ mod chrome;
 mod chunk;
 mod flows;
 mod lanes;
+mod machine;
 mod order;
+#[cfg(feature = "otf2")]
+mod otf2;
 mod perfetto;
+mod perfetto_clock;
 mod perfetto_fields;
+mod perfetto_sequence;
 mod records;
 mod report;
 mod sink;
@@ -32,6 +37,9 @@ pub use chunk::{
     ArgRange, Args, Chunk, Counters, Flow, FlowEnd, FlowPoints, Instants, Process, Slices, Track, TrackId, TrackKind,
     Value,
 };
+pub use machine::Machine;
+#[cfg(feature = "otf2")]
+pub use otf2::{CollectivePart, Otf2};
 pub use report::{Meta, WriteReport};
 pub use sorter::{Sorted, Sorter};
 pub use strings::{StringId, Strings};
@@ -98,6 +106,23 @@ impl<W: Write> TraceWriter<W> {
         match &mut self.0 {
             Format::Perfetto(writer) => writer.write(chunk),
             Format::Chrome(writer) => writer.write(chunk),
+        }
+    }
+
+    /// The chunks that follow are of this machine, on its own clock; of None they are on that of the trace, as at the beginning. Tracks are of the machine that they
+    /// were declared on.
+    ///
+    /// # Errors
+    /// [`Error::Chunk`]: only Perfetto's format has machines; number 0 is not one with a clock of its own. [`Error::Sink`].
+    pub fn on_machine(&mut self, machine: Option<&Machine>) -> Result<(), Error> {
+        let refuse = |problem: &str| Err(Error::Chunk { problem: problem.to_owned() });
+        match &mut self.0 {
+            Format::Perfetto(_) if machine.is_some_and(|machine| machine.id == 0) => {
+                refuse("the machine 0 is the one whose clock the trace is on; number others from 1 on")
+            }
+            Format::Perfetto(writer) => writer.on_machine(machine),
+            Format::Chrome(_) if machine.is_none() => Ok(()),
+            Format::Chrome(_) => refuse("JSON has one clock for all; map the times, or write Perfetto's protobuf"),
         }
     }
 

@@ -8,21 +8,22 @@
 //! forgotten, and a new sequence is begun, when they become many.
 //! What it does not do: sort (the reader of this format does), ring buffers, packets of other data sources.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io::Write;
 
 use foldhash::fast::FixedState;
 
-use super::chunk::{ArgRange, Chunk, Flow, Track, TrackId, TrackKind, Value};
+use super::chunk::{Chunk, Flow, Track, TrackId, TrackKind};
 use super::flows::Waiting;
 use super::lanes::{Lanes, Place};
+use super::machine::Machine;
 use super::order::{Row, in_order};
 use super::perfetto_fields as field;
+use super::perfetto_sequence::{Event, Sequence};
 use super::report::{Meta, WriteReport};
 use super::sink::Sink;
-use super::strings::StringId;
 use crate::Error;
-use crate::protobuf::{put_bytes, put_number, put_varint};
+use crate::protobuf::{put_bytes, put_number};
 
 /// A trace in the making.
 #[derive(Debug)]
@@ -68,7 +69,8 @@ impl<W: Write> Perfetto<W> {
 
     pub(super) fn write(&mut self, chunk: &Chunk) -> Result<(), Error> {
         chunk.check(self.tracks.len())?;
-        refuse_early(chunk)?;
+        chunk.refuse_negative_times("a Perfetto trace")?;
+        self.sequence.refuse_early(chunk)?;
         self.declare(&chunk.tracks)?;
         self.sequence.next_chunk(chunk);
         for row in in_order(chunk) {
@@ -86,8 +88,22 @@ impl<W: Write> Perfetto<W> {
         Ok(())
     }
 
+    /// What follows is of this machine.
+    pub(super) fn on_machine(&mut self, machine: Option<&Machine>) -> Result<(), Error> {
+        if machine.is_none() && !self.sequence.is_on_machine() {
+            return Ok(());
+        }
+        self.end_until(i64::MAX)?;
+        if let Some((pairs, off_ns)) = self.sequence.on_machine(machine.cloned()) {
+            self.report.clock_pairs += pairs;
+            self.report.clock_off_ns = self.report.clock_off_ns.max(off_ns);
+        }
+        Ok(())
+    }
+
     pub(super) fn finish(mut self) -> Result<(WriteReport, W), Error> {
         self.end_until(i64::MAX)?;
+        self.on_machine(None)?;
         self.report.unbound_flow_ends = self.waiting.finish();
         let (inner, bytes) = self.sink.finish()?;
         self.report.bytes = bytes;
@@ -121,6 +137,7 @@ impl<W: Write> Perfetto<W> {
 
     fn instant(&mut self, chunk: &Chunk, row: usize) -> Result<(), Error> {
         let instants = &chunk.instants;
+        self.end_until(instants.time_ns[row])?;
         self.report.instants += 1;
         let event = Event {
             kind: field::INSTANT,
@@ -136,6 +153,7 @@ impl<W: Write> Perfetto<W> {
 
     fn counter(&mut self, chunk: &Chunk, row: usize) -> Result<(), Error> {
         let counters = &chunk.counters;
+        self.end_until(counters.time_ns[row])?;
         self.report.counters += 1;
         let track = self.tracks[counters.track[row].0 as usize].uuid;
         self.sequence.value(self.sink.buffer(), track, counters.time_ns[row], counters.value[row]);
@@ -266,231 +284,5 @@ impl<W: Write> Perfetto<W> {
     }
 }
 
-/// Perfetto's times are unsigned.
-fn refuse_early(chunk: &Chunk) -> Result<(), Error> {
-    let columns = [&chunk.slices.start_ns, &chunk.instants.time_ns, &chunk.counters.time_ns];
-    for (table, column) in ["slices", "instants", "counters"].into_iter().zip(columns) {
-        if let Some(row) = column.iter().position(|time| *time < 0) {
-            let problem =
-                format!("{table}: row {row}: a time before the clock's zero cannot stand in a Perfetto trace");
-            return Err(Error::Chunk { problem });
-        }
-    }
-    Ok(())
-}
-
-/// One event with a name.
-struct Event {
-    kind: u64,
-    track: u64,
-    time: i64,
-    name: StringId,
-    category: StringId,
-    args: ArgRange,
-}
-
-/// A packet sequence: what its packets need not repeat.
-#[derive(Debug, Default)]
-struct Sequence {
-    /// 0: none was begun.
-    id: u64,
-    /// Where the incremental clock stands.
-    clock: i64,
-    /// Events in a row that were earlier than it.
-    behind: u32,
-    names: Interned,
-    categories: Interned,
-    keys: Interned,
-    /// InternedData, TrackEvent and TracePacket under construction.
-    fresh: Vec<u8>,
-    event: Vec<u8>,
-    packet: Vec<u8>,
-    inner: Vec<u8>,
-}
-
-impl Sequence {
-    /// Forgets the numbers of the last chunk's texts; all texts where they have become many.
-    fn next_chunk(&mut self, chunk: &Chunk) {
-        let tables = [&mut self.names, &mut self.categories, &mut self.keys];
-        if tables.iter().map(|table| table.bytes).sum::<usize>() > INTERNED_BYTES_MAX {
-            self.behind = BEHIND_MAX;
-        }
-        for table in tables {
-            table.of_chunk.clear();
-            table.of_chunk.resize(chunk.strings.count(), 0);
-        }
-    }
-
-    /// Begins a sequence whose clock starts at `time`.
-    fn begin(&mut self, out: &mut Vec<u8>, time: i64) {
-        self.id += 1;
-        (self.clock, self.behind) = (time, 0);
-        for table in [&mut self.names, &mut self.categories, &mut self.keys] {
-            table.forget();
-        }
-        let clock = |id: u64, incremental: bool| {
-            let mut clock = Vec::new();
-            put_number(&mut clock, field::CLOCK_ID, id);
-            put_number(&mut clock, field::CLOCK_TIME, time as u64);
-            if incremental {
-                put_number(&mut clock, field::CLOCK_IS_INCREMENTAL, 1);
-            }
-            clock
-        };
-        let (mut snapshot, mut defaults) = (Vec::new(), Vec::new());
-        put_bytes(&mut snapshot, field::SNAPSHOT_CLOCKS, &clock(field::INCREMENTAL_CLOCK, true));
-        put_bytes(&mut snapshot, field::SNAPSHOT_CLOCKS, &clock(field::TRACE_CLOCK, false));
-        put_number(&mut defaults, field::PACKET_CLOCK, field::INCREMENTAL_CLOCK);
-        self.packet.clear();
-        put_number(&mut self.packet, field::PACKET_SEQUENCE, self.id);
-        put_number(&mut self.packet, field::PACKET_FLAGS, field::STATE_CLEARED);
-        put_bytes(&mut self.packet, field::PACKET_CLOCK_SNAPSHOT, &snapshot);
-        put_bytes(&mut self.packet, field::PACKET_DEFAULTS, &defaults);
-        put_number(&mut self.packet, field::PACKET_IS_FIRST, 1);
-        put_bytes(out, field::TRACE_PACKET, &self.packet);
-    }
-
-    /// Begins a packet at a time; its event follows.
-    #[inline]
-    fn at(&mut self, out: &mut Vec<u8>, time: i64) {
-        if self.id == 0 || self.behind >= BEHIND_MAX {
-            self.begin(out, time);
-        }
-        self.packet.clear();
-        if time >= self.clock {
-            put_number(&mut self.packet, field::PACKET_TIME, (time - self.clock) as u64);
-            (self.clock, self.behind) = (time, 0);
-        } else {
-            put_number(&mut self.packet, field::PACKET_TIME, time as u64);
-            put_number(&mut self.packet, field::PACKET_CLOCK, field::TRACE_CLOCK);
-            self.behind += 1;
-        }
-        put_number(&mut self.packet, field::PACKET_SEQUENCE, self.id);
-        put_number(&mut self.packet, field::PACKET_FLAGS, field::NEEDS_STATE);
-    }
-
-    #[inline]
-    fn event(&mut self, out: &mut Vec<u8>, chunk: &Chunk, event: &Event, flows: &[Flow]) {
-        self.at(out, event.time);
-        self.fresh.clear();
-        self.event.clear();
-        put_number(&mut self.event, field::EVENT_TYPE, event.kind);
-        put_number(&mut self.event, field::EVENT_TRACK, event.track);
-        if event.category != StringId::EMPTY {
-            let id = self.categories.number(&mut self.fresh, field::INTERNED_CATEGORY, chunk, event.category);
-            put_number(&mut self.event, field::EVENT_CATEGORY_ID, id);
-        }
-        let id = self.names.number(&mut self.fresh, field::INTERNED_NAME, chunk, event.name);
-        put_number(&mut self.event, field::EVENT_NAME_ID, id);
-        for flow in flows {
-            put_fixed64(&mut self.event, field::EVENT_FLOW, flow.id);
-        }
-        for index in event.args.first..event.args.first + event.args.count {
-            self.argument(chunk, index as usize);
-        }
-        if !self.fresh.is_empty() {
-            put_bytes(&mut self.packet, field::PACKET_INTERNED, &self.fresh);
-        }
-        put_bytes(&mut self.packet, field::PACKET_EVENT, &self.event);
-        put_bytes(out, field::TRACE_PACKET, &self.packet);
-    }
-
-    fn argument(&mut self, chunk: &Chunk, index: usize) {
-        let id = self.keys.number(&mut self.fresh, field::INTERNED_KEY, chunk, chunk.args.key[index]);
-        self.inner.clear();
-        put_number(&mut self.inner, field::ARGUMENT_KEY_ID, id);
-        let text = |id| chunk.strings.text(id).as_bytes();
-        match chunk.args.value[index] {
-            Value::Integer(value) => put_number(&mut self.inner, field::ARGUMENT_INTEGER, value as u64),
-            Value::Float(value) => put_fixed64(&mut self.inner, field::ARGUMENT_FLOAT, value.to_bits()),
-            Value::Boolean(value) => put_number(&mut self.inner, field::ARGUMENT_BOOLEAN, u64::from(value)),
-            // Perfetto has a field for JSON, but its trace processor ends (v52) at a null in it.
-            Value::Text(id) | Value::Json(id) => put_bytes(&mut self.inner, field::ARGUMENT_TEXT, text(id)),
-        }
-        put_bytes(&mut self.event, field::EVENT_ARGUMENT, &self.inner);
-    }
-
-    #[inline]
-    fn end(&mut self, out: &mut Vec<u8>, track: u64, time: i64) {
-        self.at(out, time);
-        self.event.clear();
-        put_number(&mut self.event, field::EVENT_TYPE, field::SLICE_END);
-        put_number(&mut self.event, field::EVENT_TRACK, track);
-        put_bytes(&mut self.packet, field::PACKET_EVENT, &self.event);
-        put_bytes(out, field::TRACE_PACKET, &self.packet);
-    }
-
-    fn value(&mut self, out: &mut Vec<u8>, track: u64, time: i64, value: f64) {
-        self.at(out, time);
-        self.event.clear();
-        put_number(&mut self.event, field::EVENT_TYPE, field::COUNTER);
-        put_number(&mut self.event, field::EVENT_TRACK, track);
-        put_fixed64(&mut self.event, field::EVENT_FLOAT_VALUE, value.to_bits());
-        put_bytes(&mut self.packet, field::PACKET_EVENT, &self.event);
-        put_bytes(out, field::TRACE_PACKET, &self.packet);
-    }
-
-    /// Descriptors need no clock and no texts, so that they hold for all sequences.
-    fn descriptor(&mut self, out: &mut Vec<u8>, body: &[u8]) {
-        self.packet.clear();
-        put_number(&mut self.packet, field::PACKET_SEQUENCE, self.id.max(1));
-        put_bytes(&mut self.packet, field::PACKET_DESCRIPTOR, body);
-        put_bytes(out, field::TRACE_PACKET, &self.packet);
-    }
-}
-
-/// Texts of one kind that the sequence refers back to.
-#[derive(Debug, Default)]
-struct Interned {
-    numbers: HashMap<Box<str>, u32, FixedState>,
-    bytes: usize,
-    /// By number in the chunk's table; 0: not looked up yet.
-    of_chunk: Vec<u32>,
-}
-
-impl Interned {
-    /// The sequence's number of a text; a new one is stated in `fresh`.
-    #[inline]
-    fn number(&mut self, fresh: &mut Vec<u8>, kind: u32, chunk: &Chunk, id: StringId) -> u64 {
-        let known = self.of_chunk[id.0 as usize];
-        if known != 0 {
-            return u64::from(known);
-        }
-        let text = chunk.strings.text(id);
-        let number = match self.numbers.get(text) {
-            Some(number) => *number,
-            None => {
-                let number = self.numbers.len() as u32 + 1;
-                self.numbers.insert(text.into(), number);
-                self.bytes += text.len() + ENTRY_BYTES;
-                let mut entry = Vec::with_capacity(text.len() + 16);
-                put_number(&mut entry, field::INTERNED_ID, u64::from(number));
-                put_bytes(&mut entry, field::INTERNED_TEXT, text.as_bytes());
-                put_bytes(fresh, kind, &entry);
-                number
-            }
-        };
-        self.of_chunk[id.0 as usize] = number;
-        u64::from(number)
-    }
-
-    fn forget(&mut self) {
-        self.numbers.clear();
-        self.bytes = 0;
-        self.of_chunk.fill(0);
-    }
-}
-
-fn put_fixed64(out: &mut Vec<u8>, number: u32, value: u64) {
-    put_varint(out, u64::from(number) << 3 | 1);
-    out.extend_from_slice(&value.to_le_bytes());
-}
-
-/// Interned texts are forgotten beyond this; with what the map takes per entry.
-const INTERNED_BYTES_MAX: usize = 16 << 20;
-/// What a map's entry takes beside its text, about.
-const ENTRY_BYTES: usize = 48;
 /// How deep tracks are below each other at most; deeper ones are described all the same, in another order.
 const TREE_DEPTH_MAX: usize = 16;
-/// Events in a row whose time is stated in full before a new sequence is begun.
-const BEHIND_MAX: u32 = 64;

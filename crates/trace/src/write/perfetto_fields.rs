@@ -17,6 +17,13 @@ pub(super) const PACKET_CLOCK: u32 = 58;
 pub(super) const PACKET_DEFAULTS: u32 = 59;
 pub(super) const PACKET_DESCRIPTOR: u32 = 60;
 pub(super) const PACKET_IS_FIRST: u32 = 87;
+pub(super) const PACKET_MACHINE: u32 = 98;
+pub(super) const PACKET_CLOCK_SYNC: u32 = 107;
+
+// RemoteClockSync, RemoteClockSync.SyncedClocks
+pub(super) const SYNC_PAIR: u32 = 1;
+pub(super) const SYNCED_CLIENT: u32 = 2;
+pub(super) const SYNCED_HOST: u32 = 3;
 
 // TracePacket.SequenceFlags
 pub(super) const STATE_CLEARED: u64 = 1;

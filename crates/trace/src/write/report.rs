@@ -30,6 +30,14 @@ pub struct WriteReport {
     pub unbound_flow_ends: u64,
     /// Tracks that were added because slices of a row overlap without nesting.
     pub lanes: u64,
+    /// Instants that were stated on two clocks, for machines on clocks of their own.
+    pub clock_pairs: u64,
+    /// How far those leave a time of an event from where the machine's map has it, ns at most.
+    pub clock_off_ns: u64,
+    /// Parts of collective operations that are written as such, in formats that have events for them.
+    pub collectives: u64,
+    /// Communicators of these operations.
+    pub communicators: u64,
     /// Bytes that the output was given.
     pub bytes: u64,
 }

@@ -65,6 +65,11 @@ impl Sorter {
         if held >= self.memory_bytes { self.spill() } else { Ok(()) }
     }
 
+    /// How many tracks were declared so far.
+    pub fn tracks(&self) -> usize {
+        self.tracks.len()
+    }
+
     /// How many events were not wanted.
     pub fn left_out(&self) -> u64 {
         self.left_out

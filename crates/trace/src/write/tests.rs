@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use probe_sync_estimate::series::{Knot, Segment, TimeMap};
 use proptest::prelude::*;
 use serde_json::Value as Json;
 
@@ -84,14 +85,27 @@ struct PerfettoReader {
     tracks: BTreeMap<u64, (String, Option<u64>)>,
     names: HashMap<(u64, u64), String>,
     clocks: HashMap<u64, i64>,
+    /// By machine: the last offset that was stated, and how many were.
+    offsets: BTreeMap<u64, (i64, u64)>,
     /// Time, begins, track, name.
     events: Vec<(i64, bool, u64, String)>,
     flows: Vec<u64>,
+    packets: u64,
 }
 
 impl PerfettoReader {
     fn packet(&mut self, packet: &[u8]) {
         let sequence = number(packet, 10).expect("every packet is of a sequence");
+        let machine = number(packet, 98);
+        self.packets += 1;
+        assert!(self.packets > 1 || machine.is_none(), "the first packet says on which machine the trace was recorded");
+        if Fields::of(packet).count() == 1 {
+            assert_eq!(self.packets, 1, "nothing else says nothing");
+            return;
+        }
+        if let Some(sync) = bytes(packet, 107).next() {
+            return self.synchronize(machine.expect("of a machine"), sync);
+        }
         if let Some(descriptor) = bytes(packet, 60).next() {
             let named = bytes(descriptor, 3).next().and_then(|process| text(process, 6));
             let named = named.or_else(|| bytes(descriptor, 4).next().and_then(|thread| text(thread, 5)));
@@ -100,7 +114,10 @@ impl PerfettoReader {
             return;
         }
         if let Some(snapshot) = bytes(packet, 6).next() {
-            let clock = bytes(snapshot, 1).find(|clock| number(clock, 1) == Some(64)).expect("the incremental clock");
+            let Some(clock) = bytes(snapshot, 1).find(|clock| number(clock, 1) == Some(64)) else {
+                assert!(machine.is_none() && self.offsets.is_empty(), "the first packet, of the trace's own machine");
+                return;
+            };
             self.clocks.insert(sequence, number(clock, 2).expect("a time") as i64);
             self.names.retain(|(of, _), _| *of != sequence);
             return;
@@ -119,11 +136,26 @@ impl PerfettoReader {
             *clock += raw;
             *clock
         };
+        let time = time - machine.map_or(0, |machine| self.offsets[&machine].0);
         let event = bytes(packet, 11).next().expect("an event");
         let begins = number(event, 9) == Some(1);
         let name = number(event, 10).map_or_else(String::new, |id| self.names[&(sequence, id)].clone());
         self.flows.extend(bytes(event, 47).map(|id| u64::from_le_bytes(id.try_into().expect("eight bytes"))));
         self.events.push((time, begins, number(event, 11).expect("a track"), name));
+    }
+
+    /// What trace processor makes of the pairs of a packet: the mean offset of neighbours.
+    fn synchronize(&mut self, machine: u64, sync: &[u8]) {
+        let time = |pair: &[u8], side: u32| {
+            let snapshot = bytes(pair, side).next().expect("a snapshot");
+            let clock = bytes(snapshot, 1).find(|clock| number(clock, 1) == Some(6)).expect("BOOTTIME");
+            number(clock, 2).filter(|time| *time > 0).expect("a time") as i64
+        };
+        let pairs: Vec<[i64; 2]> = bytes(sync, 1).map(|pair| [time(pair, 2), time(pair, 3)]).collect();
+        let [[own, reference], [own_again, reference_again]] = pairs[..] else { panic!("two pairs: {pairs:?}") };
+        let means = [(own + own_again) / 2 - reference, own_again - (reference + reference_again) / 2];
+        let known = self.offsets.entry(machine).or_default();
+        *known = ((means[0] + means[1]) / 2, known.1 + 1);
     }
 
     /// The track's names from the process on; lanes are called as their row.
@@ -400,4 +432,77 @@ fn processes_of_unknown_pid_are_groups_of_their_own() {
     assert_eq!(numbered.count(), 0);
     let rows: Vec<String> = read_perfetto(&trace).slices().into_iter().map(|(path, ..)| path).collect();
     assert!(rows[0].contains("gpu-07 rank 0 /host:CPU") && rows[1].contains("gpu-07 rank 1 /host:CPU"), "{rows:?}");
+}
+
+/// A map with these knots: time and correction, ns.
+fn map_of(knots: &[(i64, i64)]) -> TimeMap {
+    let ps = |ns: i64| i128::from(ns) * 1000;
+    let knots =
+        knots.iter().map(|&(at, correction)| Knot { at_ps: ps(at), correction_ps: ps(correction), sigma_ns: 10.0 });
+    TimeMap::new(&[Segment { knots: knots.collect(), ..Segment::default() }]).expect("usable knots")
+}
+
+#[test]
+fn machines_keep_their_clocks_and_state_how_these_differ() {
+    // Fast and slow by 1000 ppm, and far from the reference.
+    let maps = [
+        map_of(&[(5_000_000, 4_000_000), (105_000_000, 4_100_000)]),
+        map_of(&[(9_000_000_000, 8_000_000_000), (9_100_000_000, 7_999_900_000)]),
+    ];
+    let mut writer = open(OutputFormat::Perfetto, Vec::new(), &Meta::default());
+    let mut slices = Vec::new();
+    for (rank, map) in (0_u32..).zip(&maps) {
+        let machine = Machine { id: rank + 1, to_reference: map.clone() };
+        writer.on_machine(Some(&machine)).expect("written");
+        // Calls that follow each other at once, others inside, and pauses.
+        let first = if rank == 0 { 5_000_000 } else { 9_000_000_000 };
+        let own: Vec<_> = (0..2000_i64)
+            .map(|call| (rank * 4 + 2, first + call * 400 + call / 10 * 10_000, 400 - call % 2 * 390, "a".to_owned()))
+            .collect();
+        let mut chunk = chunk_of(&own, |_| Flow::default());
+        chunk.tracks = if rank == 0 { tracks(2) } else { Vec::new() };
+        writer.write(&chunk).expect("written");
+        let mapped = |ns: i64| (map.map(i128::from(ns) * 1000).time_ps / 1000) as i64;
+        slices.extend(
+            own.into_iter().map(|(track, start, length, name)| {
+                (track, mapped(start), mapped(start + length) - mapped(start), name)
+            }),
+        );
+    }
+    let (report, trace) = writer.finish().expect("finished");
+    let reader = read_perfetto(&trace);
+    assert_eq!(reader.offsets.values().map(|known| known.1).sum::<u64>(), report.clock_pairs);
+    assert!(report.clock_pairs > 100 && report.clock_pairs < 4000, "{report:?}");
+    assert!((1..=40).contains(&report.clock_off_ns), "{report:?}");
+    let (found, expected) = (reader.slices(), expected(&slices, "/"));
+    assert_eq!(found.len(), expected.len());
+    let mut worst = 0;
+    for (found, expected) in found.iter().zip(&expected) {
+        assert_eq!((&found.0, &found.3), (&expected.0, &expected.3));
+        worst = worst.max((found.1 - expected.1).abs()).max((found.2 - expected.2).abs());
+    }
+    // The map is rounded to a nanosecond at either side.
+    assert!(
+        worst >= report.clock_off_ns as i64 - 1 && worst <= report.clock_off_ns as i64 + 1,
+        "{worst} ns, {report:?}"
+    );
+}
+
+#[test]
+fn a_machine_is_refused_where_it_cannot_be() {
+    let machine = |id| Machine { id, to_reference: TimeMap::identity() };
+    let refused = |format, id| {
+        let mut writer = open(format, Vec::new(), &Meta::default());
+        writer.on_machine(Some(&machine(id))).expect_err("refused").to_string()
+    };
+    assert!(refused(OutputFormat::Perfetto, 0).contains("number others from 1 on"));
+    assert!(refused(OutputFormat::ChromeJson, 1).contains("JSON has one clock"));
+    // A time of its own clock that is before the zero of the trace's.
+    let mut writer = open(OutputFormat::Perfetto, Vec::new(), &Meta::default());
+    let to_reference = map_of(&[(1000, 2000), (9000, 2000)]);
+    writer.on_machine(Some(&Machine { id: 1, to_reference })).expect("written");
+    let mut chunk = chunk_of(&[(2, 1500, 5, "a".into())], |_| Flow::default());
+    chunk.tracks = tracks(1);
+    let said = writer.write(&chunk).expect_err("refused").to_string();
+    assert!(said.contains("a time of 1500 ns on the clock of machine 1 is before the zero"), "{said}");
 }

@@ -21,12 +21,17 @@ pub fn everything(root: &Path, tools: Tools, verb: &[&str]) -> Command {
         }
     }
     // What needs nothing of the machine, and is no default.
-    let features = [tools.features(), vec!["probe-sync-cli/otlp"]].concat();
+    let mut features = [tools.features(), vec!["probe-sync-cli/otlp"]].concat();
+    if tools.otf2() {
+        features.push("probe-sync-cli/otf2");
+    } else {
+        command.args(["--exclude", "probe-sync-otf2"]);
+    }
     command.args(["--features", &features.join(",")]);
     command
 }
 
-/// `cargo VERB …` over what a machine without MPI and libhwloc builds: the default members, no features.
+/// `cargo VERB …` over what a machine without MPI, libhwloc and libotf2 builds: the default members, no features.
 pub fn plain(root: &Path, verb: &[&str]) -> Command {
     let mut command = cargo(root, verb);
     command.arg("--locked");

@@ -76,7 +76,7 @@ fn dependencies(manifest: &Table) -> Vec<String> {
 }
 
 /// Every package of ours and what it may import of ours.
-const MAY_IMPORT: [(&str, &[&str]); 20] = [
+const MAY_IMPORT: [(&str, &[&str]); 21] = [
     ("probe-sync-time", &[]),
     ("probe-sync-files", &[]),
     ("probe-sync-probe", &["probe-sync-time"]),
@@ -102,9 +102,17 @@ const MAY_IMPORT: [(&str, &[&str]); 20] = [
         ],
     ),
     ("probe-sync-rocpd", &["probe-sync-time", "probe-sync-files"]),
+    ("probe-sync-otf2", &[]),
     (
         "probe-sync-trace",
-        &["probe-sync-time", "probe-sync-files", "probe-sync-estimate", "probe-sync-sys", "probe-sync-rocpd"],
+        &[
+            "probe-sync-time",
+            "probe-sync-files",
+            "probe-sync-estimate",
+            "probe-sync-sys",
+            "probe-sync-rocpd",
+            "probe-sync-otf2",
+        ],
     ),
     ("probe-sync-cli", ALL),
     ("probe-sync-capi", ALL),

@@ -16,7 +16,7 @@ use super::decimal::{self, Decimal};
 use super::document::{Document, Event, Item};
 use super::merge::MERGED_KEY;
 use crate::Error;
-use crate::formats::{FactOptions, rank_marker};
+use crate::formats::{ALIGNED_TO, FactOptions, rank_marker};
 use crate::model::{ClockPair, GroupKey, Identity, Launcher, MarkStamp, PairKind, Picoseconds, TraceFacts};
 
 /// Reads a trace's facts in one pass.
@@ -24,7 +24,7 @@ use crate::model::{ClockPair, GroupKey, Identity, Launcher, MarkStamp, PairKind,
 /// # Errors
 /// The file cannot be read, is no Kineto trace, is cut short, or states times that are no numbers; with the byte's offset.
 pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Error> {
-    let mut document = Document::open(path, &[BASE_KEY, b"distributedInfo", b"host_name"])?;
+    let mut document = Document::open(path, ASKED)?;
     let mut reader = Reader::new(options);
     let mut key = Vec::new();
     loop {
@@ -37,7 +37,7 @@ pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFact
                 }
             }
             Item::Key { key: name, .. } if *name == *MERGED_KEY => reader.merged = true,
-            Item::Key { key: name, .. } => key = name.get(..BASE_KEY.len()).unwrap_or(&name).to_vec(),
+            Item::Key { key: name, .. } => key = name.get(..KEY_MAX).unwrap_or(&name).to_vec(),
             Item::Asked(value) => {
                 if let Err(problem) = reader.header(&key, value) {
                     return Err(Error::malformed(path, document.position(), problem));
@@ -54,6 +54,7 @@ struct Reader<'a> {
     base_ns: Option<i64>,
     identity: Identity,
     merged: bool,
+    aligned_to: Option<String>,
     /// What a marker states of the rank.
     rank_marker: Option<(u32, u32)>,
     groups: Vec<GroupKey>,
@@ -76,6 +77,7 @@ impl<'a> Reader<'a> {
             base_ns: None,
             identity: Identity::default(),
             merged: false,
+            aligned_to: None,
             rank_marker: None,
             groups: Vec::new(),
             events: 0,
@@ -174,6 +176,10 @@ impl<'a> Reader<'a> {
                     Err(_) => value.starts_with(b"\"").then(|| super::collectives::text(value)),
                 };
             }
+            _ if key == ALIGNED_TO.as_bytes() => {
+                let clock = serde_json::from_slice(value).map_err(|_| "probe_sync_timeline is not a text")?;
+                self.aligned_to = Some(clock);
+            }
             _ if value.len() > DISTRIBUTED_MAX => self.notes.push("distributedInfo is too long to be read".into()),
             _ => match serde_json::from_str::<Value>(&String::from_utf8_lossy(value)) {
                 Ok(info) => self.distributed(&info),
@@ -231,6 +237,7 @@ impl<'a> Reader<'a> {
         TraceFacts {
             identity: self.identity,
             merged: self.merged,
+            aligned_to: self.aligned_to,
             events: self.events,
             span: self.span.map(|(first, last)| (first + base_ps, last + base_ps)),
             pairs: self.pairs,
@@ -252,6 +259,10 @@ fn is_of_the_profiler(bytes: &[u8], event: &Event<'_>) -> bool {
         || &bytes[spans.name.clone()] == b"\"Record Window End\""
 }
 
+/// What the root says of the trace.
+const ASKED: &[&[u8]] = &[BASE_KEY, b"distributedInfo", b"host_name", ALIGNED_TO.as_bytes()];
+/// No key that is asked for is longer.
+const KEY_MAX: usize = 32;
 /// Markers that are kept; a marker a millisecond for a quarter of an hour.
 const PAIRS_MAX: usize = 1_000_000;
 /// A longer description of the job is left unread.

@@ -7,6 +7,8 @@
 
 use std::path::Path;
 
+use serde_json::Value;
+
 use super::base::{self, BASE_KEY};
 use super::decimal::{self, Decimal};
 use super::document::{Document, Event, Item};
@@ -85,6 +87,10 @@ impl Attempt<'_> {
                 Item::End => break,
                 Item::Open(bytes) => {
                     self.sink.put(bytes)?;
+                    for (key, value) in self.options.metadata {
+                        let (key, value) = (Value::from(key.as_str()), Value::from(value.as_str()));
+                        self.sink.put(format!("\n  {key}: {value},").as_bytes())?;
+                    }
                     if let (true, Some(base_ns)) = (insert, self.times.output_base) {
                         self.sink.put(format!("\n  \"baseTimeNanoseconds\": {base_ns},").as_bytes())?;
                     }

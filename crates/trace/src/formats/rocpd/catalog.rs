@@ -18,6 +18,7 @@ use rusqlite::types::ValueRef;
 
 use super::access::wrong;
 use crate::Error;
+use crate::formats::ALIGNED_TO;
 
 /// What a database holds.
 #[derive(Clone, Debug, Default)]
@@ -310,7 +311,5 @@ const TIMES: [&str; 5] = ["start", "end", "timestamp", "init", "fini"];
 const REQUIRED: [&str; 6] =
     ["rocpd_string", "rocpd_info_node", "rocpd_info_process", "rocpd_event", "rocpd_region", "rocpd_kernel_dispatch"];
 const VIRTUAL: &str = "CREATE VIRTUAL";
-/// Under this tag of the metadata is the clock that the times of an aligned database are on.
-pub(super) const ALIGNED_TO: &str = "probe_sync_timeline";
 /// Under this tag of the metadata is that all rows of a process are on one clock, which they were not.
 pub(super) const ON_ONE_CLOCK: &str = "probe_sync_cpu_clock";

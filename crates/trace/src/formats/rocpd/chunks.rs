@@ -45,6 +45,8 @@ pub(super) fn read_chunks(
             read_kind(&source, kind, &mut places, &mut out)?;
         }
         read_counters(&source, &mut places, &mut out)?;
+        read_bytes(&source, Kind::Copy, &mut places, &mut out)?;
+        read_bytes(&source, Kind::Allocation, &mut places, &mut out)?;
     }
     (out.sink)(&out.chunk)?;
     Ok(out.stats)
@@ -137,6 +139,41 @@ fn read_counters(source: &Source<'_>, places: &mut Places, out: &mut Out<'_, '_>
         }
         Ok(out.settle()?)
     })
+}
+
+/// How many bytes are being copied to each agent, or are allocated on it, from each change on.
+fn read_bytes(source: &Source<'_>, kind: Kind, places: &mut Places, out: &mut Out<'_, '_>) -> Result<(), Error> {
+    let Some(table) = source.table(kind.base()) else { return Ok(()) };
+    let sql = if kind == Kind::Copy { rows::copied(table) } else { rows::allocated(table) };
+    let (mut current, mut sum, mut unknown) = (None, 0.0, 0);
+    source.database.each(&table.name, &sql, &mut |row| {
+        unknown += row.get::<_, i64>(3)?;
+        let (time, bytes): (i64, f64) = (row.get(1)?, row.get(2)?);
+        if bytes == 0.0 {
+            return Ok(());
+        }
+        // Events with a time that does not fit were refused before.
+        let Some(time) = out.time(time) else { return Ok(()) };
+        let Some(agent) = row.get::<_, Option<i64>>(0)? else {
+            unknown += 1;
+            return Ok(());
+        };
+        sum = if current.replace(agent) == Some(agent) { sum + bytes } else { bytes };
+        let place = if kind == Kind::Copy { Place::Copied(agent) } else { Place::Allocated(agent) };
+        let track = places.track(place, out);
+        out.chunk.counters.track.push(track);
+        out.chunk.counters.time_ns.push(time);
+        out.chunk.counters.value.push(sum);
+        Ok(out.settle()?)
+    })?;
+    if unknown > 0 {
+        let note = format!(
+            "{}: {unknown} rows copy, allocate or give back memory whose size or agent is not recorded; the counters of bytes lack them",
+            table.name
+        );
+        out.stats.notes.push(note);
+    }
+    Ok(())
 }
 
 /// Adds the event of a row.
@@ -270,6 +307,10 @@ enum Place {
     Allocations(i64),
     /// Of an agent.
     Counter(i64, i64),
+    /// Bytes that are being copied to an agent.
+    Copied(i64),
+    /// Bytes that are allocated on an agent.
+    Allocated(i64),
 }
 
 /// The tracks of one process.
@@ -378,6 +419,10 @@ impl Places {
                 let (name, unit) =
                     self.counters.get(&id).cloned().unwrap_or_else(|| (format!("counter {id}"), String::new()));
                 (self.track(Place::Agent(agent), out), TrackKind::Counter { unit }, name)
+            }
+            Place::Copied(agent) | Place::Allocated(agent) => {
+                let name = if place == Place::Copied(agent) { "bytes copied" } else { "bytes allocated" };
+                (self.track(Place::Agent(agent), out), TrackKind::Counter { unit: "bytes".to_owned() }, name.to_owned())
             }
             Place::Allocations(agent) => {
                 (self.track(Place::Agent(agent), out), TrackKind::Stream, "memory allocations".to_owned())

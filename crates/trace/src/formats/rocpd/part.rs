@@ -109,6 +109,15 @@ impl DatabaseFile {
     }
 }
 
+impl DatabaseFile {
+    /// The refusal of a row in a table of another process.
+    pub(crate) fn of_another(&self, part: &Part, row: i64) -> Error {
+        let problem =
+            format!("its guid is not that of its process, {}: the file is not as a profiler writes it", part.guid);
+        self.refused(&part.name, row, &problem)
+    }
+}
+
 impl Part {
     fn read(
         database: &Database<'_>,

@@ -17,11 +17,12 @@ use probe_sync_rocpd::schema;
 use rusqlite::{Connection, OpenFlags, params};
 
 use super::access::{READING, Readable, guarded, sidecars, structure, wrong};
-use super::catalog::{ALIGNED_TO, Catalog, METADATA, ON_ONE_CLOCK, quoted};
+use super::catalog::{Catalog, METADATA, ON_ONE_CLOCK, quoted};
 use super::copy::Copying;
 use super::cpu_clock::behind;
 use super::lift::{expect_liftable, lift};
 use crate::Error;
+use crate::formats::ALIGNED_TO;
 use crate::formats::{MapFunction, MergeInput, MergeOptions, MergeStats, RewriteOptions, RewriteStats};
 
 /// Writes `input` to `output`.

@@ -152,6 +152,42 @@ pub(super) fn counted(values: &Table, dispatches: &Table) -> String {
     )
 }
 
+/// The statement that reads where the bytes that are copied to an agent change, and by how much: agent and time, in their order, bytes, and 0. What is copied at a time is what
+/// has begun by then and not ended.
+pub(super) fn copied(copies: &Table) -> String {
+    let of = |name| column(copies, "R", name);
+    let (agent, size, start, end) = (of("dst_agent_id"), of("size"), of("start"), of("end"));
+    let from = format!("FROM {} AS R NOT INDEXED WHERE {start} != 0 AND {end} != 0", quoted(&copies.name));
+    format!(
+        "SELECT agent, time, total(bytes), 0 FROM (SELECT {agent} AS agent, {start} AS time, {size} AS bytes {from} \
+         UNION ALL SELECT {agent}, {end}, -{size} {from}) GROUP BY agent, time ORDER BY agent, time"
+    )
+}
+
+/// The same of bytes that are allocated, which count from the end of the call to the beginning of the call which gives them back: another thread may be given an address again
+/// before that call has ended. It states an address alone, so that it belongs to the allocation there before it; the last column says how many have none. Scratch memory has no address, and is left out.
+pub(super) fn allocated(allocations: &Table) -> String {
+    let of = |name| column(allocations, "R", name);
+    let (kind, start, end) = (of("type"), of("start"), of("end"));
+    let time = format!("CASE {kind} WHEN 'FREE' THEN {start} ELSE {end} END");
+    let before = |what: &str| format!("lag(CASE {kind} WHEN 'ALLOC' THEN {what} END) OVER at_address");
+    let of_call = |name| format!("CASE {kind} WHEN 'FREE' THEN {} ELSE {} END", before(&of(name)), of(name));
+    format!(
+        "SELECT agent, time, total(bytes), count(*) - count(bytes) FROM (SELECT {} AS agent, {time} AS time, \
+         CASE {kind} WHEN 'FREE' THEN -1 ELSE 1 END * {} AS bytes FROM {} AS R NOT INDEXED \
+         WHERE {kind} IN ('ALLOC', 'FREE') AND {} IS NOT 'SCRATCH' AND {start} != 0 AND {end} != 0 \
+         WINDOW at_address AS (PARTITION BY {}, {}, {} ORDER BY {time}, {})) GROUP BY agent, time ORDER BY agent, time",
+        of_call("agent_id"),
+        of_call("size"),
+        quoted(&allocations.name),
+        of("level"),
+        of("nid"),
+        of("pid"),
+        of("address"),
+        of("id"),
+    )
+}
+
 pub(super) const ID: usize = 0;
 pub(super) const START: usize = 1;
 pub(super) const END: usize = 2;

@@ -4,28 +4,25 @@
 //! sources walk the file: one ahead, which skips a plane's lines and keeps the few names that matter; one behind, which then
 //! reads those lines. What it does not do: judge pairs, match collectives, keep ordinary events.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use probe_sync_estimate::record::{MarkToken, parse_mark_name};
-
 use super::event::EventTimes;
-use super::fields::{event, line, plane, space};
-use super::merge::METADATA_PLANE;
-use super::names;
-use super::outline::{self, MetadataVisitor};
-use super::plane_clock::PlaneClock;
+use super::fields::{line, plane, space};
+use super::metadata_plane::{METADATA_PLANE, aligned_to};
+use super::outline;
 use super::programs::Programs;
-use super::stat::{Stat, StatValue};
+use super::roles::{Role, Tables, event_stats};
+use super::sift::{self, EVENTS_TAG, Sifted, sift_in_order};
 use crate::Error;
-use crate::formats::{FactOptions, rank_marker};
+use crate::formats::FactOptions;
+use crate::in_order::Stages;
 use crate::model::{
-    ClockPair, CollectiveEvent, CollectiveKind, Device, Identity, Instance, Label, MarkStamp, PS_PER_NS, PairKind,
-    Picoseconds, PlaneSpan, Recipients, Replicas, TraceFacts, UNIX_TIME_MIN_PS,
+    ClockPair, CollectiveEvent, Device, Identity, Instance, Label, MarkStamp, PS_PER_NS, PairKind, Picoseconds,
+    PlaneSpan, Recipients, Replicas, TraceFacts, UNIX_TIME_MIN_PS,
 };
 use crate::parts::CollectiveParts;
-use crate::protobuf::{Fault, Fields, Value};
-use crate::protobuf::{Header, Source};
+use crate::protobuf::{Fault, Header, Run, Source};
 
 /// Reads the facts of a file, plain or packed with gzip.
 ///
@@ -40,6 +37,7 @@ pub fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Erro
         identity: Identity { hostname, ..Identity::default() },
         merged: session.hostnames.len() > 1 || session.planes.iter().any(|plane| plane.name == METADATA_PLANE),
         session: session.start_ns.zip(session.stop_ns).map(|(start, stop)| (ps(start), ps(stop))),
+        aligned_to: session.planes.iter().find_map(|plane| aligned_to(&plane.name)).map(str::to_owned),
         has_snapshot_plane: session.planes.iter().any(|plane| plane.is_snapshots()),
         collectives: CollectiveParts::new(&options.spill),
         ..TraceFacts::default()
@@ -76,149 +74,6 @@ pub fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Erro
     }
     reader.finish();
     Ok(reader.facts)
-}
-
-/// What events of a name are to this reader.
-#[derive(Clone, Debug, PartialEq)]
-enum Role {
-    /// A marker whose name or stats state the system time.
-    Marker(Option<i64>),
-    /// An event between two readings of the system clock: its process and its number.
-    Mark(MarkToken, u64),
-    /// A host operation of this name.
-    Operation(String, CollectiveKind),
-    /// A kernel of a collectives library.
-    Kernel(String, CollectiveKind),
-    /// A kernel that may belong to a collective operation.
-    PerhapsKernel(String),
-}
-
-/// The names of a plane that matter.
-struct Tables<'a> {
-    options: &'a FactOptions,
-    plane: String,
-    clock: PlaneClock,
-    roles: HashMap<u64, Role>,
-    /// Candidates until the plane's name is known to be a device's.
-    names: Vec<(u64, String)>,
-    stats: HashMap<u64, String>,
-    kept_bytes: usize,
-    dropped: u64,
-    /// What a marker states of the rank: no profiler that writes this format does.
-    rank: Option<(u32, u32)>,
-}
-
-impl<'a> Tables<'a> {
-    fn new(options: &'a FactOptions) -> Tables<'a> {
-        let (roles, stats) = (HashMap::new(), HashMap::new());
-        let (plane, clock) = (String::new(), PlaneClock::default());
-        Tables { options, plane, clock, roles, names: Vec::new(), stats, kept_bytes: 0, dropped: 0, rank: None }
-    }
-
-    /// Whether a name of this length still fits.
-    fn admit(&mut self, name: &str) -> bool {
-        // A map's entry costs its key and value beside the text.
-        self.kept_bytes += name.len() + 64;
-        let fits = self.kept_bytes <= NAME_BYTES_MAX;
-        self.dropped += u64::from(!fits);
-        fits
-    }
-
-    /// The number in a device plane's name.
-    fn ordinal(&self) -> Option<u64> {
-        let name = self.plane.strip_prefix("/device:")?;
-        let (_, numbered) = name.split_once(':')?;
-        let digits = numbered.bytes().take_while(u8::is_ascii_digit).count();
-        numbered[..digits].parse().ok()
-    }
-
-    /// Whether the plane is a device's.
-    fn is_device(&self) -> bool {
-        self.plane.starts_with("/device:")
-    }
-
-    /// Decides, once all names are known, what each is.
-    fn classify(&mut self) {
-        // Kernels of any name may belong to a collective operation, but only where operations of such a name exist.
-        let has_operations = self.stats.values().any(|name| names::operation_kind(name).is_some());
-        let is_device = self.is_device();
-        for (number, name) in std::mem::take(&mut self.names) {
-            let role = if is_device {
-                match names::kernel_kind(&name, None) {
-                    Some(kind) => Some(Role::Kernel(name, kind)),
-                    None => has_operations.then_some(Role::PerhapsKernel(name)),
-                }
-            } else {
-                names::operation_kind(&name).map(|kind| Role::Operation(name, kind))
-            };
-            if let Some(role) = role {
-                self.roles.insert(number, role);
-            }
-        }
-    }
-
-    /// The marker that a name makes, if it does.
-    fn marker(&self, name: &str) -> Option<Role> {
-        if let Some((token, number)) = parse_mark_name(name.as_bytes()) {
-            return Some(Role::Mark(token, number));
-        }
-        if name == DATA_SET_MARKER || name == OWN_MARKER {
-            return Some(Role::Marker(None));
-        }
-        if let Some(stated) = name.strip_prefix(OWN_MARKER).and_then(|rest| rest.strip_prefix('#')) {
-            return Some(Role::Marker(stated.parse().ok()));
-        }
-        let captures = self.options.markers.as_ref()?.captures(name)?;
-        Some(Role::Marker(captures.name("system_ns").and_then(|stated| stated.as_str().parse().ok())))
-    }
-
-    /// The name of a stat.
-    fn stat(&self, number: u64) -> &str {
-        self.stats.get(&number).map_or("", String::as_str)
-    }
-}
-
-impl MetadataVisitor for Tables<'_> {
-    fn name(&mut self, name: &str) {
-        name.clone_into(&mut self.plane);
-    }
-
-    fn event_metadata(&mut self, number: u64, name: &str) {
-        if name.starts_with(END_PREFIX) {
-            return;
-        }
-        self.rank = self.rank.or_else(|| rank_marker(name.as_bytes()));
-        if let Some(role) = self.marker(name) {
-            if self.admit(name) {
-                self.roles.insert(number, role);
-            }
-            return;
-        }
-        // The plane's name stands before its metadata in every real file; where it does not, names of both sorts are kept.
-        let possible = self.plane.is_empty() || self.is_device() || names::operation_kind(name).is_some();
-        if possible && self.admit(name) {
-            self.names.push((number, name.to_owned()));
-        }
-    }
-
-    fn stat_metadata(&mut self, number: u64, name: &str) {
-        if self.admit(name) {
-            self.stats.insert(number, name.to_owned());
-        }
-    }
-}
-
-/// What an interesting event's stats say.
-#[derive(Default)]
-struct EventStats {
-    hlo_op: Option<String>,
-    hlo_module: Option<String>,
-    run_id: Option<i64>,
-    program_id: Option<u64>,
-    device: Option<u64>,
-    system_ns: Option<i64>,
-    tracer_ns: Option<u64>,
-    bracket_ns: Option<f64>,
 }
 
 /// What did not fit, by what it was.
@@ -267,12 +122,18 @@ impl Reader<'_> {
         while let Some(field) = source.next_header(header.end())? {
             match (field.number, field.wire) {
                 (line::EVENTS, 2) => {
-                    begun = true;
                     let bytes = source.piece(field.body())?;
                     if let Err(fault) = self.event(bytes, stated_ns, tables) {
                         return Err(source.fault(field.body_at(), fault));
                     }
                     source.consume(field.body() as usize);
+                    // Once per line: in a line of nothing but short runs threads would cost more than they save.
+                    if !begun && header.end().saturating_sub(source.position()) >= SIFTED_BYTES_MIN {
+                        let (reader, end) = (&mut *self, header.end());
+                        let events = LineEvents { reader, source, end, tables, line_ns: stated_ns, spare: Vec::new() };
+                        sift_in_order(events, tables, stated_ns)?;
+                    }
+                    begun = true;
                 }
                 (line::TIMESTAMP_NS, 0) if begun && field.value as i64 != stated_ns => {
                     return Err(source.malformed(field.at, "a line states its start after its events or twice"));
@@ -312,10 +173,7 @@ impl Reader<'_> {
             return Ok(());
         }
         let span = if tables.clock.since_boot { &mut self.raw_span } else { &mut self.facts.span };
-        *span = Some(match *span {
-            Some((first, last)) => (first.min(start_ps), last.max(end_ps)),
-            None => (start_ps, end_ps),
-        });
+        *span = sift::widened(*span, (start_ps, end_ps));
         match role {
             None | Some(Role::Marker(_) | Role::Mark(..)) => Ok(()),
             Some(role) => self.collective(bytes, role, (start_ps, end_ps), tables),
@@ -379,16 +237,7 @@ impl Reader<'_> {
         tables: &Tables<'_>,
     ) -> Result<(), Fault> {
         let stats = event_stats(bytes, tables)?;
-        let (name, kind) = match role {
-            // XLA's own events state their operation; others that happen to bear such a name do not.
-            Role::Operation(name, kind) if stats.hlo_op.is_some() => (name, kind.clone()),
-            Role::Kernel(name, kind) => (name, kind.clone()),
-            Role::PerhapsKernel(name) => match names::kernel_kind(name, stats.hlo_op.as_deref()) {
-                Some(kind) => (name, kind),
-                None => return Ok(()),
-            },
-            Role::Operation(..) | Role::Marker(_) | Role::Mark(..) => return Ok(()),
-        };
+        let Some((name, kind)) = role.collective(&stats) else { return Ok(()) };
         let replicas = match (&stats.hlo_module, &stats.hlo_op) {
             (Some(module), Some(op)) => self.programs.replicas(module, stats.program_id, op),
             _ => Replicas::Unknown,
@@ -437,62 +286,56 @@ impl Reader<'_> {
     }
 }
 
-/// Reads the stats of an event that matter.
-fn event_stats(bytes: &[u8], tables: &Tables<'_>) -> Result<EventStats, Fault> {
-    let mut found = EventStats::default();
-    for field in Fields::of(bytes) {
-        let field = field?;
-        let (event::STATS, Value::Bytes(inner)) = (field.number, field.value) else {
-            continue;
-        };
-        let stat = Stat::parse(inner).map_err(|fault| fault.within(field.value_at))?;
-        let number = || stat_number(&stat, tables);
-        match tables.stat(stat.number) {
-            "hlo_op" => found.hlo_op = stat_text(&stat, tables),
-            "hlo_module" => found.hlo_module = stat_text(&stat, tables),
-            "run_id" => found.run_id = number(),
-            "program_id" => found.program_id = number().map(|value| value as u64),
-            "device_ordinal" => found.device = number().map(|value| value as u64),
-            "system_ns" | "node_ns" => found.system_ns = number(),
-            "rocm_ns" | "tracer_ns" => found.tracer_ns = number().and_then(|value| u64::try_from(value).ok()),
-            "bracket_ns" => found.bracket_ns = number().map(|value| value as f64),
-            _ => {}
+/// The events of a long line: runs of them go to be sifted, and what is left comes back in the order of the file.
+struct LineEvents<'r, 'a> {
+    reader: &'r mut Reader<'a>,
+    source: &'r mut Source,
+    end: u64,
+    tables: &'r Tables<'r>,
+    line_ns: i64,
+    /// Buffers of runs that are done.
+    spare: Vec<Vec<u8>>,
+}
+
+impl Stages for LineEvents<'_, '_> {
+    type Given = Run;
+    type Made = Sifted;
+    type Error = Error;
+
+    fn next(&mut self) -> Result<Option<Run>, Error> {
+        let spare = self.spare.pop().unwrap_or_default();
+        self.source.take_run(EVENTS_TAG, self.end, spare)
+    }
+
+    fn take(&mut self, sifted: Sifted) -> Result<(), Error> {
+        let Sifted { run, events, span, kept, fault } = sifted;
+        let facts = &mut self.reader.facts;
+        facts.events += events;
+        if let Some(sifted_span) = span {
+            let raw = self.tables.clock.since_boot;
+            let span = if raw { &mut self.reader.raw_span } else { &mut facts.span };
+            *span = sift::widened(*span, sifted_span);
         }
-    }
-    Ok(found)
-}
-
-/// A stat's value as text.
-fn stat_text(stat: &Stat<'_>, tables: &Tables<'_>) -> Option<String> {
-    match stat.value {
-        StatValue::Text(text) => Some(String::from_utf8_lossy(text).into_owned()),
-        StatValue::Reference(number) => tables.stats.get(&number).cloned(),
-        StatValue::Number(_) | StatValue::Other => None,
-    }
-}
-
-/// A stat's value as a number; annotations made from text may be digits.
-fn stat_number(stat: &Stat<'_>, tables: &Tables<'_>) -> Option<i64> {
-    match stat.value {
-        StatValue::Number(value) => Some(value as i64),
-        StatValue::Text(_) | StatValue::Reference(_) => stat_text(stat, tables)?.parse().ok(),
-        StatValue::Other => None,
+        for event in kept {
+            let at = run.position() + event.start as u64;
+            let taken = self.reader.event(&run.bytes()[event], self.line_ns, self.tables);
+            taken.map_err(|fault| self.source.fault(at, fault))?;
+        }
+        if let Some((at, fault)) = fault {
+            return Err(self.source.fault(run.position() + at as u64, fault));
+        }
+        self.spare.push(run.into_buffer());
+        Ok(())
     }
 }
 
+/// Lines with fewer bytes of events are read by one thread.
+const SIFTED_BYTES_MIN: u64 = 1 << 20;
 /// Planes on a raw clock that are told.
 const RAW_PLANES_MAX: usize = 1 << 10;
 /// Pairs of a file at most.
 const PAIRS_MAX: usize = 1_000_000;
-/// Bytes of names that are kept of one plane at most.
-const NAME_BYTES_MAX: usize = 48 << 20;
 /// Notes at most.
 const NOTES_MAX: usize = 32;
 /// The bracket assumed for a snapshot that does not state its own, ns: the widest that the sampler accepts.
 const SNAPSHOT_BRACKET_NS: f64 = 5000.0;
-/// The name of this project's own markers.
-const OWN_MARKER: &str = "probe_sync.clock";
-/// Markers of the data sets, which state true and system time.
-const DATA_SET_MARKER: &str = "clkmark";
-/// How an event is named that only marks another's end.
-const END_PREFIX: &str = "end: ";

@@ -8,15 +8,15 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
-use super::event::put_stat_metadata;
-use super::fields::{plane, space, stat};
+use super::fields::space;
+use super::metadata_plane::{METADATA_PLANE, metadata_plane};
 use super::outline::{self, Outline};
 use super::rewrite::{Renaming, Rewriter};
 use super::sink::Sink;
 use crate::Error;
 use crate::formats::{MergeInput, MergeOptions, MergeStats, PlaneLayout, RewriteOptions};
 use crate::model::{PS_PER_NS, Picoseconds};
-use crate::protobuf::{put_bytes, put_number};
+use crate::protobuf::put_bytes;
 
 /// Writes all inputs into `output`, which appears when it is whole.
 ///
@@ -195,25 +195,6 @@ fn hostnames(inputs: &[MergeInput<'_>], outlines: &[Outline]) -> Vec<String> {
     names
 }
 
-/// A plane that holds texts.
-fn metadata_plane(name: &str, id: u64, entries: &[(String, String)]) -> Vec<u8> {
-    let mut message = Vec::new();
-    put_number(&mut message, plane::ID, id);
-    put_bytes(&mut message, plane::NAME, name.as_bytes());
-    for ((key, _), number) in entries.iter().zip(1..) {
-        put_stat_metadata(&mut message, number, key);
-    }
-    for ((_, value), number) in entries.iter().zip(1..) {
-        let mut text = Vec::new();
-        put_number(&mut text, stat::METADATA_ID, number);
-        put_bytes(&mut text, stat::STRING, value.as_bytes());
-        put_bytes(&mut message, plane::STATS, &text);
-    }
-    message
-}
-
-/// The plane that holds what the caller says of the merge.
-pub(super) const METADATA_PLANE: &str = "probe_sync";
 /// Prefix of planes of devices.
 const DEVICE_PREFIX: &str = "/device:";
 /// Prefix of the planes that show as graphics processors.

@@ -15,6 +15,7 @@ use std::path::Path;
 
 use super::event::{EventTimes, put_correction, put_event, put_stat_metadata, relink, replace_numbers};
 use super::fields::{event, line, plane, space, stat};
+use super::metadata_plane;
 use super::outline::{self, CORRECTION_STAT, Outline, PlaneOutline};
 use super::plane_clock::{PlaneClock, PlaneClocks};
 use super::sink::Sink;
@@ -136,6 +137,9 @@ impl<'a> Rewriter<'a> {
             if let Some(plane) = snapshots::plane(self.options.snapshots, base_ns) {
                 put_bytes(self.sink.out(), space::PLANES, &plane);
             }
+        }
+        if let Some(plane) = metadata_plane::aligned_plane(self.options.metadata).filter(|_| self.renaming.is_none()) {
+            put_bytes(self.sink.out(), space::PLANES, &plane);
         }
         self.stats.bytes_read = self.source.position();
         Ok(self.stats)

@@ -218,6 +218,118 @@ fn rows_of_a_database_become_tracks_flows_and_values() {
     }
 }
 
+/// Values of the counters of this name by the name of their agent, each with its time.
+fn counted(chunk: &Chunk, name: &str) -> BTreeMap<String, Vec<(i64, f64)>> {
+    let mut found: BTreeMap<String, Vec<(i64, f64)>> = BTreeMap::new();
+    let counters = &chunk.counters;
+    for ((track, time), value) in counters.track.iter().zip(&counters.time_ns).zip(&counters.value) {
+        let track = &chunk.tracks[track.0 as usize];
+        if track.name == name {
+            assert!(matches!(&track.kind, TrackKind::Counter { unit } if unit == "bytes"));
+            let agent = track.parent.map_or_else(String::new, |agent| chunk.tracks[agent.0 as usize].name.clone());
+            found.entry(agent).or_default().push((*time, *value));
+        }
+    }
+    found
+}
+
+#[test]
+fn bytes_copied_and_allocated_are_what_sql_finds() {
+    let mut points = 0;
+    for set in ["a_2node", "b_4node_offset_drift"] {
+        for path in shared(set) {
+            let (chunk, _) = read(&path, &with_args(), 0).expect("read");
+            let connection = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY).expect("a database");
+            let at =
+                |sql: &str, time: i64| connection.query_row(sql, [time], |row| row.get::<_, f64>(0)).expect("a sum");
+            let copying = "SELECT total(size) FROM rocpd_memory_copy WHERE start <= ?1 AND \"end\" > ?1";
+            let allocated = "SELECT total(size * CASE type WHEN 'ALLOC' THEN 1 ELSE 0 END) FROM rocpd_memory_allocate WHERE \"end\" <= ?1";
+            for (name, sql) in [("bytes copied", copying), ("bytes allocated", allocated)] {
+                let found = counted(&chunk, name);
+                assert_eq!(found.len(), 1, "one agent takes part: {}", path.display());
+                for (time, value) in found.into_values().flatten() {
+                    assert_eq!(value, at(sql, time), "{name} at {time} of {}", path.display());
+                    points += 1;
+                }
+            }
+        }
+    }
+    assert!(points > 100, "{points} values were compared");
+}
+
+#[test]
+fn memory_that_is_given_back_is_found_by_its_address() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let path = scratch.path().join("one_results.db");
+    let n = |number: i64| Value::from(number);
+    let connection = made(&path, GUID, "", &[]);
+    let table = |base: &str| format!("{base}{}", schema::suffix_of(GUID));
+    let call = |id: i64, kind: &str, level: &str, agent: Option<i64>, times: [i64; 2], address: i64, size: i64| {
+        let text = |text: &str| Value::from(text.to_owned());
+        let row = [
+            ("id", n(id)),
+            ("nid", n(7)),
+            ("pid", n(9)),
+            ("type", text(kind)),
+            ("level", text(level)),
+            ("agent_id", agent.map_or(Value::Null, n)),
+            ("start", n(times[0])),
+            ("end", n(times[1])),
+            ("address", n(address)),
+            ("size", n(size)),
+        ];
+        put(&connection, &table("rocpd_memory_allocate"), &row);
+    };
+    call(1, "ALLOC", "REAL", Some(1), [10, 12], 64, 1000);
+    call(2, "ALLOC", "REAL", Some(2), [20, 22], 128, 500);
+    call(3, "FREE", "REAL", None, [30, 31], 64, 0);
+    // The same address, on another agent; and what was never allocated, has no time, or is scratch memory.
+    call(4, "ALLOC", "VIRTUAL", Some(2), [40, 42], 64, 7);
+    call(5, "FREE", "REAL", None, [50, 51], 64, 0);
+    call(6, "FREE", "REAL", None, [60, 61], 64, 0);
+    call(7, "FREE", "REAL", None, [0, 0], 128, 0);
+    call(8, "ALLOC", "SCRATCH", Some(2), [70, 71], 0, 9);
+    // Another thread is given the address before the call that gives it back has ended.
+    call(9, "ALLOC", "REAL", Some(1), [80, 81], 256, 1000);
+    call(10, "ALLOC", "REAL", Some(1), [85, 95], 256, 1000);
+    call(11, "FREE", "REAL", None, [90, 94], 256, 0);
+    call(12, "FREE", "REAL", None, [99, 100], 256, 0);
+    call(13, "ALLOC", "REAL", None, [101, 102], 512, 3);
+    for (id, start, end, size) in [(1, 10, 30, 100), (2, 20, 40, 11), (3, 40, 50, 5)] {
+        let row = [
+            ("id", n(id)),
+            ("nid", n(7)),
+            ("pid", n(9)),
+            ("start", n(start)),
+            ("end", n(end)),
+            ("name_id", n(1)),
+            ("src_agent_id", n(1)),
+            ("dst_agent_id", n(2)),
+            ("size", n(size)),
+        ];
+        put(&connection, &table("rocpd_memory_copy"), &row);
+    }
+    drop(connection);
+    let mut sorter = Sorter::default();
+    let stats = Rocpd
+        .read_chunks(&path, &with_args(), &mut |time| time, &mut |chunk| sorter.push(chunk, |_, _| true))
+        .expect("read");
+    assert!(
+        stats.notes.len() == 1 && stats.notes[0].contains(": 2 rows copy, allocate or give back"),
+        "{:?}",
+        stats.notes
+    );
+    let (chunk, _) = read(&path, &with_args(), 0).expect("read");
+    let expected = |lists: &[(&str, &[(i64, f64)])]| {
+        lists.iter().map(|(agent, list)| ((*agent).to_owned(), list.to_vec())).collect::<BTreeMap<_, _>>()
+    };
+    let of_first: &[(i64, f64)] = &[(12, 1000.0), (30, 0.0), (81, 1000.0), (90, 0.0), (95, 1000.0), (99, 0.0)];
+    let of_second: &[(i64, f64)] = &[(22, 500.0), (42, 507.0), (50, 500.0)];
+    assert_eq!(counted(&chunk, "bytes allocated"), expected(&[("agent 1", of_first), ("agent 2", of_second)]));
+    let copied: &[(i64, f64)] = &[(10, 100.0), (20, 111.0), (30, 11.0), (40, 5.0), (50, 0.0)];
+    assert_eq!(counted(&chunk, "bytes copied"), expected(&[("agent 2", copied)]));
+}
+
 #[test]
 fn processes_of_one_pid_stay_apart_in_a_merged_database() {
     let scratch = tempfile::tempdir().expect("a folder");

@@ -156,3 +156,91 @@ fn marks_are_stamps_of_events_on_host_planes() {
     assert_eq!((facts.events, facts.pairs, facts.notes), (4, vec![], vec![]));
     assert_eq!(facts.span, Some((START_PS + 3_000_500, START_PS + 10_000_005)));
 }
+
+/// Planes with the same events, in lines of `per_line` each: ordinary ones, a marker with a time that its stat states, a mark, kernels of
+/// both sorts, an aggregated event, and a name that is not known.
+fn planes_of_lines(events: i64, per_line: i64) -> Vec<Message> {
+    let text = |stat: i64, reference: i64| Message::default().number(1, stat).number(7, reference);
+    let stats = [
+        Message::default().number(1, 9).number(4, START_NS + 5),
+        text(1, 10),
+        text(2, 11),
+        Message::default().number(1, 8).text(5, &"x".repeat(150)),
+    ];
+    let of = |index: i64| {
+        let bare = |name: i64| event(name, 1_000 * index, 900 + index % 7);
+        match index {
+            _ if index % 1000 == 3 => bare(1).message(4, stats[0].clone()),
+            _ if index % 1000 == 5 => bare(2),
+            _ if index % 100 == 7 => bare(4).message(4, stats[1].clone()).message(4, stats[2].clone()),
+            _ if index % 10 == 1 => bare(5).message(4, stats[2].clone()).message(4, stats[3].clone()),
+            _ if index % 500 == 8 => Message::default().number(1, 3).number(5, 12),
+            _ if index % 50 == 9 => bare(77),
+            _ => bare(3),
+        }
+    };
+    let plane = |name: &str, from: i64| {
+        let mut plane = Message::default().text(2, name);
+        for begin in (from..from + events).step_by(per_line as usize) {
+            let line = Message::default().number(3, 2_000);
+            let until = (begin + per_line).min(from + events);
+            plane = plane.message(3, (begin..until).fold(line, |line, index| line.message(4, of(index))));
+        }
+        plane
+            .entry(4, 1, "probe_sync.clock")
+            .entry(4, 2, "probe_sync.mark#00000000000000ff.4")
+            .entry(4, 3, "work")
+            .entry(4, 4, "ncclDevKernel_AllReduce_Sum_f32_RING_LL")
+            .entry(4, 5, "all-reduce.1")
+            .entry(5, 1, "hlo_op")
+            .entry(5, 2, "hlo_module")
+            .entry(5, 9, "system_ns")
+            .entry(5, 10, "all-reduce-start.1")
+            .entry(5, 11, "jit_step")
+    };
+    vec![plane("/host:CPU", 0), plane("/device:GPU:0", 5)]
+}
+
+#[test]
+fn a_long_line_read_by_several_threads_says_what_short_ones_say() {
+    let (long, short) = (planes_of_lines(60_000, 60_000), planes_of_lines(60_000, 100));
+    let facts = |planes: &[Message]| {
+        let facts = facts_of(&Files::new().keep("in", &space(planes)));
+        let collectives = facts.collectives.events();
+        let found = (facts.events, facts.span, facts.pairs, facts.marks, facts.notes);
+        (found, collectives)
+    };
+    let (long, short) = (facts(&long), facts(&short));
+    let counted = (short.0.2.len(), short.0.3.len(), short.1.len());
+    assert!(counted.0 >= 120 && counted.1 == 60 && counted.2 >= 600, "{counted:?}");
+    assert!(long == short, "{:?} and {:?}", long.0.1, short.0.1);
+}
+
+#[test]
+fn a_fault_in_a_long_line_is_told_with_its_place_and_the_first_of_two() {
+    let check = |bad: &[(usize, Message)], problem: &str| {
+        let mut line = Message::default().number(3, 2_000);
+        let mut places = Vec::new();
+        for index in 0..200_000 {
+            if let Some((_, wrong)) = bad.iter().find(|(at, _)| *at == index) {
+                places.push(line.0.len());
+                line = line.message(4, wrong.clone());
+            }
+            line = line.message(4, event(3, 1_000 * index as i64, 900));
+        }
+        let plane = Message::default().text(2, "/host:CPU").message(3, line.clone()).entry(4, 1, "probe_sync.clock");
+        let bytes = space(&[plane]);
+        let line_at = bytes.windows(32).position(|bytes| bytes == &line.0[..32]).expect("the line");
+        let files = Files::new();
+        let error = read_facts(&files.put("a.xplane.pb", &bytes), &FactOptions::default()).expect_err("a fault");
+        let Error::Malformed { offset, problem: told, .. } = &error else { panic!("{error}") };
+        // The tag of an event's message is one byte, its length another; the fault is at the message's begin or in it.
+        let place = (line_at + places[0] + 2) as u64;
+        assert!((place..place + 20).contains(offset) && told.contains(problem), "{error}, wanted {place}");
+    };
+    let mistyped = || Message::default().text(2, "x");
+    let bad_stat = || event(1, 5, 5).text(4, "\u{3}\u{3}");
+    check(&[(150_000, mistyped())], "wrong type");
+    check(&[(150_000, bad_stat()), (150_001, mistyped())], "wire type 3");
+    check(&[(100, mistyped()), (150_000, bad_stat())], "wrong type");
+}

@@ -1,0 +1,90 @@
+//! The events of a long line, sifted by several threads: what most are to the facts, counts and a span, is added up at once; those with more
+//! to say are left for `facts`, in order.
+//!
+//! Place in the flow: beside `facts`, which reads runs of events and takes what is left. What it does not do: judge an event that it
+//! leaves, change a fact.
+
+use std::ops::Range;
+
+use super::event::EventTimes;
+use super::fields::line;
+use super::outline;
+use super::roles::{Role, Tables, event_stats};
+use crate::Error;
+use crate::in_order::{Stages, in_order};
+use crate::model::{PS_PER_NS, Picoseconds};
+use crate::protobuf::{Fault, Run};
+
+/// First start and last end, ps.
+pub(super) type Span = (Picoseconds, Picoseconds);
+
+/// What a run of events comes to.
+pub(super) struct Sifted {
+    /// The run itself.
+    pub(super) run: Run,
+    /// Events that are done with: what the facts count.
+    pub(super) events: u64,
+    /// What these touch.
+    pub(super) span: Option<Span>,
+    /// Where in the run the others are.
+    pub(super) kept: Vec<Range<usize>>,
+    /// What is wrong with an event behind all of these, and where in the run it begins.
+    pub(super) fault: Option<(usize, Fault)>,
+}
+
+/// Sifts all runs of events that `stages` gives, of one line that states its start as `line_ns`.
+pub(super) fn sift_in_order<S>(stages: S, tables: &Tables<'_>, line_ns: i64) -> Result<(), Error>
+where
+    S: Stages<Given = Run, Made = Sifted, Error = Error>,
+{
+    in_order(stages, |run| sift(run, tables, line_ns))
+}
+
+/// Sifts a run of events.
+fn sift(run: Run, tables: &Tables<'_>, line_ns: i64) -> Sifted {
+    let mut sifted = Sifted { run, events: 0, span: None, kept: Vec::new(), fault: None };
+    let line_ps = tables.clock.origin_ps + Picoseconds::from(line_ns) * PS_PER_NS;
+    let of_snapshots = outline::is_snapshots(&tables.plane);
+    for value in sifted.run.values(EVENTS_TAG) {
+        let bytes = &sifted.run.bytes()[value.clone()];
+        let times = match EventTimes::parse(bytes) {
+            Ok(times) => times,
+            Err(fault) => {
+                sifted.fault = Some((value.start, fault));
+                break;
+            }
+        };
+        if times.aggregated {
+            continue;
+        }
+        let role = tables.roles.get(&times.metadata);
+        if of_snapshots || role.is_some_and(|role| says_more(bytes, role, tables)) {
+            sifted.kept.push(value);
+            continue;
+        }
+        sifted.events += 1;
+        let start_ps = line_ps + Picoseconds::from(times.offset.value);
+        let end_ps = start_ps + Picoseconds::from(times.duration.value);
+        sifted.span = widened(sifted.span, (start_ps, end_ps));
+    }
+    sifted
+}
+
+/// Whether an event of this role is more to the facts than one of their events; one whose stats cannot be read is, too.
+fn says_more(bytes: &[u8], role: &Role, tables: &Tables<'_>) -> bool {
+    match role {
+        Role::Marker(_) | Role::Mark(..) | Role::Kernel(..) => true,
+        Role::Operation(..) | Role::PerhapsKernel(_) => {
+            event_stats(bytes, tables).map_or(true, |stats| role.collective(&stats).is_some())
+        }
+    }
+}
+
+/// A span that covers another one, too.
+#[inline]
+pub(super) fn widened(span: Option<Span>, (first, last): Span) -> Option<Span> {
+    Some(span.map_or((first, last), |(least, most)| (least.min(first), most.max(last))))
+}
+
+/// The tag of a line's event, one byte.
+pub(super) const EVENTS_TAG: u8 = (line::EVENTS << 3 | 2) as u8;

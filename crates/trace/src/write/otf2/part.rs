@@ -1,0 +1,22 @@
+//! Parts of collective operations, as whoever has joined them tells the writer.
+//!
+//! Place in the flow: beside the chunks that [`super::Otf2`] takes. What it does not do: say which slice it is; that is the caller's.
+
+use probe_sync_otf2::CollectiveOperation;
+
+/// What a slice is of a collective operation.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct CollectivePart<'a> {
+    /// The operation, unique in the whole trace.
+    pub operation: u64,
+    /// Which of its members this is.
+    pub member: u32,
+    /// How many it has.
+    pub members: u32,
+    /// What it does.
+    pub kind: CollectiveOperation,
+    /// Which member is its root, where there is one and it is known.
+    pub root: Option<u32>,
+    /// What the traces call its process group; may be empty.
+    pub group: &'a str,
+}
