@@ -1,4 +1,4 @@
-//! What the fuzz targets do: arbitrary bytes into every parser of probe_sync, and what must hold whatever they are.
+//! What the fuzz targets do: arbitrary bytes into every parser and writer of probe_sync, and what must hold whatever they are.
 //!
 //! Place in the flow: beside it. `fuzz_targets/NAME.rs` hands libFuzzer's inputs to the function of that name in
 //! [`TARGETS`]; `tests/seeds.rs` hands it the seeds and a bounded number of mutations ([`mutation`]), which needs nothing
@@ -18,6 +18,7 @@ mod packets;
 mod scenarios;
 mod tcp;
 mod traces;
+mod writers;
 
 /// A target: it panics when something is wrong.
 pub type Target = fn(&[u8]);
@@ -40,6 +41,10 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("kineto", traces::kineto),
     ("rocpd", traces::rocpd),
     ("trace_format", traces::trace_format),
+    ("write_perfetto", writers::perfetto),
+    ("write_chrome", writers::chrome),
+    ("write_rocpd", writers::recorder),
+    ("write_csv", writers::csv),
     ("offsets", traces::offsets),
     ("snapshot_files", traces::snapshot_files),
     ("marks", traces::marks),
