@@ -406,18 +406,24 @@ fn a_lost_references_timeline_is_carried_by_another_clock_and_the_bounds_hold() 
 fn check_solved_again(out: &Path, since: u64) {
     let (solved, table) = solved_again(out, "rounds", "2");
     assert!(table.contains("more rounds without the reference"), "{table}");
-    let known = |path: &Path| -> std::collections::BTreeMap<(u64, u64), [f64; 2]> {
+    let known = |path: &Path| -> std::collections::BTreeMap<(u64, u64), ([f64; 3], [i64; 2])> {
         let lines = lines(path).into_iter().filter(|line| line["reachable"] == true);
         let value = |line: &Value, key: &str| line[key].as_f64().expect("a number");
         let key =
             |line: &Value| (line["round_id"].as_u64().expect("a round"), line["node_id"].as_u64().expect("a node"));
-        lines.map(|line| (key(&line), [value(&line, "offset_ns"), value(&line, "sigma_ns")])).collect()
+        let values = |line: &Value| ["offset_ns", "sigma_ns", "drift_ppm"].map(|key| value(line, key));
+        let window = |line: &Value| ["window_start_ns", "window_end_ns"].map(|key| line[key].as_i64().expect("a time"));
+        lines.map(|line| (key(&line), (values(&line), window(&line)))).collect()
     };
     let (live, again) = (known(&out.join("offsets.jsonl")), known(&solved));
     let mut compared = 0;
-    for (key, [offset, sigma]) in live.iter().filter(|((round, node), _)| *round > since && *node != 2) {
-        let Some([other, other_sigma]) = again.get(key) else { continue };
-        assert!((offset - other).abs() <= 4.0 * (sigma + other_sigma), "{key:?}: {offset} and {other} ns");
+    for (key, ([offset, sigma, drift], window)) in live.iter().filter(|((round, node), _)| *round > since && *node != 2)
+    {
+        let Some(([other, other_sigma, _], other_window)) = again.get(key) else { continue };
+        // The last window was cut by the end: each offset holds in the middle of its own.
+        let middle = |window: &[i64; 2]| window[0] as f64 / 2.0 + window[1] as f64 / 2.0;
+        let moved = offset + drift * 1e-6 * (middle(other_window) - middle(window));
+        assert!((moved - other).abs() <= 4.0 * (sigma + other_sigma), "{key:?}: {moved} and {other} ns");
         compared += 1;
     }
     assert!(compared >= 9, "{compared} estimates of rounds that were carried");
