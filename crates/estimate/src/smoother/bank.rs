@@ -1,30 +1,51 @@
-//! One node of the live smoother: a Kalman filter for each of a bank of wander densities, and a gate before them.
+//! One node of the live smoother: a bank of Kalman filters, one for each wander density and each error that all edges of the node share in a
+//! round, and a gate before them.
 //!
 //! Place in the flow: under `online`, which solves each round and hands every node its state. The innovations of each filter give its
 //! likelihood; which one speaks `online` decides, from all nodes together. A measurement beyond the gate of a wild clock is a
 //! pending outlier: it speaks for itself in its round, but the filters go on without it; when the next is beyond the gate too,
 //! they begin anew.
 //!
+//! A measurement far from its prediction is half believed, and says that either it or the prediction is wrong: for that round
+//! the variance is the one of a Student-t filter, `P·(ν + d²)/(ν + 2)` with d² = innovation's squared distance (Roth, Özkan and Gustafsson, ICASSP 2013), where that is
+//! more. Predicted 0 ± 3 ns, measured 20 ± 3 ns: d² = 22, and ±2.1 ns becomes ±4.4 ns with ν = 4.
+//!
 //! What it does not do: know other nodes.
 
 use super::evidence;
+use super::student::FREEDOM;
 use crate::graph::linear::{Block, Pair};
 use crate::kalman::Belief;
 use crate::motion::window_excess;
 
 /// One node against the reference.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Bank {
     /// Subtracted from all offsets, ns.
     pub(super) potential: i128,
-    /// Per density; None before the first measurement.
+    /// None before the first measurement.
     filters: Option<[Belief; BANK]>,
-    /// Log likelihood of each density, forgetting.
+    /// Log likelihood of each filter, forgetting.
     pub(super) likelihood: [f64; BANK],
+    /// By what the last measurement's distance widens each filter's variance.
+    surprise: [f64; BANK],
     /// Rounds since anything was measured.
     pub(super) unheard: u32,
     /// A measurement beyond the gate, of the round before or of this one.
     pending_outlier: Option<Belief>,
+}
+
+impl Default for Bank {
+    fn default() -> Self {
+        Self {
+            potential: 0,
+            filters: None,
+            likelihood: [0.0; BANK],
+            surprise: [1.0; BANK],
+            unheard: 0,
+            pending_outlier: None,
+        }
+    }
 }
 
 impl Bank {
@@ -38,14 +59,18 @@ impl Bank {
         (self.filters, self.pending_outlier) = (None, None);
     }
 
-    /// The filter of one density, unless a pending outlier speaks for the node.
-    pub(super) fn settled(&self, density: usize) -> Option<Belief> {
-        self.filters.filter(|_| self.pending_outlier.is_none()).map(|filters| filters[density])
+    /// One filter, unless a pending outlier speaks for the node.
+    pub(super) fn settled(&self, filter: usize) -> Option<Belief> {
+        self.filters.filter(|_| self.pending_outlier.is_none()).map(|filters| filters[filter])
     }
 
-    /// Where the clock is: the pending outlier if there is one, else the filter of one density.
-    pub(super) fn belief(&self, density: usize) -> Option<Belief> {
-        self.pending_outlier.or_else(|| Some(self.filters?[density]))
+    /// Where the clock is: the pending outlier if there is one, else one filter, as sure as its last measurement lets it be.
+    pub(super) fn belief(&self, filter: usize) -> Option<Belief> {
+        let widened = |Belief { state, covariance }| Belief {
+            state,
+            covariance: covariance.map(|variance| variance * self.surprise[filter]),
+        };
+        self.pending_outlier.or_else(|| Some(widened(self.filters?[filter])))
     }
 
     /// Moves every filter's offset, ns.
@@ -56,8 +81,8 @@ impl Bank {
     /// `delta` seconds pass.
     pub(super) fn predict(&mut self, delta: f64) {
         self.unheard = self.unheard.saturating_add(1);
-        for (filter, density) in self.filters.iter_mut().flatten().zip(DENSITIES) {
-            *filter = filter.predicted(delta, density);
+        for (at, filter) in self.filters.iter_mut().flatten().enumerate() {
+            *filter = filter.predicted(delta, density(at));
         }
         // It speaks for the node until the next packet, and time passes for it too.
         if let Some(pending) = &mut self.pending_outlier {
@@ -68,36 +93,63 @@ impl Bank {
     /// Takes a round's measurement, in which `window` seconds of wander lie.
     pub(super) fn update(&mut self, measured: Pair, noise: Block, window: f64) {
         self.unheard = 0;
-        let noises = DENSITIES.map(|density| {
-            let [offset, rate] = window_excess(density, window);
-            [noise[0] + offset, noise[1], noise[2] + rate]
+        let noises: [Block; BANK] = std::array::from_fn(|at| {
+            let [offset, rate] = window_excess(density(at), window);
+            [noise[0] + offset + shared_ns(at).powi(2), noise[1], noise[2] + rate]
         });
+        self.surprise = [1.0; BANK];
+        let gate = self.gate();
         let again = self.pending_outlier.take().is_some();
         let Some(filters) = &mut self.filters else {
             self.filters = Some(noises.map(|covariance| Belief { state: measured, covariance }));
             return;
         };
-        let gate = filters[GATE_DENSITY].innovation(measured, noises[GATE_DENSITY]);
-        if gate.is_some_and(|innovation| innovation.distance > GATE) {
+        let innovation = filters[gate].innovation(measured, noises[gate]);
+        if innovation.is_some_and(|innovation| innovation.distance > GATE) {
             if again {
                 *filters = noises.map(|covariance| Belief { state: measured, covariance });
             } else {
-                self.pending_outlier = Some(Belief { state: measured, covariance: noises[GATE_DENSITY] });
+                self.pending_outlier = Some(Belief { state: measured, covariance: noises[gate] });
             }
             return;
         }
-        for ((filter, likelihood), noise) in filters.iter_mut().zip(&mut self.likelihood).zip(noises) {
+        let learned = self.likelihood.iter_mut().zip(&mut self.surprise);
+        for ((filter, (likelihood, surprise)), noise) in filters.iter_mut().zip(learned).zip(noises) {
             let Some(innovation) = filter.innovation(measured, noise) else { continue };
             let log = evidence::log_density(innovation.determinant, innovation.distance);
             *likelihood = FORGET * *likelihood + log;
             *filter = filter.updated(&innovation, noise);
+            *surprise = evidence::surprise(FREEDOM, innovation.distance);
         }
+    }
+
+    /// The filter of a wild clock whose errors of a round are what this node's seem to be.
+    fn gate(&self) -> usize {
+        let of = |shared: usize| shared * DENSITIES.len() + GATE_DENSITY;
+        (0..SHARED_NS.len())
+            .map(of)
+            .max_by(|a, b| self.likelihood[*a].total_cmp(&self.likelihood[*b]))
+            .unwrap_or(GATE_DENSITY)
     }
 }
 
+/// The wander density of a filter, ns²/s³.
+pub(super) fn density(filter: usize) -> f64 {
+    DENSITIES[filter % DENSITIES.len()]
+}
+
+/// What all edges of a node err by alike in a round, as a filter takes it, ns.
+pub(super) fn shared_ns(filter: usize) -> f64 {
+    SHARED_NS[filter / DENSITIES.len()]
+}
+
 /// Densities of the bank, ns²/s³: from a tenth of a good quartz to a clock that wanders 1 ppm in a second.
-pub(super) const DENSITIES: [f64; BANK] = [0.4, 4.0, 40.0, 400.0, 4e3, 4e4, 4e5, 4e6];
-pub(super) const BANK: usize = 8;
+const DENSITIES: [f64; 8] = [0.4, 4.0, 40.0, 400.0, 4e3, 4e4, 4e5, 4e6];
+
+/// Shared errors of the bank, ns.
+const SHARED_NS: [f64; 7] = [1.0, 2.5, 6.0, 15.0, 40.0, 100.0, 250.0];
+
+pub(super) const BANK: usize = DENSITIES.len() * SHARED_NS.len();
 
 /// The gate: squared distance of (offset, rate) beyond which the density at this place of the bank explains a measurement no more.
 const GATE: f64 = 60.0;

@@ -6,6 +6,10 @@
 //!   runs through a Kalman filter; with innovations ν_k of covariance S_k the log likelihood is −½ Σ (ln|S| + νᵀS⁻¹ν), the square
 //!   replaced by a Student-t's so that one invalid round does not look like wander. The rounds' noise has an unknown
 //!   common factor ρ, fitted too. First one q for all, then each clock's own, held near the common one.
+//! - **What all edges of a node err by alike in a round**, r: the path of a packet through the node takes longer one way while its
+//!   processor does something else. No loop shows it and no number of edges makes it less, but from round to round it is another, which wander
+//!   is not: of a clock at 0 that shows 0, 20, 0, 0 ns, r says "one round", q says "it moved and came back". Both by the same likelihood, together,
+//!   and r at most what offsets and rates leave of each other.
 //! - **Asymmetry** σ: every node pair's mean residual d is drawn from N(0, σ²·scale + n), n its random part, of which the m independent
 //!   loops of L node pairs show the share m/L. The posterior of σ on a grid, with a wide log-normal prior about [`PRIOR_SHARE`] of the median margin,
 //!   makes the asymmetry a scale mixture of normals. The variance returned is that of the normal with the same 97.5 % point: few loops
@@ -19,7 +23,7 @@ use super::round::{Round, SmootherOptions};
 use crate::graph::linear::{Block, Pair, inverse};
 use crate::kalman::{Innovation, predicted_covariance, predicted_state};
 use crate::motion::{apply, block, product, square, sum};
-use crate::statistics::SIGMAS_95;
+use crate::statistics::{SIGMAS_95, TO_SIGMA, median};
 
 /// One span's states round by round, as the rounds saw them.
 struct Series {
@@ -29,28 +33,81 @@ struct Series {
     noise: Vec<Block>,
 }
 
-/// The density of every node's random walk, ns²/s³.
-pub(super) fn walks(layout: &Layout, nodes: usize, rounds: &[Round<'_>], options: &SmootherOptions) -> Vec<f64> {
+/// What is constant about a node.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Constants {
+    /// Density of its rate's random walk, ns²/s³.
+    pub(super) walk: f64,
+    /// Variance of what all its edges err by alike in a round, ns².
+    pub(super) shared: f64,
+}
+
+/// The constants of every node.
+pub(super) fn constants(
+    layout: &Layout,
+    nodes: usize,
+    rounds: &[Round<'_>],
+    options: &SmootherOptions,
+) -> Vec<Constants> {
     if let Some(fixed) = options.walk_density {
-        return vec![fixed.clamp(WALK_MIN, 1.0 / WALK_MIN); nodes];
+        return vec![Constants { walk: fixed.clamp(WALK_MIN, 1.0 / WALK_MIN), shared: 0.0 }; nodes];
     }
     let (series, shrink) = all_series(layout, rounds);
-    let total = |q: f64, rho: f64| series.iter().map(|one| one.log_likelihood(q, rho)).sum::<f64>();
-    let mut rho = 1.0;
-    let mut common = PRIOR_WALK;
-    for _ in 0..WALK_PASSES {
-        common = best(walk_grid(), |q| total(q, rho) + log_prior(q, PRIOR_WALK, PRIOR_WALK_DECADES));
-        rho = best(rho_grid(), |rho| total(common, rho) + log_prior(rho, 1.0, PRIOR_NOISE_DECADES));
+    let all: Vec<&Series> = series.iter().collect();
+    let (mut rho, mut common) = (1.0, [PRIOR_WALK, PRIOR_SHARED_NS]);
+    for _ in 0..PASSES {
+        common = likeliest(&all, rho, usual);
+        rho = best(rho_grid(), |rho| total(&all, common, rho) + log_prior(rho, 1.0, PRIOR_NOISE_DECADES));
     }
-    let mut walks = vec![common / shrink; nodes];
-    for (node, walk) in walks.iter_mut().enumerate() {
+    let near =
+        |[q, r]: [f64; 2]| log_prior(q, common[0], OWN_WALK_DECADES) + log_prior(r, common[1], OWN_SHARED_DECADES);
+    let constants = |node: usize| {
         let own: Vec<&Series> = series.iter().filter(|one| one.node == node).collect();
-        if !own.is_empty() {
-            let likelihood = |q: f64| own.iter().map(|one| one.log_likelihood(q, rho)).sum::<f64>();
-            *walk = best(walk_grid(), |q| likelihood(q) + log_prior(q, common, OWN_WALK_DECADES)) / shrink;
+        let [q, r] = if own.is_empty() { common } else { likeliest(&own, rho, near) };
+        Constants { walk: q / shrink, shared: r * r / shrink }
+    };
+    (0..nodes).map(constants).collect()
+}
+
+/// Log of how usual a wander and a shared error in ns are.
+pub(super) fn usual([q, r]: [f64; 2]) -> f64 {
+    log_prior(q, PRIOR_WALK, PRIOR_WALK_DECADES) + log_prior(r, PRIOR_SHARED_NS, PRIOR_SHARED_DECADES)
+}
+
+/// The likeliest wander and shared error of a round: on a coarse grid of both, then each for itself.
+fn likeliest(series: &[&Series], rho: f64, prior: impl Fn([f64; 2]) -> f64) -> [f64; 2] {
+    let value = |at: [f64; 2]| total(series, at, rho) + prior(at);
+    let most = most_shared_ns(series);
+    let shared_grid = || shared_grid().filter(move |r| *r <= most.max(SHARED_MIN_NS));
+    let grid = || shared_grid().flat_map(|r| walk_grid().step_by(2).map(move |q| [q, r]));
+    let values = grid().map(value);
+    let top = grid().zip(values).max_by(|a, b| a.1.total_cmp(&b.1));
+    let [_, r] = top.map_or([PRIOR_WALK, PRIOR_SHARED_NS], |(at, _)| at);
+    let q = best(walk_grid(), |q| value([q, r]));
+    [q, best(shared_grid(), |r| value([q, r]))]
+}
+
+/// The most that a round's shared errors can be, ns. From one round to the next an offset changes by what its rate was on average, however the clock
+/// moved: `x₊ − x − Δ·(f + f₊)/2` is the difference of two rounds' errors and next to nothing else. A clock that warms up would look
+/// like errors of its offsets without this, because nothing predicts it.
+fn most_shared_ns(series: &[&Series]) -> f64 {
+    let mut rests = Vec::new();
+    for one in series {
+        for k in 1..one.states.len() {
+            let ([x, f], [ahead, g], delta) = (one.states[k - 1], one.states[k], one.times[k] - one.times[k - 1]);
+            let [a, b] = [one.noise[k - 1], one.noise[k]];
+            let known = a[0] + b[0] + 0.25 * delta * delta * (a[2] + b[2]);
+            let rest = ahead - x - 0.5 * delta * (f + g);
+            rests.push((rest.abs(), known));
         }
     }
-    walks
+    let scatter = TO_SIGMA * median(rests.iter().map(|(rest, _)| *rest));
+    let known = median(rests.iter().map(|(_, known)| *known));
+    SHARED_MARGIN * (0.5 * (scatter * scatter - known)).max(0.0).sqrt()
+}
+
+fn total(series: &[&Series], at: [f64; 2], rho: f64) -> f64 {
+    series.iter().map(|one| one.log_likelihood(at, rho)).sum()
 }
 
 /// All spans' series against the mean of the clocks that are always there; also by what factor that mean reduces a
@@ -81,12 +138,11 @@ fn all_series(layout: &Layout, rounds: &[Round<'_>]) -> (Vec<Series>, f64) {
             let state = state_of(layout, rounds, span, *k);
             [state[0] - mean[*k][0], state[1] - mean[*k][1]]
         };
-        Series {
-            node: span.node,
-            times: here.iter().map(|k| layout.knots[*k]).collect(),
-            states: here.iter().map(state).collect(),
-            noise: here.iter().map(|k| inverse(weight[layout_state(span, *k)]).unwrap_or([1e18, 0.0, 1e18])).collect(),
-        }
+        let states: Vec<Pair> = here.iter().map(state).collect();
+        let noise = here.iter().map(|k| inverse(weight[layout_state(span, *k)]).unwrap_or([1e18, 0.0, 1e18]));
+        let noise: Vec<Block> = noise.collect();
+        let times = here.iter().map(|k| layout.knots[*k]).collect();
+        Series { node: span.node, times, states, noise }
     });
     let shrink = if core.is_empty() { 1.0 } else { (1.0 - 1.0 / core.len() as f64).max(0.5) };
     (series.collect(), shrink)
@@ -106,8 +162,12 @@ fn state_of(layout: &Layout, rounds: &[Round<'_>], span: &Span, knot: usize) -> 
 }
 
 impl Series {
-    fn log_likelihood(&self, q: f64, rho: f64) -> f64 {
-        let scaled = |k: usize| self.noise[k].map(|noise| rho * noise);
+    /// Of wander q and shared errors r, with the rounds' own noise times rho.
+    fn log_likelihood(&self, [q, r]: [f64; 2], rho: f64) -> f64 {
+        let scaled = |k: usize| {
+            let [a, ab, b] = self.noise[k].map(|noise| rho * noise);
+            [a + r * r, ab, b]
+        };
         let Some(first) = self.states.first() else { return 0.0 };
         let (mut state, mut covariance) = (*first, square(scaled(0)));
         let mut log = 0.0;
@@ -126,6 +186,12 @@ impl Series {
         }
         log
     }
+}
+
+/// The factor on the variance after a measurement at this squared distance from its prediction, two numbers of Student-t's ν = `freedom`: where
+/// both cannot be true, either may be wrong (Roth, Özkan and Gustafsson, ICASSP 2013; never less than 1 here).
+pub(super) fn surprise(freedom: f64, distance: f64) -> f64 {
+    ((freedom + distance) / (freedom + 2.0)).max(1.0)
 }
 
 /// Log density of an innovation, up to a constant: Student-t in its squared distance.
@@ -200,6 +266,10 @@ fn walk_grid() -> impl Iterator<Item = f64> {
     (0..=22).map(|k| 10f64.powf(-4.0 + 0.5 * f64::from(k)))
 }
 
+fn shared_grid() -> impl Iterator<Item = f64> {
+    (0..=8).map(|k| SHARED_MIN_NS * 10f64.powf(0.5 * f64::from(k)))
+}
+
 fn rho_grid() -> impl Iterator<Item = f64> {
     (0..=12).map(|k| 10f64.powf(-1.5 + 0.25 * f64::from(k)))
 }
@@ -210,12 +280,25 @@ const WALK_MIN: f64 = 1e-9;
 /// ν of the likelihood's squares.
 const FREEDOM: f64 = 8.0;
 
-/// Alternations between wander and noise.
-const WALK_PASSES: usize = 3;
+/// Alternations between wander with shared errors, and noise.
+const PASSES: usize = 2;
 
 /// A good quartz: 2 ppb after one second, (2 ns/s)² per s; and how many decades it may be wrong.
-pub(super) const PRIOR_WALK: f64 = 4.0;
-pub(super) const PRIOR_WALK_DECADES: f64 = 1.5;
+const PRIOR_WALK: f64 = 4.0;
+const PRIOR_WALK_DECADES: f64 = 1.5;
+
+/// Between ranks of one host, all edges of a rank erred alike by 1 to 5 ns (docs/RESULTS.md); and how many decades that may be wrong.
+const PRIOR_SHARED_NS: f64 = 2.0;
+const PRIOR_SHARED_DECADES: f64 = 0.7;
+
+/// How far one node's shared errors are from the others', decades.
+const OWN_SHARED_DECADES: f64 = 0.5;
+
+/// The least that is looked for, ns.
+const SHARED_MIN_NS: f64 = 0.3;
+
+/// How far above what offsets and rates leave of each other a shared error may be taken to be.
+const SHARED_MARGIN: f64 = 1.5;
 
 /// How many decades the rounds' noise may be wrong.
 const PRIOR_NOISE_DECADES: f64 = 0.5;

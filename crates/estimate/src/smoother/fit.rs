@@ -5,10 +5,11 @@
 //!
 //! What it does not do: look at packets (`packets`) or tell errors (`solution`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
-use super::evidence::{self, Deviation};
-use super::layout::{Layout, NodePair};
+use super::evidence::{self, Constants, Deviation};
+use super::layout::{Layout, Measure, NodePair};
+use super::refine;
 use super::round::SmootherOptions;
 use super::student::{self, SCALE_MIN, WEIGHTED_PAIR, WEIGHTED_SINGLE};
 use super::system::{System, Weights};
@@ -32,6 +33,12 @@ pub(super) struct Fit {
     pub(super) asymmetries: Vec<f64>,
     /// Covariance of every measure, not yet rescaled.
     pub(super) covariances: Vec<Block>,
+    /// Of every node, variance of what all its edges usually err by alike in a round, ns².
+    usual_shared: Vec<f64>,
+    /// Of every state, that variance there.
+    pub(super) shared: Vec<f64>,
+    /// Of every measure, what that adds to its variance so that all edges of a node together come to the node's, ns².
+    excess: Vec<f64>,
     /// Factors on the variances of offset and rate.
     pub(super) scales: Pair,
     /// Student-t weights of measures and node pairs.
@@ -55,16 +62,21 @@ pub(super) struct Level {
 }
 
 impl Fit {
-    pub(super) fn new(layout: Layout, usual_walks: Vec<f64>, options: &SmootherOptions) -> Self {
+    pub(super) fn new(layout: Layout, constants: &[Constants], options: &SmootherOptions) -> Self {
         let unknown = || evidence::asymmetry(&[], 0.0, layout.margin_ns);
         let asymmetry = options.asymmetry_variance.unwrap_or_else(unknown);
+        let usual_walks: Vec<f64> = constants.iter().map(|node| node.walk).collect();
+        let usual_shared: Vec<f64> = constants.iter().map(|node| node.shared).collect();
         let walks = walks::usual(&layout, &usual_walks);
-        Self {
+        let mut fit = Self {
             reference: options.reference.index(),
             states: layout.start.clone(),
             asymmetries: vec![0.0; layout.node_pairs.len()],
             levels: vec![None; layout.node_pairs.len()],
             covariances: layout.measures.iter().map(|measure| measure.covariance).collect(),
+            shared: walks::usual(&layout, &usual_shared),
+            usual_shared,
+            excess: Vec::new(),
             scales: [1.0; 2],
             robust: (vec![1.0; layout.measures.len()], vec![1.0; layout.node_pairs.len()]),
             asymmetry,
@@ -74,7 +86,29 @@ impl Fit {
             usual_walks,
             walks,
             layout,
+        };
+        fit.share_errors();
+        fit
+    }
+
+    /// Spreads what the edges of a node share over these. With d measures in a round of variance v + d·r² each, as if independent, the node is known
+    /// to v/d + r²: measured by three edges with 3 ns² each, and r = 2 ns, to 1 + 4 ns². Of the two ends the larger part counts: where all nodes
+    /// are alike, two of them are known to 2·r² against each other then, as they must be.
+    pub(super) fn share_errors(&mut self) {
+        let parts = if self.refined { refine::PARTS } else { 1 };
+        let mut degrees: HashMap<[usize; 2], f64> = HashMap::new();
+        for measure in &self.layout.measures {
+            for span in [measure.from, measure.to] {
+                *degrees.entry([span, measure.knot / parts]).or_default() += 1.0;
+            }
         }
+        let excess = |measure: &Measure| {
+            let of = |span: usize| {
+                degrees[&[span, measure.knot / parts]] * self.shared[self.layout.state(span, measure.knot)]
+            };
+            of(measure.from).max(of(measure.to))
+        };
+        self.excess = self.layout.measures.iter().map(excess).collect();
     }
 
     /// Solves and reweighs until nothing moves.
@@ -92,16 +126,16 @@ impl Fit {
         let weights = self.weights();
         let apart = System::new(&self.layout, &weights).all_apart(&self.states);
         let whole = |node: usize| self.layout.spans.iter().filter(|span| span.node == node).count() == 1;
+        let means = self.mean_rests(&apart);
         let blend = |share: f64| -> Vec<Level> {
-            let level = |(node_pair, floor): (&NodePair, &Option<Level>)| {
-                let mean = mean(&self.layout, &weights, &apart, node_pair);
-                let Some(floor) = floor.filter(|_| node_pair.nodes.into_iter().all(whole)) else { return mean };
+            let level = |((node_pair, mean), floor): ((&NodePair, &Level), &Option<Level>)| {
+                let Some(floor) = floor.filter(|_| node_pair.nodes.into_iter().all(whole)) else { return *mean };
                 Level {
                     value: share * floor.value + (1.0 - share) * mean.value,
                     variance: share * share * floor.variance + (1.0 - share).powi(2) * mean.variance,
                 }
             };
-            self.layout.node_pairs.iter().zip(floors).map(level).collect()
+            self.layout.node_pairs.iter().zip(&means).zip(floors).map(level).collect()
         };
         // Both are biased, each in its way; what is wrong with them breaks the loops, and so the loops choose.
         let candidates = (0..=FLOOR_SHARES).map(|k| blend(f64::from(k) / f64::from(FLOOR_SHARES)));
@@ -133,7 +167,7 @@ impl Fit {
     pub(super) fn means(&self) -> Vec<Level> {
         let weights = self.weights();
         let apart = System::new(&self.layout, &weights).all_apart(&self.states);
-        self.layout.node_pairs.iter().map(|node_pair| mean(&self.layout, &weights, &apart, node_pair)).collect()
+        self.mean_rests(&apart)
     }
 
     /// What the best constant per clock leaves of every node pair's level, and these constants.
@@ -162,9 +196,23 @@ impl Fit {
             / self.robust.1[node_pair].max(f64::MIN_POSITIVE)
     }
 
-    /// The rescaled covariance of a measure.
+    /// The rescaled covariance of a measure, with what it shares with others of its ends.
     pub(super) fn covariance(&self, at: usize) -> Block {
+        let [a, ab, b] = self.own_covariance(at);
+        [a + self.excess[at], ab, b]
+    }
+
+    /// The rescaled covariance of a measure, of what it errs by for itself.
+    pub(super) fn own_covariance(&self, at: usize) -> Block {
         self.rescaled(self.covariances[at])
+    }
+
+    /// What a measure errs by, alone: its own variance and what its two ends share with others.
+    fn alone(&self, at: usize) -> Block {
+        let [a, ab, b] = self.own_covariance(at);
+        let Measure { from, to, knot, .. } = self.layout.measures[at];
+        let shared = [from, to].map(|span| self.shared[self.layout.state(span, knot)]);
+        [a + shared[0] + shared[1], ab, b]
     }
 
     pub(super) fn rescaled(&self, [a, ab, b]: Block) -> Block {
@@ -172,15 +220,23 @@ impl Fit {
     }
 
     pub(super) fn weights(&self) -> Weights {
-        let measure = |at: usize| {
-            let precision = inverse(self.covariance(at)).unwrap_or([0.0; 3]);
-            precision.map(|p| p * self.robust.0[at])
-        };
         Weights {
-            measures: (0..self.covariances.len()).map(measure).collect(),
+            measures: self.precisions(Self::covariance),
             node_pairs: (0..self.layout.node_pairs.len()).map(|node_pair| 1.0 / self.asymmetry_of(node_pair)).collect(),
             walks: self.walks.clone(),
         }
+    }
+
+    /// Of every measure, weighed down where it is an outlier.
+    fn precisions(&self, covariance: impl Fn(&Self, usize) -> Block) -> Vec<Block> {
+        let precision = |at: usize| inverse(covariance(self, at)).unwrap_or([0.0; 3]).map(|p| p * self.robust.0[at]);
+        (0..self.covariances.len()).map(precision).collect()
+    }
+
+    /// What the states, of which measures are apart by `apart`, leave of every node pair's theta in the mean. What nodes share is in the states.
+    fn mean_rests(&self, apart: &[Pair]) -> Vec<Level> {
+        let precisions = self.precisions(Self::own_covariance);
+        self.layout.node_pairs.iter().map(|node_pair| mean(&self.layout, &precisions, apart, node_pair)).collect()
     }
 
     /// Solves with the present weights and renews them; false when nothing is left to gain.
@@ -193,12 +249,12 @@ impl Fit {
         self.converged = end.reached;
         self.asymmetries = system.asymmetries(&self.states);
         let apart = system.all_apart(&self.states);
-        let rests: Vec<Level> =
-            self.layout.node_pairs.iter().map(|node_pair| mean(&self.layout, &weights, &apart, node_pair)).collect();
+        let rests = self.mean_rests(&apart);
         self.judge_node_pairs(&rests, options);
         self.judge_measures(&apart, options);
         if options.walk_density.is_none() {
             self.walks = self.followed();
+            self.judge_shared(&apart);
         }
         let moved = before.iter().zip(&self.states).map(|(a, b)| (a[0] - b[0]).abs()).fold(0.0, f64::max);
         moved > SETTLED_NS
@@ -241,6 +297,29 @@ impl Fit {
         }
     }
 
+    /// Renews what the edges of each state err by alike, from what they leave of their states on average, ē: usually r², and more in a round in
+    /// which the node erred as it never does, `(ν·r² + ē²)/(ν + 1)`. As with the jumps of the states (see `walks`), and against them.
+    fn judge_shared(&mut self, apart: &[Pair]) {
+        let residuals = self.residuals(apart);
+        let mut means = vec![[0.0; 2]; self.layout.states];
+        for (at, measure) in self.layout.measures.iter().enumerate() {
+            let precision = 1.0 / self.own_covariance(at)[0];
+            for (span, sign) in [(measure.from, -1.0), (measure.to, 1.0)] {
+                let [sum, weight] = &mut means[self.layout.state(span, measure.knot)];
+                (*sum, *weight) = (*sum + sign * precision * residuals[at][0], *weight + precision);
+            }
+        }
+        for span in &self.layout.spans {
+            let usual = self.usual_shared[span.node];
+            for state in span.base..span.base + span.len() {
+                let [sum, weight] = means[state];
+                let beyond = if weight > 0.0 { ((sum / weight).powi(2) - 1.0 / weight).max(0.0) } else { 0.0 };
+                self.shared[state] = ((student::FREEDOM * usual + beyond) / (student::FREEDOM + 1.0)).max(usual);
+            }
+        }
+        self.share_errors();
+    }
+
     /// Renews the scales of the covariances and the measures' robust weights.
     fn judge_measures(&mut self, apart: &[Pair], options: &SmootherOptions) {
         let residuals = self.residuals(apart);
@@ -248,18 +327,18 @@ impl Fit {
             let kept = if options.robust { WEIGHTED_PAIR } else { 1.0 };
             let freedom = self.freedom();
             for (k, freedom) in freedom.into_iter().enumerate().filter(|(_, freedom)| *freedom >= FREEDOM_MIN) {
-                let squares = residuals.iter().zip(&self.robust.0).zip(&self.covariances);
-                let sum: f64 = squares
-                    .map(|((residual, weight), covariance)| weight * residual[k].powi(2) / covariance[2 * k])
-                    .sum();
-                self.scales[k] = (sum / (kept * freedom)).clamp(SCALE_MIN, 1.0 / SCALE_MIN);
+                let squares = residuals.iter().zip(&self.robust.0).enumerate();
+                let sum: f64 =
+                    squares.map(|(at, (residual, weight))| weight * residual[k].powi(2) / self.alone(at)[2 * k]).sum();
+                // Against what is claimed now; where nothing is shared that is one step to where the squares are as claimed.
+                self.scales[k] = (self.scales[k] * sum / (kept * freedom)).clamp(SCALE_MIN, 1.0 / SCALE_MIN);
             }
         }
         if !options.robust {
             return;
         }
         let weight = |at: usize| {
-            let precision = inverse(self.covariance(at)).unwrap_or([0.0; 3]);
+            let precision = inverse(self.alone(at)).unwrap_or([0.0; 3]);
             let scaled = times(precision, residuals[at]);
             let square = scaled[0] * residuals[at][0] + scaled[1] * residuals[at][1];
             student::weight(2.0, square)
@@ -317,13 +396,13 @@ impl Fit {
 }
 
 /// Mean residual of a node pair over all its measures.
-fn mean(layout: &Layout, weights: &Weights, apart: &[Pair], node_pair: &NodePair) -> Level {
+fn mean(layout: &Layout, precisions: &[Block], apart: &[Pair], node_pair: &NodePair) -> Level {
     let (mut residual_sum, mut weight_sum) = (0.0, 0.0);
     for at in node_pair.measures.clone() {
         let measure = &layout.measures[at];
         let residual = [measure.value[0] - apart[at][0], measure.value[1] - apart[at][1]];
-        residual_sum += measure.sign * times(weights.measures[at], residual)[0];
-        weight_sum += weights.measures[at][0];
+        residual_sum += measure.sign * times(precisions[at], residual)[0];
+        weight_sum += precisions[at][0];
     }
     let variance = if weight_sum > 0.0 { 1.0 / weight_sum } else { f64::INFINITY };
     Level { value: if weight_sum > 0.0 { residual_sum / weight_sum } else { 0.0 }, variance }

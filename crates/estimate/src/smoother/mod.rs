@@ -112,8 +112,8 @@ pub fn smooth_packets(
 
 fn fitted(nodes: usize, rounds: &[Round<'_>], breaks: &[Break], options: &SmootherOptions) -> Fit {
     let layout = Layout::new(nodes, rounds, &all_breaks(nodes, rounds, breaks, options.reference));
-    let walks = evidence::walks(&layout, nodes, rounds, options);
-    let mut fit = Fit::new(layout, walks, options);
+    let constants = evidence::constants(&layout, nodes, rounds, options);
+    let mut fit = Fit::new(layout, &constants, options);
     fit.settle(options);
     fit
 }

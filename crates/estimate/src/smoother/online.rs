@@ -4,8 +4,8 @@
 //! done step by step, with the same model and the same sources of evidence:
 //! 1. every line is corrected by its node pair's asymmetry as known so far, and the round is solved by least squares with the random
 //!    errors alone as weights: what is constant does not come in again each round;
-//! 2. every node's state runs through Kalman filters for a bank of wander densities, and the likeliest one speaks
-//!    (the node's own innovations, and everybody's, decide);
+//! 2. every node's state runs through Kalman filters for a bank of wander densities and of errors that all edges of a node share in a round, and the
+//!    likeliest one speaks (the node's own innovations, and everybody's, decide);
 //! 3. every node pair's mean deviation from the filtered states is solved as a graph of its own: what its loops deny goes into the states,
 //!    the rest is asymmetry.
 //!
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use probe_sync_time::NodeId;
 
-use super::bank::{BANK, Bank, DENSITIES, FORGET};
+use super::bank::{BANK, Bank, FORGET, density, shared_ns};
 use super::evidence::{self, Deviation};
 use super::lines::{self, Line, believable, seen};
 use super::round::Round;
@@ -37,7 +37,7 @@ pub struct Online {
     last_ns: Option<i64>,
     nodes: Vec<Bank>,
     node_pairs: BTreeMap<[usize; 2], Mean>,
-    /// Log likelihood of each wander density, over all nodes, forgetting.
+    /// Log likelihood of each filter of the bank, over all nodes, forgetting.
     common: [f64; BANK],
     /// Weighted squares and number of independent residuals, offset and rate.
     scatter: [[f64; 2]; 2],
@@ -113,7 +113,7 @@ impl Online {
                 self.nodes[node].update(state, noise[node], self.window);
             }
         }
-        self.weigh_densities();
+        self.weigh_filters();
         self.renew_node_pairs(&lines, scales);
         self.renew_asymmetry();
         self.rounds += 1;
@@ -127,7 +127,7 @@ impl Online {
 
     /// Density of the random walk of a node's rate against the reference's, ns²/s³.
     pub fn walk_density(&self, node: NodeId) -> f64 {
-        DENSITIES[self.chosen(node.index())]
+        density(self.chosen(node.index()))
     }
 
     fn forget(&mut self, broken: &[NodeId], set_back: bool, round: &Round<'_>) {
@@ -253,8 +253,8 @@ impl Online {
         }
     }
 
-    /// Adds the round's innovations to everybody's opinion on wander.
-    fn weigh_densities(&mut self) {
+    /// Adds the round's innovations to everybody's opinion on the filters.
+    fn weigh_filters(&mut self) {
         let heard = self.nodes.iter().filter(|bank| !bank.is_new()).count().max(1) as f64;
         for (k, common) in self.common.iter_mut().enumerate() {
             *common = self.nodes.iter().map(|bank| bank.likelihood[k]).sum::<f64>() / heard;
@@ -263,8 +263,9 @@ impl Online {
 
     fn chosen(&self, node: usize) -> usize {
         let score = |k: usize| {
-            let prior = (DENSITIES[k] / evidence::PRIOR_WALK).log10() / evidence::PRIOR_WALK_DECADES;
-            self.nodes[node].likelihood[k] + COMMON_WEIGHT * self.common[k] - 0.5 * prior * prior
+            self.nodes[node].likelihood[k]
+                + COMMON_WEIGHT * self.common[k]
+                + evidence::usual([density(k), shared_ns(k)])
         };
         (0..BANK).max_by(|a, b| score(*a).total_cmp(&score(*b))).unwrap_or(0)
     }

@@ -82,6 +82,7 @@ pub(super) fn renew_motion(fit: &mut Fit, exchanges: &Exchanges<'_>) {
     fit.covariances = covariances;
     fit.robust.0 = weights;
     fit.scales = [1.0; 2];
+    fit.share_errors();
 }
 
 /// The constant part of every node pair's theta, from the floors of its delays.

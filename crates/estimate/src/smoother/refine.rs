@@ -30,7 +30,7 @@ pub(super) fn refine(fit: &mut Fit) -> bool {
     let old = fit.layout.knots.clone();
     let window = fit.layout.window;
     fit.layout.knots = (0..old.len()).flat_map(|k| thirds(&old, k, window)).collect();
-    let (mut states, mut walks) = (Vec::new(), Vec::new());
+    let (mut states, mut walks, mut shared) = (Vec::new(), Vec::new(), Vec::new());
     let mut spans = Vec::with_capacity(fit.layout.spans.len());
     for span in &fit.layout.spans {
         let times = &old[span.first..=span.last];
@@ -39,11 +39,12 @@ pub(super) fn refine(fit: &mut Fit) -> bool {
             Span { first: span.first * PARTS, last: middle(span.last * PARTS) + 1, base: states.len(), ..span.clone() };
         states.extend(fit.layout.knots[finer.first..=finer.last].iter().map(|at| at_time(times, own, *at)));
         walks.extend((0..finer.len()).map(|k| fit.walks[span.base + k.saturating_sub(1) / PARTS]));
+        shared.extend((0..finer.len()).map(|k| fit.shared[span.base + k / PARTS]));
         spans.push(finer);
     }
     fit.layout.measures.iter_mut().for_each(|measure| measure.knot = middle(measure.knot * PARTS));
     (fit.layout.states, fit.layout.spans) = (states.len(), spans);
-    (fit.layout.start, fit.states, fit.walks) = (states.clone(), states, walks);
+    (fit.layout.start, fit.states, fit.walks, fit.shared) = (states.clone(), states, walks, shared);
     true
 }
 

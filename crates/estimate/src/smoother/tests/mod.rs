@@ -5,6 +5,7 @@ use probe_sync_time::{Edge, Reference, RoundId, StampSource, Timestamp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use super::evidence::Constants;
 use super::student::{WEIGHTED_PAIR, WEIGHTED_SINGLE, weight};
 use super::system::{System, Weights};
 use super::*;
@@ -212,7 +213,7 @@ fn on_a_small_graph_it_is_the_dense_solution_and_its_error() {
     let rounds = run.rounds();
     let layout = Layout::new(run.nodes, &rounds, &[]);
     let options = given(make.walk, make.asymmetry_ns);
-    let mut fit = Fit::new(layout, vec![make.walk; run.nodes], &options);
+    let mut fit = Fit::new(layout, &vec![Constants { walk: make.walk, shared: 0.0 }; run.nodes], &options);
     let weights = fit.weights();
     let system = System::new(&fit.layout, &weights);
     let end = system.solve(&mut fit.states, 1e-9, 2000);
@@ -412,6 +413,7 @@ fn live_a_step_starts_the_clock_anew() {
 }
 
 mod hostile;
+mod shared;
 mod wander;
 mod warming;
 
