@@ -1,4 +1,4 @@
-"""Makes corpus/rocpd: small databases of one process with the tables and rows at which the reader looks, in pages of 512 bytes.
+"""Makes corpus/rocpd and corpus/write_csv: small databases of one process with the tables and rows at which the reader looks, in pages of 512 bytes.
 
 python3 make_rocpd_seeds.py
 """
@@ -44,12 +44,13 @@ def make(path, tables, rows):
 
 
 def main():
-    corpus = pathlib.Path(__file__).parent / "corpus/rocpd"
-    corpus.mkdir(parents=True, exist_ok=True)
-    make(corpus / "process", TABLES, ROWS)
-    make(corpus / "empty", TABLES, "INSERT INTO rocpd_metadata{} (tag, value) VALUES ('schema_version', '3');")
-    make(corpus / "aligned", TABLES, ROWS + "INSERT INTO rocpd_metadata{} (tag, value) VALUES ('probe_sync_timeline', 'x');")
-    make(corpus / "foreign", TABLES + "CREATE TABLE mine (a, b); CREATE TRIGGER t AFTER INSERT ON mine BEGIN SELECT 1; END;", ROWS)
+    for folder in ("rocpd", "write_csv"):
+        corpus = pathlib.Path(__file__).parent / "corpus" / folder
+        corpus.mkdir(parents=True, exist_ok=True)
+        make(corpus / "process", TABLES, ROWS)
+        make(corpus / "empty", TABLES, "INSERT INTO rocpd_metadata{} (tag, value) VALUES ('schema_version', '3');")
+        make(corpus / "aligned", TABLES, ROWS + "INSERT INTO rocpd_metadata{} (tag, value) VALUES ('probe_sync_timeline', 'x');")
+        make(corpus / "foreign", TABLES + "CREATE TABLE mine (a, b); CREATE TRIGGER t AFTER INSERT ON mine BEGIN SELECT 1; END;", ROWS)
 
 
 if __name__ == "__main__":
