@@ -8,8 +8,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::evidence::{self, Constants, Deviation};
-use super::layout::{Layout, Measure, NodePair};
-use super::refine;
+use super::layout::{Layout, Measure, NodePair, PARTS};
 use super::round::SmootherOptions;
 use super::student::{self, SCALE_MIN, WEIGHTED_PAIR, WEIGHTED_SINGLE};
 use super::system::{System, Weights};
@@ -95,7 +94,7 @@ impl Fit {
     /// to v/d + r²: measured by three edges with 3 ns² each, and r = 2 ns, to 1 + 4 ns². Of the two ends the larger part counts: where all nodes
     /// are alike, two of them are known to 2·r² against each other then, as they must be.
     pub(super) fn share_errors(&mut self) {
-        let parts = if self.refined { refine::PARTS } else { 1 };
+        let parts = if self.refined { PARTS } else { 1 };
         let mut degrees: HashMap<[usize; 2], f64> = HashMap::new();
         for measure in &self.layout.measures {
             for span in [measure.from, measure.to] {
@@ -311,10 +310,10 @@ impl Fit {
         }
         for span in &self.layout.spans {
             let usual = self.usual_shared[span.node];
-            for state in span.base..span.base + span.len() {
-                let [sum, weight] = means[state];
-                let beyond = if weight > 0.0 { ((sum / weight).powi(2) - 1.0 / weight).max(0.0) } else { 0.0 };
-                self.shared[state] = ((student::FREEDOM * usual + beyond) / (student::FREEDOM + 1.0)).max(usual);
+            let states = span.base..span.base + span.len();
+            for (shared, [sum, weight]) in self.shared[states.clone()].iter_mut().zip(&means[states]) {
+                let beyond = if *weight > 0.0 { ((sum / weight).powi(2) - 1.0 / weight).max(0.0) } else { 0.0 };
+                *shared = ((student::FREEDOM * usual + beyond) / (student::FREEDOM + 1.0)).max(usual);
             }
         }
         self.share_errors();

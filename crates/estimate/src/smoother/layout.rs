@@ -17,6 +17,9 @@ use crate::graph::edges::{Equation, PER_SECOND};
 use crate::graph::linear::{Block, Pair};
 use crate::statistics::median;
 
+/// Knots that one becomes where the motion is looked at again, by its packets (`refine`).
+pub(super) const PARTS: usize = 3;
+
 /// A stretch of one node's clock without a step.
 #[derive(Clone, Debug)]
 pub(super) struct Span {

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use probe_sync_time::{Duration, Edge, Exchange, StampSource, Timestamp};
 
 use super::fit::{Fit, Level};
-use super::layout::{Measure, Span};
+use super::layout::{Measure, PARTS, Span};
 use super::refine;
 use crate::graph::edges::PER_SECOND;
 use crate::graph::linear::{Block, Pair, inverse};
@@ -272,7 +272,7 @@ impl Scores {
 
     /// Whether a third of a window has packets enough to move a line, and tells more of where the clocks are than they bend within a window.
     fn tells_thirds(&self, traffic: &Traffic, windows: usize) -> bool {
-        let thirds = (windows * refine::PARTS).max(1) as f64;
+        let thirds = (windows * PARTS).max(1) as f64;
         let per_third = |way: usize| traffic.ways[way].len() as f64 / thirds;
         let sum = |of: fn(&Score) -> f64| per_third(0) * of(&self.ways[0]) + per_third(1) * of(&self.ways[1]);
         let variance = sum(|law| law.scatter) / sum(|law| law.steepness).powi(2);

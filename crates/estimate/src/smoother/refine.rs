@@ -10,12 +10,9 @@
 //! What it does not do: measure anything. The windows' own lines stay at their midpoints.
 
 use super::fit::Fit;
-use super::layout::Span;
+use super::layout::{PARTS, Span};
 use crate::graph::linear::Pair;
 use crate::motion::hermite;
-
-/// Knots that each old one becomes.
-pub(super) const PARTS: usize = 3;
 
 /// The middle one of the knots of a window.
 pub(super) fn middle(knot: usize) -> usize {
