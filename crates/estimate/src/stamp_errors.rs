@@ -15,6 +15,7 @@
 //! whose shortest time differs from window to window by some ns, with caches and cores. Between ranks of one host, where nothing else is
 //! left, all nodes' errors moved together by 1 to 5 ns from round to round, and 64 to 93 % of them were inside of what edges and loops claimed to 95 %. With
 //! a standard deviation of 2 ns per node it is 96 % ([`FLOOR_NS`]; docs/RESULTS.md has other runs than those it was chosen by).
+//! What of it changes from round to round on a loaded host is larger, and `crate::smoother` learns it from the run; this floor is what remains when a run shows none, and all that a single round has.
 //!
 //! Two nodes by hand: bounds of 300 and 400 ns give √((90 000 + 160 000)/3 + 2·2²) = 289 ns, and 95 % of ±566 ns within hard ±700 ns. Without bounds √8 = 2.8 ns.
 //!
