@@ -105,6 +105,7 @@ impl Tsc {
     }
 
     /// The present count, in ticks of unknown length.
+    #[inline]
     pub fn ticks(&self) -> u64 {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: RDTSC touches no memory; `Self` exists only where /proc/cpuinfo lists the counter as usable.

@@ -1,0 +1,131 @@
+//! One session as threads see it: what it records, and where.
+//!
+//! Place in the flow: threads hold a pointer to it while the gate's number says that it is there. What it does not do: start or end.
+
+use std::panic::Location;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use crate::layout::{Layout, WORD, definition, header};
+use crate::memory::pool::Pool;
+use crate::memory::region::Region;
+use crate::site::Site;
+
+/// Whose events a session records.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Reach {
+    /// Those of all threads, also of threads that begin later. One session at a time.
+    #[default]
+    Process,
+    /// Those of the thread that starts it, and of threads that adopt it. Such sessions nest.
+    Thread,
+}
+
+impl Reach {
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Process => "process",
+            Self::Thread => "thread",
+        }
+    }
+}
+
+/// One session.
+#[derive(Debug)]
+pub(crate) struct Core {
+    /// No two sessions of a process have one number.
+    pub number: u64,
+    pub reach: Reach,
+    /// Threads of a session that is not the whole process's, by serial number.
+    pub members: Mutex<Vec<u32>>,
+    pub place: &'static Location<'static>,
+    pub region: Region,
+    pub layout: Layout,
+    pub pool: Pool,
+    /// Bits of kinds.
+    pub kinds: u32,
+    /// Of so many scopes one is recorded; 1: all.
+    pub every: AtomicU32,
+    /// Scopes that are shorter are not recorded, ticks.
+    pub least_ticks: u64,
+    /// Chunks that are full are used again.
+    pub recycle: bool,
+    /// Whether arguments behind `||` are made.
+    pub details: bool,
+    pub paused: AtomicBool,
+}
+
+impl Core {
+    /// Whether a thread's events are its own.
+    pub fn covers(&self, serial: u32) -> bool {
+        let of_thread = || self.members.lock().unwrap_or_else(PoisonError::into_inner).contains(&serial);
+        self.reach == Reach::Process || of_thread()
+    }
+
+    /// Bits of the kinds that it records now.
+    pub fn wanted(&self) -> u32 {
+        if self.paused.load(Ordering::Acquire) { 0 } else { self.kinds }
+    }
+
+    /// A word of the header.
+    pub fn header(&self, place: usize) -> &std::sync::atomic::AtomicU64 {
+        self.region.word(place * WORD)
+    }
+
+    /// Writes a site's definition.
+    pub fn define_site(&self, number: u32, site: &Site) {
+        let (file, line) = site.place();
+        let kind = u64::from(site.kind().number()) | u64::from(line) << 32;
+        let texts = [site.name(), file].into_iter().chain(site.keys().iter().copied());
+        self.define(definition::SITE, u64::from(number), kind, texts);
+    }
+
+    /// Writes what a number stands for.
+    pub fn define_name(&self, number: u32, name: &str) {
+        self.define(definition::NAME, u64::from(number), 0, std::iter::once(name));
+    }
+
+    /// Writes who a thread is.
+    pub fn define_thread(&self, serial: u32, tid: u64, name: &str) {
+        self.define(definition::THREAD, u64::from(serial), tid, std::iter::once(name));
+    }
+
+    /// Takes room by one addition, so that nobody waits for anybody, and a signal handler may do it.
+    fn define<'a>(&self, kind: u64, number: u64, word: u64, texts: impl Iterator<Item = &'a str> + Clone) {
+        let cut = |text: &'a str| &text.as_bytes()[..text.len().min(definition::TEXT_MAX)];
+        let words = 3 + texts.clone().map(|text| 1 + cut(text).len().div_ceil(WORD)).sum::<usize>();
+        let room = self.layout.definition_bytes / WORD;
+        let taken = self.header(header::DEFINITIONS_TAKEN);
+        let mut at = taken.load(Ordering::Relaxed) as usize;
+        loop {
+            if words > definition::WORDS_MAX || at + words > room {
+                self.header(header::DEFINITIONS_LOST).fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            let next = (at + words) as u64;
+            match taken.compare_exchange_weak(at as u64, next, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(other) => at = other as usize,
+            }
+        }
+        let store = |place: usize, value: u64| {
+            let word = self.region.word(self.layout.definitions_at() + (at + place) * WORD);
+            word.store(value, Ordering::Release);
+        };
+        store(1, number);
+        store(2, word);
+        let mut place = 3;
+        for text in texts.map(cut) {
+            store(place, text.len() as u64);
+            for (k, bytes) in text.chunks(WORD).enumerate() {
+                let mut word = [0; WORD];
+                word[..bytes.len()].copy_from_slice(bytes);
+                store(place + 1 + k, u64::from_le_bytes(word));
+            }
+            place += 1 + text.len().div_ceil(WORD);
+        }
+        store(0, definition::MARK << 32 | kind << 16 | words as u64);
+    }
+}

@@ -1,0 +1,6 @@
+//! Sessions that are under way, as threads see them.
+//!
+//! Place in the flow: `session` makes them, `thread` writes into them. [`core::Core`] is one session, [`registry`] the list of all.
+
+pub(crate) mod core;
+pub(crate) mod registry;

@@ -1,0 +1,143 @@
+//! The list of sessions of this process, and of its threads' blocks.
+//!
+//! Place in the flow: `session` changes it, a thread that finds the gate changed reads it. It hangs on the gate's page, so that a forked child
+//! has none and makes its own; its parent's it leaves as it was.
+//!
+//! Who changes the list closes the old state for all threads: a new number of the gate, a barrier, and then a wait until no thread is within an
+//! event that began before ([`Registry::quiet`]). After that nobody holds what was taken off the list.
+
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::core::Core;
+use crate::clock::Ticks;
+use crate::memory::{barrier, gate};
+
+/// What threads let others see of them: whether they are within an event.
+#[derive(Debug, Default)]
+pub(crate) struct Presence {
+    /// 0: no; else the registry's number.
+    pub busy: AtomicU32,
+    pub next: AtomicPtr<Self>,
+}
+
+/// The list.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    /// No two registries of a process and its ancestors have one number.
+    pub number: u32,
+    sessions: Mutex<Vec<Arc<Core>>>,
+    /// All threads that ever recorded; blocks are used again and never freed.
+    presences: AtomicPtr<Presence>,
+    /// Something else that events must stop for, as observers.
+    slow: AtomicU32,
+    /// The clock of all sessions, by its number in files.
+    clock: AtomicU64,
+}
+
+impl Registry {
+    /// That of this process, if it has one.
+    pub fn current() -> Option<&'static Self> {
+        let registry = gate::page().registry.load(Ordering::Acquire).cast::<Self>();
+        // SAFETY: only `prepared` stores one, which is never freed.
+        unsafe { registry.as_ref() }
+    }
+
+    /// That of this process; what is missing otherwise.
+    pub fn prepared() -> Result<&'static Self, String> {
+        gate::prepare()?;
+        if let Some(registry) = Self::current() {
+            return Ok(registry);
+        }
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let made = Box::new(Self {
+            number,
+            sessions: Mutex::default(),
+            presences: AtomicPtr::new(ptr::null_mut()),
+            slow: AtomicU32::new(0),
+            clock: AtomicU64::new(0),
+        });
+        let made = Box::into_raw(made);
+        let place = &gate::page().registry;
+        let first = place.compare_exchange(ptr::null_mut(), made.cast(), Ordering::AcqRel, Ordering::Acquire);
+        if first.is_err() {
+            // SAFETY: nobody else has seen it.
+            drop(unsafe { Box::from_raw(made) });
+        }
+        Self::current().ok_or_else(|| "the list of sessions is gone".into())
+    }
+
+    /// The sessions, for reading or changing; who changes them calls [`Registry::publish`] before it lets go.
+    pub fn sessions(&self) -> MutexGuard<'_, Vec<Arc<Core>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells all threads that something has changed.
+    pub fn publish(&self, sessions: &[Arc<Core>]) {
+        gate::change(!sessions.is_empty() || self.slow.load(Ordering::Acquire) != 0);
+    }
+
+    /// The clock of all sessions.
+    pub fn ticks(&self) -> Ticks {
+        Ticks::of_number(self.clock.load(Ordering::Acquire))
+    }
+
+    /// Sessions that begin from now on have this clock; called while there are none.
+    pub fn set_ticks(&self, ticks: Ticks) {
+        self.clock.store(ticks.number(), Ordering::Release);
+    }
+
+    /// Whether events must stop for something else than sessions.
+    pub fn is_slow(&self) -> bool {
+        self.slow.load(Ordering::Acquire) != 0
+    }
+
+    /// Adds to, or takes from, the number of other things that events stop for.
+    pub fn change_slow(&self, sessions: &[Arc<Core>], by: i32) {
+        self.slow.fetch_add(by as u32, Ordering::AcqRel);
+        self.publish(sessions);
+    }
+
+    /// Puts a thread on the list of those who may be within an event.
+    pub fn enlist(&self, presence: &'static Presence) {
+        let own = ptr::from_ref(presence).cast_mut();
+        let mut head = self.presences.load(Ordering::Acquire);
+        loop {
+            presence.next.store(head, Ordering::Release);
+            match self.presences.compare_exchange_weak(head, own, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return,
+                Err(other) => head = other,
+            }
+        }
+    }
+
+    /// Waits until no thread but `own` is within an event that began before; false where one stays in it, or the kernel has no barrier: then what
+    /// they may hold must stay.
+    pub fn quiet(&self, own: Option<&Presence>) -> bool {
+        let seen_by_all = barrier::everywhere();
+        let deadline = Instant::now() + QUIET_LIMIT;
+        let mut next = self.presences.load(Ordering::Acquire);
+        // SAFETY: only `enlist` puts pointers on the list, each to a block that is never freed.
+        while let Some(presence) = unsafe { next.as_ref() } {
+            next = presence.next.load(Ordering::Acquire);
+            if own.is_some_and(|own| ptr::eq(own, presence)) {
+                continue;
+            }
+            while presence.busy.load(Ordering::Acquire) == self.number {
+                if Instant::now() > deadline {
+                    return false;
+                }
+                std::thread::sleep(QUIET_POLL);
+            }
+        }
+        seen_by_all
+    }
+}
+
+/// How long a thread is waited for; an event takes less than 1 µs, unless its thread is stopped within.
+const QUIET_LIMIT: Duration = Duration::from_secs(5);
+const QUIET_POLL: Duration = Duration::from_micros(20);
+
+static NUMBER: AtomicU32 = AtomicU32::new(1);

@@ -1,0 +1,111 @@
+//! What a recorder refuses, and what can go wrong with its files.
+//!
+//! Place in the flow: given back by sessions and readers. Nothing in this crate panics at a caller.
+
+use std::path::PathBuf;
+
+/// Why a recorder does not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A session of this reach is under way.
+    #[error("already recording: a session was started at {place}; finish it first, or record one thread with Reach::Thread")]
+    AlreadyRecording {
+        /// File and line where it was started.
+        place: String,
+    },
+    /// More sessions at once than a thread can serve.
+    #[error("{open} sessions are under way, as many as there can be; finish one first (the first was started at {place})")]
+    TooManySessions {
+        /// How many there are.
+        open: usize,
+        /// File and line where the first was started.
+        place: String,
+    },
+    /// The set of kinds is empty.
+    #[error("no kinds of events are asked for: nothing would be recorded; name at least one kind")]
+    NoKinds,
+    /// A session that waits to be asked from outside must record the host's own events.
+    #[error("a session on demand must record host events: add a kind other than those of devices")]
+    OnDemandWithoutHost,
+    /// A hook of this name needs another reach.
+    #[error("the hook {hook} is not for {reach}: {remedy}")]
+    HookNotForReach {
+        /// Its name.
+        hook: String,
+        /// The session's reach.
+        reach: &'static str,
+        /// What to do.
+        remedy: String,
+    },
+    /// A backend of this name needs another reach.
+    #[error("the backend {backend} is not for {reach}: {remedy}")]
+    BackendNotForReach {
+        /// Its name.
+        backend: String,
+        /// The session's reach.
+        reach: &'static str,
+        /// What to do.
+        remedy: String,
+    },
+    /// The session has ended.
+    #[error("not recording: {reason}")]
+    NotRecording {
+        /// Why.
+        reason: String,
+    },
+    /// The memory of a session cannot be had.
+    #[error("no memory for a recording of {bytes} bytes: {reason}")]
+    Memory {
+        /// How many were asked for.
+        bytes: usize,
+        /// Why not, and what to do.
+        reason: String,
+    },
+    /// The file that a recording shall live in cannot be made.
+    #[error("cannot record into {}: {reason}", path.display())]
+    Spill {
+        /// The file.
+        path: PathBuf,
+        /// Why not, and what to do.
+        reason: String,
+    },
+    /// The clock that was asked for is none here.
+    #[error("the time-stamp counter is no clock here: {reason}; record with the clock monotonic_raw")]
+    UnsteadyClock {
+        /// What is missing.
+        reason: String,
+    },
+    /// A setting that cannot be.
+    #[error("{setting}: {reason}")]
+    Setting {
+        /// Which.
+        setting: &'static str,
+        /// What is wrong with it, and what to do.
+        reason: String,
+    },
+    /// A thread of the recorder's own cannot be started.
+    #[error("cannot start the recorder's thread: {reason}")]
+    Thread {
+        /// Why not.
+        reason: String,
+    },
+    /// A file is not a recording, or is damaged.
+    #[error("{}: byte {offset}: {reason}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        offset: u64,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+    /// A file cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+}

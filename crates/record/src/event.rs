@@ -1,0 +1,289 @@
+//! What programs call, through macros or directly: scopes, moments, values, flows, spans that end on another thread.
+//!
+//! Place in the flow: the start of everything. Two reads of the clock and a few stores in the usual case; nothing else while no session wants the
+//! event. No call waits, panics or fails: what could not be recorded is counted in the recording.
+
+use std::marker::PhantomData;
+use std::sync::atomic::AtomicU64;
+
+use crate::layout::{argument, record};
+use crate::memory::gate;
+use crate::site::{self, Site};
+use crate::thread::lane::Opened;
+use crate::thread::slow::{self, Frame};
+use crate::thread::{block, define, sync};
+use crate::value::{Argument, Value};
+
+/// Something that goes on from where it is made to where it is dropped, on one thread. What is within ends before; what does not is closed with it, and marked.
+#[must_use = "a scope ends when it is dropped; bind it to a name, as _step"]
+#[derive(Debug)]
+pub struct Scope {
+    site: &'static Site,
+    frame: Frame,
+    opened: Opened,
+    /// The gate's number when it began.
+    gate: u32,
+    of_thread: PhantomData<*const ()>,
+}
+
+impl Scope {
+    /// Begins now.
+    #[inline]
+    pub fn enter(site: &'static Site) -> Self {
+        let gate = gate::current();
+        if gate == 0 {
+            return Self::nowhere(site);
+        }
+        Self::enter_at(site, gate)
+    }
+
+    /// One that nobody records.
+    #[inline]
+    pub fn nowhere(site: &'static Site) -> Self {
+        let opened = Opened { start: 0, id: 0 };
+        Self { site, frame: Frame::Nowhere, opened, gate: 0, of_thread: PhantomData }
+    }
+
+    #[inline]
+    fn enter_at(site: &'static Site, gate: u32) -> Self {
+        let block = block::current();
+        let number = site.number();
+        if !site::is_number(number) || !block.begin(gate) {
+            let (frame, opened, gate) = slow::open(site);
+            return Self { site, frame, opened, gate, of_thread: PhantomData };
+        }
+        if block.kinds.get() & site.bit == 0 {
+            block.end();
+            return Self::nowhere(site);
+        }
+        let opened = block.opened();
+        let place = block.lane().open(number, opened);
+        block.end();
+        let frame = if place.is_null() { Frame::Deep } else { Frame::At(place) };
+        Self { site, frame, opened, gate, of_thread: PhantomData }
+    }
+
+    /// Whether anybody records it.
+    #[inline]
+    pub fn is_recorded(&self) -> bool {
+        self.frame != Frame::Nowhere
+    }
+
+    /// Whether arguments behind `||` are made.
+    #[inline]
+    pub fn wants_details(&self) -> bool {
+        self.is_recorded() && block::current().details.get()
+    }
+
+    /// Its id: the one of [`correlate`], or a number of its own. 0 where nobody records it.
+    pub fn id(&self) -> u64 {
+        self.opened.id
+    }
+
+    /// States an argument, by its place among the site's keys.
+    #[inline]
+    pub fn argument(&self, key: u32, value: &(impl Argument + ?Sized)) {
+        self.state(key | argument::OF_SITE, &value.value());
+    }
+
+    /// States an argument by a key that is known only when the program runs.
+    pub fn argument_named(&self, key: &str, value: &(impl Argument + ?Sized)) {
+        if self.is_recorded()
+            && let Some(number) = define::number_of_name(key)
+        {
+            self.state(number, &value.value());
+        }
+    }
+
+    #[inline]
+    fn state(&self, key: u32, value: &Value<'_>) {
+        let Frame::At(place) = self.frame else {
+            if self.frame == Frame::Seek {
+                slow::argue(self.opened, key, value);
+            }
+            return;
+        };
+        let block = block::current();
+        if block.begin(self.gate) {
+            block.lane().argue(place, key, value);
+            block.end();
+        } else {
+            slow::argue(self.opened, key, value);
+        }
+    }
+
+    #[inline]
+    fn leave(&self) {
+        let block = block::current();
+        match self.frame {
+            Frame::At(place) if block.begin(self.gate) => {
+                let end = block.ticks.get().now();
+                block.lane().close(place, end, 0);
+                block.end();
+            }
+            _ => slow::close(self.site, self.frame, self.opened),
+        }
+    }
+}
+
+impl Drop for Scope {
+    #[inline]
+    fn drop(&mut self) {
+        if self.frame != Frame::Nowhere {
+            self.leave();
+        }
+    }
+}
+
+/// Whether an event of this site would be recorded by anybody; it may be that a session's filter leaves it out all the same.
+#[inline]
+pub fn is_wanted(site: &'static Site) -> bool {
+    let gate = gate::current();
+    if gate == 0 {
+        return false;
+    }
+    let block = block::current();
+    if block.known_gate.get() == gate {
+        return block.kinds.get() & site.bit != 0;
+    }
+    slow::within(|block| block.kinds.get() & site.bit != 0).unwrap_or(false)
+}
+
+/// Something that happens now.
+#[inline]
+pub fn instant(site: &'static Site, arguments: &[Value<'_>]) {
+    if gate::current() == 0 {
+        return;
+    }
+    if arguments.is_empty() {
+        simple(site, record::INSTANT, None);
+    } else {
+        with_arguments(site, arguments);
+    }
+}
+
+/// The value of something from now on.
+#[inline]
+pub fn counter(site: &'static Site, value: f64) {
+    simple(site, record::COUNTER, Some(value.to_bits()));
+}
+
+/// Where an event of a flow stands.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum FlowPlace {
+    /// It begins here.
+    Out,
+    /// It passes.
+    Step,
+    /// It ends here.
+    In,
+}
+
+/// A flow passes the scope that is open here; all of one id are joined, over threads.
+#[inline]
+pub fn flow(site: &'static Site, place: FlowPlace, id: u64) {
+    let kind = match place {
+        FlowPlace::Out => record::FLOW_OUT,
+        FlowPlace::Step => record::FLOW_STEP,
+        FlowPlace::In => record::FLOW_IN,
+    };
+    simple(site, kind, Some(id));
+}
+
+#[inline]
+fn simple(site: &'static Site, kind: u64, second: Option<u64>) {
+    let gate = gate::current();
+    if gate == 0 {
+        return;
+    }
+    let block = block::current();
+    let number = site.number();
+    if !site::is_number(number) || !block.begin(gate) {
+        return slow::record(site, kind, second, &[]);
+    }
+    if block.kinds.get() & site.bit != 0 {
+        let second = second.unwrap_or_else(|| block.new_id());
+        let now = block.ticks.get().now();
+        let lane = block.lane();
+        lane.write(&[record::head(number, kind, 3, lane.depth()), now, second], now, now);
+    }
+    block.end();
+}
+
+#[inline(never)]
+fn with_arguments(site: &'static Site, arguments: &[Value<'_>]) {
+    let mut keyed = [(0, Value::Boolean(false)); ARGUMENTS_MAX];
+    let count = arguments.len().min(ARGUMENTS_MAX);
+    for (at, value) in arguments.iter().take(count).enumerate() {
+        keyed[at] = (at as u32 | argument::OF_SITE, *value);
+    }
+    slow::record(site, record::INSTANT, None, &keyed[..count]);
+}
+
+/// A span that may end on another thread than it began on.
+#[must_use = "a span ends when it is dropped"]
+#[derive(Debug)]
+pub struct Span {
+    site: &'static Site,
+    id: u64,
+}
+
+impl Span {
+    /// Begins now. Its id is that of [`correlate`], or a number of its own.
+    pub fn begin(site: &'static Site) -> Self {
+        let id = if is_wanted(site) { slow::within(|block| block.new_id()).unwrap_or(0) } else { 0 };
+        if id != 0 {
+            simple(site, record::ASYNC_BEGIN, Some(id));
+        }
+        Self { site, id }
+    }
+
+    /// One that nobody records.
+    pub fn nowhere(site: &'static Site) -> Self {
+        Self { site, id: 0 }
+    }
+
+    /// Its id; 0 where nobody recorded its beginning.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Ends on this thread.
+    pub fn end(self) {}
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        if self.id != 0 {
+            simple(self.site, record::ASYNC_END, Some(self.id));
+        }
+    }
+}
+
+/// Events of this thread that begin while the guard lives have this id, as the number by which a device's events know their launch. Nests.
+#[must_use = "the id holds until the guard is dropped"]
+#[derive(Debug)]
+pub struct Correlation {
+    before: u64,
+    of_thread: PhantomData<*const ()>,
+}
+
+/// Gives events of this thread an id.
+pub fn correlate(id: u64) -> Correlation {
+    let before = sync::attached().map_or(0, |block| block.correlation.replace(id));
+    Correlation { before, of_thread: PhantomData }
+}
+
+impl Drop for Correlation {
+    fn drop(&mut self) {
+        if let Some(block) = sync::attached() {
+            block.correlation.set(self.before);
+        }
+    }
+}
+
+/// Arguments of a moment; further ones are left out.
+const ARGUMENTS_MAX: usize = 16;
+
+/// What a scope costs on the stack.
+const _: () = assert!(size_of::<Scope>() <= 56 && size_of::<*const AtomicU64>() == 8);

@@ -1,0 +1,134 @@
+//! What sort of thing an event is, and sets of sorts.
+//!
+//! Place in the flow: part of every [`Site`](crate::Site); a session records the kinds that it asks for. What it does not do: know how an
+//! event is written.
+
+use serde::{Deserialize, Serialize};
+
+/// What sort of thing happened.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A function or an operator of a framework.
+    Function,
+    /// The backward pass of one.
+    Backward,
+    /// What the user named: a step, a phase.
+    User,
+    /// A collective operation or a message.
+    Collective,
+    /// A call of a runtime, as a launch of a kernel.
+    Runtime,
+    /// Reading and writing.
+    Io,
+    /// Memory that is allocated or freed.
+    Memory,
+    /// Anything else.
+    Custom,
+}
+
+impl Kind {
+    /// All kinds, in the order of their numbers in files.
+    pub const ALL: [Self; 8] = [
+        Self::Function,
+        Self::Backward,
+        Self::User,
+        Self::Collective,
+        Self::Runtime,
+        Self::Io,
+        Self::Memory,
+        Self::Custom,
+    ];
+
+    /// Its name in files and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Function => "function",
+            Self::Backward => "backward",
+            Self::User => "user",
+            Self::Collective => "collective",
+            Self::Runtime => "runtime",
+            Self::Io => "io",
+            Self::Memory => "memory",
+            Self::Custom => "custom",
+        }
+    }
+
+    /// The kind of a number in a file.
+    pub(crate) fn of_number(number: u32) -> Option<Self> {
+        Self::ALL.get(number as usize).copied()
+    }
+
+    pub(crate) const fn number(self) -> u32 {
+        self as u32
+    }
+}
+
+impl std::str::FromStr for Kind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| {
+            let names: Vec<&str> = Self::ALL.iter().map(|kind| kind.as_str()).collect();
+            format!("`{text}` is no kind of event; there are {}", names.join(", "))
+        })
+    }
+}
+
+/// A set of kinds.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Kinds(u32);
+
+impl Kinds {
+    /// No kind.
+    pub const NONE: Self = Self(0);
+    /// Every kind.
+    pub const ALL: Self = Self((1 << Kind::ALL.len()) - 1);
+
+    /// These kinds.
+    pub fn of(kinds: &[Kind]) -> Self {
+        Self(kinds.iter().fold(0, |bits, kind| bits | Self::bit(*kind)))
+    }
+
+    /// Whether a kind is among them.
+    pub fn contains(self, kind: Kind) -> bool {
+        self.0 & Self::bit(kind) != 0
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The kinds, in the order of [`Kind::ALL`].
+    pub fn iter(self) -> impl Iterator<Item = Kind> {
+        Kind::ALL.into_iter().filter(move |kind| self.contains(*kind))
+    }
+
+    pub(crate) const fn bit(kind: Kind) -> u32 {
+        1 << kind as u32
+    }
+
+    pub(crate) const fn bits(self) -> u32 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_have_a_number_a_name_and_a_bit_each() {
+        for (number, kind) in Kind::ALL.into_iter().enumerate() {
+            assert_eq!(kind.number() as usize, number);
+            assert_eq!(Kind::of_number(kind.number()), Some(kind));
+            assert_eq!(kind.as_str().parse(), Ok(kind));
+            assert!(Kinds::ALL.contains(kind) && !Kinds::NONE.contains(kind));
+        }
+        assert_eq!(Kind::of_number(8), None);
+        let some = Kinds::of(&[Kind::Io, Kind::User]);
+        assert_eq!(some.iter().collect::<Vec<_>>(), [Kind::User, Kind::Io]);
+        assert!("steps".parse::<Kind>().unwrap_err().contains("`steps` is no kind"));
+    }
+}

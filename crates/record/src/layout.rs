@@ -1,0 +1,359 @@
+//! Where everything lies in a recording: one stretch of memory, of a file or of none, in words of eight bytes.
+//!
+//! Place in the flow: the writer (`memory`, `thread`) and the reader (`read`) both go by this page alone; docs/recorder_format.md says the
+//! same in words. All numbers are little-endian.
+//!
+//! | part | holds |
+//! |---|---|
+//! | header | two pages: numbers ([`header`]), and facts about the process as JSON |
+//! | clock pairs | counter and system clock at one moment, [`PAIR_WORDS`] each |
+//! | definitions | sites, names, threads, one after the other ([`definition`]) |
+//! | slots | a thread each: its open scopes, what it lost ([`slot`]) |
+//! | chunks | records of threads ([`chunk`], [`record`]) |
+//! | blocks | only where a writer thread streams: what chunks held before they were used again ([`block`]) |
+//!
+//! What it does not do: read or write any of it.
+
+/// How a recording begins: its name and the version of this page.
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"PSREC\0\0\x01");
+
+/// Bytes of a word.
+pub(crate) const WORD: usize = 8;
+
+/// Words of the header, by their place.
+pub(crate) mod header {
+    /// [`super::MAGIC`].
+    pub const MAGIC: usize = 0;
+    /// Bytes of everything before the blocks.
+    pub const BYTES: usize = 1;
+    /// Bytes of a chunk.
+    pub const CHUNK_BYTES: usize = 2;
+    /// Chunks.
+    pub const CHUNKS: usize = 3;
+    /// Clock pairs that there is room for.
+    pub const PAIRS: usize = 4;
+    /// Bytes of the definitions.
+    pub const DEFINITION_BYTES: usize = 5;
+    /// Slots.
+    pub const SLOTS: usize = 6;
+    /// One of [`super::state`].
+    pub const STATE: usize = 7;
+    /// Clock pairs that are written; more than there is room for means that it was thinned out.
+    pub const PAIRS_WRITTEN: usize = 8;
+    /// Bytes of definitions that are taken.
+    pub const DEFINITIONS_TAKEN: usize = 9;
+    /// Definitions that found no room.
+    pub const DEFINITIONS_LOST: usize = 10;
+    /// Events that were lost where their thread has no slot, and the ticks of the first and the last.
+    pub const LOST: usize = 11;
+    pub const LOST_FIRST: usize = 12;
+    pub const LOST_LAST: usize = 13;
+    /// When the recording began, ticks.
+    pub const START: usize = 14;
+    /// When it ended, ticks; 0 before.
+    pub const END: usize = 15;
+    /// One of [`super::clock`].
+    pub const CLOCK: usize = 16;
+    /// One of [`super::policy`].
+    pub const POLICY: usize = 17;
+    /// Bytes of blocks that are whole.
+    pub const BLOCK_BYTES: usize = 18;
+    /// The number that the next chunk gets which is put to use.
+    pub const SEQUENCE: usize = 19;
+    /// Ticks that a flight recorder looks back; 0: all that there is room for.
+    pub const KEEP_TICKS: usize = 20;
+    /// Ticks at which the counter was seen to be no clock any more; 0: never.
+    pub const CLOCK_FAILED: usize = 21;
+    /// How often the recording was paused, and is now if odd.
+    pub const PAUSES: usize = 22;
+    /// Blocks that could not be written because the file system refused them.
+    pub const BLOCKS_LOST: usize = 23;
+    /// Words of the header's first page.
+    pub const WORDS: usize = 512;
+    /// Bytes of both pages; the second holds the facts: their length in a word, then JSON.
+    pub const ALL_BYTES: usize = 8192;
+}
+
+/// Values of [`header::STATE`].
+pub(crate) mod state {
+    /// Under way, or its process was killed.
+    pub const RECORDING: u64 = 1;
+    /// Ended in order.
+    pub const FINISHED: u64 = 2;
+}
+
+/// Values of [`header::CLOCK`].
+pub(crate) mod clock {
+    /// Ticks of the time-stamp counter.
+    pub const TSC: u64 = 1;
+    /// Nanoseconds of `CLOCK_MONOTONIC_RAW`.
+    pub const RAW: u64 = 2;
+}
+
+/// Values of [`header::POLICY`].
+pub(crate) mod policy {
+    /// What comes when there is no room is lost.
+    pub const DROP_NEWEST: u64 = 1;
+    /// The oldest chunk is used again.
+    pub const FLIGHT: u64 = 2;
+    /// A writer thread moves chunks into blocks.
+    pub const STREAM: u64 = 3;
+}
+
+/// Words of a clock pair: ticks, system clock in ns, width of the bracket in ticks, and the exclusive or of the three with [`MAGIC`].
+pub(crate) const PAIR_WORDS: usize = 4;
+
+/// A definition: its first word is `MARK << 32 | kind << 16 | words of it all`, written last; the second its number. Then come its content's own words.
+pub(crate) mod definition {
+    /// Upper half of the first word of a definition that is whole.
+    pub const MARK: u64 = 0x5053_4446;
+    /// Kind of event, line << 32; then texts: name, file, keys of arguments.
+    pub const SITE: u64 = 1;
+    /// Texts: one, the name.
+    pub const NAME: u64 = 2;
+    /// Number of the system; then texts: one, the name. Its number is the thread's serial number.
+    pub const THREAD: u64 = 3;
+    /// The longest text that is kept whole, bytes.
+    pub const TEXT_MAX: usize = 4096;
+    /// The greatest length of a definition in words.
+    pub const WORDS_MAX: usize = 0xffff;
+}
+
+/// Words of a slot, by their place.
+pub(crate) mod slot {
+    /// Serial number of its thread; 0: nobody's.
+    pub const SERIAL: usize = 0;
+    /// The system's number of the thread.
+    pub const TID: usize = 1;
+    /// Where the innermost open scope lies, in words from the slot's beginning; 0: none is open.
+    pub const LAST: usize = 2;
+    /// Events that were lost, and the ticks of the first and the last.
+    pub const LOST: usize = 3;
+    pub const LOST_FIRST: usize = 4;
+    pub const LOST_LAST: usize = 5;
+    /// Events of signal handlers that came while the thread was writing another.
+    pub const INTERRUPTED: usize = 6;
+    /// Arguments that found no room.
+    pub const ARGUMENTS_LOST: usize = 7;
+    /// Scopes that were opened; changes with every one, so that a reader sees whether what it has read belongs together.
+    pub const OPENED: usize = 8;
+    /// Scopes that were opened deeper than there is room.
+    pub const TOO_DEEP: usize = 9;
+    /// Where open scopes begin.
+    pub const STACK: usize = 16;
+    /// Words of it all.
+    pub const WORDS: usize = 2048;
+}
+
+/// Words of a chunk, by their place.
+pub(crate) mod chunk {
+    /// Odd while it is being put to use; another even number for every use.
+    pub const GENERATION: usize = 0;
+    /// In which order chunks were put to use.
+    pub const SEQUENCE: usize = 1;
+    /// Bytes that are whole, its header among them.
+    pub const COMMITTED: usize = 2;
+    /// Bytes that are in blocks.
+    pub const DRAINED: usize = 3;
+    /// Threads that have written it, one after the other.
+    pub const SEGMENTS: usize = 4;
+    /// Of each: serial number << 32 | bytes from the chunk's beginning.
+    pub const FIRST_SEGMENT: usize = 5;
+    /// The most there may be.
+    pub const SEGMENTS_MAX: usize = 16;
+    /// Words before the records.
+    pub const HEADER_WORDS: usize = 24;
+}
+
+/// A record: `site | kind << 32 | words << 40 | depth << 48`, then words by its kind, then arguments.
+pub(crate) mod record {
+    /// Begin, end, id. While it is open in a slot the second of them is the place of the scope around it instead.
+    pub const SCOPE: u64 = 1;
+    /// A scope that never ended: closed with the one around it.
+    pub const UNFINISHED: u64 = 2;
+    /// Time, id.
+    pub const INSTANT: u64 = 3;
+    /// Time, value as the bits of a double.
+    pub const COUNTER: u64 = 4;
+    /// Time, flow.
+    pub const FLOW_OUT: u64 = 5;
+    pub const FLOW_STEP: u64 = 6;
+    pub const FLOW_IN: u64 = 7;
+    /// Time, span.
+    pub const ASYNC_BEGIN: u64 = 8;
+    pub const ASYNC_END: u64 = 9;
+    /// Time of the first, of the last, number: events of this thread that were lost here. Its site is 0.
+    pub const LOSS: u64 = 10;
+    /// Words of a scope without arguments.
+    pub const SCOPE_WORDS: usize = 4;
+    /// The most words of a record.
+    pub const WORDS_MAX: usize = 255;
+
+    /// The first word of a record.
+    #[inline]
+    pub const fn head(site: u32, kind: u64, words: usize, depth: u32) -> u64 {
+        let depth = if depth > 0xffff { 0xffff } else { depth };
+        site as u64 | kind << 32 | (words as u64) << 40 | (depth as u64) << 48
+    }
+
+    /// Words of a record, from its first.
+    #[inline]
+    pub const fn words(head: u64) -> usize {
+        (head >> 40 & 0xff) as usize
+    }
+}
+
+/// An argument: `key | type << 32 | words << 40 | bytes of text << 48`, then its value.
+pub(crate) mod argument {
+    /// Set in a key that is a place among the site's keys; else the key is the number of a name.
+    pub const OF_SITE: u32 = 1 << 31;
+    pub const INTEGER: u64 = 1;
+    pub const UNSIGNED: u64 = 2;
+    pub const FLOAT: u64 = 3;
+    pub const BOOLEAN: u64 = 4;
+    /// Its bytes, filled up with zeros.
+    pub const TEXT: u64 = 5;
+    /// JSON.
+    pub const JSON: u64 = 6;
+    /// An address, or several: a stack.
+    pub const ADDRESSES: u64 = 7;
+    /// The longest text or JSON, bytes; longer ones are cut, and the type has [`CUT`].
+    pub const TEXT_MAX: usize = 1024;
+    /// Set in the type of a text that was cut.
+    pub const CUT: u64 = 0x80;
+
+    /// The first word.
+    #[inline]
+    pub const fn head(key: u32, kind: u64, words: usize, bytes: usize) -> u64 {
+        key as u64 | kind << 32 | (words as u64) << 40 | (bytes as u64) << 48
+    }
+}
+
+/// A block of what was in chunks: [`block::WORDS`] words, then so many bytes of records.
+pub(crate) mod block {
+    /// The first word: this mark << 32 | bytes.
+    pub const MARK: u64 = 0x5053_424c;
+    /// The second: serial number of the thread << 32 | where in the chunk the bytes lay. The third: the chunk's sequence. The fourth: the exclusive or of
+    /// the three with [`super::MAGIC`].
+    pub const WORDS: usize = 4;
+}
+
+/// How large each part is.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub chunk_bytes: usize,
+    pub chunks: usize,
+    pub pairs: usize,
+    pub definition_bytes: usize,
+    pub slots: usize,
+}
+
+impl Layout {
+    /// Divides so many bytes; None where they are too few.
+    pub fn dividing(bytes: usize, threads: usize) -> Option<Self> {
+        if bytes < BYTES_MIN {
+            return None;
+        }
+        let chunk_bytes = (bytes / 128).next_power_of_two().clamp(CHUNK_MIN, CHUNK_MAX);
+        let pairs = (bytes / 16 / (PAIR_WORDS * WORD)).min(PAIRS_MAX);
+        let definition_bytes = (bytes / 16).clamp(DEFINITIONS_MIN, DEFINITIONS_MAX) / CHUNK_MIN * CHUNK_MIN;
+        let slots = threads.clamp(1, bytes / 4 / (slot::WORDS * WORD));
+        let mut layout = Self { chunk_bytes, chunks: 0, pairs, definition_bytes, slots };
+        layout.chunks = bytes.saturating_sub(layout.chunks_at()) / chunk_bytes;
+        (layout.chunks >= 2).then_some(layout)
+    }
+
+    pub fn pairs_at(&self) -> usize {
+        header::ALL_BYTES
+    }
+
+    pub fn definitions_at(&self) -> usize {
+        self.pairs_at() + self.pairs * PAIR_WORDS * WORD
+    }
+
+    pub fn slots_at(&self) -> usize {
+        self.definitions_at() + self.definition_bytes
+    }
+
+    pub fn chunks_at(&self) -> usize {
+        (self.slots_at() + self.slots * slot::WORDS * WORD).next_multiple_of(CHUNK_MIN)
+    }
+
+    pub fn slot_at(&self, index: usize) -> usize {
+        self.slots_at() + index * slot::WORDS * WORD
+    }
+
+    pub fn chunk_at(&self, index: usize) -> usize {
+        self.chunks_at() + index * self.chunk_bytes
+    }
+
+    /// Bytes of everything before the blocks.
+    pub fn bytes(&self) -> usize {
+        self.chunk_at(self.chunks)
+    }
+
+    /// What a file's header says, if it can be.
+    pub fn of_header(words: &[u64]) -> Option<Self> {
+        let number = |at: usize| words.get(at).and_then(|word| usize::try_from(*word).ok());
+        let layout = Self {
+            chunk_bytes: number(header::CHUNK_BYTES)?,
+            chunks: number(header::CHUNKS)?,
+            pairs: number(header::PAIRS)?,
+            definition_bytes: number(header::DEFINITION_BYTES)?,
+            slots: number(header::SLOTS)?,
+        };
+        let sound = layout.chunk_bytes.is_power_of_two()
+            && (CHUNK_MIN..=CHUNK_MAX).contains(&layout.chunk_bytes)
+            && layout.chunks <= BYTES_LIMIT / layout.chunk_bytes
+            && layout.pairs <= PAIRS_MAX
+            && layout.definition_bytes <= DEFINITIONS_MAX
+            && layout.definition_bytes.is_multiple_of(WORD)
+            && layout.slots <= BYTES_LIMIT / (slot::WORDS * WORD);
+        (sound && number(header::BYTES)? == layout.bytes()).then_some(layout)
+    }
+}
+
+/// The least that a recording can do with.
+pub(crate) const BYTES_MIN: usize = 512 << 10;
+/// No recording is longer, blocks apart.
+pub(crate) const BYTES_LIMIT: usize = 1 << 40;
+/// Chunks are no smaller; also a page.
+const CHUNK_MIN: usize = 4096;
+/// Chunks are no larger.
+const CHUNK_MAX: usize = 64 << 10;
+/// Pairs: four and a half hours at one a second, before every other one goes.
+const PAIRS_MAX: usize = 16 << 10;
+const DEFINITIONS_MIN: usize = 32 << 10;
+const DEFINITIONS_MAX: usize = 4 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_follow_each_other_within_the_bytes() {
+        for (bytes, threads) in [(BYTES_MIN, 1), (1 << 20, 256), (64 << 20, 256), (1 << 30, 4096), (777_777_777, 3)] {
+            let layout = Layout::dividing(bytes, threads).expect("enough bytes");
+            assert!(layout.bytes() <= bytes, "{layout:?} of {bytes}");
+            assert!(layout.bytes() > bytes / 2, "{layout:?} of {bytes}");
+            assert!(layout.chunk_at(0).is_multiple_of(CHUNK_MIN) && layout.chunks >= 2);
+            let mut words = vec![0_u64; header::WORDS];
+            words[header::BYTES] = layout.bytes() as u64;
+            words[header::CHUNK_BYTES] = layout.chunk_bytes as u64;
+            words[header::CHUNKS] = layout.chunks as u64;
+            words[header::PAIRS] = layout.pairs as u64;
+            words[header::DEFINITION_BYTES] = layout.definition_bytes as u64;
+            words[header::SLOTS] = layout.slots as u64;
+            assert_eq!(Layout::of_header(&words), Some(layout));
+            words[header::CHUNKS] += 1;
+            assert_eq!(Layout::of_header(&words), None);
+        }
+        assert_eq!(Layout::dividing(BYTES_MIN - 1, 1), None);
+    }
+
+    #[test]
+    fn a_head_says_what_it_was_made_of() {
+        let head = record::head(7, record::SCOPE, 4, 70_000);
+        assert_eq!((head & 0xffff_ffff, head >> 32 & 0xff, record::words(head), head >> 48), (7, 1, 4, 0xffff));
+    }
+}

@@ -1,0 +1,53 @@
+//! Records what a process does: scopes, moments, values, flows, for the price of two clock reads, whole after a kill.
+//!
+//! Place in the flow: beside everything; stands on `time` and `sys` alone, so that any library can carry it. Threads write into memory of their own
+//! ([`Session`] says where that is and what becomes of it when it is full); afterwards a [`Recording`] gives it back, with the clock pairs that put it on the
+//! system clock.
+//!
+//! ```
+//! use probe_sync_record::{Policy, Recorder, scope};
+//!
+//! let session = Recorder::builder().policy(Policy::Flight { bytes: 1 << 20 }).start()?;
+//! {
+//!     let _step = scope!("step", step = 17);
+//! }
+//! let recording = session.finish()?;
+//! assert_eq!(recording.threads().iter().map(|thread| thread.events).sum::<u64>(), 1);
+//! # Ok::<(), probe_sync_record::Error>(())
+//! ```
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`event`], macros | what programs call |
+//! | `site`, `kind`, `value` | places, sorts and arguments of events |
+//! | `thread` | a thread's part, and how an event gets into it |
+//! | `active` | the sessions that are under way |
+//! | `memory`, `layout` | where everything lies |
+//! | `session` | what programs hold |
+//! | [`read`] | recordings, finished or left by a kill |
+//!
+//! What it does not do: put times on a clock (the map is made by whoever exports), or know formats of traces.
+
+mod active;
+mod clock;
+mod error;
+pub mod event;
+mod kind;
+mod layout;
+mod macros;
+mod memory;
+pub mod read;
+mod session;
+mod site;
+mod thread;
+mod value;
+
+pub use active::core::Reach;
+pub use clock::{ClockPair, RecordClock};
+pub use error::Error;
+pub use event::{Correlation, Scope, Span, correlate};
+pub use kind::{Kind, Kinds};
+pub use read::Recording;
+pub use session::{Adopted, Adopter, Builder, Counts, Facts, Policy, Recorder, Session};
+pub use site::Site;
+pub use value::{Argument, Value};

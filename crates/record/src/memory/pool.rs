@@ -1,0 +1,164 @@
+//! Who may write into which chunk and slot.
+//!
+//! Place in the flow: a thread asks for a chunk when its own is full. Nobody waits: lists are without locks. Under the policy
+//! "flight" the chunk that was completed first is given out again, under "stream" the writer thread gives back what it has written.
+//! A thread that ends leaves what is left of its chunk to the next one that begins.
+
+use std::sync::atomic::Ordering;
+
+use crossbeam_queue::ArrayQueue;
+
+use crate::layout::{Layout, WORD, chunk, header, slot};
+use crate::memory::region::Region;
+
+/// Chunks and slots that nobody writes.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    layout: Layout,
+    free: ArrayQueue<u32>,
+    /// In the order in which they were completed.
+    full: ArrayQueue<u32>,
+    /// Begun by threads that have ended.
+    partial: ArrayQueue<u32>,
+    slots: ArrayQueue<u32>,
+}
+
+/// A piece of a chunk that its taker alone writes.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub chunk: u32,
+    /// Bytes from the chunk's beginning where its records begin.
+    pub from: usize,
+}
+
+impl Pool {
+    /// All free.
+    pub fn new(layout: Layout) -> Self {
+        let queue = |length: usize| ArrayQueue::new(length.max(1));
+        let pool = Self {
+            layout,
+            free: queue(layout.chunks),
+            full: queue(layout.chunks),
+            partial: queue(layout.chunks),
+            slots: queue(layout.slots),
+        };
+        fill(&pool.free, layout.chunks);
+        fill(&pool.slots, layout.slots);
+        pool
+    }
+
+    /// A piece for a thread; None where there is no room. `recycle`: chunks that are full may be taken.
+    pub fn take(&self, region: &Region, serial: u32, recycle: bool) -> Option<Piece> {
+        if let Some(piece) = self.partial.pop().and_then(|index| self.go_on(region, index, serial)) {
+            return Some(piece);
+        }
+        let recycled = || recycle.then(|| self.full.pop()).flatten();
+        let index = self.free.pop().or_else(recycled)?;
+        let at = self.layout.chunk_at(index as usize);
+        let word = |place: usize| region.word(at + place * WORD);
+        word(chunk::GENERATION).fetch_add(1, Ordering::AcqRel);
+        let empty = (chunk::HEADER_WORDS * WORD) as u64;
+        word(chunk::COMMITTED).store(empty, Ordering::Relaxed);
+        word(chunk::DRAINED).store(empty, Ordering::Relaxed);
+        word(chunk::SEGMENTS).store(1, Ordering::Relaxed);
+        word(chunk::FIRST_SEGMENT).store(u64::from(serial) << 32 | empty, Ordering::Relaxed);
+        let sequence = region.word(header::SEQUENCE * WORD).fetch_add(1, Ordering::Relaxed);
+        word(chunk::SEQUENCE).store(sequence, Ordering::Relaxed);
+        word(chunk::GENERATION).fetch_add(1, Ordering::AcqRel);
+        Some(Piece { chunk: index, from: empty as usize })
+    }
+
+    /// A thread's chunk is full.
+    pub fn complete(&self, chunk: u32) {
+        // There is room for every chunk there is.
+        let _ = self.full.push(chunk);
+    }
+
+    /// A thread leaves its chunk unfinished.
+    pub fn leave(&self, region: &Region, index: u32) {
+        let word = |place: usize| region.word(self.layout.chunk_at(index as usize) + place * WORD);
+        let left = self.layout.chunk_bytes as u64 - word(chunk::COMMITTED).load(Ordering::Acquire);
+        let segments = word(chunk::SEGMENTS).load(Ordering::Relaxed) as usize;
+        if segments < chunk::SEGMENTS_MAX && left >= LEAST_LEFT {
+            let _ = self.partial.push(index);
+        } else {
+            self.complete(index);
+        }
+    }
+
+    /// The next completed chunk, for the writer thread.
+    pub fn completed(&self) -> Option<u32> {
+        self.full.pop()
+    }
+
+    /// A chunk whose records are in blocks.
+    pub fn give_back(&self, chunk: u32) {
+        let _ = self.free.push(chunk);
+    }
+
+    /// A slot for a thread.
+    pub fn take_slot(&self) -> Option<u32> {
+        self.slots.pop()
+    }
+
+    /// A thread has ended.
+    pub fn give_back_slot(&self, region: &Region, index: u32) {
+        region.word(self.layout.slot_at(index as usize) + slot::SERIAL * WORD).store(0, Ordering::Release);
+        let _ = self.slots.push(index);
+    }
+
+    /// The rest of a chunk that another thread began.
+    fn go_on(&self, region: &Region, index: u32, serial: u32) -> Option<Piece> {
+        let word = |place: usize| region.word(self.layout.chunk_at(index as usize) + place * WORD);
+        let from = word(chunk::COMMITTED).load(Ordering::Acquire);
+        let segments = word(chunk::SEGMENTS).load(Ordering::Acquire) as usize;
+        if segments >= chunk::SEGMENTS_MAX {
+            self.complete(index);
+            return None;
+        }
+        word(chunk::FIRST_SEGMENT + segments).store(u64::from(serial) << 32 | from, Ordering::Relaxed);
+        word(chunk::SEGMENTS).store(segments as u64 + 1, Ordering::Release);
+        Some(Piece { chunk: index, from: from as usize })
+    }
+}
+
+fn fill(queue: &ArrayQueue<u32>, length: usize) {
+    for index in 0..u32::try_from(length).unwrap_or(u32::MAX) {
+        let _ = queue.push(index);
+    }
+}
+
+/// Bytes that must be left in a chunk for another thread to go on in it.
+const LEAST_LEFT: u64 = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_go_round_in_the_order_of_their_completion() {
+        let layout = Layout { chunk_bytes: 4096, chunks: 3, pairs: 1, definition_bytes: 4096, slots: 1 };
+        let region = Region::anonymous(layout.bytes()).expect("memory");
+        let pool = Pool::new(layout);
+        let take = |recycle| pool.take(&region, 5, recycle).map(|piece| piece.chunk);
+        assert_eq!([take(false), take(false), take(false), take(false)], [Some(0), Some(1), Some(2), None]);
+        pool.complete(1);
+        pool.complete(0);
+        assert_eq!([take(false), take(true), take(true), take(true)], [None, Some(1), Some(0), None]);
+        let generation = region.word(layout.chunk_at(1)).load(Ordering::Relaxed);
+        assert_eq!(generation, 4, "put to use twice");
+    }
+
+    #[test]
+    fn a_thread_goes_on_where_another_has_ended() {
+        let layout = Layout { chunk_bytes: 4096, chunks: 1, pairs: 1, definition_bytes: 4096, slots: 1 };
+        let region = Region::anonymous(layout.bytes()).expect("memory");
+        let pool = Pool::new(layout);
+        let first = pool.take(&region, 5, false).expect("free");
+        region.word(layout.chunk_at(0) + chunk::COMMITTED * WORD).store(1000, Ordering::Relaxed);
+        pool.leave(&region, first.chunk);
+        assert_eq!(pool.take(&region, 6, false), Some(Piece { chunk: 0, from: 1000 }));
+        let segment = region.word(layout.chunk_at(0) + (chunk::FIRST_SEGMENT + 1) * WORD).load(Ordering::Relaxed);
+        assert_eq!(segment, 6 << 32 | 1000);
+    }
+}

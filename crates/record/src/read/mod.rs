@@ -1,0 +1,257 @@
+//! Recordings: finished, copied from a session that goes on, or left by a process that was killed.
+//!
+//! Place in the flow: what exporters and the command read. A [`Recording`] knows its threads, definitions and clock pairs; events come thread by
+//! thread in the order in which they ended ([`Recording::visit`]), a piece in memory at a time. A file is believed in nothing: every number is looked
+//! at before it is used.
+//!
+//! What it does not do: map times.
+
+mod decode;
+mod definitions;
+mod index;
+mod source;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::active::core::Core;
+use crate::clock::ClockPair;
+use crate::error::Error;
+use crate::kind::Kind;
+use crate::layout::{Layout, MAGIC, WORD, clock, header, policy, state};
+use crate::session::Facts;
+
+pub use decode::{ArgumentValue, Arguments, Event, What};
+pub use definitions::SiteFacts;
+pub(crate) use source::Source;
+
+use definitions::Definitions;
+use index::Index;
+
+/// What a recording holds.
+#[derive(Debug)]
+pub struct Recording {
+    source: Source,
+    layout: Layout,
+    facts: Facts,
+    status: Status,
+    definitions: Definitions,
+    pairs: Vec<ClockPair>,
+    threads: Vec<Thread>,
+    index: Index,
+}
+
+/// How a recording stands.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// It ended in order; else it is under way, or its process was killed.
+    pub finished: bool,
+    /// Times are ticks of the time-stamp counter, of unknown length; else they are ns.
+    pub counter: bool,
+    /// When it began, ticks.
+    pub start: u64,
+    /// When it ended, ticks; where it did not, the last time that it knows of.
+    pub end: u64,
+    /// The counter was seen to be no clock any more at this time, ticks; 0: never.
+    pub clock_failed: u64,
+    /// Definitions that found no room; their names are not known.
+    pub definitions_lost: u64,
+    /// Events that were lost with no thread to count them.
+    pub lost: Loss,
+    /// Pieces that were overwritten while they were read.
+    pub overwritten: u64,
+    /// Times at which the file could not be written.
+    pub blocks_lost: u64,
+    /// How often it was paused and resumed.
+    pub pauses: u64,
+}
+
+/// Events that were lost.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Loss {
+    /// How many.
+    pub events: u64,
+    /// When the first and the last were, ticks.
+    pub span: Option<[u64; 2]>,
+}
+
+impl Loss {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.events += other.events;
+        self.span = match (self.span, other.span) {
+            (Some([a, b]), Some([c, d])) => Some([a.min(c), b.max(d)]),
+            (one, None) | (None, one) => one,
+        };
+    }
+}
+
+/// A thread of a recording.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Thread {
+    /// Its number in the recording; never that of another thread of the process.
+    pub serial: u32,
+    /// The system's number.
+    pub tid: u64,
+    /// Its name.
+    pub name: String,
+    /// Events that are there.
+    pub events: u64,
+    /// Events that are not.
+    pub lost: Loss,
+    /// Events of signal handlers that came while it was within another.
+    pub interrupted: u64,
+    /// Arguments that found no room.
+    pub arguments_lost: u64,
+    /// Scopes that were opened too deep to be seen while they were open.
+    pub too_deep: u64,
+    /// Scopes that are open, the outermost first.
+    pub open: Vec<OpenScope>,
+}
+
+/// A scope that had not ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OpenScope {
+    /// What it is called.
+    pub name: String,
+    /// Its kind.
+    pub kind: Kind,
+    /// When it began, ticks.
+    pub start: u64,
+    /// Its id.
+    pub id: u64,
+    /// Its arguments.
+    pub arguments: Vec<(String, ArgumentValue)>,
+}
+
+impl Recording {
+    /// Reads a file: of a session that ended, was killed, or goes on.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] names the byte; [`Error::File`].
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let file = std::fs::File::open(path).map_err(|source| Error::File { path: path.to_path_buf(), source })?;
+        Self::of(Source::File(file, path.to_path_buf()))
+    }
+
+    /// A copy of what a session has now.
+    pub(crate) fn of_live(core: &Arc<Core>) -> Result<Self, Error> {
+        Self::of(Source::copied(core))
+    }
+
+    pub(crate) fn of(source: Source) -> Result<Self, Error> {
+        let words = source.words(0, header::ALL_BYTES / WORD)?;
+        if words[header::MAGIC] != MAGIC {
+            return Err(source.damaged(0, NO_RECORDING));
+        }
+        let layout = Layout::of_header(&words).ok_or_else(|| source.damaged(WORD as u64, BAD_PARTS))?;
+        if source.length()? < layout.bytes() as u64 {
+            return Err(source.damaged(source.length()?, "the file ends before its parts do: it was cut; copy it whole"));
+        }
+        let facts = facts(&source, &words)?;
+        let pairs = pairs(&source, &layout, words[header::PAIRS_WRITTEN])?;
+        let taken = words[header::DEFINITIONS_TAKEN];
+        let definitions = Definitions::read(&source, &layout, taken)?;
+        let blocks = if words[header::POLICY] == policy::STREAM { words[header::BLOCK_BYTES] } else { 0 };
+        let keep_from = keep_from(&words, &pairs);
+        let mut index = Index::read(&source, &layout, blocks, keep_from)?;
+        let threads = index.threads(&source, &layout, &definitions)?;
+        let status = status(&words, &pairs, &threads, &index);
+        Ok(Self { source, layout, facts, status, definitions, pairs, threads, index })
+    }
+
+    /// Which process, and how.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// How it stands.
+    pub fn status(&self) -> Status {
+        self.status
+    }
+
+    /// Counter and system clock at several moments, in order of time.
+    pub fn pairs(&self) -> &[ClockPair] {
+        &self.pairs
+    }
+
+    /// Its threads, in the order of their serial numbers.
+    pub fn threads(&self) -> &[Thread] {
+        &self.threads
+    }
+
+    /// The places in the program that its events are of.
+    pub fn sites(&self) -> impl Iterator<Item = &SiteFacts> {
+        self.definitions.sites()
+    }
+
+    /// Events of a thread in the order in which they ended, losses among them where they were. Scopes that had not ended are in [`Thread::open`].
+    ///
+    /// # Errors
+    /// Those of `each`; [`Error::Damaged`] and [`Error::File`], as the caller's type.
+    pub fn visit<E: From<Error>>(
+        &self,
+        serial: u32,
+        mut each: impl FnMut(&Event<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.index.visit(&self.source, &self.layout, &self.definitions, serial, &mut each)
+    }
+}
+
+fn facts(source: &Source, words: &[u64]) -> Result<Facts, Error> {
+    let at = (header::WORDS * WORD) as u64;
+    let length = usize::try_from(words[header::WORDS]).unwrap_or(usize::MAX);
+    let bytes: Vec<u8> = words[header::WORDS + 1..].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let text = bytes.get(..length).ok_or_else(|| source.damaged(at, "the facts are longer than their page"))?;
+    serde_json::from_slice(text).map_err(|error| source.damaged(at, &format!("the facts are no JSON: {error}")))
+}
+
+/// Pairs whose check is right, in order of time, each once.
+fn pairs(source: &Source, layout: &Layout, written: u64) -> Result<Vec<ClockPair>, Error> {
+    let count = usize::try_from(written).unwrap_or(usize::MAX).min(layout.pairs);
+    let words = source.words(layout.pairs_at() as u64, count * crate::layout::PAIR_WORDS)?;
+    let sound = |words: &&[u64]| words[..3].iter().fold(MAGIC, |check, word| check ^ word) == words[3];
+    let chunks = words.chunks_exact(crate::layout::PAIR_WORDS).filter(sound);
+    let mut pairs: Vec<ClockPair> = chunks
+        .map(|words| ClockPair { ticks: words[0], system_ns: words[1] as i64, bracket_ticks: words[2] })
+        .collect();
+    pairs.sort_by_key(|pair| pair.ticks);
+    pairs.dedup_by_key(|pair| pair.ticks);
+    Ok(pairs)
+}
+
+/// What ended before is beyond a flight recorder's span.
+fn keep_from(words: &[u64], pairs: &[ClockPair]) -> u64 {
+    let end = match words[header::END] {
+        0 => pairs.last().map_or(0, |pair| pair.ticks),
+        end => end,
+    };
+    match words[header::KEEP_TICKS] {
+        0 => 0,
+        keep => end.saturating_sub(keep),
+    }
+}
+
+fn status(words: &[u64], pairs: &[ClockPair], threads: &[Thread], index: &Index) -> Status {
+    let open = threads.iter().flat_map(|thread| &thread.open).map(|scope| scope.start);
+    let known = pairs.last().map(|pair| pair.ticks).into_iter().chain(open).chain([index.latest()]).max();
+    let lost = words[header::LOST];
+    let span = (lost > 0).then_some([words[header::LOST_FIRST], words[header::LOST_LAST]]);
+    Status {
+        finished: words[header::STATE] == state::FINISHED,
+        counter: words[header::CLOCK] == clock::TSC,
+        start: words[header::START],
+        end: if words[header::END] == 0 { known.unwrap_or(0) } else { words[header::END] },
+        clock_failed: words[header::CLOCK_FAILED],
+        definitions_lost: words[header::DEFINITIONS_LOST],
+        lost: Loss { events: lost, span },
+        overwritten: index.overwritten(),
+        blocks_lost: words[header::BLOCKS_LOST],
+        pauses: words[header::PAUSES],
+    }
+}
+
+const NO_RECORDING: &str = "this is no recording of probe_sync, or of another version of its format";
+const BAD_PARTS: &str = "the sizes of its parts cannot be: the file is damaged";

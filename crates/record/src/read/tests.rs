@@ -1,0 +1,71 @@
+//! Recordings that were made here and read back.
+
+use crate::{Kind, Policy, Reach, Recorder, Recording, instant, scope};
+
+use super::{ArgumentValue, What};
+
+fn session() -> crate::Session {
+    let builder = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 1 << 20 });
+    builder.start().expect("nothing else records this thread")
+}
+
+fn names(recording: &Recording) -> Vec<(String, u32)> {
+    let mut found = Vec::new();
+    for thread in recording.threads() {
+        let take = |event: &super::Event<'_>| {
+            found.push((event.name().to_owned(), event.depth));
+            Ok::<(), crate::Error>(())
+        };
+        recording.visit(thread.serial, take).expect("sound");
+    }
+    found
+}
+
+#[test]
+fn scopes_come_back_in_the_order_of_their_ends_with_arguments() {
+    let session = session();
+    {
+        let _outer = scope!("outer", step = 17, phase = "warm", ratio = 0.5);
+        let _inner = scope!(Kind::Io, "inner");
+        instant!("moment", bytes = 3_u64);
+    }
+    let recording = session.finish().expect("whole");
+    assert_eq!(names(&recording), [("moment".into(), 2), ("inner".into(), 1), ("outer".into(), 0)]);
+    let thread = &recording.threads()[0];
+    assert_eq!((thread.events, thread.lost.events, thread.open.len()), (3, 0, 0));
+    let mut seen = Vec::new();
+    let take = |event: &super::Event<'_>| {
+        if let What::Scope { start, end, .. } = event.what {
+            assert!(start < end);
+        }
+        seen.extend(event.arguments().map(|(key, value)| (key.to_owned(), value)));
+        Ok::<(), crate::Error>(())
+    };
+    recording.visit(thread.serial, take).expect("sound");
+    let expected = [
+        ("bytes", ArgumentValue::Unsigned(3)),
+        ("step", ArgumentValue::Integer(17)),
+        ("phase", ArgumentValue::Text("warm".into())),
+        ("ratio", ArgumentValue::Float(0.5)),
+    ];
+    assert_eq!(seen, expected.map(|(key, value)| (key.to_owned(), value)));
+    assert!(recording.status().finished && recording.pairs().len() >= 2);
+}
+
+#[test]
+fn a_recording_under_way_shows_what_is_open() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let path = folder.path().join("live.rec");
+    let builder = Recorder::builder().reach(Reach::Thread).policy(Policy::Flight { bytes: 1 << 20 }).spill(&path);
+    let session = builder.start().expect("nothing else records this thread");
+    let _step = scope!("step", number = 5);
+    drop(scope!("done"));
+    for recording in [Recording::open(&path), session.snapshot()] {
+        let recording = recording.expect("sound");
+        let thread = &recording.threads()[0];
+        assert_eq!((thread.events, recording.status().finished), (1, false));
+        assert_eq!(thread.open.len(), 1);
+        assert_eq!(thread.open[0].name, "step");
+        assert_eq!(thread.open[0].arguments, [("number".to_owned(), ArgumentValue::Integer(5))]);
+    }
+}

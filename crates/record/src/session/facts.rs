@@ -1,0 +1,63 @@
+//! What a recording says about its process, as JSON on the header's second page.
+//!
+//! Place in the flow: written when a session starts, read by `read`.
+
+use serde::{Deserialize, Serialize};
+
+/// Which process recorded, and how.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Facts {
+    /// Name of the host.
+    pub host: String,
+    /// Number of the process.
+    pub pid: u32,
+    /// Its program.
+    pub program: String,
+    /// Its rank in the job, from what launchers set or the caller says.
+    pub rank: Option<u32>,
+    /// How many ranks the job has.
+    pub ranks: Option<u32>,
+    /// Of the machine's start.
+    pub boot_id: String,
+    /// `process` or `thread`.
+    pub reach: String,
+    /// `drop_newest`, `flight` or `stream`.
+    pub policy: String,
+    /// Kinds that were recorded.
+    pub kinds: Vec<String>,
+    /// `tsc` or `monotonic_raw`.
+    pub clock: String,
+    /// Why that clock.
+    pub clock_reason: String,
+    /// Of so many scopes one was recorded.
+    pub every: u32,
+    /// Shorter scopes were not recorded, ns.
+    pub longer_than_ns: u64,
+    /// Where the session was started, as file:line.
+    pub started_at: String,
+    /// Of this program.
+    pub version: String,
+}
+
+impl Facts {
+    /// Of this process; the rest is the session's.
+    pub(crate) fn of_process() -> Self {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+        let number = |names: [&str; 5]| {
+            let value = |name: &str| std::env::var(name).ok()?.trim().parse().ok();
+            names.into_iter().find_map(value)
+        };
+        let program = std::env::current_exe().ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+        Self {
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            pid: std::process::id(),
+            program: program.unwrap_or_default(),
+            rank: number(["RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"]),
+            ranks: number(["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "PMI_SIZE", "SLURM_NTASKS"]),
+            boot_id: read("/proc/sys/kernel/random/boot_id"),
+            version: env!("CARGO_PKG_VERSION").into(),
+            ..Self::default()
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Moves what is in chunks into blocks behind them, in the session's file.
+//!
+//! Place in the flow: called by the session's thread. Threads that record are not waited for: what is committed is copied, a chunk that is
+//! completed and copied is free again. A block counts when [`header::BLOCK_BYTES`] says so; what is in the chunks meanwhile is found there.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::sync::atomic::Ordering;
+
+use crate::active::core::Core;
+use crate::layout::{MAGIC, WORD, block, chunk, header};
+
+/// The end of the file.
+#[derive(Debug)]
+pub(super) struct Stream {
+    file: File,
+    /// Blocks that are not written yet.
+    bytes: Vec<u8>,
+    /// How far chunks are in blocks once these are written.
+    drained: Vec<(usize, u64)>,
+}
+
+impl Stream {
+    /// Of a session's file, which is open for writing.
+    pub fn of(file: File) -> Self {
+        Self { file, bytes: Vec::new(), drained: Vec::new() }
+    }
+
+    /// Moves everything that is there. What the file system refuses stays where it is and is tried again; threads lose what finds no room then.
+    pub fn drain(&mut self, core: &Core) {
+        // Those that are completed now have all their records committed.
+        let mut completed = Vec::new();
+        while let Some(index) = core.pool.completed() {
+            completed.push(index);
+        }
+        for index in 0..core.layout.chunks {
+            self.collect(core, index);
+            if self.bytes.len() >= WRITE_BYTES {
+                self.append(core);
+            }
+        }
+        self.append(core);
+        for index in completed {
+            let word = |place: usize| core.region.word(core.layout.chunk_at(index as usize) + place * WORD);
+            let whole = word(chunk::DRAINED).load(Ordering::Relaxed) == word(chunk::COMMITTED).load(Ordering::Acquire);
+            if whole {
+                core.pool.give_back(index);
+            } else {
+                core.pool.complete(index);
+            }
+        }
+    }
+
+    /// Copies what a chunk has that is in no block.
+    fn collect(&mut self, core: &Core, index: usize) {
+        let at = core.layout.chunk_at(index);
+        let word = |place: usize| core.region.word(at + place * WORD);
+        let generation = word(chunk::GENERATION).load(Ordering::Acquire);
+        if generation == 0 || !generation.is_multiple_of(2) {
+            return;
+        }
+        let committed = word(chunk::COMMITTED).load(Ordering::Acquire);
+        let segments = (word(chunk::SEGMENTS).load(Ordering::Acquire) as usize).min(chunk::SEGMENTS_MAX);
+        let segment = |k: usize| word(chunk::FIRST_SEGMENT + k).load(Ordering::Acquire);
+        let mut from = word(chunk::DRAINED).load(Ordering::Relaxed);
+        for k in 0..segments {
+            let end = if k + 1 < segments { segment(k + 1) & 0xffff_ffff } else { committed };
+            if from < end {
+                let sequence = word(chunk::SEQUENCE).load(Ordering::Relaxed);
+                let words = [block::MARK << 32 | (end - from), segment(k) & !0xffff_ffff | from, sequence];
+                let check = words.iter().fold(MAGIC, |check, word| check ^ word);
+                self.bytes.extend(words.into_iter().chain([check]).flat_map(u64::to_le_bytes));
+                for byte in (from..end).step_by(WORD) {
+                    let record = core.region.word(at + byte as usize).load(Ordering::Relaxed);
+                    self.bytes.extend(record.to_le_bytes());
+                }
+                from = end;
+            }
+        }
+        // Not before the block is written is it counted as such; see `append`.
+        self.drained.push((index, from));
+    }
+
+    fn append(&mut self, core: &Core) {
+        let end = core.header(header::BLOCK_BYTES);
+        let written = end.load(Ordering::Relaxed);
+        let place = core.region.bytes() as u64 + written;
+        match self.file.write_all_at(&self.bytes, place) {
+            Ok(()) => {
+                end.store(written + self.bytes.len() as u64, Ordering::Release);
+                for (index, drained) in self.drained.drain(..) {
+                    let word = core.region.word(core.layout.chunk_at(index) + chunk::DRAINED * WORD);
+                    word.store(drained, Ordering::Release);
+                }
+            }
+            Err(_) => {
+                core.header(header::BLOCKS_LOST).fetch_add(1, Ordering::Relaxed);
+                self.drained.clear();
+            }
+        }
+        self.bytes.clear();
+    }
+}
+
+/// How much is written at once, about.
+const WRITE_BYTES: usize = 1 << 20;

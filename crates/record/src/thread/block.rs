@@ -1,0 +1,156 @@
+//! What a thread has for recording, and the usual case of an event: one session that wants everything.
+//!
+//! Place in the flow: `event` asks for the thread's [`current`] block. A block is used again when its thread has ended, and never freed,
+//! so that whoever ends a session can look at all of them.
+//!
+//! An event begins with [`Block::begin`], which says that this thread is within one and then looks at the gate: either the thread
+//! sees that the gate has changed, or whoever changed it sees that the thread is within.
+
+use std::cell::Cell;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, compiler_fence};
+
+use crate::active::registry::Presence;
+use crate::clock::Ticks;
+use crate::memory::gate;
+use crate::thread::lane::{Lane, Opened};
+
+/// A thread's own.
+#[derive(Debug)]
+pub(crate) struct Block {
+    pub presence: Presence,
+    /// The gate's number for which the usual case is right; 0: for none.
+    pub fast_gate: Cell<u32>,
+    /// The gate's number for which lanes are right.
+    pub known_gate: Cell<u32>,
+    /// Bits of the kinds that are recorded.
+    pub kinds: Cell<u32>,
+    /// Whether arguments behind `||` are made.
+    pub details: Cell<bool>,
+    /// Number of the registry that lanes are of.
+    pub registry: Cell<u32>,
+    pub serial: Cell<u32>,
+    pub ticks: Cell<Ticks>,
+    /// The last number of an event of this thread, its serial number in front.
+    next_id: Cell<u64>,
+    /// The caller's id in its place; 0: none.
+    pub correlation: Cell<u64>,
+    pub lanes: [Lane; LANES],
+    pub lane_count: Cell<usize>,
+    pub tid: Cell<u64>,
+    /// Whether a thread has it.
+    pub taken: AtomicBool,
+    /// Within a callback of an observer.
+    pub observing: Cell<bool>,
+}
+
+// SAFETY: a block's cells are used by the thread that has taken it alone; others look at `presence` and `taken`, which are atomic.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// Of no thread.
+    pub const fn none() -> Self {
+        Self {
+            presence: Presence { busy: AtomicU32::new(0), next: AtomicPtr::new(ptr::null_mut()) },
+            fast_gate: Cell::new(0),
+            known_gate: Cell::new(0),
+            kinds: Cell::new(0),
+            details: Cell::new(false),
+            registry: Cell::new(0),
+            serial: Cell::new(0),
+            ticks: Cell::new(Ticks::Raw),
+            next_id: Cell::new(0),
+            correlation: Cell::new(0),
+            lanes: [const { Lane::none() }; LANES],
+            lane_count: Cell::new(0),
+            tid: Cell::new(0),
+            taken: AtomicBool::new(false),
+            observing: Cell::new(false),
+        }
+    }
+
+    /// Begins an event of the usual case; false where it is not.
+    #[inline]
+    pub fn begin(&self, gate: u32) -> bool {
+        if self.fast_gate.get() != gate || self.presence.busy.load(Ordering::Relaxed) == self.registry.get() {
+            return false;
+        }
+        self.presence.busy.store(self.registry.get(), Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        if gate::current() != gate {
+            self.end();
+            return false;
+        }
+        true
+    }
+
+    /// Ends an event.
+    #[inline]
+    pub fn end(&self) {
+        compiler_fence(Ordering::SeqCst);
+        self.presence.busy.store(0, Ordering::Release);
+    }
+
+    /// The lane of the usual case.
+    #[inline]
+    pub fn lane(&self) -> &Lane {
+        &self.lanes[0]
+    }
+
+    /// The id of an event that begins: the caller's, or the next of this thread.
+    #[inline]
+    pub fn new_id(&self) -> u64 {
+        let next = self.next_id.get().wrapping_add(1);
+        self.next_id.set(next);
+        let given = self.correlation.get();
+        if given != 0 { given } else { next }
+    }
+
+    /// A scope that begins now.
+    #[inline]
+    pub fn opened(&self) -> Opened {
+        let id = self.new_id();
+        Opened { id, start: self.ticks.get().now() }
+    }
+
+    /// A thread takes it.
+    pub fn take(&self, serial: u32, tid: u64) {
+        self.serial.set(serial);
+        self.tid.set(tid);
+        self.next_id.set(u64::from(serial) << ID_BITS);
+        self.correlation.set(0);
+        self.lane_count.set(0);
+        (self.fast_gate.set(0), self.known_gate.set(0), self.kinds.set(0));
+        self.observing.set(false);
+    }
+
+    /// Its lanes.
+    pub fn lanes(&self) -> &[Lane] {
+        &self.lanes[..self.lane_count.get()]
+    }
+}
+
+/// The thread's block; one of no thread before its first event.
+#[inline]
+pub(crate) fn current() -> &'static Block {
+    // SAFETY: it points to `NONE`, or to a block that `sync::attach` has made and nobody frees.
+    BLOCK.try_with(|block| unsafe { &*block.get() }).unwrap_or(&NONE)
+}
+
+/// Makes a block the thread's, or none.
+pub(crate) fn set_current(block: &'static Block) {
+    // Without a destructor it is there as long as the thread.
+    let _ = BLOCK.try_with(|current| current.set(block));
+}
+
+/// Sessions that a thread can take part in at once.
+pub(crate) const LANES: usize = 8;
+/// Lower bits of an event's number; above are those of its thread.
+const ID_BITS: u32 = 40;
+
+/// The block of threads without one.
+pub(crate) static NONE: Block = Block::none();
+
+thread_local! {
+    static BLOCK: Cell<*const Block> = const { Cell::new(&raw const NONE) };
+}

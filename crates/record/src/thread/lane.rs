@@ -1,0 +1,458 @@
+//! A thread's part of one session: the chunk that it writes, and its open scopes.
+//!
+//! Place in the flow: held by the thread's block; only that thread calls it. An open scope is a frame in the thread's slot, laid out as the record
+//! that it will be, with its arguments; when it ends the frame is copied into the chunk. Both are in the session's memory, so that they are there
+//! after a kill. What is written is made known by one store ([`chunk::COMMITTED`], [`slot::LAST`]), after its words.
+//!
+//! What it does not do: read a clock, decide what is recorded.
+
+use std::cell::Cell;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::active::core::Core;
+use crate::layout::{WORD, chunk, header, record, slot};
+use crate::value::Value;
+
+/// A thread's part of one session.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    /// Where the next record goes.
+    cursor: Cell<*const AtomicU64>,
+    /// Records end before it; there is room for one more of [`LOSS_WORDS`] behind.
+    limit: Cell<*const AtomicU64>,
+    /// The beginning of the chunk; null: none yet.
+    base: Cell<*const AtomicU64>,
+    /// The beginning of the slot; null: none.
+    slot: Cell<*const AtomicU64>,
+    /// Behind the innermost open scope.
+    top: Cell<*const AtomicU64>,
+    stack_limit: Cell<*const AtomicU64>,
+    /// Where the innermost open scope lies, in words from the slot's beginning.
+    last: Cell<u64>,
+    depth: Cell<u32>,
+    /// Open scopes without a frame.
+    deep: Cell<u32>,
+    /// Scopes until the next one is recorded, where not all are.
+    until_next: Cell<u32>,
+    core: Cell<*const Core>,
+    session: Cell<u64>,
+    chunk: Cell<u32>,
+    slot_index: Cell<u32>,
+    serial: Cell<u32>,
+}
+
+/// Which open scope.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Opened {
+    pub start: u64,
+    pub id: u64,
+}
+
+impl Lane {
+    /// Of no session.
+    pub const fn none() -> Self {
+        Self {
+            cursor: Cell::new(ptr::null()),
+            limit: Cell::new(ptr::null()),
+            base: Cell::new(ptr::null()),
+            slot: Cell::new(ptr::null()),
+            top: Cell::new(ptr::null()),
+            stack_limit: Cell::new(ptr::null()),
+            last: Cell::new(0),
+            depth: Cell::new(0),
+            deep: Cell::new(0),
+            until_next: Cell::new(0),
+            core: Cell::new(ptr::null()),
+            session: Cell::new(0),
+            chunk: Cell::new(0),
+            slot_index: Cell::new(0),
+            serial: Cell::new(0),
+        }
+    }
+
+    /// Number of its session; 0: none.
+    pub fn session(&self) -> u64 {
+        self.session.get()
+    }
+
+    /// Its session.
+    pub fn core(&self) -> &Core {
+        // SAFETY: set by `attach` from a session on the list. Sessions that leave the list wait until no thread is within an event, and every event finds
+        // out first whether the list has changed.
+        unsafe { &*self.core.get() }
+    }
+
+    /// Takes part in a session.
+    pub fn attach(&self, core: &Arc<Core>, serial: u32, tid: u64, name: &str) {
+        self.forget();
+        self.core.set(Arc::as_ptr(core));
+        self.session.set(core.number);
+        self.serial.set(serial);
+        core.define_thread(serial, tid, name);
+        let Some(index) = core.pool.take_slot() else { return };
+        let words = core.region.words(core.layout.slot_at(index as usize));
+        self.slot_index.set(index);
+        self.slot.set(words);
+        for place in 0..slot::STACK {
+            self.store(words, place, 0);
+        }
+        self.store(words, slot::TID, tid);
+        // SAFETY: both are within the slot, which is `slot::WORDS` long.
+        let (top, limit) = unsafe { (words.add(slot::STACK), words.add(slot::WORDS)) };
+        (self.top.set(top), self.stack_limit.set(limit));
+        self.word(words, slot::SERIAL).store(u64::from(serial), Ordering::Release);
+    }
+
+    /// Takes no part any more, in a session that goes on without this thread.
+    pub fn detach(&self) {
+        let core = self.core();
+        self.tell_losses(true);
+        if !self.base.get().is_null() {
+            core.pool.leave(&core.region, self.chunk.get());
+        }
+        if !self.slot.get().is_null() {
+            self.fold_into_header();
+            core.pool.give_back_slot(&core.region, self.slot_index.get());
+        }
+        self.forget();
+    }
+
+    /// Takes no part any more, in a session that is gone.
+    pub fn forget(&self) {
+        for pointer in [&self.cursor, &self.limit, &self.base, &self.slot, &self.top, &self.stack_limit] {
+            pointer.set(ptr::null());
+        }
+        (self.last.set(0), self.depth.set(0), self.deep.set(0));
+        (self.until_next.set(0), self.session.set(0), self.core.set(ptr::null()));
+    }
+
+    /// Hands everything to another place in the thread's list.
+    pub fn move_to(&self, other: &Self) {
+        for (from, to) in [
+            (&self.cursor, &other.cursor),
+            (&self.limit, &other.limit),
+            (&self.base, &other.base),
+            (&self.slot, &other.slot),
+            (&self.top, &other.top),
+            (&self.stack_limit, &other.stack_limit),
+        ] {
+            to.set(from.get());
+        }
+        (other.last.set(self.last.get()), other.depth.set(self.depth.get()), other.deep.set(self.deep.get()));
+        (other.until_next.set(self.until_next.get()), other.session.set(self.session.get()));
+        (other.core.set(self.core.get()), other.chunk.set(self.chunk.get()));
+        (other.slot_index.set(self.slot_index.get()), other.serial.set(self.serial.get()));
+        self.forget();
+    }
+
+    /// Opens a scope; null where there is no room for its frame.
+    #[inline]
+    pub fn open(&self, site: u32, opened: Opened) -> *const AtomicU64 {
+        let frame = self.top.get();
+        let depth = self.depth.get();
+        self.depth.set(depth.wrapping_add(1));
+        // SAFETY: only compared; both are within the slot or one behind it, or null.
+        let top = frame.wrapping_add(record::SCOPE_WORDS);
+        if top > self.stack_limit.get() || frame.is_null() {
+            self.deep.set(self.deep.get() + 1);
+            self.count(slot::TOO_DEEP, 1);
+            return ptr::null();
+        }
+        let slot = self.slot.get();
+        self.store(frame, 0, record::head(site, record::SCOPE, record::SCOPE_WORDS, depth));
+        self.store(frame, 1, opened.start);
+        self.store(frame, 2, self.last.get());
+        self.store(frame, 3, opened.id);
+        let last = (frame.addr() - slot.addr()) as u64 / WORD as u64;
+        self.last.set(last);
+        self.top.set(top);
+        let times = self.word(slot, slot::OPENED).load(Ordering::Relaxed);
+        self.store(slot, slot::OPENED, times + 1);
+        self.word(slot, slot::LAST).store(last, Ordering::Release);
+        frame
+    }
+
+    /// Adds an argument to the innermost open scope, if that is `frame`.
+    #[inline]
+    pub fn argue(&self, frame: *const AtomicU64, key: u32, value: &Value<'_>) {
+        let head = self.word(frame, 0).load(Ordering::Relaxed);
+        let (words, more) = (record::words(head), value.words());
+        let top = self.top.get();
+        let fits = words + more <= record::WORDS_MAX && top.wrapping_add(more) <= self.stack_limit.get();
+        if !fits || frame.wrapping_add(words) != top {
+            self.count(slot::ARGUMENTS_LOST, 1);
+            return;
+        }
+        value.write(key, |place, word| self.store(top, place, word));
+        self.top.set(top.wrapping_add(more));
+        self.word(frame, 0).store(head + ((more as u64) << 40), Ordering::Release);
+    }
+
+    /// Ends a scope, and with it those within that have not ended.
+    #[inline]
+    pub fn close(&self, frame: *const AtomicU64, end: u64, least_ticks: u64) {
+        let head = self.word(frame, 0).load(Ordering::Relaxed);
+        let words = record::words(head);
+        if frame.wrapping_add(words) != self.top.get() {
+            self.close_within(frame, end);
+        }
+        let start = self.word(frame, 1).load(Ordering::Relaxed);
+        if least_ticks == 0 || end.wrapping_sub(start) >= least_ticks {
+            self.copy(frame, head, words, start, end);
+        }
+        self.take_off(frame);
+    }
+
+    /// Ends a scope that has no frame, if one is open.
+    pub fn close_deep(&self, site: u32, opened: Opened, end: u64) {
+        let deep = self.deep.get();
+        if deep == 0 {
+            return;
+        }
+        self.deep.set(deep - 1);
+        let depth = self.depth.get().wrapping_sub(1);
+        self.depth.set(depth);
+        let head = record::head(site, record::SCOPE, record::SCOPE_WORDS, depth);
+        self.write(&[head, opened.start, end, opened.id], opened.start, end);
+    }
+
+    /// The innermost open scope that began so; null where there is none.
+    pub fn find(&self, opened: Opened) -> *const AtomicU64 {
+        let mut last = self.last.get() as usize;
+        while last != 0 {
+            let frame = self.slot.get().wrapping_add(last);
+            let [start, before, id] = [1, 2, 3].map(|place| self.word(frame, place).load(Ordering::Relaxed));
+            if start == opened.start && id == opened.id {
+                return frame;
+            }
+            // Outer ones began before.
+            if start < opened.start {
+                break;
+            }
+            last = before as usize;
+        }
+        ptr::null()
+    }
+
+    /// Writes a record that happened between two counts.
+    #[inline]
+    pub fn write(&self, words: &[u64], first: u64, last: u64) {
+        let Some(place) = self.reserve(words.len(), first, last) else { return };
+        for (at, word) in words.iter().enumerate() {
+            self.store(place, at, *word);
+        }
+        self.commit(place.wrapping_add(words.len()));
+    }
+
+    /// Writes a record with arguments.
+    pub fn write_with(&self, head: [u64; 3], arguments: &[(u32, Value<'_>)]) {
+        let room = record::WORDS_MAX - head.len();
+        let mut fitting = 0;
+        let mut words = 0;
+        for (_, value) in arguments {
+            if words + value.words() > room {
+                break;
+            }
+            (fitting, words) = (fitting + 1, words + value.words());
+        }
+        self.count(slot::ARGUMENTS_LOST, (arguments.len() - fitting) as u64);
+        let Some(place) = self.reserve(head.len() + words, head[1], head[1]) else { return };
+        self.store(place, 0, head[0] + ((words as u64) << 40));
+        self.store(place, 1, head[1]);
+        self.store(place, 2, head[2]);
+        let mut at = head.len();
+        for (key, value) in &arguments[..fitting] {
+            at += value.write(*key, |word, value| self.store(place, at + word, value));
+        }
+        self.commit(place.wrapping_add(at));
+    }
+
+    /// How many scopes are open.
+    pub fn depth(&self) -> u32 {
+        self.depth.get()
+    }
+
+    /// Whether it is the turn of a scope, where one of so many is recorded.
+    pub fn is_turn(&self, every: u32) -> bool {
+        let left = self.until_next.get();
+        self.until_next.set(if left == 0 { every.saturating_sub(1) } else { left - 1 });
+        left == 0
+    }
+
+    /// Counts an event that came while the thread was within another.
+    pub fn interrupted(&self) {
+        self.count(slot::INTERRUPTED, 1);
+    }
+
+    #[inline]
+    fn copy(&self, frame: *const AtomicU64, head: u64, words: usize, start: u64, end: u64) {
+        let Some(place) = self.reserve(words, start, end) else { return };
+        let id = self.word(frame, 3).load(Ordering::Relaxed);
+        self.store(place, 0, head);
+        self.store(place, 1, start);
+        self.store(place, 2, end);
+        self.store(place, 3, id);
+        for at in record::SCOPE_WORDS..words {
+            self.store(place, at, self.word(frame, at).load(Ordering::Relaxed));
+        }
+        self.commit(place.wrapping_add(words));
+    }
+
+    #[inline]
+    fn take_off(&self, frame: *const AtomicU64) {
+        let last = self.word(frame, 2).load(Ordering::Relaxed);
+        self.last.set(last);
+        self.top.set(frame);
+        self.depth.set(self.depth.get().wrapping_sub(1));
+        self.word(self.slot.get(), slot::LAST).store(last, Ordering::Release);
+    }
+
+    /// Scopes within `frame` are closed with it, the innermost first.
+    #[cold]
+    fn close_within(&self, frame: *const AtomicU64, end: u64) {
+        self.depth.set(self.depth.get().wrapping_sub(self.deep.replace(0)));
+        loop {
+            let last = self.last.get() as usize;
+            let inner = self.slot.get().wrapping_add(last);
+            if last == 0 || inner <= frame {
+                break;
+            }
+            let head = self.word(inner, 0).load(Ordering::Relaxed);
+            let start = self.word(inner, 1).load(Ordering::Relaxed);
+            let unfinished = head & !(0xff << 32) | record::UNFINISHED << 32;
+            self.copy(inner, unfinished, record::words(head), start, end);
+            self.take_off(inner);
+        }
+    }
+
+    /// Room for a record; without any it counts what is lost.
+    #[inline]
+    fn reserve(&self, words: usize, first: u64, last: u64) -> Option<*const AtomicU64> {
+        let place = self.cursor.get();
+        if place.wrapping_add(words) > self.limit.get() || place.is_null() {
+            return self.reserve_anew(words, first, last);
+        }
+        Some(place)
+    }
+
+    #[inline]
+    fn commit(&self, end: *const AtomicU64) {
+        self.cursor.set(end);
+        let base = self.base.get();
+        let bytes = (end.addr() - base.addr()) as u64;
+        self.word(base, chunk::COMMITTED).store(bytes, Ordering::Release);
+    }
+
+    #[cold]
+    fn reserve_anew(&self, words: usize, first: u64, last: u64) -> Option<*const AtomicU64> {
+        if self.next_piece() {
+            self.tell_losses(false);
+            let place = self.cursor.get();
+            if place.wrapping_add(words) <= self.limit.get() {
+                return Some(place);
+            }
+            // The rest of another thread's chunk was too short for this record; the next piece is a whole chunk or none.
+            if self.next_piece() && self.cursor.get().wrapping_add(words) <= self.limit.get() {
+                return Some(self.cursor.get());
+            }
+        }
+        self.lose(first, last);
+        None
+    }
+
+    /// Completes the chunk and takes another.
+    fn next_piece(&self) -> bool {
+        let core = self.core();
+        let Some(piece) = core.pool.take(&core.region, self.serial.get(), core.recycle) else { return false };
+        if !self.base.get().is_null() {
+            core.pool.complete(self.chunk.get());
+        }
+        let base = core.region.words(core.layout.chunk_at(piece.chunk as usize));
+        self.chunk.set(piece.chunk);
+        self.base.set(base);
+        self.cursor.set(base.wrapping_add(piece.from / WORD));
+        self.limit.set(base.wrapping_add(core.layout.chunk_bytes / WORD - LOSS_WORDS));
+        true
+    }
+
+    fn lose(&self, first: u64, last: u64) {
+        let slot = self.slot.get();
+        if slot.is_null() {
+            let core = self.core();
+            let place = |at: usize| core.header(at);
+            count_loss([place(header::LOST), place(header::LOST_FIRST), place(header::LOST_LAST)], 1, first, last);
+            return;
+        }
+        let place = |at: usize| self.word(slot, at);
+        count_loss([place(slot::LOST), place(slot::LOST_FIRST), place(slot::LOST_LAST)], 1, first, last);
+    }
+
+    /// Writes what was lost into the chunk, where there is room: behind the limit if it is the end.
+    fn tell_losses(&self, at_end: bool) {
+        let (slot, place) = (self.slot.get(), self.cursor.get());
+        if slot.is_null() || place.is_null() {
+            return;
+        }
+        let lost = self.word(slot, slot::LOST).load(Ordering::Relaxed);
+        let limit = self.limit.get().wrapping_add(if at_end { LOSS_WORDS } else { 0 });
+        if lost == 0 || place.wrapping_add(LOSS_WORDS) > limit {
+            return;
+        }
+        let [first, last] =
+            [slot::LOST_FIRST, slot::LOST_LAST].map(|at| self.word(slot, at).load(Ordering::Relaxed));
+        let head = record::head(0, record::LOSS, LOSS_WORDS, 0);
+        for (at, word) in [head, first, last, lost].into_iter().enumerate() {
+            self.store(place, at, word);
+        }
+        self.commit(place.wrapping_add(LOSS_WORDS));
+        for at in [slot::LOST, slot::LOST_FIRST, slot::LOST_LAST] {
+            self.store(slot, at, 0);
+        }
+    }
+
+    /// What a slot counts that found no room in a chunk goes to the sums of the recording, before another thread gets the slot.
+    fn fold_into_header(&self) {
+        let slot = self.slot.get();
+        let [lost, first, last] = [slot::LOST, slot::LOST_FIRST, slot::LOST_LAST]
+            .map(|at| self.word(slot, at).load(Ordering::Relaxed));
+        if lost > 0 {
+            let core = self.core();
+            let place = |at: usize| core.header(at);
+            count_loss([place(header::LOST), place(header::LOST_FIRST), place(header::LOST_LAST)], lost, first, last);
+        }
+    }
+
+    fn count(&self, place: usize, by: u64) {
+        let slot = self.slot.get();
+        if !slot.is_null() && by > 0 {
+            let word = self.word(slot, place);
+            word.store(word.load(Ordering::Relaxed) + by, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn word(&self, base: *const AtomicU64, place: usize) -> &AtomicU64 {
+        // SAFETY: callers give places within the slot, or within the chunk before its end, both of a mapping that lives as long as the session.
+        unsafe { &*base.add(place) }
+    }
+
+    #[inline]
+    fn store(&self, base: *const AtomicU64, place: usize, value: u64) {
+        self.word(base, place).store(value, Ordering::Relaxed);
+    }
+}
+
+/// Adds to a number of lost events, and widens the span in which they were.
+fn count_loss([number, first_lost, last_lost]: [&AtomicU64; 3], by: u64, first: u64, last: u64) {
+    if number.fetch_add(by, Ordering::Relaxed) == 0 {
+        first_lost.store(first, Ordering::Relaxed);
+    } else {
+        first_lost.fetch_min(first, Ordering::Relaxed);
+    }
+    last_lost.fetch_max(last, Ordering::Relaxed);
+}
+
+/// A record of losses; there is always room for one behind a chunk's limit.
+const LOSS_WORDS: usize = 4;

@@ -1,0 +1,128 @@
+//! An event that is not the usual case: the first of its site or thread, after a change, or with several sessions, filters or observers.
+//!
+//! Place in the flow: `event` comes here when [`Block::begin`] says no. What a signal handler records while its thread is within another event is
+//! counted, never mixed with it.
+
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
+
+use crate::active::registry::Registry;
+use crate::memory::gate;
+use crate::site::Site;
+use crate::thread::block::Block;
+use crate::thread::define;
+use crate::thread::lane::{Lane, Opened};
+use crate::thread::sync;
+use crate::value::Value;
+
+/// Where an open scope is found again.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Frame {
+    /// Nobody records it.
+    Nowhere,
+    /// In the thread's only lane.
+    At(*const AtomicU64),
+    /// In the thread's only lane, which had no room for a frame.
+    Deep,
+    /// To be looked for in each lane.
+    Seek,
+}
+
+/// Runs an event with lanes that are right. None where nothing records, or the thread is within another event.
+pub(crate) fn within<R>(event: impl FnOnce(&Block) -> R) -> Option<R> {
+    let registry = Registry::current()?;
+    if gate::current() == 0 {
+        return None;
+    }
+    let block = sync::attached()?;
+    if block.presence.busy.load(Ordering::Relaxed) == registry.number {
+        if let Some(lane) = block.lanes().first() {
+            lane.interrupted();
+        }
+        return None;
+    }
+    sync::enlist(block, registry);
+    block.presence.busy.store(registry.number, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+    // The last look at the gate, as in `Block::begin`.
+    if block.known_gate.get() != gate::current() {
+        sync::bring_up(block, registry);
+    }
+    let result = event(block);
+    block.end();
+    Some(result)
+}
+
+/// Opens a scope in every lane that wants it.
+#[cold]
+#[inline(never)]
+pub(crate) fn open(site: &'static Site) -> (Frame, Opened, u32) {
+    let opened = |block: &Block| {
+        let wanting = block.kinds.get() & site.bit != 0;
+        let number = wanting.then(|| define::number_of(site)).flatten()?;
+        let opened = block.opened();
+        let mut frame = Frame::Nowhere;
+        for lane in block.lanes().iter().filter(|lane| wants(lane, site)) {
+            let place = lane.open(number, opened);
+            frame = match place.is_null() {
+                _ if block.lanes().len() > 1 => Frame::Seek,
+                true => Frame::Deep,
+                false => Frame::At(place),
+            };
+        }
+        Some((frame, opened, block.known_gate.get()))
+    };
+    within(opened).flatten().unwrap_or((Frame::Nowhere, Opened { start: 0, id: 0 }, 0))
+}
+
+/// Ends a scope in every lane that has it.
+#[cold]
+#[inline(never)]
+pub(crate) fn close(site: &'static Site, frame: Frame, opened: Opened) {
+    within(|block| {
+        let end = block.ticks.get().now();
+        for lane in block.lanes() {
+            let place = lane.find(opened);
+            if !place.is_null() {
+                lane.close(place, end, lane.core().least_ticks);
+            } else if frame == Frame::Deep {
+                lane.close_deep(site.number(), opened, end);
+            }
+        }
+    });
+}
+
+/// Adds an argument to an open scope in every lane that has it.
+#[cold]
+#[inline(never)]
+pub(crate) fn argue(opened: Opened, key: u32, value: &Value<'_>) {
+    within(|block| {
+        for lane in block.lanes() {
+            let place = lane.find(opened);
+            if !place.is_null() {
+                lane.argue(place, key, value);
+            }
+        }
+    });
+}
+
+/// Writes a record that is no scope into every lane that wants it: `kind`, now, `second` or the id of the event, arguments.
+pub(crate) fn record(site: &'static Site, kind: u64, second: Option<u64>, arguments: &[(u32, Value<'_>)]) {
+    within(|block| {
+        if block.kinds.get() & site.bit == 0 {
+            return;
+        }
+        let Some(number) = define::number_of(site) else { return };
+        let second = second.unwrap_or_else(|| block.new_id());
+        let now = block.ticks.get().now();
+        for lane in block.lanes().iter().filter(|lane| lane.core().wanted() & site.bit != 0) {
+            let head = crate::layout::record::head(number, kind, 3, lane.depth());
+            lane.write_with([head, now, second], arguments);
+        }
+    });
+}
+
+fn wants(lane: &Lane, site: &Site) -> bool {
+    let core = lane.core();
+    let every = core.every.load(Ordering::Relaxed);
+    core.wanted() & site.bit != 0 && (every <= 1 || lane.is_turn(every))
+}

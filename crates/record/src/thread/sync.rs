@@ -1,0 +1,187 @@
+//! A thread finds out what is recorded: at its first event, whenever the gate has changed, and when it ends.
+//!
+//! Place in the flow: `slow` calls [`bring_up`] within an event. The list of sessions is read under its lock, which others hold only while sessions begin or end.
+//! No memory is asked for, so that a signal handler may come here.
+
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::active::core::Core;
+use crate::active::registry::Registry;
+use crate::memory::gate;
+use crate::thread::block::{self, Block, LANES};
+use crate::thread::lane::Lane;
+
+/// The thread's block, made if it has none; None where the system has no memory for one, or the thread is about to end.
+pub(crate) fn attached() -> Option<&'static Block> {
+    let current = block::current();
+    if !ptr::eq(current, &raw const block::NONE) {
+        return (!ptr::eq(current, &raw const ENDED)).then_some(current);
+    }
+    let block = take_free().or_else(map_more)?;
+    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+    block.take(serial, tid());
+    block::set_current(block);
+    call_at_end(block);
+    Some(block)
+}
+
+/// Makes a block of this registry's: others can see whether its thread is within an event.
+pub(crate) fn enlist(block: &'static Block, registry: &Registry) {
+    if block.registry.get() == registry.number {
+        return;
+    }
+    // In a child: what is there is its parent's.
+    block.lanes().iter().for_each(Lane::forget);
+    block.lane_count.set(0);
+    block.fast_gate.set(0);
+    block.registry.set(registry.number);
+    registry.enlist(&block.presence);
+}
+
+/// Makes a block right for the gate as it is now. Called within an event.
+pub(crate) fn bring_up(block: &Block, registry: &Registry) {
+    let sessions = registry.sessions();
+    let gate = gate::current();
+    leave_ended(block, &sessions);
+    let mut name = [0_u8; NAME_BYTES];
+    for core in sessions.iter().filter(|core| core.covers(block.serial.get())) {
+        let count = block.lane_count.get();
+        let is_there = block.lanes().iter().any(|lane| lane.session() == core.number);
+        if !is_there && count < LANES {
+            block.lanes[count].attach(core, block.serial.get(), block.tid.get(), thread_name(&mut name));
+            block.lane_count.set(count + 1);
+        }
+    }
+    block.kinds.set(block.lanes().iter().fold(0, |kinds, lane| kinds | lane.core().wanted()));
+    block.details.set(block.lanes().iter().any(|lane| lane.core().details));
+    block.ticks.set(registry.ticks());
+    block.known_gate.set(gate);
+    let plain = |core: &Core| core.every.load(Ordering::Relaxed) <= 1 && core.least_ticks == 0;
+    let usual = !registry.is_slow() && block.lane_count.get() == 1 && plain(block.lane().core());
+    block.fast_gate.set(if usual { gate } else { 0 });
+}
+
+/// Lanes of sessions that are gone are forgotten; those of sessions that go on without this thread are given back.
+fn leave_ended(block: &Block, sessions: &[Arc<Core>]) {
+    let mut kept = 0;
+    for at in 0..block.lane_count.get() {
+        let lane = &block.lanes[at];
+        match sessions.iter().find(|core| core.number == lane.session()) {
+            None => lane.forget(),
+            Some(core) if !core.covers(block.serial.get()) => lane.detach(),
+            Some(_) => {
+                if kept != at {
+                    lane.move_to(&block.lanes[kept]);
+                }
+                kept += 1;
+            }
+        }
+    }
+    block.lane_count.set(kept);
+}
+
+/// A thread ends: what it holds of sessions that go on is given back.
+extern "C" fn at_end(block: *mut libc::c_void) {
+    // SAFETY: `call_at_end` gave a block, which lives as long as the program.
+    let block: &'static Block = unsafe { &*block.cast_const().cast::<Block>() };
+    block::set_current(&ENDED);
+    if let Some(registry) = Registry::current().filter(|registry| registry.number == block.registry.get()) {
+        block.presence.busy.store(registry.number, Ordering::Relaxed);
+        let sessions = registry.sessions();
+        for lane in block.lanes() {
+            match sessions.iter().any(|core| core.number == lane.session()) {
+                true => lane.detach(),
+                false => lane.forget(),
+            }
+        }
+        drop(sessions);
+        block.presence.busy.store(0, Ordering::Release);
+    }
+    block.lane_count.set(0);
+    block.taken.store(false, Ordering::Release);
+}
+
+fn call_at_end(block: &'static Block) {
+    static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
+    let key = KEY.get_or_init(|| {
+        let mut key = MaybeUninit::uninit();
+        // SAFETY: the call writes the key where it succeeds; the function lives as long as the program.
+        let made = unsafe { libc::pthread_key_create(key.as_mut_ptr(), Some(at_end)) } == 0;
+        // SAFETY: written, since the call has succeeded.
+        made.then(|| unsafe { key.assume_init() })
+    });
+    if let Some(key) = key {
+        // SAFETY: the key is valid, and the value is a pointer that only `at_end` gets. Where the system has no memory for it, the thread's block stays taken.
+        let _ = unsafe { libc::pthread_setspecific(*key, ptr::from_ref(block).cast()) };
+    }
+}
+
+/// A block that a thread has left.
+fn take_free() -> Option<&'static Block> {
+    let mut batch = BATCHES.load(Ordering::Acquire);
+    // SAFETY: only `map_more` puts batches on the list, which are never freed.
+    while let Some(blocks) = unsafe { batch.as_ref() } {
+        let free = |block: &&Block| {
+            block.taken.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        let free = blocks.blocks.iter().find(free);
+        if free.is_some() {
+            return free;
+        }
+        batch = blocks.next.load(Ordering::Acquire);
+    }
+    None
+}
+
+fn map_more() -> Option<&'static Block> {
+    let bytes = size_of::<Batch>();
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: the system chooses an address where nothing is.
+    let mapped = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) }.ok()?;
+    let batch: *mut Batch = mapped.cast();
+    let made = Batch { next: AtomicPtr::new(ptr::null_mut()), blocks: [const { Block::none() }; BATCH] };
+    // SAFETY: mapped with room for one, aligned to a page, and nobody else knows it.
+    unsafe { batch.write(made) };
+    let mut head = BATCHES.load(Ordering::Acquire);
+    loop {
+        // SAFETY: written above; nobody frees it.
+        unsafe { (*batch).next.store(head, Ordering::Release) };
+        match BATCHES.compare_exchange_weak(head, batch, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => break,
+            Err(other) => head = other,
+        }
+    }
+    take_free()
+}
+
+fn tid() -> u64 {
+    u64::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap_or(0)
+}
+
+/// The thread's name as the system has it: 15 bytes at most.
+fn thread_name(place: &mut [u8; NAME_BYTES]) -> &str {
+    // SAFETY: PR_GET_NAME writes at most 16 bytes, with a zero at the end.
+    let known = unsafe { libc::prctl(libc::PR_GET_NAME, place.as_mut_ptr()) } == 0;
+    let name = known.then(|| CStr::from_bytes_until_nul(place).ok()).flatten();
+    name.and_then(|name| name.to_str().ok()).unwrap_or("")
+}
+
+struct Batch {
+    next: AtomicPtr<Self>,
+    blocks: [Block; BATCH],
+}
+
+const NAME_BYTES: usize = 16;
+/// Blocks that are mapped at once.
+const BATCH: usize = 16;
+
+/// The block of threads that are about to end.
+static ENDED: Block = Block::none();
+static BATCHES: AtomicPtr<Batch> = AtomicPtr::new(ptr::null_mut());
+static SERIAL: AtomicU32 = AtomicU32::new(1);

@@ -1,0 +1,171 @@
+//! Values of arguments, from Rust's types to words.
+//!
+//! Place in the flow: macros hand values to an open [`Scope`](crate::Scope), which writes them into its record. Texts are bounded.
+//! What it does not do: know keys.
+
+use crate::layout::{WORD, argument};
+
+/// A type that can stand in an argument.
+pub trait Argument {
+    /// Hands over the value.
+    fn value(&self) -> Value<'_>;
+}
+
+/// The value of an argument.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub enum Value<'a> {
+    /// A whole number.
+    Integer(i64),
+    /// A whole number that is not negative.
+    Unsigned(u64),
+    /// Another number.
+    Float(f64),
+    /// Yes or no.
+    Boolean(bool),
+    /// A text; beyond 1024 bytes it is cut, and says so.
+    Text(&'a str),
+    /// JSON: an array or an object.
+    Json(&'a str),
+    /// Addresses: of memory, or those of a stack, innermost first; at most 128.
+    Addresses(&'a [u64]),
+}
+
+impl Value<'_> {
+    /// Writes it behind its key: at most [`WORDS_MAX`] words; how many.
+    #[inline]
+    pub(crate) fn write(&self, key: u32, mut store: impl FnMut(usize, u64)) -> usize {
+        let (kind, word) = match *self {
+            Self::Integer(number) => (argument::INTEGER, number as u64),
+            Self::Unsigned(number) => (argument::UNSIGNED, number),
+            Self::Float(number) => (argument::FLOAT, number.to_bits()),
+            Self::Boolean(yes) => (argument::BOOLEAN, u64::from(yes)),
+            Self::Text(_) | Self::Json(_) | Self::Addresses(_) => return self.write_long(key, store),
+        };
+        store(0, argument::head(key, kind, 2, WORD));
+        store(1, word);
+        2
+    }
+
+    /// How many words it takes.
+    #[inline]
+    pub(crate) fn words(&self) -> usize {
+        match self {
+            Self::Text(text) | Self::Json(text) => 1 + text.len().min(argument::TEXT_MAX).div_ceil(WORD),
+            Self::Addresses(addresses) => 1 + addresses.len().min(ADDRESSES_MAX),
+            _ => 2,
+        }
+    }
+
+    fn write_long(&self, key: u32, mut store: impl FnMut(usize, u64)) -> usize {
+        let words = self.words();
+        let (kind, text) = match self {
+            Self::Addresses(addresses) => {
+                for (at, address) in addresses.iter().take(ADDRESSES_MAX).enumerate() {
+                    store(1 + at, *address);
+                }
+                store(0, argument::head(key, argument::ADDRESSES, words, (words - 1) * WORD));
+                return words;
+            }
+            Self::Json(text) => (argument::JSON, *text),
+            Self::Text(text) => (argument::TEXT, *text),
+            _ => return 0,
+        };
+        let mut end = text.len().min(argument::TEXT_MAX);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let cut = if end < text.len() { argument::CUT } else { 0 };
+        for (at, bytes) in text.as_bytes()[..end].chunks(WORD).enumerate() {
+            let mut word = [0; WORD];
+            word[..bytes.len()].copy_from_slice(bytes);
+            store(1 + at, u64::from_le_bytes(word));
+        }
+        // A character that is left out may leave a word without bytes.
+        if 1 + end.div_ceil(WORD) < words {
+            store(words - 1, 0);
+        }
+        store(0, argument::head(key, kind | cut, words, end));
+        words
+    }
+}
+
+macro_rules! argument_of {
+    ($($type:ty => $variant:ident as $as:ty),*) => {
+        $(impl Argument for $type {
+            #[inline]
+            fn value(&self) -> Value<'_> {
+                Value::$variant(*self as $as)
+            }
+        })*
+    };
+}
+
+argument_of!(i8 => Integer as i64, i16 => Integer as i64, i32 => Integer as i64, i64 => Integer as i64, isize => Integer as i64,
+    u8 => Unsigned as u64, u16 => Unsigned as u64, u32 => Unsigned as u64, u64 => Unsigned as u64, usize => Unsigned as u64,
+    f32 => Float as f64, f64 => Float as f64, bool => Boolean as bool);
+
+impl Argument for str {
+    fn value(&self) -> Value<'_> {
+        Value::Text(self)
+    }
+}
+
+impl Argument for String {
+    fn value(&self) -> Value<'_> {
+        Value::Text(self)
+    }
+}
+
+impl<T: Argument + ?Sized> Argument for &T {
+    fn value(&self) -> Value<'_> {
+        (**self).value()
+    }
+}
+
+impl Argument for Value<'_> {
+    fn value(&self) -> Value<'_> {
+        *self
+    }
+}
+
+/// Addresses of one argument.
+const ADDRESSES_MAX: usize = 128;
+/// Words of the longest argument.
+#[cfg(test)]
+const WORDS_MAX: usize = 1 + argument::TEXT_MAX / WORD;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(value: &dyn Argument, kind: u64, bytes: usize, expected: &[u64]) {
+        let mut words = vec![0; WORDS_MAX];
+        let length = value.value().write(9, |at, word| words[at] = word);
+        assert_eq!(length, value.value().words());
+        assert_eq!(words[0], argument::head(9, kind, length, bytes));
+        assert_eq!(&words[1..length], expected);
+    }
+
+    #[test]
+    fn values_become_words() {
+        check(&-5_i32, argument::INTEGER, 8, &[(-5_i64) as u64]);
+        check(&u64::MAX, argument::UNSIGNED, 8, &[u64::MAX]);
+        check(&0.5, argument::FLOAT, 8, &[0.5_f64.to_bits()]);
+        check(&true, argument::BOOLEAN, 8, &[1]);
+        check(&"", argument::TEXT, 0, &[]);
+        check(&"12345678a", argument::TEXT, 9, &[u64::from_le_bytes(*b"12345678"), u64::from(b'a')]);
+        check(&Value::Addresses(&[7, 8]), argument::ADDRESSES, 16, &[7, 8]);
+        check(&Value::Json("[1]"), argument::JSON, 3, &[u64::from_le_bytes(*b"[1]\0\0\0\0\0")]);
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        let text = format!("{}é", "a".repeat(argument::TEXT_MAX - 1));
+        let mut words = vec![1; WORDS_MAX];
+        let length = text.value().write(0, |at, word| words[at] = word);
+        assert_eq!(length, WORDS_MAX);
+        let cut = argument::head(0, argument::TEXT | argument::CUT, WORDS_MAX, argument::TEXT_MAX - 1);
+        assert_eq!(words[0], cut);
+        assert_eq!(words[WORDS_MAX - 1], u64::from_le_bytes(*b"aaaaaaa\0"));
+    }
+}
