@@ -12,7 +12,7 @@ use crate::site::{self, Site};
 use crate::thread::lane::Opened;
 use crate::thread::slow::{self, Frame};
 use crate::thread::{block, define, sync};
-use crate::value::{Argument, Value};
+use crate::value::{Argument, Arguments};
 
 /// Something that goes on from where it is made to where it is dropped, on one thread. What is within ends before; what does not is closed with it, and marked.
 #[must_use = "a scope ends when it is dropped; bind it to a name, as _step"]
@@ -28,13 +28,43 @@ pub struct Scope {
 
 impl Scope {
     /// Begins now.
-    #[inline]
+    #[inline(always)]
     pub fn enter(site: &'static Site) -> Self {
+        if gate::current() == 0 { Self::nowhere(site) } else { Self::enter_with(site, ()) }
+    }
+
+    /// Begins now, with arguments by their places among the site's keys, [`OF_SITE`] added.
+    #[inline]
+    pub fn enter_with(site: &'static Site, arguments: impl Arguments) -> Self {
         let gate = gate::current();
-        if gate == 0 {
+        let block = block::current();
+        let number = site.number();
+        if !site::is_number(number) || !block.begin(gate) {
+            return Self::enter_slowly(site, &arguments);
+        }
+        if block.kinds.get() & site.bit == 0 {
+            block.end();
             return Self::nowhere(site);
         }
-        Self::enter_at(site, gate)
+        let opened = block.opened();
+        let lane = block.lane();
+        let place = lane.open(number, opened);
+        if !place.is_null() {
+            lane.argue(place, &arguments);
+        }
+        block.end();
+        let frame = if place.is_null() { Frame::Deep } else { Frame::At(place) };
+        Self { site, frame, opened, gate, of_thread: PhantomData }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn enter_slowly(site: &'static Site, arguments: &impl Arguments) -> Self {
+        let (frame, opened, gate) = slow::open(site);
+        if frame != Frame::Nowhere {
+            slow::argue(opened, arguments);
+        }
+        Self { site, frame, opened, gate, of_thread: PhantomData }
     }
 
     /// One that nobody records.
@@ -42,25 +72,6 @@ impl Scope {
     pub fn nowhere(site: &'static Site) -> Self {
         let opened = Opened { start: 0, id: 0 };
         Self { site, frame: Frame::Nowhere, opened, gate: 0, of_thread: PhantomData }
-    }
-
-    #[inline]
-    fn enter_at(site: &'static Site, gate: u32) -> Self {
-        let block = block::current();
-        let number = site.number();
-        if !site::is_number(number) || !block.begin(gate) {
-            let (frame, opened, gate) = slow::open(site);
-            return Self { site, frame, opened, gate, of_thread: PhantomData };
-        }
-        if block.kinds.get() & site.bit == 0 {
-            block.end();
-            return Self::nowhere(site);
-        }
-        let opened = block.opened();
-        let place = block.lane().open(number, opened);
-        block.end();
-        let frame = if place.is_null() { Frame::Deep } else { Frame::At(place) };
-        Self { site, frame, opened, gate, of_thread: PhantomData }
     }
 
     /// Whether anybody records it.
@@ -83,7 +94,7 @@ impl Scope {
     /// States an argument, by its place among the site's keys.
     #[inline]
     pub fn argument(&self, key: u32, value: &(impl Argument + ?Sized)) {
-        self.state(key | argument::OF_SITE, &value.value());
+        self.state(&((key | OF_SITE, value), ()));
     }
 
     /// States an argument by a key that is known only when the program runs.
@@ -91,24 +102,24 @@ impl Scope {
         if self.is_recorded()
             && let Some(number) = define::number_of_name(key)
         {
-            self.state(number, &value.value());
+            self.state(&((number, value), ()));
         }
     }
 
     #[inline]
-    fn state(&self, key: u32, value: &Value<'_>) {
+    fn state(&self, arguments: &impl Arguments) {
         let Frame::At(place) = self.frame else {
             if self.frame == Frame::Seek {
-                slow::argue(self.opened, key, value);
+                slow::argue(self.opened, arguments);
             }
             return;
         };
         let block = block::current();
         if block.begin(self.gate) {
-            block.lane().argue(place, key, value);
+            block.lane().argue(place, arguments);
             block.end();
         } else {
-            slow::argue(self.opened, key, value);
+            slow::argue(self.opened, arguments);
         }
     }
 
@@ -127,7 +138,7 @@ impl Scope {
 }
 
 impl Drop for Scope {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         if self.frame != Frame::Nowhere {
             self.leave();
@@ -149,23 +160,16 @@ pub fn is_wanted(site: &'static Site) -> bool {
     slow::within(|block| block.kinds.get() & site.bit != 0).unwrap_or(false)
 }
 
-/// Something that happens now.
+/// Something that happens now, with arguments by their places among the site's keys, [`OF_SITE`] added.
 #[inline]
-pub fn instant(site: &'static Site, arguments: &[Value<'_>]) {
-    if gate::current() == 0 {
-        return;
-    }
-    if arguments.is_empty() {
-        simple(site, record::INSTANT, None);
-    } else {
-        with_arguments(site, arguments);
-    }
+pub fn instant(site: &'static Site, arguments: impl Arguments) {
+    simple(site, record::INSTANT, None, &arguments);
 }
 
 /// The value of something from now on.
 #[inline]
 pub fn counter(site: &'static Site, value: f64) {
-    simple(site, record::COUNTER, Some(value.to_bits()));
+    simple(site, record::COUNTER, Some(value.to_bits()), &());
 }
 
 /// Where an event of a flow stands.
@@ -187,11 +191,11 @@ pub fn flow(site: &'static Site, place: FlowPlace, id: u64) {
         FlowPlace::Step => record::FLOW_STEP,
         FlowPlace::In => record::FLOW_IN,
     };
-    simple(site, kind, Some(id));
+    simple(site, kind, Some(id), &());
 }
 
 #[inline]
-fn simple(site: &'static Site, kind: u64, second: Option<u64>) {
+fn simple(site: &'static Site, kind: u64, second: Option<u64>, arguments: &impl Arguments) {
     let gate = gate::current();
     if gate == 0 {
         return;
@@ -199,25 +203,15 @@ fn simple(site: &'static Site, kind: u64, second: Option<u64>) {
     let block = block::current();
     let number = site.number();
     if !site::is_number(number) || !block.begin(gate) {
-        return slow::record(site, kind, second, &[]);
+        return slow::record(site, kind, second, arguments);
     }
     if block.kinds.get() & site.bit != 0 {
         let second = second.unwrap_or_else(|| block.new_id());
         let now = block.ticks.get().now();
         let lane = block.lane();
-        lane.write(&[record::head(number, kind, 3, lane.depth()), now, second], now, now);
+        lane.write_with([record::head(number, kind, 3, lane.depth()), now, second], arguments);
     }
     block.end();
-}
-
-#[inline(never)]
-fn with_arguments(site: &'static Site, arguments: &[Value<'_>]) {
-    let mut keyed = [(0, Value::Boolean(false)); ARGUMENTS_MAX];
-    let count = arguments.len().min(ARGUMENTS_MAX);
-    for (at, value) in arguments.iter().take(count).enumerate() {
-        keyed[at] = (at as u32 | argument::OF_SITE, *value);
-    }
-    slow::record(site, record::INSTANT, None, &keyed[..count]);
 }
 
 /// A span that may end on another thread than it began on.
@@ -233,7 +227,7 @@ impl Span {
     pub fn begin(site: &'static Site) -> Self {
         let id = if is_wanted(site) { slow::within(|block| block.new_id()).unwrap_or(0) } else { 0 };
         if id != 0 {
-            simple(site, record::ASYNC_BEGIN, Some(id));
+            simple(site, record::ASYNC_BEGIN, Some(id), &());
         }
         Self { site, id }
     }
@@ -255,7 +249,7 @@ impl Span {
 impl Drop for Span {
     fn drop(&mut self) {
         if self.id != 0 {
-            simple(self.site, record::ASYNC_END, Some(self.id));
+            simple(self.site, record::ASYNC_END, Some(self.id), &());
         }
     }
 }
@@ -282,8 +276,8 @@ impl Drop for Correlation {
     }
 }
 
-/// Arguments of a moment; further ones are left out.
-const ARGUMENTS_MAX: usize = 16;
+/// Added to a key that is a place among the site's keys.
+pub const OF_SITE: u32 = argument::OF_SITE;
 
 /// What a scope costs on the stack.
 const _: () = assert!(size_of::<Scope>() <= 56 && size_of::<*const AtomicU64>() == 8);

@@ -10,11 +10,7 @@ macro_rules! scope {
     ($name:literal $(, $($rest:tt)*)?) => { $crate::scope!($crate::Kind::User, $name $(, $($rest)*)?) };
     ($kind:expr, $name:literal $(, $($rest:tt)*)?) => {{
         $crate::__site!(SITE, $kind, $name; $($($rest)*)?);
-        let scope = $crate::__entered!(SITE);
-        if scope.is_recorded() {
-            $crate::__arguments!(scope, 0; $($($rest)*)?);
-        }
-        scope
+        $crate::__scope!(SITE, 0, [], []; $($($rest)*)?)
     }};
 }
 
@@ -25,7 +21,7 @@ macro_rules! instant {
     ($kind:expr, $name:literal $(, $($rest:tt)*)?) => {{
         $crate::__site!(SITE, $kind, $name; $($($rest)*)?);
         if $crate::__wanted!(SITE) {
-            $crate::__values!(SITE, []; $($($rest)*)?);
+            $crate::event::instant(&SITE, $crate::__values!([], 0; $($($rest)*)?));
         }
     }};
 }
@@ -84,31 +80,51 @@ macro_rules! __keys {
     };
 }
 
+/// Arguments of a scope, sorted into those that are made at once and those behind `||`, each with its place among the keys.
 #[doc(hidden)]
 #[macro_export]
-macro_rules! __arguments {
-    ($scope:ident, $at:expr;) => {};
-    ($scope:ident, $at:expr; $key:ident = || $value:expr $(, $($rest:tt)*)?) => {
-        if $scope.wants_details() {
-            $scope.argument($at, &$value);
-        }
-        $crate::__arguments!($scope, $at + 1; $($($rest)*)?);
+macro_rules! __scope {
+    ($site:ident, $at:expr, [], [];) => {
+        $crate::__entered!($site)
     };
-    ($scope:ident, $at:expr; $key:ident = $value:expr $(, $($rest:tt)*)?) => {
-        $scope.argument($at, &$value);
-        $crate::__arguments!($scope, $at + 1; $($($rest)*)?);
+    ($site:ident, $at:expr, [$(($place_ready:expr, $ready:expr))*], [$(($place:expr, $lazy:expr))*];) => {
+        if $crate::__wanted!($site) {
+            let scope = $crate::Scope::enter_with(&$site, $crate::__list!($(($place_ready, $ready))*));
+            if scope.wants_details() {
+                $(scope.argument($place, &$lazy);)*
+            }
+            scope
+        } else {
+            $crate::Scope::nowhere(&$site)
+        }
+    };
+    ($site:ident, $at:expr, [$($ready:tt)*], [$($later:tt)*]; $key:ident = || $value:expr $(, $($rest:tt)*)?) => {
+        $crate::__scope!($site, $at + 1, [$($ready)*], [$($later)* ($at, $value)]; $($($rest)*)?)
+    };
+    ($site:ident, $at:expr, [$($ready:tt)*], [$($later:tt)*]; $key:ident = $value:expr $(, $($rest:tt)*)?) => {
+        $crate::__scope!($site, $at + 1, [$($ready)* ($at, $value)], [$($later)*]; $($($rest)*)?)
     };
 }
 
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __values {
-    ($site:ident, [$($value:expr),*];) => { $crate::event::instant(&$site, &[$($crate::Argument::value(&$value)),*]) };
-    ($site:ident, [$($done:expr),*]; $key:ident = || $value:expr $(, $($rest:tt)*)?) => {
-        $crate::__values!($site, [$($done,)* $value]; $($($rest)*)?)
+    ([$($done:tt)*], $at:expr;) => { $crate::__list!($($done)*) };
+    ([$($done:tt)*], $at:expr; $key:ident = || $value:expr $(, $($rest:tt)*)?) => {
+        $crate::__values!([$($done)* ($at, $value)], $at + 1; $($($rest)*)?)
     };
-    ($site:ident, [$($done:expr),*]; $key:ident = $value:expr $(, $($rest:tt)*)?) => {
-        $crate::__values!($site, [$($done,)* $value]; $($($rest)*)?)
+    ([$($done:tt)*], $at:expr; $key:ident = $value:expr $(, $($rest:tt)*)?) => {
+        $crate::__values!([$($done)* ($at, $value)], $at + 1; $($($rest)*)?)
+    };
+}
+
+/// Places and values as [`Arguments`](crate::Arguments).
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __list {
+    () => { () };
+    (($place:expr, $value:expr) $($rest:tt)*) => {
+        ((($place) | $crate::event::OF_SITE, &$value), $crate::__list!($($rest)*))
     };
 }
 

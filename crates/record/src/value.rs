@@ -3,12 +3,93 @@
 //! Place in the flow: macros hand values to an open [`Scope`](crate::Scope), which writes them into its record. Texts are bounded.
 //! What it does not do: know keys.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::layout::{WORD, argument};
 
 /// A type that can stand in an argument.
 pub trait Argument {
     /// Hands over the value.
     fn value(&self) -> Value<'_>;
+
+    /// How many words it takes behind its key.
+    #[inline]
+    fn words(&self) -> usize {
+        self.value().length()
+    }
+
+    /// Writes it behind its key: so many words.
+    #[doc(hidden)]
+    #[inline]
+    fn write(&self, key: u32, words: Words) -> usize {
+        self.value().put(key, words)
+    }
+}
+
+/// Arguments of one event, whose types the compiler knows: pairs of key and value, nested as lists are.
+pub trait Arguments {
+    /// How many there are.
+    const COUNT: usize;
+
+    /// How many words they take.
+    fn words(&self) -> usize;
+
+    /// Writes them one behind the other.
+    #[doc(hidden)]
+    fn write(&self, words: Words);
+}
+
+impl Arguments for () {
+    const COUNT: usize = 0;
+
+    #[inline]
+    fn words(&self) -> usize {
+        0
+    }
+
+    #[inline]
+    fn write(&self, _: Words) {}
+}
+
+impl<T: Argument + ?Sized, R: Arguments> Arguments for ((u32, &T), R) {
+    const COUNT: usize = 1 + R::COUNT;
+
+    #[inline]
+    fn words(&self) -> usize {
+        self.0.1.words() + self.1.words()
+    }
+
+    #[inline]
+    fn write(&self, words: Words) {
+        let taken = self.0.1.write(self.0.0, words);
+        self.1.write(words.after(taken));
+    }
+}
+
+/// Where words go.
+#[doc(hidden)]
+#[derive(Copy, Clone, Debug)]
+pub struct Words(*const AtomicU64);
+
+impl Words {
+    /// From here on there are as many words as will be written.
+    ///
+    /// # Safety
+    /// They must stay mapped, and nobody else may write them.
+    pub(crate) unsafe fn at(place: *const AtomicU64) -> Self {
+        Self(place)
+    }
+
+    #[inline]
+    fn after(self, words: usize) -> Self {
+        Self(self.0.wrapping_add(words))
+    }
+
+    #[inline]
+    fn store(self, place: usize, word: u64) {
+        // SAFETY: `at` was given as many words as are stored.
+        unsafe { (*self.0.add(place)).store(word, Ordering::Relaxed) };
+    }
 }
 
 /// The value of an argument.
@@ -31,24 +112,20 @@ pub enum Value<'a> {
 }
 
 impl Value<'_> {
-    /// Writes it behind its key: at most [`WORDS_MAX`] words; how many.
-    #[inline]
-    pub(crate) fn write(&self, key: u32, mut store: impl FnMut(usize, u64)) -> usize {
+    fn put(&self, key: u32, words: Words) -> usize {
         let (kind, word) = match *self {
             Self::Integer(number) => (argument::INTEGER, number as u64),
             Self::Unsigned(number) => (argument::UNSIGNED, number),
             Self::Float(number) => (argument::FLOAT, number.to_bits()),
             Self::Boolean(yes) => (argument::BOOLEAN, u64::from(yes)),
-            Self::Text(_) | Self::Json(_) | Self::Addresses(_) => return self.write_long(key, store),
+            Self::Text(_) | Self::Json(_) | Self::Addresses(_) => return self.put_long(key, words),
         };
-        store(0, argument::head(key, kind, 2, WORD));
-        store(1, word);
+        words.store(0, argument::head(key, kind, 2, WORD));
+        words.store(1, word);
         2
     }
 
-    /// How many words it takes.
-    #[inline]
-    pub(crate) fn words(&self) -> usize {
+    fn length(&self) -> usize {
         match self {
             Self::Text(text) | Self::Json(text) => 1 + text.len().min(argument::TEXT_MAX).div_ceil(WORD),
             Self::Addresses(addresses) => 1 + addresses.len().min(ADDRESSES_MAX),
@@ -56,14 +133,14 @@ impl Value<'_> {
         }
     }
 
-    fn write_long(&self, key: u32, mut store: impl FnMut(usize, u64)) -> usize {
-        let words = self.words();
+    fn put_long(&self, key: u32, place: Words) -> usize {
+        let words = self.length();
         let (kind, text) = match self {
             Self::Addresses(addresses) => {
                 for (at, address) in addresses.iter().take(ADDRESSES_MAX).enumerate() {
-                    store(1 + at, *address);
+                    place.store(1 + at, *address);
                 }
-                store(0, argument::head(key, argument::ADDRESSES, words, (words - 1) * WORD));
+                place.store(0, argument::head(key, argument::ADDRESSES, words, (words - 1) * WORD));
                 return words;
             }
             Self::Json(text) => (argument::JSON, *text),
@@ -78,31 +155,55 @@ impl Value<'_> {
         for (at, bytes) in text.as_bytes()[..end].chunks(WORD).enumerate() {
             let mut word = [0; WORD];
             word[..bytes.len()].copy_from_slice(bytes);
-            store(1 + at, u64::from_le_bytes(word));
+            place.store(1 + at, u64::from_le_bytes(word));
         }
         // A character that is left out may leave a word without bytes.
         if 1 + end.div_ceil(WORD) < words {
-            store(words - 1, 0);
+            place.store(words - 1, 0);
         }
-        store(0, argument::head(key, kind | cut, words, end));
+        place.store(0, argument::head(key, kind | cut, words, end));
         words
     }
 }
 
 macro_rules! argument_of {
-    ($($type:ty => $variant:ident as $as:ty),*) => {
+    ($($type:ty => $variant:ident, $number:ident, $bits:expr, $as:ty;)*) => {
         $(impl Argument for $type {
             #[inline]
             fn value(&self) -> Value<'_> {
                 Value::$variant(*self as $as)
             }
+
+            #[inline]
+            fn words(&self) -> usize {
+                2
+            }
+
+            #[inline]
+            fn write(&self, key: u32, words: Words) -> usize {
+                words.store(0, argument::head(key, argument::$number, 2, WORD));
+                words.store(1, $bits(*self as $as));
+                2
+            }
         })*
     };
 }
 
-argument_of!(i8 => Integer as i64, i16 => Integer as i64, i32 => Integer as i64, i64 => Integer as i64, isize => Integer as i64,
-    u8 => Unsigned as u64, u16 => Unsigned as u64, u32 => Unsigned as u64, u64 => Unsigned as u64, usize => Unsigned as u64,
-    f32 => Float as f64, f64 => Float as f64, bool => Boolean as bool);
+argument_of! {
+    i8 => Integer, INTEGER, i64::cast_unsigned, i64;
+    i16 => Integer, INTEGER, i64::cast_unsigned, i64;
+    i32 => Integer, INTEGER, i64::cast_unsigned, i64;
+    i64 => Integer, INTEGER, i64::cast_unsigned, i64;
+    isize => Integer, INTEGER, i64::cast_unsigned, i64;
+    u8 => Unsigned, UNSIGNED, u64::from, u64;
+    u16 => Unsigned, UNSIGNED, u64::from, u64;
+    u32 => Unsigned, UNSIGNED, u64::from, u64;
+    u64 => Unsigned, UNSIGNED, u64::from, u64;
+    usize => Unsigned, UNSIGNED, u64::from, u64;
+    f32 => Float, FLOAT, f64::to_bits, f64;
+    f64 => Float, FLOAT, f64::to_bits, f64;
+    bool => Boolean, BOOLEAN, u64::from, bool;
+}
 
 impl Argument for str {
     fn value(&self) -> Value<'_> {
@@ -119,6 +220,16 @@ impl Argument for String {
 impl<T: Argument + ?Sized> Argument for &T {
     fn value(&self) -> Value<'_> {
         (**self).value()
+    }
+
+    #[inline]
+    fn words(&self) -> usize {
+        (**self).words()
+    }
+
+    #[inline]
+    fn write(&self, key: u32, words: Words) -> usize {
+        (**self).write(key, words)
     }
 }
 
@@ -138,10 +249,16 @@ const WORDS_MAX: usize = 1 + argument::TEXT_MAX / WORD;
 mod tests {
     use super::*;
 
+    fn written(value: &dyn Argument, key: u32) -> (Vec<u64>, usize) {
+        let words: Vec<AtomicU64> = (0..WORDS_MAX).map(|_| AtomicU64::new(1)).collect();
+        // SAFETY: there are as many as the longest argument takes.
+        let length = value.write(key, unsafe { Words::at(words.as_ptr()) });
+        (words.into_iter().map(AtomicU64::into_inner).collect(), length)
+    }
+
     fn check(value: &dyn Argument, kind: u64, bytes: usize, expected: &[u64]) {
-        let mut words = vec![0; WORDS_MAX];
-        let length = value.value().write(9, |at, word| words[at] = word);
-        assert_eq!(length, value.value().words());
+        let (words, length) = written(value, 9);
+        assert_eq!(length, value.words());
         assert_eq!(words[0], argument::head(9, kind, length, bytes));
         assert_eq!(&words[1..length], expected);
     }
@@ -161,8 +278,7 @@ mod tests {
     #[test]
     fn long_texts_are_cut_between_characters() {
         let text = format!("{}é", "a".repeat(argument::TEXT_MAX - 1));
-        let mut words = vec![1; WORDS_MAX];
-        let length = text.value().write(0, |at, word| words[at] = word);
+        let (words, length) = written(&text, 0);
         assert_eq!(length, WORDS_MAX);
         let cut = argument::head(0, argument::TEXT | argument::CUT, WORDS_MAX, argument::TEXT_MAX - 1);
         assert_eq!(words[0], cut);

@@ -13,7 +13,7 @@ use super::facts::Facts;
 use super::helper::{self, Helper};
 use super::stream::Stream;
 use crate::active::core::{Core, Reach};
-use crate::active::registry::Registry;
+use crate::active::registry::{Presence, Registry};
 use crate::clock::{self, RecordClock, Ticks};
 use crate::error::Error;
 use crate::layout::{BYTES_MIN, Layout, MAGIC, WORD, header, policy, state};
@@ -159,7 +159,7 @@ impl Session {
         }
         registry.publish(&sessions);
         drop(sessions);
-        registry.quiet(exclusive.block.map(|block| &block.presence));
+        registry.quiet(exclusive.let_go());
         Ok(())
     }
 
@@ -184,7 +184,7 @@ impl Session {
         sessions.retain(|core| core.number != self.core.number);
         registry.publish(&sessions);
         drop(sessions);
-        if !registry.quiet(exclusive.block.map(|block| &block.presence)) {
+        if !registry.quiet(exclusive.let_go()) {
             // A thread may still write into it.
             std::mem::forget(Arc::clone(&self.core));
         }
@@ -257,6 +257,13 @@ impl Exclusive {
             before = block.presence.busy.swap(registry.number, Ordering::Relaxed);
         }
         Self { block, before }
+    }
+}
+
+impl Exclusive {
+    /// Ends it: nobody waits for this thread, which may wait for others. Who it is.
+    fn let_go(self) -> Option<&'static Presence> {
+        self.block.map(|block| &block.presence)
     }
 }
 

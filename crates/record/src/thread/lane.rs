@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::active::core::Core;
 use crate::layout::{WORD, chunk, header, record, slot};
-use crate::value::Value;
+use crate::value::{Arguments, Words};
 
 /// A thread's part of one session.
 #[derive(Debug)]
@@ -174,20 +174,25 @@ impl Lane {
         frame
     }
 
-    /// Adds an argument to the innermost open scope, if that is `frame`.
+    /// Adds arguments to the innermost open scope, if that is `frame`.
     #[inline]
-    pub fn argue(&self, frame: *const AtomicU64, key: u32, value: &Value<'_>) {
+    pub fn argue(&self, frame: *const AtomicU64, arguments: &impl Arguments) {
         let head = self.word(frame, 0).load(Ordering::Relaxed);
-        let (words, more) = (record::words(head), value.words());
+        let (words, more) = (record::words(head), arguments.words());
         let top = self.top.get();
         let fits = words + more <= record::WORDS_MAX && top.wrapping_add(more) <= self.stack_limit.get();
         if !fits || frame.wrapping_add(words) != top {
-            self.count(slot::ARGUMENTS_LOST, 1);
-            return;
+            return self.arguments_lost(arguments);
         }
-        value.write(key, |place, word| self.store(top, place, word));
+        // SAFETY: as many words as the arguments take are left before the stack's end.
+        arguments.write(unsafe { Words::at(top) });
         self.top.set(top.wrapping_add(more));
         self.word(frame, 0).store(head + ((more as u64) << 40), Ordering::Release);
+    }
+
+    #[cold]
+    fn arguments_lost<A: Arguments>(&self, _: &A) {
+        self.count(slot::ARGUMENTS_LOST, A::COUNT as u64);
     }
 
     /// Ends a scope, and with it those within that have not ended.
@@ -247,26 +252,21 @@ impl Lane {
     }
 
     /// Writes a record with arguments.
-    pub fn write_with(&self, head: [u64; 3], arguments: &[(u32, Value<'_>)]) {
-        let room = record::WORDS_MAX - head.len();
-        let mut fitting = 0;
-        let mut words = 0;
-        for (_, value) in arguments {
-            if words + value.words() > room {
-                break;
-            }
-            (fitting, words) = (fitting + 1, words + value.words());
+    #[inline]
+    pub fn write_with(&self, head: [u64; 3], arguments: &impl Arguments) {
+        let more = arguments.words();
+        if head.len() + more > record::WORDS_MAX {
+            self.arguments_lost(arguments);
+            return self.write(&head, head[1], head[1]);
         }
-        self.count(slot::ARGUMENTS_LOST, (arguments.len() - fitting) as u64);
-        let Some(place) = self.reserve(head.len() + words, head[1], head[1]) else { return };
-        self.store(place, 0, head[0] + ((words as u64) << 40));
+        let Some(place) = self.reserve(head.len() + more, head[1], head[1]) else { return };
+        self.store(place, 0, head[0] + ((more as u64) << 40));
         self.store(place, 1, head[1]);
         self.store(place, 2, head[2]);
-        let mut at = head.len();
-        for (key, value) in &arguments[..fitting] {
-            at += value.write(*key, |word, value| self.store(place, at + word, value));
-        }
-        self.commit(place.wrapping_add(at));
+        let rest = place.wrapping_add(head.len());
+        // SAFETY: as many words as the arguments take have been reserved.
+        arguments.write(unsafe { Words::at(rest) });
+        self.commit(rest.wrapping_add(more));
     }
 
     /// How many scopes are open.

@@ -12,7 +12,7 @@ use crate::thread::block::Block;
 use crate::thread::define;
 use crate::thread::lane::{Lane, Opened};
 use crate::thread::sync;
-use crate::value::Value;
+use crate::value::Arguments;
 
 /// Where an open scope is found again.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -91,22 +91,22 @@ pub(crate) fn close(site: &'static Site, frame: Frame, opened: Opened) {
     });
 }
 
-/// Adds an argument to an open scope in every lane that has it.
+/// Adds arguments to an open scope in every lane that has it.
 #[cold]
 #[inline(never)]
-pub(crate) fn argue(opened: Opened, key: u32, value: &Value<'_>) {
+pub(crate) fn argue(opened: Opened, arguments: &impl Arguments) {
     within(|block| {
         for lane in block.lanes() {
             let place = lane.find(opened);
             if !place.is_null() {
-                lane.argue(place, key, value);
+                lane.argue(place, arguments);
             }
         }
     });
 }
 
 /// Writes a record that is no scope into every lane that wants it: `kind`, now, `second` or the id of the event, arguments.
-pub(crate) fn record(site: &'static Site, kind: u64, second: Option<u64>, arguments: &[(u32, Value<'_>)]) {
+pub(crate) fn record(site: &'static Site, kind: u64, second: Option<u64>, arguments: &impl Arguments) {
     within(|block| {
         if block.kinds.get() & site.bit == 0 {
             return;
