@@ -101,8 +101,9 @@ pub(crate) fn choose(wish: RecordClock) -> Result<(Ticks, String), String> {
     static STEADY: OnceLock<Result<(), String>> = OnceLock::new();
     let steady = || STEADY.get_or_init(clock::tsc_is_the_clocksource).clone();
     let counter = || {
-        let tsc = Tsc::detect().ok_or_else(|| "this processor has no steady time-stamp counter".to_owned());
-        steady().and_then(|()| tsc).map(|tsc| Ticks::Tsc(TscTicks(tsc)))
+        steady()?;
+        let tsc = Tsc::detect().ok_or_else(|| "this processor has no steady time-stamp counter".to_owned())?;
+        Ok(Ticks::Tsc(TscTicks(tsc)))
     };
     match wish {
         RecordClock::Tsc => counter().map(|ticks| (ticks, "time-stamp counter, as was asked for".into())),

@@ -9,13 +9,17 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum Error {
     /// A session of this reach is under way.
-    #[error("already recording: a session was started at {place}; finish it first, or record one thread with Reach::Thread")]
+    #[error(
+        "already recording: a session was started at {place}; finish it first, or record one thread with Reach::Thread"
+    )]
     AlreadyRecording {
         /// File and line where it was started.
         place: String,
     },
     /// More sessions at once than a thread can serve.
-    #[error("{open} sessions are under way, as many as there can be; finish one first (the first was started at {place})")]
+    #[error(
+        "{open} sessions are under way, as many as there can be; finish one first (the first was started at {place})"
+    )]
     TooManySessions {
         /// How many there are.
         open: usize,

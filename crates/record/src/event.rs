@@ -30,17 +30,17 @@ impl Scope {
     /// Begins now.
     #[inline(always)]
     pub fn enter(site: &'static Site) -> Self {
-        if gate::current() == 0 { Self::nowhere(site) } else { Self::enter_with(site, ()) }
+        if gate::current() == 0 { Self::nowhere(site) } else { Self::enter_with(site, &()) }
     }
 
     /// Begins now, with arguments by their places among the site's keys, [`OF_SITE`] added.
     #[inline]
-    pub fn enter_with(site: &'static Site, arguments: impl Arguments) -> Self {
+    pub fn enter_with(site: &'static Site, arguments: &impl Arguments) -> Self {
         let gate = gate::current();
         let block = block::current();
         let number = site.number();
         if !site::is_number(number) || !block.begin(gate) {
-            return Self::enter_slowly(site, &arguments);
+            return Self::enter_slowly(site, arguments);
         }
         if block.kinds.get() & site.bit == 0 {
             block.end();
@@ -50,7 +50,7 @@ impl Scope {
         let lane = block.lane();
         let place = lane.open(number, opened);
         if !place.is_null() {
-            lane.argue(place, &arguments);
+            lane.argue(place, arguments);
         }
         block.end();
         let frame = if place.is_null() { Frame::Deep } else { Frame::At(place) };
@@ -123,7 +123,7 @@ impl Scope {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     fn leave(&self) {
         let block = block::current();
         match self.frame {
@@ -162,8 +162,8 @@ pub fn is_wanted(site: &'static Site) -> bool {
 
 /// Something that happens now, with arguments by their places among the site's keys, [`OF_SITE`] added.
 #[inline]
-pub fn instant(site: &'static Site, arguments: impl Arguments) {
-    simple(site, record::INSTANT, None, &arguments);
+pub fn instant(site: &'static Site, arguments: &impl Arguments) {
+    simple(site, record::INSTANT, None, arguments);
 }
 
 /// The value of something from now on.

@@ -21,7 +21,7 @@ macro_rules! instant {
     ($kind:expr, $name:literal $(, $($rest:tt)*)?) => {{
         $crate::__site!(SITE, $kind, $name; $($($rest)*)?);
         if $crate::__wanted!(SITE) {
-            $crate::event::instant(&SITE, $crate::__values!([], 0; $($($rest)*)?));
+            $crate::event::instant(&SITE, &$crate::__values!([], 0; $($($rest)*)?));
         }
     }};
 }
@@ -89,7 +89,7 @@ macro_rules! __scope {
     };
     ($site:ident, $at:expr, [$(($place_ready:expr, $ready:expr))*], [$(($place:expr, $lazy:expr))*];) => {
         if $crate::__wanted!($site) {
-            let scope = $crate::Scope::enter_with(&$site, $crate::__list!($(($place_ready, $ready))*));
+            let scope = $crate::Scope::enter_with(&$site, &$crate::__list!($(($place_ready, $ready))*));
             if scope.wants_details() {
                 $(scope.argument($place, &$lazy);)*
             }

@@ -17,7 +17,7 @@ use crate::memory::{barrier, gate};
 
 /// What threads let others see of them: whether they are within an event.
 #[derive(Debug, Default)]
-pub(crate) struct Presence {
+pub(crate) struct Activity {
     /// 0: no; else the registry's number.
     pub busy: AtomicU32,
     pub next: AtomicPtr<Self>,
@@ -30,7 +30,7 @@ pub(crate) struct Registry {
     pub number: u32,
     sessions: Mutex<Vec<Arc<Core>>>,
     /// All threads that ever recorded; blocks are used again and never freed.
-    presences: AtomicPtr<Presence>,
+    activities: AtomicPtr<Activity>,
     /// Something else that events must stop for, as observers.
     slow: AtomicU32,
     /// The clock of all sessions, by its number in files.
@@ -55,7 +55,7 @@ impl Registry {
         let made = Box::new(Self {
             number,
             sessions: Mutex::default(),
-            presences: AtomicPtr::new(ptr::null_mut()),
+            activities: AtomicPtr::new(ptr::null_mut()),
             slow: AtomicU32::new(0),
             clock: AtomicU64::new(0),
         });
@@ -101,12 +101,12 @@ impl Registry {
     }
 
     /// Puts a thread on the list of those who may be within an event.
-    pub fn enlist(&self, presence: &'static Presence) {
-        let own = ptr::from_ref(presence).cast_mut();
-        let mut head = self.presences.load(Ordering::Acquire);
+    pub fn enlist(&self, activity: &'static Activity) {
+        let own = ptr::from_ref(activity).cast_mut();
+        let mut head = self.activities.load(Ordering::Acquire);
         loop {
-            presence.next.store(head, Ordering::Release);
-            match self.presences.compare_exchange_weak(head, own, Ordering::AcqRel, Ordering::Acquire) {
+            activity.next.store(head, Ordering::Release);
+            match self.activities.compare_exchange_weak(head, own, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return,
                 Err(other) => head = other,
             }
@@ -115,17 +115,17 @@ impl Registry {
 
     /// Waits until no thread but `own` is within an event that began before; false where one stays in it, or the kernel has no barrier: then what
     /// they may hold must stay.
-    pub fn quiet(&self, own: Option<&Presence>) -> bool {
+    pub fn quiet(&self, own: Option<&Activity>) -> bool {
         let seen_by_all = barrier::everywhere();
         let deadline = Instant::now() + QUIET_LIMIT;
-        let mut next = self.presences.load(Ordering::Acquire);
+        let mut next = self.activities.load(Ordering::Acquire);
         // SAFETY: only `enlist` puts pointers on the list, each to a block that is never freed.
-        while let Some(presence) = unsafe { next.as_ref() } {
-            next = presence.next.load(Ordering::Acquire);
-            if own.is_some_and(|own| ptr::eq(own, presence)) {
+        while let Some(activity) = unsafe { next.as_ref() } {
+            next = activity.next.load(Ordering::Acquire);
+            if own.is_some_and(|own| ptr::eq(own, activity)) {
                 continue;
             }
-            while presence.busy.load(Ordering::Acquire) == self.number {
+            while activity.busy.load(Ordering::Acquire) == self.number {
                 if Instant::now() > deadline {
                     return false;
                 }

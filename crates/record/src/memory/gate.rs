@@ -4,16 +4,20 @@
 //! (`MADV_WIPEONFORK`, Linux 4.14): there the gate is closed without anybody's doing, and what else lies on the page, the list of sessions,
 //! is not there.
 //!
+//! The page is a static of the program's: one load says that nothing records. The linker puts what is zero at first where no file is mapped, as the
+//! kernel's advice demands.
+//!
 //! Every change gives the gate a number that it never had, so that a thread knows by it whether what it holds is still right. The numbers go on in
 //! a child.
 
 use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::Advice;
 
-/// The page.
-#[repr(C)]
+/// The page; nothing else lies on it.
+#[repr(C, align(4096))]
 pub(crate) struct Page {
     gate: AtomicU32,
     /// The list of sessions of this process; null in a child that has started none.
@@ -23,39 +27,32 @@ pub(crate) struct Page {
 /// The gate's number; 0: closed.
 #[inline]
 pub(crate) fn current() -> u32 {
-    page().gate.load(Ordering::Relaxed)
+    PAGE.gate.load(Ordering::Relaxed)
 }
 
-/// The page; an empty one before anybody needed one.
+/// The page.
 #[inline]
 pub(crate) fn page() -> &'static Page {
-    // SAFETY: it points to `EMPTY`, or to a page that `prepared` has mapped and nobody unmaps.
-    unsafe { &*PAGE.load(Ordering::Acquire) }
+    &PAGE
 }
 
 /// Gives the gate a new number, or closes it.
 pub(crate) fn change(open: bool) -> u32 {
     let number = if open { next_number() } else { 0 };
-    page().gate.store(number, Ordering::SeqCst);
+    PAGE.gate.store(number, Ordering::SeqCst);
     number
 }
 
-/// Makes the page, once in a process and its children; what is missing otherwise.
+/// Has the kernel empty the page in children; what is missing otherwise.
 pub(crate) fn prepare() -> Result<(), String> {
-    if !ptr::eq(PAGE.load(Ordering::Acquire), ptr::from_ref(&EMPTY).cast_mut()) {
-        return Ok(());
-    }
-    let (length, protection) = (PAGE_BYTES, ProtFlags::READ | ProtFlags::WRITE);
-    // SAFETY: the system chooses an address where nothing is.
-    let mapped = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), length, protection, MapFlags::PRIVATE) };
-    let page = mapped.map_err(|error| error.to_string())?;
-    // SAFETY: the page is ours, and what it does in a child harms nobody.
-    let wiped = unsafe { rustix::mm::madvise(page, length, Advice::LinuxWipeOnFork) };
-    wiped.map_err(|error| format!("madvise(MADV_WIPEONFORK): {error}; Linux 4.14 or newer has it"))?;
-    // Of two that come here at once the second keeps a page too many.
-    let empty = ptr::from_ref(&EMPTY).cast_mut();
-    let _ = PAGE.compare_exchange(empty, page.cast(), Ordering::AcqRel, Ordering::Acquire);
-    Ok(())
+    static WIPED: OnceLock<Result<(), String>> = OnceLock::new();
+    let wiped = || {
+        let page = ptr::from_ref(&PAGE).cast_mut().cast();
+        // SAFETY: the page is a whole one and ours; what happens to it in a child is what `Registry` goes by.
+        let advised = unsafe { rustix::mm::madvise(page, size_of::<Page>(), Advice::LinuxWipeOnFork) };
+        advised.map_err(|error| format!("madvise(MADV_WIPEONFORK): {error}; Linux 4.14 or newer has it"))
+    };
+    WIPED.get_or_init(wiped).clone()
 }
 
 fn next_number() -> u32 {
@@ -67,7 +64,5 @@ fn next_number() -> u32 {
     }
 }
 
-const PAGE_BYTES: usize = 4096;
-static EMPTY: Page = Page { gate: AtomicU32::new(0), registry: AtomicPtr::new(ptr::null_mut()) };
-static PAGE: AtomicPtr<Page> = AtomicPtr::new(ptr::from_ref(&EMPTY).cast_mut());
+static PAGE: Page = Page { gate: AtomicU32::new(0), registry: AtomicPtr::new(ptr::null_mut()) };
 static NUMBER: AtomicU32 = AtomicU32::new(1);

@@ -51,7 +51,9 @@ impl Region {
         }
         let opened = OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(path);
         let file = opened.map_err(|error| match error.kind() {
-            std::io::ErrorKind::AlreadyExists => refuse("a file of that name is there; recordings are never replaced, name another".into()),
+            std::io::ErrorKind::AlreadyExists => {
+                refuse("a file of that name is there; recordings are never replaced, name another".into())
+            }
             _ => refuse(error.to_string()),
         })?;
         let made = reserve(&file, bytes).and_then(|()| map_file(&file, bytes));
@@ -73,7 +75,10 @@ impl Region {
     /// The word at a place, in bytes from the beginning.
     #[inline]
     pub fn word(&self, byte: usize) -> &AtomicU64 {
-        assert!(byte.is_multiple_of(WORD) && byte < self.bytes, "layouts lie within the memory that was mapped for them");
+        assert!(
+            byte.is_multiple_of(WORD) && byte < self.bytes,
+            "layouts lie within the memory that was mapped for them"
+        );
         // SAFETY: within the mapping and aligned, as was just asked; the mapping lives as long as `self`.
         unsafe { &*self.base.as_ptr().add(byte / WORD) }
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::decode::{self, ArgumentValue, Event, What};
 use super::definitions::Definitions;
 use super::source::Source;
-use super::{Loss, OpenScope, Thread};
+use super::thread::{Loss, OpenScope, Thread};
 use crate::error::Error;
 use crate::layout::{Layout, MAGIC, WORD, block, chunk, record, slot};
 
@@ -123,7 +123,12 @@ impl Index {
     }
 
     /// Everybody who is in the recording, with counts.
-    pub fn threads(&mut self, source: &Source, layout: &Layout, definitions: &Definitions) -> Result<Vec<Thread>, Error> {
+    pub fn threads(
+        &mut self,
+        source: &Source,
+        layout: &Layout,
+        definitions: &Definitions,
+    ) -> Result<Vec<Thread>, Error> {
         let mut threads: BTreeMap<u32, Thread> = BTreeMap::new();
         for serial in self.pieces.keys() {
             threads.entry(*serial).or_default();

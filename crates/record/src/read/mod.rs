@@ -10,6 +10,7 @@ mod decode;
 mod definitions;
 mod index;
 mod source;
+mod thread;
 
 #[cfg(test)]
 mod tests;
@@ -20,13 +21,13 @@ use std::sync::Arc;
 use crate::active::core::Core;
 use crate::clock::ClockPair;
 use crate::error::Error;
-use crate::kind::Kind;
 use crate::layout::{Layout, MAGIC, WORD, clock, header, policy, state};
 use crate::session::Facts;
 
 pub use decode::{ArgumentValue, Arguments, Event, What};
 pub use definitions::SiteFacts;
 pub(crate) use source::Source;
+pub use thread::{Loss, OpenScope, Thread};
 
 use definitions::Definitions;
 use index::Index;
@@ -69,63 +70,6 @@ pub struct Status {
     pub pauses: u64,
 }
 
-/// Events that were lost.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Loss {
-    /// How many.
-    pub events: u64,
-    /// When the first and the last were, ticks.
-    pub span: Option<[u64; 2]>,
-}
-
-impl Loss {
-    pub(crate) fn add(&mut self, other: Self) {
-        self.events += other.events;
-        self.span = match (self.span, other.span) {
-            (Some([a, b]), Some([c, d])) => Some([a.min(c), b.max(d)]),
-            (one, None) | (None, one) => one,
-        };
-    }
-}
-
-/// A thread of a recording.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Thread {
-    /// Its number in the recording; never that of another thread of the process.
-    pub serial: u32,
-    /// The system's number.
-    pub tid: u64,
-    /// Its name.
-    pub name: String,
-    /// Events that are there.
-    pub events: u64,
-    /// Events that are not.
-    pub lost: Loss,
-    /// Events of signal handlers that came while it was within another.
-    pub interrupted: u64,
-    /// Arguments that found no room.
-    pub arguments_lost: u64,
-    /// Scopes that were opened too deep to be seen while they were open.
-    pub too_deep: u64,
-    /// Scopes that are open, the outermost first.
-    pub open: Vec<OpenScope>,
-}
-
-/// A scope that had not ended.
-#[derive(Clone, Debug, PartialEq)]
-pub struct OpenScope {
-    /// What it is called.
-    pub name: String,
-    /// Its kind.
-    pub kind: Kind,
-    /// When it began, ticks.
-    pub start: u64,
-    /// Its id.
-    pub id: u64,
-    /// Its arguments.
-    pub arguments: Vec<(String, ArgumentValue)>,
-}
-
 impl Recording {
     /// Reads a file: of a session that ended, was killed, or goes on.
     ///
@@ -148,7 +92,9 @@ impl Recording {
         }
         let layout = Layout::of_header(&words).ok_or_else(|| source.damaged(WORD as u64, BAD_PARTS))?;
         if source.length()? < layout.bytes() as u64 {
-            return Err(source.damaged(source.length()?, "the file ends before its parts do: it was cut; copy it whole"));
+            return Err(
+                source.damaged(source.length()?, "the file ends before its parts do: it was cut; copy it whole")
+            );
         }
         let facts = facts(&source, &words)?;
         let pairs = pairs(&source, &layout, words[header::PAIRS_WRITTEN])?;

@@ -33,9 +33,10 @@ impl Source {
     /// Its length in bytes.
     pub fn length(&self) -> Result<u64, Error> {
         match self {
-            Self::File(file, path) => {
-                file.metadata().map(|metadata| metadata.len()).map_err(|source| Error::File { path: path.clone(), source })
-            }
+            Self::File(file, path) => file
+                .metadata()
+                .map(|metadata| metadata.len())
+                .map_err(|source| Error::File { path: path.clone(), source }),
             Self::Core(core) => Ok(core.region.bytes() as u64),
             Self::Copy(words) => Ok((words.len() * WORD) as u64),
         }

@@ -48,7 +48,8 @@ impl Facts {
             let value = |name: &str| std::env::var(name).ok()?.trim().parse().ok();
             names.into_iter().find_map(value)
         };
-        let program = std::env::current_exe().ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+        let program =
+            std::env::current_exe().ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
         Self {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             pid: std::process::id(),

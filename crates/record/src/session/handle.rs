@@ -1,6 +1,6 @@
 //! A session that is under way: paused, looked at, ended.
 //!
-//! Place in the flow: made by [`Builder::start`]. Ending takes it off the list that threads see, waits until none is within an event that
+//! Place in the flow: made by a builder's `start`. Ending takes it off the list that threads see, waits until none is within an event that
 //! began before, and only then says that the recording is whole.
 
 use std::panic::Location;
@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::builder::{Builder, Policy};
 use super::facts::Facts;
 use super::helper::{self, Helper};
+use super::settings::{Policy, Settings};
 use super::stream::Stream;
 use crate::active::core::{Core, Reach};
-use crate::active::registry::{Presence, Registry};
+use crate::active::registry::{Activity, Registry};
 use crate::clock::{self, RecordClock, Ticks};
 use crate::error::Error;
 use crate::layout::{BYTES_MIN, Layout, MAGIC, WORD, header, policy, state};
@@ -35,44 +35,44 @@ pub struct Session {
 }
 
 impl Session {
-    pub(super) fn start(builder: &Builder, place: &'static Location<'static>) -> Result<Self, Error> {
+    pub(super) fn start(settings: &Settings, place: &'static Location<'static>) -> Result<Self, Error> {
         let registry = Registry::prepared().map_err(|reason| Error::Memory { bytes: 0, reason })?;
         // Before memory is taken and a file made.
-        admit(&registry.sessions(), builder)?;
-        let bytes = builder.policy.bytes();
-        let layout = Layout::dividing(bytes, builder.threads).ok_or(Error::Setting {
+        admit(&registry.sessions(), settings)?;
+        let bytes = settings.policy.bytes();
+        let layout = Layout::dividing(bytes, settings.threads).ok_or(Error::Setting {
             setting: "policy",
             reason: format!("{bytes} bytes are too few for a recording; give {BYTES_MIN} or more"),
         })?;
-        let region = match &builder.spill {
+        let region = match &settings.spill {
             None => Region::anonymous(layout.bytes())?,
             Some(path) => Region::of_new_file(path, layout.bytes())?,
         };
         let remove = RemoveUnless { path: region.file().map(|(_, path)| path.to_path_buf()), kept: false };
-        let (ticks, reason) = choose_clock(registry, builder.clock)?;
-        let core = Arc::new(core_of(builder, place, region, layout, ticks));
-        let facts = facts_of(builder, place, ticks, reason);
+        let (ticks, reason) = choose_clock(registry, settings.clock)?;
+        let core = Arc::new(core_of(settings, place, region, layout, ticks));
+        let facts = facts_of(settings, place, ticks, reason);
         let choices = choices(&facts, &core);
-        write_header(&core, &facts, ticks, builder)?;
-        let helper = Helper::start(Arc::clone(&core), ticks, builder.pair_period, stream_of(&core, builder.policy)?)?;
+        write_header(&core, &facts, ticks, settings)?;
+        let helper = Helper::start(Arc::clone(&core), ticks, settings.pair_period, stream_of(&core, settings.policy)?)?;
         let session = Self { core, helper: Some(helper), ticks, owner: std::process::id(), choices };
-        session.enter_list(registry, builder)?;
+        session.enter_list(registry, settings)?;
         remove.keep();
         Ok(session)
     }
 
     /// Puts it on the list, with everything defined that has a number.
-    fn enter_list(&self, registry: &Registry, builder: &Builder) -> Result<(), Error> {
+    fn enter_list(&self, registry: &Registry, settings: &Settings) -> Result<(), Error> {
         let exclusive = Exclusive::of(registry);
         let mut sessions = registry.sessions();
         // Another may have begun while memory was taken.
-        admit(&sessions, builder)?;
+        admit(&sessions, settings)?;
         if sessions.is_empty() {
             registry.set_ticks(self.ticks);
         } else if registry.ticks() != self.ticks {
             return Err(other_clock(registry.ticks()));
         }
-        if let (Reach::Thread, Some(block)) = (builder.reach, exclusive.block) {
+        if let (Reach::Thread, Some(block)) = (settings.reach, exclusive.block) {
             self.members().push(block.serial.get());
         }
         define::everything(&self.core);
@@ -254,7 +254,7 @@ impl Exclusive {
         let mut before = 0;
         if let Some(block) = block {
             sync::enlist(block, registry);
-            before = block.presence.busy.swap(registry.number, Ordering::Relaxed);
+            before = block.activity.busy.swap(registry.number, Ordering::Relaxed);
         }
         Self { block, before }
     }
@@ -262,15 +262,15 @@ impl Exclusive {
 
 impl Exclusive {
     /// Ends it: nobody waits for this thread, which may wait for others. Who it is.
-    fn let_go(self) -> Option<&'static Presence> {
-        self.block.map(|block| &block.presence)
+    fn let_go(self) -> Option<&'static Activity> {
+        self.block.map(|block| &block.activity)
     }
 }
 
 impl Drop for Exclusive {
     fn drop(&mut self) {
         if let Some(block) = self.block {
-            block.presence.busy.store(self.before, Ordering::Release);
+            block.activity.busy.store(self.before, Ordering::Release);
         }
     }
 }
@@ -296,9 +296,9 @@ impl Drop for RemoveUnless {
     }
 }
 
-fn admit(sessions: &[Arc<Core>], builder: &Builder) -> Result<(), Error> {
+fn admit(sessions: &[Arc<Core>], settings: &Settings) -> Result<(), Error> {
     let of_process = sessions.iter().find(|core| core.reach == Reach::Process);
-    if let (Reach::Process, Some(core)) = (builder.reach, of_process) {
+    if let (Reach::Process, Some(core)) = (settings.reach, of_process) {
         return Err(Error::AlreadyRecording { place: core.place.to_string() });
     }
     match sessions.first() {
@@ -336,22 +336,28 @@ fn name_of(ticks: Ticks) -> &'static str {
     }
 }
 
-fn core_of(builder: &Builder, place: &'static Location<'static>, region: Region, layout: Layout, ticks: Ticks) -> Core {
+fn core_of(
+    settings: &Settings,
+    place: &'static Location<'static>,
+    region: Region,
+    layout: Layout,
+    ticks: Ticks,
+) -> Core {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
     Core {
         number: NUMBER.fetch_add(1, Ordering::Relaxed),
-        reach: builder.reach,
+        reach: settings.reach,
         members: Mutex::default(),
         place,
         pool: Pool::new(layout),
         region,
         layout,
-        kinds: builder.kinds.bits(),
-        every: AtomicU32::new(builder.every),
-        least_ticks: in_ticks(ticks, builder.longer_than),
-        recycle: matches!(builder.policy, Policy::Flight { .. }),
-        details: builder.details,
-        paused: AtomicBool::new(builder.paused),
+        kinds: settings.kinds.bits(),
+        every: AtomicU32::new(settings.every),
+        least_ticks: in_ticks(ticks, settings.longer_than),
+        recycle: matches!(settings.policy, Policy::Flight { .. }),
+        details: settings.details,
+        paused: AtomicBool::new(settings.paused),
     }
 }
 
@@ -372,17 +378,17 @@ fn in_ticks(ticks: Ticks, span: Duration) -> u64 {
     (span.as_nanos() as f64 * rate) as u64
 }
 
-fn facts_of(builder: &Builder, place: &Location<'_>, ticks: Ticks, clock_reason: String) -> Facts {
+fn facts_of(settings: &Settings, place: &Location<'_>, ticks: Ticks, clock_reason: String) -> Facts {
     let own = Facts::of_process();
     Facts {
-        rank: builder.rank.or(own.rank),
-        reach: builder.reach.as_str().into(),
-        policy: builder.policy.as_str().into(),
-        kinds: builder.kinds.iter().map(|kind| kind.as_str().to_owned()).collect(),
+        rank: settings.rank.or(own.rank),
+        reach: settings.reach.as_str().into(),
+        policy: settings.policy.as_str().into(),
+        kinds: settings.kinds.iter().map(|kind| kind.as_str().to_owned()).collect(),
         clock: name_of(ticks).into(),
         clock_reason,
-        every: builder.every,
-        longer_than_ns: u64::try_from(builder.longer_than.as_nanos()).unwrap_or(u64::MAX),
+        every: settings.every,
+        longer_than_ns: u64::try_from(settings.longer_than.as_nanos()).unwrap_or(u64::MAX),
         started_at: place.to_string(),
         ..own
     }
@@ -390,7 +396,10 @@ fn facts_of(builder: &Builder, place: &Location<'_>, ticks: Ticks, clock_reason:
 
 fn choices(facts: &Facts, core: &Core) -> Vec<String> {
     let layout = &core.layout;
-    let place = core.region.file().map_or_else(|| "in memory, lost when the process is killed".into(), |(_, path)| format!("in {}", path.display()));
+    let place = core.region.file().map_or_else(
+        || "in memory, lost when the process is killed".into(),
+        |(_, path)| format!("in {}", path.display()),
+    );
     vec![
         format!("clock {}: {}", facts.clock, facts.clock_reason),
         format!("{} bytes {place}", core.region.bytes()),
@@ -400,7 +409,7 @@ fn choices(facts: &Facts, core: &Core) -> Vec<String> {
     ]
 }
 
-fn write_header(core: &Core, facts: &Facts, ticks: Ticks, builder: &Builder) -> Result<(), Error> {
+fn write_header(core: &Core, facts: &Facts, ticks: Ticks, settings: &Settings) -> Result<(), Error> {
     let store = |place: usize, value: u64| core.header(place).store(value, Ordering::Relaxed);
     let layout = core.layout;
     store(header::BYTES, layout.bytes() as u64);
@@ -411,11 +420,11 @@ fn write_header(core: &Core, facts: &Facts, ticks: Ticks, builder: &Builder) -> 
     store(header::SLOTS, layout.slots as u64);
     store(header::CLOCK, ticks.number());
     store(header::START, ticks.now());
-    store(header::PAUSES, u64::from(builder.paused));
-    store(header::KEEP_TICKS, builder.keep.map_or(0, |span| in_ticks(ticks, span)));
+    store(header::PAUSES, u64::from(settings.paused));
+    store(header::KEEP_TICKS, settings.keep.map_or(0, |span| in_ticks(ticks, span)));
     store(
         header::POLICY,
-        match builder.policy {
+        match settings.policy {
             Policy::DropNewest { .. } => policy::DROP_NEWEST,
             Policy::Flight { .. } => policy::FLIGHT,
             Policy::Stream { .. } => policy::STREAM,

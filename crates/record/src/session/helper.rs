@@ -23,7 +23,12 @@ pub(super) struct Helper {
 
 impl Helper {
     /// Starts it.
-    pub fn start(core: Arc<Core>, ticks: Ticks, period: Duration, stream: Option<(Stream, Duration)>) -> Result<Self, Error> {
+    pub fn start(
+        core: Arc<Core>,
+        ticks: Ticks,
+        period: Duration,
+        stream: Option<(Stream, Duration)>,
+    ) -> Result<Self, Error> {
         let (stop, stopped) = sync_channel(0);
         let mut work = Work { core, ticks, period, stream };
         let body = move || {

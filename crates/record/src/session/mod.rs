@@ -7,8 +7,10 @@ mod builder;
 mod facts;
 mod handle;
 mod helper;
+mod settings;
 mod stream;
 
-pub use builder::{Builder, Policy, Recorder};
+pub use builder::{Builder, Recorder};
 pub use facts::Facts;
 pub use handle::{Adopted, Adopter, Counts, Session};
+pub use settings::Policy;

@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, compiler_fence};
 
-use crate::active::registry::Presence;
+use crate::active::registry::Activity;
 use crate::clock::Ticks;
 use crate::memory::gate;
 use crate::thread::lane::{Lane, Opened};
@@ -18,7 +18,7 @@ use crate::thread::lane::{Lane, Opened};
 /// A thread's own.
 #[derive(Debug)]
 pub(crate) struct Block {
-    pub presence: Presence,
+    pub activity: Activity,
     /// The gate's number for which the usual case is right; 0: for none.
     pub fast_gate: Cell<u32>,
     /// The gate's number for which lanes are right.
@@ -44,14 +44,14 @@ pub(crate) struct Block {
     pub observing: Cell<bool>,
 }
 
-// SAFETY: a block's cells are used by the thread that has taken it alone; others look at `presence` and `taken`, which are atomic.
+// SAFETY: a block's cells are used by the thread that has taken it alone; others look at `activity` and `taken`, which are atomic.
 unsafe impl Sync for Block {}
 
 impl Block {
     /// Of no thread.
     pub const fn none() -> Self {
         Self {
-            presence: Presence { busy: AtomicU32::new(0), next: AtomicPtr::new(ptr::null_mut()) },
+            activity: Activity { busy: AtomicU32::new(0), next: AtomicPtr::new(ptr::null_mut()) },
             fast_gate: Cell::new(0),
             known_gate: Cell::new(0),
             kinds: Cell::new(0),
@@ -72,10 +72,10 @@ impl Block {
     /// Begins an event of the usual case; false where it is not.
     #[inline]
     pub fn begin(&self, gate: u32) -> bool {
-        if self.fast_gate.get() != gate || self.presence.busy.load(Ordering::Relaxed) == self.registry.get() {
+        if self.fast_gate.get() != gate || self.activity.busy.load(Ordering::Relaxed) == self.registry.get() {
             return false;
         }
-        self.presence.busy.store(self.registry.get(), Ordering::Relaxed);
+        self.activity.busy.store(self.registry.get(), Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         if gate::current() != gate {
             self.end();
@@ -88,7 +88,7 @@ impl Block {
     #[inline]
     pub fn end(&self) {
         compiler_fence(Ordering::SeqCst);
-        self.presence.busy.store(0, Ordering::Release);
+        self.activity.busy.store(0, Ordering::Release);
     }
 
     /// The lane of the usual case.
@@ -120,7 +120,9 @@ impl Block {
         self.next_id.set(u64::from(serial) << ID_BITS);
         self.correlation.set(0);
         self.lane_count.set(0);
-        (self.fast_gate.set(0), self.known_gate.set(0), self.kinds.set(0));
+        self.fast_gate.set(0);
+        self.known_gate.set(0);
+        self.kinds.set(0);
         self.observing.set(false);
     }
 

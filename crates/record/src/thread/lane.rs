@@ -101,7 +101,8 @@ impl Lane {
         self.store(words, slot::TID, tid);
         // SAFETY: both are within the slot, which is `slot::WORDS` long.
         let (top, limit) = unsafe { (words.add(slot::STACK), words.add(slot::WORDS)) };
-        (self.top.set(top), self.stack_limit.set(limit));
+        self.top.set(top);
+        self.stack_limit.set(limit);
         self.word(words, slot::SERIAL).store(u64::from(serial), Ordering::Release);
     }
 
@@ -124,8 +125,12 @@ impl Lane {
         for pointer in [&self.cursor, &self.limit, &self.base, &self.slot, &self.top, &self.stack_limit] {
             pointer.set(ptr::null());
         }
-        (self.last.set(0), self.depth.set(0), self.deep.set(0));
-        (self.until_next.set(0), self.session.set(0), self.core.set(ptr::null()));
+        self.last.set(0);
+        self.depth.set(0);
+        self.deep.set(0);
+        self.until_next.set(0);
+        self.session.set(0);
+        self.core.set(ptr::null());
     }
 
     /// Hands everything to another place in the thread's list.
@@ -140,10 +145,15 @@ impl Lane {
         ] {
             to.set(from.get());
         }
-        (other.last.set(self.last.get()), other.depth.set(self.depth.get()), other.deep.set(self.deep.get()));
-        (other.until_next.set(self.until_next.get()), other.session.set(self.session.get()));
-        (other.core.set(self.core.get()), other.chunk.set(self.chunk.get()));
-        (other.slot_index.set(self.slot_index.get()), other.serial.set(self.serial.get()));
+        other.last.set(self.last.get());
+        other.depth.set(self.depth.get());
+        other.deep.set(self.deep.get());
+        other.until_next.set(self.until_next.get());
+        other.session.set(self.session.get());
+        other.core.set(self.core.get());
+        other.chunk.set(self.chunk.get());
+        other.slot_index.set(self.slot_index.get());
+        other.serial.set(self.serial.get());
         self.forget();
     }
 
@@ -400,8 +410,7 @@ impl Lane {
         if lost == 0 || place.wrapping_add(LOSS_WORDS) > limit {
             return;
         }
-        let [first, last] =
-            [slot::LOST_FIRST, slot::LOST_LAST].map(|at| self.word(slot, at).load(Ordering::Relaxed));
+        let [first, last] = [slot::LOST_FIRST, slot::LOST_LAST].map(|at| self.word(slot, at).load(Ordering::Relaxed));
         let head = record::head(0, record::LOSS, LOSS_WORDS, 0);
         for (at, word) in [head, first, last, lost].into_iter().enumerate() {
             self.store(place, at, word);
@@ -415,8 +424,8 @@ impl Lane {
     /// What a slot counts that found no room in a chunk goes to the sums of the recording, before another thread gets the slot.
     fn fold_into_header(&self) {
         let slot = self.slot.get();
-        let [lost, first, last] = [slot::LOST, slot::LOST_FIRST, slot::LOST_LAST]
-            .map(|at| self.word(slot, at).load(Ordering::Relaxed));
+        let [lost, first, last] =
+            [slot::LOST, slot::LOST_FIRST, slot::LOST_LAST].map(|at| self.word(slot, at).load(Ordering::Relaxed));
         if lost > 0 {
             let core = self.core();
             let place = |at: usize| core.header(at);

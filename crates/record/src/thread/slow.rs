@@ -34,14 +34,14 @@ pub(crate) fn within<R>(event: impl FnOnce(&Block) -> R) -> Option<R> {
         return None;
     }
     let block = sync::attached()?;
-    if block.presence.busy.load(Ordering::Relaxed) == registry.number {
+    if block.activity.busy.load(Ordering::Relaxed) == registry.number {
         if let Some(lane) = block.lanes().first() {
             lane.interrupted();
         }
         return None;
     }
     sync::enlist(block, registry);
-    block.presence.busy.store(registry.number, Ordering::Relaxed);
+    block.activity.busy.store(registry.number, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
     // The last look at the gate, as in `Block::begin`.
     if block.known_gate.get() != gate::current() {

@@ -41,7 +41,7 @@ pub(crate) fn enlist(block: &'static Block, registry: &Registry) {
     block.lane_count.set(0);
     block.fast_gate.set(0);
     block.registry.set(registry.number);
-    registry.enlist(&block.presence);
+    registry.enlist(&block.activity);
 }
 
 /// Makes a block right for the gate as it is now. Called within an event.
@@ -92,7 +92,7 @@ extern "C" fn at_end(block: *mut libc::c_void) {
     let block: &'static Block = unsafe { &*block.cast_const().cast::<Block>() };
     block::set_current(&ENDED);
     if let Some(registry) = Registry::current().filter(|registry| registry.number == block.registry.get()) {
-        block.presence.busy.store(registry.number, Ordering::Relaxed);
+        block.activity.busy.store(registry.number, Ordering::Relaxed);
         let sessions = registry.sessions();
         for lane in block.lanes() {
             match sessions.iter().any(|core| core.number == lane.session()) {
@@ -101,7 +101,7 @@ extern "C" fn at_end(block: *mut libc::c_void) {
             }
         }
         drop(sessions);
-        block.presence.busy.store(0, Ordering::Release);
+        block.activity.busy.store(0, Ordering::Release);
     }
     block.lane_count.set(0);
     block.taken.store(false, Ordering::Release);
@@ -127,9 +127,8 @@ fn take_free() -> Option<&'static Block> {
     let mut batch = BATCHES.load(Ordering::Acquire);
     // SAFETY: only `map_more` puts batches on the list, which are never freed.
     while let Some(blocks) = unsafe { batch.as_ref() } {
-        let free = |block: &&Block| {
-            block.taken.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        };
+        let free =
+            |block: &&Block| block.taken.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         let free = blocks.blocks.iter().find(free);
         if free.is_some() {
             return free;

@@ -1,0 +1,94 @@
+//! How a session shall be: what its builder gathers.
+//!
+//! Place in the flow: between `builder` and `handle`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::active::core::Reach;
+use crate::clock::RecordClock;
+use crate::kind::Kinds;
+
+/// What becomes of events when a session's memory is full.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// New ones are dropped, and counted.
+    DropNewest {
+        /// Bytes of the session, definitions and all.
+        bytes: usize,
+    },
+    /// The oldest are overwritten: a flight recorder.
+    Flight {
+        /// Bytes of the session.
+        bytes: usize,
+    },
+    /// A thread appends them to the session's file, which [`Builder::spill`] names. New ones are dropped, and counted, where it does not keep up.
+    Stream {
+        /// Bytes between the recording threads and the file.
+        bytes: usize,
+        /// How often it appends.
+        every: Duration,
+    },
+}
+
+impl Policy {
+    pub(crate) fn bytes(self) -> usize {
+        match self {
+            Self::DropNewest { bytes } | Self::Flight { bytes } | Self::Stream { bytes, .. } => bytes,
+        }
+    }
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::DropNewest { .. } => "drop_newest",
+            Self::Flight { .. } => "flight",
+            Self::Stream { .. } => "stream",
+        }
+    }
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self::DropNewest { bytes: 64 << 20 }
+    }
+}
+
+/// How a session shall be.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub reach: Reach,
+    pub policy: Policy,
+    pub kinds: Kinds,
+    pub spill: Option<PathBuf>,
+    pub every: u32,
+    pub longer_than: Duration,
+    pub clock: RecordClock,
+    pub pair_period: Duration,
+    pub threads: usize,
+    pub keep: Option<Duration>,
+    pub details: bool,
+    pub rank: Option<u32>,
+    pub paused: bool,
+    pub on_demand: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            reach: Reach::Process,
+            policy: Policy::default(),
+            kinds: Kinds::ALL,
+            spill: None,
+            every: 1,
+            longer_than: Duration::ZERO,
+            clock: RecordClock::Best,
+            pair_period: Duration::from_secs(1),
+            threads: 256,
+            keep: None,
+            details: true,
+            rank: None,
+            paused: false,
+            on_demand: false,
+        }
+    }
+}
