@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod align;
+mod archive;
 mod calibrate;
 mod check;
 pub mod clocks;
@@ -29,6 +30,7 @@ mod workers;
 pub mod write;
 
 pub use align::{AlignSettings, Aligned, Aligning, align};
+pub use archive::{ArchiveReport, ArchivedTrace};
 pub use calibrate::{Calibrated, CalibratedTrace, ClockSource, OutputClock, Request, calibrate};
 pub use check::{Verdict, check};
 pub use collectives::{CheckReport, CollectiveOffsets, Outcome};
