@@ -122,7 +122,8 @@ pub fn merge(calibrated: &Calibrated, output: &Path, settings: MergeSettings) ->
         cpu_behind_ns: traces.iter().map(|calibrated| calibrated.trace.facts.cpu_behind_ns).collect(),
     };
     let (merged, stats) = write(format, calibrated, output, &options)?;
-    let report = MergeReport { traces: stats, base_ns: merged.base_ns, uncalibrated, notes: merged.notes, archive: None };
+    let report =
+        MergeReport { traces: stats, base_ns: merged.base_ns, uncalibrated, notes: merged.notes, archive: None };
     outputs::write_statistics(output, false, &report)?;
     Ok(report)
 }

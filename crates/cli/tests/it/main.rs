@@ -25,6 +25,7 @@ mod rank_zero_again;
 mod recorded;
 mod regional;
 mod regions;
+mod side_by_side;
 mod sim;
 mod snapshots;
 mod statuses;

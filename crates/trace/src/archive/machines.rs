@@ -38,7 +38,8 @@ pub(super) fn machines(calibrated: &Calibrated) -> Result<Vec<Machine>, Error> {
         refuse_other_format(of)?;
         let map = map_of(calibrated, of)?;
         let (node, clock, span) = (of.trace.node, of.trace.facts.stated_clock, of.trace.facts.span);
-        let is_same = |machine: &&mut Machine| (machine.node, machine.clock) == (node, clock) && machine.to_reference == map;
+        let is_same =
+            |machine: &&mut Machine| (machine.node, machine.clock) == (node, clock) && machine.to_reference == map;
         match machines.iter_mut().find(is_same) {
             Some(machine) => {
                 machine.parts.push(part);
@@ -109,7 +110,9 @@ fn name(calibrated: &Calibrated, machines: &mut [Machine]) {
 
 /// Gives every machine the offset of its clock to that of the first trace.
 fn relate(machines: &mut [Machine]) -> Result<(), Error> {
-    let Some(reference) = machines.first().map(|machine| (machine.node, machine.to_reference.clone())) else { return Ok(()) };
+    let Some(reference) = machines.first().map(|machine| (machine.node, machine.to_reference.clone())) else {
+        return Ok(());
+    };
     let (node, to_common) = reference;
     let back = to_common.inverse().map_err(|source| Error::Clock { node, source })?;
     for machine in machines {

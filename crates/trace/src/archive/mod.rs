@@ -22,6 +22,7 @@ use tar::{Builder, EntryType, Header};
 
 use crate::Error;
 use crate::calibrate::Calibrated;
+use crate::formats::ALIGNED_TO;
 use crate::outputs;
 use crate::provenance;
 use document::{Clocks, Entry, Manifest, Reference, TraceTime};
@@ -88,12 +89,15 @@ pub(crate) fn write(calibrated: &Calibrated, output: &Path) -> Result<ArchiveRep
     let wrong = |source| Error::io(output, "write")(source);
     let mut tar = Builder::new(AtomicFile::create(output).map_err(Error::io(output, "create"))?);
     append(&mut tar, MANIFEST, text.len() as u64, text.as_bytes()).map_err(wrong)?;
-    for (of, file) in calibrated.traces.iter().zip(&report.files) {
-        let path = &of.trace.path;
+    // Trace processor reads members in the order of their names, and v52 ends where that is not their order in the TAR.
+    let mut by_name: Vec<usize> = (0..members.len()).collect();
+    by_name.sort_by_key(|&part| &members[part]);
+    for part in by_name {
+        let path = &calibrated.traces[part].trace.path;
         let mut input = File::open(path).map_err(Error::io(path, "open"))?;
         let length = input.metadata().map_err(Error::io(path, "read"))?.len();
         let mut whole = Whole { input: (&mut input).take(length), left: length };
-        append(&mut tar, &file.member, length, &mut whole).map_err(wrong)?;
+        append(&mut tar, &members[part], length, &mut whole).map_err(wrong)?;
     }
     tar.into_inner().map_err(wrong)?.commit().map_err(Error::io(output, "write"))?;
     Ok(report)
@@ -134,13 +138,15 @@ fn manifest(calibrated: &Calibrated, files: &[ArchivedTrace]) -> Manifest {
     let reference = || Reference { file: first.member.clone(), clock: first.clock };
     let entry = |(index, file): (usize, &ArchivedTrace)| {
         // A clock cannot be related to itself.
-        let is_reference = index == 0 || file.clock.is_some() && (&file.machine, file.clock) == (&first.machine, first.clock);
+        let is_reference =
+            index == 0 || file.clock.is_some() && (&file.machine, file.clock) == (&first.machine, first.clock);
         let offset_ns = file.offset_ns.filter(|_| !is_reference);
         let clocks = offset_ns.map(|offset_ns| Clocks { clock: file.clock, sync_to: reference(), offset_ns });
         Entry::new(file.member.clone(), file.machine.clone(), clocks)
     };
     let trace_time = first.clock.map(|clock| TraceTime { clock, file: first.member.clone() });
-    let attributes = provenance::of_calibration(calibrated).into_iter().collect();
+    // No time is on the common clock.
+    let attributes = provenance::of_calibration(calibrated).into_iter().filter(|(key, _)| key != ALIGNED_TO).collect();
     Manifest::new(trace_time, files.iter().enumerate().map(entry).collect(), attributes)
 }
 

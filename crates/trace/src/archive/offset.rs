@@ -39,8 +39,10 @@ mod tests {
 
     /// A map through these knots: at ms, what is taken from the time, ns.
     fn map(segments: &[&[(i128, i128)]]) -> TimeMap {
-        let knot = |&(ms, ns): &(i128, i128)| Knot { at_ps: ms * 1_000_000_000, correction_ps: ns * 1000, sigma_ns: 1.0 };
-        let segments = segments.iter().map(|knots| Segment { knots: knots.iter().map(knot).collect(), ..Segment::default() });
+        let knot =
+            |&(ms, ns): &(i128, i128)| Knot { at_ps: ms * 1_000_000_000, correction_ps: ns * 1000, sigma_ns: 1.0 };
+        let segments =
+            segments.iter().map(|knots| Segment { knots: knots.iter().map(knot).collect(), ..Segment::default() });
         TimeMap::new(&segments.collect::<Vec<_>>()).expect("usable knots")
     }
 

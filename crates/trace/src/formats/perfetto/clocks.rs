@@ -184,11 +184,8 @@ impl Clocks {
             self.pairs_left_out += 1;
             return;
         }
-        let pair = ClockPair {
-            tracer_ps: i128::from(tracer_ns) * 1000,
-            system_ns,
-            kind: PairKind::Bracketed(READ_WITHIN_NS),
-        };
+        let pair =
+            ClockPair { tracer_ps: i128::from(tracer_ns) * 1000, system_ns, kind: PairKind::Bracketed(READ_WITHIN_NS) };
         self.read.push((pair, snapshot.of(MONOTONIC).map(|later| later - now)));
     }
 

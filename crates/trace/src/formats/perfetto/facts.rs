@@ -26,7 +26,9 @@ use crate::write::perfetto_fields as field;
 pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Error> {
     let mut source = Source::open(path)?;
     if source.limit() == u64::MAX {
-        return Err(source.malformed(0, "the trace is packed with gzip, and stands in an archive as it is: unpack it (gunzip)"));
+        return Err(
+            source.malformed(0, "the trace is packed with gzip, and stands in an archive as it is: unpack it (gunzip)")
+        );
     }
     let mut reader = Reader::new(options);
     while let Some(header) = source.next_header(source.limit())? {
@@ -205,11 +207,14 @@ impl<'a> Reader<'a> {
 
     fn finish(self) -> TraceFacts {
         let Self { clocks, stamps, mut facts, span, .. } = self;
-        facts.span = span.map(|(first, last)| (Picoseconds::from(first) * PS_PER_NS, Picoseconds::from(last) * PS_PER_NS));
+        facts.span =
+            span.map(|(first, last)| (Picoseconds::from(first) * PS_PER_NS, Picoseconds::from(last) * PS_PER_NS));
         // A trace that was made of others may call any clock BOOTTIME; its size shows which it is.
-        let counts_from_boot = clocks.wanted == clocks::BOOTTIME && facts.span.is_some_and(|(first, _)| first < UNIX_TIME_MIN_PS);
+        let counts_from_boot =
+            clocks.wanted == clocks::BOOTTIME && facts.span.is_some_and(|(first, _)| first < UNIX_TIME_MIN_PS);
         facts.clock = if counts_from_boot { TraceClock::Boot } else { TraceClock::System };
-        facts.stated_clock = clocks.is_stated.then(|| if clocks.wanted == clocks::REALTIME { "REALTIME" } else { "BOOTTIME" });
+        facts.stated_clock =
+            clocks.is_stated.then(|| if clocks.wanted == clocks::REALTIME { "REALTIME" } else { "BOOTTIME" });
         facts.pairs = clocks.pairs().collect();
         let named = facts.stated_clock.unwrap_or("BOOTTIME");
         let mut note = |count: u64, text: &str| {
@@ -220,7 +225,10 @@ impl<'a> Reader<'a> {
         note(clocks.pairs_left_out, "snapshots of the system clock beyond the first million were left out");
         note(self.untimed, "events have no time in their packet (timestamp), and were not looked at");
         note(self.of_kernel, "packets of the kernel's events were not looked at");
-        note(self.unplaced, &format!("times are on clocks that no ClockSnapshot relates to {named}, and were not looked at"));
+        note(
+            self.unplaced,
+            &format!("times are on clocks that no ClockSnapshot relates to {named}, and were not looked at"),
+        );
         facts.notes.extend(stamps.notes());
         facts.take_stamps(stamps);
         facts

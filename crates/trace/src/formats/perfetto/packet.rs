@@ -140,11 +140,11 @@ pub(super) fn begins_trace(head: &[u8]) -> bool {
         let whole = usize::try_from(length).unwrap_or(usize::MAX).min(body.len());
         // What is cut off at the end of the head is no fault.
         for found in Fields::of(&body[..whole]).map_while(Result::ok) {
-            let is_user = found.number == field::PACKET_USER && matches!(found.value, Value::Number(_));
-            if is_user || PACKET_NUMBERS.contains(&found.number) {
+            let is_number = matches!(found.value, Value::Number(_));
+            if (if is_number { &OF_PACKET_NUMBERS[..] } else { &OF_PACKET_MESSAGES[..] }).contains(&found.number) {
                 return true;
             }
-            if !PLANE_NUMBERS.contains(&found.number) || found.number == 1 && matches!(found.value, Value::Number(_)) {
+            if found.number > LARGEST || found.number == 1 && is_number {
                 return false;
             }
         }
@@ -168,9 +168,12 @@ fn small(found: &Field<'_>, name: &str) -> Result<u32, Fault> {
 }
 
 const PACKET_TAG: u8 = (field::TRACE_PACKET << 3 | 2) as u8;
-/// Fields that a packet may begin with and a plane has not.
-const PACKET_NUMBERS: std::ops::RangeInclusive<u32> = 8..=199;
-const PLANE_NUMBERS: std::ops::RangeInclusive<u32> = 1..=6;
+/// Fields of packets that a plane has not: numbers (user, time, sequence, flags, clock, process, first of a sequence, machine), and messages (event, interned texts,
+/// configuration, statistics, synchronisation, system, packed packets, defaults, descriptor, trace's id, attributes, packed packets).
+const OF_PACKET_NUMBERS: [u32; 8] = [field::PACKET_USER, 8, 10, 13, 58, 79, 87, 98];
+const OF_PACKET_MESSAGES: [u32; 12] = [11, 12, 33, 35, 36, 45, 50, 59, 60, 89, 126, 133];
+/// The largest number of a field of either.
+const LARGEST: u32 = 255;
 /// Clocks in a snapshot; there are nine that Perfetto knows, and a few of a sequence.
 const READINGS_MAX: usize = 256;
 /// Snapshots, configuration, statistics, descriptions, the service's own events: their times may be before the first and after the last event.
