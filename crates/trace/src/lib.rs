@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 
 mod align;
-mod archive;
 mod calibrate;
 mod check;
 pub mod clocks;
@@ -22,6 +21,7 @@ pub mod model;
 mod nodes;
 mod outputs;
 mod parts;
+mod perfetto_tar;
 pub mod protobuf;
 mod provenance;
 #[cfg(feature = "rocpd")]
@@ -30,7 +30,6 @@ mod workers;
 pub mod write;
 
 pub use align::{AlignSettings, Aligned, Aligning, align};
-pub use archive::{ArchiveReport, ArchivedTrace};
 pub use calibrate::{Calibrated, CalibratedTrace, ClockSource, OutputClock, Request, calibrate};
 pub use check::{Verdict, check};
 pub use collectives::{CheckReport, CollectiveOffsets, Outcome};
@@ -42,3 +41,4 @@ pub use error::Error;
 pub use formats::{AgentIndex, CpuClock, PlaneLayout};
 pub use merge::{MergeReport, MergeSettings, merge};
 pub use nodes::{NodeTrace, SettledBy};
+pub use perfetto_tar::{TarMember, TarReport};

@@ -3,7 +3,7 @@
 //! Place in the flow: after [`calibrate()`](crate::calibrate()); the formats do the joining. Nodes without a known clock are
 //! refused unless the caller allows them; then they go in unchanged and the output's metadata names them. The output's ending decides:
 //! a viewer's file (`.pftrace`, `.json`) takes traces of any formats and is written as [`convert`](crate::convert()) does; Kineto traces alone stay
-//! Kineto in `.json`. A `.tar` takes Perfetto traces, as they are, with the offsets of their clocks beside them (`archive`). What it does not do: mix formats in a file of one of them, print.
+//! Kineto in `.json`. A `.tar` takes Perfetto traces, as they are, with the offsets of their clocks beside them (`perfetto_tar`). What it does not do: mix formats in a file of one of them, print.
 
 use std::path::Path;
 
@@ -11,13 +11,13 @@ use probe_sync_estimate::series::TimeMap;
 use serde::Serialize;
 
 use crate::Error;
-use crate::archive::{self, ArchiveReport};
 use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::convert::{self, ConvertSettings, Output, OutputKind};
 use crate::counting::{AlignmentStats, Counting};
 use crate::formats::{Kineto, MergeInput, MergeOptions, MergeStats, PlaneLayout, TraceFormat, refuse_other_ending};
 use crate::model::Picoseconds;
 use crate::outputs;
+use crate::perfetto_tar::{self, TarReport};
 use crate::provenance;
 use crate::write::OutputFormat;
 
@@ -49,7 +49,7 @@ pub struct MergeReport {
     pub notes: Vec<String>,
     /// What a TAR says of the clocks of its traces; None for any other output.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub archive: Option<ArchiveReport>,
+    pub tar: Option<TarReport>,
 }
 
 /// Merges all traces, each through its map, into `output`, which appears when it is whole; its statistics are beside it.
@@ -95,7 +95,7 @@ pub fn merge(calibrated: &Calibrated, output: &Path, settings: MergeSettings) ->
             Err(calibrated.no_clock(problem))
         }
     };
-    if archive::is_meant(output) {
+    if perfetto_tar::is_meant(output) {
         refuse_settings(output, &settings)?;
         return merge_side_by_side(calibrated, output);
     }
@@ -122,8 +122,7 @@ pub fn merge(calibrated: &Calibrated, output: &Path, settings: MergeSettings) ->
         cpu_behind_ns: traces.iter().map(|calibrated| calibrated.trace.facts.cpu_behind_ns).collect(),
     };
     let (merged, stats) = write(format, calibrated, output, &options)?;
-    let report =
-        MergeReport { traces: stats, base_ns: merged.base_ns, uncalibrated, notes: merged.notes, archive: None };
+    let report = MergeReport { traces: stats, base_ns: merged.base_ns, uncalibrated, notes: merged.notes, tar: None };
     outputs::write_statistics(output, false, &report)?;
     Ok(report)
 }
@@ -185,16 +184,16 @@ fn merge_for_viewers(calibrated: &Calibrated, output: Output, uncalibrated: Vec<
         }
     }
     let notes = converted.outputs.iter().flat_map(|written| written.notes()).collect();
-    let report = MergeReport { traces, base_ns: convert::base_ns(calibrated), uncalibrated, notes, archive: None };
+    let report = MergeReport { traces, base_ns: convert::base_ns(calibrated), uncalibrated, notes, tar: None };
     outputs::write_statistics(&path, false, &report)?;
     Ok(report)
 }
 
 /// Puts Perfetto traces as they are into one TAR, with what relates their clocks.
 fn merge_side_by_side(calibrated: &Calibrated, output: &Path) -> Result<MergeReport, Error> {
-    let archive = archive::write(calibrated, output)?;
+    let tar = perfetto_tar::write(calibrated, output)?;
     let identity = TimeMap::identity();
-    let traces = calibrated.traces.iter().zip(&archive.files).map(|(of, file)| {
+    let traces = calibrated.traces.iter().zip(&tar.files).map(|(of, file)| {
         let map = of.map.as_ref().unwrap_or(&identity);
         let mut counting = Counting::new(of.trace.facts.clock, map, of.clock.as_ref(), of.measured);
         // No time is mapped; how sure the offset is shows at both ends.
@@ -202,11 +201,11 @@ fn merge_side_by_side(calibrated: &Calibrated, output: &Path) -> Result<MergeRep
             counting.map(end);
         }
         let mut stats = AlignmentStats { events: of.trace.facts.events, ..counting.stats(&of.trace) };
-        stats.notes.extend(of.notes.iter().cloned().chain([file.note(&archive.files[0].member)]));
+        stats.notes.extend(of.notes.iter().cloned().chain([file.note(&tar.files[0].member)]));
         stats
     });
     let traces = traces.collect();
-    let report = MergeReport { traces, archive: Some(archive), ..MergeReport::default() };
+    let report = MergeReport { traces, tar: Some(tar), ..MergeReport::default() };
     outputs::write_statistics(output, false, &report)?;
     Ok(report)
 }

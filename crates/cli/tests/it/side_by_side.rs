@@ -98,7 +98,7 @@ fn one_offset_per_file_puts_clocks_that_differ_by_hours_together_as_far_as_it_sa
             let content = &members.iter().find(|(name, _)| name == path).expect("a member").1;
             assert_eq!(*content, std::fs::read(&traces[node]).expect("the trace"), "{path} is copied as it is");
             assert_eq!(file["machine"], json!({"name": format!("node {node}")}));
-            let told = &report["archive"]["files"][node];
+            let told = &report["tar"]["files"][node];
             if node == 0 {
                 assert!(
                     file.get("clocks").is_none() && told["offset_ns"] == 0,

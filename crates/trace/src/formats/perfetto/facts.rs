@@ -27,7 +27,7 @@ pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFact
     let mut source = Source::open(path)?;
     if source.limit() == u64::MAX {
         return Err(
-            source.malformed(0, "the trace is packed with gzip, and stands in an archive as it is: unpack it (gunzip)")
+            source.malformed(0, "the trace is packed with gzip, and would stand in a TAR as it is: unpack it (gunzip)")
         );
     }
     let mut reader = Reader::new(options);
@@ -214,7 +214,7 @@ impl<'a> Reader<'a> {
             clocks.wanted == clocks::BOOTTIME && facts.span.is_some_and(|(first, _)| first < UNIX_TIME_MIN_PS);
         facts.clock = if counts_from_boot { TraceClock::Boot } else { TraceClock::System };
         facts.stated_clock =
-            clocks.is_stated.then(|| if clocks.wanted == clocks::REALTIME { "REALTIME" } else { "BOOTTIME" });
+            clocks.is_stated.then_some(if clocks.wanted == clocks::REALTIME { "REALTIME" } else { "BOOTTIME" });
         facts.pairs = clocks.pairs().collect();
         let named = facts.stated_clock.unwrap_or("BOOTTIME");
         let mut note = |count: u64, text: &str| {

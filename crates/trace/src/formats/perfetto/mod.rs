@@ -1,7 +1,7 @@
 //! Perfetto's protobuf (`.pftrace`), as traces that exist already.
 //!
 //! Place in the flow: one of the formats behind [`TraceFormat`]. Only facts are read: which clock the times are on, when its events were, and markers. The traces go as they are
-//! into an archive that states the offsets of their clocks ([`archive`](crate::archive)); what this program itself writes in this format is in [`write`](crate::write).
+//! into a TAR that states the offsets of their clocks ([`perfetto_tar`](crate::perfetto_tar)); what this program itself writes in this format is in [`write`](crate::write).
 //! What it does not do: rewrite events, give them as chunks, read counters or collectives.
 
 mod clocks;

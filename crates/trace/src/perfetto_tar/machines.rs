@@ -1,6 +1,6 @@
-//! Which traces of an archive are of one machine and clock, what the machine is called, and the one offset of its clock.
+//! Which traces of a TAR are of one machine and clock, what the machine is called, and the one offset of its clock.
 //!
-//! Place in the flow: under `archive`. Traces of one node that have the same map are of one machine. Where the ways of two traces of a node to the common clock differ, as those of two
+//! Place in the flow: under `perfetto_tar`. Traces of one node that have the same map are of one machine. Where the ways of two traces of a node to the common clock differ, as those of two
 //! profilers with snapshots of their own do, they are two: Perfetto gives a clock of a machine one offset. What it does not do: write.
 
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! The one offset that stands for a time map over a span, and what it leaves.
 //!
-//! Place in the flow: under `archive`. A map adds `map(t) − t` to a time. Of all constants the middle of its least and its largest value over the span is off by the least, and by half of their
+//! Place in the flow: under `perfetto_tar`. A map adds `map(t) − t` to a time. Of all constants the middle of its least and its largest value over the span is off by the least, and by half of their
 //! difference at the worst. Both are at a corner of the map or an end of the span, because between corners it is straight. What it does not do: choose the span.
 
 use probe_sync_estimate::series::TimeMap;

@@ -30,14 +30,14 @@ use machines::Machine;
 
 /// What a TAR of Perfetto traces says of their clocks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct ArchiveReport {
+pub struct TarReport {
     /// In the order of the traces; the first is the one whose clock all are put on.
-    pub files: Vec<ArchivedTrace>,
+    pub files: Vec<TarMember>,
 }
 
 /// A trace in a TAR.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct ArchivedTrace {
+pub struct TarMember {
     /// Its name in the TAR.
     pub member: String,
     /// The machine that the manifest gives it to.
@@ -52,7 +52,7 @@ pub struct ArchivedTrace {
     pub over_ns: Option<i64>,
 }
 
-impl ArchivedTrace {
+impl TarMember {
     /// What the user should know of it.
     pub(crate) fn note(&self, reference: &str) -> String {
         let Self { member, machine, clock, offset_ns, drift_left_ns, over_ns } = self;
@@ -71,7 +71,7 @@ impl ArchivedTrace {
     }
 }
 
-/// Whether an output is such an archive.
+/// Whether an output is such a TAR.
 pub(crate) fn is_meant(output: &Path) -> bool {
     output.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("tar"))
 }
@@ -80,10 +80,10 @@ pub(crate) fn is_meant(output: &Path) -> bool {
 ///
 /// # Errors
 /// A trace of another format, or without a clock; whatever reading and writing meet.
-pub(crate) fn write(calibrated: &Calibrated, output: &Path) -> Result<ArchiveReport, Error> {
+pub(crate) fn write(calibrated: &Calibrated, output: &Path) -> Result<TarReport, Error> {
     let machines = machines::machines(calibrated)?;
     let members = members(calibrated);
-    let report = ArchiveReport { files: described(&machines, &members) };
+    let report = TarReport { files: described(&machines, &members) };
     let manifest = manifest(calibrated, &report.files);
     let text = serde_json::to_string_pretty(&manifest).map_err(|error| Error::io(output, "write")(error.into()))?;
     let wrong = |source| Error::io(output, "write")(source);
@@ -116,11 +116,11 @@ fn members(calibrated: &Calibrated) -> Vec<String> {
 }
 
 /// The traces of all machines in their order.
-fn described(machines: &[Machine], members: &[String]) -> Vec<ArchivedTrace> {
-    let mut files = vec![ArchivedTrace::default(); members.len()];
+fn described(machines: &[Machine], members: &[String]) -> Vec<TarMember> {
+    let mut files = vec![TarMember::default(); members.len()];
     for machine in machines {
         for &part in &machine.parts {
-            files[part] = ArchivedTrace {
+            files[part] = TarMember {
                 member: members[part].clone(),
                 machine: machine.name.clone(),
                 clock: machine.clock,
@@ -133,10 +133,10 @@ fn described(machines: &[Machine], members: &[String]) -> Vec<ArchivedTrace> {
     files
 }
 
-fn manifest(calibrated: &Calibrated, files: &[ArchivedTrace]) -> Manifest {
+fn manifest(calibrated: &Calibrated, files: &[TarMember]) -> Manifest {
     let Some(first) = files.first() else { return Manifest::default() };
     let reference = || Reference { file: first.member.clone(), clock: first.clock };
-    let entry = |(index, file): (usize, &ArchivedTrace)| {
+    let entry = |(index, file): (usize, &TarMember)| {
         // A clock cannot be related to itself.
         let is_reference =
             index == 0 || file.clock.is_some() && (&file.machine, file.clock) == (&first.machine, first.clock);

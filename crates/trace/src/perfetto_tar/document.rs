@@ -1,6 +1,6 @@
 //! The document `perfetto_manifest` of version 1, as it is written.
 //!
-//! Place in the flow: under `archive`. Reference: Perfetto's `docs/reference/perfetto-manifest.md`; names are that page's. Trace processor knows the document by its first bytes, so that its one key comes first.
+//! Place in the flow: under `perfetto_tar`. Reference: Perfetto's `docs/reference/perfetto-manifest.md`; names are that page's. Trace processor knows the document by its first bytes, so that its one key comes first.
 //! What it does not do: decide what is in it.
 
 use std::collections::BTreeMap;
