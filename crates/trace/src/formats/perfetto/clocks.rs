@@ -108,7 +108,7 @@ impl Clocks {
         };
         self.in_use = true;
         let ahead = if clock == self.wanted { 0 } else { *self.ahead.get(&clock)? };
-        i64::try_from(ns + ahead).ok()
+        i64::try_from(ns.saturating_add(ahead)).ok()
     }
 
     /// Keeps the number that a sequence has for a name that is a marker.
@@ -129,7 +129,7 @@ impl Clocks {
     pub(super) fn pairs(&self) -> impl Iterator<Item = ClockPair> + '_ {
         let quickest = self.read.iter().filter_map(|(_, behind)| *behind).min();
         self.read.iter().map(move |(pair, behind)| {
-            let later = behind.zip(quickest).map_or(0, |(behind, quickest)| behind - quickest);
+            let later = behind.zip(quickest).map_or(0, |(behind, quickest)| behind.saturating_sub(quickest));
             ClockPair { kind: PairKind::Bracketed(READ_WITHIN_NS + later as f64), ..*pair }
         })
     }
@@ -141,7 +141,7 @@ impl Clocks {
         if let Some(now) = snapshot.of(self.wanted) {
             for reading in snapshot.readings.iter().filter(|reading| !is_own(reading.clock)) {
                 if self.ahead.len() < CLOCKS_MAX || self.ahead.contains_key(&reading.clock) {
-                    self.ahead.insert(reading.clock, now - reading.ns());
+                    self.ahead.insert(reading.clock, now.saturating_sub(reading.ns()));
                 }
             }
             self.pair(now, snapshot);
@@ -186,7 +186,7 @@ impl Clocks {
         }
         let pair =
             ClockPair { tracer_ps: i128::from(tracer_ns) * 1000, system_ns, kind: PairKind::Bracketed(READ_WITHIN_NS) };
-        self.read.push((pair, snapshot.of(MONOTONIC).map(|later| later - now)));
+        self.read.push((pair, snapshot.of(MONOTONIC).map(|later| later.saturating_sub(now))));
     }
 
     /// Forgets the sequences that were silent for longest, where there are too many: a writer that begins a new one does not go back.
@@ -203,7 +203,7 @@ impl Clocks {
 impl OwnClock {
     /// A packet's number as a time of a clock that all know.
     fn shared_ns(&mut self, time: i128) -> (u32, i128) {
-        let units_ns = time * i128::from(self.reading.unit_ns);
+        let units_ns = time.saturating_mul(i128::from(self.reading.unit_ns));
         let own_ns = if self.reading.is_incremental { self.last_ns.saturating_add(units_ns) } else { units_ns };
         self.last_ns = own_ns;
         let (clock, shared_ns) = self.shared;

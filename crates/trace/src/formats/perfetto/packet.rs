@@ -116,7 +116,7 @@ impl Reading {
     }
 
     pub(super) fn ns(&self) -> i128 {
-        i128::from(self.value) * i128::from(self.unit_ns)
+        i128::from(self.value).saturating_mul(i128::from(self.unit_ns))
     }
 }
 

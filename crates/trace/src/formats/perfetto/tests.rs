@@ -196,6 +196,18 @@ fn what_cannot_be_related_is_refused_with_what_to_do() {
 }
 
 #[test]
+fn readings_beyond_all_numbers_are_no_times() {
+    let made = Made::default().snapshot(&[(64, u64::MAX, u64::MAX, true), (BOOTTIME, u64::MAX, u64::MAX, false)], None);
+    let made = made.read(&[(MONOTONIC, u64::MAX), (BOOTTIME, 0), (REALTIME, u64::MAX)], None).default_clock(64);
+    made.clone().begin(u64::MAX, None, "a").refused("no time of the trace can be placed");
+    made.begin(u64::MAX, Some(MONOTONIC), "a").begin(5 * MS, Some(BOOTTIME), "b").check(
+        TraceClock::Boot,
+        Some("BOOTTIME"),
+        (0, 5),
+    );
+}
+
+#[test]
 fn an_output_of_this_program_says_what_clock_it_is_on() {
     let (mut entry, mut attributes) = (Vec::new(), Vec::new());
     put_bytes(&mut entry, field::ATTRIBUTE_KEY, b"probe_sync_timeline");
