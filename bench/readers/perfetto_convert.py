@@ -9,6 +9,9 @@ all lengths in ns, and the arrows of flows (ends of one id less one). The trace 
 in its statistics. Of the JSON it must find the same numbers of slices; it reads its lengths as doubles and ends a flow at its first
 end, so these are not compared. With --collective-flows there must be the arrows that join the parts of operations beside them, in both formats.
 
+Databases whose clocks are known are converted one by one, on their nodes' own boot clocks, and merged into a TAR with a perfetto_manifest. The reader here (v52) does not know manifests: it must load all slices of all
+traces where their boot clocks follow each other in the order of names, and must find the document no trace of its own.
+
 With --machines it must find the same events at the same times within what convert says that its pairs of instants leave, of one process per host and of two.
 
 What it does not do: look at the order of times; crates/cli/tests/it/convert.rs compares them with what align writes.
@@ -118,6 +121,7 @@ def main():
             require(not lost, f"errors of the JSON: {lost}")
             joined(folder, command, traces, results)
             on_machines(folder, work, command, traces, results)
+            side_by_side(folder, pathlib.Path(work), traces, expected)
 
 
 def joined(folder, command, traces, results):
@@ -166,6 +170,32 @@ def on_machines(folder, work, command, traces, results):
     require(same, "events stand on other tracks on machines, or in another order")
     require(machines - one >= len(traces) - 1 and said["clock_pairs"] >= len(traces) - 1, "each host must have a machine")
     require(worst <= said["clock_off_ns"] + 1, "times are off by more than convert says")
+
+
+def side_by_side(folder, work, traces, expected):
+    """The databases as a Perfetto trace each, in a TAR; named in the order of their boot clocks."""
+    readings = [trace.with_name(f"clock_node{node}.json") for node, trace in enumerate(traces)]
+    if traces[0].suffix != ".db" or not all(path.exists() for path in readings):
+        return
+    clocks = [json.loads(path.read_text())["snapshots"] for path in readings]
+    order = sorted(range(len(traces)), key=lambda node: clocks[node][0]["node_boottime_ns"])
+    pftraces, pairs = [], []
+    for node, trace in enumerate(traces):
+        name = f"by_clock{order.index(node)}"
+        done = subprocess.run([PROGRAM, "convert", "-f", "pftrace", "-d", work, "-o", name, "-i", trace], capture_output=True, text=True, timeout=LIMIT_S)
+        require(done.returncode == 0, f"convert ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+        pftraces.append(work / f"{name}_results.pftrace")
+        pairs.append(work / f"{name}.jsonl")
+        line = lambda one: {"sys_clock_ns": one["node_realtime_ns"], "tracer_clock_ns": one["node_boottime_ns"], "bracket_ns": one["win"], "tracer_clock": "boottime"}
+        pairs[-1].write_text("".join(json.dumps(line(one)) + "\n" for one in clocks[node]))
+    tar = work / "side_by_side.tar"
+    command = [PROGRAM, "merge", "--assume-order", "--offsets", traces[0].with_name("offsets.csv"), "--output", tar]
+    done = subprocess.run([*command, "--snapshots", *pairs, "--traces", *pftraces], capture_output=True, text=True, timeout=LIMIT_S)
+    require(done.returncode == 0, f"merge ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+    seen, errors = found(folder, tar)
+    left = [file["drift_left_ns"] for file in json.loads(tar.with_suffix(".tar.alignment_stats.json").read_text())["tar"]["files"]]
+    print(f"  side by side in a TAR: {seen}, errors {errors}; drift left {left} ns")
+    require(seen == expected and not errors, "slices, lengths or flows differ, or there are errors")
 
 
 def second_rank(trace, work, ranks):

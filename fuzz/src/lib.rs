@@ -39,6 +39,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("scenario", scenarios::scenario),
     ("xspace", traces::xspace),
     ("kineto", traces::kineto),
+    ("perfetto", traces::perfetto),
     ("rocpd", traces::rocpd),
     ("trace_format", traces::trace_format),
     ("write_perfetto", writers::perfetto),

@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 use probe_sync_time::Duration;
 use probe_sync_trace::clocks::{MarkFiles, Offsets, RunDirectory, Snapshots, Timeline, node_clock, read_snapshots};
 use probe_sync_trace::formats::{
-    CpuClock, FactOptions, Kineto, MergeInput, MergeOptions, RewriteOptions, Rocpd, TraceFormat, XSpace, detect,
+    CpuClock, FactOptions, Kineto, MergeInput, MergeOptions, Perfetto, RewriteOptions, Rocpd, TraceFormat, XSpace,
+    detect,
 };
 use probe_sync_trace::model::{MarkStamp, MarkToken, Picoseconds, TraceFacts};
 use regex::Regex;
@@ -58,6 +59,23 @@ pub fn kineto(data: &[u8]) {
     });
 }
 
+/// A Perfetto trace that exists already: only its facts are read, and it goes nowhere but into a TAR.
+pub fn perfetto(data: &[u8]) {
+    with_directory(|directory| {
+        let input = directory.join("in.pftrace");
+        write(&input, data);
+        let Some(facts) = accepted(&Perfetto, &input) else { return };
+        let again = Perfetto.read_facts(&input, &options()).expect("it was read before");
+        assert_eq!(told(&again), told(&facts), "one file, two answers");
+        if let Some((first, last)) = facts.span {
+            assert!(first <= last && facts.events > 0, "{:?}", facts.span);
+        }
+        assert!(
+            Perfetto.rewrite(&input, &directory.join("out"), &RewriteOptions::default(), &mut |time| time).is_err()
+        );
+    });
+}
+
 /// A database of rocprofv3, as the bytes of its file.
 pub fn rocpd(data: &[u8]) {
     with_directory(|directory| {
@@ -99,14 +117,17 @@ fn told(facts: &TraceFacts) -> String {
         groups,
         merged,
         clock,
+        stated_clock,
         aligned_to,
         cpu_behind_ns,
         has_snapshot_plane,
         communicators,
         notes,
     } = facts;
-    let (planes, clocks) =
-        ((merged, has_snapshot_plane, clock, aligned_to, cpu_behind_ns, communicators.len()), (pairs, marks, brackets));
+    let (planes, clocks) = (
+        (merged, has_snapshot_plane, clock, stated_clock, aligned_to, cpu_behind_ns, communicators.len()),
+        (pairs, marks, brackets),
+    );
     format!("{:?}", (identity, events, span, session, since_boot, clocks, collectives.len(), groups, planes, notes))
 }
 

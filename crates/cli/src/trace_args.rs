@@ -12,7 +12,8 @@ use crate::cpu_clock::CpuClockArgs;
 /// Which traces, and what is known of their clocks.
 #[derive(Args, Debug)]
 pub struct TraceArgs {
-    /// Traces, one per node or process: XSpace (*.xplane.pb), PyTorch Kineto JSON (plain or gzip), databases of rocprofv3 (*_results.db)
+    /// Traces, one per node or process: XSpace (*.xplane.pb), PyTorch Kineto JSON (plain or gzip), databases of rocprofv3 (*_results.db); for
+    /// `merge` into a .tar also Perfetto's (*.pftrace)
     #[arg(long, visible_alias = "trace", num_args = 1.., value_name = "FILE")]
     pub traces: Vec<PathBuf>,
     /// The nodes that wrote them, in the same order [default: those for which the run recorded the traces' hosts or ranks]
@@ -77,7 +78,8 @@ pub struct MergeArgs {
     #[command(flatten)]
     pub cpu_clock: CpuClockArgs,
     /// The file to write: combined.xplane.pb, combined.json.gz or combined.db, of traces of that format; combined.pftrace (Perfetto) or
-    /// combined.json[.gz] (Chrome's JSON) of any traces together
+    /// combined.json[.gz] (Chrome's JSON) of any traces together; combined.tar of Perfetto traces, as they are, with the offsets of their
+    /// clocks beside them
     #[arg(long, value_name = "FILE")]
     pub output: PathBuf,
     /// Merge nodes without known clocks too, unchanged and marked so

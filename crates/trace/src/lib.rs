@@ -21,6 +21,7 @@ pub mod model;
 mod nodes;
 mod outputs;
 mod parts;
+mod perfetto_tar;
 pub mod protobuf;
 mod provenance;
 #[cfg(feature = "rocpd")]
@@ -40,3 +41,4 @@ pub use error::Error;
 pub use formats::{AgentIndex, CpuClock, PlaneLayout};
 pub use merge::{MergeReport, MergeSettings, merge};
 pub use nodes::{NodeTrace, SettledBy};
+pub use perfetto_tar::{TarMember, TarReport};

@@ -3,7 +3,7 @@
 //! Place in the flow: after [`calibrate()`](crate::calibrate()); the formats do the joining. Nodes without a known clock are
 //! refused unless the caller allows them; then they go in unchanged and the output's metadata names them. The output's ending decides:
 //! a viewer's file (`.pftrace`, `.json`) takes traces of any formats and is written as [`convert`](crate::convert()) does; Kineto traces alone stay
-//! Kineto in `.json`. What it does not do: mix formats in a file of one of them, print.
+//! Kineto in `.json`. A `.tar` takes Perfetto traces, as they are, with the offsets of their clocks beside them (`perfetto_tar`). What it does not do: mix formats in a file of one of them, print.
 
 use std::path::Path;
 
@@ -17,6 +17,7 @@ use crate::counting::{AlignmentStats, Counting};
 use crate::formats::{Kineto, MergeInput, MergeOptions, MergeStats, PlaneLayout, TraceFormat, refuse_other_ending};
 use crate::model::Picoseconds;
 use crate::outputs;
+use crate::perfetto_tar::{self, TarReport};
 use crate::provenance;
 use crate::write::OutputFormat;
 
@@ -46,6 +47,9 @@ pub struct MergeReport {
     pub uncalibrated: Vec<String>,
     /// What the user should know of the output.
     pub notes: Vec<String>,
+    /// What a TAR says of the clocks of its traces; None for any other output.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tar: Option<TarReport>,
 }
 
 /// Merges all traces, each through its map, into `output`, which appears when it is whole; its statistics are beside it.
@@ -91,6 +95,10 @@ pub fn merge(calibrated: &Calibrated, output: &Path, settings: MergeSettings) ->
             Err(calibrated.no_clock(problem))
         }
     };
+    if perfetto_tar::is_meant(output) {
+        refuse_settings(output, &settings)?;
+        return merge_side_by_side(calibrated, output);
+    }
     if let Some(format) = format_for_viewers(output, traces) {
         refuse_settings(output, &settings)?;
         refuse_two_clocks(output, traces)?;
@@ -114,7 +122,7 @@ pub fn merge(calibrated: &Calibrated, output: &Path, settings: MergeSettings) ->
         cpu_behind_ns: traces.iter().map(|calibrated| calibrated.trace.facts.cpu_behind_ns).collect(),
     };
     let (merged, stats) = write(format, calibrated, output, &options)?;
-    let report = MergeReport { traces: stats, base_ns: merged.base_ns, uncalibrated, notes: merged.notes };
+    let report = MergeReport { traces: stats, base_ns: merged.base_ns, uncalibrated, notes: merged.notes, tar: None };
     outputs::write_statistics(output, false, &report)?;
     Ok(report)
 }
@@ -176,8 +184,29 @@ fn merge_for_viewers(calibrated: &Calibrated, output: Output, uncalibrated: Vec<
         }
     }
     let notes = converted.outputs.iter().flat_map(|written| written.notes()).collect();
-    let report = MergeReport { traces, base_ns: convert::base_ns(calibrated), uncalibrated, notes };
+    let report = MergeReport { traces, base_ns: convert::base_ns(calibrated), uncalibrated, notes, tar: None };
     outputs::write_statistics(&path, false, &report)?;
+    Ok(report)
+}
+
+/// Puts Perfetto traces as they are into one TAR, with what relates their clocks.
+fn merge_side_by_side(calibrated: &Calibrated, output: &Path) -> Result<MergeReport, Error> {
+    let tar = perfetto_tar::write(calibrated, output)?;
+    let identity = TimeMap::identity();
+    let traces = calibrated.traces.iter().zip(&tar.files).map(|(of, file)| {
+        let map = of.map.as_ref().unwrap_or(&identity);
+        let mut counting = Counting::new(of.trace.facts.clock, map, of.clock.as_ref(), of.measured);
+        // No time is mapped; how sure the offset is shows at both ends.
+        for end in of.trace.facts.span.into_iter().flat_map(|(first, last)| [first, last]) {
+            counting.map(end);
+        }
+        let mut stats = AlignmentStats { events: of.trace.facts.events, ..counting.stats(&of.trace) };
+        stats.notes.extend(of.notes.iter().cloned().chain([file.note(&tar.files[0].member)]));
+        stats
+    });
+    let traces = traces.collect();
+    let report = MergeReport { traces, tar: Some(tar), ..MergeReport::default() };
+    outputs::write_statistics(output, false, &report)?;
     Ok(report)
 }
 

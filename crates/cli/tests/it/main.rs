@@ -22,9 +22,11 @@ mod per_round;
 #[cfg(feature = "rocpd")]
 mod query;
 mod rank_zero_again;
+mod readme;
 mod recorded;
 mod regional;
 mod regions;
+mod side_by_side;
 mod sim;
 mod snapshots;
 mod statuses;

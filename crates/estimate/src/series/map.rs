@@ -256,6 +256,15 @@ impl TimeMap {
         (first != i128::MIN || last != i128::MAX).then_some((first, last.saturating_sub(1)))
     }
 
+    /// The times between `first_ps` and `last_ps` at which the map bends or jumps, both of them included: between two of these it is straight, and what it
+    /// does to times is at its largest and at its least at one of them. Before a jump the last picosecond stands, too.
+    pub fn corners(&self, first_ps: i128, last_ps: i128) -> impl Iterator<Item = i128> + '_ {
+        let starts = self.ready.iter().map(|ready| ready.piece.from_ps);
+        let around = starts.flat_map(|start| [start.saturating_sub(1), start]);
+        let inside = around.filter(move |at| (first_ps..=last_ps).contains(at));
+        [first_ps, last_ps].into_iter().chain(inside)
+    }
+
     /// Straight pieces, for those who count memory.
     pub fn pieces(&self) -> usize {
         self.ready.len()

@@ -3,6 +3,7 @@
 //! Place in the flow: made by `calibrate`; `align`, `merge` and `check` work on it.
 //! What it does not do: learn clocks, write.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use probe_sync_estimate::series::TimeMap;
@@ -27,6 +28,8 @@ pub struct Calibrated {
     pub warnings: Vec<String>,
     /// What the collectives say about the clocks, where they were asked.
     pub collectives: Option<CollectiveOffsets>,
+    /// The hosts of nodes, as the run recorded them.
+    pub(crate) hosts: BTreeMap<u32, String>,
     /// The caller named something that clocks are learnt from.
     pub(crate) has_source: bool,
     /// Files that were read beside the traces; no output may be one of them.

@@ -77,6 +77,7 @@ pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
         notes: Vec::new(),
         warnings: left_out.iter().map(|bad| format!("left out: {bad}")).collect(),
         collectives: None,
+        hosts: source.survey().map(|survey| survey.hostnames.clone()).unwrap_or_default(),
         has_source: !matches!(source, Source::Nothing),
         // Those that were left out are nobody's outputs either.
         inputs: request.snapshots.iter().chain(&paths).cloned().collect(),

@@ -12,6 +12,8 @@
 pub(crate) mod gzip;
 mod interface;
 mod kineto;
+pub(crate) mod marker;
+mod perfetto;
 #[cfg(feature = "rocpd")]
 pub(crate) mod rocpd;
 mod xspace;
@@ -28,6 +30,7 @@ pub use interface::{
     MergeOptions, MergeStats, PlaneLayout, RewriteOptions, RewriteStats, TraceFormat,
 };
 pub use kineto::Kineto;
+pub use perfetto::Perfetto;
 #[cfg(feature = "rocpd")]
 pub use rocpd::Rocpd;
 pub use xspace::XSpace;
@@ -83,19 +86,19 @@ fn plain_name(path: &Path) -> String {
 }
 
 /// All formats, in the order in which they are asked: a file of text may begin with a line feed, which is also the tag of an
-/// XSpace's first field.
+/// XSpace's first field and of a Perfetto trace's packets.
 #[cfg(feature = "rocpd")]
-pub const FORMATS: [&dyn TraceFormat; 3] = [&Kineto, &XSpace, &Rocpd];
+pub const FORMATS: [&dyn TraceFormat; 4] = [&Kineto, &Perfetto, &XSpace, &Rocpd];
 /// All formats of a build without databases, in the order in which they are asked.
 #[cfg(not(feature = "rocpd"))]
-pub const FORMATS: [&dyn TraceFormat; 2] = [&Kineto, &XSpace];
+pub const FORMATS: [&dyn TraceFormat; 3] = [&Kineto, &Perfetto, &XSpace];
 
 const HEAD_BYTES: usize = 4096;
 #[cfg(feature = "rocpd")]
-const NONE_OF_OURS: &str = "begins like neither JSON nor an XSpace protobuf nor a SQLite database";
+const NONE_OF_OURS: &str = "begins like neither JSON nor a protobuf (XSpace, Perfetto) nor a SQLite database";
 #[cfg(not(feature = "rocpd"))]
 const NONE_OF_OURS: &str =
-    "begins like neither JSON nor an XSpace protobuf; databases are read by a build with the feature rocpd";
+    "begins like neither JSON nor a protobuf (XSpace, Perfetto); databases are read by a build with the feature rocpd";
 
 #[cfg(test)]
 mod tests {

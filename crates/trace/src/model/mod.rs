@@ -27,6 +27,8 @@ pub struct TraceFacts {
     pub merged: bool,
     /// Which clock of its node its times are on.
     pub clock: TraceClock,
+    /// The clock that its times are on, by the name that its format has for it, where the format has such names and the file states one (Perfetto: `BOOTTIME`).
+    pub stated_clock: Option<&'static str>,
     /// The clock that this program has put its times on already, where the file says so: they are on it, and on no node's own.
     pub aligned_to: Option<String>,
     /// How far the rows that a profiler of CPU and devices stamped itself are behind [`Self::clock`], ns, where the caller says that they are on

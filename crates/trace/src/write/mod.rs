@@ -18,7 +18,7 @@ mod order;
 mod otf2;
 mod perfetto;
 mod perfetto_clock;
-mod perfetto_fields;
+pub(crate) mod perfetto_fields;
 mod perfetto_sequence;
 mod records;
 mod report;

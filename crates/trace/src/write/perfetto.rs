@@ -42,6 +42,21 @@ pub(super) struct Perfetto<W> {
     report: WriteReport,
 }
 
+/// A TracePacket with what is known of the whole trace; from v58 on trace processor lists it in its table `metadata`, and before that does not look at it.
+fn attributes(metadata: &[(String, String)]) -> Vec<u8> {
+    let (mut packet, mut attributes, mut entry) = (Vec::new(), Vec::new(), Vec::new());
+    for (key, text) in metadata {
+        entry.clear();
+        put_bytes(&mut entry, field::ATTRIBUTE_KEY, key.as_bytes());
+        put_bytes(&mut entry, field::ATTRIBUTE_TEXT, text.as_bytes());
+        put_bytes(&mut attributes, field::ATTRIBUTES_ENTRY, &entry);
+    }
+    // The number of the first sequence.
+    put_number(&mut packet, field::PACKET_SEQUENCE, 1);
+    put_bytes(&mut packet, field::PACKET_ATTRIBUTES, &attributes);
+    packet
+}
+
 /// What is kept of a track.
 #[derive(Debug)]
 struct Known {
@@ -52,9 +67,13 @@ struct Known {
 }
 
 impl<W: Write> Perfetto<W> {
-    pub(super) fn open(sink: W, _meta: &Meta) -> Self {
+    pub(super) fn open(sink: W, meta: &Meta) -> Self {
+        let mut sink = Sink::new(sink);
+        if !meta.metadata.is_empty() {
+            put_bytes(sink.buffer(), field::TRACE_PACKET, &attributes(&meta.metadata));
+        }
         Self {
-            sink: Sink::new(sink),
+            sink,
             tracks: Vec::new(),
             lanes: Lanes::default(),
             lane_uuids: Vec::new(),

@@ -52,11 +52,12 @@ pub fn install(runner: &mut Runner, root: &Path) {
 
 const PYTHON: &str = "target/readers/venv/bin/python";
 
-const CHECKS: [(&str, &str); 4] = [
+const CHECKS: [(&str, &str); 5] = [
     ("readers, xprof", "xprof_hosts.py"),
     ("readers, HolisticTraceAnalysis", "hta_ranks.py"),
     ("readers, Perfetto", "perfetto_counts.py"),
     ("readers, Perfetto on converted traces", "perfetto_convert.py"),
+    ("readers, rocprofv3's own", "rocpd_modules.py"),
 ];
 
 /// Above the script's own deadline, which is what normally ends it.

@@ -72,11 +72,7 @@ fn of_database(database: &Database<'_>, options: &FactOptions) -> Result<TraceFa
         facts.span = facts.span.into_iter().chain(times.span).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
     }
     facts.notes.extend(found.notes());
-    facts.identity.marked_rank = found.rank;
-    if let (None, Some((rank, world_size))) = (facts.identity.rank, found.rank) {
-        (facts.identity.rank, facts.identity.world_size) = (Some(rank), Some(world_size));
-    }
-    (facts.pairs, facts.marks) = (found.pairs, found.marks);
+    facts.take_stamps(found.stamps);
     collector.finish(&mut facts);
     Ok(facts)
 }

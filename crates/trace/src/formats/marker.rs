@@ -1,0 +1,119 @@
+//! What the name of an event says of clocks and ranks: the project's own markers, marks, and those that a pattern finds.
+//!
+//! Place in the flow: under the readers of facts of databases and of Perfetto traces. One with ONE number, `clkmark#<true time>`, states no time of its node's clock and is none.
+//! What it does not do: judge whether they fit a clock.
+
+use probe_sync_estimate::record::parse_mark_name;
+
+use super::rank_marker;
+use crate::model::{ClockPair, MarkStamp, MarkToken, PairKind, Picoseconds, TraceFacts};
+
+/// What a name says.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub(crate) enum Marker {
+    /// The system clock showed this many ns just before.
+    Time(i64),
+    /// It is meant to tell a time, but does not.
+    Unreadable,
+    /// A mark of a process, and its number.
+    Mark(MarkToken, u64),
+    /// A rank and the number of ranks.
+    Rank(u32, u32),
+}
+
+impl Marker {
+    /// What a name is, if it is a marker; `pattern` has a group named `system_ns`.
+    pub(crate) fn of(name: &[u8], pattern: Option<&regex::Regex>) -> Option<Marker> {
+        if let Some((token, number)) = parse_mark_name(name) {
+            return Some(Marker::Mark(token, number));
+        }
+        if let Some((rank, world_size)) = rank_marker(name) {
+            return Some(Marker::Rank(rank, world_size));
+        }
+        let stated = if let Some(rest) = name.strip_prefix(MARKER) {
+            rest
+        } else if let Some(at) = name.strip_prefix(SET_MARKER).and_then(|rest| memchr::memchr(b'#', rest)) {
+            &name[SET_MARKER.len() + at + 1..]
+        } else {
+            let captures = pattern?.captures(std::str::from_utf8(name).ok()?)?;
+            captures.name("system_ns")?.as_str().as_bytes()
+        };
+        let time = std::str::from_utf8(stated).ok().and_then(|text| text.parse().ok());
+        Some(time.map_or(Marker::Unreadable, Marker::Time))
+    }
+}
+
+/// What the markers of a trace say.
+#[derive(Debug, Default)]
+pub(crate) struct Stamps {
+    pub(crate) pairs: Vec<ClockPair>,
+    pub(crate) marks: Vec<MarkStamp>,
+    pub(crate) rank: Option<(u32, u32)>,
+    left_out: u64,
+    unreadable: u64,
+}
+
+impl Stamps {
+    /// Takes in a marker that was stamped at this time, ns on R.
+    pub(crate) fn take(&mut self, marker: Marker, start_ns: i64) {
+        let tracer_ps = Picoseconds::from(start_ns) * 1000;
+        match marker {
+            Marker::Rank(rank, world_size) => self.rank = self.rank.or(Some((rank, world_size))),
+            Marker::Unreadable => self.unreadable += 1,
+            _ if self.pairs.len() + self.marks.len() >= MARKERS_MAX => self.left_out += 1,
+            Marker::Time(system_ns) => {
+                self.pairs.push(ClockPair { tracer_ps, system_ns, kind: PairKind::Marker });
+            }
+            Marker::Mark(token, number) => self.marks.push(MarkStamp { token, number, tracer_ps, unit_ps: 1000 }),
+        }
+    }
+
+    /// What was not kept, in words.
+    pub(crate) fn notes(&self) -> impl Iterator<Item = String> + use<> {
+        let note = |count: u64, text: &str| (count > 0).then(|| format!("{count} {text}"));
+        let left_out = note(self.left_out, "markers beyond the first million were left out");
+        left_out.into_iter().chain(note(self.unreadable, "clock markers carry no readable time"))
+    }
+}
+
+impl TraceFacts {
+    /// Takes in what markers say; a rank of theirs where the profiler states none.
+    pub(crate) fn take_stamps(&mut self, stamps: Stamps) {
+        self.identity.marked_rank = stamps.rank;
+        if let (None, Some((rank, world_size))) = (self.identity.rank, stamps.rank) {
+            (self.identity.rank, self.identity.world_size) = (Some(rank), Some(world_size));
+        }
+        self.pairs.extend(stamps.pairs);
+        self.marks = stamps.marks;
+    }
+}
+
+/// The markers of this project.
+const MARKER: &[u8] = b"probe_sync.clock#";
+/// The markers of the data sets: true time, then the node's.
+const SET_MARKER: &[u8] = b"clkmark#";
+/// Markers that are kept; a marker a millisecond for a quarter of an hour.
+pub(crate) const MARKERS_MAX: usize = 1_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_state_a_time_or_a_rank_are_markers() {
+        let pattern = regex::Regex::new(r"now=(?<system_ns>\S+)").expect("a pattern");
+        for (name, expected) in [
+            (&b"probe_sync.clock#1700000000000000001"[..], Some(Marker::Time(1_700_000_000_000_000_001))),
+            (b"probe_sync.clock#soon", Some(Marker::Unreadable)),
+            (b"clkmark#5#7", Some(Marker::Time(7))),
+            (b"clkmark#5", None),
+            (b"probe_sync.rank#3/8", Some(Marker::Rank(3, 8))),
+            (b"it is now=12 ns", Some(Marker::Time(12))),
+            (b"it is now=\xff", None),
+            (b"step 1", None),
+        ] {
+            assert_eq!(Marker::of(name, Some(&pattern)), expected, "{}", String::from_utf8_lossy(name));
+        }
+        assert_eq!(Marker::of(b"now=12", None), None);
+    }
+}

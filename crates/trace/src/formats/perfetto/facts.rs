@@ -1,0 +1,242 @@
+//! What a Perfetto trace says of itself: its clock, when its events were, what ties that clock to the system clock, markers.
+//!
+//! Place in the flow: one pass over the packets fills `model::TraceFacts`; `packet` takes them apart, `clocks` makes times. A trace is refused that is of several machines
+//! already, or cannot be looked into; what counts as an event is whatever has a time and is not the recording's own. Nothing in it says whose it is but a marker
+//! (`probe_sync.rank#3/8`): the caller does.
+//! What it does not do: hold events, read collectives.
+
+use std::io::Read;
+use std::path::Path;
+
+use flate2::read::ZlibDecoder;
+
+use super::clocks::{self, Clocks};
+use super::packet::{Packet, bytes, inside};
+use crate::Error;
+use crate::formats::marker::{Marker, Stamps};
+use crate::formats::{ALIGNED_TO, FactOptions};
+use crate::model::{PS_PER_NS, Picoseconds, TraceClock, TraceFacts, UNIX_TIME_MIN_PS};
+use crate::protobuf::{Fault, Fields, Source};
+use crate::write::perfetto_fields as field;
+
+/// Reads a trace's facts in one pass.
+///
+/// # Errors
+/// The file cannot be read, is packed or no Perfetto trace, is of several machines, or on a clock that cannot be used; with the byte's offset.
+pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Error> {
+    let mut source = Source::open(path)?;
+    if source.limit() == u64::MAX {
+        return Err(
+            source.malformed(0, "the trace is packed with gzip, and would stand in a TAR as it is: unpack it (gunzip)")
+        );
+    }
+    let mut reader = Reader::new(options);
+    while let Some(header) = source.next_header(source.limit())? {
+        if (header.number, header.wire) != (field::TRACE_PACKET, 2) {
+            let problem = format!("not a Perfetto trace: field {} of wire type {}", header.number, header.wire);
+            return Err(source.malformed(header.at, problem));
+        }
+        let told = reader.packet(source.piece(header.value)?, false);
+        told.map_err(|fault| source.fault(header.body_at(), fault))?;
+        source.consume(header.value as usize);
+    }
+    if reader.unplaced > 0 && reader.span.is_none() {
+        return Err(source.malformed(0, UNPLACED));
+    }
+    Ok(reader.finish())
+}
+
+/// What one pass collects.
+struct Reader<'a> {
+    options: &'a FactOptions,
+    clocks: Clocks,
+    stamps: Stamps,
+    facts: TraceFacts,
+    /// First and last time of an event, ns.
+    span: Option<(i64, i64)>,
+    untimed: u64,
+    unplaced: u64,
+    of_kernel: u64,
+}
+
+impl<'a> Reader<'a> {
+    fn new(options: &'a FactOptions) -> Self {
+        Self {
+            options,
+            clocks: Clocks::default(),
+            stamps: Stamps::default(),
+            facts: TraceFacts::default(),
+            span: None,
+            untimed: 0,
+            unplaced: 0,
+            of_kernel: 0,
+        }
+    }
+
+    /// Takes in a packet; places in a fault are those of the packet.
+    fn packet(&mut self, message: &[u8], is_unpacked: bool) -> Result<(), Fault> {
+        let packet = Packet::parse(message)?;
+        let refused = |problem: &str| Err(Fault { at: 0, problem: problem.to_owned() });
+        if packet.zstd {
+            return refused(ZSTD);
+        }
+        if packet.machine != 0 || packet.synchronizes {
+            return refused(SEVERAL_MACHINES);
+        }
+        if let Some(packed) = packet.deflated {
+            return if is_unpacked { refused("packed packets hold packed packets") } else { self.unpack(packed) };
+        }
+        self.clocks.tell(&packet).map_err(|problem| Fault { at: 0, problem })?;
+        if let Some(message) = packet.attributes {
+            self.attributes(message)?;
+        }
+        if let Some(message) = packet.interned {
+            self.names(packet.sequence, message)?;
+        }
+        self.of_kernel += u64::from(packet.of_kernel);
+        self.event(&packet)
+    }
+
+    /// Takes in the packets that a packet holds.
+    fn unpack(&mut self, packed: &[u8]) -> Result<(), Fault> {
+        let wrong = |problem: String| Fault { at: 0, problem };
+        let mut unpacked = Vec::new();
+        let mut decoder = ZlibDecoder::new(packed).take(UNPACKED_MAX + 1);
+        decoder.read_to_end(&mut unpacked).map_err(|error| wrong(format!("packed packets are damaged: {error}")))?;
+        if unpacked.len() as u64 > UNPACKED_MAX {
+            return Err(wrong(format!("packets of more than {UNPACKED_MAX} bytes are packed into one")));
+        }
+        let inner = |fault: Fault| wrong(format!("in the packets that it holds, byte {}: {}", fault.at, fault.problem));
+        for found in Fields::of(&unpacked) {
+            let found = found.map_err(inner)?;
+            let message = bytes(&found).filter(|_| found.number == field::TRACE_PACKET);
+            let message = message.ok_or_else(|| wrong(format!("packed field {} is no packet", found.number)))?;
+            self.packet(message, true).map_err(|fault| inner(fault.within(found.value_at)))?;
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, packet: &Packet<'_>) -> Result<(), Fault> {
+        if packet.time.is_none() {
+            self.untimed += u64::from(packet.event.is_some());
+            return Ok(());
+        }
+        // Incremental clocks count on with every packet that has a time.
+        let time_ns = self.clocks.time_ns(packet);
+        if packet.snapshot.is_some() || packet.of_service || packet.attributes.is_some() {
+            return Ok(());
+        }
+        self.facts.events += 1;
+        let Some(time_ns) = time_ns else {
+            self.unplaced += 1;
+            return Ok(());
+        };
+        let marker = match packet.event {
+            Some(event) => self.marker(packet.sequence, event)?,
+            None => None,
+        };
+        if let Some(marker) = marker {
+            self.stamps.take(marker, time_ns);
+            return Ok(());
+        }
+        let (first, last) = self.span.unwrap_or((time_ns, time_ns));
+        self.span = Some((first.min(time_ns), last.max(time_ns)));
+        Ok(())
+    }
+
+    /// What the name of an event that begins says, if it is a marker.
+    fn marker(&self, sequence: u32, event: &[u8]) -> Result<Option<Marker>, Fault> {
+        let (mut marker, mut kind) = (None, 0);
+        for found in Fields::of(event) {
+            let found = found?;
+            match found.number {
+                field::EVENT_TYPE => kind = found.number("type")?,
+                field::EVENT_NAME_ID => marker = self.clocks.named(sequence, found.number("name_iid")?),
+                field::EVENT_NAME => {
+                    marker = bytes(&found).and_then(|name| Marker::of(name, self.options.markers.as_ref()));
+                }
+                _ => {}
+            }
+        }
+        Ok(marker.filter(|_| matches!(kind, field::SLICE_BEGIN | field::INSTANT)))
+    }
+
+    /// Keeps the names that are markers.
+    fn names(&mut self, sequence: u32, message: &[u8]) -> Result<(), Fault> {
+        for entry in Fields::of(message) {
+            let entry = entry?;
+            if entry.number != field::INTERNED_NAME {
+                continue;
+            }
+            let (mut number, mut marker) = (0, None);
+            for found in inside(&entry) {
+                let found = found?;
+                match found.number {
+                    field::INTERNED_ID => number = found.number("iid")?,
+                    field::INTERNED_TEXT => {
+                        marker = bytes(&found).and_then(|name| Marker::of(name, self.options.markers.as_ref()));
+                    }
+                    _ => {}
+                }
+            }
+            if let Some(marker) = marker {
+                self.clocks.name(sequence, number, marker);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for the clock that this program has put the times on.
+    fn attributes(&mut self, message: &[u8]) -> Result<(), Fault> {
+        for entry in Fields::of(message) {
+            let (mut key, mut text): (&[u8], &[u8]) = (b"", b"");
+            for found in inside(&entry?) {
+                let found = found?;
+                match found.number {
+                    field::ATTRIBUTE_KEY => key = bytes(&found).unwrap_or_default(),
+                    field::ATTRIBUTE_TEXT => text = bytes(&found).unwrap_or_default(),
+                    _ => {}
+                }
+            }
+            if key == ALIGNED_TO.as_bytes() {
+                self.facts.aligned_to = Some(String::from_utf8_lossy(text).into_owned());
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> TraceFacts {
+        let Self { clocks, stamps, mut facts, span, .. } = self;
+        facts.span =
+            span.map(|(first, last)| (Picoseconds::from(first) * PS_PER_NS, Picoseconds::from(last) * PS_PER_NS));
+        // A trace that was made of others may call any clock BOOTTIME; its size shows which it is.
+        let counts_from_boot =
+            clocks.wanted == clocks::BOOTTIME && facts.span.is_some_and(|(first, _)| first < UNIX_TIME_MIN_PS);
+        facts.clock = if counts_from_boot { TraceClock::Boot } else { TraceClock::System };
+        facts.stated_clock =
+            clocks.is_stated.then_some(if clocks.wanted == clocks::REALTIME { "REALTIME" } else { "BOOTTIME" });
+        facts.pairs = clocks.pairs().collect();
+        let named = facts.stated_clock.unwrap_or("BOOTTIME");
+        let mut note = |count: u64, text: &str| {
+            if count > 0 {
+                facts.notes.push(format!("{count} {text}"));
+            }
+        };
+        note(clocks.pairs_left_out, "snapshots of the system clock beyond the first million were left out");
+        note(self.untimed, "events have no time in their packet (timestamp), and were not looked at");
+        note(self.of_kernel, "packets of the kernel's events were not looked at");
+        note(
+            self.unplaced,
+            &format!("times are on clocks that no ClockSnapshot relates to {named}, and were not looked at"),
+        );
+        facts.notes.extend(stamps.notes());
+        facts.take_stamps(stamps);
+        facts
+    }
+}
+
+const SEVERAL_MACHINES: &str = "the trace is of several machines, and states itself how their clocks differ: open it as it is, and give traces of one machine each here";
+const UNPLACED: &str = "no time of the trace can be placed: its events are on clocks that no ClockSnapshot relates to BOOTTIME; record it with snapshots of all clocks";
+const ZSTD: &str = "packets are packed with zstd, and cannot be looked into: record without compression, or unpack them (traceconv decompress_packets)";
+/// Packets that are packed into one; Perfetto's service packs 512 KiB.
+const UNPACKED_MAX: u64 = 64 << 20;

@@ -1,0 +1,90 @@
+//! Perfetto's protobuf (`.pftrace`), as traces that exist already.
+//!
+//! Place in the flow: one of the formats behind [`TraceFormat`]. Only facts are read: which clock the times are on, when its events were, and markers. The traces go as they are
+//! into a TAR that states the offsets of their clocks ([`perfetto_tar`](crate::perfetto_tar)); what this program itself writes in this format is in [`write`](crate::write).
+//! What it does not do: rewrite events, give them as chunks, read counters or collectives.
+
+mod clocks;
+mod facts;
+mod packet;
+
+use std::path::Path;
+
+use super::{
+    ChunkOptions, ChunkSink, ChunkStats, Evidence, FactOptions, MapFunction, MergeInput, MergeOptions, MergeStats,
+    RewriteOptions, RewriteStats, TraceFormat,
+};
+use crate::Error;
+use crate::model::TraceFacts;
+
+/// Perfetto's protobuf.
+#[derive(Copy, Clone, Debug)]
+pub struct Perfetto;
+
+impl TraceFormat for Perfetto {
+    fn name(&self) -> &'static str {
+        "perfetto"
+    }
+
+    /// Such a trace is only ever named: a profiler that writes one beside a database means the same events.
+    fn profiler_endings(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    fn output_ending(&self) -> &'static str {
+        ".tar"
+    }
+
+    fn packs_outputs(&self) -> bool {
+        false
+    }
+
+    fn detect(&self, evidence: Evidence<'_>) -> bool {
+        match evidence {
+            Evidence::Name(name) => name.ends_with(".pftrace") || name.ends_with(".perfetto-trace"),
+            Evidence::Head(head) => packet::begins_trace(head),
+        }
+    }
+
+    fn read_facts(&self, path: &Path, options: &FactOptions) -> Result<TraceFacts, Error> {
+        facts::read_facts(path, options)
+    }
+
+    fn rewrite(
+        &self,
+        input: &Path,
+        _: &Path,
+        _: &RewriteOptions<'_>,
+        _: &mut MapFunction<'_>,
+    ) -> Result<RewriteStats, Error> {
+        Err(refusal(input))
+    }
+
+    fn merge(&self, inputs: &mut [MergeInput<'_>], output: &Path, _: &MergeOptions) -> Result<MergeStats, Error> {
+        Err(refusal(inputs.first().map_or(output, |input| &input.path)))
+    }
+
+    fn read_chunks(
+        &self,
+        path: &Path,
+        _: &ChunkOptions,
+        _: &mut MapFunction<'_>,
+        _: &mut ChunkSink<'_>,
+    ) -> Result<ChunkStats, Error> {
+        Err(refusal(path))
+    }
+}
+
+/// Why a trace is not rewritten, and what is done with it instead.
+fn refusal(path: &Path) -> Error {
+    Error::Request {
+        problem: format!(
+            "{}: the times of a Perfetto trace are not rewritten; `probe_sync merge` with an --output that ends in .tar puts such traces side by side \
+             with the offsets of their clocks",
+            path.display()
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;
