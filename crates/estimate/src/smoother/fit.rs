@@ -5,7 +5,7 @@
 //!
 //! What it does not do: look at packets (`packets`) or tell errors (`solution`).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use super::evidence::{self, Constants, Deviation};
 use super::layout::{Layout, Measure, NodePair, PARTS};
@@ -94,20 +94,21 @@ impl Fit {
     /// to v/d + r²: measured by three edges with 3 ns² each, and r = 2 ns, to 1 + 4 ns². Of the two ends the larger part counts: where all nodes
     /// are alike, two of them are known to 2·r² against each other then, as they must be.
     pub(super) fn share_errors(&mut self) {
+        let layout = &self.layout;
         let parts = if self.refined { PARTS } else { 1 };
-        let mut degrees: HashMap<[usize; 2], f64> = HashMap::new();
-        for measure in &self.layout.measures {
+        // All knots of a window count at its first.
+        let window = |span: usize, measure: &Measure| layout.state(span, measure.knot / parts * parts);
+        let mut degrees = vec![0.0; layout.states];
+        for measure in &layout.measures {
             for span in [measure.from, measure.to] {
-                *degrees.entry([span, measure.knot / parts]).or_default() += 1.0;
+                degrees[window(span, measure)] += 1.0;
             }
         }
         let excess = |measure: &Measure| {
-            let of = |span: usize| {
-                degrees[&[span, measure.knot / parts]] * self.shared[self.layout.state(span, measure.knot)]
-            };
+            let of = |span: usize| degrees[window(span, measure)] * self.shared[layout.state(span, measure.knot)];
             of(measure.from).max(of(measure.to))
         };
-        self.excess = self.layout.measures.iter().map(excess).collect();
+        self.excess = layout.measures.iter().map(excess).collect();
     }
 
     /// Solves and reweighs until nothing moves.
