@@ -221,22 +221,49 @@ impl Fit {
 
     pub(super) fn weights(&self) -> Weights {
         Weights {
-            measures: self.precisions(Self::covariance),
+            measures: self.precisions(),
             node_pairs: (0..self.layout.node_pairs.len()).map(|node_pair| 1.0 / self.asymmetry_of(node_pair)).collect(),
             walks: self.walks.clone(),
         }
     }
 
     /// Of every measure, weighed down where it is an outlier.
-    fn precisions(&self, covariance: impl Fn(&Self, usize) -> Block) -> Vec<Block> {
-        let precision = |at: usize| inverse(covariance(self, at)).unwrap_or([0.0; 3]).map(|p| p * self.robust.0[at]);
+    fn precisions(&self) -> Vec<Block> {
+        let precision = |at: usize| inverse(self.covariance(at)).unwrap_or([0.0; 3]).map(|p| p * self.robust.0[at]);
         (0..self.covariances.len()).map(precision).collect()
     }
 
-    /// What the states, of which measures are apart by `apart`, leave of every node pair's theta in the mean. What nodes share is in the states.
+    /// What the states, of which measures are apart by `apart`, leave of every node pair's theta in the mean.
     fn mean_rests(&self, apart: &[Pair]) -> Vec<Level> {
-        let precisions = self.precisions(Self::own_covariance);
-        self.layout.node_pairs.iter().map(|node_pair| mean(&self.layout, &precisions, apart, node_pair)).collect()
+        let weights = self.precisions();
+        let rest =
+            |number: usize| Level { value: self.mean(&weights, apart, number), variance: self.mean_variance(number) };
+        (0..self.layout.node_pairs.len()).map(rest).collect()
+    }
+
+    /// Mean residual of a node pair over all its measures, with the weights of the solution: a round in which a node erred as it never does counts as
+    /// little here as there. With a measure's own precision instead, what the states did not follow in that round would look like an asymmetry.
+    fn mean(&self, weights: &[Block], apart: &[Pair], number: usize) -> f64 {
+        let (mut residual_sum, mut weight_sum) = (0.0, 0.0);
+        for at in self.layout.node_pairs[number].measures.clone() {
+            let measure = &self.layout.measures[at];
+            let residual = [measure.value[0] - apart[at][0], measure.value[1] - apart[at][1]];
+            residual_sum += measure.sign * times(weights[at], residual)[0];
+            weight_sum += weights[at][0];
+        }
+        if weight_sum > 0.0 { residual_sum / weight_sum } else { 0.0 }
+    }
+
+    /// Variance of that mean by what each measure errs by for itself, Σ w²·v/(Σ w)²: what nodes err by alike is in the states. Where nothing is
+    /// shared w is 1/v, and this 1/Σ w.
+    pub(super) fn mean_variance(&self, number: usize) -> f64 {
+        let (mut squares, mut sum) = (0.0, 0.0);
+        for at in self.layout.node_pairs[number].measures.clone() {
+            let [Some(all), Some(own)] = [self.covariance(at), self.own_covariance(at)].map(inverse) else { continue };
+            let weight = all[0] * self.robust.0[at];
+            (squares, sum) = (squares + weight * all[0] / own[0], sum + weight);
+        }
+        if sum > 0.0 { squares / (sum * sum) } else { f64::INFINITY }
     }
 
     /// Solves with the present weights and renews them; false when nothing is left to gain.
@@ -393,19 +420,6 @@ impl Fit {
         }
         sums
     }
-}
-
-/// Mean residual of a node pair over all its measures.
-fn mean(layout: &Layout, precisions: &[Block], apart: &[Pair], node_pair: &NodePair) -> Level {
-    let (mut residual_sum, mut weight_sum) = (0.0, 0.0);
-    for at in node_pair.measures.clone() {
-        let measure = &layout.measures[at];
-        let residual = [measure.value[0] - apart[at][0], measure.value[1] - apart[at][1]];
-        residual_sum += measure.sign * times(precisions[at], residual)[0];
-        weight_sum += precisions[at][0];
-    }
-    let variance = if weight_sum > 0.0 { 1.0 / weight_sum } else { f64::INFINITY };
-    Level { value: if weight_sum > 0.0 { residual_sum / weight_sum } else { 0.0 }, variance }
 }
 
 /// Rounds of solving and reweighting.
