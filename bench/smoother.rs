@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "{:>6} {:>7} {:>10} {:>7} {:>10} {:>9} {:>11} {:>11} {:>9}",
         "nodes", "rounds", "measures", "steps", "smooth s", "rms ns", "live ms p50", "live ms max", "peak MiB"
     );
-    let sizes: &[(usize, usize)] = if quick { &[(16, 8)] } else { &[(16, 16), (256, 150), (1024, 150)] };
+    let sizes: &[(usize, usize)] = if quick { &[(16, 8)] } else { &[(16, 16), (64, 150), (512, 150), (1024, 150)] };
     for &(nodes, rounds) in sizes {
         measure(nodes, rounds)?;
     }

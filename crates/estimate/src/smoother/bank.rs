@@ -61,7 +61,7 @@ impl Bank {
 
     /// One filter, unless a pending outlier speaks for the node.
     pub(super) fn settled(&self, filter: usize) -> Option<Belief> {
-        self.filters.filter(|_| self.pending_outlier.is_none()).map(|filters| filters[filter])
+        self.filters.as_ref().filter(|_| self.pending_outlier.is_none()).map(|filters| filters[filter])
     }
 
     /// Where the clock is: the pending outlier if there is one, else one filter, as sure as its last measurement lets it be.
@@ -70,7 +70,7 @@ impl Bank {
             state,
             covariance: covariance.map(|variance| variance * self.surprise[filter]),
         };
-        self.pending_outlier.or_else(|| Some(widened(self.filters?[filter])))
+        self.pending_outlier.or_else(|| Some(widened(self.filters.as_ref()?[filter])))
     }
 
     /// Moves every filter's offset, ns.
@@ -90,15 +90,15 @@ impl Bank {
         }
     }
 
-    /// Takes a round's measurement, in which `window` seconds of wander lie.
-    pub(super) fn update(&mut self, measured: Pair, noise: Block, window: f64) {
+    /// Takes a round's measurement, in which `window` seconds of wander lie; `usual` is the log of how usual each filter is.
+    pub(super) fn update(&mut self, measured: Pair, noise: Block, window: f64, usual: &[f64; BANK]) {
         self.unheard = 0;
         let noises: [Block; BANK] = std::array::from_fn(|at| {
             let [offset, rate] = window_excess(density(at), window);
             [noise[0] + offset + shared_ns(at).powi(2), noise[1], noise[2] + rate]
         });
         self.surprise = [1.0; BANK];
-        let gate = self.gate();
+        let gate = self.gate(usual);
         let again = self.pending_outlier.take().is_some();
         let Some(filters) = &mut self.filters else {
             self.filters = Some(noises.map(|covariance| Belief { state: measured, covariance }));
@@ -123,14 +123,17 @@ impl Bank {
         }
     }
 
-    /// The filter of a wild clock whose errors of a round are what this node's seem to be.
-    fn gate(&self) -> usize {
-        let of = |shared: usize| shared * DENSITIES.len() + GATE_DENSITY;
-        (0..SHARED_NS.len())
-            .map(of)
-            .max_by(|a, b| self.likelihood[*a].total_cmp(&self.likelihood[*b]))
-            .unwrap_or(GATE_DENSITY)
+    /// The filter of a wild clock whose errors of a round are what this node's seem to be: before any are seen, what is usual.
+    fn gate(&self, usual: &[f64; BANK]) -> usize {
+        let wild = (0..SHARED_NS.len()).map(|shared| shared * DENSITIES.len() + GATE_DENSITY);
+        let score = |filter: usize| self.likelihood[filter] + usual[filter];
+        wild.max_by(|a, b| score(*a).total_cmp(&score(*b))).unwrap_or(GATE_DENSITY)
     }
+}
+
+/// Log of how usual the wander and the shared error of each filter are.
+pub(super) fn usual() -> [f64; BANK] {
+    std::array::from_fn(|filter| evidence::usual([density(filter), shared_ns(filter)]))
 }
 
 /// The wander density of a filter, ns²/s³.
@@ -139,7 +142,7 @@ pub(super) fn density(filter: usize) -> f64 {
 }
 
 /// What all edges of a node err by alike in a round, as a filter takes it, ns.
-pub(super) fn shared_ns(filter: usize) -> f64 {
+fn shared_ns(filter: usize) -> f64 {
     SHARED_NS[filter / DENSITIES.len()]
 }
 

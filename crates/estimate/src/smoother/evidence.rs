@@ -56,14 +56,15 @@ pub(super) fn constants(
     let all: Vec<&Series> = series.iter().collect();
     let (mut rho, mut common) = (1.0, [PRIOR_WALK, PRIOR_SHARED_NS]);
     for _ in 0..PASSES {
-        common = likeliest(&all, rho, usual);
+        common = likeliest(&all, rho, most_shared_ns(&all, QUARTILE), usual);
         rho = best(rho_grid(), |rho| total(&all, common, rho) + log_prior(rho, 1.0, PRIOR_NOISE_DECADES));
     }
     let near =
         |[q, r]: [f64; 2]| log_prior(q, common[0], OWN_WALK_DECADES) + log_prior(r, common[1], OWN_SHARED_DECADES);
     let constants = |node: usize| {
         let own: Vec<&Series> = series.iter().filter(|one| one.node == node).collect();
-        let [q, r] = if own.is_empty() { common } else { likeliest(&own, rho, near) };
+        let most = most_shared_ns(&own, MEDIAN).min(OWN_SHARED_TIMES * common[1].max(PRIOR_SHARED_NS));
+        let [q, r] = if own.is_empty() { common } else { likeliest(&own, rho, most, near) };
         Constants { walk: q / shrink, shared: r * r / shrink }
     };
     (0..nodes).map(constants).collect()
@@ -74,10 +75,9 @@ pub(super) fn usual([q, r]: [f64; 2]) -> f64 {
     log_prior(q, PRIOR_WALK, PRIOR_WALK_DECADES) + log_prior(r, PRIOR_SHARED_NS, PRIOR_SHARED_DECADES)
 }
 
-/// The likeliest wander and shared error of a round: on a coarse grid of both, then each for itself.
-fn likeliest(series: &[&Series], rho: f64, prior: impl Fn([f64; 2]) -> f64) -> [f64; 2] {
+/// The likeliest wander and shared error of a round, of at most `most` ns: on a coarse grid of both, then each for itself.
+fn likeliest(series: &[&Series], rho: f64, most: f64, prior: impl Fn([f64; 2]) -> f64) -> [f64; 2] {
     let value = |at: [f64; 2]| total(series, at, rho) + prior(at);
-    let most = most_shared_ns(series);
     let shared_grid = || shared_grid().filter(move |r| *r <= most.max(SHARED_MIN_NS));
     let grid = || shared_grid().flat_map(|r| walk_grid().step_by(2).map(move |q| [q, r]));
     let values = grid().map(value);
@@ -89,8 +89,9 @@ fn likeliest(series: &[&Series], rho: f64, prior: impl Fn([f64; 2]) -> f64) -> [
 
 /// The most that a round's shared errors can be, ns. From one round to the next an offset changes by what its rate was on average, however the clock
 /// moved: `x₊ − x − Δ·(f + f₊)/2` is the difference of two rounds' errors and next to nothing else. A clock that warms up would look
-/// like errors of its offsets without this, because nothing predicts it.
-fn most_shared_ns(series: &[&Series]) -> f64 {
+/// like errors of its offsets without this, because nothing predicts it. `share` of what is left lies below so
+/// many `sigmas`.
+fn most_shared_ns(series: &[&Series], (share, sigmas): (f64, f64)) -> f64 {
     let mut rests = Vec::new();
     for one in series {
         for k in 1..one.states.len() {
@@ -101,8 +102,10 @@ fn most_shared_ns(series: &[&Series]) -> f64 {
             rests.push((rest.abs(), known));
         }
     }
-    let scatter = TO_SIGMA * median(rests.iter().map(|(rest, _)| *rest));
     let known = median(rests.iter().map(|(_, known)| *known));
+    let place = (rests.len() as f64 * share) as usize;
+    rests.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let scatter = rests.get(place).map_or(0.0, |(rest, _)| rest / sigmas);
     SHARED_MARGIN * (0.5 * (scatter * scatter - known)).max(0.0).sqrt()
 }
 
@@ -266,8 +269,9 @@ fn walk_grid() -> impl Iterator<Item = f64> {
     (0..=22).map(|k| 10f64.powf(-4.0 + 0.5 * f64::from(k)))
 }
 
+/// From [`SHARED_MIN_NS`] to [`SHARED_MAX_NS`].
 fn shared_grid() -> impl Iterator<Item = f64> {
-    (0..=8).map(|k| SHARED_MIN_NS * 10f64.powf(0.5 * f64::from(k)))
+    (0..=6).map(|k| SHARED_MIN_NS * 10f64.powf(0.5 * f64::from(k)))
 }
 
 fn rho_grid() -> impl Iterator<Item = f64> {
@@ -296,6 +300,18 @@ const OWN_SHARED_DECADES: f64 = 0.5;
 
 /// The least that is looked for, ns.
 const SHARED_MIN_NS: f64 = 0.3;
+
+/// The most that a round is said to err by, ns. What is more happened to a clock, and its wander has to follow: as an error of the rounds, one round that
+/// is off by a step that nobody named would make the good ones of that clock worthless.
+pub(super) const SHARED_MAX_NS: f64 = 300.0;
+
+/// How many times what is usual for all a clock's own may be: the same step of one clock is no error that it has in every round.
+const OWN_SHARED_TIMES: f64 = 10.0;
+
+/// A share of normal variables, and below how many standard deviations they lie. Of all clocks together a quarter: in a run of a few rounds more than
+/// half of the steps from one to the next may have a step of a clock in them.
+const MEDIAN: (f64, f64) = (0.5, 1.0 / TO_SIGMA);
+const QUARTILE: (f64, f64) = (0.25, 0.318_639);
 
 /// How far above what offsets and rates leave of each other a shared error may be taken to be.
 const SHARED_MARGIN: f64 = 1.5;

@@ -5,7 +5,7 @@
 //!
 //! What it does not do: look at packets (`packets`) or tell errors (`solution`).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use super::evidence::{self, Constants, Deviation};
 use super::layout::{Layout, Measure, NodePair, PARTS};
@@ -94,20 +94,21 @@ impl Fit {
     /// to v/d + r²: measured by three edges with 3 ns² each, and r = 2 ns, to 1 + 4 ns². Of the two ends the larger part counts: where all nodes
     /// are alike, two of them are known to 2·r² against each other then, as they must be.
     pub(super) fn share_errors(&mut self) {
+        let layout = &self.layout;
         let parts = if self.refined { PARTS } else { 1 };
-        let mut degrees: HashMap<[usize; 2], f64> = HashMap::new();
-        for measure in &self.layout.measures {
+        // All knots of a window count at its first.
+        let window = |span: usize, measure: &Measure| layout.state(span, measure.knot / parts * parts);
+        let mut degrees = vec![0.0; layout.states];
+        for measure in &layout.measures {
             for span in [measure.from, measure.to] {
-                *degrees.entry([span, measure.knot / parts]).or_default() += 1.0;
+                degrees[window(span, measure)] += 1.0;
             }
         }
         let excess = |measure: &Measure| {
-            let of = |span: usize| {
-                degrees[&[span, measure.knot / parts]] * self.shared[self.layout.state(span, measure.knot)]
-            };
+            let of = |span: usize| degrees[window(span, measure)] * self.shared[layout.state(span, measure.knot)];
             of(measure.from).max(of(measure.to))
         };
-        self.excess = self.layout.measures.iter().map(excess).collect();
+        self.excess = layout.measures.iter().map(excess).collect();
     }
 
     /// Solves and reweighs until nothing moves.
@@ -220,22 +221,49 @@ impl Fit {
 
     pub(super) fn weights(&self) -> Weights {
         Weights {
-            measures: self.precisions(Self::covariance),
+            measures: self.precisions(),
             node_pairs: (0..self.layout.node_pairs.len()).map(|node_pair| 1.0 / self.asymmetry_of(node_pair)).collect(),
             walks: self.walks.clone(),
         }
     }
 
     /// Of every measure, weighed down where it is an outlier.
-    fn precisions(&self, covariance: impl Fn(&Self, usize) -> Block) -> Vec<Block> {
-        let precision = |at: usize| inverse(covariance(self, at)).unwrap_or([0.0; 3]).map(|p| p * self.robust.0[at]);
+    fn precisions(&self) -> Vec<Block> {
+        let precision = |at: usize| inverse(self.covariance(at)).unwrap_or([0.0; 3]).map(|p| p * self.robust.0[at]);
         (0..self.covariances.len()).map(precision).collect()
     }
 
-    /// What the states, of which measures are apart by `apart`, leave of every node pair's theta in the mean. What nodes share is in the states.
+    /// What the states, of which measures are apart by `apart`, leave of every node pair's theta in the mean.
     fn mean_rests(&self, apart: &[Pair]) -> Vec<Level> {
-        let precisions = self.precisions(Self::own_covariance);
-        self.layout.node_pairs.iter().map(|node_pair| mean(&self.layout, &precisions, apart, node_pair)).collect()
+        let weights = self.precisions();
+        let rest =
+            |number: usize| Level { value: self.mean(&weights, apart, number), variance: self.mean_variance(number) };
+        (0..self.layout.node_pairs.len()).map(rest).collect()
+    }
+
+    /// Mean residual of a node pair over all its measures, with the weights of the solution: a round in which a node erred as it never does counts as
+    /// little here as there. With a measure's own precision instead, what the states did not follow in that round would look like an asymmetry.
+    fn mean(&self, weights: &[Block], apart: &[Pair], number: usize) -> f64 {
+        let (mut residual_sum, mut weight_sum) = (0.0, 0.0);
+        for at in self.layout.node_pairs[number].measures.clone() {
+            let measure = &self.layout.measures[at];
+            let residual = [measure.value[0] - apart[at][0], measure.value[1] - apart[at][1]];
+            residual_sum += measure.sign * times(weights[at], residual)[0];
+            weight_sum += weights[at][0];
+        }
+        if weight_sum > 0.0 { residual_sum / weight_sum } else { 0.0 }
+    }
+
+    /// Variance of that mean by what each measure errs by for itself, Σ w²·v/(Σ w)²: what nodes err by alike is in the states. Where nothing is
+    /// shared w is 1/v, and this 1/Σ w.
+    pub(super) fn mean_variance(&self, number: usize) -> f64 {
+        let (mut squares, mut sum) = (0.0, 0.0);
+        for at in self.layout.node_pairs[number].measures.clone() {
+            let [Some(all), Some(own)] = [self.covariance(at), self.own_covariance(at)].map(inverse) else { continue };
+            let weight = all[0] * self.robust.0[at];
+            (squares, sum) = (squares + weight * all[0] / own[0], sum + weight);
+        }
+        if sum > 0.0 { squares / (sum * sum) } else { f64::INFINITY }
     }
 
     /// Solves with the present weights and renews them; false when nothing is left to gain.
@@ -297,7 +325,8 @@ impl Fit {
     }
 
     /// Renews what the edges of each state err by alike, from what they leave of their states on average, ē: usually r², and more in a round in
-    /// which the node erred as it never does, `(ν·r² + ē²)/(ν + 1)`. As with the jumps of the states (see `walks`), and against them.
+    /// which the node erred as it never does, `(ν·r² + ē²)/(ν + 1)`. As with the jumps of the states (see `walks`), and against them: beyond
+    /// [`evidence::SHARED_MAX_NS`] they alone explain what is seen.
     fn judge_shared(&mut self, apart: &[Pair]) {
         let residuals = self.residuals(apart);
         let mut means = vec![[0.0; 2]; self.layout.states];
@@ -313,7 +342,8 @@ impl Fit {
             let states = span.base..span.base + span.len();
             for (shared, [sum, weight]) in self.shared[states.clone()].iter_mut().zip(&means[states]) {
                 let beyond = if *weight > 0.0 { ((sum / weight).powi(2) - 1.0 / weight).max(0.0) } else { 0.0 };
-                *shared = ((student::FREEDOM * usual + beyond) / (student::FREEDOM + 1.0)).max(usual);
+                let most = usual.max(evidence::SHARED_MAX_NS.powi(2));
+                *shared = ((student::FREEDOM * usual + beyond) / (student::FREEDOM + 1.0)).clamp(usual, most);
             }
         }
         self.share_errors();
@@ -392,19 +422,6 @@ impl Fit {
         }
         sums
     }
-}
-
-/// Mean residual of a node pair over all its measures.
-fn mean(layout: &Layout, precisions: &[Block], apart: &[Pair], node_pair: &NodePair) -> Level {
-    let (mut residual_sum, mut weight_sum) = (0.0, 0.0);
-    for at in node_pair.measures.clone() {
-        let measure = &layout.measures[at];
-        let residual = [measure.value[0] - apart[at][0], measure.value[1] - apart[at][1]];
-        residual_sum += measure.sign * times(precisions[at], residual)[0];
-        weight_sum += precisions[at][0];
-    }
-    let variance = if weight_sum > 0.0 { 1.0 / weight_sum } else { f64::INFINITY };
-    Level { value: if weight_sum > 0.0 { residual_sum / weight_sum } else { 0.0 }, variance }
 }
 
 /// Rounds of solving and reweighting.

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use probe_sync_time::NodeId;
 
-use super::bank::{BANK, Bank, FORGET, density, shared_ns};
+use super::bank::{self, BANK, Bank, FORGET};
 use super::evidence::{self, Deviation};
 use super::lines::{self, Line, believable, seen};
 use super::round::Round;
@@ -39,6 +39,10 @@ pub struct Online {
     node_pairs: BTreeMap<[usize; 2], Mean>,
     /// Log likelihood of each filter of the bank, over all nodes, forgetting.
     common: [f64; BANK],
+    /// Log of how usual each filter is.
+    usual: [f64; BANK],
+    /// Of every node, the filter that speaks for it.
+    chosen: Vec<usize>,
     /// Weighted squares and number of independent residuals, offset and rate.
     scatter: [[f64; 2]; 2],
     asymmetry: f64,
@@ -73,19 +77,23 @@ impl Default for Mean {
 impl Online {
     /// Nothing known yet.
     pub fn new(nodes: usize, reference: NodeId) -> Self {
-        Self {
+        let mut online = Self {
             reference: reference.index(),
             last_ns: None,
             nodes: vec![Bank::default(); nodes],
             node_pairs: BTreeMap::new(),
             common: [0.0; BANK],
+            usual: bank::usual(),
+            chosen: Vec::new(),
             scatter: [[SCATTER_PRIOR; 2]; 2],
             asymmetry: 0.0,
             window: 0.0,
             rounds: 0,
             fixed: Vec::new(),
             spread: Vec::new(),
-        }
+        };
+        online.weigh_filters();
+        online
     }
 
     /// Takes a round; `broken` are the nodes whose clocks do not continue from the round before. Returns every node's
@@ -110,7 +118,7 @@ impl Online {
                 self.nodes[node].predict(delta);
             }
             if let (Some(state), true) = (measured[node], node != self.reference) {
-                self.nodes[node].update(state, noise[node], self.window);
+                self.nodes[node].update(state, noise[node], self.window, &self.usual);
             }
         }
         self.weigh_filters();
@@ -127,7 +135,7 @@ impl Online {
 
     /// Density of the random walk of a node's rate against the reference's, ns²/s³.
     pub fn walk_density(&self, node: NodeId) -> f64 {
-        density(self.chosen(node.index()))
+        bank::density(self.chosen[node.index()])
     }
 
     fn forget(&mut self, broken: &[NodeId], set_back: bool, round: &Round<'_>) {
@@ -253,27 +261,28 @@ impl Online {
         }
     }
 
-    /// Adds the round's innovations to everybody's opinion on the filters.
+    /// Adds the round's innovations to everybody's opinion on the filters, and chooses every node's.
     fn weigh_filters(&mut self) {
         let heard = self.nodes.iter().filter(|bank| !bank.is_new()).count().max(1) as f64;
-        for (k, common) in self.common.iter_mut().enumerate() {
-            *common = self.nodes.iter().map(|bank| bank.likelihood[k]).sum::<f64>() / heard;
+        let mut total = [0.0; BANK];
+        for bank in &self.nodes {
+            total.iter_mut().zip(&bank.likelihood).for_each(|(sum, likelihood)| *sum += likelihood);
         }
+        self.common = total.map(|sum| sum / heard);
+        self.chosen = (0..self.nodes.len()).map(|node| self.likeliest(node)).collect();
     }
 
-    fn chosen(&self, node: usize) -> usize {
-        let score = |k: usize| {
-            self.nodes[node].likelihood[k]
-                + COMMON_WEIGHT * self.common[k]
-                + evidence::usual([density(k), shared_ns(k)])
-        };
-        (0..BANK).max_by(|a, b| score(*a).total_cmp(&score(*b))).unwrap_or(0)
+    fn likeliest(&self, node: usize) -> usize {
+        let likelihood = &self.nodes[node].likelihood;
+        let scores: [f64; BANK] =
+            std::array::from_fn(|k| likelihood[k] + COMMON_WEIGHT * self.common[k] + self.usual[k]);
+        (0..BANK).max_by(|a, b| scores[*a].total_cmp(&scores[*b])).unwrap_or(0)
     }
 
     /// Adds this round to the node pairs' means, and divides them into what belongs to the states and asymmetry.
     fn renew_node_pairs(&mut self, lines: &[Line], scales: Pair) {
         let state = |node: usize| {
-            let known = || self.nodes[node].settled(self.chosen(node)).map(|belief| belief.state[0]);
+            let known = || self.nodes[node].settled(self.chosen[node]).map(|belief| belief.state[0]);
             if node == self.reference { Some(0.0) } else { known() }
         };
         let states: Vec<Option<f64>> = (0..self.nodes.len()).map(state).collect();
@@ -364,7 +373,7 @@ impl Online {
         if bank.unheard > UNHEARD_MAX {
             return None;
         }
-        let Belief { state, covariance } = bank.belief(self.chosen(node))?;
+        let Belief { state, covariance } = bank.belief(self.chosen[node])?;
         let asymmetry = self.fixed.get(node).copied().unwrap_or(self.asymmetry);
         let sigma_ns = (covariance[0] + asymmetry).sqrt();
         Some(SmoothedOffset {

@@ -170,20 +170,16 @@ impl Graphs {
         let (mut random, mut fixed) = (Vec::new(), Vec::new());
         let mut asymmetric = vec![[0.0; 2]; nodes];
         for (number, node_pair) in layout.node_pairs.iter().enumerate() {
-            let total = |covariance: fn(&Fit, usize) -> Block| {
-                let mut total: Block = [0.0; 3];
-                for at in node_pair.measures.clone() {
-                    let Some(precision) = inverse(covariance(fit, at)) else { continue };
-                    total.iter_mut().zip(precision).for_each(|(sum, p)| *sum += p * fit.robust.0[at]);
-                }
-                total
-            };
-            let (total, own) = (total(Fit::covariance), total(Fit::own_covariance));
+            let mut total: Block = [0.0; 3];
+            for at in node_pair.measures.clone() {
+                let Some(precision) = inverse(fit.covariance(at)) else { continue };
+                total.iter_mut().zip(precision).for_each(|(sum, p)| *sum += p * fit.robust.0[at]);
+            }
             let [from, to] = node_pair.nodes;
             if total[0] > 0.0 {
                 random.push(Link { from, to, weight: total.map(|p| p / rounds) });
                 let asymmetry = fit.asymmetry_of(number);
-                let weight = 1.0 / (asymmetry + fit.levels[number].unwrap_or(1.0 / own[0]));
+                let weight = 1.0 / (asymmetry + fit.levels[number].unwrap_or_else(|| fit.mean_variance(number)));
                 fixed.push(Link { from, to, weight: [weight, 0.0, 1.0] });
                 for node in node_pair.nodes {
                     asymmetric[node] =
