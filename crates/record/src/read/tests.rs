@@ -115,6 +115,37 @@ fn scopes_as_words_end_once_and_on_their_own_thread() {
 }
 
 #[test]
+fn a_recording_is_saved_under_every_policy() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let bytes = 1 << 20;
+    let stream = Policy::Stream { bytes, every: std::time::Duration::from_millis(1) };
+    for (policy, spill) in [(Policy::DropNewest { bytes }, false), (Policy::Flight { bytes }, true), (stream, true)] {
+        let [live, whole, other] = ["live", "whole", "spill"].map(|name| folder.path().join(name));
+        let mut builder = Recorder::builder().reach(Reach::Thread).policy(policy);
+        if spill {
+            builder = builder.spill(&other);
+        }
+        let session = builder.start().expect("nothing else records this thread");
+        // More than a chunk, so that a stream has blocks.
+        for _ in 0..1000 {
+            drop(scope!("before"));
+        }
+        session.snapshot().and_then(|recording| recording.save(&live)).expect("room");
+        drop(scope!("after"));
+        session.finish().and_then(|recording| recording.save(&whole)).expect("room");
+        let count = |path| names(&Recording::open(path).expect("sound")).len();
+        assert_eq!((count(&live), count(&whole)), (1000, 1001), "{policy:?}");
+        let refused =
+            Recording::open(&whole).expect("sound").save(&folder.path().join("no/such")).expect_err("no folder");
+        assert!(refused.to_string().contains("no/"), "{refused}");
+        if spill {
+            std::fs::remove_file(&other).expect("there");
+        }
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).expect("there").count(), 2, "nothing is left beside");
+}
+
+#[test]
 fn a_recording_under_way_shows_what_is_open() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let path = folder.path().join("live.rec");
