@@ -60,9 +60,9 @@ impl Scope {
     #[cold]
     #[inline(never)]
     fn enter_slowly(site: &'static Site, arguments: &impl Arguments) -> Self {
-        let (frame, opened, gate) = slow::open(site);
+        let (frame, opened, gate) = slow::open(site, arguments);
         if frame != Frame::Nowhere {
-            slow::argue(opened, arguments);
+            slow::argue_in_lanes(opened, arguments);
         }
         Self { site, frame, opened, gate, of_thread: PhantomData }
     }
@@ -110,8 +110,8 @@ impl Scope {
     #[inline]
     pub fn state(&self, arguments: &impl Arguments) {
         let Frame::At(place) = self.frame else {
-            if self.frame == Frame::Seek {
-                slow::argue(self.opened, arguments);
+            if matches!(self.frame, Frame::Seek | Frame::Observed(_)) {
+                slow::argue(self.frame, self.opened, arguments);
             }
             return;
         };
@@ -123,7 +123,7 @@ impl Scope {
             }
             block.end();
         } else {
-            slow::argue(self.opened, arguments);
+            slow::argue(self.frame, self.opened, arguments);
         }
     }
 

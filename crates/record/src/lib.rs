@@ -24,6 +24,7 @@
 //! | `active` | the sessions that are under way |
 //! | `memory`, `layout` | where everything lies |
 //! | `session` | what programs hold |
+//! | [`observe`] | callbacks before and after scopes |
 //! | [`read`] | recordings, finished or left by a kill |
 //!
 //! What it does not do: put times on a clock (the map is made by whoever exports), or know formats of traces.
@@ -36,6 +37,7 @@ mod kind;
 mod layout;
 mod macros;
 mod memory;
+pub mod observe;
 pub mod read;
 mod session;
 mod site;

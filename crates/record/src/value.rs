@@ -143,6 +143,48 @@ pub enum Value<'a> {
     Addresses(&'a [u64]),
 }
 
+/// The value of an argument, as it is read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ArgumentValue {
+    /// A whole number.
+    Integer(i64),
+    /// A whole number that is not negative.
+    Unsigned(u64),
+    /// Another number.
+    Float(f64),
+    /// Yes or no.
+    Boolean(bool),
+    /// A text; what is no UTF-8 in it was replaced. One that was cut ends in `…`.
+    Text(String),
+    /// JSON; where it was cut it is a [`ArgumentValue::Text`].
+    Json(String),
+    /// Addresses, innermost first.
+    Addresses(Vec<u64>),
+}
+
+impl ArgumentValue {
+    /// From an argument's first word and those behind it.
+    pub(crate) fn of_words(head: u64, body: &[u64]) -> Self {
+        let first = body.first().copied().unwrap_or(0);
+        let text = || {
+            let bytes: Vec<u8> = body.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let length = ((head >> 48) as usize).min(bytes.len());
+            String::from_utf8_lossy(&bytes[..length]).into_owned()
+        };
+        let cut = head >> 32 & argument::CUT != 0;
+        match head >> 32 & 0x7f {
+            argument::INTEGER => Self::Integer(first as i64),
+            argument::UNSIGNED => Self::Unsigned(first),
+            argument::FLOAT => Self::Float(f64::from_bits(first)),
+            argument::BOOLEAN => Self::Boolean(first != 0),
+            argument::ADDRESSES => Self::Addresses(body[..body.len().min((head >> 48) as usize / WORD)].to_vec()),
+            argument::JSON if !cut => Self::Json(text()),
+            _ if cut => Self::Text(text() + "…"),
+            _ => Self::Text(text()),
+        }
+    }
+}
+
 impl Value<'_> {
     fn put(&self, key: u32, words: Words) -> usize {
         let (kind, word) = match *self {

@@ -5,12 +5,13 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 
-use super::decode::{self, ArgumentValue, Event, What};
+use super::decode::{self, Event, What};
 use super::definitions::Definitions;
 use super::source::Source;
 use super::thread::{Loss, OpenScope, Thread};
 use crate::error::Error;
 use crate::layout::{Layout, MAGIC, WORD, block, chunk, record, slot};
+use crate::value::ArgumentValue;
 
 /// Records of one thread, one after the other.
 #[derive(Copy, Clone, Debug)]

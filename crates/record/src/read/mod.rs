@@ -25,7 +25,8 @@ use crate::error::Error;
 use crate::layout::{Layout, MAGIC, WORD, clock, header, policy, state};
 use crate::session::Facts;
 
-pub use decode::{ArgumentValue, Arguments, Event, What};
+pub use crate::value::ArgumentValue;
+pub use decode::{Arguments, Event, What};
 pub use definitions::SiteFacts;
 pub(crate) use source::Source;
 pub use thread::{Loss, OpenScope, Thread};

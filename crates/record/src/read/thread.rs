@@ -2,8 +2,8 @@
 //!
 //! Place in the flow: filled in by `index`, read by whoever shows a recording.
 
-use super::decode::ArgumentValue;
 use crate::kind::Kind;
+use crate::value::ArgumentValue;
 
 /// Events that were lost.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]

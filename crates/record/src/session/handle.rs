@@ -243,13 +243,14 @@ impl Drop for Adopted {
 }
 
 /// While it is there a signal handler of this thread records nothing: it would wait for a lock that this thread holds.
-struct Exclusive {
-    block: Option<&'static Block>,
+pub(crate) struct Exclusive {
+    pub(crate) block: Option<&'static Block>,
     before: u32,
 }
 
 impl Exclusive {
-    fn of(registry: &Registry) -> Self {
+    /// Of this thread.
+    pub(crate) fn of(registry: &Registry) -> Self {
         let block = sync::attached();
         let mut before = 0;
         if let Some(block) = block {
@@ -262,7 +263,7 @@ impl Exclusive {
 
 impl Exclusive {
     /// Ends it: nobody waits for this thread, which may wait for others. Who it is.
-    fn let_go(self) -> Option<&'static Activity> {
+    pub(crate) fn let_go(self) -> Option<&'static Activity> {
         self.block.map(|block| &block.activity)
     }
 }

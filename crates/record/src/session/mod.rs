@@ -13,5 +13,6 @@ mod stream;
 
 pub use builder::{Builder, Recorder};
 pub use facts::Facts;
+pub(crate) use handle::Exclusive;
 pub use handle::{Adopted, Adopter, Counts, Session};
 pub use settings::Policy;

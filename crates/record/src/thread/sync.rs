@@ -58,8 +58,10 @@ pub(crate) fn bring_up(block: &Block, registry: &Registry) {
             block.lane_count.set(count + 1);
         }
     }
-    block.kinds.set(block.lanes().iter().fold(0, |kinds, lane| kinds | lane.core().wanted()));
-    block.details.set(block.lanes().iter().any(|lane| lane.core().details));
+    let watches = || registry.watches().iter().filter(|watch| watch.is_for(block.serial.get()));
+    let observed = watches().fold(0, |kinds, watch| kinds | watch.kinds);
+    block.kinds.set(block.lanes().iter().fold(observed, |kinds, lane| kinds | lane.core().wanted()));
+    block.details.set(block.lanes().iter().any(|lane| lane.core().details) || watches().any(|watch| watch.arguments));
     block.ticks.set(registry.ticks());
     block.known_gate.set(gate);
     let plain = |core: &Core| core.every.load(Ordering::Relaxed) <= 1 && core.least_ticks == 0;
