@@ -13,6 +13,5 @@ mod stream;
 
 pub use builder::{Builder, Recorder};
 pub use facts::Facts;
-pub(crate) use handle::Exclusive;
 pub use handle::{Adopted, Adopter, Counts, Session};
 pub use settings::Policy;

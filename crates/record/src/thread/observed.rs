@@ -187,7 +187,7 @@ fn append(words: &mut Vec<AtomicU64>, arguments: &impl Arguments) {
         let at = words.len();
         words.resize_with(at + more, AtomicU64::default);
         // SAFETY: as many words as the arguments take are there, and nobody else knows them.
-        arguments.write(unsafe { Words::at(words[at..].as_ptr()) });
+        arguments.write(unsafe { Words::at(words[at..].as_ptr(), more) });
     }
 }
 
