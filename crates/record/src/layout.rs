@@ -58,7 +58,7 @@ pub(crate) mod header {
     pub const POLICY: usize = 17;
     /// Bytes of blocks that are whole.
     pub const BLOCK_BYTES: usize = 18;
-    /// The number that the next chunk gets which is put to use, or the next segment.
+    /// The number that the next chunk gets which is put to use, or the next thread that takes part.
     pub const SEQUENCE: usize = 19;
     /// Ticks that a flight recorder looks back; 0: all that there is room for.
     pub const KEEP_TICKS: usize = 20;
@@ -74,8 +74,6 @@ pub(crate) mod header {
     pub const LOST_TOLD: usize = 33;
     /// Events of signal handlers that came while their thread was writing another and had no slot.
     pub const INTERRUPTED: usize = 34;
-    /// Segments whose order is lower are left out: in a copy, as what came after some of them was overwritten while it was taken.
-    pub const OLDEST: usize = 35;
     /// Words of the header's first page.
     pub const WORDS: usize = 512;
     /// Bytes of both pages; the second holds the facts: their length in a word, then JSON.
@@ -170,7 +168,8 @@ pub(crate) mod chunk {
     pub const DRAINED: usize = 3;
     /// Threads that have written it, one after the other.
     pub const SEGMENTS: usize = 4;
-    /// Of each two words: serial number << 32 | bytes from the chunk's beginning, and its order: a thread's segments are in that of their numbers.
+    /// Of each two words: serial number << 32 | bytes from the chunk's beginning, and its order: which of its thread's segments it is, counted
+    /// from 0 in the lower 32 bits; the upper ones differ each time that the thread takes part anew.
     pub const FIRST_SEGMENT: usize = 5;
 
     /// The most segments there may be in a chunk of so many bytes: threads that record little and end leave its rest to others.

@@ -47,9 +47,9 @@ impl Pool {
         pool
     }
 
-    /// A piece for a thread; None where there is no room. `recycle`: chunks that are full may be taken.
-    pub fn take(&self, region: &Region, serial: u32, recycle: bool) -> Option<Piece> {
-        if let Some(piece) = self.partial.pop().and_then(|index| self.go_on(region, index, serial)) {
+    /// A piece for a thread, the one of this order; None where there is no room. `recycle`: chunks that are full may be taken.
+    pub fn take(&self, region: &Region, serial: u32, order: u64, recycle: bool) -> Option<Piece> {
+        if let Some(piece) = self.partial.pop().and_then(|index| self.go_on(region, index, serial, order)) {
             return Some(piece);
         }
         let recycled = || {
@@ -68,9 +68,9 @@ impl Pool {
         word(chunk::DRAINED).store(empty, Ordering::Relaxed);
         word(chunk::SEGMENTS).store(1, Ordering::Relaxed);
         word(chunk::FIRST_SEGMENT).store(u64::from(serial) << 32 | empty, Ordering::Relaxed);
-        let sequence = next_sequence(region);
+        let sequence = region.word(header::SEQUENCE * WORD).fetch_add(1, Ordering::Relaxed);
         word(chunk::SEQUENCE).store(sequence, Ordering::Relaxed);
-        word(chunk::FIRST_SEGMENT + 1).store(sequence, Ordering::Relaxed);
+        word(chunk::FIRST_SEGMENT + 1).store(order, Ordering::Relaxed);
         word(chunk::GENERATION).fetch_add(1, Ordering::AcqRel);
         Some(Piece { chunk: index, from: empty as usize })
     }
@@ -115,7 +115,7 @@ impl Pool {
     }
 
     /// The rest of a chunk that another thread began.
-    fn go_on(&self, region: &Region, index: u32, serial: u32) -> Option<Piece> {
+    fn go_on(&self, region: &Region, index: u32, serial: u32, order: u64) -> Option<Piece> {
         let word = |place: usize| region.word(self.layout.chunk_at(index as usize) + place * WORD);
         let from = word(chunk::COMMITTED).load(Ordering::Acquire);
         let segments = word(chunk::SEGMENTS).load(Ordering::Acquire) as usize;
@@ -124,7 +124,7 @@ impl Pool {
             return None;
         }
         word(chunk::FIRST_SEGMENT + 2 * segments).store(u64::from(serial) << 32 | from, Ordering::Relaxed);
-        word(chunk::FIRST_SEGMENT + 2 * segments + 1).store(next_sequence(region), Ordering::Relaxed);
+        word(chunk::FIRST_SEGMENT + 2 * segments + 1).store(order, Ordering::Relaxed);
         word(chunk::SEGMENTS).store(segments as u64 + 1, Ordering::Release);
         Some(Piece { chunk: index, from: from as usize })
     }
@@ -145,10 +145,6 @@ impl Pool {
     }
 }
 
-fn next_sequence(region: &Region) -> u64 {
-    region.word(header::SEQUENCE * WORD).fetch_add(1, Ordering::Relaxed)
-}
-
 fn fill(queue: &ArrayQueue<u32>, length: usize) {
     for index in 0..u32::try_from(length).unwrap_or(u32::MAX) {
         let _ = queue.push(index);
@@ -167,7 +163,7 @@ mod tests {
         let layout = Layout { chunk_bytes: 4096, chunks: 3, pairs: 1, definition_bytes: 4096, slots: 1 };
         let region = Region::anonymous(layout.bytes()).expect("memory");
         let pool = Pool::new(layout);
-        let take = |recycle| pool.take(&region, 5, recycle).map(|piece| piece.chunk);
+        let take = |recycle| pool.take(&region, 5, 0, recycle).map(|piece| piece.chunk);
         assert_eq!([take(false), take(false), take(false), take(false)], [Some(0), Some(1), Some(2), None]);
         pool.complete(1);
         pool.complete(0);
@@ -181,12 +177,12 @@ mod tests {
         let layout = Layout { chunk_bytes: 4096, chunks: 1, pairs: 1, definition_bytes: 4096, slots: 1 };
         let region = Region::anonymous(layout.bytes()).expect("memory");
         let pool = Pool::new(layout);
-        let first = pool.take(&region, 5, false).expect("free");
+        let first = pool.take(&region, 5, 0, false).expect("free");
         region.word(layout.chunk_at(0) + chunk::COMMITTED * WORD).store(1000, Ordering::Relaxed);
         pool.leave(&region, first.chunk);
-        assert_eq!(pool.take(&region, 6, false), Some(Piece { chunk: 0, from: 1000 }));
+        assert_eq!(pool.take(&region, 6, 7, false), Some(Piece { chunk: 0, from: 1000 }));
         let word = |place: usize| region.word(layout.chunk_at(0) + place * WORD).load(Ordering::Relaxed);
         assert_eq!(word(chunk::FIRST_SEGMENT + 2), 6 << 32 | 1000);
-        assert_eq!([word(chunk::FIRST_SEGMENT + 1), word(chunk::FIRST_SEGMENT + 3)], [0, 1], "in that order");
+        assert_eq!([word(chunk::FIRST_SEGMENT + 1), word(chunk::FIRST_SEGMENT + 3)], [0, 7]);
     }
 }

@@ -4,7 +4,6 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
-use std::ops::Range;
 
 use super::decode::{self, Event, What};
 use super::definitions::Definitions;
@@ -81,8 +80,8 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// Where threads write meanwhile it is what each had written up to some moment, without gaps: a thread's segments have their orders one after the
-    /// other, so those are left out that were begun after the first look; and what has left a chunk for a block is in one when blocks are looked at.
+    /// Where threads write meanwhile it is what each had written up to some moment, without gaps: segments of a thread are numbered, so one that is missing is
+    /// noticed. What has left a chunk for a block is in one when blocks are looked at.
     pub fn read(source: &Source, layout: &Layout, streams: bool, keep_from: u64) -> Result<Self, Error> {
         let mut index = Self {
             pieces: BTreeMap::new(),
@@ -92,19 +91,23 @@ impl Index {
             latest: 0,
         };
         let words = source.words(0, header::WORDS)?;
-        let orders = words[header::OLDEST]..words[header::SEQUENCE];
+        let (sequences, is_flight) = (words[header::SEQUENCE], words[header::POLICY] == policy::FLIGHT);
         let mut chunks = Vec::new();
         for number in 0..layout.chunks {
-            chunks.extend(Chunk::read(source, layout, number)?);
+            let chunk = Chunk::read(source, layout, number)?;
+            chunks.extend(chunk.filter(|chunk| chunk.words[chunk::SEQUENCE] < sequences));
         }
         let blocks = if streams { source.words((header::BLOCK_BYTES * WORD) as u64, 1)?[0] } else { 0 };
-        let drained = index.read_blocks(source, layout.bytes() as u64, blocks, &orders)?;
+        let drained = index.read_blocks(source, layout.bytes() as u64, blocks)?;
         for chunk in &chunks {
-            index.add_chunk(chunk, &drained, &orders);
+            index.add_chunk(chunk, &drained);
         }
         let length = source.length()?;
         for pieces in index.pieces.values_mut() {
             pieces.sort_by_key(|piece| (piece.order, piece.from));
+            let before = pieces.len();
+            leave_out_beyond_gaps(pieces, is_flight);
+            index.overwritten.set(index.overwritten.get() + (before - pieces.len()) as u64);
             for piece in pieces {
                 let there = length.saturating_sub(piece.at) / WORD as u64 * WORD as u64;
                 (piece.cut, piece.bytes) = (there < piece.bytes, piece.bytes.min(there));
@@ -124,13 +127,7 @@ impl Index {
     }
 
     /// Up to where each use of a chunk is in blocks.
-    fn read_blocks(
-        &mut self,
-        source: &Source,
-        begin: u64,
-        bytes: u64,
-        orders: &Range<u64>,
-    ) -> Result<HashMap<u64, u64>, Error> {
+    fn read_blocks(&mut self, source: &Source, begin: u64, bytes: u64) -> Result<HashMap<u64, u64>, Error> {
         let mut drained = HashMap::new();
         let end = begin.saturating_add(bytes).min(source.length()?);
         let mut at = begin;
@@ -147,11 +144,8 @@ impl Index {
                 break;
             }
             let (serial, from) = ((words[1] >> 32) as u32, words[1] & 0xffff_ffff);
-            if orders.contains(&words[3]) {
-                let piece =
-                    Piece { order: words[3], from, at: at + head_bytes, bytes: length, chunk: None, cut: false };
-                self.pieces.entry(serial).or_default().push(piece);
-            }
+            let piece = Piece { order: words[3], from, at: at + head_bytes, bytes: length, chunk: None, cut: false };
+            self.pieces.entry(serial).or_default().push(piece);
             let reached = drained.entry(words[2]).or_insert(0);
             *reached = from.saturating_add(length).max(*reached);
             at += head_bytes + length;
@@ -159,7 +153,7 @@ impl Index {
         Ok(drained)
     }
 
-    fn add_chunk(&mut self, chunk: &Chunk, drained: &HashMap<u64, u64>, orders: &Range<u64>) {
+    fn add_chunk(&mut self, chunk: &Chunk, drained: &HashMap<u64, u64>) {
         let moved =
             drained.get(&chunk.words[chunk::SEQUENCE]).copied().unwrap_or(0).max((chunk.words.len() * WORD) as u64);
         for k in 0..chunk.segments {
@@ -168,11 +162,7 @@ impl Index {
             let end = if k + 1 < chunk.segments { chunk.segment(k + 1).1 } else { chunk.committed };
             let end = end.min(chunk.committed);
             let order = chunk.words[chunk::FIRST_SEGMENT + 2 * k + 1];
-            if begin < end
-                && begin.is_multiple_of(WORD as u64)
-                && end.is_multiple_of(WORD as u64)
-                && orders.contains(&order)
-            {
+            if begin < end && begin.is_multiple_of(WORD as u64) && end.is_multiple_of(WORD as u64) {
                 let whole = Some((chunk.at, chunk.words[chunk::GENERATION]));
                 let piece =
                     Piece { order, from: begin, at: chunk.at + begin, bytes: end - begin, chunk: whole, cut: false };
@@ -313,6 +303,22 @@ impl Index {
 
 /// How often a thread that goes on is looked at again.
 const GAP_ATTEMPTS: usize = 8;
+
+/// A flight recorder lacks what came before, all others what comes after: it was written, or overwritten, when its place had been looked at.
+fn leave_out_beyond_gaps(pieces: &mut Vec<Piece>, is_flight: bool) {
+    let goes_on = |pair: &[Piece]| {
+        let [one, next] = pair else { return true };
+        let anew = next.order >> 32 > one.order >> 32 && next.order & 0xffff_ffff == 0;
+        let same = next.order == one.order && next.from == one.from.saturating_add(one.bytes);
+        same || anew || Some(next.order) == one.order.checked_add(1)
+    };
+    if is_flight {
+        let gap = pieces.windows(2).rposition(|pair| !goes_on(pair));
+        pieces.drain(..gap.map_or(0, |at| at + 1));
+    } else if let Some(gap) = pieces.windows(2).position(|pair| !goes_on(pair)) {
+        pieces.truncate(gap + 1);
+    }
+}
 
 /// What was written down when a thread left its slot.
 fn of_left(thread: &mut Thread, counts: &[u64; definition::LEFT_WORDS - 2]) {

@@ -95,7 +95,7 @@ impl Recording {
 
     /// A copy of what a session has now.
     pub(crate) fn of_live(core: &Arc<Core>) -> Result<Self, Error> {
-        Self::of(Source::copied(core))
+        Self::of(Source::copied(core)?)
     }
 
     pub(crate) fn of(source: Source) -> Result<Self, Error> {
@@ -104,6 +104,9 @@ impl Recording {
             return Err(source.damaged(0, NO_RECORDING));
         }
         let layout = Layout::of_header(&words).ok_or_else(|| source.damaged(WORD as u64, BAD_PARTS))?;
+        // It may be under way: chunks that are used again would be overwritten while they are read.
+        let may_change = words[header::STATE] == state::RECORDING && words[header::POLICY] != policy::DROP_NEWEST;
+        let source = if may_change && layout.bytes() <= HELD_MAX { source.held(&layout)? } else { source };
         let facts = facts(&source, &words)?;
         let pairs = pairs(&source, &layout, words[header::PAIRS_WRITTEN])?;
         let keep_from = keep_from(&words, &pairs);
@@ -211,5 +214,7 @@ fn status(words: &[u64], pairs: &[ClockPair], threads: &[Thread], index: &Index)
     }
 }
 
+/// Longer recordings are read from their files, where a flight recorder may overtake the reader.
+const HELD_MAX: usize = 256 << 20;
 const NO_RECORDING: &str = "this is no recording of probe_sync, or of another version of its format";
 const BAD_PARTS: &str = "the sizes of its parts cannot be: the file is damaged";

@@ -10,7 +10,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use crate::active::core::Core;
 use crate::error::Error;
-use crate::layout::{Layout, WORD, chunk, header};
+use crate::layout::{Layout, WORD, header, record, slot};
 
 /// Words by their place.
 #[derive(Debug)]
@@ -21,41 +21,31 @@ pub(crate) enum Source {
     Core(Arc<Core>),
     /// A copy.
     Copy(Vec<u64>),
+    /// A copy of a file's parts, and the file for its blocks.
+    Held(Vec<u64>, File, PathBuf),
 }
 
 impl Source {
-    /// Of a session that goes on. Segments that begin meanwhile are left out, as are those before one that is overwritten; what chunks refer to comes last.
-    pub fn copied(core: &Arc<Core>) -> Self {
-        let layout = &core.layout;
-        let mut words = vec![0; core.region.bytes() / WORD];
-        let load = |at: usize| core.region.word(at * WORD).load(Ordering::Acquire);
-        let begin = |number: usize| layout.chunk_at(number) / WORD;
-        let before = |number: usize| load(begin(number) + chunk::GENERATION);
-        let before: Vec<(u64, u64)> = (0..layout.chunks)
-            .map(|number| (before(number), newest(layout, |place| load(begin(number) + place))))
-            .collect();
-        // After that look: what was overwritten before it is older than what has been overwritten since.
-        let orders = core.header(header::SEQUENCE).load(Ordering::Acquire);
-        let mut oldest = 0;
-        for (number, (generation, order)) in before.into_iter().enumerate() {
-            let chunk = &mut words[begin(number)..][..layout.chunk_bytes / WORD];
-            copy_chunk(chunk, |place| load(begin(number) + place));
-            if generation.is_multiple_of(2) && generation > 0 && chunk[chunk::GENERATION] != generation {
-                oldest = oldest.max(order + 1);
-            }
+    /// Of a session that goes on.
+    pub fn copied(core: &Arc<Core>) -> Result<Self, Error> {
+        let load = |byte: usize| core.region.word(byte).load(Ordering::Acquire);
+        let read = |at: u64, count: usize| Ok((0..count).map(|word| load(at as usize + word * WORD)).collect());
+        copy(&core.layout, read).map(Self::Copy)
+    }
+
+    /// A file that may be written meanwhile, and whose chunks are used again: they are copied. What lies behind them stays as it is.
+    pub fn held(self, layout: &Layout) -> Result<Self, Error> {
+        let words = copy(layout, |at, count| self.words(at, count))?;
+        match self {
+            Self::File(file, path) => Ok(Self::Held(words, file, path)),
+            other => Ok(other),
         }
-        for (at, word) in words[..layout.chunks_at() / WORD].iter_mut().enumerate() {
-            *word = load(at);
-        }
-        words[header::SEQUENCE] = orders;
-        words[header::OLDEST] = oldest;
-        Self::Copy(words)
     }
 
     /// Its length in bytes.
     pub fn length(&self) -> Result<u64, Error> {
         match self {
-            Self::File(file, path) => file
+            Self::File(file, path) | Self::Held(_, file, path) => file
                 .metadata()
                 .map(|metadata| metadata.len())
                 .map_err(|source| Error::File { path: path.clone(), source }),
@@ -68,7 +58,11 @@ impl Source {
     pub fn words(&self, at: u64, count: usize) -> Result<Vec<u64>, Error> {
         let beyond = || self.damaged(at, "it ends here, before its parts do");
         match self {
-            Self::File(file, path) => {
+            Self::Held(words, ..) if at < (words.len() * WORD) as u64 => {
+                let first = at as usize / WORD;
+                words.get(first..first + count).map(<[u64]>::to_vec).ok_or_else(beyond)
+            }
+            Self::File(file, path) | Self::Held(_, file, path) => {
                 let mut bytes = vec![0; count * WORD];
                 // What a file that was cut lacks stays zero.
                 read_at(file, &mut bytes, at).map_err(|source| Error::File { path: path.clone(), source })?;
@@ -93,37 +87,54 @@ impl Source {
     /// An error at a byte of it.
     pub fn damaged(&self, offset: u64, reason: &str) -> Error {
         let path = match self {
-            Self::File(_, path) => path.clone(),
+            Self::File(_, path) | Self::Held(_, _, path) => path.clone(),
             Self::Core(_) | Self::Copy(_) => PathBuf::from("(memory of the session)"),
         };
         Error::Damaged { path, offset, reason: reason.into() }
     }
 }
 
-/// The order of the last segment of a chunk.
-fn newest(layout: &Layout, load: impl Fn(usize) -> u64) -> u64 {
-    let segments = usize::try_from(load(chunk::SEGMENTS)).unwrap_or(usize::MAX);
-    let last = segments.clamp(1, chunk::segments_max(layout.chunk_bytes)) - 1;
-    load(chunk::FIRST_SEGMENT + 2 * last + 1)
+/// Copies everything before the blocks. Chunks that are put to use meanwhile are left out; what chunks refer to comes after them.
+fn copy(layout: &Layout, read: impl Fn(u64, usize) -> Result<Vec<u64>, Error>) -> Result<Vec<u64>, Error> {
+    let sequences = read((header::SEQUENCE * WORD) as u64, 1)?[0];
+    let mut words = vec![0; layout.bytes() / WORD];
+    for at in (0..layout.chunks).map(|number| layout.chunk_at(number)) {
+        let generation = read(at as u64, 1)?[0];
+        if generation == 0 || !generation.is_multiple_of(2) {
+            continue;
+        }
+        let chunk = read(at as u64, layout.chunk_bytes / WORD)?;
+        fence(Ordering::Acquire);
+        if read(at as u64, 1)?[0] == generation {
+            words[at / WORD..][..chunk.len()].copy_from_slice(&chunk);
+        }
+    }
+    let before = read(0, layout.chunks_at() / WORD)?;
+    words[..before.len()].copy_from_slice(&before);
+    for at in (0..layout.slots).map(|index| layout.slot_at(index)) {
+        let slot = copy_slot(|place, count| read((at + place * WORD) as u64, count))?;
+        words[at / WORD..][..slot.len()].copy_from_slice(&slot);
+    }
+    words[header::SEQUENCE] = sequences;
+    Ok(words)
 }
 
-/// Copies what a chunk has; nothing of one that is put to use meanwhile.
-fn copy_chunk(words: &mut [u64], load: impl Fn(usize) -> u64) {
-    let generation = load(chunk::GENERATION);
-    if !generation.is_multiple_of(2) {
-        return;
+/// A slot whose open scopes belong together. Of a thread that opens and ends scopes all the time it is the outermost alone.
+fn copy_slot(read: impl Fn(usize, usize) -> Result<Vec<u64>, Error>) -> Result<Vec<u64>, Error> {
+    let mut words = read(0, slot::WORDS)?;
+    for _ in 0..SLOT_ATTEMPTS {
+        let after = read(0, slot::STACK)?;
+        if [slot::SERIAL, slot::LAST, slot::OPENED].iter().all(|at| words[*at] == after[*at]) {
+            return Ok(words);
+        }
+        words = read(0, slot::WORDS)?;
     }
-    let header = chunk::header_words(words.len() * WORD);
-    for (at, word) in words[..header].iter_mut().enumerate() {
-        *word = load(at);
-    }
-    let committed = usize::try_from(words[chunk::COMMITTED]).unwrap_or(0) / WORD;
-    let end = committed.clamp(header, words.len());
-    for (at, word) in words[..end].iter_mut().enumerate().skip(header) {
-        *word = load(at);
-    }
-    fence(Ordering::Acquire);
-    words[chunk::GENERATION] = if load(chunk::GENERATION) == generation { generation } else { 0 };
+    let after = read(0, slot::STACK + record::SCOPE_WORDS)?;
+    let stays = |at: usize| words[at] == after[at];
+    let outermost = [slot::SERIAL, slot::STACK, slot::STACK + 1, slot::STACK + 3].into_iter().all(stays);
+    let is_open = outermost && words[slot::LAST] != 0 && after[slot::LAST] != 0;
+    words[slot::LAST] = if is_open { slot::STACK as u64 } else { 0 };
+    Ok(words)
 }
 
 /// Reads what is there.
@@ -138,3 +149,6 @@ fn read_at(file: &File, mut bytes: &mut [u8], mut at: u64) -> std::io::Result<()
     }
     Ok(())
 }
+
+/// How often a slot is read whose thread goes on.
+const SLOT_ATTEMPTS: usize = 16;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::active::core::Core;
-use crate::layout::{WORD, chunk, record, slot};
+use crate::layout::{WORD, chunk, header, record, slot};
 use crate::value::{Arguments, Words};
 
 /// A thread's part of one session.
@@ -44,6 +44,8 @@ pub(crate) struct Lane {
     until_next: Cell<u32>,
     core: Cell<*const Core>,
     session: Cell<u64>,
+    /// The order of the thread's next segment.
+    order: Cell<u64>,
     chunk: Cell<u32>,
     slot_index: Cell<u32>,
     serial: Cell<u32>,
@@ -74,6 +76,7 @@ impl Lane {
             until_next: Cell::new(0),
             core: Cell::new(ptr::null()),
             session: Cell::new(0),
+            order: Cell::new(0),
             chunk: Cell::new(0),
             slot_index: Cell::new(0),
             serial: Cell::new(0),
@@ -98,6 +101,7 @@ impl Lane {
         self.core.set(Arc::as_ptr(core));
         self.session.set(core.number);
         self.serial.set(serial);
+        self.order.set(core.header(header::SEQUENCE).fetch_add(1, Ordering::Relaxed) << 32);
         core.define_thread(serial, tid, name);
         let Some(index) = core.pool.take_slot() else { return };
         let words = core.region.words(core.layout.slot_at(index as usize));
@@ -164,6 +168,7 @@ impl Lane {
         other.until_next.set(self.until_next.get());
         other.session.set(self.session.get());
         other.core.set(self.core.get());
+        other.order.set(self.order.get());
         other.chunk.set(self.chunk.get());
         other.slot_index.set(self.slot_index.get());
         other.serial.set(self.serial.get());
@@ -395,7 +400,9 @@ impl Lane {
     /// Completes the chunk and takes another.
     fn next_piece(&self) -> bool {
         let core = self.core();
-        let Some(piece) = core.pool.take(&core.region, self.serial.get(), core.recycle) else { return false };
+        let taken = core.pool.take(&core.region, self.serial.get(), self.order.get(), core.recycle);
+        let Some(piece) = taken else { return false };
+        self.order.set(self.order.get() + 1);
         if !self.base.get().is_null() {
             core.pool.complete(self.chunk.get());
         }

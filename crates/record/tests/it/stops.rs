@@ -93,6 +93,7 @@ fn sessions_pause_while_threads_record() {
         assert_eq!(sums(&session.snapshot().expect("it goes on")), [0, 0, 0]);
         for _ in 0..50 {
             session.resume().expect("own");
+            std::thread::sleep(Duration::from_millis(2));
             session.pause().expect("own");
             let held = sums(&session.snapshot().expect("it goes on"))[0];
             std::thread::sleep(Duration::from_micros(200));
