@@ -42,17 +42,18 @@ impl Scope {
         if !site::is_number(number) || !block.begin(gate) {
             return Self::enter_slowly(site, arguments);
         }
+        let ending = block.ending();
         if block.kinds.get() & site.bit == 0 {
-            block.end();
             return Self::nowhere(site);
         }
         let opened = block.opened();
         let lane = block.lane();
         let place = lane.open(number, opened);
-        if !place.is_null() {
-            lane.argue(place, arguments);
+        match place.is_null() {
+            false => lane.argue(place, arguments),
+            true => lane.arguments_lost(arguments),
         }
-        block.end();
+        drop(ending);
         let frame = if place.is_null() { Frame::Deep } else { Frame::At(place) };
         Self { site, frame, opened, gate, of_thread: PhantomData }
     }
@@ -60,9 +61,9 @@ impl Scope {
     #[cold]
     #[inline(never)]
     fn enter_slowly(site: &'static Site, arguments: &impl Arguments) -> Self {
-        let (frame, opened, gate) = slow::open(site);
+        let (frame, opened, gate) = slow::open(site, arguments);
         if frame != Frame::Nowhere {
-            slow::argue(opened, arguments);
+            slow::argue_in_lanes(opened, arguments);
         }
         Self { site, frame, opened, gate, of_thread: PhantomData }
     }
@@ -106,21 +107,59 @@ impl Scope {
         }
     }
 
+    /// States arguments, by places or by [`key`].
     #[inline]
-    fn state(&self, arguments: &impl Arguments) {
+    pub fn state(&self, arguments: &impl Arguments) {
         let Frame::At(place) = self.frame else {
-            if self.frame == Frame::Seek {
-                slow::argue(self.opened, arguments);
+            if self.frame != Frame::Nowhere {
+                slow::argue(self.frame, self.opened, arguments);
             }
             return;
         };
         let block = block::current();
         if block.begin(self.gate) {
-            block.lane().argue(place, arguments);
-            block.end();
+            let _ending = block.ending();
+            let lane = block.lane();
+            if lane.is_of(place, self.opened) {
+                lane.argue(place, arguments);
+            }
         } else {
-            slow::argue(self.opened, arguments);
+            slow::argue(self.frame, self.opened, arguments);
         }
+    }
+
+    /// The scope as plain words, for languages that keep it themselves; it goes on until [`Scope::from_words`] gives it back. All zero: one that nobody
+    /// records.
+    #[inline]
+    pub fn into_words(self) -> ScopeWords {
+        let place = match self.frame {
+            Frame::Nowhere => ScopeWords::NOWHERE,
+            Frame::Deep => ScopeWords::DEEP,
+            Frame::Seek => ScopeWords::SEEK,
+            Frame::Observed(token) => token << 3 | ScopeWords::OBSERVED,
+            Frame::At(place) => place.expose_provenance() as u64,
+        };
+        let words =
+            ScopeWords { site: self.site, place, start: self.opened.start, id: self.opened.id, gate: self.gate };
+        std::mem::forget(self);
+        words
+    }
+
+    /// The scope of its words, to be ended by whoever drops it. Words that were used before, or on another thread, end nothing.
+    ///
+    /// # Safety
+    /// They come from [`Scope::into_words`] in this process or one that it was forked from, unchanged, on any thread.
+    #[inline]
+    pub unsafe fn from_words(words: ScopeWords) -> Self {
+        let frame = match words.place {
+            ScopeWords::NOWHERE => Frame::Nowhere,
+            ScopeWords::DEEP => Frame::Deep,
+            ScopeWords::SEEK => Frame::Seek,
+            place if place & 7 == ScopeWords::OBSERVED => Frame::Observed(place >> 3),
+            place => Frame::At(std::ptr::with_exposed_provenance(place as usize)),
+        };
+        let opened = Opened { start: words.start, id: words.id };
+        Self { site: words.site, frame, opened, gate: words.gate, of_thread: PhantomData }
     }
 
     #[inline(never)]
@@ -129,7 +168,7 @@ impl Scope {
         match self.frame {
             Frame::At(place) if block.begin(self.gate) => {
                 let end = block.ticks.get().now();
-                block.lane().close(place, end, 0);
+                block.lane().close(place, self.opened, end, 0);
                 block.end();
             }
             _ => slow::close(self.site, self.frame, self.opened),
@@ -146,6 +185,35 @@ impl Drop for Scope {
     }
 }
 
+/// A scope as plain words.
+#[derive(Copy, Clone, Debug)]
+pub struct ScopeWords {
+    /// Its site.
+    pub site: &'static Site,
+    /// Where it lies; 0: nowhere.
+    pub place: u64,
+    /// When it began, ticks.
+    pub start: u64,
+    /// Its id.
+    pub id: u64,
+    /// The gate's number when it began.
+    pub gate: u32,
+}
+
+impl ScopeWords {
+    const NOWHERE: u64 = 0;
+    /// No place in memory is so low.
+    const DEEP: u64 = 1;
+    const SEEK: u64 = 2;
+    /// In the lower bits; places in memory are multiples of eight.
+    const OBSERVED: u64 = 3;
+}
+
+/// The key of a name that is known only when the program runs, for [`crate::Listed`]; the same for the same name. None where there are too many.
+pub fn key(name: &str) -> Option<u32> {
+    define::number_of_name(name)
+}
+
 /// Whether an event of this site would be recorded by anybody; it may be that a session's filter leaves it out all the same.
 #[inline]
 pub fn is_wanted(site: &'static Site) -> bool {
@@ -157,7 +225,7 @@ pub fn is_wanted(site: &'static Site) -> bool {
     if block.known_gate.get() == gate {
         return block.kinds.get() & site.bit != 0;
     }
-    slow::within(|block| block.kinds.get() & site.bit != 0).unwrap_or(false)
+    slow::within_for(site.bit, |block| block.kinds.get() & site.bit != 0).unwrap_or(false)
 }
 
 /// Something that happens now, with arguments by their places among the site's keys, [`OF_SITE`] added.
@@ -205,13 +273,13 @@ fn simple(site: &'static Site, kind: u64, second: Option<u64>, arguments: &impl 
     if !site::is_number(number) || !block.begin(gate) {
         return slow::record(site, kind, second, arguments);
     }
+    let _ending = block.ending();
     if block.kinds.get() & site.bit != 0 {
         let second = second.unwrap_or_else(|| block.new_id());
         let now = block.ticks.get().now();
         let lane = block.lane();
         lane.write_with([record::head(number, kind, 3, lane.depth()), now, second], arguments);
     }
-    block.end();
 }
 
 /// A span that may end on another thread than it began on.
@@ -225,7 +293,7 @@ pub struct Span {
 impl Span {
     /// Begins now. Its id is that of [`correlate`], or a number of its own.
     pub fn begin(site: &'static Site) -> Self {
-        let id = if is_wanted(site) { slow::within(|block| block.new_id()).unwrap_or(0) } else { 0 };
+        let id = if is_wanted(site) { slow::within_for(site.bit, |block| block.new_id()).unwrap_or(0) } else { 0 };
         if id != 0 {
             simple(site, record::ASYNC_BEGIN, Some(id), &());
         }

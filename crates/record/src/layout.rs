@@ -58,7 +58,7 @@ pub(crate) mod header {
     pub const POLICY: usize = 17;
     /// Bytes of blocks that are whole.
     pub const BLOCK_BYTES: usize = 18;
-    /// The number that the next chunk gets which is put to use.
+    /// The number that the next chunk gets which is put to use, or the next thread that takes part.
     pub const SEQUENCE: usize = 19;
     /// Ticks that a flight recorder looks back; 0: all that there is room for.
     pub const KEEP_TICKS: usize = 20;
@@ -68,6 +68,12 @@ pub(crate) mod header {
     pub const PAUSES: usize = 22;
     /// Blocks that could not be written because the file system refused them.
     pub const BLOCKS_LOST: usize = 23;
+    /// Events that a flight recorder has replaced by newer ones; what had been lost there is among them.
+    pub const REPLACED: usize = 32;
+    /// Events whose loss stands in records or definitions: they are no longer in slots.
+    pub const LOST_TOLD: usize = 33;
+    /// Events of signal handlers that came while their thread was writing another and had no slot.
+    pub const INTERRUPTED: usize = 34;
     /// Words of the header's first page.
     pub const WORDS: usize = 512;
     /// Bytes of both pages; the second holds the facts: their length in a word, then JSON.
@@ -113,6 +119,11 @@ pub(crate) mod definition {
     pub const NAME: u64 = 2;
     /// Number of the system; then texts: one, the name. Its number is the thread's serial number.
     pub const THREAD: u64 = 3;
+    /// What a thread's slot counted when the thread left it: lost events, ticks of the first and the last, events of signal handlers that came while it was
+    /// writing another, arguments without room, scopes opened too deep. Its number is the thread's serial number; a thread may have several.
+    pub const LEFT: u64 = 5;
+    /// Words of [`LEFT`].
+    pub const LEFT_WORDS: usize = 8;
     /// The longest text that is kept whole, bytes.
     pub const TEXT_MAX: usize = 4096;
     /// The greatest length of a definition in words.
@@ -149,7 +160,7 @@ pub(crate) mod slot {
 pub(crate) mod chunk {
     /// Odd while it is being put to use; another even number for every use.
     pub const GENERATION: usize = 0;
-    /// In which order chunks were put to use.
+    /// Which use of a chunk this is: no two of a recording have one number.
     pub const SEQUENCE: usize = 1;
     /// Bytes that are whole, its header among them.
     pub const COMMITTED: usize = 2;
@@ -157,12 +168,24 @@ pub(crate) mod chunk {
     pub const DRAINED: usize = 3;
     /// Threads that have written it, one after the other.
     pub const SEGMENTS: usize = 4;
-    /// Of each: serial number << 32 | bytes from the chunk's beginning.
+    /// Of each two words: serial number << 32 | bytes from the chunk's beginning, and its order: which of its thread's segments it is, counted
+    /// from 0 in the lower 32 bits; the upper ones differ each time that the thread takes part anew.
     pub const FIRST_SEGMENT: usize = 5;
-    /// The most there may be.
-    pub const SEGMENTS_MAX: usize = 16;
+
+    /// The most segments there may be in a chunk of so many bytes: threads that record little and end leave its rest to others.
+    pub const fn segments_max(chunk_bytes: usize) -> usize {
+        chunk_bytes / 512
+    }
+
     /// Words before the records.
-    pub const HEADER_WORDS: usize = 24;
+    pub const fn header_words(chunk_bytes: usize) -> usize {
+        (FIRST_SEGMENT + 2 * segments_max(chunk_bytes)).next_multiple_of(8)
+    }
+
+    /// The same in bytes.
+    pub const fn header_bytes(chunk_bytes: usize) -> usize {
+        header_words(chunk_bytes) * super::WORD
+    }
 }
 
 /// A record: `site | kind << 32 | words << 40 | depth << 48`, then words by its kind, then arguments.
@@ -233,9 +256,9 @@ pub(crate) mod argument {
 pub(crate) mod block {
     /// The first word: this mark << 32 | bytes.
     pub const MARK: u64 = 0x5053_424c;
-    /// The second: serial number of the thread << 32 | where in the chunk the bytes lay. The third: the chunk's sequence. The fourth: the exclusive or of
-    /// the three with [`super::MAGIC`].
-    pub const WORDS: usize = 4;
+    /// The second: serial number of the thread << 32 | where in the chunk the bytes lay. The third: the chunk's sequence. The fourth: the segment's order.
+    /// The fifth: the exclusive or of the four with [`super::MAGIC`].
+    pub const WORDS: usize = 5;
 }
 
 /// How large each part is.
@@ -251,7 +274,7 @@ pub(crate) struct Layout {
 impl Layout {
     /// Divides so many bytes; None where they are too few.
     pub fn dividing(bytes: usize, threads: usize) -> Option<Self> {
-        if bytes < BYTES_MIN {
+        if !(BYTES_MIN..=BYTES_LIMIT).contains(&bytes) {
             return None;
         }
         let chunk_bytes = (bytes / 128).next_power_of_two().clamp(CHUNK_MIN, CHUNK_MAX);
@@ -316,7 +339,7 @@ impl Layout {
 /// The least that a recording can do with.
 pub(crate) const BYTES_MIN: usize = 512 << 10;
 /// No recording is longer, blocks apart.
-pub(crate) const BYTES_LIMIT: usize = 1 << 40;
+pub(crate) const BYTES_LIMIT: usize = 1 << 36;
 /// Chunks are no smaller; also a page.
 const CHUNK_MIN: usize = 4096;
 /// Chunks are no larger.
@@ -349,6 +372,7 @@ mod tests {
             assert_eq!(Layout::of_header(&words), None);
         }
         assert_eq!(Layout::dividing(BYTES_MIN - 1, 1), None);
+        assert_eq!(Layout::dividing(BYTES_LIMIT + 1, 1), None, "it could not be read");
     }
 
     #[test]

@@ -24,6 +24,7 @@
 //! | `active` | the sessions that are under way |
 //! | `memory`, `layout` | where everything lies |
 //! | `session` | what programs hold |
+//! | [`observe`] | callbacks before and after scopes |
 //! | [`read`] | recordings, finished or left by a kill |
 //!
 //! What it does not do: put times on a clock (the map is made by whoever exports), or know formats of traces.
@@ -36,6 +37,7 @@ mod kind;
 mod layout;
 mod macros;
 mod memory;
+pub mod observe;
 pub mod read;
 mod session;
 mod site;
@@ -50,4 +52,4 @@ pub use kind::{Kind, Kinds};
 pub use read::Recording;
 pub use session::{Adopted, Adopter, Builder, Counts, Facts, Policy, Recorder, Session};
 pub use site::Site;
-pub use value::{Argument, Arguments, Value, Words};
+pub use value::{Argument, Arguments, Listed, Value, Words};

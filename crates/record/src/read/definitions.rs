@@ -30,6 +30,7 @@ pub(super) struct Definitions {
     sites: BTreeMap<u32, SiteFacts>,
     names: BTreeMap<u32, String>,
     threads: BTreeMap<u32, (u64, String)>,
+    left: Vec<(u32, [u64; definition::LEFT_WORDS - 2])>,
 }
 
 impl Definitions {
@@ -56,6 +57,11 @@ impl Definitions {
 
     fn take(&mut self, kind: u64, words: &[u64]) {
         let Ok(number) = u32::try_from(words[1]) else { return };
+        if kind == definition::LEFT {
+            let counts = words.get(2..definition::LEFT_WORDS).and_then(|counts| counts.try_into().ok());
+            self.left.extend(counts.map(|counts| (number, counts)));
+            return;
+        }
         let mut texts = texts(&words[3..]).into_iter();
         match kind {
             definition::SITE => {
@@ -85,6 +91,11 @@ impl Definitions {
     /// The system's number of a thread, and its name.
     pub fn thread(&self, serial: u32) -> Option<&(u64, String)> {
         self.threads.get(&serial)
+    }
+
+    /// What slots counted of threads that left them.
+    pub fn left(&self) -> &[(u32, [u64; definition::LEFT_WORDS - 2])] {
+        &self.left
     }
 
     pub fn sites(&self) -> impl Iterator<Item = &SiteFacts> {

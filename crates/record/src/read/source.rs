@@ -6,11 +6,11 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use crate::active::core::Core;
 use crate::error::Error;
-use crate::layout::WORD;
+use crate::layout::{Layout, WORD, header, record, slot};
 
 /// Words by their place.
 #[derive(Debug)]
@@ -21,19 +21,31 @@ pub(crate) enum Source {
     Core(Arc<Core>),
     /// A copy.
     Copy(Vec<u64>),
+    /// A copy of a file's parts, and the file for its blocks.
+    Held(Vec<u64>, File, PathBuf),
 }
 
 impl Source {
-    /// Of a session that goes on. What threads write meanwhile is there or not, word by word; chunks say by their generation whether they are whole.
-    pub fn copied(core: &Arc<Core>) -> Self {
-        let words = (0..core.region.bytes()).step_by(WORD);
-        Self::Copy(words.map(|byte| core.region.word(byte).load(Ordering::Acquire)).collect())
+    /// Of a session that goes on.
+    pub fn copied(core: &Arc<Core>) -> Result<Self, Error> {
+        let load = |byte: usize| core.region.word(byte).load(Ordering::Acquire);
+        let read = |at: u64, count: usize| Ok((0..count).map(|word| load(at as usize + word * WORD)).collect());
+        copy(&core.layout, read).map(Self::Copy)
+    }
+
+    /// A file that may be written meanwhile, and whose chunks are used again: they are copied. What lies behind them stays as it is.
+    pub fn held(self, layout: &Layout) -> Result<Self, Error> {
+        let words = copy(layout, |at, count| self.words(at, count))?;
+        match self {
+            Self::File(file, path) => Ok(Self::Held(words, file, path)),
+            other => Ok(other),
+        }
     }
 
     /// Its length in bytes.
     pub fn length(&self) -> Result<u64, Error> {
         match self {
-            Self::File(file, path) => file
+            Self::File(file, path) | Self::Held(_, file, path) => file
                 .metadata()
                 .map(|metadata| metadata.len())
                 .map_err(|source| Error::File { path: path.clone(), source }),
@@ -46,12 +58,14 @@ impl Source {
     pub fn words(&self, at: u64, count: usize) -> Result<Vec<u64>, Error> {
         let beyond = || self.damaged(at, "it ends here, before its parts do");
         match self {
-            Self::File(file, path) => {
+            Self::Held(words, ..) if at < (words.len() * WORD) as u64 => {
+                let first = at as usize / WORD;
+                words.get(first..first + count).map(<[u64]>::to_vec).ok_or_else(beyond)
+            }
+            Self::File(file, path) | Self::Held(_, file, path) => {
                 let mut bytes = vec![0; count * WORD];
-                file.read_exact_at(&mut bytes, at).map_err(|source| match source.kind() {
-                    std::io::ErrorKind::UnexpectedEof => beyond(),
-                    _ => Error::File { path: path.clone(), source },
-                })?;
+                // What a file that was cut lacks stays zero.
+                read_at(file, &mut bytes, at).map_err(|source| Error::File { path: path.clone(), source })?;
                 let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).unwrap_or(0);
                 Ok(bytes.chunks_exact(WORD).map(word).collect())
             }
@@ -73,9 +87,68 @@ impl Source {
     /// An error at a byte of it.
     pub fn damaged(&self, offset: u64, reason: &str) -> Error {
         let path = match self {
-            Self::File(_, path) => path.clone(),
+            Self::File(_, path) | Self::Held(_, _, path) => path.clone(),
             Self::Core(_) | Self::Copy(_) => PathBuf::from("(memory of the session)"),
         };
         Error::Damaged { path, offset, reason: reason.into() }
     }
 }
+
+/// Copies everything before the blocks. Chunks that are put to use meanwhile are left out; what chunks refer to comes after them.
+fn copy(layout: &Layout, read: impl Fn(u64, usize) -> Result<Vec<u64>, Error>) -> Result<Vec<u64>, Error> {
+    let sequences = read((header::SEQUENCE * WORD) as u64, 1)?[0];
+    let mut words = vec![0; layout.bytes() / WORD];
+    for at in (0..layout.chunks).map(|number| layout.chunk_at(number)) {
+        let generation = read(at as u64, 1)?[0];
+        if generation == 0 || !generation.is_multiple_of(2) {
+            continue;
+        }
+        let chunk = read(at as u64, layout.chunk_bytes / WORD)?;
+        fence(Ordering::Acquire);
+        if read(at as u64, 1)?[0] == generation {
+            words[at / WORD..][..chunk.len()].copy_from_slice(&chunk);
+        }
+    }
+    let before = read(0, layout.chunks_at() / WORD)?;
+    words[..before.len()].copy_from_slice(&before);
+    for at in (0..layout.slots).map(|index| layout.slot_at(index)) {
+        let slot = copy_slot(|place, count| read((at + place * WORD) as u64, count))?;
+        words[at / WORD..][..slot.len()].copy_from_slice(&slot);
+    }
+    words[header::SEQUENCE] = sequences;
+    Ok(words)
+}
+
+/// A slot whose open scopes belong together. Of a thread that opens and ends scopes all the time it is the outermost alone.
+fn copy_slot(read: impl Fn(usize, usize) -> Result<Vec<u64>, Error>) -> Result<Vec<u64>, Error> {
+    let mut words = read(0, slot::WORDS)?;
+    for _ in 0..SLOT_ATTEMPTS {
+        let after = read(0, slot::STACK)?;
+        if [slot::SERIAL, slot::LAST, slot::OPENED].iter().all(|at| words[*at] == after[*at]) {
+            return Ok(words);
+        }
+        words = read(0, slot::WORDS)?;
+    }
+    let after = read(0, slot::STACK + record::SCOPE_WORDS)?;
+    let stays = |at: usize| words[at] == after[at];
+    let outermost = [slot::SERIAL, slot::STACK, slot::STACK + 1, slot::STACK + 3].into_iter().all(stays);
+    let is_open = outermost && words[slot::LAST] != 0 && after[slot::LAST] != 0;
+    words[slot::LAST] = if is_open { slot::STACK as u64 } else { 0 };
+    Ok(words)
+}
+
+/// Reads what is there.
+fn read_at(file: &File, mut bytes: &mut [u8], mut at: u64) -> std::io::Result<()> {
+    while !bytes.is_empty() {
+        match file.read_at(bytes, at) {
+            Ok(0) => break,
+            Ok(count) => (bytes, at) = (&mut bytes[count..], at + count as u64),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// How often a slot is read whose thread goes on.
+const SLOT_ATTEMPTS: usize = 16;

@@ -6,6 +6,8 @@
 //!
 //! What it does not do: read a clock, decide what is recorded.
 
+mod lost;
+
 use std::cell::Cell;
 use std::ptr;
 use std::sync::Arc;
@@ -34,10 +36,16 @@ pub(crate) struct Lane {
     depth: Cell<u32>,
     /// Open scopes without a frame.
     deep: Cell<u32>,
+    /// When the first of them began.
+    deep_start: Cell<u64>,
+    /// What `top` was when it began.
+    deep_top: Cell<*const AtomicU64>,
     /// Scopes until the next one is recorded, where not all are.
     until_next: Cell<u32>,
     core: Cell<*const Core>,
     session: Cell<u64>,
+    /// The order of the thread's next segment.
+    order: Cell<u64>,
     chunk: Cell<u32>,
     slot_index: Cell<u32>,
     serial: Cell<u32>,
@@ -63,9 +71,12 @@ impl Lane {
             last: Cell::new(0),
             depth: Cell::new(0),
             deep: Cell::new(0),
+            deep_start: Cell::new(0),
+            deep_top: Cell::new(ptr::null()),
             until_next: Cell::new(0),
             core: Cell::new(ptr::null()),
             session: Cell::new(0),
+            order: Cell::new(0),
             chunk: Cell::new(0),
             slot_index: Cell::new(0),
             serial: Cell::new(0),
@@ -90,6 +101,7 @@ impl Lane {
         self.core.set(Arc::as_ptr(core));
         self.session.set(core.number);
         self.serial.set(serial);
+        self.order.set(core.header(header::SEQUENCE).fetch_add(1, Ordering::Relaxed) << 32);
         core.define_thread(serial, tid, name);
         let Some(index) = core.pool.take_slot() else { return };
         let words = core.region.words(core.layout.slot_at(index as usize));
@@ -106,15 +118,17 @@ impl Lane {
         self.word(words, slot::SERIAL).store(u64::from(serial), Ordering::Release);
     }
 
-    /// Takes no part any more, in a session that goes on without this thread.
-    pub fn detach(&self) {
+    /// Takes no part any more, in a session that goes on without this thread. Scopes that are open end with that, unfinished.
+    pub fn detach(&self, end: u64) {
         let core = self.core();
+        self.lose_deep(end);
+        self.close_above(self.slot.get(), end);
         self.tell_losses(true);
         if !self.base.get().is_null() {
             core.pool.leave(&core.region, self.chunk.get());
         }
         if !self.slot.get().is_null() {
-            self.fold_into_header();
+            self.tell_what_is_left();
             core.pool.give_back_slot(&core.region, self.slot_index.get());
         }
         self.forget();
@@ -128,6 +142,7 @@ impl Lane {
         self.last.set(0);
         self.depth.set(0);
         self.deep.set(0);
+        self.deep_top.set(ptr::null());
         self.until_next.set(0);
         self.session.set(0);
         self.core.set(ptr::null());
@@ -142,15 +157,18 @@ impl Lane {
             (&self.slot, &other.slot),
             (&self.top, &other.top),
             (&self.stack_limit, &other.stack_limit),
+            (&self.deep_top, &other.deep_top),
         ] {
             to.set(from.get());
         }
         other.last.set(self.last.get());
         other.depth.set(self.depth.get());
         other.deep.set(self.deep.get());
+        other.deep_start.set(self.deep_start.get());
         other.until_next.set(self.until_next.get());
         other.session.set(self.session.get());
         other.core.set(self.core.get());
+        other.order.set(self.order.get());
         other.chunk.set(self.chunk.get());
         other.slot_index.set(self.slot_index.get());
         other.serial.set(self.serial.get());
@@ -166,8 +184,7 @@ impl Lane {
         // SAFETY: only compared; both are within the slot or one behind it, or null.
         let top = frame.wrapping_add(record::SCOPE_WORDS);
         if top > self.stack_limit.get() || frame.is_null() {
-            self.deep.set(self.deep.get() + 1);
-            self.count(slot::TOO_DEEP, 1);
+            self.open_deep(opened);
             return ptr::null();
         }
         let slot = self.slot.get();
@@ -184,6 +201,13 @@ impl Lane {
         frame
     }
 
+    /// Whether a scope that began so lies in a frame of this session, perhaps no longer open. A frame is used again when its scope was closed with the
+    /// one around it.
+    #[inline]
+    pub fn is_of(&self, frame: *const AtomicU64, opened: Opened) -> bool {
+        self.word(frame, 1).load(Ordering::Relaxed) == opened.start
+    }
+
     /// Adds arguments to the innermost open scope, if that is `frame`.
     #[inline]
     pub fn argue(&self, frame: *const AtomicU64, arguments: &impl Arguments) {
@@ -195,42 +219,31 @@ impl Lane {
             return self.arguments_lost(arguments);
         }
         // SAFETY: as many words as the arguments take are left before the stack's end.
-        arguments.write(unsafe { Words::at(top) });
+        arguments.write(unsafe { Words::at(top, more) });
         self.top.set(top.wrapping_add(more));
         self.word(frame, 0).store(head + ((more as u64) << 40), Ordering::Release);
     }
 
+    /// Counts arguments that find no room.
     #[cold]
-    fn arguments_lost<A: Arguments>(&self, _: &A) {
-        self.count(slot::ARGUMENTS_LOST, A::COUNT as u64);
+    pub fn arguments_lost(&self, arguments: &impl Arguments) {
+        self.count(slot::ARGUMENTS_LOST, arguments.count() as u64);
     }
 
-    /// Ends a scope, and with it those within that have not ended.
+    /// Ends a scope, and with it those within that have not ended. One that was closed with the scope around it, or is another thread's, is left as it is.
     #[inline]
-    pub fn close(&self, frame: *const AtomicU64, end: u64, least_ticks: u64) {
+    pub fn close(&self, frame: *const AtomicU64, opened: Opened, end: u64, least_ticks: u64) {
         let head = self.word(frame, 0).load(Ordering::Relaxed);
         let words = record::words(head);
-        if frame.wrapping_add(words) != self.top.get() {
-            self.close_within(frame, end);
+        if !self.is_of(frame, opened) || (frame.wrapping_add(words) != self.top.get() && !self.close_within(frame, end))
+        {
+            return;
         }
-        let start = self.word(frame, 1).load(Ordering::Relaxed);
+        let start = opened.start;
         if least_ticks == 0 || end.wrapping_sub(start) >= least_ticks {
             self.copy(frame, head, words, start, end);
         }
         self.take_off(frame);
-    }
-
-    /// Ends a scope that has no frame, if one is open.
-    pub fn close_deep(&self, site: u32, opened: Opened, end: u64) {
-        let deep = self.deep.get();
-        if deep == 0 {
-            return;
-        }
-        self.deep.set(deep - 1);
-        let depth = self.depth.get().wrapping_sub(1);
-        self.depth.set(depth);
-        let head = record::head(site, record::SCOPE, record::SCOPE_WORDS, depth);
-        self.write(&[head, opened.start, end, opened.id], opened.start, end);
     }
 
     /// The innermost open scope that began so; null where there is none.
@@ -275,7 +288,7 @@ impl Lane {
         self.store(place, 2, head[2]);
         let rest = place.wrapping_add(head.len());
         // SAFETY: as many words as the arguments take have been reserved.
-        arguments.write(unsafe { Words::at(rest) });
+        arguments.write(unsafe { Words::at(rest, more) });
         self.commit(rest.wrapping_add(more));
     }
 
@@ -289,11 +302,6 @@ impl Lane {
         let left = self.until_next.get();
         self.until_next.set(if left == 0 { every.saturating_sub(1) } else { left - 1 });
         left == 0
-    }
-
-    /// Counts an event that came while the thread was within another.
-    pub fn interrupted(&self) {
-        self.count(slot::INTERRUPTED, 1);
     }
 
     #[inline]
@@ -319,10 +327,19 @@ impl Lane {
         self.word(self.slot.get(), slot::LAST).store(last, Ordering::Release);
     }
 
-    /// Scopes within `frame` are closed with it, the innermost first.
+    /// Scopes within `frame` are closed with it, the innermost first; false where it is not open here.
     #[cold]
-    fn close_within(&self, frame: *const AtomicU64, end: u64) {
-        self.depth.set(self.depth.get().wrapping_sub(self.deep.replace(0)));
+    fn close_within(&self, frame: *const AtomicU64, end: u64) -> bool {
+        if !self.is_open(frame) {
+            return false;
+        }
+        self.lose_deep(end);
+        self.close_above(frame, end);
+        true
+    }
+
+    /// Closes the open scopes behind a place of the slot, the innermost first.
+    fn close_above(&self, frame: *const AtomicU64, end: u64) {
         loop {
             let last = self.last.get() as usize;
             let inner = self.slot.get().wrapping_add(last);
@@ -335,6 +352,14 @@ impl Lane {
             self.copy(inner, unfinished, record::words(head), start, end);
             self.take_off(inner);
         }
+    }
+
+    fn is_open(&self, frame: *const AtomicU64) -> bool {
+        let mut last = self.last.get() as usize;
+        while last != 0 && self.slot.get().wrapping_add(last) != frame {
+            last = self.word(self.slot.get().wrapping_add(last), 2).load(Ordering::Relaxed) as usize;
+        }
+        last != 0
     }
 
     /// Room for a record; without any it counts what is lost.
@@ -357,25 +382,27 @@ impl Lane {
 
     #[cold]
     fn reserve_anew(&self, words: usize, first: u64, last: u64) -> Option<*const AtomicU64> {
-        if self.next_piece() {
+        // The rests of other threads' chunks may be too short for this record; there are no more of them than chunks.
+        for _ in 0..=self.core().layout.chunks {
+            if !self.next_piece() {
+                break;
+            }
             self.tell_losses(false);
             let place = self.cursor.get();
             if place.wrapping_add(words) <= self.limit.get() {
                 return Some(place);
             }
-            // The rest of another thread's chunk was too short for this record; the next piece is a whole chunk or none.
-            if self.next_piece() && self.cursor.get().wrapping_add(words) <= self.limit.get() {
-                return Some(self.cursor.get());
-            }
         }
-        self.lose(first, last);
+        self.lose(1, first, last);
         None
     }
 
     /// Completes the chunk and takes another.
     fn next_piece(&self) -> bool {
         let core = self.core();
-        let Some(piece) = core.pool.take(&core.region, self.serial.get(), core.recycle) else { return false };
+        let taken = core.pool.take(&core.region, self.serial.get(), self.order.get(), core.recycle);
+        let Some(piece) = taken else { return false };
+        self.order.set(self.order.get() + 1);
         if !self.base.get().is_null() {
             core.pool.complete(self.chunk.get());
         }
@@ -385,52 +412,6 @@ impl Lane {
         self.cursor.set(base.wrapping_add(piece.from / WORD));
         self.limit.set(base.wrapping_add(core.layout.chunk_bytes / WORD - LOSS_WORDS));
         true
-    }
-
-    fn lose(&self, first: u64, last: u64) {
-        let slot = self.slot.get();
-        if slot.is_null() {
-            let core = self.core();
-            let place = |at: usize| core.header(at);
-            count_loss([place(header::LOST), place(header::LOST_FIRST), place(header::LOST_LAST)], 1, first, last);
-            return;
-        }
-        let place = |at: usize| self.word(slot, at);
-        count_loss([place(slot::LOST), place(slot::LOST_FIRST), place(slot::LOST_LAST)], 1, first, last);
-    }
-
-    /// Writes what was lost into the chunk, where there is room: behind the limit if it is the end.
-    fn tell_losses(&self, at_end: bool) {
-        let (slot, place) = (self.slot.get(), self.cursor.get());
-        if slot.is_null() || place.is_null() {
-            return;
-        }
-        let lost = self.word(slot, slot::LOST).load(Ordering::Relaxed);
-        let limit = self.limit.get().wrapping_add(if at_end { LOSS_WORDS } else { 0 });
-        if lost == 0 || place.wrapping_add(LOSS_WORDS) > limit {
-            return;
-        }
-        let [first, last] = [slot::LOST_FIRST, slot::LOST_LAST].map(|at| self.word(slot, at).load(Ordering::Relaxed));
-        let head = record::head(0, record::LOSS, LOSS_WORDS, 0);
-        for (at, word) in [head, first, last, lost].into_iter().enumerate() {
-            self.store(place, at, word);
-        }
-        self.commit(place.wrapping_add(LOSS_WORDS));
-        for at in [slot::LOST, slot::LOST_FIRST, slot::LOST_LAST] {
-            self.store(slot, at, 0);
-        }
-    }
-
-    /// What a slot counts that found no room in a chunk goes to the sums of the recording, before another thread gets the slot.
-    fn fold_into_header(&self) {
-        let slot = self.slot.get();
-        let [lost, first, last] =
-            [slot::LOST, slot::LOST_FIRST, slot::LOST_LAST].map(|at| self.word(slot, at).load(Ordering::Relaxed));
-        if lost > 0 {
-            let core = self.core();
-            let place = |at: usize| core.header(at);
-            count_loss([place(header::LOST), place(header::LOST_FIRST), place(header::LOST_LAST)], lost, first, last);
-        }
     }
 
     fn count(&self, place: usize, by: u64) {
@@ -451,16 +432,6 @@ impl Lane {
     fn store(&self, base: *const AtomicU64, place: usize, value: u64) {
         self.word(base, place).store(value, Ordering::Relaxed);
     }
-}
-
-/// Adds to a number of lost events, and widens the span in which they were.
-fn count_loss([number, first_lost, last_lost]: [&AtomicU64; 3], by: u64, first: u64, last: u64) {
-    if number.fetch_add(by, Ordering::Relaxed) == 0 {
-        first_lost.store(first, Ordering::Relaxed);
-    } else {
-        first_lost.fetch_min(first, Ordering::Relaxed);
-    }
-    last_lost.fetch_max(last, Ordering::Relaxed);
 }
 
 /// A record of losses; there is always room for one behind a chunk's limit.
