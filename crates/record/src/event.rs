@@ -159,8 +159,22 @@ impl Scope {
         Self { site: words.site, frame, opened, gate: words.gate, of_thread: PhantomData }
     }
 
+    /// Ends it, as dropping it does, where it is called and not in a function of its own.
+    #[inline]
+    pub fn end(self) {
+        if self.frame != Frame::Nowhere {
+            self.leave_here();
+        }
+        std::mem::forget(self);
+    }
+
     #[inline(never)]
     fn leave(&self) {
+        self.leave_here();
+    }
+
+    #[inline(always)]
+    fn leave_here(&self) {
         let block = block::current();
         match self.frame {
             Frame::At(place) if block.begin(self.gate) => {
@@ -305,6 +319,18 @@ impl Span {
         self.id
     }
 
+    /// The span that began with an id, for whoever kept only that.
+    pub fn of_id(site: &'static Site, id: u64) -> Self {
+        Self { site, id }
+    }
+
+    /// It goes on; [`Span::of_id`] has it again.
+    pub fn into_id(self) -> u64 {
+        let id = self.id;
+        std::mem::forget(self);
+        id
+    }
+
     /// Ends on this thread.
     pub fn end(self) {}
 }
@@ -327,15 +353,17 @@ pub struct Correlation {
 
 /// Gives events of this thread an id.
 pub fn correlate(id: u64) -> Correlation {
-    let before = sync::attached().map_or(0, |block| block.correlation.replace(id));
-    Correlation { before, of_thread: PhantomData }
+    Correlation { before: set_correlation(id), of_thread: PhantomData }
+}
+
+/// As [`correlate`], for whoever sets back what was before himself: it is returned, 0 where there was none.
+pub fn set_correlation(id: u64) -> u64 {
+    sync::attached().map_or(0, |block| block.correlation.replace(id))
 }
 
 impl Drop for Correlation {
     fn drop(&mut self) {
-        if let Some(block) = sync::attached() {
-            block.correlation.set(self.before);
-        }
+        set_correlation(self.before);
     }
 }
 

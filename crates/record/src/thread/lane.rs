@@ -15,8 +15,9 @@ use crate::active::core::Core;
 use crate::layout::{WORD, chunk, header, record, slot};
 use crate::value::{Arguments, Words};
 
-/// A thread's part of one session.
+/// A thread's part of one session; what every event needs of it is on its first line of the cache.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Lane {
     /// Where the next record goes.
     cursor: Cell<*const AtomicU64>,
