@@ -19,7 +19,7 @@ pub struct Effort {
 
 impl Effort {
     /// For figures.
-    pub const LONG: Self = Self { passes: 61, events: 100_000 };
+    pub const LONG: Self = Self { passes: 31, events: 100_000 };
     /// To see that it works.
     pub const SHORT: Self = Self { passes: 3, events: 2_000 };
 }

@@ -210,6 +210,8 @@ pub extern "C" fn ps_record_correlate_pop(before: u64) {
 }
 
 impl ps_record_scope {
+    pub(super) const NOTHING: Self = Self { site: std::ptr::null(), place: 0, start: 0, id: 0, gate: 0, reserved: 0 };
+
     /// # Safety
     /// It was written by [`enter`], or is all zero.
     #[inline]
@@ -235,7 +237,7 @@ pub(super) unsafe fn enter(
     }
     // SAFETY: the caller's promise.
     let words = unsafe { known(site) }.map(|site| Scope::enter_with(site, arguments).into_words());
-    let opened = words.map_or(NOTHING, |words| ps_record_scope {
+    let opened = words.map_or(ps_record_scope::NOTHING, |words| ps_record_scope {
         site,
         place: words.place,
         start: words.start,
@@ -265,8 +267,5 @@ unsafe fn known(site: *const ps_record_site) -> Option<&'static Site> {
     // SAFETY: made of a `Site` that is kept as long as the process.
     unsafe { site.cast::<Site>().as_ref() }
 }
-
-const NOTHING: ps_record_scope =
-    ps_record_scope { site: std::ptr::null(), place: 0, start: 0, id: 0, gate: 0, reserved: 0 };
 
 const NO_KIND: &str = "kind is one of ps_record_kind, from PS_RECORD_FUNCTION to PS_RECORD_CUSTOM";

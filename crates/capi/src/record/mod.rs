@@ -13,6 +13,8 @@
 
 mod events;
 mod facts;
+#[cfg(test)]
+mod tests;
 mod values;
 
 use std::ffi::c_char;

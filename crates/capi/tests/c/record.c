@@ -1,6 +1,5 @@
 /*
- * A recording by the C functions: everything there is to record, wrong uses of each, and what becomes of them. What it has written is read by
- * `cargo xtask test`.
+ * A recording by the C functions: everything there is to record, and wrong uses of each. What is in recordings is a unit test of crates/capi.
  */
 #define _DEFAULT_SOURCE
 
