@@ -7,6 +7,7 @@
 //! closed with the one around it, and is marked so in the recording; one that is left twice, or on another thread, ends nothing.
 
 use std::ffi::c_char;
+use std::mem::{MaybeUninit, offset_of};
 
 use probe_sync_record::event::{self, FlowPlace, ScopeWords};
 use probe_sync_record::{Arguments, Kind, Scope, Site, Span};
@@ -67,7 +68,7 @@ pub struct ps_record_scope {
     pub id: u64,
     /// When it began, as a number of the recorder's own.
     pub gate: u32,
-    /// 0.
+    /// Nothing.
     pub reserved: u32,
 }
 
@@ -124,7 +125,9 @@ pub unsafe extern "C" fn ps_record_state(
 ) {
     let state = || {
         // SAFETY: the rule of the crate.
-        if let Some(scope) = unsafe { scope.as_ref().and_then(|scope| scope.opened()) } {
+        if let Some(words) = unsafe { scope.as_ref().and_then(|scope| scope.words()) } {
+            // SAFETY: the rule of the crate.
+            let scope = unsafe { Scope::from_words(words) };
             // SAFETY: the rule of the crate.
             let arguments = unsafe { listed(arguments, count) };
             scope.state(&arguments);
@@ -143,10 +146,11 @@ pub unsafe extern "C" fn ps_record_leave(scope: *mut ps_record_scope) {
         // SAFETY: the rule of the crate.
         if let Some(scope) = unsafe { scope.as_mut() } {
             // SAFETY: the rule of the crate.
-            let opened = unsafe { scope.opened() };
+            let words = unsafe { scope.words() };
             scope.place = 0;
-            if let Some(opened) = opened {
-                opened.end();
+            if let Some(words) = words {
+                // SAFETY: the rule of the crate.
+                unsafe { words.end() };
             }
         }
         Ok(())
@@ -215,12 +219,10 @@ impl ps_record_scope {
     /// # Safety
     /// It was written by [`enter`], or is all zero.
     #[inline]
-    unsafe fn opened(&self) -> Option<Scope> {
+    unsafe fn words(&self) -> Option<ScopeWords> {
         // SAFETY: the caller's promise.
         let site = unsafe { known(self.site) }?;
-        let words = ScopeWords { site, place: self.place, start: self.start, id: self.id, gate: self.gate };
-        // SAFETY: the caller's promise.
-        Some(unsafe { Scope::from_words(words) })
+        Some(ScopeWords { site, place: self.place, start: self.start, id: self.id, gate: self.gate })
     }
 }
 
@@ -236,18 +238,15 @@ pub(super) unsafe fn enter(
         return false;
     }
     // SAFETY: the caller's promise.
-    let words = unsafe { known(site) }.map(|site| Scope::enter_with(site, arguments).into_words());
-    let opened = words.map_or(ps_record_scope::NOTHING, |words| ps_record_scope {
-        site,
-        place: words.place,
-        start: words.start,
-        id: words.id,
-        gate: words.gate,
-        reserved: 0,
-    });
-    // SAFETY: not NULL, and the caller's promise.
-    unsafe { scope.write(opened) };
-    opened.place != 0
+    match unsafe { known(site) } {
+        // SAFETY: not NULL, and the caller's promise; both are of one layout.
+        Some(site) => ScopeWords::enter(site, arguments, unsafe { &mut *scope.cast::<MaybeUninit<ScopeWords>>() }),
+        None => {
+            // SAFETY: not NULL, and the caller's promise.
+            unsafe { scope.write(ps_record_scope::NOTHING) };
+            false
+        }
+    }
 }
 
 /// Does something with a site that is one; never unwinds.
@@ -267,5 +266,13 @@ unsafe fn known(site: *const ps_record_site) -> Option<&'static Site> {
     // SAFETY: made of a `Site` that is kept as long as the process.
     unsafe { site.cast::<Site>().as_ref() }
 }
+
+const _: () = {
+    assert!(size_of::<ps_record_scope>() == size_of::<ScopeWords>());
+    assert!(offset_of!(ps_record_scope, place) == offset_of!(ScopeWords, place));
+    assert!(offset_of!(ps_record_scope, start) == offset_of!(ScopeWords, start));
+    assert!(offset_of!(ps_record_scope, id) == offset_of!(ScopeWords, id));
+    assert!(offset_of!(ps_record_scope, gate) == offset_of!(ScopeWords, gate));
+};
 
 const NO_KIND: &str = "kind is one of ps_record_kind, from PS_RECORD_FUNCTION to PS_RECORD_CUSTOM";

@@ -195,6 +195,9 @@ impl Lane {
     /// Adds arguments to the innermost open scope, if that is `frame`.
     #[inline]
     pub fn argue(&self, frame: *const AtomicU64, arguments: &impl Arguments) {
+        if arguments.count() == 0 {
+            return;
+        }
         let head = self.word(frame, 0).load(Ordering::Relaxed);
         let (words, more) = (record::words(head), arguments.words());
         let top = self.top.get();
