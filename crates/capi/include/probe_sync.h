@@ -7,6 +7,9 @@
  * thread; a handle is freed when nobody uses it any more. A process that forks before ps_session_start() may start sessions in parent and child; in
  * one that is forked off later only clocks go on.
  *
+ * What the process does is recorded by ps_record_start() and the events between ps_record_enter() and ps_record_flow(), for the price of two readings of a
+ * clock. Those return no status: they never fail, wait, print or take memory, and while nothing records they do nothing.
+ *
  * Written by `cargo xtask codegen` from crates/capi/src: @generated, do not edit.
  */
 
@@ -84,6 +87,50 @@ typedef enum ps_threads {
     PS_THREADS_ANY = 2,
 } ps_threads;
 
+// What sort of thing an event is.
+typedef enum ps_record_kind {
+    // A function or an operator of a framework.
+    PS_RECORD_FUNCTION = 0,
+    // The backward pass of one.
+    PS_RECORD_BACKWARD = 1,
+    // What the user named: a step, a phase.
+    PS_RECORD_USER = 2,
+    // A collective operation or a message.
+    PS_RECORD_COLLECTIVE = 3,
+    // A call of a runtime, as a launch of a kernel.
+    PS_RECORD_RUNTIME = 4,
+    // Reading and writing.
+    PS_RECORD_IO = 5,
+    // Memory that is allocated or freed.
+    PS_RECORD_MEMORY = 6,
+    // Anything else.
+    PS_RECORD_CUSTOM = 7,
+} ps_record_kind;
+
+// What an argument holds.
+typedef enum ps_record_type {
+    // value.integer.
+    PS_RECORD_INTEGER = 1,
+    // value.unsigned_integer.
+    PS_RECORD_UNSIGNED = 2,
+    // value.number.
+    PS_RECORD_NUMBER = 3,
+    // value.boolean.
+    PS_RECORD_BOOLEAN = 4,
+    // value.text, in UTF-8; beyond 1024 bytes it is cut, and says so.
+    PS_RECORD_TEXT = 5,
+} ps_record_type;
+
+// Where an event of a flow stands.
+typedef enum ps_record_flow_place {
+    // It begins here.
+    PS_RECORD_FLOW_OUT = 0,
+    // It passes.
+    PS_RECORD_FLOW_STEP = 1,
+    // It ends here.
+    PS_RECORD_FLOW_IN = 2,
+} ps_record_flow_place;
+
 // A clock that shows the reference's time.
 typedef struct ps_clock ps_clock;
 
@@ -92,6 +139,18 @@ typedef struct ps_meeting ps_meeting;
 
 // Settings of a session.
 typedef struct ps_options ps_options;
+
+// A recording under way.
+typedef struct ps_record ps_record;
+
+// A thread that takes part in a recording of another thread.
+typedef struct ps_record_adopted ps_record_adopted;
+
+// Settings of a recording.
+typedef struct ps_record_options ps_record_options;
+
+// Name and kind of events, kept as long as the process.
+typedef struct ps_record_site ps_record_site;
 
 // One rank of a run.
 typedef struct ps_session ps_session;
@@ -224,6 +283,80 @@ typedef struct ps_round {
     // Number of nodes.
     uint32_t nodes;
 } ps_round;
+
+// A scope that is open, in the caller's memory; all zero: none.
+typedef struct ps_record_scope {
+    // Its site.
+    const struct ps_record_site *site;
+    // Where it lies.
+    uint64_t place;
+    // When it began, ticks.
+    uint64_t start;
+    // Its id.
+    uint64_t id;
+    // When it began, as a number of the recorder's own.
+    uint32_t gate;
+    // 0.
+    uint32_t reserved;
+} ps_record_scope;
+
+// The value of an argument.
+typedef union ps_record_value {
+    // A whole number.
+    int64_t integer;
+    // A whole number that is not negative.
+    uint64_t unsigned_integer;
+    // Another number.
+    double number;
+    // Yes or no.
+    bool boolean;
+    // A text.
+    const char *text;
+} ps_record_value;
+
+// An argument of an event.
+typedef struct ps_record_argument {
+    // From ps_record_key().
+    uint32_t key;
+    // One of ps_record_type.
+    uint32_t type;
+    // Its value.
+    union ps_record_value value;
+} ps_record_argument;
+
+// A collective operation. What is NULL or negative is not known, and left out.
+typedef struct ps_record_collective {
+    // As "allreduce".
+    const char *name;
+    // The group's name.
+    const char *group;
+    // Type of the elements, as "Float".
+    const char *dtype;
+    // The operation's number in its group.
+    int64_t sequence;
+    // Elements that this rank gives.
+    int64_t elements_in;
+    // Elements that it gets.
+    int64_t elements_out;
+    // Ranks of the group.
+    int64_t group_size;
+    // This rank in the job.
+    int64_t rank;
+} ps_record_collective;
+
+// Memory that is allocated (bytes > 0) or freed (bytes < 0). What is negative, but for bytes, is not known, and left out.
+typedef struct ps_record_memory {
+    // Where.
+    uint64_t address;
+    // How much.
+    int64_t bytes;
+    // Number of the device; -1: the host.
+    int64_t device;
+    // Bytes in use there afterwards.
+    int64_t allocated;
+    // Bytes taken from the device there afterwards.
+    int64_t reserved;
+} ps_record_memory;
 
 #ifdef __cplusplus
 extern "C" {
@@ -374,6 +507,109 @@ enum ps_status ps_session_wait_until_bound(const struct ps_session *session,
 
 // Waits until `rounds` rounds are solved; otherwise as ps_session_wait_until_bound().
 enum ps_status ps_session_wait_rounds(const struct ps_session *session, uint64_t rounds, uint32_t timeout_ms);
+
+// Settings with their defaults: all threads, all kinds, 64 MiB in memory, of which the newest events are dropped when it is full.
+// ps_record_options_free() gives them back.
+enum ps_status ps_record_options_new(struct ps_record_options **options);
+
+// Sets one setting from its text: reach (process, thread), policy (drop_newest, flight, stream), bytes (64MiB), every (200ms: how often a stream
+// appends; after policy), spill (a file that outlives a kill), kinds (user,collective), one_in, longer_than (20us), clock (best, tsc, monotonic_raw),
+// pair_period (1s), threads, keep (5s), details, rank, paused (true, false).
+enum ps_status ps_record_options_set(struct ps_record_options *options,
+                                     const char *key,
+                                     const char *value);
+
+// Gives settings back; NULL is nothing. Recordings that were started with them go on.
+void ps_record_options_free(struct ps_record_options *options);
+
+// Begins to record. options may be NULL. A process has one recording of reach process at a time, and with those of threads at most 8; a forked child may
+// start its own. ps_record_free() gives it back.
+enum ps_status ps_record_start(const struct ps_record_options *options,
+                               struct ps_record **record);
+
+// Stops recording until ps_record_resume(). Scopes that are open end as they do.
+enum ps_status ps_record_pause(const struct ps_record *record);
+
+// Goes on.
+enum ps_status ps_record_resume(const struct ps_record *record);
+
+// Writes what has been recorded until now into a file, which replaces one of that name; the recording goes on.
+enum ps_status ps_record_snapshot(const struct ps_record *record, const char *path);
+
+// Ends it: what its threads have recorded is whole when this returns, and its file is `probe_sync record`'s. path names a file for a copy, as one
+// without the setting spill needs it; NULL: none. Where only the copy fails, it has ended all the same.
+enum ps_status ps_record_finish(const struct ps_record *record,
+                                const char *path);
+
+// Gives a recording back; NULL is nothing. One that goes on ends. In a forked child the parent's goes on.
+void ps_record_free(struct ps_record *record);
+
+// The calling thread takes part in a recording of reach thread that another one has started, until ps_record_adopted_free().
+enum ps_status ps_record_adopt(const struct ps_record *record,
+                               struct ps_record_adopted **adopted);
+
+// The thread takes part no more; NULL is nothing.
+void ps_record_adopted_free(struct ps_record_adopted *adopted);
+
+// Name and kind (one of ps_record_kind) of events, to be kept in a static variable: the same for the same name and kind. A process has at most 2^20 of a
+// kind, and none is given back.
+enum ps_status ps_record_site_new(uint32_t kind,
+                                  const char *name,
+                                  const struct ps_record_site **site);
+
+// Whether an event of this site would be recorded now; no for NULL.
+bool ps_record_wanted(const struct ps_record_site *site);
+
+// A scope begins; ps_record_leave() ends it on the same thread, those within before. Whether anybody records it.
+bool ps_record_enter(const struct ps_record_site *site, struct ps_record_scope *scope);
+
+// As ps_record_enter(), with count arguments.
+bool ps_record_enter_with(const struct ps_record_site *site,
+                          const struct ps_record_argument *arguments,
+                          size_t count,
+                          struct ps_record_scope *scope);
+
+// States arguments of the innermost open scope. Those of another one are counted as lost.
+void ps_record_state(const struct ps_record_scope *scope, const struct ps_record_argument *arguments, size_t count);
+
+// A scope ends, and with it those within that have not. What is all zero, as after this call, and NULL are nothing.
+void ps_record_leave(struct ps_record_scope *scope);
+
+// Something happens now, with count arguments.
+void ps_record_instant(const struct ps_record_site *site, const struct ps_record_argument *arguments, size_t count);
+
+// The value of something from now on.
+void ps_record_counter(const struct ps_record_site *site, double value);
+
+// A flow passes the scope that is open here; all of one id are joined, over threads. place is one of ps_record_flow_place; another is nothing.
+void ps_record_flow(const struct ps_record_site *site,
+                    uint32_t place,
+                    uint64_t id);
+
+// A span begins that may end on another thread. Its id, for ps_record_span_end(); 0 where nobody records it.
+uint64_t ps_record_span_begin(const struct ps_record_site *site);
+
+// It ends on this thread; 0 is nothing.
+void ps_record_span_end(const struct ps_record_site *site, uint64_t id);
+
+// Events of this thread that begin from now on have this id, as the number by which a device's events know their launch. What was before, for
+// ps_record_correlate_pop().
+uint64_t ps_record_correlate_push(uint64_t id);
+
+// Sets back what ps_record_correlate_push() gave.
+void ps_record_correlate_pop(uint64_t before);
+
+// A scope of a collective begins; ps_record_leave() ends it. collective may be NULL: nothing is known of it. Whether anybody records it.
+bool ps_record_collective_enter(const struct ps_record_site *site,
+                                const struct ps_record_collective *collective,
+                                struct ps_record_scope *scope);
+
+// Memory is allocated or freed now; NULL is nothing.
+void ps_record_memory_event(const struct ps_record_site *site, const struct ps_record_memory *memory);
+
+// The key of a name, for arguments: the same for the same name, in every recording of the process and its children. A process has at most 2^20.
+enum ps_status ps_record_key(const char *name,
+                             uint32_t *key);
 
 #ifdef __cplusplus
 }  // extern "C"

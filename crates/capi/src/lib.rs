@@ -10,6 +10,7 @@
 //! | `options`, `meeting` | settings; the 128 bytes by which ranks meet |
 //! | `session` | a run on a thread of its own, its rounds; its steps where the ranks talk by the caller's own messages |
 //! | `clock` | the reference's time |
+//! | `record` | what the process does: recordings, and the events in them |
 //!
 //! One rule for every function, which is why none has a section of its own about it: a pointer is NULL or valid for what its type says, a handle
 //! comes from its `_new`, `_open` or `_start` and has not been freed, and nothing is freed while another thread uses it. A panic never leaves:
@@ -24,6 +25,7 @@ mod errors;
 mod meeting;
 mod options;
 mod pointers;
+mod record;
 mod session;
 mod status;
 
@@ -31,5 +33,6 @@ pub use clock::*;
 pub use errors::*;
 pub use meeting::*;
 pub use options::*;
+pub use record::*;
 pub use session::*;
 pub use status::ps_status;

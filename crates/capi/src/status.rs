@@ -9,6 +9,7 @@ use std::ffi::{CStr, CString};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use probe_sync::{Error, collective};
+use probe_sync_record as record;
 
 /// What a call returns: PS_OK, or what kind of failure it was. ps_last_error() says what to do about it.
 #[repr(C)]
@@ -80,6 +81,24 @@ impl From<Error> for Failure {
             Error::Configuration { .. } | Error::ConfigurationFile { .. } => PS_ERROR_OPTION,
             Error::ClockPage { .. } => PS_ERROR_CLOCK,
             Error::File { .. } | Error::System(_) => PS_ERROR_SYSTEM,
+            _ => PS_ERROR_FAILED,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<record::Error> for Failure {
+    fn from(error: record::Error) -> Self {
+        let status = match error {
+            record::Error::AlreadyRecording { .. } | record::Error::TooManySessions { .. } => PS_ERROR_STARTED,
+            record::Error::NoKinds | record::Error::Setting { .. } | record::Error::UnsteadyClock { .. } => {
+                PS_ERROR_OPTION
+            }
+            record::Error::NotRecording { .. } => PS_ERROR_ENDED,
+            record::Error::Memory { .. }
+            | record::Error::Spill { .. }
+            | record::Error::Thread { .. }
+            | record::Error::File { .. } => PS_ERROR_SYSTEM,
             _ => PS_ERROR_FAILED,
         };
         Self::new(status, error.to_string())

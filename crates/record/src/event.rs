@@ -4,6 +4,7 @@
 //! event. No call waits, panics or fails: what could not be recorded is counted in the recording.
 
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::sync::atomic::AtomicU64;
 
 use crate::layout::{argument, record};
@@ -187,6 +188,7 @@ impl Drop for Scope {
 
 /// A scope as plain words.
 #[derive(Copy, Clone, Debug)]
+#[repr(C)]
 pub struct ScopeWords {
     /// Its site.
     pub site: &'static Site,
@@ -207,6 +209,67 @@ impl ScopeWords {
     const SEEK: u64 = 2;
     /// In the lower bits; places in memory are multiples of eight.
     const OBSERVED: u64 = 3;
+
+    /// A scope begins, as by [`Scope::enter_with`], straight into the caller's memory: made first and copied then it would cost a third more. Whether
+    /// anybody records it.
+    #[inline]
+    pub fn enter(site: &'static Site, arguments: &impl Arguments, words: &mut MaybeUninit<Self>) -> bool {
+        let gate = gate::current();
+        let block = block::current();
+        let number = site.number();
+        if !site::is_number(number) || !block.begin(gate) {
+            return Self::enter_slowly(site, arguments, words);
+        }
+        if block.kinds.get() & site.bit == 0 {
+            block.end();
+            words.write(Self { site, place: Self::NOWHERE, start: 0, id: 0, gate: 0 });
+            return false;
+        }
+        let opened = block.opened();
+        let lane = block.lane();
+        let place = lane.open(number, opened);
+        if !place.is_null() {
+            lane.argue(place, arguments);
+        }
+        block.end();
+        let place = if place.is_null() { Self::DEEP } else { place.expose_provenance() as u64 };
+        words.write(Self { site, place, start: opened.start, id: opened.id, gate });
+        true
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn enter_slowly(site: &'static Site, arguments: &impl Arguments, words: &mut MaybeUninit<Self>) -> bool {
+        let entered = Scope::enter_slowly(site, arguments).into_words();
+        words.write(entered).place != Self::NOWHERE
+    }
+
+    /// Ends the scope, as dropping it does; the usual case without making it anew.
+    ///
+    /// # Safety
+    /// As [`Scope::from_words`].
+    #[inline]
+    pub unsafe fn end(self) {
+        let block = block::current();
+        if self.place > Self::SEEK && self.place & 7 == 0 && block.begin(self.gate) {
+            let end = block.ticks.get().now();
+            let place = std::ptr::with_exposed_provenance(self.place as usize);
+            block.lane().close(place, Opened { start: self.start, id: self.id }, end, 0);
+            block.end();
+        } else if self.place != Self::NOWHERE {
+            // SAFETY: the caller's promise.
+            unsafe { Self::end_slowly(self.site, self.place, self.start, self.id, self.gate) };
+        }
+    }
+
+    /// # Safety
+    /// As [`Scope::from_words`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn end_slowly(site: &'static Site, place: u64, start: u64, id: u64, gate: u32) {
+        // SAFETY: the caller's promise.
+        drop(unsafe { Scope::from_words(Self { site, place, start, id, gate }) });
+    }
 }
 
 /// The key of a name that is known only when the program runs, for [`crate::Listed`]; the same for the same name. None where there are too many.
@@ -310,6 +373,18 @@ impl Span {
         self.id
     }
 
+    /// The span that began with an id, for whoever kept only that.
+    pub fn of_id(site: &'static Site, id: u64) -> Self {
+        Self { site, id }
+    }
+
+    /// It goes on; [`Span::of_id`] has it again.
+    pub fn into_id(self) -> u64 {
+        let id = self.id;
+        std::mem::forget(self);
+        id
+    }
+
     /// Ends on this thread.
     pub fn end(self) {}
 }
@@ -332,15 +407,17 @@ pub struct Correlation {
 
 /// Gives events of this thread an id.
 pub fn correlate(id: u64) -> Correlation {
-    let before = sync::attached().map_or(0, |block| block.correlation.replace(id));
-    Correlation { before, of_thread: PhantomData }
+    Correlation { before: set_correlation(id), of_thread: PhantomData }
+}
+
+/// As [`correlate`], for whoever sets back what was before himself: it is returned, 0 where there was none.
+pub fn set_correlation(id: u64) -> u64 {
+    sync::attached().map_or(0, |block| block.correlation.replace(id))
 }
 
 impl Drop for Correlation {
     fn drop(&mut self) {
-        if let Some(block) = sync::attached() {
-            block.correlation.set(self.before);
-        }
+        set_correlation(self.before);
     }
 }
 

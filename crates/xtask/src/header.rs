@@ -29,7 +29,7 @@ pub fn generate(root: &Path) -> Result<String> {
         tab_width: 4,
         enumeration: EnumConfig { prefix_with_name: false, ..EnumConfig::default() },
         // Given as a number, so that C cannot give one that Rust does not know.
-        export: ExportConfig { include: vec!["ps_threads".into()], ..ExportConfig::default() },
+        export: ExportConfig { include: NUMBERS.map(String::from).to_vec(), ..ExportConfig::default() },
         ..Config::default()
     };
     let sources = SOURCES.iter().map(|name| root.join("crates/capi/src").join(name));
@@ -44,7 +44,11 @@ pub fn generate(root: &Path) -> Result<String> {
 pub const TARGET: &str = "crates/capi/include/probe_sync.h";
 
 /// In the order in which C is to see them; files of a folder come with its `mod.rs`.
-const SOURCES: [&str; 6] = ["status.rs", "errors.rs", "options.rs", "meeting.rs", "clock.rs", "session/mod.rs"];
+const SOURCES: [&str; 7] =
+    ["status.rs", "errors.rs", "options.rs", "meeting.rs", "clock.rs", "session/mod.rs", "record/mod.rs"];
+
+/// Enumerations that C gives as numbers.
+const NUMBERS: [&str; 4] = ["ps_threads", "ps_record_kind", "ps_record_type", "ps_record_flow_place"];
 
 const HEADER: &str = "\
 /*
@@ -55,6 +59,9 @@ const HEADER: &str = "\
  * Functions return PS_OK or what kind of failure it was, and ps_last_error() then says on the same thread what to do about it. All may be called from any
  * thread; a handle is freed when nobody uses it any more. A process that forks before ps_session_start() may start sessions in parent and child; in
  * one that is forked off later only clocks go on.
+ *
+ * What the process does is recorded by ps_record_start() and the events between ps_record_enter() and ps_record_flow(), for the price of two readings of a
+ * clock. Those return no status: they never fail, wait, print or take memory, and while nothing records they do nothing.
  *
  * Written by `cargo xtask codegen` from crates/capi/src: @generated, do not edit.
  */

@@ -1,13 +1,14 @@
 //! `cargo xtask`: set up, demonstrate, test and keep this project tidy.
 //!
 //! Place in the flow: beside it; nothing imports this package. Each command is a module of its own: [`setup`], [`demo`], [`mod@flow`],
-//! [`mod@python`], [`suite`] (the command `test`), [`codegen`] (with [`header`]), [`mod@install`], [`mod@fuzz`], [`tidy`], [`mod@bench`], [`mod@scale`], [`mod@faults`] (of the command `bench`); [`steps`] runs and tallies child processes for
+//! [`mod@python`], [`suite`] (the command `test`), [`codegen`] (with [`header`]), [`mod@install`], [`mod@fuzz`], [`mod@coverage`], [`tidy`], [`mod@bench`], [`mod@scale`], [`mod@faults`] (of the command `bench`); [`steps`] runs and tallies child processes for
 //! them, [`results`] writes their tables.
 //! What it does not do: measure clocks. It only calls the programs that do, as a user would.
 #![forbid(unsafe_code)]
 
 mod bench;
 mod codegen;
+mod coverage;
 mod demo;
 mod faults;
 mod flow;
@@ -66,6 +67,8 @@ enum Command {
         #[arg(long, value_name = "TEXT")]
         only: Option<String>,
     },
+    /// Count which lines of the recorder its tests run, where cargo-llvm-cov and LLVM's tools are there
+    Coverage,
     /// Check what the compiler cannot: purity, order of imports, circles of files, headers, lengths, layout, words
     Tidy,
     /// Build the C libraries and install them with headers, pkg-config and CMake files
@@ -112,6 +115,7 @@ fn main() -> ExitCode {
         Command::Codegen { check } => codegen::codegen(&root, check),
         Command::Fuzz { seconds, only } => fuzz::fuzz(&root, seconds, only.as_deref()),
         Command::Install { prefix } => install::install(&root, &prefix),
+        Command::Coverage => coverage::coverage(&root),
         Command::Tidy => tidy::tidy(&root),
         Command::Bench { accuracy: true, seeds, .. } => bench::accuracy(&root, seeds),
         Command::Bench { scale: true, short, out, .. } => scale::scale(&root, short, out),

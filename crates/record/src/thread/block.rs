@@ -15,8 +15,10 @@ use crate::clock::Ticks;
 use crate::memory::gate;
 use crate::thread::lane::{Lane, Opened};
 
-/// A thread's own.
+/// A thread's own. What every event looks at lies on the first line of the cache, and that of the first lane on the next: between two events of a program
+/// that computes, both have left the first cache.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Block {
     pub activity: Activity,
     /// The gate's number for which the usual case is right; [`gate::NEVER`]: for none. Not 0, which is the gate's while nothing records.
@@ -25,16 +27,16 @@ pub(crate) struct Block {
     pub known_gate: Cell<u32>,
     /// Bits of the kinds that are recorded.
     pub kinds: Cell<u32>,
-    /// Whether arguments behind `||` are made.
-    pub details: Cell<bool>,
     /// Number of the registry that lanes are of.
     pub registry: Cell<u32>,
-    pub serial: Cell<u32>,
-    pub ticks: Cell<Ticks>,
     /// The last number of an event of this thread, its serial number in front.
     next_id: Cell<u64>,
     /// The caller's id in its place; 0: none.
     pub correlation: Cell<u64>,
+    pub serial: Cell<u32>,
+    pub ticks: Cell<Ticks>,
+    /// Whether arguments behind `||` are made.
+    pub details: Cell<bool>,
     pub lanes: [Lane; LANES],
     pub lane_count: Cell<usize>,
     pub tid: Cell<u64>,
@@ -164,6 +166,8 @@ pub(crate) fn set_current(block: &'static Block) {
     // Without a destructor it is there as long as the thread.
     let _ = BLOCK.try_with(|current| current.set(block));
 }
+
+const _: () = assert!(std::mem::offset_of!(Block, lanes) == 64, "what every event looks at is on one line");
 
 /// Sessions that a thread can take part in at once.
 pub(crate) const LANES: usize = 8;

@@ -17,8 +17,9 @@ use crate::active::core::Core;
 use crate::layout::{WORD, chunk, header, record, slot};
 use crate::value::{Arguments, Words};
 
-/// A thread's part of one session.
+/// A thread's part of one session; what every event needs of it is on its first line of the cache.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Lane {
     /// Where the next record goes.
     cursor: Cell<*const AtomicU64>,
@@ -211,6 +212,9 @@ impl Lane {
     /// Adds arguments to the innermost open scope, if that is `frame`.
     #[inline]
     pub fn argue(&self, frame: *const AtomicU64, arguments: &impl Arguments) {
+        if arguments.count() == 0 {
+            return;
+        }
         let head = self.word(frame, 0).load(Ordering::Relaxed);
         let (words, more) = (record::words(head), arguments.words());
         let top = self.top.get();

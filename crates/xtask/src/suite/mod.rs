@@ -50,6 +50,7 @@ pub fn test(root: &Path, only: Option<&str>) -> Result<()> {
     whole_flow(&mut runner, root, tools);
     python::run(&mut runner, root, python::Wheel::ForTests);
     c_interface::run(&mut runner, root);
+    record_bench(&mut runner, root);
     fuzz::run(&mut runner, root, FUZZ_SECONDS)?;
     dependencies(&mut runner, root);
     println!("\nall steps took {:.0} s", start.elapsed().as_secs_f64());
@@ -101,6 +102,14 @@ fn whole_flow(runner: &mut Runner, root: &Path, tools: Tools) {
         }
         Err(reason) => runner.skip(FLOW, &reason),
     }
+}
+
+/// The bench of the recorder, a few passes and without the other recorders, so that it does not rot.
+fn record_bench(runner: &mut Runner, root: &Path) {
+    let arguments = ["run", "--locked", "--manifest-path", "bench/record/Cargo.toml", "--no-default-features"];
+    let mut command = cargo(root, &arguments);
+    command.args(["--", "--short"]).env("CARGO_TARGET_DIR", steps::target(root).join("bench-record"));
+    runner.command("bench, recorder", Count::Figures, BUILD, &mut command);
 }
 
 /// Licences, versions and sources of the dependencies, and where the network allows it the advisories about them.

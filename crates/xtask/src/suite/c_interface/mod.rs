@@ -6,7 +6,7 @@
 //!
 //! | module | steps |
 //! |---|---|
-//! | `mod` | library, symbols, layouts, wrong uses, the README's programs, CMake, valgrind |
+//! | `mod` | library, symbols, layouts, wrong uses, recordings, the README's programs, CMake, valgrind |
 //! | [`place`] | where things are, how programs are compiled and run |
 //! | [`truth`] | what an example measured, against the `truth.json` of its run |
 //! | [`under_mpi`] | one library under Open MPI and under MPICH |
@@ -66,9 +66,21 @@ pub fn run(runner: &mut Runner, root: &Path) {
         place.run_with(Command::new(program).arg("3").arg(place.out("clock_bench")), "clock_bench").map(|_| ())
     });
     runner.check(STEPS[6], || readme(&place));
+    runner.check(STEPS[9], || recording(&place));
     cmake(runner, &place);
     valgrind(runner, &place);
     under_mpi::run(runner, &place);
+}
+
+/// Recordings by the C functions, under names that nobody has.
+fn recording(place: &Place<'_>) -> Result<()> {
+    let program = place.c("record", &place.root.join("crates/capi/tests/c/record.c"), &GCC)?;
+    let folder = place.out("record");
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder)?;
+    }
+    std::fs::create_dir_all(&folder)?;
+    place.run(&program, &["record"]).map(|_| ())
 }
 
 /// The dynamic symbols with their version, and what the library needs: neither MPI nor anything else beside the system's own.
@@ -167,7 +179,7 @@ fn valgrind(runner: &mut Runner, place: &Place<'_>) {
     });
 }
 
-const STEPS: [&str; 9] = [
+const STEPS: [&str; 10] = [
     "C interface, library",
     "C interface, symbols",
     "C interface, layouts",
@@ -177,6 +189,7 @@ const STEPS: [&str; 9] = [
     "C interface, README",
     "C interface, CMake",
     "C interface, valgrind",
+    "C interface, recordings",
 ];
 
 const PREFIX: &str = "target/xtask/c";

@@ -1,0 +1,67 @@
+//! The table that is printed: a row per case, its figure, what it is compared with, and the ask.
+//!
+//! Place in the flow: filled in by all others. What it does not do: measure.
+
+use std::fmt::Write as _;
+
+/// Rows.
+#[derive(Debug, Default)]
+pub struct Table {
+    rows: Vec<Row>,
+}
+
+/// One case.
+#[derive(Debug)]
+struct Row {
+    name: String,
+    figure: String,
+    ratio: Option<(f64, &'static str)>,
+    ask: Option<f64>,
+}
+
+impl Table {
+    /// A case that took so long, ns, and how many times as long as something else; `ask`: it should be no more.
+    pub fn ratio(&mut self, name: &str, ns: f64, other: f64, of: &'static str, ask: Option<f64>) {
+        let ratio = Some((ns / other, of));
+        self.rows.push(Row { name: name.into(), figure: format!("{ns:.1} ns"), ratio, ask });
+    }
+
+    /// A case that took so long, ns, of which at most so many are asked for.
+    pub fn absolute(&mut self, name: &str, ns: f64, ask: Option<f64>) {
+        self.rows.push(Row { name: name.into(), figure: format!("{ns:.2} ns"), ratio: Some((ns, "ns")), ask });
+    }
+
+    /// How much slower something is, in percent.
+    pub fn percent(&mut self, name: &str, percent: f64, ask: f64) {
+        let figure = format!("{percent:+.2} %");
+        self.rows.push(Row { name: name.into(), figure, ratio: Some((percent, "percent")), ask: Some(ask) });
+    }
+
+    /// A case that was not measured.
+    pub fn skipped(&mut self, name: &str, reason: &str) {
+        self.rows.push(Row { name: name.into(), figure: format!("skipped: {reason}"), ratio: None, ask: None });
+    }
+
+    /// All rows, as Markdown.
+    pub fn text(&self) -> String {
+        let mut text = String::from("| case | median | compared | ask | |\n|---|---:|---:|---:|---|\n");
+        for row in &self.rows {
+            let (ratio, verdict) = match (row.ratio, row.ask) {
+                (None, _) => (String::new(), ""),
+                (Some((ratio, of)), Some(ask)) => (shown(ratio, of), if ratio <= ask { "holds" } else { "missed" }),
+                (Some((ratio, of)), None) => (shown(ratio, of), ""),
+            };
+            let ask = row.ask.map_or_else(String::new, |ask| format!("≤ {ask}"));
+            // Writing into a text cannot fail.
+            let _ = writeln!(text, "| {} | {} | {ratio} | {ask} | {verdict} |", row.name, row.figure);
+        }
+        text
+    }
+}
+
+fn shown(ratio: f64, of: &str) -> String {
+    match of {
+        "ns" | "percent" => String::new(),
+        _ => format!("{ratio:.3} × {of}"),
+    }
+}

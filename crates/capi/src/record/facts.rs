@@ -1,0 +1,153 @@
+//! What collectives and memory are recorded with: arguments under the names that readers of traces know.
+//!
+//! Place in the flow: over `events`. Names are those of PyTorch's profiler, which `probe_sync check` reads.
+
+use std::ffi::c_char;
+use std::sync::OnceLock;
+
+use probe_sync_record::{Arguments, Listed, Value, event};
+
+use super::events::{enter, ps_record_scope, ps_record_site, with};
+use super::values::lossy;
+use crate::status::guarded;
+
+/// A collective operation. What is NULL or negative is not known, and left out.
+#[repr(C)]
+#[derive(Copy, Clone, Debug)]
+pub struct ps_record_collective {
+    /// As "allreduce".
+    pub name: *const c_char,
+    /// The group's name.
+    pub group: *const c_char,
+    /// Type of the elements, as "Float".
+    pub dtype: *const c_char,
+    /// The operation's number in its group.
+    pub sequence: i64,
+    /// Elements that this rank gives.
+    pub elements_in: i64,
+    /// Elements that it gets.
+    pub elements_out: i64,
+    /// Ranks of the group.
+    pub group_size: i64,
+    /// This rank in the job.
+    pub rank: i64,
+}
+
+/// Memory that is allocated (bytes > 0) or freed (bytes < 0). What is negative, but for bytes, is not known, and left out.
+#[repr(C)]
+#[derive(Copy, Clone, Debug)]
+pub struct ps_record_memory {
+    /// Where.
+    pub address: u64,
+    /// How much.
+    pub bytes: i64,
+    /// Number of the device; -1: the host.
+    pub device: i64,
+    /// Bytes in use there afterwards.
+    pub allocated: i64,
+    /// Bytes taken from the device there afterwards.
+    pub reserved: i64,
+}
+
+/// A scope of a collective begins; ps_record_leave() ends it. collective may be NULL: nothing is known of it. Whether anybody records it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_record_collective_enter(
+    site: *const ps_record_site,
+    collective: *const ps_record_collective,
+    scope: *mut ps_record_scope,
+) -> bool {
+    let begin = || {
+        // SAFETY: the rule of the crate.
+        Ok(match unsafe { collective.as_ref() } {
+            // SAFETY: the rule of the crate.
+            Some(collective) => unsafe { enter(site, &stated(collective.arguments()), scope) },
+            // SAFETY: the rule of the crate.
+            None => unsafe { enter(site, &(), scope) },
+        })
+    };
+    guarded(|_| false, begin)
+}
+
+/// Memory is allocated or freed now; NULL is nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_record_memory_event(site: *const ps_record_site, memory: *const ps_record_memory) {
+    // SAFETY: the rule of the crate.
+    if let Some(memory) = unsafe { memory.as_ref() } {
+        with(site, |site| event::instant(site, &stated(memory.arguments())));
+    }
+}
+
+impl ps_record_collective {
+    /// # Safety
+    /// The rule of the crate, for the texts.
+    unsafe fn arguments<'a>(&self) -> [Option<Value<'a>>; KEYS.len()] {
+        // SAFETY: the caller's promise.
+        let text = |text: *const c_char| (!text.is_null()).then(|| Value::Text(unsafe { lossy(text) }));
+        let number = |number: i64| (number >= 0).then_some(Value::Integer(number));
+        let mut values = [None; KEYS.len()];
+        values[..8].copy_from_slice(&[
+            text(self.name),
+            text(self.group),
+            number(self.sequence),
+            text(self.dtype),
+            number(self.elements_in),
+            number(self.elements_out),
+            number(self.group_size),
+            number(self.rank),
+        ]);
+        values
+    }
+}
+
+impl ps_record_memory {
+    fn arguments<'a>(&self) -> [Option<Value<'a>>; KEYS.len()] {
+        let number = |number: i64| (number >= 0).then_some(Value::Integer(number));
+        let mut values = [None; KEYS.len()];
+        values[8..].copy_from_slice(&[
+            Some(Value::Unsigned(self.address)),
+            Some(Value::Integer(self.bytes)),
+            Some(Value::Integer(i64::from(self.device >= 0))),
+            Some(Value::Integer(self.device)),
+            number(self.allocated),
+            number(self.reserved),
+        ]);
+        values
+    }
+}
+
+/// What is known, one behind the other, with the keys.
+fn stated<'a>(values: [Option<Value<'a>>; KEYS.len()]) -> impl Arguments {
+    let keys = keys();
+    let mut known = [(0, Value::Boolean(false)); KEYS.len()];
+    let mut count = 0;
+    for (key, value) in keys.iter().zip(values) {
+        if let (Some(key), Some(value)) = (key, value) {
+            known[count] = (*key, value);
+            count += 1;
+        }
+    }
+    Listed(count, move |at: usize| known[at])
+}
+
+fn keys() -> &'static [Option<u32>; KEYS.len()] {
+    static NUMBERS: OnceLock<[Option<u32>; KEYS.len()]> = OnceLock::new();
+    NUMBERS.get_or_init(|| KEYS.map(event::key))
+}
+
+/// Of collectives, then of memory. The type of a device is 1 where it is a GPU, 0 for the host.
+const KEYS: [&str; 14] = [
+    "Collective name",
+    "Process Group Name",
+    "Seq",
+    "dtype",
+    "In msg nelems",
+    "Out msg nelems",
+    "Group size",
+    "Rank",
+    "Addr",
+    "Bytes",
+    "Device Type",
+    "Device Id",
+    "Total Allocated",
+    "Total Reserved",
+];

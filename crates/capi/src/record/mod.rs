@@ -1,0 +1,215 @@
+//! What the process does, recorded: settings, recordings, their ends.
+//!
+//! Place in the flow: over `probe_sync_record`. In a forked child nothing here touches a lock: the recording is the parent's, and goes on there.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `mod` | settings; start, pause, snapshot, finish |
+//! | `events` | what is recorded: scopes, moments, values, flows, spans |
+//! | `values` | arguments of events |
+//! | `facts` | what collectives and memory are recorded with |
+//!
+//! What it does not do: write traces; `probe_sync record convert` makes them of the files.
+
+mod events;
+mod facts;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use std::ffi::c_char;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use probe_sync_record::{Adopted, Builder, Recorder, Session};
+
+pub use self::events::*;
+pub use self::facts::*;
+pub use self::values::*;
+use crate::pointers::{Out, borrowed, borrowed_mut, taken_back, text};
+use crate::status::{Failure, guard, ps_status};
+use ps_status::*;
+
+/// Settings of a recording.
+#[derive(Debug)]
+pub struct ps_record_options {
+    builder: Builder,
+}
+
+/// A recording under way.
+#[derive(Debug)]
+pub struct ps_record {
+    /// Whose it is.
+    process: u32,
+    /// None once it was finished.
+    session: Mutex<Option<Session>>,
+}
+
+/// A thread that takes part in a recording of another thread.
+#[derive(Debug)]
+pub struct ps_record_adopted {
+    /// Whose it is.
+    process: u32,
+    adopted: Adopted,
+}
+
+/// Settings with their defaults: all threads, all kinds, 64 MiB in memory, of which the newest events are dropped when it is full.
+/// ps_record_options_free() gives them back.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_record_options_new(options: *mut *mut ps_record_options) -> ps_status {
+    guard(|| {
+        // SAFETY: the rule of the crate.
+        let options = unsafe { Out::new(options, "options") }?;
+        options.hand_over(ps_record_options { builder: Recorder::builder() });
+        Ok(())
+    })
+}
+
+/// Sets one setting from its text: reach (process, thread), policy (drop_newest, flight, stream), bytes (64MiB), every (200ms: how often a stream
+/// appends; after policy), spill (a file that outlives a kill), kinds (user,collective), one_in, longer_than (20us), clock (best, tsc, monotonic_raw),
+/// pair_period (1s), threads, keep (5s), details, rank, paused (true, false).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_record_options_set(
+    options: *mut ps_record_options,
+    key: *const c_char,
+    value: *const c_char,
+) -> ps_status {
+    guard(|| {
+        // SAFETY: the rule of the crate.
+        let (options, key, value) =
+            unsafe { (borrowed_mut(options, "options")?, text(key, "key")?, text(value, "value")?) };
+        options.builder = options.builder.clone().set(key, value)?;
+        Ok(())
+    })
+}
+
+/// Gives settings back; NULL is nothing. Recordings that were started with them go on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_record_options_free(options: *mut ps_record_options) {
+    guard(|| {
+        // SAFETY: the rule of the crate.
+        drop(unsafe { taken_back(options) });
+        Ok(())
+    });
+}
+
+/// Begins to record. options may be NULL. A process has one recording of reach process at a time, and with those of threads at most 8; a forked child may
+/// start its own. ps_record_free() gives it back.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_record_start(options: *const ps_record_options, record: *mut *mut ps_record) -> ps_status {
+    guard(|| {
+        // SAFETY: the rule of the crate.
+        let (options, record) = unsafe { (options.as_ref(), Out::new(record, "record")?) };
+        let builder = options.map_or_else(Recorder::builder, |options| options.builder.clone());
+        let session = builder.start()?;
+        record.hand_over(ps_record { process: std::process::id(), session: Mutex::new(Some(session)) });
+        Ok(())
+    })
+}
+
+/// Stops recording until ps_record_resume(). Scopes that are open end as they do.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_record_pause(record: *const ps_record) -> ps_status {
+    // SAFETY: the rule of the crate.
+    guard(|| unsafe { borrowed(record, "record") }?.running(|session| Ok(session.pause()?)))
+}
+
+/// Goes on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_record_resume(record: *const ps_record) -> ps_status {
+    // SAFETY: the rule of the crate.
+    guard(|| unsafe { borrowed(record, "record") }?.running(|session| Ok(session.resume()?)))
+}
+
+/// Writes what has been recorded until now into a file, which replaces one of that name; the recording goes on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_record_snapshot(record: *const ps_record, path: *const c_char) -> ps_status {
+    guard(|| {
+        // SAFETY: the rule of the crate.
+        let (record, path) = unsafe { (borrowed(record, "record")?, text(path, "path")?) };
+        record.running(|session| Ok(session.snapshot()?.save(Path::new(path))?))
+    })
+}
+
+/// Ends it: what its threads have recorded is whole when this returns, and its file is `probe_sync record`'s. path names a file for a copy, as one
+/// without the setting spill needs it; NULL: none. Where only the copy fails, it has ended all the same.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_record_finish(record: *const ps_record, path: *const c_char) -> ps_status {
+    guard(|| {
+        // SAFETY: the rule of the crate.
+        let record = unsafe { borrowed(record, "record") }?;
+        let path = match path.is_null() {
+            true => None,
+            // SAFETY: the rule of the crate.
+            false => Some(unsafe { text(path, "path") }?),
+        };
+        let session = record.session()?.take().ok_or_else(ended)?;
+        let recording = session.finish()?;
+        if let Some(path) = path {
+            recording.save(Path::new(path))?;
+        }
+        Ok(())
+    })
+}
+
+/// Gives a recording back; NULL is nothing. One that goes on ends. In a forked child the parent's goes on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_record_free(record: *mut ps_record) {
+    guard(|| {
+        // SAFETY: the rule of the crate.
+        let Some(record) = (unsafe { taken_back(record) }) else { return Ok(()) };
+        if record.process != std::process::id() {
+            // Its lock and its thread are the parent's.
+            std::mem::forget(record);
+        }
+        Ok(())
+    });
+}
+
+/// The calling thread takes part in a recording of reach thread that another one has started, until ps_record_adopted_free().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_record_adopt(record: *const ps_record, adopted: *mut *mut ps_record_adopted) -> ps_status {
+    guard(|| {
+        // SAFETY: the rule of the crate.
+        let (record, adopted) = unsafe { (borrowed(record, "record")?, Out::new(adopted, "adopted")?) };
+        record.running(|session| {
+            adopted.hand_over(ps_record_adopted { process: record.process, adopted: session.adopter().adopt() });
+            Ok(())
+        })
+    })
+}
+
+/// The thread takes part no more; NULL is nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_record_adopted_free(adopted: *mut ps_record_adopted) {
+    guard(|| {
+        // SAFETY: the rule of the crate.
+        let Some(adopted) = (unsafe { taken_back(adopted) }) else { return Ok(()) };
+        if adopted.process != std::process::id() {
+            std::mem::forget(adopted.adopted);
+        }
+        Ok(())
+    });
+}
+
+impl ps_record {
+    /// What a recording that goes on does.
+    fn running(&self, act: impl FnOnce(&Session) -> Result<(), Failure>) -> Result<(), Failure> {
+        act(self.session()?.as_ref().ok_or_else(ended)?)
+    }
+
+    /// The session, in the process that it belongs to.
+    fn session(&self) -> Result<MutexGuard<'_, Option<Session>>, Failure> {
+        if self.process != std::process::id() {
+            return Err(Failure::new(PS_ERROR_FORKED, FORKED));
+        }
+        Ok(self.session.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn ended() -> Failure {
+    Failure::new(PS_ERROR_ENDED, "this recording was finished; start another by ps_record_start()")
+}
+
+const FORKED: &str =
+    "this recording belongs to the process that this one was forked from, and goes on there; start one in this process";

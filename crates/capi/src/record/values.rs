@@ -1,0 +1,130 @@
+//! Arguments of events, from C's numbers and texts.
+//!
+//! Place in the flow: `events` hands them on; they are written while the call lasts, and nothing of them is kept.
+
+use std::ffi::{CStr, c_char};
+
+use probe_sync_record::{Arguments, Listed, Value, event};
+
+use crate::pointers::{Out, text};
+use crate::status::{Failure, guard, ps_status};
+use ps_record_type::*;
+use ps_status::*;
+
+/// What an argument holds.
+#[repr(C)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum ps_record_type {
+    /// value.integer.
+    PS_RECORD_INTEGER = 1,
+    /// value.unsigned_integer.
+    PS_RECORD_UNSIGNED = 2,
+    /// value.number.
+    PS_RECORD_NUMBER = 3,
+    /// value.boolean.
+    PS_RECORD_BOOLEAN = 4,
+    /// value.text, in UTF-8; beyond 1024 bytes it is cut, and says so.
+    PS_RECORD_TEXT = 5,
+}
+
+/// The value of an argument.
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub union ps_record_value {
+    /// A whole number.
+    pub integer: i64,
+    /// A whole number that is not negative.
+    pub unsigned_integer: u64,
+    /// Another number.
+    pub number: f64,
+    /// Yes or no.
+    pub boolean: bool,
+    /// A text.
+    pub text: *const c_char,
+}
+
+/// An argument of an event.
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub struct ps_record_argument {
+    /// From ps_record_key().
+    pub key: u32,
+    /// One of ps_record_type.
+    pub r#type: u32,
+    /// Its value.
+    pub value: ps_record_value,
+}
+
+/// The key of a name, for arguments: the same for the same name, in every recording of the process and its children. A process has at most 2^20.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ps_record_key(name: *const c_char, key: *mut u32) -> ps_status {
+    guard(|| {
+        // SAFETY: the rule of the crate.
+        let (name, key) = unsafe { (text(name, "name")?, Out::new(key, "key")?) };
+        key.set(event::key(name).ok_or_else(|| too_many(name))?);
+        Ok(())
+    })
+}
+
+/// Arguments as the recorder takes them.
+///
+/// # Safety
+/// `first` is NULL or points to `count` arguments, whose texts are NULL or C strings; all stay as they are meanwhile.
+#[inline]
+pub(super) unsafe fn listed(first: *const ps_record_argument, count: usize) -> impl Arguments {
+    let count = if first.is_null() { 0 } else { count };
+    Listed(count, move |at| {
+        // SAFETY: `at` is below the count; the rest is the caller's promise.
+        let argument = unsafe { &*first.add(at) };
+        // SAFETY: the caller's promise.
+        (argument.key, unsafe { value(argument) })
+    })
+}
+
+/// # Safety
+/// As [`listed`].
+#[inline]
+unsafe fn value<'a>(argument: &ps_record_argument) -> Value<'a> {
+    const INTEGER: u32 = PS_RECORD_INTEGER as u32;
+    const UNSIGNED: u32 = PS_RECORD_UNSIGNED as u32;
+    const NUMBER: u32 = PS_RECORD_NUMBER as u32;
+    const BOOLEAN: u32 = PS_RECORD_BOOLEAN as u32;
+    const TEXT: u32 = PS_RECORD_TEXT as u32;
+    let value = argument.value;
+    match argument.r#type {
+        // SAFETY: any bits are one.
+        INTEGER => Value::Integer(unsafe { value.integer }),
+        // SAFETY: any bits are one.
+        UNSIGNED => Value::Unsigned(unsafe { value.unsigned_integer }),
+        // SAFETY: any bits are one.
+        NUMBER => Value::Float(unsafe { value.number }),
+        // Only its lowest byte is set, and C may have set it to anything.
+        // SAFETY: any bits are a number.
+        BOOLEAN => Value::Boolean(unsafe { value.unsigned_integer } & 0xff != 0),
+        // SAFETY: the caller says that the text is one.
+        TEXT => Value::Text(unsafe { lossy(value.text) }),
+        _ => Value::Text(NO_VALUE),
+    }
+}
+
+/// The text up to the first byte that is no UTF-8.
+///
+/// # Safety
+/// `text` is NULL or a C string that stays as it is.
+pub(super) unsafe fn lossy<'a>(text: *const c_char) -> &'a str {
+    if text.is_null() {
+        return NO_VALUE;
+    }
+    // SAFETY: the caller's promise.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_str().or_else(|error| str::from_utf8(&text.to_bytes()[..error.valid_up_to()])).unwrap_or_default()
+}
+
+pub(super) fn too_many(name: &str) -> Failure {
+    let text =
+        format!("{name}: this process has more than 2^20 names for events; give numbers as arguments, not in names");
+    Failure::new(PS_ERROR_FAILED, text)
+}
+
+/// Of an argument whose type is none, or whose text is NULL.
+const NO_VALUE: &str = "(no value)";
