@@ -5,9 +5,9 @@
 use std::panic::Location;
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use crate::layout::{Layout, WORD, definition, header};
+use crate::layout::{Layout, WORD, definition, header, window};
 use crate::memory::pool::Pool;
 use crate::memory::region::Region;
 use crate::site::Site;
@@ -70,7 +70,7 @@ impl Core {
     }
 
     /// A word of the header.
-    pub fn header(&self, place: usize) -> &std::sync::atomic::AtomicU64 {
+    pub fn header(&self, place: usize) -> &AtomicU64 {
         self.region.word(place * WORD)
     }
 
@@ -96,24 +96,8 @@ impl Core {
     fn define<'a>(&self, kind: u64, number: u64, word: u64, texts: impl Iterator<Item = &'a str> + Clone) {
         let cut = |text: &'a str| &text.as_bytes()[..text.len().min(definition::TEXT_MAX)];
         let words = 3 + texts.clone().map(|text| 1 + cut(text).len().div_ceil(WORD)).sum::<usize>();
-        let room = self.layout.definition_bytes / WORD;
-        let taken = self.header(header::DEFINITIONS_TAKEN);
-        let mut at = taken.load(Ordering::Relaxed) as usize;
-        loop {
-            if words > definition::WORDS_MAX || at + words > room {
-                self.header(header::DEFINITIONS_LOST).fetch_add(1, Ordering::Relaxed);
-                return;
-            }
-            let next = (at + words) as u64;
-            match taken.compare_exchange_weak(at as u64, next, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => break,
-                Err(other) => at = other as usize,
-            }
-        }
-        let store = |place: usize, value: u64| {
-            let word = self.region.word(self.layout.definitions_at() + (at + place) * WORD);
-            word.store(value, Ordering::Release);
-        };
+        let Some(at) = self.take_definition(words) else { return };
+        let store = |place: usize, value: u64| self.definition_word(at + place).store(value, Ordering::Release);
         store(1, number);
         store(2, word);
         let mut place = 3;
@@ -127,5 +111,40 @@ impl Core {
             place += 1 + text.len().div_ceil(WORD);
         }
         store(0, definition::MARK << 32 | kind << 16 | words as u64);
+    }
+
+    /// Writes a window; where it lies, to change its words, or None where there is no room.
+    pub fn define_window(&self, number: u32, words: [u64; window::WORDS - 2]) -> Option<usize> {
+        let at = self.take_definition(window::WORDS)?;
+        let store = |place: usize, value: u64| self.definition_word(at + place).store(value, Ordering::Release);
+        store(1, u64::from(number));
+        for (place, word) in words.into_iter().enumerate() {
+            store(window::FROM + place, word);
+        }
+        store(0, definition::MARK << 32 | definition::WINDOW << 16 | window::WORDS as u64);
+        Some(at)
+    }
+
+    /// A word of the definitions.
+    pub fn definition_word(&self, at: usize) -> &AtomicU64 {
+        self.region.word(self.layout.definitions_at() + at * WORD)
+    }
+
+    /// Room for a definition of so many words: its place among the words of all.
+    fn take_definition(&self, words: usize) -> Option<usize> {
+        let room = self.layout.definition_bytes / WORD;
+        let taken = self.header(header::DEFINITIONS_TAKEN);
+        let mut at = taken.load(Ordering::Relaxed) as usize;
+        loop {
+            if words > definition::WORDS_MAX || at + words > room {
+                self.header(header::DEFINITIONS_LOST).fetch_add(1, Ordering::Relaxed);
+                return None;
+            }
+            let next = (at + words) as u64;
+            match taken.compare_exchange_weak(at as u64, next, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return Some(at),
+                Err(other) => at = other as usize,
+            }
+        }
     }
 }

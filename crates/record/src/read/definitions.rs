@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::source::Source;
+use super::view::Window;
 use crate::error::Error;
 use crate::kind::Kind;
 use crate::layout::{Layout, WORD, definition};
@@ -30,6 +31,7 @@ pub(super) struct Definitions {
     sites: BTreeMap<u32, SiteFacts>,
     names: BTreeMap<u32, String>,
     threads: BTreeMap<u32, (u64, String)>,
+    windows: BTreeMap<u32, Window>,
 }
 
 impl Definitions {
@@ -56,6 +58,10 @@ impl Definitions {
 
     fn take(&mut self, kind: u64, words: &[u64]) {
         let Ok(number) = u32::try_from(words[1]) else { return };
+        if kind == definition::WINDOW {
+            self.windows.extend(Window::of(words).map(|window| (number, window)));
+            return;
+        }
         let mut texts = texts(&words[3..]).into_iter();
         match kind {
             definition::SITE => {
@@ -85,6 +91,11 @@ impl Definitions {
     /// The system's number of a thread, and its name.
     pub fn thread(&self, serial: u32) -> Option<&(u64, String)> {
         self.threads.get(&serial)
+    }
+
+    /// By their numbers.
+    pub fn windows(&self) -> impl Iterator<Item = (u32, Window)> {
+        self.windows.iter().map(|(number, window)| (*number, *window))
     }
 
     pub fn sites(&self) -> impl Iterator<Item = &SiteFacts> {

@@ -9,6 +9,7 @@ use super::decode::{self, ArgumentValue, Event, What};
 use super::definitions::Definitions;
 use super::source::Source;
 use super::thread::{Loss, OpenScope, Thread};
+use super::view::View;
 use crate::error::Error;
 use crate::layout::{Layout, MAGIC, WORD, block, chunk, record, slot};
 
@@ -30,15 +31,17 @@ struct Piece {
 #[derive(Debug)]
 pub(super) struct Index {
     pieces: BTreeMap<u32, Vec<Piece>>,
-    /// Events that ended before are left out, ticks.
-    keep_from: u64,
+    /// Which events count.
+    view: View,
+    /// How many do not lie in a window.
+    outside: u64,
     overwritten: Cell<u64>,
     latest: u64,
 }
 
 impl Index {
-    pub fn read(source: &Source, layout: &Layout, blocks: u64, keep_from: u64) -> Result<Self, Error> {
-        let mut index = Self { pieces: BTreeMap::new(), keep_from, overwritten: Cell::new(0), latest: 0 };
+    pub fn read(source: &Source, layout: &Layout, blocks: u64, view: View) -> Result<Self, Error> {
+        let mut index = Self { pieces: BTreeMap::new(), view, outside: 0, overwritten: Cell::new(0), latest: 0 };
         let drained = index.read_blocks(source, layout.bytes() as u64, blocks)?;
         for number in 0..layout.chunks {
             index.read_chunk(source, layout, number, &drained)?;
@@ -52,6 +55,11 @@ impl Index {
     /// What was read while it was overwritten.
     pub fn overwritten(&self) -> u64 {
         self.overwritten.get()
+    }
+
+    /// Events that lie in no window.
+    pub fn outside(&self) -> u64 {
+        self.outside
     }
 
     /// The end of the last event.
@@ -140,6 +148,9 @@ impl Index {
                 of_slot(thread, &words, definitions);
             }
         }
+        if self.view.must_look() {
+            self.look_for_crossing(source, layout, definitions, &mut threads)?;
+        }
         let mut latest = 0;
         for (serial, thread) in &mut threads {
             thread.serial = *serial;
@@ -164,7 +175,36 @@ impl Index {
             }
         }
         self.latest = latest;
+        let counted = threads.values().map(|thread| thread.events).sum();
+        self.outside = self.outside.saturating_sub(counted);
         Ok(threads.into_values().collect())
+    }
+
+    /// Before anything can be told by windows: which scopes cross their limits.
+    fn look_for_crossing(
+        &mut self,
+        source: &Source,
+        layout: &Layout,
+        definitions: &Definitions,
+        threads: &mut BTreeMap<u32, Thread>,
+    ) -> Result<(), Error> {
+        let mut view = std::mem::take(&mut self.view);
+        let keep_from = view.keep_from;
+        let mut all = 0;
+        for (serial, thread) in threads {
+            thread.serial = *serial;
+            self.visit(source, layout, definitions, *serial, &mut |event| {
+                view.look_at(*serial, event);
+                all += u64::from(event.what.end() >= keep_from && !matches!(event.what, What::Lost { .. }));
+                Ok::<(), Error>(())
+            })?;
+            view.look_at_open(thread);
+        }
+        view.has_looked();
+        self.view = view;
+        self.outside = all;
+        self.overwritten.set(0);
+        Ok(())
     }
 
     /// Events of a thread, in their order.
@@ -190,11 +230,12 @@ impl Index {
             }
             let mut rest = &words[..];
             while !rest.is_empty() {
-                let Some((event, length)) = decode::first(rest, definitions) else {
+                let Some((mut event, length)) = decode::first(rest, definitions) else {
                     let at = piece.at + ((words.len() - rest.len()) * WORD) as u64;
                     return Err(source.damaged(at, "no record begins here: the file is damaged").into());
                 };
-                if event.what.end() >= self.keep_from {
+                if let Some(less) = self.view.depth_less(serial, &event) {
+                    event.depth -= less;
                     each(&event)?;
                 }
                 rest = &rest[length..];

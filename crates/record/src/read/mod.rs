@@ -11,6 +11,7 @@ mod definitions;
 mod index;
 mod source;
 mod thread;
+mod view;
 
 #[cfg(test)]
 mod tests;
@@ -28,9 +29,11 @@ pub use decode::{ArgumentValue, Arguments, Event, What};
 pub use definitions::SiteFacts;
 pub(crate) use source::Source;
 pub use thread::{Loss, OpenScope, Thread};
+pub use view::Window;
 
 use definitions::Definitions;
 use index::Index;
+use view::View;
 
 /// What a recording holds.
 #[derive(Debug)]
@@ -42,6 +45,7 @@ pub struct Recording {
     definitions: Definitions,
     pairs: Vec<ClockPair>,
     threads: Vec<Thread>,
+    windows: Vec<Window>,
     index: Index,
 }
 
@@ -68,6 +72,10 @@ pub struct Status {
     pub blocks_lost: u64,
     /// How often it was paused and resumed.
     pub pauses: u64,
+    /// It is a copy of a session that went on.
+    pub copy: bool,
+    /// Events that are there, but in no window, as those of warm-up steps and of the moments around an agreed window; they are left out.
+    pub outside: u64,
 }
 
 impl Recording {
@@ -82,10 +90,15 @@ impl Recording {
 
     /// A copy of what a session has now.
     pub(crate) fn of_live(core: &Arc<Core>) -> Result<Self, Error> {
-        Self::of(Source::copied(core))
+        Self::of(Source::copied(core)?)
     }
 
     pub(crate) fn of(source: Source) -> Result<Self, Error> {
+        Self::of_windows(source, None)
+    }
+
+    /// `only`: what lies in this window.
+    fn of_windows(source: Source, only: Option<u32>) -> Result<Self, Error> {
         let words = source.words(0, header::ALL_BYTES / WORD)?;
         if words[header::MAGIC] != MAGIC {
             return Err(source.damaged(0, NO_RECORDING));
@@ -101,11 +114,14 @@ impl Recording {
         let taken = words[header::DEFINITIONS_TAKEN];
         let definitions = Definitions::read(&source, &layout, taken)?;
         let blocks = if words[header::POLICY] == policy::STREAM { words[header::BLOCK_BYTES] } else { 0 };
-        let keep_from = keep_from(&words, &pairs);
-        let mut index = Index::read(&source, &layout, blocks, keep_from)?;
+        let windowed = words[header::WINDOWED] != 0;
+        let wanted = |(number, _): &(u32, Window)| only.is_none_or(|only| only == *number);
+        let windows: Vec<Window> = definitions.windows().filter(wanted).map(|(_, window)| window).collect();
+        let view = View::new(keep_from(&words, &pairs), (windowed || only.is_some()).then_some(&windows));
+        let mut index = Index::read(&source, &layout, blocks, view)?;
         let threads = index.threads(&source, &layout, &definitions)?;
         let status = status(&words, &pairs, &threads, &index);
-        Ok(Self { source, layout, facts, status, definitions, pairs, threads, index })
+        Ok(Self { source, layout, facts, status, definitions, pairs, threads, windows, index })
     }
 
     /// Which process, and how.
@@ -126,6 +142,27 @@ impl Recording {
     /// Its threads, in the order of their serial numbers.
     pub fn threads(&self) -> &[Thread] {
         &self.threads
+    }
+
+    /// Its windows, where only what lies in them was asked for: the active steps of each repetition of a schedule, spans that were asked for from outside.
+    pub fn windows(&self) -> &[Window] {
+        &self.windows
+    }
+
+    /// One of its windows alone, as a recording of its own; they count from 0. One that there is not holds nothing.
+    ///
+    /// # Errors
+    /// As of [`Recording::open`].
+    pub fn window(self, number: u32) -> Result<Self, Error> {
+        Self::of_windows(self.source, Some(number))
+    }
+
+    /// Writes it all into a file, as which it can be opened again; beside it first, so that there is a whole one or none.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub fn save(&self, path: &Path) -> Result<(), Error> {
+        self.source.save(path)
     }
 
     /// The places in the program that its events are of.
@@ -196,6 +233,8 @@ fn status(words: &[u64], pairs: &[ClockPair], threads: &[Thread], index: &Index)
         overwritten: index.overwritten(),
         blocks_lost: words[header::BLOCKS_LOST],
         pauses: words[header::PAUSES],
+        copy: words[header::STATE] == state::COPY,
+        outside: index.outside(),
     }
 }
 

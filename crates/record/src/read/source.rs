@@ -2,15 +2,16 @@
 //!
 //! Place in the flow: under everything else that reads.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, Write as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::active::core::Core;
 use crate::error::Error;
-use crate::layout::WORD;
+use crate::layout::{WORD, chunk, header, policy, state};
 
 /// Words by their place.
 #[derive(Debug)]
@@ -24,10 +25,56 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Of a session that goes on. What threads write meanwhile is there or not, word by word; chunks say by their generation whether they are whole.
-    pub fn copied(core: &Arc<Core>) -> Self {
-        let words = (0..core.region.bytes()).step_by(WORD);
-        Self::Copy(words.map(|byte| core.region.word(byte).load(Ordering::Acquire)).collect())
+    /// Of a session that goes on. Chunks come first and the header last, so that no chunk can have left for a block that the header does not know.
+    pub fn copied(core: &Arc<Core>) -> Result<Self, Error> {
+        let layout = &core.layout;
+        let mut words = vec![0; core.region.bytes() / WORD];
+        for chunk in 0..layout.chunks {
+            let at = layout.chunk_at(chunk);
+            copy_chunk(core, at, &mut words[at / WORD..(at + layout.chunk_bytes) / WORD]);
+        }
+        let before = layout.chunks_at() / WORD;
+        for (at, word) in words[..before].iter_mut().enumerate() {
+            *word = core.region.word(at * WORD).load(Ordering::Acquire);
+        }
+        words[header::STATE] = state::COPY;
+        if let Some((file, path)) = core.region.file().filter(|_| words[header::POLICY] == policy::STREAM) {
+            let blocks = usize::try_from(words[header::BLOCK_BYTES]).unwrap_or(usize::MAX) / WORD;
+            let blocks = words_of(file, path, core.region.bytes() as u64, blocks);
+            words.extend(blocks?.ok_or_else(|| Error::Damaged {
+                path: path.to_path_buf(),
+                offset: core.region.bytes() as u64,
+                reason: "the file is shorter than its session says: somebody has cut it".into(),
+            })?);
+        }
+        Ok(Self::Copy(words))
+    }
+
+    /// Writes it all into a file: beside it first.
+    pub fn save(&self, path: &Path) -> Result<(), Error> {
+        let failed = |source| Error::File { path: path.to_path_buf(), source };
+        let name = path.file_name().ok_or_else(|| failed(std::io::ErrorKind::IsADirectory.into()))?;
+        let number = SAVED.fetch_add(1, Ordering::Relaxed);
+        let part = path.with_file_name(format!(".{}.{}.{number}.part", name.display(), std::process::id()));
+        let written = self.write_new(&part).and_then(|()| std::fs::rename(&part, path).map_err(failed));
+        if written.is_err() {
+            // What there is of it is of no use.
+            let _ = std::fs::remove_file(&part);
+        }
+        written
+    }
+
+    fn write_new(&self, path: &Path) -> Result<(), Error> {
+        let failed = |source| Error::File { path: path.to_path_buf(), source };
+        let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path).map_err(failed)?;
+        let mut writer = BufWriter::with_capacity(AT_ONCE * WORD, file);
+        let all = usize::try_from(self.length()?).unwrap_or(usize::MAX) / WORD;
+        for at in (0..all).step_by(AT_ONCE) {
+            for word in self.words((at * WORD) as u64, AT_ONCE.min(all - at))? {
+                writer.write_all(&word.to_le_bytes()).map_err(failed)?;
+            }
+        }
+        writer.flush().map_err(failed)
     }
 
     /// Its length in bytes.
@@ -47,13 +94,7 @@ impl Source {
         let beyond = || self.damaged(at, "it ends here, before its parts do");
         match self {
             Self::File(file, path) => {
-                let mut bytes = vec![0; count * WORD];
-                file.read_exact_at(&mut bytes, at).map_err(|source| match source.kind() {
-                    std::io::ErrorKind::UnexpectedEof => beyond(),
-                    _ => Error::File { path: path.clone(), source },
-                })?;
-                let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).unwrap_or(0);
-                Ok(bytes.chunks_exact(WORD).map(word).collect())
+                words_of(file, path, at, count)?.ok_or_else(beyond)
             }
             Self::Core(core) => {
                 let end = at as usize + count * WORD;
@@ -79,3 +120,47 @@ impl Source {
         Error::Damaged { path, offset, reason: reason.into() }
     }
 }
+
+/// Words of a file; None where it ends before.
+fn words_of(file: &File, path: &Path, at: u64, count: usize) -> Result<Option<Vec<u64>>, Error> {
+    let mut bytes = vec![0; count * WORD];
+    match file.read_exact_at(&mut bytes, at) {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(source) => return Err(Error::File { path: path.to_path_buf(), source }),
+    }
+    let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).unwrap_or(0);
+    Ok(Some(bytes.chunks_exact(WORD).map(word).collect()))
+}
+
+/// Copies a chunk as it was at one moment. One that is put to another use all the time is left empty: what it held is overwritten.
+fn copy_chunk(core: &Core, at: usize, words: &mut [u64]) {
+    let load = |place: usize| core.region.word(at + place * WORD).load(Ordering::Acquire);
+    for _ in 0..COPY_ATTEMPTS {
+        let generation = load(chunk::GENERATION);
+        if generation == 0 {
+            return;
+        }
+        // How much is whole comes after who wrote which part of it, so that no part begins beyond. What lies behind nobody reads.
+        words[..chunk::HEADER_WORDS].iter_mut().enumerate().for_each(|(place, word)| *word = load(place));
+        let committed = (load(chunk::COMMITTED) as usize / WORD).clamp(chunk::HEADER_WORDS, words.len());
+        words[chunk::COMMITTED] = (committed * WORD) as u64;
+        for (place, word) in words.iter_mut().enumerate().take(committed).skip(chunk::HEADER_WORDS) {
+            *word = core.region.word(at + place * WORD).load(Ordering::Relaxed);
+        }
+        fence(Ordering::Acquire);
+        if generation.is_multiple_of(2) && load(chunk::GENERATION) == generation {
+            return;
+        }
+    }
+    words.fill(0);
+}
+
+/// How often a chunk is copied that was overwritten meanwhile.
+const COPY_ATTEMPTS: usize = 4;
+/// Words that are written at once.
+const AT_ONCE: usize = 32 << 10;
+/// Names, arguments and hosts are the owner's business.
+const FILE_MODE: u32 = 0o600;
+/// Two copies at once get two names.
+static SAVED: AtomicU64 = AtomicU64::new(0);
