@@ -50,4 +50,4 @@ pub use kind::{Kind, Kinds};
 pub use read::Recording;
 pub use session::{Adopted, Adopter, Builder, Counts, Facts, Policy, Recorder, Session};
 pub use site::Site;
-pub use value::{Argument, Arguments, Value, Words};
+pub use value::{Argument, Arguments, Listed, Value, Words};

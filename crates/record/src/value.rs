@@ -29,7 +29,7 @@ pub trait Argument {
 /// Arguments of one event, whose types the compiler knows: pairs of key and value, nested as lists are.
 pub trait Arguments {
     /// How many there are.
-    const COUNT: usize;
+    fn count(&self) -> usize;
 
     /// How many words they take.
     fn words(&self) -> usize;
@@ -40,7 +40,10 @@ pub trait Arguments {
 }
 
 impl Arguments for () {
-    const COUNT: usize = 0;
+    #[inline]
+    fn count(&self) -> usize {
+        0
+    }
 
     #[inline]
     fn words(&self) -> usize {
@@ -52,7 +55,10 @@ impl Arguments for () {
 }
 
 impl<T: Argument + ?Sized, R: Arguments> Arguments for ((u32, &T), R) {
-    const COUNT: usize = 1 + R::COUNT;
+    #[inline]
+    fn count(&self) -> usize {
+        1 + self.1.count()
+    }
 
     #[inline]
     fn words(&self) -> usize {
@@ -63,6 +69,32 @@ impl<T: Argument + ?Sized, R: Arguments> Arguments for ((u32, &T), R) {
     fn write(&self, words: Words) {
         let taken = self.0.1.write(self.0.0, words);
         self.1.write(words.after(taken));
+    }
+}
+
+/// Arguments whose number is known only when the program runs: so many, and which each is. A key is a place of the site's, [`crate::event::OF_SITE`]
+/// added, or from [`crate::event::key`]. They are asked for several times, and must be the same each time.
+#[derive(Copy, Clone, Debug)]
+pub struct Listed<F>(pub usize, pub F);
+
+impl<'a, F: Fn(usize) -> (u32, Value<'a>)> Arguments for Listed<F> {
+    #[inline]
+    fn count(&self) -> usize {
+        self.0
+    }
+
+    #[inline]
+    fn words(&self) -> usize {
+        (0..self.0).map(|at| (self.1)(at).1.length()).sum()
+    }
+
+    #[inline]
+    fn write(&self, words: Words) {
+        let mut taken = 0;
+        for at in 0..self.0 {
+            let (key, value) = (self.1)(at);
+            taken += value.put(key, words.after(taken));
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 mod decode;
 mod definitions;
 mod index;
+mod save;
 mod source;
 mod thread;
 mod view;
