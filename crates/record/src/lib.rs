@@ -24,12 +24,14 @@
 //! | `active` | the sessions that are under way |
 //! | `memory`, `layout` | where everything lies |
 //! | `session` | what programs hold |
+//! | [`control`] | asking a session from another process |
 //! | [`read`] | recordings, finished or left by a kill |
 //!
 //! What it does not do: put times on a clock (the map is made by whoever exports), or know formats of traces.
 
 mod active;
 mod clock;
+pub mod control;
 mod error;
 pub mod event;
 mod kind;
@@ -48,6 +50,8 @@ pub use error::Error;
 pub use event::{Correlation, Scope, Span, correlate};
 pub use kind::{Kind, Kinds};
 pub use read::Recording;
-pub use session::{Adopted, Adopter, Builder, Counts, Facts, Policy, Recorder, Session};
+pub use session::{
+    Adopted, Adopter, Builder, Counts, Facts, Phase, Policy, Prepared, Recorder, Schedule, Session, Standing, Step,
+};
 pub use site::Site;
 pub use value::{Argument, Arguments, Listed, Value, Words};

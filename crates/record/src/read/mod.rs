@@ -158,14 +158,6 @@ impl Recording {
         Self::of_windows(self.source, Some(number))
     }
 
-    /// Writes it all into a file, as which it can be opened again; beside it first, so that there is a whole one or none.
-    ///
-    /// # Errors
-    /// [`Error::File`].
-    pub fn save(&self, path: &Path) -> Result<(), Error> {
-        self.source.save(path)
-    }
-
     /// The places in the program that its events are of.
     pub fn sites(&self) -> impl Iterator<Item = &SiteFacts> {
         self.definitions.sites()

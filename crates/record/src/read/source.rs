@@ -2,12 +2,11 @@
 //!
 //! Place in the flow: under everything else that reads.
 
-use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Write as _};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
 use crate::active::core::Core;
 use crate::error::Error;
@@ -50,33 +49,6 @@ impl Source {
         Ok(Self::Copy(words))
     }
 
-    /// Writes it all into a file: beside it first.
-    pub fn save(&self, path: &Path) -> Result<(), Error> {
-        let failed = |source| Error::File { path: path.to_path_buf(), source };
-        let name = path.file_name().ok_or_else(|| failed(std::io::ErrorKind::IsADirectory.into()))?;
-        let number = SAVED.fetch_add(1, Ordering::Relaxed);
-        let part = path.with_file_name(format!(".{}.{}.{number}.part", name.display(), std::process::id()));
-        let written = self.write_new(&part).and_then(|()| std::fs::rename(&part, path).map_err(failed));
-        if written.is_err() {
-            // What there is of it is of no use.
-            let _ = std::fs::remove_file(&part);
-        }
-        written
-    }
-
-    fn write_new(&self, path: &Path) -> Result<(), Error> {
-        let failed = |source| Error::File { path: path.to_path_buf(), source };
-        let file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path).map_err(failed)?;
-        let mut writer = BufWriter::with_capacity(AT_ONCE * WORD, file);
-        let all = usize::try_from(self.length()?).unwrap_or(usize::MAX) / WORD;
-        for at in (0..all).step_by(AT_ONCE) {
-            for word in self.words((at * WORD) as u64, AT_ONCE.min(all - at))? {
-                writer.write_all(&word.to_le_bytes()).map_err(failed)?;
-            }
-        }
-        writer.flush().map_err(failed)
-    }
-
     /// Its length in bytes.
     pub fn length(&self) -> Result<u64, Error> {
         match self {
@@ -93,9 +65,7 @@ impl Source {
     pub fn words(&self, at: u64, count: usize) -> Result<Vec<u64>, Error> {
         let beyond = || self.damaged(at, "it ends here, before its parts do");
         match self {
-            Self::File(file, path) => {
-                words_of(file, path, at, count)?.ok_or_else(beyond)
-            }
+            Self::File(file, path) => words_of(file, path, at, count)?.ok_or_else(beyond),
             Self::Core(core) => {
                 let end = at as usize + count * WORD;
                 if end > core.region.bytes() {
@@ -158,9 +128,3 @@ fn copy_chunk(core: &Core, at: usize, words: &mut [u64]) {
 
 /// How often a chunk is copied that was overwritten meanwhile.
 const COPY_ATTEMPTS: usize = 4;
-/// Words that are written at once.
-const AT_ONCE: usize = 32 << 10;
-/// Names, arguments and hosts are the owner's business.
-const FILE_MODE: u32 = 0o600;
-/// Two copies at once get two names.
-static SAVED: AtomicU64 = AtomicU64::new(0);

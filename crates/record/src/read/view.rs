@@ -56,7 +56,8 @@ impl View {
     /// Of a recording; `windows`: only what lies in them counts.
     pub fn new(keep_from: u64, windows: Option<&[Window]>) -> Self {
         let limits = |windows: &[Window]| {
-            let mut limits: Vec<_> = windows.iter().map(|window| [window.from, window.to.unwrap_or(u64::MAX)]).collect();
+            let mut limits: Vec<_> =
+                windows.iter().map(|window| [window.from, window.to.unwrap_or(u64::MAX)]).collect();
             limits.retain(|[from, to]| from <= to);
             limits.sort_unstable();
             // Where clocks were stepped two may overlap: the later one begins when the earlier one has ended.

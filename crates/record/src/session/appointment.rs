@@ -50,8 +50,7 @@ pub(super) enum Act {
 impl Appointment {
     /// One that was agreed on at this reading.
     pub fn agreed(asked_ns: [i64; 2], now: Reading) -> Self {
-        let mut agreed =
-            Self { asked_ns, due: Instant::now(), stage: Stage::Ahead, before: now, recording_since: 0 };
+        let mut agreed = Self { asked_ns, due: Instant::now(), stage: Stage::Ahead, before: now, recording_since: 0 };
         agreed.due_at(asked_ns[0].saturating_sub(LEAD_NS), now);
         agreed
     }

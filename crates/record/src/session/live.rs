@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use super::appointment::{Act, Appointment, LEAD_NS};
 use super::exclusive::Exclusive;
+use super::pairs;
 use super::reference::{Reading, Reference};
 use super::schedule::{Phase, Schedule, Step};
 use super::settings::Settings;
@@ -21,6 +22,7 @@ use crate::active::registry::Registry;
 use crate::clock::Ticks;
 use crate::error::Error;
 use crate::layout::header;
+use crate::read::Recording;
 
 /// A session.
 #[derive(Debug)]
@@ -36,6 +38,8 @@ pub(super) struct Live {
     windows: Option<Mutex<Windows>>,
     agenda: Mutex<Agenda>,
     bell: Condvar,
+    /// Held while a clock pair is written.
+    pairing: Mutex<()>,
 }
 
 /// What the helper has to do beside what it does every period.
@@ -57,6 +61,7 @@ impl Live {
             windows: settings.is_windowed().then(Mutex::default),
             agenda: Mutex::default(),
             bell: Condvar::new(),
+            pairing: Mutex::new(()),
         }
     }
 
@@ -89,6 +94,19 @@ impl Live {
         if let Some(windows) = &self.windows {
             lock(windows).close(&self.core, self.ticks.now());
         }
+    }
+
+    /// Both clocks now, into the recording.
+    pub fn take_pair(&self) {
+        let _pairing = lock(&self.pairing);
+        pairs::write_now(&self.core, self.ticks);
+    }
+
+    /// What has been recorded until now.
+    pub fn snapshot(&self) -> Result<Recording, Error> {
+        self.own()?;
+        self.take_pair();
+        Recording::of_live(&self.core)
     }
 
     /// Begins to record, or stops: of a session with a schedule until this is taken back.
@@ -153,7 +171,10 @@ impl Live {
             return refuse("window", "it ends before it begins; give its end behind its beginning");
         }
         let Some(reference) = self.reference.as_ref().filter(|_| self.windows.is_some()) else {
-            return refuse("window", "the session knows no reference clock to go by; give its builder one with reference, and on_demand");
+            return refuse(
+                "window",
+                "the session knows no reference clock to go by; give its builder one with reference, and on_demand",
+            );
         };
         let Some(now) = reference.read(self.ticks) else {
             return refuse("window", "nothing is known of the reference's time yet; ask again when a run keeps it");

@@ -63,7 +63,8 @@ impl Schedule {
     pub(super) fn step(&self, number: u64) -> Step {
         let (phase, repetition) = self.phase(number);
         let before = number.checked_sub(1).map(|before| self.phase(before));
-        let ended = |(was, of): &(Phase, Option<u64>)| *was == Phase::Active && (phase != Phase::Active || *of != repetition);
+        let ended =
+            |(was, of): &(Phase, Option<u64>)| *was == Phase::Active && (phase != Phase::Active || *of != repetition);
         let completed = before.filter(ended).and_then(|(_, repetition)| repetition);
         Step { number, phase, repetition, completed }
     }
@@ -125,10 +126,18 @@ mod tests {
     #[test]
     fn repetitions_count_from_zero() {
         let schedule = Schedule { wait: 1, active: 2, ..Schedule::default() };
-        let said: Vec<_> = (0..7).map(|number| (schedule.step(number).repetition, schedule.step(number).completed)).collect();
+        let said: Vec<_> =
+            (0..7).map(|number| (schedule.step(number).repetition, schedule.step(number).completed)).collect();
         let (first, second, third) = (Some(0), Some(1), Some(2));
-        let expected =
-            [(first, None), (first, None), (first, None), (second, first), (second, None), (second, None), (third, second)];
+        let expected = [
+            (first, None),
+            (first, None),
+            (first, None),
+            (second, first),
+            (second, None),
+            (second, None),
+            (third, second),
+        ];
         assert_eq!(said, expected);
     }
 
