@@ -42,17 +42,18 @@ impl Scope {
         if !site::is_number(number) || !block.begin(gate) {
             return Self::enter_slowly(site, arguments);
         }
+        let ending = block.ending();
         if block.kinds.get() & site.bit == 0 {
-            block.end();
             return Self::nowhere(site);
         }
         let opened = block.opened();
         let lane = block.lane();
         let place = lane.open(number, opened);
-        if !place.is_null() {
-            lane.argue(place, arguments);
+        match place.is_null() {
+            false => lane.argue(place, arguments),
+            true => lane.arguments_lost(arguments),
         }
-        block.end();
+        drop(ending);
         let frame = if place.is_null() { Frame::Deep } else { Frame::At(place) };
         Self { site, frame, opened, gate, of_thread: PhantomData }
     }
@@ -60,9 +61,9 @@ impl Scope {
     #[cold]
     #[inline(never)]
     fn enter_slowly(site: &'static Site, arguments: &impl Arguments) -> Self {
-        let (frame, opened, gate) = slow::open(site);
+        let (frame, opened, gate) = slow::open(site, arguments);
         if frame != Frame::Nowhere {
-            slow::argue(opened, arguments);
+            slow::argue_in_lanes(opened, arguments);
         }
         Self { site, frame, opened, gate, of_thread: PhantomData }
     }
@@ -110,20 +111,20 @@ impl Scope {
     #[inline]
     pub fn state(&self, arguments: &impl Arguments) {
         let Frame::At(place) = self.frame else {
-            if self.frame == Frame::Seek {
-                slow::argue(self.opened, arguments);
+            if self.frame != Frame::Nowhere {
+                slow::argue(self.frame, self.opened, arguments);
             }
             return;
         };
         let block = block::current();
         if block.begin(self.gate) {
+            let _ending = block.ending();
             let lane = block.lane();
             if lane.is_of(place, self.opened) {
                 lane.argue(place, arguments);
             }
-            block.end();
         } else {
-            slow::argue(self.opened, arguments);
+            slow::argue(self.frame, self.opened, arguments);
         }
     }
 
@@ -135,6 +136,7 @@ impl Scope {
             Frame::Nowhere => ScopeWords::NOWHERE,
             Frame::Deep => ScopeWords::DEEP,
             Frame::Seek => ScopeWords::SEEK,
+            Frame::Observed(token) => token << 3 | ScopeWords::OBSERVED,
             Frame::At(place) => place.expose_provenance() as u64,
         };
         let words =
@@ -153,6 +155,7 @@ impl Scope {
             ScopeWords::NOWHERE => Frame::Nowhere,
             ScopeWords::DEEP => Frame::Deep,
             ScopeWords::SEEK => Frame::Seek,
+            place if place & 7 == ScopeWords::OBSERVED => Frame::Observed(place >> 3),
             place => Frame::At(std::ptr::with_exposed_provenance(place as usize)),
         };
         let opened = Opened { start: words.start, id: words.id };
@@ -202,6 +205,8 @@ impl ScopeWords {
     /// No place in memory is so low.
     const DEEP: u64 = 1;
     const SEEK: u64 = 2;
+    /// In the lower bits; places in memory are multiples of eight.
+    const OBSERVED: u64 = 3;
 }
 
 /// The key of a name that is known only when the program runs, for [`crate::Listed`]; the same for the same name. None where there are too many.
@@ -220,7 +225,7 @@ pub fn is_wanted(site: &'static Site) -> bool {
     if block.known_gate.get() == gate {
         return block.kinds.get() & site.bit != 0;
     }
-    slow::within(|block| block.kinds.get() & site.bit != 0).unwrap_or(false)
+    slow::within_for(site.bit, |block| block.kinds.get() & site.bit != 0).unwrap_or(false)
 }
 
 /// Something that happens now, with arguments by their places among the site's keys, [`OF_SITE`] added.
@@ -268,13 +273,13 @@ fn simple(site: &'static Site, kind: u64, second: Option<u64>, arguments: &impl 
     if !site::is_number(number) || !block.begin(gate) {
         return slow::record(site, kind, second, arguments);
     }
+    let _ending = block.ending();
     if block.kinds.get() & site.bit != 0 {
         let second = second.unwrap_or_else(|| block.new_id());
         let now = block.ticks.get().now();
         let lane = block.lane();
         lane.write_with([record::head(number, kind, 3, lane.depth()), now, second], arguments);
     }
-    block.end();
 }
 
 /// A span that may end on another thread than it began on.
@@ -288,7 +293,7 @@ pub struct Span {
 impl Span {
     /// Begins now. Its id is that of [`correlate`], or a number of its own.
     pub fn begin(site: &'static Site) -> Self {
-        let id = if is_wanted(site) { slow::within(|block| block.new_id()).unwrap_or(0) } else { 0 };
+        let id = if is_wanted(site) { slow::within_for(site.bit, |block| block.new_id()).unwrap_or(0) } else { 0 };
         if id != 0 {
             simple(site, record::ASYNC_BEGIN, Some(id), &());
         }

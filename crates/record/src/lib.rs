@@ -25,6 +25,7 @@
 //! | `memory`, `layout` | where everything lies |
 //! | `session` | what programs hold |
 //! | [`control`] | asking a session from another process |
+//! | [`observe`] | callbacks before and after scopes |
 //! | [`read`] | recordings, finished or left by a kill |
 //!
 //! What it does not do: put times on a clock (the map is made by whoever exports), or know formats of traces.
@@ -38,6 +39,7 @@ mod kind;
 mod layout;
 mod macros;
 mod memory;
+pub mod observe;
 pub mod read;
 mod session;
 mod site;

@@ -55,6 +55,8 @@ pub(crate) struct Core {
     /// Whether arguments behind `||` are made.
     pub details: bool,
     pub paused: AtomicBool,
+    /// Held by whoever writes a clock pair; never within an event.
+    pub pairs: Mutex<()>,
 }
 
 impl Core {
@@ -87,8 +89,32 @@ impl Core {
         self.define(definition::NAME, u64::from(number), 0, std::iter::once(name));
     }
 
-    /// Writes who a thread is.
+    /// Counts events that were lost where their thread has no slot.
+    pub fn lose(&self, by: u64, first: u64, last: u64) {
+        let place = |at: usize| self.header(at);
+        count_loss([place(header::LOST), place(header::LOST_FIRST), place(header::LOST_LAST)], by, first, last);
+    }
+
+    /// Writes what a thread's slot has counted; false where there is no room.
+    pub fn define_left(&self, serial: u32, counts: [u64; definition::LEFT_WORDS - 2]) -> bool {
+        let Some(at) = self.take_definition(definition::LEFT_WORDS) else { return false };
+        let store = |place: usize, value: u64| self.definition_word(at + place).store(value, Ordering::Release);
+        store(1, u64::from(serial));
+        for (place, count) in counts.into_iter().enumerate() {
+            store(2 + place, count);
+        }
+        store(0, definition::MARK << 32 | definition::LEFT << 16 | definition::LEFT_WORDS as u64);
+        true
+    }
+
+    /// Writes who a thread is. Threads that come and go take half of the room at the most: places and names need the rest.
     pub fn define_thread(&self, serial: u32, tid: u64, name: &str) {
+        if self.header(header::DEFINITIONS_TAKEN).load(Ordering::Relaxed) as usize
+            > self.layout.definition_bytes / WORD / 2
+        {
+            self.header(header::DEFINITIONS_LOST).fetch_add(1, Ordering::Relaxed);
+            return;
+        }
         self.define(definition::THREAD, u64::from(serial), tid, std::iter::once(name));
     }
 
@@ -147,4 +173,13 @@ impl Core {
             }
         }
     }
+}
+
+/// Adds to a number of lost events, and widens the span in which they were.
+pub(crate) fn count_loss([number, first_lost, last_lost]: [&AtomicU64; 3], by: u64, first: u64, last: u64) {
+    // 0 is a first time that nobody has written yet.
+    let earlier = |known: u64| (known == 0 || first < known).then_some(first);
+    let _ = first_lost.fetch_update(Ordering::Relaxed, Ordering::Relaxed, earlier);
+    last_lost.fetch_max(last, Ordering::Relaxed);
+    number.fetch_add(by, Ordering::Relaxed);
 }

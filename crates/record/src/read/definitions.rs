@@ -32,6 +32,7 @@ pub(super) struct Definitions {
     names: BTreeMap<u32, String>,
     threads: BTreeMap<u32, (u64, String)>,
     windows: BTreeMap<u32, Window>,
+    left: Vec<(u32, [u64; definition::LEFT_WORDS - 2])>,
 }
 
 impl Definitions {
@@ -60,6 +61,11 @@ impl Definitions {
         let Ok(number) = u32::try_from(words[1]) else { return };
         if kind == definition::WINDOW {
             self.windows.extend(Window::of(words).map(|window| (number, window)));
+            return;
+        }
+        if kind == definition::LEFT {
+            let counts = words.get(2..definition::LEFT_WORDS).and_then(|counts| counts.try_into().ok());
+            self.left.extend(counts.map(|counts| (number, counts)));
             return;
         }
         let mut texts = texts(&words[3..]).into_iter();
@@ -96,6 +102,11 @@ impl Definitions {
     /// By their numbers.
     pub fn windows(&self) -> impl Iterator<Item = (u32, Window)> {
         self.windows.iter().map(|(number, window)| (*number, *window))
+    }
+
+    /// What slots counted of threads that left them.
+    pub fn left(&self) -> &[(u32, [u64; definition::LEFT_WORDS - 2])] {
+        &self.left
     }
 
     pub fn sites(&self) -> impl Iterator<Item = &SiteFacts> {

@@ -24,27 +24,24 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Of a session that goes on. Chunks come first and the header last, so that no chunk can have left for a block that the header does not know.
+    /// Of a session that goes on. The number of the next segment comes first, chunks one by one, and what they refer to last; see `index` for why.
     pub fn copied(core: &Arc<Core>) -> Result<Self, Error> {
         let layout = &core.layout;
+        let orders = core.header(header::SEQUENCE).load(Ordering::Acquire);
         let mut words = vec![0; core.region.bytes() / WORD];
-        for chunk in 0..layout.chunks {
-            let at = layout.chunk_at(chunk);
-            copy_chunk(core, at, &mut words[at / WORD..(at + layout.chunk_bytes) / WORD]);
+        let load = |at: usize| core.region.word(at * WORD).load(Ordering::Acquire);
+        for number in 0..layout.chunks {
+            let first = layout.chunk_at(number) / WORD;
+            copy_chunk(&mut words[first..first + layout.chunk_bytes / WORD], |place| load(first + place));
         }
-        let before = layout.chunks_at() / WORD;
-        for (at, word) in words[..before].iter_mut().enumerate() {
-            *word = core.region.word(at * WORD).load(Ordering::Acquire);
+        for (at, word) in words[..layout.chunks_at() / WORD].iter_mut().enumerate() {
+            *word = load(at);
         }
+        words[header::SEQUENCE] = orders;
         words[header::STATE] = state::COPY;
         if let Some((file, path)) = core.region.file().filter(|_| words[header::POLICY] == policy::STREAM) {
             let blocks = usize::try_from(words[header::BLOCK_BYTES]).unwrap_or(usize::MAX) / WORD;
-            let blocks = words_of(file, path, core.region.bytes() as u64, blocks);
-            words.extend(blocks?.ok_or_else(|| Error::Damaged {
-                path: path.to_path_buf(),
-                offset: core.region.bytes() as u64,
-                reason: "the file is shorter than its session says: somebody has cut it".into(),
-            })?);
+            words.extend(words_of(file, path, core.region.bytes() as u64, blocks)?);
         }
         Ok(Self::Copy(words))
     }
@@ -65,7 +62,7 @@ impl Source {
     pub fn words(&self, at: u64, count: usize) -> Result<Vec<u64>, Error> {
         let beyond = || self.damaged(at, "it ends here, before its parts do");
         match self {
-            Self::File(file, path) => words_of(file, path, at, count)?.ok_or_else(beyond),
+            Self::File(file, path) => words_of(file, path, at, count),
             Self::Core(core) => {
                 let end = at as usize + count * WORD;
                 if end > core.region.bytes() {
@@ -91,40 +88,41 @@ impl Source {
     }
 }
 
-/// Words of a file; None where it ends before.
-fn words_of(file: &File, path: &Path, at: u64, count: usize) -> Result<Option<Vec<u64>>, Error> {
+/// Copies what a chunk has; nothing of one that is put to use meanwhile.
+fn copy_chunk(words: &mut [u64], load: impl Fn(usize) -> u64) {
+    let generation = load(chunk::GENERATION);
+    if !generation.is_multiple_of(2) {
+        return;
+    }
+    for (at, word) in words[..chunk::HEADER_WORDS].iter_mut().enumerate() {
+        *word = load(at);
+    }
+    let committed = usize::try_from(words[chunk::COMMITTED]).unwrap_or(0) / WORD;
+    let end = committed.clamp(chunk::HEADER_WORDS, words.len());
+    for (at, word) in words[..end].iter_mut().enumerate().skip(chunk::HEADER_WORDS) {
+        *word = load(at);
+    }
+    fence(Ordering::Acquire);
+    words[chunk::GENERATION] = if load(chunk::GENERATION) == generation { generation } else { 0 };
+}
+
+/// Words of a file; what a file that was cut lacks is zero.
+fn words_of(file: &File, path: &Path, at: u64, count: usize) -> Result<Vec<u64>, Error> {
     let mut bytes = vec![0; count * WORD];
-    match file.read_exact_at(&mut bytes, at) {
-        Ok(()) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
-        Err(source) => return Err(Error::File { path: path.to_path_buf(), source }),
-    }
+    read_at(file, &mut bytes, at).map_err(|source| Error::File { path: path.to_path_buf(), source })?;
     let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).unwrap_or(0);
-    Ok(Some(bytes.chunks_exact(WORD).map(word).collect()))
+    Ok(bytes.chunks_exact(WORD).map(word).collect())
 }
 
-/// Copies a chunk as it was at one moment. One that is put to another use all the time is left empty: what it held is overwritten.
-fn copy_chunk(core: &Core, at: usize, words: &mut [u64]) {
-    let load = |place: usize| core.region.word(at + place * WORD).load(Ordering::Acquire);
-    for _ in 0..COPY_ATTEMPTS {
-        let generation = load(chunk::GENERATION);
-        if generation == 0 {
-            return;
-        }
-        // How much is whole comes after who wrote which part of it, so that no part begins beyond. What lies behind nobody reads.
-        words[..chunk::HEADER_WORDS].iter_mut().enumerate().for_each(|(place, word)| *word = load(place));
-        let committed = (load(chunk::COMMITTED) as usize / WORD).clamp(chunk::HEADER_WORDS, words.len());
-        words[chunk::COMMITTED] = (committed * WORD) as u64;
-        for (place, word) in words.iter_mut().enumerate().take(committed).skip(chunk::HEADER_WORDS) {
-            *word = core.region.word(at + place * WORD).load(Ordering::Relaxed);
-        }
-        fence(Ordering::Acquire);
-        if generation.is_multiple_of(2) && load(chunk::GENERATION) == generation {
-            return;
+/// Reads what is there.
+fn read_at(file: &File, mut bytes: &mut [u8], mut at: u64) -> std::io::Result<()> {
+    while !bytes.is_empty() {
+        match file.read_at(bytes, at) {
+            Ok(0) => break,
+            Ok(count) => (bytes, at) = (&mut bytes[count..], at + count as u64),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
-    words.fill(0);
+    Ok(())
 }
-
-/// How often a chunk is copied that was overwritten meanwhile.
-const COPY_ATTEMPTS: usize = 4;

@@ -2,8 +2,8 @@
 //!
 //! Place in the flow: filled in by `index`, read by whoever shows a recording.
 
-use super::decode::ArgumentValue;
 use crate::kind::Kind;
+use crate::value::ArgumentValue;
 
 /// Events that were lost.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Loss {
 
 impl Loss {
     pub(crate) fn add(&mut self, other: Self) {
-        self.events += other.events;
+        self.events = self.events.saturating_add(other.events);
         self.span = match (self.span, other.span) {
             (Some([a, b]), Some([c, d])) => Some([a.min(c), b.max(d)]),
             (one, None) | (None, one) => one,

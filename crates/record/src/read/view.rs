@@ -48,8 +48,8 @@ pub(super) struct View {
     windows: Option<Vec<[u64; 2]>>,
     /// Scopes of a thread that cross a limit of a window, by thread and window.
     crossing: BTreeMap<(u32, usize), Vec<[u64; 2]>>,
-    /// Whether [`View::look_at`] has seen all.
-    complete: bool,
+    /// Whether [`View::look_at`] has yet to see all.
+    incomplete: bool,
 }
 
 impl View {
@@ -68,12 +68,12 @@ impl View {
             limits
         };
         let windows = windows.map(limits);
-        Self { keep_from, complete: windows.is_none(), windows, ..Self::default() }
+        Self { keep_from, incomplete: windows.is_some(), windows, ..Self::default() }
     }
 
     /// Whether [`View::look_at`] must see all events before any can be told.
     pub fn must_look(&self) -> bool {
-        !self.complete
+        self.incomplete
     }
 
     /// Takes note of a scope that crosses a limit.
@@ -96,7 +96,7 @@ impl View {
 
     /// All has been seen.
     pub fn has_looked(&mut self) {
-        self.complete = true;
+        self.incomplete = false;
     }
 
     /// Whether an event counts, and by how many scopes it is less deep then.

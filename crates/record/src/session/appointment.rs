@@ -55,11 +55,6 @@ impl Appointment {
         agreed
     }
 
-    /// Whether recording has begun for it.
-    pub fn is_under_way(&self) -> bool {
-        self.stage != Stage::Ahead
-    }
-
     /// Goes on at this reading; None: the reference is not known now.
     pub fn go_on(&mut self, now: Option<Reading>) -> Act {
         let Some(now) = now else {
@@ -170,7 +165,7 @@ mod tests {
         let mut appointment = Appointment::agreed([10_000 * MS, 10_200 * MS], reading(0));
         assert!(appointment.due <= Instant::now() + SLEEP_MAX);
         assert_eq!(appointment.go_on(None), Act::Wait);
-        assert!(appointment.due <= Instant::now() + UNKNOWN_POLL && !appointment.is_under_way());
+        assert!(appointment.due <= Instant::now() + UNKNOWN_POLL);
         assert_eq!(appointment.go_on(Some(reading(9_000))), Act::Wait);
         assert_eq!(appointment.go_on(Some(reading(9_900))), Act::Record);
     }

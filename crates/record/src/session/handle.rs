@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use super::control::Server;
-use super::exclusive::Exclusive;
 use super::helper::Helper;
 use super::live::Live;
 use super::schedule::Step;
@@ -17,6 +16,7 @@ use crate::active::registry::Registry;
 use crate::error::Error;
 use crate::layout::{header, state};
 use crate::read::{Recording, Source};
+use crate::thread::exclusive::Exclusive;
 use crate::thread::sync;
 
 /// A session. Dropped without [`Session::finish`] it ends all the same; what its file holds is whole.
@@ -110,7 +110,7 @@ impl Session {
 
     /// What it lets other threads do; for a session of one thread they adopt it.
     pub fn adopter(&self) -> Adopter {
-        Adopter { core: Arc::clone(&self.live.core) }
+        Adopter { core: Arc::clone(&self.live.core), owner: self.live.owner }
     }
 
     /// What was chosen, and why, a line each.
@@ -162,6 +162,8 @@ impl Drop for Session {
 #[derive(Clone, Debug)]
 pub struct Adopter {
     core: Arc<Core>,
+    /// The process that started it.
+    owner: u32,
 }
 
 impl Adopter {
@@ -173,7 +175,8 @@ impl Adopter {
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<u32>)) {
-        let Some(registry) = Registry::current() else { return };
+        // In a child another thread of the parent may have held the members when it was forked.
+        let Some(registry) = Registry::current().filter(|_| self.owner == std::process::id()) else { return };
         let _exclusive = Exclusive::of(registry);
         let sessions = registry.sessions();
         change(&mut self.core.members.lock().unwrap_or_else(PoisonError::into_inner));

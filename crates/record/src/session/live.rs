@@ -11,7 +11,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::appointment::{Act, Appointment, LEAD_NS};
-use super::exclusive::Exclusive;
 use super::pairs;
 use super::reference::{Reading, Reference};
 use super::schedule::{Phase, Schedule, Step};
@@ -23,6 +22,7 @@ use crate::clock::Ticks;
 use crate::error::Error;
 use crate::layout::header;
 use crate::read::Recording;
+use crate::thread::exclusive::Exclusive;
 
 /// A session.
 #[derive(Debug)]
@@ -38,8 +38,6 @@ pub(super) struct Live {
     windows: Option<Mutex<Windows>>,
     agenda: Mutex<Agenda>,
     bell: Condvar,
-    /// Held while a clock pair is written.
-    pairing: Mutex<()>,
 }
 
 /// What the helper has to do beside what it does every period.
@@ -61,7 +59,6 @@ impl Live {
             windows: settings.is_windowed().then(Mutex::default),
             agenda: Mutex::default(),
             bell: Condvar::new(),
-            pairing: Mutex::new(()),
         }
     }
 
@@ -98,7 +95,6 @@ impl Live {
 
     /// Both clocks now, into the recording.
     pub fn take_pair(&self) {
-        let _pairing = lock(&self.pairing);
         pairs::write_now(&self.core, self.ticks);
     }
 

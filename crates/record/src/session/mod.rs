@@ -16,7 +16,6 @@
 mod appointment;
 mod builder;
 mod control;
-mod exclusive;
 mod facts;
 mod handle;
 mod helper;

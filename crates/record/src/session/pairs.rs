@@ -2,6 +2,7 @@
 //!
 //! Place in the flow: at a session's start, by its helper every period, before a copy, at the end; whoever exports makes the map of them.
 
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use crate::active::core::Core;
@@ -16,6 +17,8 @@ pub(super) fn write_now(core: &Core, ticks: Ticks) {
 /// Writes a pair into the recording. When there is no room left, every other pair goes; a kill meanwhile leaves pairs in another order, or twice, all of
 /// them true.
 fn write(core: &Core, pair: ClockPair) {
+    // The session's thread, and who takes a copy.
+    let _alone = core.pairs.lock().unwrap_or_else(PoisonError::into_inner);
     let capacity = core.layout.pairs;
     let written = core.header(header::PAIRS_WRITTEN);
     let mut at = written.load(Ordering::Acquire) as usize;

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::control::Server;
-use super::exclusive::Exclusive;
 use super::facts::Facts;
 use super::handle::Session;
 use super::helper::Helper;
@@ -22,11 +21,12 @@ use crate::active::core::{Core, Reach};
 use crate::active::registry::Registry;
 use crate::clock::{self, RecordClock, Ticks};
 use crate::error::Error;
-use crate::layout::{BYTES_MIN, Layout, MAGIC, WORD, header, policy, state};
+use crate::layout::{BYTES_LIMIT, BYTES_MIN, Layout, MAGIC, WORD, header, policy, state};
 use crate::memory::pool::Pool;
 use crate::memory::region::Region;
 use crate::thread::block::LANES;
 use crate::thread::define;
+use crate::thread::exclusive::Exclusive;
 
 /// A session that has all it needs and records nothing yet. Dropped without [`Prepared::start`] it leaves no file.
 #[derive(Debug)]
@@ -41,11 +41,11 @@ impl Prepared {
     pub(super) fn of(settings: Settings, place: &'static Location<'static>) -> Result<Self, Error> {
         let registry = Registry::prepared().map_err(|reason| Error::Memory { bytes: 0, reason })?;
         // Before memory is taken and a file made.
-        admit(&registry.sessions(), &settings)?;
+        registry_admits(registry, &settings)?;
         let bytes = settings.policy.bytes();
         let layout = Layout::dividing(bytes, settings.threads).ok_or(Error::Setting {
             setting: "policy",
-            reason: format!("{bytes} bytes are too few for a recording; give {BYTES_MIN} or more"),
+            reason: format!("{bytes} bytes cannot be a recording; give {BYTES_MIN} or more, {BYTES_LIMIT} at most"),
         })?;
         let (ticks, reason) = choose_clock(registry, settings.clock)?;
         let region = match &settings.spill {
@@ -140,6 +140,12 @@ impl Drop for RemoveUnless {
     }
 }
 
+/// Asked under the lock, which a signal handler of this thread must not wait for.
+fn registry_admits(registry: &Registry, settings: &Settings) -> Result<(), Error> {
+    let _exclusive = Exclusive::of(registry);
+    admit(&registry.sessions(), settings)
+}
+
 fn admit(sessions: &[Arc<Core>], settings: &Settings) -> Result<(), Error> {
     let of_process = sessions.iter().find(|core| core.reach == Reach::Process);
     if let (Reach::Process, Some(core)) = (settings.reach, of_process) {
@@ -157,7 +163,10 @@ fn admit(sessions: &[Arc<Core>], settings: &Settings) -> Result<(), Error> {
 fn choose_clock(registry: &Registry, wish: RecordClock) -> Result<(Ticks, String), Error> {
     let unsteady = |reason| Error::UnsteadyClock { reason };
     let chosen = clock::choose(wish).map_err(unsteady)?;
-    if registry.sessions().is_empty() {
+    let exclusive = Exclusive::of(registry);
+    let is_first = registry.sessions().is_empty();
+    drop(exclusive);
+    if is_first {
         return Ok(chosen);
     }
     let present = registry.ticks();
@@ -202,6 +211,7 @@ fn core_of(
         recycle: matches!(settings.policy, Policy::Flight { .. }),
         details: settings.details,
         paused: AtomicBool::new(settings.paused),
+        pairs: Mutex::default(),
     }
 }
 

@@ -61,7 +61,11 @@ impl Reading {
         let [span, passed] = [later.ns, ns].map(|end| i128::from(end) - i128::from(self.ns));
         let ticks = i128::from(later.ticks) - i128::from(self.ticks);
         // The reference does not go back; where it stood still there is no line.
-        let at = if span > 0 { i128::from(self.ticks) + ticks.saturating_mul(passed) / span } else { i128::from(later.ticks) };
+        let at = if span > 0 {
+            i128::from(self.ticks) + ticks.saturating_mul(passed) / span
+        } else {
+            i128::from(later.ticks)
+        };
         u64::try_from(at.max(0)).unwrap_or(u64::MAX)
     }
 }

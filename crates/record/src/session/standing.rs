@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering;
 
 use serde::{Deserialize, Serialize};
 
-use super::exclusive::Exclusive;
 use super::facts::Facts;
 use crate::active::core::Core;
 use crate::active::registry::Registry;
 use crate::layout::{WORD, chunk, header, slot};
+use crate::thread::exclusive::Exclusive;
 use crate::thread::sync;
 
 /// Numbers of a session.
@@ -80,7 +80,8 @@ impl Standing {
 impl Counts {
     pub(super) fn of(core: &Core) -> Self {
         let load = |byte: usize| core.region.word(byte).load(Ordering::Relaxed);
-        let mut counts = Self { lost: core.header(header::LOST).load(Ordering::Relaxed), ..Self::default() };
+        let [lost, told] = [header::LOST, header::LOST_TOLD].map(|place| core.header(place).load(Ordering::Relaxed));
+        let mut counts = Self { lost: lost + told, ..Self::default() };
         for at in (0..core.layout.slots).map(|index| core.layout.slot_at(index)) {
             if load(at + slot::SERIAL * WORD) != 0 {
                 counts.threads += 1;
@@ -88,7 +89,7 @@ impl Counts {
             }
         }
         for at in (0..core.layout.chunks).map(|index| core.layout.chunk_at(index)) {
-            counts.bytes += load(at + chunk::COMMITTED * WORD).saturating_sub((chunk::HEADER_WORDS * WORD) as u64);
+            counts.bytes += load(at + chunk::COMMITTED * WORD).saturating_sub(load(at + chunk::DRAINED * WORD));
         }
         counts
     }

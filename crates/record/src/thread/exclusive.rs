@@ -1,6 +1,6 @@
-//! Keeps signal handlers of a thread from recording while it changes the list of sessions.
+//! A thread changes what others share: sessions, observers, names.
 //!
-//! Place in the flow: whoever takes the list's lock has one before. What it does not do: keep other threads out; the lock does.
+//! Place in the flow: taken before a lock that events may wait for. What it does not do: lock anything itself.
 
 use std::sync::atomic::Ordering;
 
@@ -8,7 +8,7 @@ use crate::active::registry::{Activity, Registry};
 use crate::thread::block::Block;
 use crate::thread::sync;
 
-/// While it is there a signal handler of this thread records nothing: it would wait for a lock that this thread holds.
+/// While it is there a signal handler of this thread records nothing: it would wait for a lock that this thread holds. Its events are counted.
 pub(crate) struct Exclusive {
     pub(crate) block: Option<&'static Block>,
     before: u32,
