@@ -3,9 +3,13 @@
 //! Place in the flow: arguments into calls of the crate `record`, what it says as a table or JSON. What it does not do: read, map or
 //! write a recording.
 
+mod asking;
 mod convert;
 mod inspect;
 mod recover;
+mod snapshot;
+mod start;
+mod stop;
 
 use clap::{Args, Subcommand};
 
@@ -26,6 +30,12 @@ pub enum Verb {
     Recover(recover::RecoverArgs),
     /// Write recordings as traces, on the system clock or on a run's reference clock
     Convert(convert::ConvertArgs),
+    /// Ask sessions on demand to begin: now, or at a time of the reference clock that all nodes agree on
+    Start(start::StartArgs),
+    /// Ask sessions to stop until they are started again
+    Stop(stop::StopArgs),
+    /// Ask sessions for a copy of what they have, as of a flight recorder; they go on
+    Snapshot(snapshot::SnapshotArgs),
 }
 
 /// Does it.
@@ -37,5 +47,8 @@ pub fn run(arguments: &RecordArgs) -> anyhow::Result<()> {
         Verb::Inspect(arguments) => inspect::run(arguments),
         Verb::Recover(arguments) => recover::run(arguments),
         Verb::Convert(arguments) => convert::run(arguments),
+        Verb::Start(arguments) => start::run(arguments),
+        Verb::Stop(arguments) => stop::run(arguments),
+        Verb::Snapshot(arguments) => snapshot::run(arguments),
     }
 }

@@ -205,7 +205,7 @@ fn save(live: &Live, folder: Option<&Path>, socket: &Path) -> Result<PathBuf, Er
 }
 
 /// How soon the thread sees that the session has ended, where nothing wakes it.
-const LOOK: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long an asker has for its line, and to take the answer.
 const ASKER_LIMIT: Duration = Duration::from_secs(2);
