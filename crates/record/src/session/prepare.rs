@@ -52,7 +52,7 @@ impl Prepared {
             None => Region::anonymous(layout.bytes())?,
             Some(path) => Region::of_new_file(path, layout.bytes())?,
         };
-        let remove = RemoveUnless { path: region.file().map(|(_, path)| path.to_path_buf()), kept: false };
+        let remove = RemoveUnless { path: region.file().map(|(_, path)| path.to_path_buf()), kept: false, owner: std::process::id() };
         let core = Arc::new(core_of(&settings, place, region, layout, ticks));
         let facts = facts_of(&settings, place, ticks, reason);
         write_header(&core, &facts, ticks, &settings)?;
@@ -129,11 +129,13 @@ fn say(session: &Session) {
 struct RemoveUnless {
     path: Option<std::path::PathBuf>,
     kept: bool,
+    /// The process that made it; a forked child leaves it alone.
+    owner: u32,
 }
 
 impl Drop for RemoveUnless {
     fn drop(&mut self) {
-        if let Some(path) = self.path.as_ref().filter(|_| !self.kept) {
+        if let Some(path) = self.path.as_ref().filter(|_| !self.kept && self.owner == std::process::id()) {
             // It holds nothing.
             let _ = std::fs::remove_file(path);
         }
