@@ -120,7 +120,11 @@ impl<'c> Session<'c> {
     ) -> Result<Self, Error> {
         let (rank, leads) = (collective.rank(), collective.rank() == collective.root());
         let (joined, rounds) = start::start(config, collective, context, policy)?;
-        let recording = recording::start(&joined.config, rank, joined.plan.probes_for(rank))?;
+        let (of_job, node) = match &context.part {
+            Some(part) => (part.rank, None),
+            None => (rank as u32, joined.plan.probes_for(rank)),
+        };
+        let recording = recording::start(&joined.config, of_job, node)?;
         let listens = leads && joined.config.rounds == RoundMode::Master;
         let control = listens.then(|| ControlSocket::open(&joined.config.out, context.requests.clone())).flatten();
         Ok(Self {

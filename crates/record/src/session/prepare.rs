@@ -52,7 +52,11 @@ impl Prepared {
             None => Region::anonymous(layout.bytes())?,
             Some(path) => Region::of_new_file(path, layout.bytes())?,
         };
-        let remove = RemoveUnless { path: region.file().map(|(_, path)| path.to_path_buf()), kept: false, owner: std::process::id() };
+        let remove = RemoveUnless {
+            path: region.file().map(|(_, path)| path.to_path_buf()),
+            kept: false,
+            owner: std::process::id(),
+        };
         let core = Arc::new(core_of(&settings, place, region, layout, ticks));
         let facts = facts_of(&settings, place, ticks, reason);
         write_header(&core, &facts, ticks, &settings)?;
