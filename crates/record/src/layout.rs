@@ -76,6 +76,8 @@ pub(crate) mod header {
     pub const LOST_TOLD: usize = 33;
     /// Events of signal handlers that came while their thread was writing another and had no slot.
     pub const INTERRUPTED: usize = 34;
+    /// Segments whose order is lower are left out: in a copy, as what came after some of them was overwritten while it was taken.
+    pub const OLDEST: usize = 35;
     /// Words of the header's first page.
     pub const WORDS: usize = 512;
     /// Bytes of both pages; the second holds the facts: their length in a word, then JSON.
@@ -190,10 +192,21 @@ pub(crate) mod chunk {
     pub const SEGMENTS: usize = 4;
     /// Of each two words: serial number << 32 | bytes from the chunk's beginning, and its order: a thread's segments are in that of their numbers.
     pub const FIRST_SEGMENT: usize = 5;
-    /// The most there may be.
-    pub const SEGMENTS_MAX: usize = 8;
+
+    /// The most segments there may be in a chunk of so many bytes: threads that record little and end leave its rest to others.
+    pub const fn segments_max(chunk_bytes: usize) -> usize {
+        chunk_bytes / 512
+    }
+
     /// Words before the records.
-    pub const HEADER_WORDS: usize = 24;
+    pub const fn header_words(chunk_bytes: usize) -> usize {
+        (FIRST_SEGMENT + 2 * segments_max(chunk_bytes)).next_multiple_of(8)
+    }
+
+    /// The same in bytes.
+    pub const fn header_bytes(chunk_bytes: usize) -> usize {
+        header_words(chunk_bytes) * super::WORD
+    }
 }
 
 /// A record: `site | kind << 32 | words << 40 | depth << 48`, then words by its kind, then arguments.

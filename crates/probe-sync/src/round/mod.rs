@@ -20,6 +20,7 @@ pub(crate) mod keeper;
 pub(crate) mod messages;
 pub(crate) mod node;
 pub(crate) mod notes;
+mod recorded;
 pub(crate) mod request;
 mod settle;
 pub(crate) mod standby;
@@ -33,7 +34,6 @@ use std::time::{Duration as StdDuration, Instant};
 
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::window::NodeWindowData;
-use probe_sync_record::{Kind, scope};
 use probe_sync_sys::{SystemClock, clock};
 use probe_sync_time::{Clock as _, Duration, NodeId, RoundId, System, Timestamp};
 
@@ -55,7 +55,7 @@ use crate::measure::prober::end_limit;
 use crate::measure::stop::Stop;
 use crate::pace::Pace;
 use crate::report::Observed;
-use crate::report::parts::{Numbers, Part, Parts};
+use crate::report::parts::{Part, Parts};
 
 /// One rank's rounds.
 pub(crate) struct Rounds<'c> {
@@ -183,7 +183,7 @@ impl<'c> Rounds<'c> {
             // Signed, as the integers of OpenTelemetry are: others arrive there as text.
             let (number, rank) = (self.round_id.0 as i64, self.exchange.rank() as i64);
             let _span = tracing::debug_span!("round", round_id = number, rank).entered();
-            let _scope = scope!("round", round = self.round_id.0);
+            let _scope = probe_sync_record::scope!("round", round = self.round_id.0);
             let mut parts = Parts::of(self.numbers());
             let (own, closed) = self.end_window(&mut parts)?;
             match self.mode {
@@ -192,12 +192,6 @@ impl<'c> Rounds<'c> {
             }
         }
         Ok(false)
-    }
-
-    /// What a recording says of this round.
-    fn numbers(&self) -> Numbers {
-        let root = (self.mode == RoundMode::Master).then(|| self.exchange.root() as u64);
-        Numbers { round: self.round_id.0, root, ranks: self.joined.ranks as u64 }
     }
 
     /// Waits until the window has ended, reading the clocks in its middle, and cuts it where this rank is a node.
@@ -405,7 +399,6 @@ impl<'c> Rounds<'c> {
             let [gathered_bytes, decision_bytes] = self.exchange.message_bytes();
             let (traffic, decided) = (self.exchange.traffic(), std::mem::replace(&mut self.decided_at, decided_at));
             let parts = *parts;
-            let _scope = scope!(Kind::Io, "files");
             keeper.after_broadcast(&Observed { windows, parts, gathered_bytes, decision_bytes, traffic, decided });
         }
         Ok(true)
@@ -433,7 +426,6 @@ impl<'c> Rounds<'c> {
 
     /// Makes ready for the round after the one that was broadcast; false when none comes.
     fn follow(&mut self, broadcast: Broadcast) -> Result<bool, Error> {
-        let _scope = scope!("follow");
         let Broadcast::Solved(mut told) = broadcast else {
             self.ended = true;
             self.control.ended(self.last.as_ref().map(|told| &told.round));

@@ -139,7 +139,7 @@ impl Core {
         store(0, definition::MARK << 32 | kind << 16 | words as u64);
     }
 
-    /// Writes a window; where it lies, to change its words, or None where there is no room.
+    /// Writes a window. Its place among the words of definitions, for changing it; None where there is no room.
     pub fn define_window(&self, number: u32, words: [u64; window::WORDS - 2]) -> Option<usize> {
         let at = self.take_definition(window::WORDS)?;
         let store = |place: usize, value: u64| self.definition_word(at + place).store(value, Ordering::Release);

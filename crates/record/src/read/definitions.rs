@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::source::Source;
-use super::view::Window;
+use super::window::Window;
 use crate::error::Error;
 use crate::kind::Kind;
 use crate::layout::{Layout, WORD, definition};

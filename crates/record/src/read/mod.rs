@@ -13,6 +13,7 @@ mod save;
 mod source;
 mod thread;
 mod view;
+mod window;
 
 #[cfg(test)]
 mod tests;
@@ -31,7 +32,7 @@ pub use decode::{Arguments, Event, What};
 pub use definitions::SiteFacts;
 pub(crate) use source::Source;
 pub use thread::{Loss, OpenScope, Thread};
-pub use view::Window;
+pub use window::Window;
 
 use definitions::Definitions;
 use index::Index;

@@ -79,7 +79,7 @@ impl Session {
     /// [`Session::snapshot`] now or at the end.
     ///
     /// # Errors
-    /// [`Error::Setting`] where it has no schedule, or no room for another window; [`Error::NotRecording`] in a forked child.
+    /// [`Error::Setting`] where it was given none to go by, or there is no room for another window; [`Error::NotRecording`] in a forked child.
     pub fn step(&self) -> Result<Step, Error> {
         self.live.step()
     }

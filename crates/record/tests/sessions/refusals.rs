@@ -102,7 +102,7 @@ fn settings_that_cannot_be() {
 #[test]
 fn not_recording() {
     let session = of_thread().start().expect("ready");
-    let said = session.step().expect_err("no schedule").to_string();
+    let said = session.step().expect_err("it was given none").to_string();
     assert!(said.contains("schedule") && said.contains("pause"), "{said}");
 }
 
