@@ -86,22 +86,10 @@ pub(super) struct Index {
 impl Index {
     /// Where threads write meanwhile it is what each had written up to some moment, without gaps: a thread's segments have their orders one after the
     /// other, so those are left out that were begun after the first look; and what has left a chunk for a block is in one when blocks are looked at.
-<<<<<<< HEAD
     pub fn read(source: &Source, layout: &Layout, streams: bool) -> Result<Self, Error> {
         let mut index = Self::default();
-        let orders = source.words((header::SEQUENCE * WORD) as u64, 1)?[0];
-=======
-    pub fn read(source: &Source, layout: &Layout, streams: bool, keep_from: u64) -> Result<Self, Error> {
-        let mut index = Self {
-            pieces: BTreeMap::new(),
-            keep_from,
-            overwritten: Cell::new(0),
-            overwritten_to: Cell::new(0),
-            latest: 0,
-        };
         let words = source.words(0, header::WORDS)?;
         let orders = words[header::OLDEST]..words[header::SEQUENCE];
->>>>>>> w-h
         let mut chunks = Vec::new();
         for number in 0..layout.chunks {
             chunks.extend(Chunk::read(source, layout, number)?);
@@ -226,13 +214,11 @@ impl Index {
                 slots.insert(serial, loss_of(&words));
             }
         }
-<<<<<<< HEAD
-        if self.view.must_look() {
-            self.look_for_crossing(source, layout, definitions, &mut threads)?;
-=======
         for serial in threads.keys() {
             self.leave_out_before_gaps(source, layout, definitions, *serial)?;
->>>>>>> w-h
+        }
+        if self.view.must_look() {
+            self.look_for_crossing(source, layout, definitions, &mut threads)?;
         }
         let mut latest = 0;
         for (serial, thread) in &mut threads {
@@ -271,18 +257,12 @@ impl Index {
         Ok(threads.into_values().collect())
     }
 
-<<<<<<< HEAD
     /// Before anything can be told by windows: which scopes cross their limits.
     fn look_for_crossing(
-=======
-    /// Where a flight recorder goes on, what came before something that was overwritten while it was read is left out.
-    fn leave_out_before_gaps(
->>>>>>> w-h
         &mut self,
         source: &Source,
         layout: &Layout,
         definitions: &Definitions,
-<<<<<<< HEAD
         threads: &mut BTreeMap<u32, Thread>,
     ) -> Result<(), Error> {
         let mut view = std::mem::take(&mut self.view);
@@ -301,7 +281,15 @@ impl Index {
         self.view = view;
         self.outside = all;
         self.overwritten.set(0);
-=======
+        Ok(())
+    }
+
+    /// Where a flight recorder goes on, what came before something that was overwritten while it was read is left out.
+    fn leave_out_before_gaps(
+        &mut self,
+        source: &Source,
+        layout: &Layout,
+        definitions: &Definitions,
         serial: u32,
     ) -> Result<(), Error> {
         let is_live = source.words((header::STATE * WORD) as u64, 1)?[0] == state::RECORDING;
@@ -318,7 +306,6 @@ impl Index {
             }
             self.pieces.entry(serial).or_default().drain(..gone);
         }
->>>>>>> w-h
         Ok(())
     }
 

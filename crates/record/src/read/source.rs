@@ -10,11 +10,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use crate::active::core::Core;
 use crate::error::Error;
-<<<<<<< HEAD
-use crate::layout::{WORD, chunk, header, policy, state};
-=======
-use crate::layout::{Layout, WORD, chunk, header};
->>>>>>> w-h
+use crate::layout::{Layout, WORD, chunk, header, policy, state};
 
 /// Words by their place.
 #[derive(Debug)]
@@ -28,13 +24,8 @@ pub(crate) enum Source {
 }
 
 impl Source {
-<<<<<<< HEAD
-    /// Of a session that goes on. The number of the next segment comes first, chunks one by one, and what they refer to last; see `index` for why.
-    pub fn copied(core: &Arc<Core>) -> Result<Self, Error> {
-=======
     /// Of a session that goes on. Segments that begin meanwhile are left out, as are those before one that is overwritten; what chunks refer to comes last.
-    pub fn copied(core: &Arc<Core>) -> Self {
->>>>>>> w-h
+    pub fn copied(core: &Arc<Core>) -> Result<Self, Error> {
         let layout = &core.layout;
         let mut words = vec![0; core.region.bytes() / WORD];
         let load = |at: usize| core.region.word(at * WORD).load(Ordering::Acquire);
@@ -57,17 +48,13 @@ impl Source {
             *word = load(at);
         }
         words[header::SEQUENCE] = orders;
-<<<<<<< HEAD
+        words[header::OLDEST] = oldest;
         words[header::STATE] = state::COPY;
         if let Some((file, path)) = core.region.file().filter(|_| words[header::POLICY] == policy::STREAM) {
             let blocks = usize::try_from(words[header::BLOCK_BYTES]).unwrap_or(usize::MAX) / WORD;
             words.extend(words_of(file, path, core.region.bytes() as u64, blocks)?);
         }
         Ok(Self::Copy(words))
-=======
-        words[header::OLDEST] = oldest;
-        Self::Copy(words)
->>>>>>> w-h
     }
 
     /// Its length in bytes.

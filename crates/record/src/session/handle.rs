@@ -132,7 +132,9 @@ impl Session {
     fn end(&mut self) {
         let (Some(mut helper), control) = (self.helper.take(), self.control.take()) else { return };
         let Ok(registry) = self.live.own() else {
-            control.map(Server::abandon);
+            if let Some(control) = control {
+                control.abandon();
+            }
             return helper.abandon();
         };
         self.live.ended();
