@@ -24,6 +24,7 @@
 //! | `active` | the sessions that are under way |
 //! | `memory`, `layout` | where everything lies |
 //! | `session` | what programs hold |
+//! | [`control`] | asking a session from another process |
 //! | [`observe`] | callbacks before and after scopes |
 //! | [`read`] | recordings, finished or left by a kill |
 //!
@@ -31,6 +32,7 @@
 
 mod active;
 mod clock;
+pub mod control;
 mod error;
 pub mod event;
 mod kind;
@@ -50,6 +52,8 @@ pub use error::Error;
 pub use event::{Correlation, Scope, Span, correlate};
 pub use kind::{Kind, Kinds};
 pub use read::Recording;
-pub use session::{Adopted, Adopter, Builder, Counts, Facts, Policy, Recorder, Session};
+pub use session::{
+    Adopted, Adopter, Builder, Counts, Facts, Phase, Policy, Prepared, Recorder, Schedule, Session, Standing, Step,
+};
 pub use site::Site;
 pub use value::{Argument, Arguments, Listed, Value, Words};

@@ -24,6 +24,7 @@ mod query;
 mod rank_zero_again;
 mod readme;
 mod recorded;
+mod recorder;
 mod regional;
 mod regions;
 mod side_by_side;

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::source::Source;
+use super::window::Window;
 use crate::error::Error;
 use crate::kind::Kind;
 use crate::layout::{Layout, WORD, definition};
@@ -30,6 +31,7 @@ pub(super) struct Definitions {
     sites: BTreeMap<u32, SiteFacts>,
     names: BTreeMap<u32, String>,
     threads: BTreeMap<u32, (u64, String)>,
+    windows: BTreeMap<u32, Window>,
     left: Vec<(u32, [u64; definition::LEFT_WORDS - 2])>,
 }
 
@@ -57,6 +59,10 @@ impl Definitions {
 
     fn take(&mut self, kind: u64, words: &[u64]) {
         let Ok(number) = u32::try_from(words[1]) else { return };
+        if kind == definition::WINDOW {
+            self.windows.extend(Window::of(words).map(|window| (number, window)));
+            return;
+        }
         if kind == definition::LEFT {
             let counts = words.get(2..definition::LEFT_WORDS).and_then(|counts| counts.try_into().ok());
             self.left.extend(counts.map(|counts| (number, counts)));
@@ -91,6 +97,11 @@ impl Definitions {
     /// The system's number of a thread, and its name.
     pub fn thread(&self, serial: u32) -> Option<&(u64, String)> {
         self.threads.get(&serial)
+    }
+
+    /// By their numbers.
+    pub fn windows(&self) -> impl Iterator<Item = (u32, Window)> {
+        self.windows.iter().map(|(number, window)| (*number, *window))
     }
 
     /// What slots counted of threads that left them.

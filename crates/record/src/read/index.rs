@@ -9,6 +9,7 @@ use super::decode::{self, Event, What};
 use super::definitions::Definitions;
 use super::source::Source;
 use super::thread::{Loss, OpenScope, Thread};
+use super::view::View;
 use crate::error::Error;
 use crate::layout::{Layout, MAGIC, WORD, block, chunk, definition, header, policy, record, slot, state};
 use crate::value::ArgumentValue;
@@ -68,11 +69,13 @@ impl Chunk {
 }
 
 /// All pieces.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Index {
     pieces: BTreeMap<u32, Vec<Piece>>,
-    /// Events that ended before are left out, ticks.
-    keep_from: u64,
+    /// Which events count.
+    view: View,
+    /// How many do not lie in a window.
+    outside: u64,
     overwritten: Cell<u64>,
     /// Behind the last piece that was.
     overwritten_to: Cell<usize>,
@@ -82,14 +85,8 @@ pub(super) struct Index {
 impl Index {
     /// Where threads write meanwhile it is what each had written up to some moment, without gaps: segments of a thread are numbered, so one that is missing is
     /// noticed. What has left a chunk for a block is in one when blocks are looked at.
-    pub fn read(source: &Source, layout: &Layout, streams: bool, keep_from: u64) -> Result<Self, Error> {
-        let mut index = Self {
-            pieces: BTreeMap::new(),
-            keep_from,
-            overwritten: Cell::new(0),
-            overwritten_to: Cell::new(0),
-            latest: 0,
-        };
+    pub fn read(source: &Source, layout: &Layout, streams: bool) -> Result<Self, Error> {
+        let mut index = Self::default();
         let words = source.words(0, header::WORDS)?;
         let (sequences, is_flight) = (words[header::SEQUENCE], words[header::POLICY] == policy::FLIGHT);
         let mut chunks = Vec::new();
@@ -119,6 +116,16 @@ impl Index {
     /// What was read while it was overwritten.
     pub fn overwritten(&self) -> u64 {
         self.overwritten.get()
+    }
+
+    /// Says which events count; before, all do.
+    pub fn see(&mut self, view: View) {
+        self.view = view;
+    }
+
+    /// Events that lie in no window.
+    pub fn outside(&self) -> u64 {
+        self.outside
     }
 
     /// The end of the last event.
@@ -200,6 +207,9 @@ impl Index {
         for serial in threads.keys() {
             self.leave_out_before_gaps(source, layout, definitions, *serial)?;
         }
+        if self.view.must_look() {
+            self.look_for_crossing(source, layout, definitions, &mut threads)?;
+        }
         let mut latest = 0;
         for (serial, thread) in &mut threads {
             thread.serial = *serial;
@@ -232,7 +242,37 @@ impl Index {
             }
         }
         self.latest = latest;
+        let counted = threads.values().map(|thread| thread.events).sum();
+        self.outside = self.outside.saturating_sub(counted);
         Ok(threads.into_values().collect())
+    }
+
+    /// Before anything can be told by windows: which scopes cross their limits.
+    fn look_for_crossing(
+        &mut self,
+        source: &Source,
+        layout: &Layout,
+        definitions: &Definitions,
+        threads: &mut BTreeMap<u32, Thread>,
+    ) -> Result<(), Error> {
+        let mut view = std::mem::take(&mut self.view);
+        let (keep_from, overwritten) = (view.keep_from, self.overwritten.get());
+        let mut all = 0;
+        for (serial, thread) in threads {
+            thread.serial = *serial;
+            self.visit(source, layout, definitions, *serial, &mut |event| {
+                view.look_at(*serial, event);
+                all += u64::from(event.what.end() >= keep_from && !matches!(event.what, What::Lost { .. }));
+                Ok::<(), Error>(())
+            })?;
+            view.look_at_open(thread);
+        }
+        view.has_looked();
+        self.view = view;
+        self.outside = all;
+        // The same pieces are looked at again.
+        self.overwritten.set(overwritten);
+        Ok(())
     }
 
     /// Where a flight recorder goes on, what came before something that was overwritten while it was read is left out.
@@ -284,14 +324,15 @@ impl Index {
             }
             let mut rest = &words[..];
             while !rest.is_empty() {
-                let Some((event, length)) = decode::first(rest, definitions) else {
+                let Some((mut event, length)) = decode::first(rest, definitions) else {
                     if piece.cut {
                         break;
                     }
                     let at = piece.at + ((words.len() - rest.len()) * WORD) as u64;
                     return Err(source.damaged(at, "no record begins here: the file is damaged").into());
                 };
-                if event.what.end() >= self.keep_from {
+                if let Some(less) = self.view.depth_less(serial, &event) {
+                    event.depth -= less;
                     each(&event)?;
                 }
                 rest = &rest[length..];

@@ -4,13 +4,13 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use crate::active::core::Core;
 use crate::error::Error;
-use crate::layout::{Layout, WORD, header, record, slot};
+use crate::layout::{Layout, WORD, header, policy, record, slot, state};
 
 /// Words by their place.
 #[derive(Debug)]
@@ -30,7 +30,13 @@ impl Source {
     pub fn copied(core: &Arc<Core>) -> Result<Self, Error> {
         let load = |byte: usize| core.region.word(byte).load(Ordering::Acquire);
         let read = |at: u64, count: usize| Ok((0..count).map(|word| load(at as usize + word * WORD)).collect());
-        copy(&core.layout, read).map(Self::Copy)
+        let mut words = copy(&core.layout, read)?;
+        words[header::STATE] = state::COPY;
+        if let Some((file, path)) = core.region.file().filter(|_| words[header::POLICY] == policy::STREAM) {
+            let blocks = usize::try_from(words[header::BLOCK_BYTES]).unwrap_or(usize::MAX) / WORD;
+            words.extend(words_of(file, path, core.region.bytes() as u64, blocks)?);
+        }
+        Ok(Self::Copy(words))
     }
 
     /// A file that may be written meanwhile, and whose chunks are used again: they are copied. What lies behind them stays as it is.
@@ -62,13 +68,7 @@ impl Source {
                 let first = at as usize / WORD;
                 words.get(first..first + count).map(<[u64]>::to_vec).ok_or_else(beyond)
             }
-            Self::File(file, path) | Self::Held(_, file, path) => {
-                let mut bytes = vec![0; count * WORD];
-                // What a file that was cut lacks stays zero.
-                read_at(file, &mut bytes, at).map_err(|source| Error::File { path: path.clone(), source })?;
-                let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).unwrap_or(0);
-                Ok(bytes.chunks_exact(WORD).map(word).collect())
-            }
+            Self::File(file, path) | Self::Held(_, file, path) => words_of(file, path, at, count),
             Self::Core(core) => {
                 let end = at as usize + count * WORD;
                 if end > core.region.bytes() {
@@ -135,6 +135,14 @@ fn copy_slot(read: impl Fn(usize, usize) -> Result<Vec<u64>, Error>) -> Result<V
     let is_open = outermost && words[slot::LAST] != 0 && after[slot::LAST] != 0;
     words[slot::LAST] = if is_open { slot::STACK as u64 } else { 0 };
     Ok(words)
+}
+
+/// Words of a file; what a file that was cut lacks is zero.
+fn words_of(file: &File, path: &Path, at: u64, count: usize) -> Result<Vec<u64>, Error> {
+    let mut bytes = vec![0; count * WORD];
+    read_at(file, &mut bytes, at).map_err(|source| Error::File { path: path.to_path_buf(), source })?;
+    let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).unwrap_or(0);
+    Ok(bytes.chunks_exact(WORD).map(word).collect())
 }
 
 /// Reads what is there.
