@@ -55,7 +55,7 @@ pub(crate) fn for_each(traces: &[CalibratedTrace], output: &Path) -> Result<(Vec
 
 /// Names for the outputs of these inputs: their own, and where two have one name the folders by which they differ before it, as in
 /// `hostA.1_results.db`.
-fn names(inputs: &[&Path]) -> Vec<OsString> {
+pub(crate) fn names(inputs: &[&Path]) -> Vec<OsString> {
     let name = |path: &Path| path.file_name().unwrap_or_default().to_owned();
     let distinct: BTreeSet<OsString> = inputs.iter().map(|path| name(path)).collect();
     if distinct.len() == inputs.len() {

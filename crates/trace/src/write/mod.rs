@@ -52,9 +52,11 @@ pub(crate) use kineto::quarter_before;
 pub use machine::Machine;
 #[cfg(feature = "otf2")]
 pub use otf2::{CollectivePart, Otf2};
+pub(crate) use report::ALIGNED_TO;
 pub use report::{Meta, WriteReport};
 pub use sorter::{Sorted, Sorter};
 pub use strings::{StringId, Strings};
+pub(crate) use xspace::ALIGNED_PLANE;
 
 /// The formats of streaming writers.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

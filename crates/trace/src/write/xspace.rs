@@ -14,11 +14,11 @@ use super::flows::Waiting;
 use super::lanes::{Lanes, Place};
 use super::order::{Row, in_order};
 use super::remembered::Remembered;
-use super::report::{Meta, WriteReport};
+use super::report::{ALIGNED_TO, Meta, WriteReport};
 use super::sink::Sink;
 use super::spool::Spool;
 use super::strings::StringId;
-use super::xspace_fields::{event, line, plane, space, stat};
+use super::xspace_fields::{event, line, metadata, plane, space, stat};
 use super::xspace_names::{Named, Names};
 use super::xspace_planes::Planes;
 use crate::Error;
@@ -244,8 +244,7 @@ impl<W: Write> XSpace<W> {
         for (index, name) in names.iter().enumerate().filter(|(index, _)| !lines[*index].is_empty()) {
             self.plane(index, name, &lines[index], base_ns - session_ns)?;
         }
-        let environment = self.environment(session_ns, last.max(session_ns), names.len() as u64 + 1);
-        put_bytes(self.sink.buffer(), space::PLANES, &environment);
+        self.tell(session_ns, last.max(session_ns), names.len() as u64 + 1);
         let mut hosts: Vec<&str> = Vec::new();
         for process in self.planes.planes.iter().filter_map(|plane| plane.process.as_ref()) {
             if !process.host.is_empty() && !hosts.contains(&process.host.as_str()) {
@@ -309,36 +308,50 @@ impl<W: Write> XSpace<W> {
         streams.iter().try_for_each(|stream| self.spool.copy(*stream, &mut self.sink))
     }
 
-    /// The plane that states the session, and what the caller says of the trace.
-    fn environment(&self, start_ns: i64, stop_ns: i64, id: u64) -> Vec<u8> {
-        let mut message = Vec::new();
-        put_number(&mut message, plane::ID, id);
-        put_bytes(&mut message, plane::NAME, b"Task Environment");
-        let numbers = [("profile_start_time", start_ns), ("profile_stop_time", stop_ns)];
-        let texts = || self.meta.metadata.iter().map(|(name, text)| (name.as_str(), text));
-        let names = numbers.iter().map(|(name, _)| *name).chain(texts().map(|(name, _)| name));
-        for (name, number) in names.zip(1..) {
-            let (mut inner, mut entry) = (Vec::new(), Vec::new());
-            put_number(&mut inner, 1, number);
-            put_bytes(&mut inner, 2, name.as_bytes());
-            put_number(&mut entry, 1, number);
-            put_bytes(&mut entry, 2, &inner);
-            put_bytes(&mut message, plane::STAT_METADATA, &entry);
+    /// Writes what is said of the trace: the session, and the metadata; of a trace on a common clock in a plane that is named after it, as readers know it.
+    fn tell(&mut self, start_ns: i64, stop_ns: i64, id: u64) {
+        let session = [("profile_start_time", start_ns), ("profile_stop_time", stop_ns)];
+        let texts: Vec<(&str, &str)> =
+            self.meta.metadata.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+        let clock = texts.iter().find(|(name, _)| *name == ALIGNED_TO).map(|(_, clock)| *clock);
+        let out = self.sink.buffer();
+        match clock {
+            None => put_bytes(out, space::PLANES, &told("Task Environment", id, &session, &texts)),
+            Some(clock) => {
+                put_bytes(out, space::PLANES, &told("Task Environment", id, &session, &[]));
+                put_bytes(out, space::PLANES, &told(&format!("{ALIGNED_PLANE}{clock}"), id + 1, &[], &texts));
+            }
         }
-        for ((_, value), number) in numbers.iter().zip(1..) {
-            let mut inner = Vec::new();
-            put_number(&mut inner, stat::METADATA_ID, number);
-            put_number(&mut inner, stat::UINT64, *value as u64);
-            put_bytes(&mut message, plane::STATS, &inner);
-        }
-        for ((_, text), number) in texts().zip(numbers.len() as u64 + 1..) {
-            let mut inner = Vec::new();
-            put_number(&mut inner, stat::METADATA_ID, number);
-            put_bytes(&mut inner, stat::STRING, text.as_bytes());
-            put_bytes(&mut message, plane::STATS, &inner);
-        }
-        message
     }
+}
+
+/// A plane of stats alone.
+fn told(name: &str, id: u64, numbers: &[(&str, i64)], texts: &[(&str, &str)]) -> Vec<u8> {
+    let mut message = Vec::new();
+    put_number(&mut message, plane::ID, id);
+    put_bytes(&mut message, plane::NAME, name.as_bytes());
+    let names = numbers.iter().map(|(name, _)| *name).chain(texts.iter().map(|(name, _)| *name));
+    for (name, number) in names.zip(1..) {
+        let (mut inner, mut entry) = (Vec::new(), Vec::new());
+        put_number(&mut inner, metadata::ID, number);
+        put_bytes(&mut inner, metadata::NAME, name.as_bytes());
+        put_number(&mut entry, metadata::KEY, number);
+        put_bytes(&mut entry, metadata::VALUE, &inner);
+        put_bytes(&mut message, plane::STAT_METADATA, &entry);
+    }
+    let mut of_plane = |number: u64, put: &dyn Fn(&mut Vec<u8>)| {
+        let mut inner = Vec::new();
+        put_number(&mut inner, stat::METADATA_ID, number);
+        put(&mut inner);
+        put_bytes(&mut message, plane::STATS, &inner);
+    };
+    for ((_, value), number) in numbers.iter().zip(1..) {
+        of_plane(number, &|inner| put_number(inner, stat::UINT64, *value as u64));
+    }
+    for ((_, text), number) in texts.iter().zip(numbers.len() as u64 + 1..) {
+        of_plane(number, &|inner| put_bytes(inner, stat::STRING, text.as_bytes()));
+    }
+    message
 }
 
 /// What a message of this length begins with.
@@ -369,6 +382,8 @@ fn put_text(body: &mut Vec<u8>, key: u64, text: &str) {
     put_bytes(body, stat::STRING, text.as_bytes());
 }
 
+/// What the name of an aligned trace's plane begins with; the clock follows.
+pub(crate) const ALIGNED_PLANE: &str = "probe_sync aligned to ";
 const PS_PER_NS: i64 = 1000;
 const NS_PER_S: i64 = 1_000_000_000;
 /// How far a time may be from the base: half of what 64 bits of picoseconds hold, so that what lies between any two of them fits.
