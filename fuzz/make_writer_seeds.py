@@ -1,4 +1,4 @@
-"""Makes the seeds of the targets write_perfetto, write_chrome and write_rocpd in corpus/.
+"""Makes the seeds of the targets write_perfetto, write_chrome, write_kineto, write_xspace and write_rocpd in corpus/.
 
 Each seed is what `src/writers.rs` reads as calls of a program. Run in this folder: python3 make_writer_seeds.py
 """
@@ -45,7 +45,8 @@ CALLS = b"\x03\x00" + text("node7") + text("./train") + REGION * 5
 
 def main():
     generator = random.Random(7)
-    for target, seed in {"write_perfetto": CHUNKS, "write_chrome": CHUNKS, "write_rocpd": CALLS}.items():
+    chunks = dict.fromkeys(["write_perfetto", "write_chrome"], CHUNKS)
+    for target, seed in {**chunks, "write_rocpd": CALLS, **dict.fromkeys(["write_kineto", "write_xspace"], CHUNKS)}.items():
         folder = HERE / target
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "calls").write_bytes(seed)

@@ -1,6 +1,6 @@
 // Loads one trace into Perfetto's trace processor and prints what it found, as JSON.
 //
-//     node bench/readers/perfetto.cjs ENGINE_FOLDER TRACE [--list]
+//     node bench/readers/perfetto.cjs ENGINE_FOLDER TRACE [--list | --tree]
 //
 // Place in the flow: called by perfetto_counts.py. ENGINE_FOLDER holds the engine_bundle.js and .wasm that browsers
 // run as a worker; a fresh script context plays the worker here, in which nothing of node is visible, so that the engine does
@@ -154,6 +154,7 @@ async function main() {
     answer.counts = query(port, "select c.ts, cast(c.value as int), coalesce(t.name, '') from counter c join track t on t.id = c.track_id");
     answer.machines = Number(query(port, 'select count(*) from machine')[0]);
   }
+  if (list === '--tree') answer.tree = query(port, 'select name, ts, dur, depth from slice');
   // Into a pipe it is written by and by, and the process ends after this.
   await new Promise((resume) => process.stdout.write(JSON.stringify(answer) + '\n', resume));
 }

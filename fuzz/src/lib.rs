@@ -44,6 +44,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("trace_format", traces::trace_format),
     ("write_perfetto", writers::perfetto),
     ("write_chrome", writers::chrome),
+    ("write_kineto", writers::kineto),
+    ("write_xspace", writers::xspace),
     ("write_rocpd", writers::recorder),
     ("write_csv", writers::csv),
     ("offsets", traces::offsets),

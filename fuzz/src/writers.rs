@@ -3,7 +3,7 @@
 //! The input says what a program hands to a writer. Whatever that is, a writer refuses it or gives an output in which a reader finds
 //! all of it: every slice with its whole length, every moment and value, every row. What it does not do: look at what viewers show.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -66,7 +66,46 @@ pub fn perfetto(data: &[u8]) {
 
 /// Chunks into Chrome's JSON.
 pub fn chrome(data: &[u8]) {
-    let Some((told, report, trace)) = written(OutputFormat::ChromeJson, data) else { return };
+    json(OutputFormat::ChromeJson, data);
+}
+
+/// Chunks into Kineto's JSON.
+pub fn kineto(data: &[u8]) {
+    json(OutputFormat::Kineto, data);
+}
+
+/// Chunks into an XSpace: planes, lines, events; moments and values are events without length, and a value states itself.
+pub fn xspace(data: &[u8]) {
+    let Some((told, report, trace)) = written(OutputFormat::XSpace, data) else { return };
+    let (mut events, mut values, mut length_ps) = (0, 0, 0);
+    for plane in messages(&trace, 1) {
+        let named = |field: u32| messages(plane, field).filter_map(|entry| number(entry, 1)).collect::<HashSet<u64>>();
+        let (names, stats) = (named(4), named(5));
+        for event in messages(plane, 3).flat_map(|line| messages(line, 4)) {
+            events += 1;
+            length_ps += i128::from(number(event, 3).unwrap_or(0));
+            assert!(names.contains(&number(event, 1).expect("the number of a name")), "a name that the plane has not");
+            for stat in messages(event, 4) {
+                assert!(
+                    stats.contains(&number(stat, 1).expect("the number of a name")),
+                    "a stat that the plane has not"
+                );
+            }
+        }
+        for line in messages(plane, 3).filter(|line| messages(line, 2).next() == Some(b"_counters_")) {
+            values += messages(line, 4).count() as u64;
+        }
+    }
+    // A row of the input may be called as that of counters is.
+    assert!(values >= told.counters, "{values} values, and {} were told", told.counters);
+    assert_eq!(events, told.slices + told.instants + told.counters, "events, and those that were told");
+    assert_eq!(length_ps, told.length_ns * 1000);
+    let reported = (report.slices, report.instants, report.counters, report.bytes);
+    assert_eq!(reported, (told.slices, told.instants, told.counters, trace.len() as u64));
+}
+
+fn json(format: OutputFormat, data: &[u8]) {
+    let Some((told, report, trace)) = written(format, data) else { return };
     let mut found = Told::default();
     let document: Members = serde_json::from_slice(&trace).expect("JSON");
     let events: Vec<Members> = serde_json::from_str(document["traceEvents"].get()).expect("events");
@@ -200,7 +239,7 @@ fn compare(told: &Told, found: &Told, report: &WriteReport, bytes: usize) {
 /// The chunks that the input means, written; None where one is refused.
 fn written(format: OutputFormat, data: &[u8]) -> Option<(Told, WriteReport, Vec<u8>)> {
     let mut input = Input(data);
-    let meta = Meta { base_ns: input.time(), metadata: vec![(input.text(), input.text())] };
+    let meta = Meta { base_ns: input.time(), metadata: vec![(input.text(), input.text())], ..Meta::default() };
     let mut writer = write::open(format, Vec::new(), &meta);
     let mut told = Told::default();
     while !input.0.is_empty() {

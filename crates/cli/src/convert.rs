@@ -76,8 +76,13 @@ fn outputs(arguments: &ConvertArgs) -> anyhow::Result<Vec<Output>> {
     let mut outputs: Vec<Output> = Vec::new();
     for name in arguments.output_format.iter().filter(|name| *name != CSV) {
         let (ending, kind) = format_of(name)?;
-        let path = arguments.output_path.join(format!("{}_{ending}", arguments.output_file));
-        if !outputs.iter().any(|output| output.path == path) {
+        let file = if ending.is_empty() {
+            arguments.output_file.clone()
+        } else {
+            format!("{}_{ending}", arguments.output_file)
+        };
+        let path = arguments.output_path.join(file);
+        if !outputs.iter().any(|output| (&output.path, output.kind) == (&path, kind)) {
             outputs.push(Output { path, kind });
         }
     }
@@ -90,8 +95,16 @@ fn format_of(name: &str) -> anyhow::Result<(&'static str, OutputKind)> {
         "json" => ("results.json", OutputKind::File(OutputFormat::ChromeJson)),
         "json.gz" => ("results.json.gz", OutputKind::File(OutputFormat::ChromeJson)),
         "otf2" => ("otf2", otf2()?),
+        "kineto" => ("", of_each(OutputFormat::Kineto, ".pt.trace.json")),
+        "kineto.gz" => ("", of_each(OutputFormat::Kineto, ".pt.trace.json.gz")),
+        "xspace" => ("", of_each(OutputFormat::XSpace, ".xplane.pb")),
         _ => ("results.pftrace", OutputKind::File(OutputFormat::Perfetto)),
     })
+}
+
+/// A file for each trace, named after it.
+fn of_each(format: OutputFormat, ending: &'static str) -> OutputKind {
+    OutputKind::FileOfEach { format, ending }
 }
 
 #[cfg(feature = "otf2")]

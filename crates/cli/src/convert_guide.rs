@@ -12,6 +12,8 @@ EXAMPLES
                                              databases of rocprofv3, their kernels on HSA queues
   probe_sync convert -i node*.xplane.pb -f pftrace --run-dir probe_sync_out
                                              XSpaces: planes as processes, lines as threads or streams
+  probe_sync convert -i rank*.db -f kineto.gz xspace -d traces -o job --run-dir probe_sync_out
+                                             for each trace traces/job_TRACE.pt.trace.json.gz (HTA, TensorBoard) and .xplane.pb (xprof)
 
 Slices of a row that overlap without nesting go to further rows below it: none is dropped, none is shortened. Traces are read once,
 however many formats are written, and memory does not grow with them; what has to wait for its turn is in TMPDIR.

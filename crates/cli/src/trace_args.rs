@@ -151,8 +151,8 @@ pub struct ConvertArgs {
     /// What to convert; without offsets times stay as they are
     #[command(flatten)]
     pub input: TraceArgs,
-    /// The formats to write
-    #[arg(short = 'f', long, num_args = 1.., required = true, value_name = "FORMAT", value_parser = ["pftrace", "perfetto", "json", "json.gz", "csv", "otf2"])]
+    /// The formats to write; kineto, kineto.gz and xspace are a file for each trace, NAME_TRACE.pt.trace.json and NAME_TRACE.xplane.pb
+    #[arg(short = 'f', long, num_args = 1.., required = true, value_name = "FORMAT", value_parser = ["pftrace", "perfetto", "json", "json.gz", "kineto", "kineto.gz", "xspace", "csv", "otf2"])]
     pub output_format: Vec<String>,
     /// The first part of the outputs' names
     #[arg(short = 'o', long, value_name = "NAME", env = "ROCPD_OUTPUT_NAME", default_value = "out")]

@@ -15,7 +15,13 @@ fn main() {
     let measured = std::env::args().any(|argument| argument == "--bench");
     let (slices, repeats) = if measured { (1_000_000, 5) } else { (1000, 1) };
     let chunks = job(slices);
-    for (name, format) in [("pftrace", OutputFormat::Perfetto), ("json", OutputFormat::ChromeJson)] {
+    let formats = [
+        ("pftrace", OutputFormat::Perfetto),
+        ("json", OutputFormat::ChromeJson),
+        ("kineto", OutputFormat::Kineto),
+        ("xspace", OutputFormat::XSpace),
+    ];
+    for (name, format) in formats {
         for sorted in [false, true] {
             let mut rates = Vec::new();
             let mut bytes = 0;

@@ -7,6 +7,7 @@
 
 #[cfg(feature = "otf2")]
 mod archive;
+mod each;
 mod joined;
 mod machines;
 #[cfg(feature = "otf2")]
@@ -32,6 +33,7 @@ use crate::outputs;
 use crate::provenance;
 use crate::write::{self, Chunk, Machine, Meta, OutputFormat, Sorter, TraceWriter, WriteReport};
 
+use each::Each;
 use joined::Joined;
 use machines::Group;
 
@@ -53,6 +55,13 @@ pub struct Output {
 pub enum OutputKind {
     /// A file of a streaming writer.
     File(OutputFormat),
+    /// For each trace a file of a streaming writer, for formats that are of one process. The output's path is what their names begin with: `PATH_TRACE` and the ending.
+    FileOfEach {
+        /// The writer.
+        format: OutputFormat,
+        /// What the names end with, as in `.pt.trace.json.gz`.
+        ending: &'static str,
+    },
     /// A folder with an OTF2 archive, `traces.otf2`; one that is there is never replaced.
     #[cfg(feature = "otf2")]
     Otf2,
@@ -160,8 +169,11 @@ pub fn convert(
     if outputs.is_empty() {
         return Err(Error::Request { problem: "no output was named".into() });
     }
-    let paths: Vec<PathBuf> = outputs.iter().map(|output| output.path.clone()).collect();
-    calibrated.refuse_overwriting(&paths)?;
+    let paths = |output: &Output| match output.kind {
+        OutputKind::FileOfEach { ending, .. } => each::paths(&output.path, ending, calibrated),
+        _ => vec![output.path.clone()],
+    };
+    calibrated.refuse_overwriting(&outputs.iter().flat_map(paths).collect::<Vec<_>>())?;
     let unknown = calibrated.traces.iter().find(|trace| trace.map.is_none()).filter(|_| calibrated.has_source);
     if let Some(unknown) = unknown {
         let reason = unknown.notes.last().map_or("its node has no offsets", String::as_str);
@@ -169,10 +181,13 @@ pub fn convert(
     }
     if settings.collective_flows {
         joined::expect_one_clock(calibrated)?;
+        refuse_flows_between_files(outputs)?;
     }
     let report = write_all(calibrated, outputs, settings)?;
     for written in &report.outputs {
-        outputs::write_statistics(&written.path, false, &report)?;
+        // Beside the file of all traces; of files of their own in a folder, as those of aligned traces.
+        let is_of_all = outputs.iter().any(|output| output.path == written.path);
+        outputs::write_statistics(&written.path, !is_of_all, &report)?;
     }
     Ok(report)
 }
@@ -206,10 +221,13 @@ pub(crate) fn write_all(
             let machine = group.machine.as_ref();
             report.traces.push(read(&calibrated.traces[part], part, settings, window_ns, machine, flows, &mut sorter)?);
         }
-        tracks += write_sorted(sorter, tracks, group, &mut joined, &mut writers)?;
+        let of_group = write_sorted(sorter, tracks, group, &mut joined, &mut writers)?;
+        // Where no output has all tracks, each trace's are numbered from 0 on.
+        tracks += if writers.iter().any(OpenOutput::is_of_all) { of_group } else { 0 };
     }
-    let finished: Vec<(Unnamed, Written)> = writers.into_iter().map(OpenOutput::finish).collect::<Result<_, _>>()?;
-    for (output, written) in finished {
+    let finished: Vec<Vec<(Unnamed, Written)>> =
+        writers.into_iter().map(OpenOutput::finish).collect::<Result<_, _>>()?;
+    for (output, written) in finished.into_iter().flatten() {
         output.commit().map_err(Error::io(&written.path, "write"))?;
         report.outputs.push(written);
     }
@@ -236,7 +254,7 @@ fn write_sorted(
     let mut chunk = Chunk::default();
     while sorted.next(&mut chunk)? {
         for writer in writers.iter_mut() {
-            writer.write(trace, &chunk, joined)?;
+            writer.write(trace, first_track, &chunk, joined)?;
         }
     }
     for writer in writers.iter_mut() {
@@ -258,6 +276,18 @@ fn refuse_machines(outputs: &[Output], settings: &ConvertSettings) -> Result<(),
         return Err(Error::Request { problem: problem.into() });
     }
     Ok(())
+}
+
+/// Files of their own cannot be joined.
+fn refuse_flows_between_files(outputs: &[Output]) -> Result<(), Error> {
+    let each = outputs.iter().find(|output| matches!(output.kind, OutputKind::FileOfEach { .. }));
+    match each {
+        None => Ok(()),
+        Some(_) => {
+            let problem = "--collective-flows joins the ranks in one file, and formats of one process have a file for each; leave out one of them";
+            Err(Error::Request { problem: problem.into() })
+        }
+    }
 }
 
 /// Reads one trace into the sorter: its times mapped, or as they are on the clock of `machine`.
@@ -326,6 +356,7 @@ fn folder_of(path: &Path) -> Result<NewFolders, Error> {
 /// An output that is being written.
 enum OpenOutput {
     File(OpenFile),
+    Each(Each),
     #[cfg(feature = "otf2")]
     Otf2(Box<archive::OpenArchive>),
 }
@@ -340,9 +371,12 @@ enum Unnamed {
 impl OpenOutput {
     fn create(output: &Output, calibrated: &Calibrated) -> Result<Self, Error> {
         let metadata = provenance::of_calibration(calibrated);
-        let meta = Meta { base_ns: base_ns(calibrated), metadata };
+        let meta = Meta { base_ns: base_ns(calibrated), metadata, ..Meta::default() };
         match output.kind {
             OutputKind::File(format) => OpenFile::create(&output.path, format, &meta).map(Self::File),
+            OutputKind::FileOfEach { format, ending } => {
+                Each::new(&output.path, format, ending, calibrated).map(Self::Each)
+            }
             #[cfg(feature = "otf2")]
             OutputKind::Otf2 => {
                 let archive = archive::OpenArchive::create(&output.path, &meta);
@@ -354,24 +388,33 @@ impl OpenOutput {
     /// Whether it tells parts of collectives from other slices.
     fn wants_parts(&self) -> bool {
         match self {
-            Self::File(_) => false,
+            Self::File(_) | Self::Each(_) => false,
             #[cfg(feature = "otf2")]
             Self::Otf2(_) => true,
         }
     }
 
+    /// Whether all traces are in it.
+    fn is_of_all(&self) -> bool {
+        !matches!(self, Self::Each(_))
+    }
+
     fn on_machine(&mut self, machine: Option<&Machine>) -> Result<(), Error> {
         match self {
             Self::File(file) => file.writer.on_machine(machine).map_err(|error| with_path(&file.path, error)),
+            // With machines there are no such files.
+            Self::Each(_) => Ok(()),
             #[cfg(feature = "otf2")]
             Self::Otf2(_) => Ok(()),
         }
     }
 
     #[cfg_attr(not(feature = "otf2"), expect(unused_variables, reason = "files have no parts of collectives"))]
-    fn write(&mut self, trace: usize, chunk: &Chunk, joined: &mut Joined) -> Result<(), Error> {
+    fn write(&mut self, trace: usize, first_track: u32, chunk: &Chunk, joined: &mut Joined) -> Result<(), Error> {
         match self {
             Self::File(file) => file.writer.write(chunk).map_err(|error| with_path(&file.path, error)),
+            Self::Each(each) if first_track == 0 => each.write(trace, chunk),
+            Self::Each(each) => each.write(trace, &machines::shifted(chunk, first_track.wrapping_neg())),
             #[cfg(feature = "otf2")]
             Self::Otf2(archive) => {
                 archive.write(trace, chunk, joined).map_err(|error| with_path(archive.path(), error))
@@ -383,19 +426,22 @@ impl OpenOutput {
     fn end_trace(&mut self, trace: usize, joined: &Joined) -> Result<(), Error> {
         match self {
             Self::File(_) => Ok(()),
+            Self::Each(each) => each.end(trace),
             #[cfg(feature = "otf2")]
             Self::Otf2(archive) => archive.end(trace, joined).map_err(|error| with_path(archive.path(), error)),
         }
     }
 
-    fn finish(self) -> Result<(Unnamed, Written), Error> {
+    fn finish(self) -> Result<Vec<(Unnamed, Written)>, Error> {
+        let unnamed = |(file, written)| (Unnamed::File(file), written);
         match self {
-            Self::File(file) => file.finish().map(|(file, written)| (Unnamed::File(file), written)),
+            Self::File(file) => Ok(vec![unnamed(file.finish()?)]),
+            Self::Each(each) => Ok(each.finish().into_iter().map(unnamed).collect()),
             #[cfg(feature = "otf2")]
             Self::Otf2(archive) => {
                 let path = archive.path().to_owned();
                 let (folder, report) = archive.finish().map_err(|error| with_path(&path, error))?;
-                Ok((Unnamed::Folder(folder), Written { path, report }))
+                Ok(vec![(Unnamed::Folder(folder), Written { path, report })])
             }
         }
     }

@@ -290,5 +290,3 @@ pub struct MergeStats {
 const RANK_MARKER: &[u8] = b"probe_sync.rank#";
 /// What a text file may begin with.
 pub(crate) const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
-/// Under this name an output's metadata says which clock its times are on; whoever reads it as a trace finds there that it is aligned.
-pub(crate) const ALIGNED_TO: &str = "probe_sync_timeline";

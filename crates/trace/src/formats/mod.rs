@@ -24,11 +24,12 @@ use std::path::Path;
 
 use crate::Error;
 
-pub(crate) use interface::{ALIGNED_TO, BYTE_ORDER_MARK, rank_marker};
+pub(crate) use crate::write::ALIGNED_TO;
 pub use interface::{
     AgentIndex, ChunkOptions, ChunkSink, ChunkStats, CpuClock, Evidence, FactOptions, MapFunction, MergeInput,
     MergeOptions, MergeStats, PlaneLayout, RewriteOptions, RewriteStats, TraceFormat,
 };
+pub(crate) use interface::{BYTE_ORDER_MARK, rank_marker};
 pub use kineto::Kineto;
 pub use perfetto::Perfetto;
 #[cfg(feature = "rocpd")]

@@ -11,6 +11,10 @@ pub struct Meta {
     pub base_ns: i64,
     /// What is known of the whole trace, as names and texts, for formats that have a place for it.
     pub metadata: Vec<(String, String)>,
+    /// Ranks in the job, where known, for formats that have a place for it.
+    pub world_size: Option<u32>,
+    /// What the job's collectives run on (`nccl`, `gloo`), where known, for formats that have a place for it.
+    pub backend: Option<String>,
 }
 
 /// What was written.
@@ -41,3 +45,6 @@ pub struct WriteReport {
     /// Bytes that the output was given.
     pub bytes: u64,
 }
+
+/// Under this name a trace's metadata says which clock its times are on; whoever reads it as a trace finds there that it is aligned.
+pub(crate) const ALIGNED_TO: &str = "probe_sync_timeline";

@@ -12,6 +12,8 @@ use serde_json::Value as Json;
 use super::*;
 use crate::protobuf::{Fields, Value as Wire};
 
+mod round_trip;
+
 /// A slice as it was read back: track's path, start, end, name.
 type Found = (String, i64, i64, String);
 
@@ -400,7 +402,7 @@ fn an_output_that_fails_and_a_time_before_zero_are_errors() {
             Ok(())
         }
     }
-    for format in [OutputFormat::Perfetto, OutputFormat::ChromeJson] {
+    for format in [OutputFormat::Perfetto, OutputFormat::ChromeJson, OutputFormat::Kineto, OutputFormat::XSpace] {
         let mut writer = open(format, Full, &Meta::default());
         let mut chunk = chunk_of(&[(2, 5, 5, "a".into())], |_| Flow::default());
         chunk.tracks = tracks(1);
@@ -411,6 +413,9 @@ fn an_output_that_fails_and_a_time_before_zero_are_errors() {
     chunk.tracks = tracks(1);
     let refused = open(OutputFormat::Perfetto, Vec::new(), &Meta::default()).write(&chunk).expect_err("before zero");
     assert!(refused.to_string().contains("slices: row 0: a time before the clock's zero"), "{refused}");
+    chunk.slices.end_ns[0] = 60 * 24 * 3600 * 1_000_000_000;
+    let refused = open(OutputFormat::XSpace, Vec::new(), &Meta::default()).write(&chunk).expect_err("too far");
+    assert!(refused.to_string().contains("more than 53 days from the first event"), "{refused}");
 }
 
 /// Perfetto takes all processes of number 0 for one, under the name that was written last.
@@ -497,6 +502,8 @@ fn a_machine_is_refused_where_it_cannot_be() {
     };
     assert!(refused(OutputFormat::Perfetto, 0).contains("number others from 1 on"));
     assert!(refused(OutputFormat::ChromeJson, 1).contains("JSON has one clock"));
+    assert!(refused(OutputFormat::Kineto, 1).contains("JSON has one clock"));
+    assert!(refused(OutputFormat::XSpace, 1).contains("an XSpace has one clock"));
     // A time of its own clock that is before the zero of the trace's.
     let mut writer = open(OutputFormat::Perfetto, Vec::new(), &Meta::default());
     let to_reference = map_of(&[(1000, 2000), (9000, 2000)]);

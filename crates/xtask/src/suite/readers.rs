@@ -24,7 +24,8 @@ pub fn run(runner: &mut Runner, root: &Path, tools: Tools) {
     }
     for (name, script) in CHECKS {
         let mut check = Command::new(root.join(PYTHON));
-        check.arg(root.join("bench/readers").join(script)).current_dir(root);
+        let (script, arguments) = script.split_once(' ').unwrap_or((script, ""));
+        check.arg(root.join("bench/readers").join(script)).args(arguments.split_whitespace()).current_dir(root);
         runner.command(name, Count::Figures, CHECK, &mut check);
     }
 }
@@ -52,12 +53,16 @@ pub fn install(runner: &mut Runner, root: &Path) {
 
 const PYTHON: &str = "target/readers/venv/bin/python";
 
-const CHECKS: [(&str, &str); 5] = [
+/// Steps, and the script of each with its arguments.
+const CHECKS: [(&str, &str); 8] = [
     ("readers, xprof", "xprof_hosts.py"),
     ("readers, HolisticTraceAnalysis", "hta_ranks.py"),
     ("readers, Perfetto", "perfetto_counts.py"),
     ("readers, Perfetto on converted traces", "perfetto_convert.py"),
     ("readers, rocprofv3's own", "rocpd_modules.py"),
+    ("readers, Perfetto on Kineto JSON of ours", "own_formats.py perfetto"),
+    ("readers, HolisticTraceAnalysis on Kineto JSON of ours", "own_formats.py hta"),
+    ("readers, xprof on XSpaces of ours", "own_formats.py xprof"),
 ];
 
 /// Above the script's own deadline, which is what normally ends it.

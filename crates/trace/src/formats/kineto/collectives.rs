@@ -6,6 +6,7 @@
 //! | backend | level taken | levels left out, and why |
 //! |---|---|---|
 //! | gloo | `gloo:*` (user_annotation): the work itself, on a worker's thread | `c10d::*`: only hands the work over |
+//! | any, by a recorder | annotations whose args state "Collective name": what the program itself says lasts as long as the operation | |
 //! | NCCL, RCCL | kernels with nccl or rccl in the name | `c10d::*`, `record_param_comms`, `nccl:*`: only enqueue; gpu_user_annotation: the kernel again |
 //!
 //! Taking the enqueuing calls too would count operations twice and see broken causality where there is none: they return
@@ -37,6 +38,7 @@ pub(super) struct Collector {
     groups: Vec<GroupKey>,
     nccl: Finder<'static>,
     rccl: Finder<'static>,
+    stated: Finder<'static>,
 }
 
 /// A send or receive, and the track that it is on.
@@ -88,6 +90,7 @@ impl Collector {
             groups: Vec::new(),
             nccl: Finder::new("nccl"),
             rccl: Finder::new("rccl"),
+            stated: Finder::new("\"Collective name\""),
         }
     }
 
@@ -106,6 +109,9 @@ impl Collector {
                 self.kernel(bytes, spans, start_ps, end_ps)
             }
             b"\"user_annotation\"" if name.starts_with(b"\"gloo:") => self.gloo(bytes, spans, start_ps, end_ps),
+            b"\"user_annotation\"" if !name.starts_with(b"\"nccl:") && self.states(&bytes[spans.args.clone()]) => {
+                self.stated(bytes, spans, start_ps, end_ps)
+            }
             b"\"cpu_op\"" if name.starts_with(b"\"c10d::send") || name.starts_with(b"\"c10d::recv_\"") => {
                 self.call(bytes, spans, start_ps, end_ps)
             }
@@ -146,8 +152,18 @@ impl Collector {
         (self.found, self.groups)
     }
 
+    /// Whether args name a collective.
+    fn states(&self, args: &[u8]) -> bool {
+        !args.is_empty() && self.stated.find(args).is_some()
+    }
+
     fn kernel(&mut self, bytes: &[u8], spans: &EventSpans, start: Picoseconds, end: Picoseconds) -> Result<(), Fault> {
         self.kernels += 1;
+        self.stated(bytes, spans, start, end)
+    }
+
+    /// Keeps an event that is the operation itself, by what its args state.
+    fn stated(&mut self, bytes: &[u8], spans: &EventSpans, start: Picoseconds, end: Picoseconds) -> Result<(), Fault> {
         let params = params(bytes, &spans.args)?;
         let name = match params.collective {
             b"" => kernel_name(&text(&bytes[spans.name.clone()])),

@@ -6,6 +6,7 @@ use super::event::put_stat_metadata;
 use super::fields::{plane, stat};
 use crate::formats::ALIGNED_TO;
 use crate::protobuf::{put_bytes, put_number};
+use crate::write::ALIGNED_PLANE;
 
 /// The plane of an aligned trace; None where nothing says which clock its times are on.
 pub(super) fn aligned_plane(entries: &[(String, String)]) -> Option<Vec<u8>> {
@@ -37,7 +38,5 @@ pub(super) fn metadata_plane(name: &str, id: u64, entries: &[(String, String)]) 
 
 /// The plane that holds what the caller says of a merge.
 pub(super) const METADATA_PLANE: &str = "probe_sync";
-/// What the name of an aligned trace's plane begins with; the clock follows.
-const ALIGNED_PLANE: &str = "probe_sync aligned to ";
 /// Beyond the ids of profilers and of the plane of snapshots.
 const ALIGNED_PLANE_ID: u64 = (1 << 20) + 1;
