@@ -15,6 +15,7 @@
 mod files;
 pub mod mutation;
 mod packets;
+mod recordings;
 mod scenarios;
 mod tcp;
 mod traces;
@@ -40,6 +41,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("xspace", traces::xspace),
     ("kineto", traces::kineto),
     ("rocpd", traces::rocpd),
+    ("recording", recordings::recording),
     ("trace_format", traces::trace_format),
     ("write_perfetto", writers::perfetto),
     ("write_chrome", writers::chrome),
