@@ -15,6 +15,7 @@
 mod files;
 pub mod mutation;
 mod packets;
+mod recordings;
 mod scenarios;
 mod tcp;
 mod traces;
@@ -41,6 +42,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("kineto", traces::kineto),
     ("perfetto", traces::perfetto),
     ("rocpd", traces::rocpd),
+    ("recording", recordings::recording),
     ("trace_format", traces::trace_format),
     ("write_perfetto", writers::perfetto),
     ("write_chrome", writers::chrome),

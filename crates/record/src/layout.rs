@@ -40,7 +40,7 @@ pub(crate) mod header {
     pub const STATE: usize = 7;
     /// Clock pairs that are written; more than there is room for means that it was thinned out.
     pub const PAIRS_WRITTEN: usize = 8;
-    /// Bytes of definitions that are taken.
+    /// Words of definitions that are taken.
     pub const DEFINITIONS_TAKEN: usize = 9;
     /// Definitions that found no room.
     pub const DEFINITIONS_LOST: usize = 10;
@@ -399,5 +399,63 @@ mod tests {
     fn a_head_says_what_it_was_made_of() {
         let head = record::head(7, record::SCOPE, 4, 70_000);
         assert_eq!((head & 0xffff_ffff, head >> 32 & 0xff, record::words(head), head >> 48), (7, 1, 4, 0xffff));
+    }
+
+    /// docs/recorder_format.md has the numbers of this page.
+    #[test]
+    fn the_page_about_the_format_has_these_numbers() {
+        let page = include_str!("../../../docs/recorder_format.md");
+        let line =
+            |number: usize, what: &str| assert!(page.contains(&format!("| {number} | {what}")), "{number} {what}");
+        line(header::BYTES, "bytes of everything before the blocks");
+        line(header::CHUNK_BYTES, &format!("bytes of a chunk: a power of two, {CHUNK_MIN} to {CHUNK_MAX}"));
+        line(header::STATE, "1: under way");
+        line(header::PAIRS_WRITTEN, "clock pairs written");
+        line(header::DEFINITIONS_TAKEN, "words of definitions taken");
+        line(header::CLOCK, "clock: 1 time-stamp counter, 2");
+        line(header::POLICY, "policy: 1 drop newest, 2 flight, 3 stream");
+        line(header::BLOCK_BYTES, "bytes of blocks that are whole");
+        line(header::SEQUENCE, "number that the next use of a chunk gets");
+        line(header::KEEP_TICKS, "ticks that a flight recorder looks back");
+        line(header::PAUSES, "how often it was paused");
+        line(header::BLOCKS_LOST, "times that blocks could not be written");
+        line(header::REPLACED, "events that a flight recorder has replaced");
+        line(header::LOST_TOLD, "lost events that stand in records");
+        line(header::INTERRUPTED, "events of signal handlers");
+        line(slot::LAST, "where the innermost open scope lies");
+        line(slot::OPENED, "scopes opened; changes with each");
+        line(slot::TOO_DEEP, "scopes opened deeper");
+        line(slot::STACK, "open scopes begin");
+        line(chunk::COMMITTED, "bytes that are whole");
+        line(chunk::SEGMENTS, "segments");
+        line(chunk::FIRST_SEGMENT, "of each segment two words");
+        for (number, what) in [
+            (definition::SITE, "site"),
+            (definition::NAME, "name"),
+            (definition::THREAD, "thread"),
+            (definition::LEFT, "left"),
+            (record::SCOPE, "scope |"),
+            (record::UNFINISHED, "scope that never ended |"),
+            (record::INSTANT, "moment |"),
+            (record::COUNTER, "counter |"),
+            (record::LOSS, "losses |"),
+        ] {
+            assert!(page.contains(&format!("| {number} {what}")), "{number} {what}");
+        }
+        line(argument::INTEGER as usize, "integer |");
+        line(argument::ADDRESSES as usize, "addresses |");
+        for text in [
+            format!("{:#x} << 32 | kind << 16", definition::MARK),
+            format!("{:#x} << 32 | bytes of records", block::MARK),
+            format!("word {} in chunks of {CHUNK_MIN} bytes", chunk::header_words(CHUNK_MIN)),
+            format!("at most {} words", record::WORDS_MAX),
+            format!("A thread each, {} words", slot::WORDS),
+            format!("{} bytes: numbers, then facts", header::ALL_BYTES),
+            format!("Word {} is the length of the facts", header::WORDS),
+            format!("at most {}.", definition::TEXT_MAX),
+            format!("has {} added to its type", argument::CUT),
+        ] {
+            assert!(page.contains(&text), "{text}");
+        }
     }
 }

@@ -47,6 +47,7 @@ fn entry() {
             "first" => crate::signals::first_event_in_a_handler(),
             "starts" => crate::signals::handlers_while_sessions_start_and_stop(),
             "ending" => crate::signals::handlers_while_threads_end(),
+            "names" => crate::edges::names_without_room(),
             "nothing" => assert!(gate_is_closed()),
             _ => panic!("no such task: {task}"),
         },

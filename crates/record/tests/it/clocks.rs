@@ -52,3 +52,21 @@ fn sessions_at_once_have_one_clock() {
     }
     drop((first, second));
 }
+
+/// More pairs than there is room for: every other one goes, again and again, and the first and the last stay.
+#[test]
+fn pairs_are_thinned_out_where_there_is_no_room() {
+    let _alone = alone();
+    let policy = Policy::DropNewest { bytes: 512 << 10 };
+    let session = Recorder::builder().reach(Reach::Thread).policy(policy).start().expect("nothing else records");
+    let first = session.snapshot().expect("it goes on").pairs()[0];
+    // A copy takes a pair.
+    for _ in 0..2500 {
+        drop(session.snapshot().expect("it goes on"));
+    }
+    let recording = session.finish().expect("whole");
+    let pairs = recording.pairs();
+    assert!((512..=1024).contains(&pairs.len()), "{}", pairs.len());
+    assert!(pairs.windows(2).all(|two| two[0].ticks < two[1].ticks));
+    assert!(pairs[0] == first && pairs[pairs.len() - 1].ticks >= recording.status().end);
+}

@@ -7,6 +7,7 @@ use probe_sync_record::{
     Error, Kind, Listed, Policy, Reach, Recorder, Recording, Scope, Session, Site, Value, instant, scope, span,
 };
 
+use crate::child;
 use crate::support::{alone, sums, tallies};
 
 fn session() -> Session {
@@ -201,9 +202,15 @@ fn take_texts(event: &Event<'_>, lengths: &mut Vec<(String, usize, bool)>) -> Re
     Ok(())
 }
 
+/// In a process of its own: the names would take the room of other tests.
 #[test]
 fn names_without_room_are_lost_and_counted_but_not_their_events() {
     let _alone = alone();
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    child::succeeds("names", folder.path());
+}
+
+pub fn names_without_room() {
     let builder = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 512 << 10 });
     let session = builder.start().expect("nothing else records this thread");
     const NAMES: usize = 100;
