@@ -24,12 +24,14 @@
 //! | `active` | the sessions that are under way |
 //! | `memory`, `layout` | where everything lies |
 //! | `session` | what programs hold |
+//! | [`backend`] | devices and other tools' markers beside a session |
 //! | [`observe`] | callbacks before and after scopes |
 //! | [`read`] | recordings, finished or left by a kill |
 //!
 //! What it does not do: put times on a clock (the map is made by whoever exports), or know formats of traces.
 
 mod active;
+pub mod backend;
 mod clock;
 mod error;
 pub mod event;
@@ -52,4 +54,7 @@ pub use kind::{Kind, Kinds};
 pub use read::Recording;
 pub use session::{Adopted, Adopter, Builder, Counts, Facts, Policy, Recorder, Session};
 pub use site::Site;
-pub use value::{Argument, Arguments, Value, Words};
+pub use value::{Argument, ArgumentList, Arguments, Value, Words};
+
+#[cfg(test)]
+extern crate self as probe_sync_record;

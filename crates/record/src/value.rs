@@ -31,6 +31,11 @@ pub trait Arguments {
     /// How many there are.
     const COUNT: usize;
 
+    /// How many there are, where only the program that runs knows.
+    fn count(&self) -> usize {
+        Self::COUNT
+    }
+
     /// How many words they take.
     fn words(&self) -> usize;
 
@@ -66,6 +71,28 @@ impl<T: Argument + ?Sized, R: Arguments> Arguments for ((u32, &T), R) {
     }
 }
 
+/// Arguments whose number and types are known only when the program runs: keys, as [`OF_SITE`](crate::event::OF_SITE) says, and values.
+#[derive(Copy, Clone, Debug)]
+pub struct ArgumentList<'a>(pub &'a [(u32, Value<'a>)]);
+
+impl Arguments for ArgumentList<'_> {
+    const COUNT: usize = 0;
+
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn words(&self) -> usize {
+        self.0.iter().map(|(_, value)| value.length()).sum()
+    }
+
+    fn write(&self, mut words: Words) {
+        for (key, value) in self.0 {
+            words = words.after(value.put(*key, words));
+        }
+    }
+}
+
 /// Where words go.
 #[doc(hidden)]
 #[derive(Copy, Clone, Debug)]
@@ -78,6 +105,14 @@ impl Words {
     /// They must stay mapped, and nobody else may write them.
     pub(crate) unsafe fn at(place: *const AtomicU64) -> Self {
         Self(place)
+    }
+
+    /// The words of some arguments.
+    pub(crate) fn gathered(arguments: &impl Arguments) -> Vec<u64> {
+        let words: Vec<AtomicU64> = (0..arguments.words()).map(|_| AtomicU64::new(0)).collect();
+        // SAFETY: there are as many as the arguments take, and nobody else knows them.
+        arguments.write(unsafe { Self::at(words.as_ptr()) });
+        words.into_iter().map(AtomicU64::into_inner).collect()
     }
 
     #[inline]

@@ -201,8 +201,8 @@ impl Lane {
     }
 
     #[cold]
-    fn arguments_lost<A: Arguments>(&self, _: &A) {
-        self.count(slot::ARGUMENTS_LOST, A::COUNT as u64);
+    fn arguments_lost(&self, arguments: &impl Arguments) {
+        self.count(slot::ARGUMENTS_LOST, arguments.count() as u64);
     }
 
     /// Ends a scope, and with it those within that have not ended.
@@ -277,6 +277,13 @@ impl Lane {
         // SAFETY: as many words as the arguments take have been reserved.
         arguments.write(unsafe { Words::at(rest) });
         self.commit(rest.wrapping_add(more));
+    }
+
+    /// Whether a record of so many words finds room.
+    pub fn has_room(&self, words: usize) -> bool {
+        let place = self.cursor.get();
+        let in_chunk = !place.is_null() && place.wrapping_add(words) <= self.limit.get();
+        in_chunk || self.core().pool.has_free()
     }
 
     /// How many scopes are open.
@@ -387,7 +394,8 @@ impl Lane {
         true
     }
 
-    fn lose(&self, first: u64, last: u64) {
+    /// Counts an event that is lost.
+    pub fn lose(&self, first: u64, last: u64) {
         let slot = self.slot.get();
         if slot.is_null() {
             let core = self.core();
