@@ -18,7 +18,11 @@
 //! `examples/simulated_gpu` is one, with a clock that drifts.
 
 mod clock;
+#[cfg(feature = "itt")]
+mod itt;
 mod markers;
+#[cfg(feature = "nvtx")]
+mod nvtx;
 mod running;
 mod sink;
 
@@ -33,7 +37,11 @@ use crate::kind::Kinds;
 
 pub(crate) use clock::DeviceMap;
 pub use clock::{DeviceClock, DevicePair, HostClock};
+#[cfg(feature = "itt")]
+pub use itt::Itt;
 pub use markers::{MarkerSink, Markers};
+#[cfg(feature = "nvtx")]
+pub use nvtx::Nvtx;
 pub(crate) use running::Running;
 pub use running::{BackendState, BackendStatus};
 pub use sink::{DeviceEvent, Sink, TrackId};
