@@ -19,6 +19,8 @@
 //! | module | holds |
 //! |---|---|
 //! | [`event`], macros | what programs call |
+//! | [`typed`] | collectives, memory, backward calls: events that others understand |
+//! | `tracing` | spans and events of the crate `tracing`, by a layer; with the feature of that name |
 //! | `site`, `kind`, `value` | places, sorts and arguments of events |
 //! | `thread` | a thread's part, and how an event gets into it |
 //! | `active` | the sessions that are under way |
@@ -44,6 +46,9 @@ pub mod read;
 mod session;
 mod site;
 mod thread;
+#[cfg(feature = "tracing")]
+pub mod tracing;
+pub mod typed;
 mod value;
 
 pub use active::core::Reach;
@@ -54,7 +59,7 @@ pub use kind::{Kind, Kinds};
 pub use read::Recording;
 pub use session::{Adopted, Adopter, Builder, Counts, Facts, Policy, Recorder, Session};
 pub use site::Site;
-pub use value::{Argument, ArgumentList, Arguments, Value, Words};
+pub use value::{Argument, Arguments, Listed, Value, Words};
 
 #[cfg(test)]
 extern crate self as probe_sync_record;

@@ -29,12 +29,7 @@ pub trait Argument {
 /// Arguments of one event, whose types the compiler knows: pairs of key and value, nested as lists are.
 pub trait Arguments {
     /// How many there are.
-    const COUNT: usize;
-
-    /// How many there are, where only the program that runs knows.
-    fn count(&self) -> usize {
-        Self::COUNT
-    }
+    fn count(&self) -> usize;
 
     /// How many words they take.
     fn words(&self) -> usize;
@@ -45,7 +40,10 @@ pub trait Arguments {
 }
 
 impl Arguments for () {
-    const COUNT: usize = 0;
+    #[inline]
+    fn count(&self) -> usize {
+        0
+    }
 
     #[inline]
     fn words(&self) -> usize {
@@ -57,7 +55,10 @@ impl Arguments for () {
 }
 
 impl<T: Argument + ?Sized, R: Arguments> Arguments for ((u32, &T), R) {
-    const COUNT: usize = 1 + R::COUNT;
+    #[inline]
+    fn count(&self) -> usize {
+        1 + self.1.count()
+    }
 
     #[inline]
     fn words(&self) -> usize {
@@ -71,24 +72,28 @@ impl<T: Argument + ?Sized, R: Arguments> Arguments for ((u32, &T), R) {
     }
 }
 
-/// Arguments whose number and types are known only when the program runs: keys, as [`OF_SITE`](crate::event::OF_SITE) says, and values.
+/// Arguments whose number is known only when the program runs: so many, and which each is. A key is a place of the site's, [`crate::event::OF_SITE`]
+/// added, or from [`crate::event::key`]. They are asked for several times, and must be the same each time.
 #[derive(Copy, Clone, Debug)]
-pub struct ArgumentList<'a>(pub &'a [(u32, Value<'a>)]);
+pub struct Listed<F>(pub usize, pub F);
 
-impl Arguments for ArgumentList<'_> {
-    const COUNT: usize = 0;
-
+impl<'a, F: Fn(usize) -> (u32, Value<'a>)> Arguments for Listed<F> {
+    #[inline]
     fn count(&self) -> usize {
-        self.0.len()
+        self.0
     }
 
+    #[inline]
     fn words(&self) -> usize {
-        self.0.iter().map(|(_, value)| value.length()).sum()
+        (0..self.0).map(|at| (self.1)(at).1.length()).sum()
     }
 
-    fn write(&self, mut words: Words) {
-        for (key, value) in self.0 {
-            words = words.after(value.put(*key, words));
+    #[inline]
+    fn write(&self, words: Words) {
+        let mut taken = 0;
+        for at in 0..self.0 {
+            let (key, value) = (self.1)(at);
+            taken += value.put(key, words.after(taken));
         }
     }
 }

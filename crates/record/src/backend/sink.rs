@@ -17,7 +17,7 @@ use crate::layout::{header, policy, record};
 use crate::site::Site;
 use crate::thread::lane::Lane;
 use crate::thread::{define, sync};
-use crate::value::{ArgumentList, Arguments as _, Value, Words};
+use crate::value::{Arguments, Listed, Value, Words};
 
 /// A queue of a device, as [`Sink::track`] gives it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -199,9 +199,9 @@ impl Sink {
     fn words(&mut self, site: u32, event: &DeviceEvent<'_>, depth: usize) -> Vec<u64> {
         let numbered: Vec<(u32, Value<'_>)> =
             event.arguments.iter().filter_map(|(key, value)| Some((self.key(key)?, *value))).collect();
-        let fits = |count: &usize| record::SCOPE_WORDS + ArgumentList(&numbered[..*count]).words() <= record::WORDS_MAX;
+        let fits = |count: &usize| record::SCOPE_WORDS + listed(&numbered[..*count]).words() <= record::WORDS_MAX;
         let count = (0..=numbered.len()).rev().find(fits).unwrap_or(0);
-        let arguments = ArgumentList(&numbered[..count]);
+        let arguments = listed(&numbered[..count]);
         let length = record::SCOPE_WORDS + arguments.words();
         let head = record::head(site, record::SCOPE, length, u32::try_from(depth).unwrap_or(u32::MAX));
         let mut words = vec![head, event.start, event.end, event.correlation];
@@ -233,6 +233,11 @@ impl Sink {
         self.keys.insert(key.into(), number);
         Some(number)
     }
+}
+
+/// Numbers of keys, and values, as arguments.
+fn listed<'a>(arguments: &'a [(u32, Value<'a>)]) -> impl Arguments + 'a {
+    Listed(arguments.len(), |at: usize| arguments[at])
 }
 
 /// Threads of one queue.

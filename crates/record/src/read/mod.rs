@@ -10,6 +10,7 @@ mod decode;
 mod definitions;
 mod device;
 mod index;
+mod save;
 mod source;
 mod thread;
 

@@ -117,6 +117,16 @@ impl Builder {
         Session::start(&self.0, Location::caller())
     }
 
+    /// The policy as it is set now.
+    pub(super) fn present_policy(&self) -> Policy {
+        self.0.policy
+    }
+
+    /// Begins paused, or not.
+    pub(super) fn paused_if(self, paused: bool) -> Self {
+        Self(Settings { paused, ..self.0 })
+    }
+
     fn check(&self) -> Result<(), Error> {
         let refuse = |setting: &'static str, reason: &str| Err(Error::Setting { setting, reason: reason.into() });
         if self.0.kinds.is_empty() {

@@ -7,6 +7,7 @@ mod builder;
 mod facts;
 mod handle;
 mod helper;
+mod keys;
 mod settings;
 mod stream;
 

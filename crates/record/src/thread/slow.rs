@@ -95,7 +95,7 @@ pub(crate) fn close(site: &'static Site, frame: Frame, opened: Opened) {
         for lane in block.lanes() {
             let place = lane.find(opened);
             if !place.is_null() {
-                lane.close(place, end, lane.core().least_ticks);
+                lane.close(place, opened, end, lane.core().least_ticks);
             } else if frame == Frame::Deep || may_be_deep(lane, site, frame) {
                 lane.close_deep(site.number(), opened, end);
             }
