@@ -28,6 +28,7 @@
 //! | `session` | what programs hold |
 //! | [`backend`] | devices and other tools' markers beside a session |
 //! | [`observe`] | callbacks before and after scopes |
+//! | [`hook`] | what is found out about events after the stop |
 //! | [`read`] | recordings, finished or left by a kill |
 //!
 //! What it does not do: put times on a clock (the map is made by whoever exports), or know formats of traces.
@@ -37,6 +38,7 @@ pub mod backend;
 mod clock;
 mod error;
 pub mod event;
+pub mod hook;
 mod kind;
 mod layout;
 mod macros;

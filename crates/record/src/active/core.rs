@@ -55,6 +55,8 @@ pub(crate) struct Core {
     /// Whether arguments behind `||` are made.
     pub details: bool,
     pub paused: AtomicBool,
+    /// Files that are mapped, as many as are written into it.
+    pub modules: AtomicU32,
 }
 
 impl Core {

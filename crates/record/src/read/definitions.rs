@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use super::device::{Device, Track};
 use super::source::Source;
+use crate::active::modules::Module;
 use crate::backend::DevicePair;
 use crate::error::Error;
 use crate::kind::Kind;
@@ -35,6 +36,7 @@ pub(super) struct Definitions {
     tracks: BTreeMap<u32, Track>,
     devices: BTreeMap<u32, Device>,
     notes: Vec<String>,
+    modules: BTreeMap<u32, Module>,
 }
 
 impl Definitions {
@@ -90,6 +92,10 @@ impl Definitions {
                 let device = self.device(number);
                 (device.hz, device.backend) = (words[2], texts.next().unwrap_or_default());
             }
+            definition::MODULE => {
+                let (path, bias) = (texts.next().unwrap_or_default(), words[2]);
+                self.modules.insert(number, Module { path, bias, span: [words[3], words[4]] });
+            }
             definition::NOTE => self.notes.extend(texts),
             _ => {}
         }
@@ -118,6 +124,10 @@ impl Definitions {
 
     pub fn devices(&self) -> impl Iterator<Item = &Device> {
         self.devices.values()
+    }
+
+    pub fn modules(&self) -> impl Iterator<Item = &Module> {
+        self.modules.values()
     }
 
     pub fn notes(&self) -> &[String] {

@@ -26,6 +26,7 @@ use crate::error::Error;
 use crate::layout::{Layout, MAGIC, WORD, clock, header, policy, state};
 use crate::session::Facts;
 
+pub use crate::active::modules::Module;
 pub use crate::value::ArgumentValue;
 pub use decode::{Arguments, Event, What};
 pub use definitions::SiteFacts;
@@ -136,6 +137,11 @@ impl Recording {
     /// Devices whose events are among its threads'.
     pub fn devices(&self) -> impl Iterator<Item = &Device> {
         self.definitions.devices()
+    }
+
+    /// Files that were mapped to be run, if stacks were taken.
+    pub fn modules(&self) -> impl Iterator<Item = &Module> {
+        self.definitions.modules()
     }
 
     /// What there is to say about it, as backends that were absent or failed.

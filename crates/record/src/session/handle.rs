@@ -13,6 +13,7 @@ use super::helper::{self, Helper};
 use super::settings::{Policy, Settings};
 use super::stream::Stream;
 use crate::active::core::{Core, Reach};
+use crate::active::modules;
 use crate::active::registry::{Activity, Registry};
 use crate::backend::{BackendStatus, Request, Running};
 use crate::clock::{self, RecordClock, Ticks};
@@ -208,6 +209,7 @@ impl Session {
         }
         self.core.header(header::END).store(self.ticks.now(), Ordering::Release);
         self.backends.stop(&self.core);
+        modules::define_again(&self.core);
         helper.end();
         self.core.header(header::STATE).store(state::FINISHED, Ordering::Release);
     }
@@ -378,6 +380,7 @@ fn core_of(
         recycle: matches!(settings.policy, Policy::Flight { .. }),
         details: settings.details,
         paused: AtomicBool::new(settings.paused),
+        modules: AtomicU32::new(0),
     }
 }
 
