@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use addr2line::Loader;
+use addr2line::{Loader, demangle_auto};
 
 use super::modules::{ModuleMap, add_stacks};
 use super::{Additions, Hook};
@@ -59,24 +59,24 @@ impl Symbols {
         let (module, own) = self.modules.find(address)?;
         let file = self.files.entry(module.path.clone()).or_insert_with(|| Loader::new(&module.path).ok());
         let file = file.as_ref()?;
-        let mut lines = Vec::new();
+        // The symbol has the whole path of the function; debug information may have its last part only, but knows what was inlined.
+        let symbol = file.find_symbol(own).map(|symbol| demangle_auto(symbol.into(), None).into_owned());
+        let mut lines: Vec<(String, String)> = Vec::new();
         let mut frames = file.find_frames(own).ok()?;
         while let Ok(Some(frame)) = frames.next() {
-            let Some(function) = frame.function.as_ref().and_then(|name| Some(name.demangle().ok()?.into_owned()))
-            else {
-                continue;
-            };
+            let function = frame.function.as_ref().and_then(|name| name.demangle().ok());
             let place = frame.location.and_then(|place| Some(format!(" ({}:{})", place.file?, place.line?)));
-            lines.push(function + &place.unwrap_or_default());
+            lines.push((function.map_or_else(String::new, Into::into), place.unwrap_or_default()));
             if lines.len() >= INLINED_MAX {
                 break;
             }
         }
-        if lines.is_empty() {
-            let symbol = file.find_symbol(own)?;
-            let plain = addr2line::demangle_auto(symbol.into(), None);
-            return Some(plain.into_owned());
+        match (lines.last_mut(), symbol) {
+            (Some(outermost), Some(symbol)) => outermost.0 = symbol,
+            (None, symbol) => return symbol,
+            (Some(_), None) => {}
         }
+        let lines: Vec<String> = lines.into_iter().map(|(function, place)| function + &place).collect();
         Some(lines.join("\n"))
     }
 }
