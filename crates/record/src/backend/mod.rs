@@ -28,6 +28,8 @@ mod sink;
 
 #[cfg(test)]
 mod tests;
+#[cfg(all(test, any(feature = "itt", feature = "nvtx")))]
+mod tool_tests;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};

@@ -3,7 +3,6 @@
 //! Place in the flow: the layer asks for one at every span and event. `tracing` has one description per place, which is never freed: its address is the
 //! key. A thread finds those that it has met in a small table of its own.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{PoisonError, RwLock};
@@ -33,33 +32,29 @@ impl Callsites {
         Self { kind, all: RwLock::default() }
     }
 
-    /// That of a description.
+    /// That of a description; `met` is the thread's own table.
     #[inline]
-    pub fn find(&'static self, metadata: &'static Metadata<'static>) -> &'static Callsite {
+    pub fn find(&'static self, metadata: &'static Metadata<'static>, met: &mut Met) -> &'static Callsite {
         let key = std::ptr::from_ref(metadata).addr();
-        let own = std::ptr::from_ref(self).addr();
-        let at = (key >> 3 ^ key >> 9) % KNOWN;
-        let known = MET.try_with(|met| met.borrow()[at]);
-        match known {
-            Ok((found, of, Some(callsite))) if found == key && of == own => callsite,
-            _ => self.find_slowly(metadata, key, (own, at)),
+        let place = &mut met.0[(key >> 3 ^ key >> 9) % KNOWN];
+        match *place {
+            (found, Some(of), Some(callsite)) if found == key && std::ptr::eq(of, self) => callsite,
+            _ => {
+                let callsite = self.find_slowly(metadata, key);
+                *place = (key, Some(self), Some(callsite));
+                callsite
+            }
         }
     }
 
+    /// The same, without a table.
     #[cold]
-    fn find_slowly(
-        &self,
-        metadata: &'static Metadata<'static>,
-        key: usize,
-        (own, at): (usize, usize),
-    ) -> &'static Callsite {
+    pub fn find_slowly(&self, metadata: &'static Metadata<'static>, key: usize) -> &'static Callsite {
         let known = self.all.read().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
-        let callsite = known.unwrap_or_else(|| {
+        known.unwrap_or_else(|| {
             let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
             all.entry(key).or_insert_with(|| self.make(metadata))
-        });
-        let _ = MET.try_with(|met| met.borrow_mut()[at] = (key, own, Some(callsite)));
-        callsite
+        })
     }
 
     /// Kept as long as the program runs, as the description is.
@@ -81,9 +76,12 @@ const LEVEL: &str = "level";
 /// Places that a thread finds without a lock.
 const KNOWN: usize = 128;
 
-/// Address of the description, of the list, and what is found there.
-type Met = (usize, usize, Option<&'static Callsite>);
+/// Places that a thread has met: address of the description, whose list it is on, and what is found there.
+#[derive(Debug)]
+pub(super) struct Met([(usize, Option<&'static Callsites>, Option<&'static Callsite>); KNOWN]);
 
-thread_local! {
-    static MET: RefCell<[Met; KNOWN]> = const { RefCell::new([(0, 0, None); KNOWN]) };
+impl Met {
+    pub const fn new() -> Self {
+        Self([(0, None, None); KNOWN])
+    }
 }

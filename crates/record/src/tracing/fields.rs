@@ -27,6 +27,10 @@ enum Kept {
 }
 
 impl Fields {
+    pub const fn new() -> Self {
+        Self { values: Vec::new(), texts: String::new() }
+    }
+
     pub fn clear(&mut self) {
         self.values.clear();
         self.texts.clear();

@@ -3,15 +3,15 @@
 //! Place in the flow: between `tracing`'s registry and `event`. A span that is entered where it was made, and before the next is made, needs no state
 //! but this thread's; others have theirs among the registry's extensions.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tracing_core::span::{Attributes, Id, Record};
-use tracing_core::{Event, Subscriber};
+use tracing_core::{Event, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::callsite::{Callsite, Callsites};
+use super::callsite::{Callsite, Callsites, Met};
 use super::fields::Fields;
 use crate::event::{self, FlowPlace, Scope, Span, correlate};
 use crate::kind::Kind;
@@ -51,13 +51,19 @@ struct Kept {
 }
 
 /// What a thread has.
-#[derive(Default)]
 struct State {
+    met: Met,
     /// The span that was made last, if it was not entered yet.
     fresh: Option<(u64, &'static Callsite)>,
     fields: Fields,
     /// Scopes of spans that are entered, the innermost last.
     open: Vec<(u64, Scope)>,
+}
+
+impl State {
+    const fn new() -> Self {
+        Self { met: Met::new(), fresh: None, fields: Fields::new(), open: Vec::new() }
+    }
 }
 
 impl RecordLayer {
@@ -80,6 +86,11 @@ impl RecordLayer {
         Self { lives, ..self }
     }
 
+    fn find(&self, metadata: &'static Metadata<'static>) -> &'static Callsite {
+        let known = with_state(|state| self.callsites.find(metadata, &mut state.met));
+        known.unwrap_or_else(|| self.callsites.find_slowly(metadata, std::ptr::from_ref(metadata).addr()))
+    }
+
     /// Gives a span state among the extensions.
     fn keep<S: Subscriber + for<'a> LookupSpan<'a>>(
         &self,
@@ -99,7 +110,15 @@ impl RecordLayer {
     }
 
     /// Puts aside what this thread has of the span that it made last, since another comes.
+    #[inline]
     fn put_aside<S: Subscriber + for<'a> LookupSpan<'a>>(&self, state: &mut State, context: &Context<'_, S>) {
+        if state.fresh.is_some() {
+            self.put_aside_now(state, context);
+        }
+    }
+
+    #[cold]
+    fn put_aside_now<S: Subscriber + for<'a> LookupSpan<'a>>(&self, state: &mut State, context: &Context<'_, S>) {
         if let Some((id, _)) = state.fresh.take() {
             let fields = std::mem::take(&mut state.fields);
             self.keep(&Id::from_u64(id), context, |kept| {
@@ -112,7 +131,7 @@ impl RecordLayer {
     /// A span is entered that is not the one this thread has made last.
     #[cold]
     fn enter_again<S: Subscriber + for<'a> LookupSpan<'a>>(&self, id: &Id, context: &Context<'_, S>) -> Option<Scope> {
-        let callsite = self.callsites.find(context.metadata(id)?);
+        let callsite = self.find(context.metadata(id)?);
         if !event::is_wanted(&callsite.site) {
             return None;
         }
@@ -156,31 +175,26 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for RecordLayer {
         if !event::is_anything_wanted() {
             return;
         }
-        let callsite = self.callsites.find(attributes.metadata());
-        if !event::is_wanted(&callsite.site) {
-            return;
-        }
-        // Taken out while values describe themselves, which may make spans, too.
-        let mut fields = with_state(|state| {
-            self.put_aside(state, &context);
-            std::mem::take(&mut state.fields)
-        })
-        .unwrap_or_default();
-        fields.clear();
-        if !attributes.is_empty() {
-            attributes.record(&mut fields);
-        }
-        let lives =
-            self.lives == Lives::All || self.lives == Lives::Learned && callsite.comes_back.load(Ordering::Relaxed);
-        if lives {
-            let life = Span::begin_with(&callsite.site, &fields.arguments());
-            return self.keep(id, &context, |kept| {
-                (kept.fresh, kept.life, kept.fields) = (true, Some(life), fields);
-            });
-        }
         with_state(|state| {
+            let callsite = self.callsites.find(attributes.metadata(), &mut state.met);
+            if !event::is_wanted(&callsite.site) {
+                return;
+            }
             self.put_aside(state, &context);
-            (state.fresh, state.fields) = (Some((id.into_u64(), callsite)), fields);
+            state.fields.clear();
+            if !attributes.is_empty() {
+                attributes.record(&mut state.fields);
+            }
+            let comes_back = || callsite.comes_back.load(Ordering::Relaxed);
+            if self.lives == Lives::All || self.lives == Lives::Learned && comes_back() {
+                let life = Span::begin_with(&callsite.site, &state.fields.arguments());
+                let fields = std::mem::take(&mut state.fields);
+                return self.keep(id, &context, |kept| {
+                    (kept.fresh, kept.life, kept.fields) = (true, Some(life), fields);
+                });
+            }
+            state.fresh = Some((id.into_u64(), callsite));
+            FRESH.set(id.into_u64());
         });
     }
 
@@ -217,7 +231,10 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for RecordLayer {
 
     fn on_close(&self, id: Id, context: Context<'_, S>) {
         let number = id.into_u64();
-        with_state(|state| state.fresh.take_if(|(fresh, _)| *fresh == number));
+        if FRESH.get() == number {
+            FRESH.set(0);
+            with_state(|state| state.fresh.take_if(|(fresh, _)| *fresh == number));
+        }
         if self.kept.load(Ordering::Relaxed) != 0
             && let Some(span) = context.span(&id)
             && let Some(kept) = span.extensions_mut().remove::<Kept>()
@@ -273,7 +290,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for RecordLayer {
         if !event::is_anything_wanted() {
             return;
         }
-        let callsite = self.callsites.find(event.metadata());
+        let callsite = self.find(event.metadata());
         if !event::is_wanted(&callsite.site) {
             return;
         }
@@ -296,7 +313,9 @@ fn with_state<R>(change: impl FnOnce(&mut State) -> R) -> Option<R> {
 static FOLLOWS: Site = Site::new("follows from", Kind::User, "", 0, &[]);
 
 thread_local! {
-    static STATE: RefCell<State> = RefCell::default();
+    static STATE: RefCell<State> = const { RefCell::new(State::new()) };
+    /// The span that was made last, or 0: without what a destructor costs.
+    static FRESH: Cell<u64> = const { Cell::new(0) };
     /// Values of events, for their memory.
-    static EVENT: RefCell<Fields> = RefCell::default();
+    static EVENT: RefCell<Fields> = const { RefCell::new(Fields::new()) };
 }

@@ -18,6 +18,8 @@
 //! Whether spans of a place are entered more than once is not known before one is. The life of that one begins there; those of all that are made
 //! afterwards in full. [`RecordLayer::lives`] says otherwise.
 //!
+//! Spans that a field makes while it describes itself are left out, as `tracing` does itself under a subscriber that is not the program's only one.
+//!
 //! What it does not do: filter. Levels and targets are the subscriber's; kinds are the session's.
 
 mod callsite;
