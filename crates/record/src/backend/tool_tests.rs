@@ -25,8 +25,8 @@ fn forward(sink: impl MarkerSink) {
     drop(scope!(Kind::Io, "after"));
 }
 
-/// Builds a tool, has the test `child` run with it, and looks at what it was told.
-fn check(tool: &str, variable: &str, child: &str) {
+/// Builds a tool, has the test `child` run with it, and looks at what it was told, `first` before the scopes. A variable without a value names the tool.
+fn check(tool: &str, variables: &[(&str, &str)], child: &str, first: &str) {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let (library, log) = (folder.path().join("tool.so"), folder.path().join("log"));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tools").join(tool);
@@ -34,17 +34,23 @@ fn check(tool: &str, variable: &str, child: &str) {
     let built = Command::new(compiler).args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();
     assert!(built.expect("it has built the crate's own C").success());
     let program = std::env::current_exe().expect("there is one");
-    let ran = Command::new(program).args(["--exact", child]).env(variable, &library).env(LOG, &log).output();
-    let ran = ran.expect("it is this program");
+    let mut command = Command::new(program);
+    command.args(["--exact", child]).env(LOG, &log);
+    for (name, value) in variables {
+        command.env(name, if value.is_empty() { library.as_os_str() } else { value.as_ref() });
+    }
+    let ran = command.output().expect("it is this program");
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
     let said = std::fs::read_to_string(&log).expect("the tool was loaded");
-    assert_eq!(said, "domain probe_sync\n+outer\n+inner\n-\n-\n");
+    assert_eq!(said, format!("{first}+outer\n+inner\n-\n-\n"));
 }
 
 #[cfg(feature = "itt")]
 #[test]
 fn itt_is_told_of_scopes() {
-    check("itt_tool.c", "INTEL_LIBITTNOTIFY64", "backend::tool_tests::forward_to_itt");
+    // A collector that is looked up by names is asked for groups; the library makes domains itself.
+    let variables = [("INTEL_LIBITTNOTIFY64", ""), ("INTEL_ITTNOTIFY_GROUPS", "all")];
+    check("itt_tool.c", &variables, "backend::tool_tests::forward_to_itt", "");
     assert!(super::Itt.is_present().expect_err("this process has none").contains("VTune"));
 }
 
@@ -57,7 +63,8 @@ fn forward_to_itt() {
 #[cfg(feature = "nvtx")]
 #[test]
 fn nvtx_is_told_of_scopes() {
-    check("nvtx_tool.c", "NVTX_INJECTION64_PATH", "backend::tool_tests::forward_to_nvtx");
+    let variables = [("NVTX_INJECTION64_PATH", "")];
+    check("nvtx_tool.c", &variables, "backend::tool_tests::forward_to_nvtx", "domain probe_sync\n");
     assert!(super::Nvtx.is_present().expect_err("this process has none").contains("nsys"));
 }
 
