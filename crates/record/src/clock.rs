@@ -6,8 +6,6 @@
 //!
 //! What it does not do: know how long a tick is.
 
-use std::sync::OnceLock;
-
 use probe_sync_sys::{RawClock, SystemClock, Tsc, clock, read_pair};
 use probe_sync_time::{Clock, Counter, Duration, Timestamp};
 
@@ -98,10 +96,8 @@ pub(crate) fn pair(ticks: Ticks) -> ClockPair {
 
 /// What `wish` comes to on this machine, and why.
 pub(crate) fn choose(wish: RecordClock) -> Result<(Ticks, String), String> {
-    static STEADY: OnceLock<Result<(), String>> = OnceLock::new();
-    let steady = || STEADY.get_or_init(clock::tsc_is_the_clocksource).clone();
     let counter = || {
-        steady()?;
+        clock::tsc_is_the_clocksource()?;
         let tsc = Tsc::detect().ok_or_else(|| "this processor has no steady time-stamp counter".to_owned())?;
         Ok(Ticks::Tsc(TscTicks(tsc)))
     };

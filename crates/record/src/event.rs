@@ -11,7 +11,7 @@ use crate::memory::gate;
 use crate::site::{self, Site};
 use crate::thread::lane::Opened;
 use crate::thread::slow::{self, Frame};
-use crate::thread::{block, define, sync};
+use crate::thread::{block, define, observed, sync};
 use crate::value::{Argument, Arguments};
 
 /// Something that goes on from where it is made to where it is dropped, on one thread. What is within ends before; what does not is closed with it, and marked.
@@ -42,17 +42,18 @@ impl Scope {
         if !site::is_number(number) || !block.begin(gate) {
             return Self::enter_slowly(site, arguments);
         }
+        let ending = block.ending();
         if block.kinds.get() & site.bit == 0 {
-            block.end();
             return Self::nowhere(site);
         }
         let opened = block.opened();
         let lane = block.lane();
         let place = lane.open(number, opened);
-        if !place.is_null() {
-            lane.argue(place, arguments);
+        match place.is_null() {
+            false => lane.argue(place, arguments),
+            true => lane.arguments_lost(arguments),
         }
-        block.end();
+        drop(ending);
         let frame = if place.is_null() { Frame::Deep } else { Frame::At(place) };
         Self { site, frame, opened, gate, of_thread: PhantomData }
     }
@@ -60,9 +61,9 @@ impl Scope {
     #[cold]
     #[inline(never)]
     fn enter_slowly(site: &'static Site, arguments: &impl Arguments) -> Self {
-        let (frame, opened, gate) = slow::open(site, arguments);
+        let (frame, opened, gate) = observed::open(site, arguments);
         if frame != Frame::Nowhere {
-            slow::argue_in_lanes(opened, arguments);
+            slow::argue(opened, arguments);
         }
         Self { site, frame, opened, gate, of_thread: PhantomData }
     }
@@ -110,20 +111,20 @@ impl Scope {
     #[inline]
     pub fn state(&self, arguments: &impl Arguments) {
         let Frame::At(place) = self.frame else {
-            if matches!(self.frame, Frame::Seek | Frame::Observed(_)) {
-                slow::argue(self.frame, self.opened, arguments);
+            if self.frame != Frame::Nowhere {
+                observed::argue(self.frame, self.opened, arguments);
             }
             return;
         };
         let block = block::current();
         if block.begin(self.gate) {
+            let _ending = block.ending();
             let lane = block.lane();
             if lane.is_of(place, self.opened) {
                 lane.argue(place, arguments);
             }
-            block.end();
         } else {
-            slow::argue(self.frame, self.opened, arguments);
+            observed::argue(self.frame, self.opened, arguments);
         }
     }
 
@@ -170,7 +171,7 @@ impl Scope {
                 block.lane().close(place, self.opened, end, 0);
                 block.end();
             }
-            _ => slow::close(self.site, self.frame, self.opened),
+            _ => observed::close(self.site, self.frame, self.opened),
         }
     }
 }
@@ -230,7 +231,7 @@ pub fn is_wanted(site: &'static Site) -> bool {
     if block.known_gate.get() == gate {
         return block.kinds.get() & site.bit != 0;
     }
-    slow::within(|block| block.kinds.get() & site.bit != 0).unwrap_or(false)
+    slow::within_for(site.bit, |block| block.kinds.get() & site.bit != 0).unwrap_or(false)
 }
 
 /// Something that happens now, with arguments by their places among the site's keys, [`OF_SITE`] added.
@@ -278,13 +279,13 @@ fn simple(site: &'static Site, kind: u64, second: Option<u64>, arguments: &impl 
     if !site::is_number(number) || !block.begin(gate) {
         return slow::record(site, kind, second, arguments);
     }
+    let _ending = block.ending();
     if block.kinds.get() & site.bit != 0 {
         let second = second.unwrap_or_else(|| block.new_id());
         let now = block.ticks.get().now();
         let lane = block.lane();
         lane.write_with([record::head(number, kind, 3, lane.depth()), now, second], arguments);
     }
-    block.end();
 }
 
 /// A span that may end on another thread than it began on.
@@ -303,7 +304,7 @@ impl Span {
 
     /// Begins now, with arguments by their places among the site's keys, [`OF_SITE`] added.
     pub fn begin_with(site: &'static Site, arguments: &impl Arguments) -> Self {
-        let id = if is_wanted(site) { slow::within(|block| block.new_id()).unwrap_or(0) } else { 0 };
+        let id = if is_wanted(site) { slow::within_for(site.bit, |block| block.new_id()).unwrap_or(0) } else { 0 };
         if id != 0 {
             simple(site, record::ASYNC_BEGIN, Some(id), arguments);
         }

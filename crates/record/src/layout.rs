@@ -58,7 +58,7 @@ pub(crate) mod header {
     pub const POLICY: usize = 17;
     /// Bytes of blocks that are whole.
     pub const BLOCK_BYTES: usize = 18;
-    /// The number that the next chunk gets which is put to use.
+    /// The number that the next chunk gets which is put to use, or the next segment.
     pub const SEQUENCE: usize = 19;
     /// Ticks that a flight recorder looks back; 0: all that there is room for.
     pub const KEEP_TICKS: usize = 20;
@@ -68,6 +68,12 @@ pub(crate) mod header {
     pub const PAUSES: usize = 22;
     /// Blocks that could not be written because the file system refused them.
     pub const BLOCKS_LOST: usize = 23;
+    /// Events that a flight recorder has replaced by newer ones; what had been lost there is among them.
+    pub const REPLACED: usize = 32;
+    /// Events whose loss stands in records or definitions: they are no longer in slots.
+    pub const LOST_TOLD: usize = 33;
+    /// Events of signal handlers that came while their thread was writing another and had no slot.
+    pub const INTERRUPTED: usize = 34;
     /// Words of the header's first page.
     pub const WORDS: usize = 512;
     /// Bytes of both pages; the second holds the facts: their length in a word, then JSON.
@@ -113,17 +119,22 @@ pub(crate) mod definition {
     pub const NAME: u64 = 2;
     /// Number of the system; then texts: one, the name. Its number is the thread's serial number.
     pub const THREAD: u64 = 3;
+    /// What a thread's slot counted when the thread left it: lost events, ticks of the first and the last, events of signal handlers that came while it was
+    /// writing another, arguments without room, scopes opened too deep. Its number is the thread's serial number; a thread may have several.
+    pub const LEFT: u64 = 5;
+    /// Words of [`LEFT`].
+    pub const LEFT_WORDS: usize = 8;
     /// A thread without a thread, for events of a device: its serial number; the number of the device's clock, and which of the queue's threads it
     /// is, << 32; then texts: device, queue.
-    pub const TRACK: u64 = 4;
+    pub const TRACK: u64 = 6;
     /// Number of a device's clock; its count; then two words: the recorder's ticks, and how far apart its readings around the device's were.
-    pub const PAIR: u64 = 5;
+    pub const PAIR: u64 = 7;
     /// Number of a device's clock; counts a second as stated, 0 for the recorder's own ticks; then texts: one, the backend.
-    pub const CLOCK: u64 = 6;
+    pub const CLOCK: u64 = 8;
     /// A file that was mapped to be run: its number; what its addresses are shifted by; then two words: where it begins and ends; then texts: its path.
-    pub const MODULE: u64 = 7;
+    pub const MODULE: u64 = 9;
     /// Something to say about the recording; then texts: one.
-    pub const NOTE: u64 = 8;
+    pub const NOTE: u64 = 10;
     /// The longest text that is kept whole, bytes.
     pub const TEXT_MAX: usize = 4096;
     /// The greatest length of a definition in words.
@@ -160,7 +171,7 @@ pub(crate) mod slot {
 pub(crate) mod chunk {
     /// Odd while it is being put to use; another even number for every use.
     pub const GENERATION: usize = 0;
-    /// In which order chunks were put to use.
+    /// Which use of a chunk this is: no two of a recording have one number.
     pub const SEQUENCE: usize = 1;
     /// Bytes that are whole, its header among them.
     pub const COMMITTED: usize = 2;
@@ -168,10 +179,10 @@ pub(crate) mod chunk {
     pub const DRAINED: usize = 3;
     /// Threads that have written it, one after the other.
     pub const SEGMENTS: usize = 4;
-    /// Of each: serial number << 32 | bytes from the chunk's beginning.
+    /// Of each two words: serial number << 32 | bytes from the chunk's beginning, and its order: a thread's segments are in that of their numbers.
     pub const FIRST_SEGMENT: usize = 5;
     /// The most there may be.
-    pub const SEGMENTS_MAX: usize = 16;
+    pub const SEGMENTS_MAX: usize = 8;
     /// Words before the records.
     pub const HEADER_WORDS: usize = 24;
 }
@@ -244,9 +255,9 @@ pub(crate) mod argument {
 pub(crate) mod block {
     /// The first word: this mark << 32 | bytes.
     pub const MARK: u64 = 0x5053_424c;
-    /// The second: serial number of the thread << 32 | where in the chunk the bytes lay. The third: the chunk's sequence. The fourth: the exclusive or of
-    /// the three with [`super::MAGIC`].
-    pub const WORDS: usize = 4;
+    /// The second: serial number of the thread << 32 | where in the chunk the bytes lay. The third: the chunk's sequence. The fourth: the segment's order.
+    /// The fifth: the exclusive or of the four with [`super::MAGIC`].
+    pub const WORDS: usize = 5;
 }
 
 /// How large each part is.
@@ -262,7 +273,7 @@ pub(crate) struct Layout {
 impl Layout {
     /// Divides so many bytes; None where they are too few.
     pub fn dividing(bytes: usize, threads: usize) -> Option<Self> {
-        if bytes < BYTES_MIN {
+        if !(BYTES_MIN..=BYTES_LIMIT).contains(&bytes) {
             return None;
         }
         let chunk_bytes = (bytes / 128).next_power_of_two().clamp(CHUNK_MIN, CHUNK_MAX);
@@ -327,7 +338,7 @@ impl Layout {
 /// The least that a recording can do with.
 pub(crate) const BYTES_MIN: usize = 512 << 10;
 /// No recording is longer, blocks apart.
-pub(crate) const BYTES_LIMIT: usize = 1 << 40;
+pub(crate) const BYTES_LIMIT: usize = 1 << 36;
 /// Chunks are no smaller; also a page.
 const CHUNK_MIN: usize = 4096;
 /// Chunks are no larger.
@@ -360,6 +371,7 @@ mod tests {
             assert_eq!(Layout::of_header(&words), None);
         }
         assert_eq!(Layout::dividing(BYTES_MIN - 1, 1), None);
+        assert_eq!(Layout::dividing(BYTES_LIMIT + 1, 1), None, "it could not be read");
     }
 
     #[test]

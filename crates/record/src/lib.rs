@@ -62,6 +62,3 @@ pub use read::Recording;
 pub use session::{Adopted, Adopter, Builder, Counts, Facts, Policy, Recorder, Session};
 pub use site::Site;
 pub use value::{Argument, Arguments, Listed, Value, Words};
-
-#[cfg(test)]
-extern crate self as probe_sync_record;

@@ -1,16 +1,17 @@
 //! A place in a program where events are made, and names that are known only when it runs: each has a number, which records hold.
 //!
 //! Place in the flow: macros make a `static` [`Site`]; the first event there numbers it and puts it on a list (`thread::define` then writes it
-//! into every recording). Neither takes a lock or memory, so that it may happen in a signal handler. Names of run time are interned in a
-//! table of bounded size.
+//! into every recording). Neither takes memory, so that it may happen in a signal handler. Names of run time are interned in a
+//! table of bounded size, which takes a lock and memory: a signal handler uses sites and keys that are there already. A forked child has its own table.
 //! What it does not do: write definitions.
 
 use std::collections::HashMap;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::kind::{Kind, Kinds};
+use crate::memory::gate;
 
 /// A place in a program.
 #[derive(Debug)]
@@ -50,9 +51,8 @@ impl Site {
     /// A place for a name that is known only when the program runs; the same for the same name and kind. It is kept as long as the program runs;
     /// None where there are more than 2^20 of them.
     pub fn named(kind: Kind, name: &str) -> Option<&'static Self> {
-        let mut places = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
-        let places = places.get_or_insert_with(HashMap::new);
-        let of_kind = places.entry(kind).or_default();
+        let mut names = Names::lock();
+        let of_kind = names.places.entry(kind).or_default();
         if let Some(site) = of_kind.get(name) {
             return Some(site);
         }
@@ -92,20 +92,22 @@ impl Site {
         self.number.load(Ordering::Acquire)
     }
 
-    /// Gives it a number; None where another thread, or the code that a signal handler has interrupted, is doing so.
-    pub(crate) fn claim(&'static self) -> Option<u32> {
-        let claimed = self.number.compare_exchange(0, CLAIMED, Ordering::AcqRel, Ordering::Acquire);
-        claimed.ok().and_then(|_| next_number())
-    }
-
-    /// Puts a claimed site on the list, before it is defined and numbered: a recording that starts meanwhile finds it.
-    pub(crate) fn list(&'static self) {
+    /// Puts it on the list, if it is not there, and gives it a number that is its own when it is published; None where there are too many. Its caller holds
+    /// the lock of the sessions: a recording that starts afterwards finds it. A child that was forked meanwhile begins anew.
+    pub(crate) fn list(&'static self) -> Option<u32> {
+        let number = next_number()?;
         let own = ptr::from_ref(self).cast_mut();
         let mut head = SITES.load(Ordering::Acquire);
+        // It has a successor when another process, from which this one was forked, was within this function.
+        if !self.next.load(Ordering::Acquire).is_null() && Self::listed().any(|site| ptr::eq(site, self)) {
+            return Some(number);
+        }
         loop {
-            self.next.store(head, Ordering::Release);
+            // The last one names itself, so that whoever was on the list before is known by its successor.
+            let next = if head.is_null() { own } else { head };
+            self.next.store(next, Ordering::Release);
             match SITES.compare_exchange_weak(head, own, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return,
+                Ok(_) => return Some(number),
                 Err(other) => head = other,
             }
         }
@@ -118,18 +120,18 @@ impl Site {
 
     /// All places with a number that have had events.
     pub(crate) fn all() -> impl Iterator<Item = (u32, &'static Self)> {
+        // One that is still being numbered is defined by whoever numbers it.
+        Self::listed().map(|site| (site.number(), site)).filter(|(number, _)| is_number(*number))
+    }
+
+    fn listed() -> impl Iterator<Item = &'static Self> {
         let mut next = SITES.load(Ordering::Acquire);
         std::iter::from_fn(move || {
-            loop {
-                // SAFETY: only `list` puts pointers on the list, each to a site that lives as long as the program.
-                let site: &'static Self = unsafe { next.as_ref() }?;
-                next = site.next.load(Ordering::Acquire);
-                let number = site.number();
-                // One that is still being numbered is defined by whoever numbers it.
-                if number != 0 && number != CLAIMED {
-                    return Some((number, site));
-                }
-            }
+            // SAFETY: only `list` puts pointers on the list, each to a site that lives as long as the program.
+            let site: &'static Self = unsafe { next.as_ref() }?;
+            let after = site.next.load(Ordering::Acquire);
+            next = if after == next { ptr::null_mut() } else { after };
+            Some(site)
         })
     }
 }
@@ -137,53 +139,77 @@ impl Site {
 /// Whether a number can stand in a record.
 #[inline]
 pub(crate) fn is_number(number: u32) -> bool {
-    number != 0 && number != CLAIMED
+    number != 0
 }
 
 /// The number of a text; the same for the same text. None where there are too many.
 pub(crate) fn intern(text: &str) -> Option<(u32, bool)> {
-    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
-    let names = names.get_or_insert_with(HashMap::new);
-    if let Some(number) = names.get(text) {
+    let mut names = Names::lock();
+    if let Some(number) = names.numbers.get(text) {
         return Some((*number, false));
     }
-    if names.len() >= NAMES_MAX {
+    if names.numbers.len() >= NAMES_MAX {
         return None;
     }
     let number = next_number()?;
-    names.insert(text.into(), number);
+    names.numbers.insert(text.into(), number);
     Some((number, true))
 }
 
 /// All names of run time.
 pub(crate) fn names(mut each: impl FnMut(u32, &str)) {
-    let names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
-    for (text, number) in names.iter().flatten() {
+    for (text, number) in &Names::lock().numbers {
         each(*number, text);
     }
 }
 
 /// The name of run time that has this number.
 pub(crate) fn name_of(number: u32) -> Option<String> {
-    let names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
-    names.iter().flatten().find(|(_, own)| **own == number).map(|(text, _)| (**text).to_owned())
+    let names = Names::lock();
+    names.numbers.iter().find(|(_, own)| **own == number).map(|(text, _)| (**text).to_owned())
+}
+
+/// Names of run time of this process.
+#[derive(Default)]
+struct Names {
+    places: HashMap<Kind, HashMap<&'static str, &'static Site>>,
+    numbers: HashMap<Box<str>, u32>,
+}
+
+impl Names {
+    fn lock() -> MutexGuard<'static, Self> {
+        // Without it, nothing can record.
+        let _ = gate::prepare();
+        let place = &gate::page().names;
+        let mut known = place.load(Ordering::Acquire).cast::<Mutex<Self>>();
+        if known.is_null() {
+            let made = Box::into_raw(Box::new(Mutex::new(Self::default())));
+            match place.compare_exchange(ptr::null_mut(), made.cast(), Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => known = made,
+                Err(other) => {
+                    known = other.cast();
+                    // SAFETY: nobody else has seen it.
+                    drop(unsafe { Box::from_raw(made) });
+                }
+            }
+        }
+        // SAFETY: only this function stores one, which is never freed.
+        unsafe { &*known }.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 fn next_number() -> Option<u32> {
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    // Beyond this no more are given; a program has no such number of places.
-    (number < CLAIMED / 2).then_some(number)
+    let next = |number: u32| (number < NUMBERS_MAX).then_some(number + 1);
+    NUMBER.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
 }
 
-/// Of a site that somebody is numbering.
-const CLAIMED: u32 = u32::MAX;
+/// Beyond this no numbers are given; a program has no such number of places.
+const NUMBERS_MAX: u32 = 1 << 31;
 /// Names of run time that a process may have, of each kind.
 const NAMES_MAX: usize = 1 << 20;
 
 static NUMBER: AtomicU32 = AtomicU32::new(1);
 static SITES: AtomicPtr<Site> = AtomicPtr::new(ptr::null_mut());
-static NAMED: Mutex<Option<HashMap<Kind, HashMap<&'static str, &'static Site>>>> = Mutex::new(None);
-static NAMES: Mutex<Option<HashMap<Box<str>, u32>>> = Mutex::new(None);
 
 #[cfg(test)]
 mod tests {
@@ -193,10 +219,10 @@ mod tests {
     fn a_site_is_numbered_once_and_found() {
         static SITE: Site = Site::new("once", Kind::User, file!(), line!(), &["a"]);
         assert!(!is_number(SITE.number()));
-        let number = SITE.claim().expect("nobody has");
-        assert_eq!(SITE.claim(), None);
-        SITE.list();
+        let number = SITE.list().expect("there are few");
         assert!(Site::all().all(|(_, site)| site.name() != "once"), "not before it is defined");
+        assert_ne!(SITE.list(), Some(number));
+        assert_eq!(Site::listed().filter(|site| site.name() == "once").count(), 1, "on the list once");
         SITE.publish(number);
         assert!(Site::all().any(|(found, site)| found == number && site.name() == "once"));
     }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::layout::{WORD, argument};
 
-/// A type that can stand in an argument.
-pub trait Argument {
+/// A type that can stand in an argument. Another type hands over a [`Value`] of its own: how many words one takes is relied on where it is written.
+pub trait Argument: sealed::Sealed {
     /// Hands over the value.
     fn value(&self) -> Value<'_>;
 
@@ -27,7 +27,7 @@ pub trait Argument {
 }
 
 /// Arguments of one event, whose types the compiler knows: pairs of key and value, nested as lists are.
-pub trait Arguments {
+pub trait Arguments: sealed::Sealed {
     /// How many there are.
     fn count(&self) -> usize;
 
@@ -38,6 +38,19 @@ pub trait Arguments {
     #[doc(hidden)]
     fn write(&self, words: Words);
 }
+
+/// Only this file says how many words something takes.
+mod sealed {
+    pub trait Sealed {}
+}
+
+impl sealed::Sealed for () {}
+impl<T: Argument + ?Sized, R: Arguments> sealed::Sealed for ((u32, &T), R) {}
+impl<F> sealed::Sealed for Listed<F> {}
+impl sealed::Sealed for str {}
+impl sealed::Sealed for String {}
+impl<T: Argument + ?Sized> sealed::Sealed for &T {}
+impl sealed::Sealed for Value<'_> {}
 
 impl Arguments for () {
     #[inline]
@@ -73,7 +86,7 @@ impl<T: Argument + ?Sized, R: Arguments> Arguments for ((u32, &T), R) {
 }
 
 /// Arguments whose number is known only when the program runs: so many, and which each is. A key is a place of the site's, [`crate::event::OF_SITE`]
-/// added, or from [`crate::event::key`]. They are asked for several times, and must be the same each time.
+/// added, or from [`crate::event::key`]. They are asked for several times, and should be the same each time: what takes more words than it did at first is left out.
 #[derive(Copy, Clone, Debug)]
 pub struct Listed<F>(pub usize, pub F);
 
@@ -90,45 +103,59 @@ impl<'a, F: Fn(usize) -> (u32, Value<'a>)> Arguments for Listed<F> {
 
     #[inline]
     fn write(&self, words: Words) {
-        let mut taken = 0;
+        let mut rest = words;
         for at in 0..self.0 {
             let (key, value) = (self.1)(at);
-            taken += value.put(key, words.after(taken));
+            // They may have become longer.
+            if value.length() > rest.count() {
+                break;
+            }
+            rest = rest.after(value.put(key, rest));
         }
+        // Nothing reads on behind a zero.
+        (0..rest.count()).for_each(|at| rest.store(at, 0));
     }
 }
 
 /// Where words go.
 #[doc(hidden)]
 #[derive(Copy, Clone, Debug)]
-pub struct Words(*const AtomicU64);
+pub struct Words {
+    place: *const AtomicU64,
+    end: *const AtomicU64,
+}
 
 impl Words {
-    /// From here on there are as many words as will be written.
+    /// From here on there are so many words, as many as will be written at the most.
     ///
     /// # Safety
     /// They must stay mapped, and nobody else may write them.
-    pub(crate) unsafe fn at(place: *const AtomicU64) -> Self {
-        Self(place)
+    pub(crate) unsafe fn at(place: *const AtomicU64, count: usize) -> Self {
+        Self { place, end: place.wrapping_add(count) }
+    }
+
+    #[inline]
+    fn count(self) -> usize {
+        self.end.addr().saturating_sub(self.place.addr()) / WORD
     }
 
     /// The words of some arguments.
     pub(crate) fn gathered(arguments: &impl Arguments) -> Vec<u64> {
         let words: Vec<AtomicU64> = (0..arguments.words()).map(|_| AtomicU64::new(0)).collect();
         // SAFETY: there are as many as the arguments take, and nobody else knows them.
-        arguments.write(unsafe { Self::at(words.as_ptr()) });
+        arguments.write(unsafe { Self::at(words.as_ptr(), words.len()) });
         words.into_iter().map(AtomicU64::into_inner).collect()
     }
 
     #[inline]
     fn after(self, words: usize) -> Self {
-        Self(self.0.wrapping_add(words))
+        Self { place: self.place.wrapping_add(words), end: self.end }
     }
 
     #[inline]
     fn store(self, place: usize, word: u64) {
         // SAFETY: `at` was given as many words as are stored.
-        unsafe { (*self.0.add(place)).store(word, Ordering::Relaxed) };
+        unsafe { (*self.place.add(place)).store(word, Ordering::Relaxed) };
     }
 }
 
@@ -250,7 +277,9 @@ impl Value<'_> {
 
 macro_rules! argument_of {
     ($($type:ty => $variant:ident, $number:ident, $bits:expr, $as:ty;)*) => {
-        $(impl Argument for $type {
+        $(impl sealed::Sealed for $type {}
+
+        impl Argument for $type {
             #[inline]
             fn value(&self) -> Value<'_> {
                 Value::$variant(*self as $as)
@@ -334,7 +363,7 @@ mod tests {
     fn written(value: &dyn Argument, key: u32) -> (Vec<u64>, usize) {
         let words: Vec<AtomicU64> = (0..WORDS_MAX).map(|_| AtomicU64::new(1)).collect();
         // SAFETY: there are as many as the longest argument takes.
-        let length = value.write(key, unsafe { Words::at(words.as_ptr()) });
+        let length = value.write(key, unsafe { Words::at(words.as_ptr(), words.len()) });
         (words.into_iter().map(AtomicU64::into_inner).collect(), length)
     }
 

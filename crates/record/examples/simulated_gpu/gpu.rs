@@ -58,7 +58,7 @@ impl State {
     /// The device's clock at a time of the recorder's.
     fn count(&self, ticks: u64) -> u64 {
         let since = ticks.saturating_sub(self.zero) as f64;
-        let wave = WANDER_COUNTS * (since / WANDER_PERIOD_TICKS * std::f64::consts::TAU).sin();
+        let wave = RATE * WANDER_TICKS * (since / WANDER_PERIOD_TICKS * std::f64::consts::TAU).sin();
         EPOCH + (since * RATE + wave).max(0.0) as u64
     }
 }
@@ -132,5 +132,7 @@ pub const LAUNCH_TICKS: u64 = 10_000;
 const EPOCH: u64 = 5_000_000_000_000;
 /// Counts per tick of the recorder.
 const RATE: f64 = 0.4 * 1.000_08;
-const WANDER_COUNTS: f64 = 20_000.0;
-const WANDER_PERIOD_TICKS: f64 = 2e9;
+/// How far its clock wanders, ticks.
+pub const WANDER_TICKS: f64 = 50_000.0;
+/// In which time it does so and back.
+pub const WANDER_PERIOD_TICKS: f64 = 2e9;

@@ -4,18 +4,39 @@
 
 mod gpu;
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
+use gpu::{Gpu, Kernel};
 use probe_sync_record::read::{Event, What};
-use probe_sync_record::{Error, Kind, Policy, Recorder, correlate, flow, scope};
+use probe_sync_record::{Error, Kind, Policy, Recorder, Recording, correlate, flow, scope};
 
 fn main() -> Result<(), Error> {
-    let gpu = gpu::Gpu::default();
+    let (recording, launched) = record(200)?;
+    recording.notes().iter().for_each(|note| println!("{note}"));
+    for thread in recording.threads() {
+        let track = thread.device.as_ref().map(|track| format!("{}, {}", track.device, track.queue));
+        println!(
+            "{}: {} events, {} lost",
+            track.unwrap_or_else(|| thread.name.clone()),
+            thread.events,
+            thread.lost.events
+        );
+    }
+    let worst = errors(&recording, &launched)?.into_iter().max().unwrap_or(0);
+    println!("{} kernels, each begins within {worst} ticks of when it truly did", launched.len());
+    Ok(())
+}
+
+/// Launches two kernels a step; the recording, and when they truly ran.
+fn record(steps: u64) -> Result<(Recording, Vec<Kernel>), Error> {
+    let gpu = Gpu::default();
     let builder = Recorder::builder().policy(Policy::DropNewest { bytes: 8 << 20 }).backend(gpu.clone());
-    let session = builder.pair_period(Duration::from_millis(50)).start()?;
-    session.choices().iter().for_each(|line| println!("{line}"));
+    let session = builder.pair_period(Duration::from_millis(10)).start()?;
     let mut launched = Vec::new();
-    for step in 0..200 {
+    for step in 0..steps {
         let _step = scope!("step", step = step);
         for (queue, name) in [(0, "matmul"), (1, "all_reduce")] {
             let id = 1 << 40 | step << 1 | queue as u64;
@@ -26,26 +47,22 @@ fn main() -> Result<(), Error> {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    let recording = session.finish()?;
-    let mut worst = 0;
-    for thread in recording.threads() {
-        let track = thread.device.as_ref().map(|track| format!("{}, {}", track.device, track.queue));
-        println!(
-            "{}: {} events, {} lost",
-            track.unwrap_or_else(|| thread.name.clone()),
-            thread.events,
-            thread.lost.events
-        );
+    Ok((session.finish()?, launched))
+}
+
+/// How far off the beginning of each kernel is, ticks.
+fn errors(recording: &Recording, launched: &[Kernel]) -> Result<Vec<u64>, Error> {
+    let mut errors = Vec::new();
+    for thread in recording.threads().iter().filter(|thread| thread.device.is_some()) {
         let check = |event: &Event<'_>| {
-            let truth =
-                launched.iter().find(|kernel| matches!(event.what, What::Scope { id, .. } if id == kernel.correlation));
-            if let (Some(kernel), What::Scope { start, .. }, Some(_)) = (truth, event.what, &thread.device) {
-                worst = worst.max(start.abs_diff(kernel.start));
+            if let What::Scope { start, id, .. } = event.what
+                && let Some(kernel) = launched.iter().find(|kernel| kernel.correlation == id)
+            {
+                errors.push(start.abs_diff(kernel.start));
             }
             Ok::<(), Error>(())
         };
         recording.visit(thread.serial, check)?;
     }
-    println!("{} kernels, each begins within {worst} ticks of when it truly did", launched.len());
-    Ok(())
+    Ok(errors)
 }

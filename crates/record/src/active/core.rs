@@ -5,7 +5,7 @@
 use std::panic::Location;
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::layout::{Layout, WORD, definition, header};
 use crate::memory::pool::Pool;
@@ -57,6 +57,8 @@ pub(crate) struct Core {
     pub paused: AtomicBool,
     /// Files that are mapped, as many as are written into it.
     pub modules: AtomicU32,
+    /// Held by whoever writes a clock pair; never within an event.
+    pub pairs: Mutex<()>,
 }
 
 impl Core {
@@ -72,7 +74,7 @@ impl Core {
     }
 
     /// A word of the header.
-    pub fn header(&self, place: usize) -> &std::sync::atomic::AtomicU64 {
+    pub fn header(&self, place: usize) -> &AtomicU64 {
         self.region.word(place * WORD)
     }
 
@@ -89,8 +91,32 @@ impl Core {
         self.define(definition::NAME, u64::from(number), 0, std::iter::once(name));
     }
 
-    /// Writes who a thread is.
+    /// Counts events that were lost where their thread has no slot.
+    pub fn lose(&self, by: u64, first: u64, last: u64) {
+        let place = |at: usize| self.header(at);
+        count_loss([place(header::LOST), place(header::LOST_FIRST), place(header::LOST_LAST)], by, first, last);
+    }
+
+    /// Writes what a thread's slot has counted; false where there is no room.
+    pub fn define_left(&self, serial: u32, counts: [u64; definition::LEFT_WORDS - 2]) -> bool {
+        let Some(at) = self.take_definition(definition::LEFT_WORDS) else { return false };
+        let store = |place: usize, value: u64| self.definition_word(at + place).store(value, Ordering::Release);
+        store(1, u64::from(serial));
+        for (place, count) in counts.into_iter().enumerate() {
+            store(2 + place, count);
+        }
+        store(0, definition::MARK << 32 | definition::LEFT << 16 | definition::LEFT_WORDS as u64);
+        true
+    }
+
+    /// Writes who a thread is. Threads that come and go take half of the room at the most: places and names need the rest.
     pub fn define_thread(&self, serial: u32, tid: u64, name: &str) {
+        if self.header(header::DEFINITIONS_TAKEN).load(Ordering::Relaxed) as usize
+            > self.layout.definition_bytes / WORD / 2
+        {
+            self.header(header::DEFINITIONS_LOST).fetch_add(1, Ordering::Relaxed);
+            return;
+        }
         self.define(definition::THREAD, u64::from(serial), tid, std::iter::once(name));
     }
 
@@ -134,24 +160,8 @@ impl Core {
     ) {
         let cut = |text: &'a str| &text.as_bytes()[..text.len().min(definition::TEXT_MAX)];
         let words = 3 + more.len() + texts.clone().map(|text| 1 + cut(text).len().div_ceil(WORD)).sum::<usize>();
-        let room = self.layout.definition_bytes / WORD;
-        let taken = self.header(header::DEFINITIONS_TAKEN);
-        let mut at = taken.load(Ordering::Relaxed) as usize;
-        loop {
-            if words > definition::WORDS_MAX || at + words > room {
-                self.header(header::DEFINITIONS_LOST).fetch_add(1, Ordering::Relaxed);
-                return;
-            }
-            let next = (at + words) as u64;
-            match taken.compare_exchange_weak(at as u64, next, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => break,
-                Err(other) => at = other as usize,
-            }
-        }
-        let store = |place: usize, value: u64| {
-            let word = self.region.word(self.layout.definitions_at() + (at + place) * WORD);
-            word.store(value, Ordering::Release);
-        };
+        let Some(at) = self.take_definition(words) else { return };
+        let store = |place: usize, value: u64| self.definition_word(at + place).store(value, Ordering::Release);
         store(1, number);
         store(2, word);
         for (k, word) in more.iter().enumerate() {
@@ -169,4 +179,36 @@ impl Core {
         }
         store(0, definition::MARK << 32 | kind << 16 | words as u64);
     }
+
+    /// A word of the definitions.
+    pub fn definition_word(&self, at: usize) -> &AtomicU64 {
+        self.region.word(self.layout.definitions_at() + at * WORD)
+    }
+
+    /// Room for a definition of so many words: its place among the words of all.
+    fn take_definition(&self, words: usize) -> Option<usize> {
+        let room = self.layout.definition_bytes / WORD;
+        let taken = self.header(header::DEFINITIONS_TAKEN);
+        let mut at = taken.load(Ordering::Relaxed) as usize;
+        loop {
+            if words > definition::WORDS_MAX || at + words > room {
+                self.header(header::DEFINITIONS_LOST).fetch_add(1, Ordering::Relaxed);
+                return None;
+            }
+            let next = (at + words) as u64;
+            match taken.compare_exchange_weak(at as u64, next, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return Some(at),
+                Err(other) => at = other as usize,
+            }
+        }
+    }
+}
+
+/// Adds to a number of lost events, and widens the span in which they were.
+pub(crate) fn count_loss([number, first_lost, last_lost]: [&AtomicU64; 3], by: u64, first: u64, last: u64) {
+    // 0 is a first time that nobody has written yet.
+    let earlier = |known: u64| (known == 0 || first < known).then_some(first);
+    let _ = first_lost.fetch_update(Ordering::Relaxed, Ordering::Relaxed, earlier);
+    last_lost.fetch_max(last, Ordering::Relaxed);
+    number.fetch_add(by, Ordering::Relaxed);
 }

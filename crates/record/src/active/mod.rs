@@ -3,6 +3,5 @@
 //! Place in the flow: `session` makes them, `thread` writes into them. [`core::Core`] is one session, [`registry`] the list of all, [`watch::Watch`] an observer.
 
 pub(crate) mod core;
-pub(crate) mod modules;
 pub(crate) mod registry;
 pub(crate) mod watch;

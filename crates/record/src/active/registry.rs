@@ -8,7 +8,7 @@
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use super::core::Core;
@@ -76,6 +76,15 @@ impl Registry {
     /// The sessions, for reading or changing; who changes them calls [`Registry::publish`] before it lets go.
     pub fn sessions(&self) -> MutexGuard<'_, Vec<Arc<Core>>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same, if nobody else has them.
+    pub fn try_sessions(&self) -> Option<MutexGuard<'_, Vec<Arc<Core>>>> {
+        match self.sessions.try_lock() {
+            Ok(sessions) => Some(sessions),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Tells all threads that something has changed.

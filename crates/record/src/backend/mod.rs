@@ -18,18 +18,12 @@
 //! `examples/simulated_gpu` is one, with a clock that drifts.
 
 mod clock;
-#[cfg(feature = "itt")]
-mod itt;
 mod markers;
-#[cfg(feature = "nvtx")]
-mod nvtx;
 mod running;
 mod sink;
 
 #[cfg(test)]
 mod tests;
-#[cfg(all(test, any(feature = "itt", feature = "nvtx")))]
-mod tool_tests;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -40,10 +34,10 @@ use crate::kind::Kinds;
 pub(crate) use clock::DeviceMap;
 pub use clock::{DeviceClock, DevicePair, HostClock};
 #[cfg(feature = "itt")]
-pub use itt::Itt;
-pub use markers::{MarkerSink, Markers};
+pub use markers::Itt;
 #[cfg(feature = "nvtx")]
-pub use nvtx::Nvtx;
+pub use markers::Nvtx;
+pub use markers::{MarkerSink, Markers};
 pub(crate) use running::Running;
 pub use running::{BackendState, BackendStatus};
 pub use sink::{DeviceEvent, Sink, TrackId};

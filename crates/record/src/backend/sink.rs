@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::clock::{DeviceMap, DevicePair};
 use crate::active::core::Core;
+use crate::active::registry::Registry;
 use crate::event::FlowPlace;
 use crate::kind::Kind;
 use crate::layout::{header, policy, record};
@@ -135,7 +136,7 @@ impl Sink {
         for track in 0..self.tracks.len() {
             for row in 0..self.tracks[track].rows.len() {
                 self.flush(TrackId(track), row, u64::MAX);
-                self.tracks[track].rows[row].lane.0.detach();
+                self.tracks[track].rows[row].lane.0.detach(0);
             }
         }
         self.tracks.clear();
@@ -161,7 +162,7 @@ impl Sink {
             self.add_row(track);
         }
         let [first, last] = [event.start, event.end].map(|time| self.map.ticks(time));
-        self.tracks[track.0].rows[0].lane.0.lose(first, last);
+        self.tracks[track.0].rows[0].lane.0.lose(1, first, last);
         None
     }
 
@@ -213,11 +214,11 @@ impl Sink {
         if let Some(number) = self.sites.get(&(kind, name.to_owned())) {
             return *number;
         }
-        let site = Site::named(kind, name);
+        // 0 is a name that is lost.
+        let (Some(site), Some(registry)) = (Site::named(kind, name), Registry::current()) else { return 0 };
         // Another thread that numbers it at this moment takes a few stores.
-        let numbered =
-            site.and_then(|site| (0..NUMBER_TRIES).find_map(|_| define::number_of(site).map(|number| (number, site))));
-        let Some((number, site)) = numbered else { return 0 };
+        let number = (0..NUMBER_TRIES).find_map(|_| define::number_of(site, registry));
+        let Some(number) = number else { return 0 };
         // This session may be off the list already.
         self.core.define_site(number, site);
         self.sites.insert((kind, name.into()), number);

@@ -1,23 +1,13 @@
-//! Backends beside sessions of this process. Sessions of the whole process cannot be beside each other: those tests wait for each other.
+//! Backends beside sessions of a thread each. `examples/simulated_gpu` tests one of a process.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use super::{
     Backend, BackendState, DeviceClock, DeviceEvent, DevicePair, HostClock, MarkerSink, Markers, Request, Sink,
 };
 use crate::read::{ArgumentValue, Event, Recording, What};
-use crate::{Error, Kind, Policy, Reach, Recorder, Site, Value, correlate, scope};
-
-#[path = "../../examples/simulated_gpu/gpu.rs"]
-mod gpu;
-
-/// Only one session of the whole process at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use crate::{Error, Kind, Policy, Reach, Recorder, Site, Value, scope};
 
 /// A backend of the thread that does what a test says.
 #[derive(Default)]
@@ -28,11 +18,16 @@ struct Scripted {
     events: Vec<(&'static str, u64, u64)>,
     pairs: Vec<(u64, u64)>,
     own: bool,
+    of_process: bool,
 }
 
 impl Backend for Scripted {
     fn name(&self) -> &str {
         "scripted"
+    }
+
+    fn is_for(&self, reach: Reach) -> Result<(), String> {
+        if self.of_process && reach == Reach::Thread { Err("record the process".into()) } else { Ok(()) }
     }
 
     fn prepare(&mut self, _: &Request) -> Result<(), String> {
@@ -89,53 +84,6 @@ fn on_queues(recording: &Recording) -> Vec<(String, u32, u64, u64, u32)> {
         recording.visit(thread.serial, visit).expect("sound");
     }
     found
-}
-
-#[test]
-fn kernels_of_a_drifting_device_come_back_where_they_were() {
-    let _alone = alone();
-    let folder = tempfile::tempdir().expect("a temporary directory");
-    let gpu = gpu::Gpu::default();
-    let builder = Recorder::builder().policy(Policy::DropNewest { bytes: 4 << 20 }).backend(gpu.clone());
-    let builder = builder.spill(folder.path().join("a.rec")).pair_period(Duration::from_millis(10));
-    let session = builder.start().expect("nothing else records the process");
-    let mut launched = Vec::new();
-    for id in 1..=60 {
-        let _link = correlate(id);
-        let _launch = scope!(Kind::Runtime, "launch");
-        launched.extend(gpu.launch(id as usize % 2, "kernel", 30_000, id));
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    drop(session.finish().expect("whole"));
-    let recording = Recording::open(&folder.path().join("a.rec")).expect("sound");
-    let device = recording.devices().next().expect("there is one").clone();
-    assert!(device.backend == "simulated GPU" && device.pairs.len() >= 2, "{device:?}");
-    let bracket = device.pairs.iter().map(|pair| pair.bracket_ticks).max().expect("there are pairs");
-    let (mut kernels, mut launches, mut flows) = (0, 0, 0);
-    for thread in recording.threads() {
-        let visit = |event: &Event<'_>| {
-            match event.what {
-                What::Scope { start, end, id, .. } if thread.device.is_some() => {
-                    kernels += 1;
-                    let truth = launched.iter().find(|kernel| kernel.correlation == id).expect("it was launched");
-                    assert_eq!(thread.device.as_ref().expect("asked").queue, format!("queue {}", truth.queue));
-                    // The clock turns by 63 ppm a ms at most: 0.3 µs in the middle of pairs that are 10 ms apart; a busy machine takes them rarely.
-                    let between = device.pairs.windows(2).map(|two| two[1].ticks - two[0].ticks).max().expect("pairs");
-                    let bend = (between as f64).powi(2) * 20_000.0 / 0.4 * (std::f64::consts::TAU / 2e9_f64).powi(2);
-                    let bound = bracket + bend as u64 + 10;
-                    assert!(start.abs_diff(truth.start) <= bound, "{start} {truth:?} {bound}");
-                    assert!(end.abs_diff(truth.end) <= bound, "{end} {truth:?} {bound}");
-                }
-                What::Scope { id, .. } if event.name() == "launch" && (1..=60).contains(&id) => launches += 1,
-                What::Flow { .. } if thread.device.is_some() => flows += 1,
-                _ => {}
-            }
-            Ok::<(), Error>(())
-        };
-        recording.visit(thread.serial, visit).expect("sound");
-    }
-    assert_eq!((kernels, launches, flows), (60, 60, 60));
-    assert!(recording.notes().iter().any(|note| note == "backend simulated GPU: stopped"), "{:?}", recording.notes());
 }
 
 #[test]
@@ -202,10 +150,10 @@ fn an_absent_or_failing_backend_is_said_and_the_session_goes_on() {
 
 #[test]
 fn a_backend_that_is_not_for_the_reach_is_refused() {
-    let builder = Recorder::builder().reach(Reach::Thread).backend(gpu::Gpu::default());
-    let refused = builder.start().expect_err("a device serves all threads");
-    assert!(matches!(&refused, Error::BackendNotForReach { backend, .. } if backend == "simulated GPU"));
-    assert!(refused.to_string().contains("record the process"), "{refused}");
+    let backend = Scripted { of_process: true, ..Scripted::default() };
+    let refused = Recorder::builder().reach(Reach::Thread).backend(backend).start().expect_err("it serves all threads");
+    assert!(matches!(&refused, Error::BackendNotForReach { backend, .. } if backend == "scripted"));
+    assert_eq!(refused.to_string(), "the backend scripted is not for thread: record the process");
 }
 
 #[test]

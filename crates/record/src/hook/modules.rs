@@ -3,9 +3,9 @@
 //! Place in the flow: a hook; [`ModuleMap`] is also what naming functions goes by.
 
 use super::{Additions, Hook};
-use crate::active::modules::Module;
 use crate::error::Error;
 use crate::read::{Event, Recording};
+use crate::session::modules::Module;
 use crate::value::ArgumentValue;
 
 /// Adds to each stack, as `call_stack`, the file that each address is in, and the address within that file.

@@ -2,13 +2,13 @@
 //!
 //! Place in the flow: an argument, best behind `||`: `scope!("load", stack = || stack().value())`. The tables that every program has for its panics are
 //! walked; frame pointers, which would be faster, are not in most programs. The first stack of a session also writes down where the program's files are
-//! mapped (`active::modules`), so that addresses mean something when the process is gone.
+//! mapped (`session::modules`), so that addresses mean something when the process is gone.
 //!
 //! What it does not do: name.
 
 use std::ffi::{c_int, c_void};
 
-use crate::active::modules;
+use crate::session::modules;
 use crate::value::Value;
 
 /// Return addresses, the innermost first.

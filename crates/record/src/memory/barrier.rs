@@ -3,14 +3,13 @@
 //! Place in the flow: whoever ends a session closes the gate, calls [`everywhere`], and then looks whether a thread is writing. The threads
 //! themselves pay for no fence: Linux makes all running ones do it (`membarrier`, private expedited; Linux 4.14).
 
-use std::sync::OnceLock;
 use std::sync::atomic::{Ordering, fence};
 
 /// Makes all threads of the process pass a full barrier; false where the kernel cannot.
 pub(crate) fn everywhere() -> bool {
-    static REGISTERED: OnceLock<bool> = OnceLock::new();
     fence(Ordering::SeqCst);
-    *REGISTERED.get_or_init(|| membarrier(REGISTER_PRIVATE_EXPEDITED)) && membarrier(PRIVATE_EXPEDITED)
+    // Who has not registered is refused. Nothing is remembered here: a forked child may be another process in the kernel's eyes.
+    membarrier(PRIVATE_EXPEDITED) || (membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED))
 }
 
 fn membarrier(command: libc::c_int) -> bool {

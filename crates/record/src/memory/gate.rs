@@ -11,8 +11,7 @@
 //! a child.
 
 use std::ptr;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use rustix::mm::Advice;
 
@@ -22,6 +21,8 @@ pub(crate) struct Page {
     gate: AtomicU32,
     /// The list of sessions of this process; null in a child that has started none.
     pub(crate) registry: AtomicPtr<()>,
+    /// Names of run time. A child makes its own: another thread of its parent may have held the lock when it was forked.
+    pub(crate) names: AtomicPtr<()>,
 }
 
 /// The gate's number; 0: closed.
@@ -45,24 +46,31 @@ pub(crate) fn change(open: bool) -> u32 {
 
 /// Has the kernel empty the page in children; what is missing otherwise.
 pub(crate) fn prepare() -> Result<(), String> {
-    static WIPED: OnceLock<Result<(), String>> = OnceLock::new();
-    let wiped = || {
-        let page = ptr::from_ref(&PAGE).cast_mut().cast();
-        // SAFETY: the page is a whole one and ours; what happens to it in a child is what `Registry` goes by.
-        let advised = unsafe { rustix::mm::madvise(page, size_of::<Page>(), Advice::LinuxWipeOnFork) };
-        advised.map_err(|error| format!("madvise(MADV_WIPEONFORK): {error}; Linux 4.14 or newer has it"))
-    };
-    WIPED.get_or_init(wiped).clone()
+    // No `OnceLock`: a child that is forked while another thread is within one waits for that thread, which it has not. Twice is as good as once.
+    static WIPED: AtomicBool = AtomicBool::new(false);
+    if WIPED.load(Ordering::Acquire) {
+        return Ok(());
+    }
+    let page = ptr::from_ref(&PAGE).cast_mut().cast();
+    // SAFETY: the page is a whole one and ours; what happens to it in a child is what `Registry` goes by.
+    let advised = unsafe { rustix::mm::madvise(page, size_of::<Page>(), Advice::LinuxWipeOnFork) };
+    advised.map_err(|error| format!("madvise(MADV_WIPEONFORK): {error}; Linux 4.14 or newer has it"))?;
+    WIPED.store(true, Ordering::Release);
+    Ok(())
 }
 
 fn next_number() -> u32 {
     loop {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        if number != 0 {
+        if number != 0 && number != NEVER {
             return number;
         }
     }
 }
 
-static PAGE: Page = Page { gate: AtomicU32::new(0), registry: AtomicPtr::new(ptr::null_mut()) };
+/// A number that the gate never has.
+pub(crate) const NEVER: u32 = u32::MAX;
+
+static PAGE: Page =
+    Page { gate: AtomicU32::new(0), registry: AtomicPtr::new(ptr::null_mut()), names: AtomicPtr::new(ptr::null_mut()) };
 static NUMBER: AtomicU32 = AtomicU32::new(1);

@@ -4,11 +4,11 @@
 //! "flight" the chunk that was completed first is given out again, under "stream" the writer thread gives back what it has written.
 //! A thread that ends leaves what is left of its chunk to the next one that begins.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use crossbeam_queue::ArrayQueue;
 
-use crate::layout::{Layout, WORD, chunk, header, slot};
+use crate::layout::{Layout, WORD, chunk, header, record, slot};
 use crate::memory::region::Region;
 
 /// Chunks and slots that nobody writes.
@@ -52,18 +52,25 @@ impl Pool {
         if let Some(piece) = self.partial.pop().and_then(|index| self.go_on(region, index, serial)) {
             return Some(piece);
         }
-        let recycled = || recycle.then(|| self.full.pop()).flatten();
+        let recycled = || {
+            let index = recycle.then(|| self.full.pop()).flatten()?;
+            self.count_replaced(region, index);
+            Some(index)
+        };
         let index = self.free.pop().or_else(recycled)?;
         let at = self.layout.chunk_at(index as usize);
         let word = |place: usize| region.word(at + place * WORD);
         word(chunk::GENERATION).fetch_add(1, Ordering::AcqRel);
+        // Whoever sees a word of the new use sees that number, too.
+        fence(Ordering::Release);
         let empty = (chunk::HEADER_WORDS * WORD) as u64;
         word(chunk::COMMITTED).store(empty, Ordering::Relaxed);
         word(chunk::DRAINED).store(empty, Ordering::Relaxed);
         word(chunk::SEGMENTS).store(1, Ordering::Relaxed);
         word(chunk::FIRST_SEGMENT).store(u64::from(serial) << 32 | empty, Ordering::Relaxed);
-        let sequence = region.word(header::SEQUENCE * WORD).fetch_add(1, Ordering::Relaxed);
+        let sequence = next_sequence(region);
         word(chunk::SEQUENCE).store(sequence, Ordering::Relaxed);
+        word(chunk::FIRST_SEGMENT + 1).store(sequence, Ordering::Relaxed);
         word(chunk::GENERATION).fetch_add(1, Ordering::AcqRel);
         Some(Piece { chunk: index, from: empty as usize })
     }
@@ -121,10 +128,30 @@ impl Pool {
             self.complete(index);
             return None;
         }
-        word(chunk::FIRST_SEGMENT + segments).store(u64::from(serial) << 32 | from, Ordering::Relaxed);
+        word(chunk::FIRST_SEGMENT + 2 * segments).store(u64::from(serial) << 32 | from, Ordering::Relaxed);
+        word(chunk::FIRST_SEGMENT + 2 * segments + 1).store(next_sequence(region), Ordering::Relaxed);
         word(chunk::SEGMENTS).store(segments as u64 + 1, Ordering::Release);
         Some(Piece { chunk: index, from: from as usize })
     }
+
+    /// What is in a chunk that is about to be used again.
+    fn count_replaced(&self, region: &Region, index: u32) {
+        let at = self.layout.chunk_at(index as usize);
+        let end =
+            (region.word(at + chunk::COMMITTED * WORD).load(Ordering::Acquire) as usize).min(self.layout.chunk_bytes);
+        let (mut place, mut events) = (chunk::HEADER_WORDS * WORD, 0_u64);
+        while place < end {
+            let head = region.word(at + place).load(Ordering::Relaxed);
+            let lost = head >> 32 & 0xff == record::LOSS;
+            events += if lost { region.word(at + place + 3 * WORD).load(Ordering::Relaxed) } else { 1 };
+            place += record::words(head).max(1) * WORD;
+        }
+        region.word(header::REPLACED * WORD).fetch_add(events, Ordering::Relaxed);
+    }
+}
+
+fn next_sequence(region: &Region) -> u64 {
+    region.word(header::SEQUENCE * WORD).fetch_add(1, Ordering::Relaxed)
 }
 
 fn fill(queue: &ArrayQueue<u32>, length: usize) {
@@ -163,7 +190,8 @@ mod tests {
         region.word(layout.chunk_at(0) + chunk::COMMITTED * WORD).store(1000, Ordering::Relaxed);
         pool.leave(&region, first.chunk);
         assert_eq!(pool.take(&region, 6, false), Some(Piece { chunk: 0, from: 1000 }));
-        let segment = region.word(layout.chunk_at(0) + (chunk::FIRST_SEGMENT + 1) * WORD).load(Ordering::Relaxed);
-        assert_eq!(segment, 6 << 32 | 1000);
+        let word = |place: usize| region.word(layout.chunk_at(0) + place * WORD).load(Ordering::Relaxed);
+        assert_eq!(word(chunk::FIRST_SEGMENT + 2), 6 << 32 | 1000);
+        assert_eq!([word(chunk::FIRST_SEGMENT + 1), word(chunk::FIRST_SEGMENT + 3)], [0, 1], "in that order");
     }
 }

@@ -10,7 +10,7 @@ use crate::active::registry::Registry;
 use crate::active::watch::{Enter, Leave, Observed, WATCHES_MAX, Watch};
 use crate::error::Error;
 use crate::kind::{Kind, Kinds};
-use crate::session::Exclusive;
+use crate::thread::exclusive::Exclusive;
 use crate::thread::{block, sync};
 
 /// An observer in the making.

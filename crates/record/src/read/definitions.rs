@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 use super::device::{Device, Track};
 use super::source::Source;
-use crate::active::modules::Module;
 use crate::backend::DevicePair;
 use crate::error::Error;
 use crate::kind::Kind;
 use crate::layout::{Layout, WORD, definition};
+use crate::session::modules::Module;
 
 /// A place in the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +37,7 @@ pub(super) struct Definitions {
     devices: BTreeMap<u32, Device>,
     notes: Vec<String>,
     modules: BTreeMap<u32, Module>,
+    left: Vec<(u32, [u64; definition::LEFT_WORDS - 2])>,
 }
 
 impl Definitions {
@@ -63,6 +64,11 @@ impl Definitions {
 
     fn take(&mut self, kind: u64, words: &[u64]) {
         let Ok(number) = u32::try_from(words[1]) else { return };
+        if kind == definition::LEFT {
+            let counts = words.get(2..definition::LEFT_WORDS).and_then(|counts| counts.try_into().ok());
+            self.left.extend(counts.map(|counts| (number, counts)));
+            return;
+        }
         let more = if matches!(kind, definition::PAIR | definition::MODULE) { 2 } else { 0 };
         let Some(behind) = words.get(3 + more..) else { return };
         let mut texts = texts(behind).into_iter();
@@ -145,6 +151,11 @@ impl Definitions {
     /// The system's number of a thread, and its name.
     pub fn thread(&self, serial: u32) -> Option<&(u64, String)> {
         self.threads.get(&serial)
+    }
+
+    /// What slots counted of threads that left them.
+    pub fn left(&self) -> &[(u32, [u64; definition::LEFT_WORDS - 2])] {
+        &self.left
     }
 
     pub fn sites(&self) -> impl Iterator<Item = &SiteFacts> {

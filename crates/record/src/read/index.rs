@@ -10,21 +10,61 @@ use super::definitions::Definitions;
 use super::source::Source;
 use super::thread::{Loss, OpenScope, Thread};
 use crate::error::Error;
-use crate::layout::{Layout, MAGIC, WORD, block, chunk, record, slot};
+use crate::layout::{Layout, MAGIC, WORD, block, chunk, definition, header, record, slot};
 use crate::value::ArgumentValue;
 
 /// Records of one thread, one after the other.
 #[derive(Copy, Clone, Debug)]
 struct Piece {
-    /// Which use of a chunk.
-    sequence: u64,
-    /// Where in it, bytes.
+    /// A thread's pieces are in this order.
+    order: u64,
+    /// Where in its chunk, bytes.
     from: u64,
     /// Where they are, bytes.
     at: u64,
     bytes: u64,
     /// Where the chunk begins, and its generation, if they are in one.
     chunk: Option<(u64, u64)>,
+    /// The file ends within.
+    cut: bool,
+}
+
+/// The numbers of a chunk.
+struct Chunk {
+    at: u64,
+    words: Vec<u64>,
+    committed: u64,
+    segments: usize,
+}
+
+impl Chunk {
+    /// None where it was never used, or is being put to use.
+    fn read(source: &Source, layout: &Layout, number: usize) -> Result<Option<Self>, Error> {
+        let at = layout.chunk_at(number) as u64;
+        let words = source.words(at, chunk::HEADER_WORDS)?;
+        let generation = words[chunk::GENERATION];
+        if generation == 0 || !generation.is_multiple_of(2) || source.words(at, 1)?[0] != generation {
+            return Ok(None);
+        }
+        let committed = words[chunk::COMMITTED];
+        let segments = usize::try_from(words[chunk::SEGMENTS]).unwrap_or(usize::MAX);
+        let sound = committed <= layout.chunk_bytes as u64
+            && committed.is_multiple_of(WORD as u64)
+            && (1..=chunk::SEGMENTS_MAX).contains(&segments);
+        // Where the file was cut there are zeros.
+        let whole = at + HEADER_BYTES <= source.length()?;
+        match (sound, whole) {
+            (true, true) => Ok(Some(Self { at, words, committed, segments })),
+            (false, true) => Err(source.damaged(at, "the numbers of this chunk cannot be: the file is damaged")),
+            _ => Ok(None),
+        }
+    }
+
+    /// Its thread, and where it begins.
+    fn segment(&self, k: usize) -> (u32, u64) {
+        let word = self.words[chunk::FIRST_SEGMENT + 2 * k];
+        ((word >> 32) as u32, word & 0xffff_ffff)
+    }
 }
 
 /// All pieces.
@@ -38,14 +78,27 @@ pub(super) struct Index {
 }
 
 impl Index {
-    pub fn read(source: &Source, layout: &Layout, blocks: u64, keep_from: u64) -> Result<Self, Error> {
+    /// Where threads write meanwhile it is what each had written up to some moment, without gaps: a thread's segments have their orders one after the
+    /// other, so those are left out that were begun after the first look; and what has left a chunk for a block is in one when blocks are looked at.
+    pub fn read(source: &Source, layout: &Layout, streams: bool, keep_from: u64) -> Result<Self, Error> {
         let mut index = Self { pieces: BTreeMap::new(), keep_from, overwritten: Cell::new(0), latest: 0 };
-        let drained = index.read_blocks(source, layout.bytes() as u64, blocks)?;
+        let orders = source.words((header::SEQUENCE * WORD) as u64, 1)?[0];
+        let mut chunks = Vec::new();
         for number in 0..layout.chunks {
-            index.read_chunk(source, layout, number, &drained)?;
+            chunks.extend(Chunk::read(source, layout, number)?);
         }
+        let blocks = if streams { source.words((header::BLOCK_BYTES * WORD) as u64, 1)?[0] } else { 0 };
+        let drained = index.read_blocks(source, layout.bytes() as u64, blocks, orders)?;
+        for chunk in &chunks {
+            index.add_chunk(chunk, &drained, orders);
+        }
+        let length = source.length()?;
         for pieces in index.pieces.values_mut() {
-            pieces.sort_by_key(|piece| (piece.sequence, piece.from));
+            pieces.sort_by_key(|piece| (piece.order, piece.from));
+            for piece in pieces {
+                let there = length.saturating_sub(piece.at) / WORD as u64 * WORD as u64;
+                (piece.cut, piece.bytes) = (there < piece.bytes, piece.bytes.min(there));
+            }
         }
         Ok(index)
     }
@@ -61,24 +114,34 @@ impl Index {
     }
 
     /// Up to where each use of a chunk is in blocks.
-    fn read_blocks(&mut self, source: &Source, begin: u64, bytes: u64) -> Result<HashMap<u64, u64>, Error> {
+    fn read_blocks(
+        &mut self,
+        source: &Source,
+        begin: u64,
+        bytes: u64,
+        orders: u64,
+    ) -> Result<HashMap<u64, u64>, Error> {
         let mut drained = HashMap::new();
         let end = begin.saturating_add(bytes).min(source.length()?);
         let mut at = begin;
         let head_bytes = (block::WORDS * WORD) as u64;
         while at + head_bytes <= end {
             let words = source.words(at, block::WORDS)?;
-            let check = words[..3].iter().fold(MAGIC, |check, word| check ^ word);
+            let check = words[..block::WORDS - 1].iter().fold(MAGIC, |check, word| check ^ word);
             let length = words[0] & 0xffff_ffff;
-            if words[0] >> 32 != block::MARK || check != words[3] || !length.is_multiple_of(WORD as u64) {
+            let sound = length > 0 && length.is_multiple_of(WORD as u64);
+            if words[0] >> 32 != block::MARK || check != words[block::WORDS - 1] || !sound {
                 return Err(source.damaged(at, "no block of records begins here: the file is damaged"));
             }
             if at + head_bytes + length > end {
                 break;
             }
             let (serial, from) = ((words[1] >> 32) as u32, words[1] & 0xffff_ffff);
-            let piece = Piece { sequence: words[2], from, at: at + head_bytes, bytes: length, chunk: None };
-            self.pieces.entry(serial).or_default().push(piece);
+            if words[3] < orders {
+                let piece =
+                    Piece { order: words[3], from, at: at + head_bytes, bytes: length, chunk: None, cut: false };
+                self.pieces.entry(serial).or_default().push(piece);
+            }
             let reached = drained.entry(words[2]).or_insert(0);
             *reached = from.saturating_add(length).max(*reached);
             at += head_bytes + length;
@@ -86,41 +149,21 @@ impl Index {
         Ok(drained)
     }
 
-    fn read_chunk(
-        &mut self,
-        source: &Source,
-        layout: &Layout,
-        number: usize,
-        drained: &HashMap<u64, u64>,
-    ) -> Result<(), Error> {
-        let at = layout.chunk_at(number) as u64;
-        let words = source.words(at, chunk::HEADER_WORDS)?;
-        let generation = words[chunk::GENERATION];
-        if generation == 0 || !generation.is_multiple_of(2) {
-            return Ok(());
-        }
-        let sequence = words[chunk::SEQUENCE];
-        let header = (chunk::HEADER_WORDS * WORD) as u64;
-        let committed = words[chunk::COMMITTED];
-        let segments = words[chunk::SEGMENTS] as usize;
-        let sound = committed <= layout.chunk_bytes as u64
-            && committed.is_multiple_of(WORD as u64)
-            && (1..=chunk::SEGMENTS_MAX).contains(&segments);
-        if !sound {
-            return Err(source.damaged(at, "the numbers of this chunk cannot be: the file is damaged"));
-        }
-        let moved = drained.get(&sequence).copied().unwrap_or(0).max(header);
-        for k in 0..segments {
-            let segment = words[chunk::FIRST_SEGMENT + k];
-            let begin = (segment & 0xffff_ffff).max(moved);
-            let end = if k + 1 < segments { words[chunk::FIRST_SEGMENT + k + 1] & 0xffff_ffff } else { committed };
-            if begin < end && end <= committed && begin.is_multiple_of(WORD as u64) {
+    fn add_chunk(&mut self, chunk: &Chunk, drained: &HashMap<u64, u64>, orders: u64) {
+        let moved = drained.get(&chunk.words[chunk::SEQUENCE]).copied().unwrap_or(0).max(HEADER_BYTES);
+        for k in 0..chunk.segments {
+            let (serial, begin) = chunk.segment(k);
+            let begin = begin.max(moved);
+            let end = if k + 1 < chunk.segments { chunk.segment(k + 1).1 } else { chunk.committed };
+            let end = end.min(chunk.committed);
+            let order = chunk.words[chunk::FIRST_SEGMENT + 2 * k + 1];
+            if begin < end && begin.is_multiple_of(WORD as u64) && end.is_multiple_of(WORD as u64) && order < orders {
+                let whole = Some((chunk.at, chunk.words[chunk::GENERATION]));
                 let piece =
-                    Piece { sequence, from: begin, at: at + begin, bytes: end - begin, chunk: Some((at, generation)) };
-                self.pieces.entry((segment >> 32) as u32).or_default().push(piece);
+                    Piece { order, from: begin, at: chunk.at + begin, bytes: end - begin, chunk: whole, cut: false };
+                self.pieces.entry(serial).or_default().push(piece);
             }
         }
-        Ok(())
     }
 
     /// Everybody who is in the recording, with counts.
@@ -134,11 +177,19 @@ impl Index {
         for serial in self.pieces.keys() {
             threads.entry(*serial).or_default();
         }
+        for (serial, counts) in definitions.left() {
+            of_left(threads.entry(*serial).or_default(), counts);
+        }
+        let mut slots = HashMap::new();
         for number in 0..layout.slots {
-            let words = source.words(layout.slot_at(number) as u64, slot::WORDS)?;
-            if let Ok(serial @ 1..) = u32::try_from(words[slot::SERIAL]) {
+            let at = layout.slot_at(number) as u64;
+            let (before, words) = (source.words(at, slot::WORDS)?, source.words(at, slot::WORDS)?);
+            if let Ok(serial @ 1..) = u32::try_from(words[slot::SERIAL])
+                && before[slot::SERIAL] == words[slot::SERIAL]
+            {
                 let thread = threads.entry(serial).or_default();
-                of_slot(thread, &words, definitions);
+                of_slot(thread, &before, &words, definitions);
+                slots.insert(serial, loss_of(&words));
             }
         }
         let mut latest = 0;
@@ -163,6 +214,14 @@ impl Index {
                 && (open.start, open.id) == (start, id)
             {
                 thread.open.pop();
+            }
+            // And between telling of losses and counting anew.
+            let told = match last {
+                Some(What::Lost { first, last, events }) => Some(Loss { events, span: Some([first, last]) }),
+                _ => None,
+            };
+            if let Some(loss) = slots.get(serial).filter(|loss| loss.events == 0 || told != Some(**loss)) {
+                thread.lost.add(*loss);
             }
         }
         self.latest = latest;
@@ -194,6 +253,9 @@ impl Index {
             let mut rest = &words[..];
             while !rest.is_empty() {
                 let Some((mut event, length)) = decode::first(rest, definitions) else {
+                    if piece.cut {
+                        break;
+                    }
                     let at = piece.at + ((words.len() - rest.len()) * WORD) as u64;
                     return Err(source.damaged(at, "no record begins here: the file is damaged").into());
                 };
@@ -210,39 +272,55 @@ impl Index {
     }
 }
 
-/// What a slot says of its thread.
-fn of_slot(thread: &mut Thread, words: &[u64], definitions: &Definitions) {
-    thread.tid = words[slot::TID];
-    thread.interrupted = words[slot::INTERRUPTED];
-    thread.arguments_lost = words[slot::ARGUMENTS_LOST];
-    thread.too_deep = words[slot::TOO_DEEP];
-    let events = words[slot::LOST];
-    let span = (events > 0).then_some([words[slot::LOST_FIRST], words[slot::LOST_LAST]]);
-    thread.lost.add(Loss { events, span });
-    let mut at = usize::try_from(words[slot::LAST]).unwrap_or(usize::MAX);
-    let mut open = Vec::new();
-    // Frames name the one around them, which lies before.
-    while (slot::STACK..slot::WORDS).contains(&at) {
-        let Some((scope, around)) = open_scope(&words[at..], definitions) else { break };
-        open.push(scope);
-        if around >= at {
-            break;
-        }
-        at = around;
-    }
-    open.reverse();
-    thread.open = open;
+/// What was written down when a thread left its slot.
+fn of_left(thread: &mut Thread, counts: &[u64; definition::LEFT_WORDS - 2]) {
+    let [events, first, last, interrupted, arguments, deep] = *counts;
+    thread.lost.add(Loss { events, span: (events > 0).then_some([first, last]) });
+    thread.interrupted = thread.interrupted.saturating_add(interrupted);
+    thread.arguments_lost = thread.arguments_lost.saturating_add(arguments);
+    thread.too_deep = thread.too_deep.saturating_add(deep);
 }
 
-/// An open scope's frame, and where the one around it lies.
-fn open_scope(words: &[u64], definitions: &Definitions) -> Option<(OpenScope, usize)> {
-    let length = record::words(*words.first()?);
-    let frame = words.get(..length)?;
-    let (event, _) = decode::first(frame, definitions)?;
-    // The second time of a frame is the place of the scope around it.
-    let What::Scope { start, end: around, id, .. } = event.what else { return None };
+fn loss_of(words: &[u64]) -> Loss {
+    let events = words[slot::LOST];
+    Loss { events, span: (events > 0).then_some([words[slot::LOST_FIRST], words[slot::LOST_LAST]]) }
+}
+
+/// What a slot says of its thread, read twice: its thread may write it meanwhile.
+fn of_slot(thread: &mut Thread, before: &[u64], words: &[u64], definitions: &Definitions) {
+    thread.tid = words[slot::TID];
+    thread.interrupted = thread.interrupted.saturating_add(words[slot::INTERRUPTED]);
+    thread.arguments_lost = thread.arguments_lost.saturating_add(words[slot::ARGUMENTS_LOST]);
+    thread.too_deep = thread.too_deep.saturating_add(words[slot::TOO_DEEP]);
+    let same = |(a, b): &(usize, usize)| a == b && [1, 3].iter().all(|place| before[a + place] == words[b + place]);
+    let both = open_places(before).into_iter().zip(open_places(words)).take_while(same);
+    let scope = |(_, at): (usize, usize)| open_scope(&words[at..], definitions);
+    thread.open = both.map_while(scope).collect();
+}
+
+/// Where open scopes lie in a slot, the outermost first. Each names the one around it, which ends before it begins.
+fn open_places(words: &[u64]) -> Vec<usize> {
+    let mut places = Vec::new();
+    let (mut at, mut end) = (usize::try_from(words[slot::LAST]).unwrap_or(usize::MAX), slot::WORDS);
+    while (slot::STACK..slot::WORDS).contains(&at) {
+        let length = record::words(words[at]);
+        if length < record::SCOPE_WORDS || at + length > end {
+            break;
+        }
+        places.push(at);
+        (at, end) = (usize::try_from(words[at + 2]).unwrap_or(usize::MAX), at);
+    }
+    places.reverse();
+    places
+}
+
+/// An open scope's frame.
+fn open_scope(words: &[u64], definitions: &Definitions) -> Option<OpenScope> {
+    let (event, _) = decode::first(words, definitions)?;
+    let What::Scope { start, id, .. } = event.what else { return None };
     let arguments: Vec<(String, ArgumentValue)> =
         event.arguments().map(|(key, value)| (key.to_owned(), value)).collect();
-    let scope = OpenScope { name: event.name().into(), kind: event.kind(), start, id, arguments };
-    Some((scope, usize::try_from(around).unwrap_or(usize::MAX)))
+    Some(OpenScope { name: event.name().into(), kind: event.kind(), start, id, arguments })
 }
+
+const HEADER_BYTES: u64 = (chunk::HEADER_WORDS * WORD) as u64;

@@ -26,7 +26,7 @@ use crate::error::Error;
 use crate::layout::{Layout, MAGIC, WORD, clock, header, policy, state};
 use crate::session::Facts;
 
-pub use crate::active::modules::Module;
+pub use crate::session::modules::Module;
 pub use crate::value::ArgumentValue;
 pub use decode::{Arguments, Event, What};
 pub use definitions::SiteFacts;
@@ -67,6 +67,12 @@ pub struct Status {
     pub definitions_lost: u64,
     /// Events that were lost with no thread to count them.
     pub lost: Loss,
+    /// Events that a flight recorder has replaced by newer ones, as far as its memory goes; what had been lost among them is counted here, too.
+    pub replaced: u64,
+    /// Events of signal handlers that came while a thread without a slot was within another.
+    pub interrupted: u64,
+    /// Bytes that the file lacks: it was cut, and is read up to there.
+    pub missing: u64,
     /// Pieces that were overwritten while they were read.
     pub overwritten: u64,
     /// Times at which the file could not be written.
@@ -81,7 +87,12 @@ impl Recording {
     /// # Errors
     /// [`Error::Damaged`] names the byte; [`Error::File`].
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let file = std::fs::File::open(path).map_err(|source| Error::File { path: path.to_path_buf(), source })?;
+        let failed = |source| Error::File { path: path.to_path_buf(), source };
+        // Opening a pipe would wait for whoever writes it.
+        if !std::fs::metadata(path).map_err(failed)?.is_file() {
+            return Err(failed(std::io::Error::other("this is no file")));
+        }
+        let file = std::fs::File::open(path).map_err(failed)?;
         Self::of(Source::File(file, path.to_path_buf()))
     }
 
@@ -92,25 +103,21 @@ impl Recording {
 
     pub(crate) fn of(source: Source) -> Result<Self, Error> {
         let words = source.words(0, header::ALL_BYTES / WORD)?;
-        if words[header::MAGIC] != MAGIC {
+        if source.length()? < header::ALL_BYTES as u64 || words[header::MAGIC] != MAGIC {
             return Err(source.damaged(0, NO_RECORDING));
         }
         let layout = Layout::of_header(&words).ok_or_else(|| source.damaged(WORD as u64, BAD_PARTS))?;
-        if source.length()? < layout.bytes() as u64 {
-            return Err(
-                source.damaged(source.length()?, "the file ends before its parts do: it was cut; copy it whole")
-            );
-        }
         let facts = facts(&source, &words)?;
         let pairs = pairs(&source, &layout, words[header::PAIRS_WRITTEN])?;
-        let taken = words[header::DEFINITIONS_TAKEN];
+        let keep_from = keep_from(&words, &pairs);
+        let mut index = Index::read(&source, &layout, words[header::POLICY] == policy::STREAM, keep_from)?;
+        // After the records that refer to them.
+        let taken = source.words((header::DEFINITIONS_TAKEN * WORD) as u64, 1)?[0];
         let mut definitions = Definitions::read(&source, &layout, taken)?;
         definitions.finish(device::ticks_per_second(&pairs, words[header::CLOCK] == clock::TSC));
-        let blocks = if words[header::POLICY] == policy::STREAM { words[header::BLOCK_BYTES] } else { 0 };
-        let keep_from = keep_from(&words, &pairs);
-        let mut index = Index::read(&source, &layout, blocks, keep_from)?;
         let threads = index.threads(&source, &layout, &definitions)?;
-        let status = status(&words, &pairs, &threads, &index);
+        let missing = (layout.bytes() as u64).saturating_sub(source.length()?);
+        let status = Status { missing, ..status(&words, &pairs, &threads, &index) };
         Ok(Self { source, layout, facts, status, definitions, pairs, threads, index })
     }
 
@@ -214,6 +221,9 @@ fn status(words: &[u64], pairs: &[ClockPair], threads: &[Thread], index: &Index)
         clock_failed: words[header::CLOCK_FAILED],
         definitions_lost: words[header::DEFINITIONS_LOST],
         lost: Loss { events: lost, span },
+        replaced: words[header::REPLACED],
+        interrupted: words[header::INTERRUPTED],
+        missing: 0,
         overwritten: index.overwritten(),
         blocks_lost: words[header::BLOCKS_LOST],
         pauses: words[header::PAUSES],

@@ -6,11 +6,11 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use crate::active::core::Core;
 use crate::error::Error;
-use crate::layout::WORD;
+use crate::layout::{WORD, chunk, header};
 
 /// Words by their place.
 #[derive(Debug)]
@@ -24,10 +24,21 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Of a session that goes on. What threads write meanwhile is there or not, word by word; chunks say by their generation whether they are whole.
+    /// Of a session that goes on. The number of the next segment comes first, chunks one by one, and what they refer to last; see `index` for why.
     pub fn copied(core: &Arc<Core>) -> Self {
-        let words = (0..core.region.bytes()).step_by(WORD);
-        Self::Copy(words.map(|byte| core.region.word(byte).load(Ordering::Acquire)).collect())
+        let layout = &core.layout;
+        let orders = core.header(header::SEQUENCE).load(Ordering::Acquire);
+        let mut words = vec![0; core.region.bytes() / WORD];
+        let load = |at: usize| core.region.word(at * WORD).load(Ordering::Acquire);
+        for number in 0..layout.chunks {
+            let first = layout.chunk_at(number) / WORD;
+            copy_chunk(&mut words[first..first + layout.chunk_bytes / WORD], |place| load(first + place));
+        }
+        for (at, word) in words[..layout.chunks_at() / WORD].iter_mut().enumerate() {
+            *word = load(at);
+        }
+        words[header::SEQUENCE] = orders;
+        Self::Copy(words)
     }
 
     /// Its length in bytes.
@@ -48,10 +59,8 @@ impl Source {
         match self {
             Self::File(file, path) => {
                 let mut bytes = vec![0; count * WORD];
-                file.read_exact_at(&mut bytes, at).map_err(|source| match source.kind() {
-                    std::io::ErrorKind::UnexpectedEof => beyond(),
-                    _ => Error::File { path: path.clone(), source },
-                })?;
+                // What a file that was cut lacks stays zero.
+                read_at(file, &mut bytes, at).map_err(|source| Error::File { path: path.clone(), source })?;
                 let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).unwrap_or(0);
                 Ok(bytes.chunks_exact(WORD).map(word).collect())
             }
@@ -78,4 +87,35 @@ impl Source {
         };
         Error::Damaged { path, offset, reason: reason.into() }
     }
+}
+
+/// Copies what a chunk has; nothing of one that is put to use meanwhile.
+fn copy_chunk(words: &mut [u64], load: impl Fn(usize) -> u64) {
+    let generation = load(chunk::GENERATION);
+    if !generation.is_multiple_of(2) {
+        return;
+    }
+    for (at, word) in words[..chunk::HEADER_WORDS].iter_mut().enumerate() {
+        *word = load(at);
+    }
+    let committed = usize::try_from(words[chunk::COMMITTED]).unwrap_or(0) / WORD;
+    let end = committed.clamp(chunk::HEADER_WORDS, words.len());
+    for (at, word) in words[..end].iter_mut().enumerate().skip(chunk::HEADER_WORDS) {
+        *word = load(at);
+    }
+    fence(Ordering::Acquire);
+    words[chunk::GENERATION] = if load(chunk::GENERATION) == generation { generation } else { 0 };
+}
+
+/// Reads what is there.
+fn read_at(file: &File, mut bytes: &mut [u8], mut at: u64) -> std::io::Result<()> {
+    while !bytes.is_empty() {
+        match file.read_at(bytes, at) {
+            Ok(0) => break,
+            Ok(count) => (bytes, at) = (&mut bytes[count..], at + count as u64),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }

@@ -17,7 +17,7 @@ pub struct Loss {
 
 impl Loss {
     pub(crate) fn add(&mut self, other: Self) {
-        self.events += other.events;
+        self.events = self.events.saturating_add(other.events);
         self.span = match (self.span, other.span) {
             (Some([a, b]), Some([c, d])) => Some([a.min(c), b.max(d)]),
             (one, None) | (None, one) => one,

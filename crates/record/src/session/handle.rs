@@ -10,19 +10,20 @@ use std::time::Duration;
 
 use super::facts::Facts;
 use super::helper::{self, Helper};
+use super::modules;
 use super::settings::{Policy, Settings};
 use super::stream::Stream;
 use crate::active::core::{Core, Reach};
-use crate::active::modules;
-use crate::active::registry::{Activity, Registry};
+use crate::active::registry::Registry;
 use crate::backend::{BackendStatus, Request, Running};
 use crate::clock::{self, RecordClock, Ticks};
 use crate::error::Error;
-use crate::layout::{BYTES_MIN, Layout, MAGIC, WORD, header, policy, state};
+use crate::layout::{BYTES_LIMIT, BYTES_MIN, Layout, MAGIC, WORD, header, policy, state};
 use crate::memory::pool::Pool;
 use crate::memory::region::Region;
 use crate::read::{Recording, Source};
-use crate::thread::block::{Block, LANES};
+use crate::thread::block::LANES;
+use crate::thread::exclusive::Exclusive;
 use crate::thread::{define, sync};
 
 /// A session. Dropped without [`Session::finish`] it ends all the same; what its file holds is whole.
@@ -41,13 +42,13 @@ impl Session {
     pub(super) fn start(settings: &Settings, place: &'static Location<'static>) -> Result<Self, Error> {
         let registry = Registry::prepared().map_err(|reason| Error::Memory { bytes: 0, reason })?;
         // Before memory is taken and a file made.
-        admit(&registry.sessions(), settings)?;
+        registry_admits(registry, settings)?;
         let request = Request { reach: settings.reach, kinds: settings.kinds, details: settings.details };
         let backends = Arc::new(Running::prepare(&settings.backends, &request)?);
         let bytes = settings.policy.bytes();
         let layout = Layout::dividing(bytes, settings.threads).ok_or(Error::Setting {
             setting: "policy",
-            reason: format!("{bytes} bytes are too few for a recording; give {BYTES_MIN} or more"),
+            reason: format!("{bytes} bytes cannot be a recording; give {BYTES_MIN} or more, {BYTES_LIMIT} at most"),
         })?;
         let region = match &settings.spill {
             None => Region::anonymous(layout.bytes())?,
@@ -151,7 +152,7 @@ impl Session {
 
     /// What it lets other threads do; for a session of one thread they adopt it.
     pub fn adopter(&self) -> Adopter {
-        Adopter { core: Arc::clone(&self.core) }
+        Adopter { core: Arc::clone(&self.core), owner: self.owner }
     }
 
     /// What was chosen, and why, a line each.
@@ -225,6 +226,8 @@ impl Drop for Session {
 #[derive(Clone, Debug)]
 pub struct Adopter {
     core: Arc<Core>,
+    /// The process that started it.
+    owner: u32,
 }
 
 impl Adopter {
@@ -236,7 +239,8 @@ impl Adopter {
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<u32>)) {
-        let Some(registry) = Registry::current() else { return };
+        // In a child another thread of the parent may have held the members when it was forked.
+        let Some(registry) = Registry::current().filter(|_| self.owner == std::process::id()) else { return };
         let _exclusive = Exclusive::of(registry);
         let sessions = registry.sessions();
         change(&mut self.core.members.lock().unwrap_or_else(PoisonError::into_inner));
@@ -263,40 +267,6 @@ impl Drop for Adopted {
     }
 }
 
-/// While it is there a signal handler of this thread records nothing: it would wait for a lock that this thread holds.
-pub(crate) struct Exclusive {
-    pub(crate) block: Option<&'static Block>,
-    before: u32,
-}
-
-impl Exclusive {
-    /// Of this thread.
-    pub(crate) fn of(registry: &Registry) -> Self {
-        let block = sync::attached();
-        let mut before = 0;
-        if let Some(block) = block {
-            sync::enlist(block, registry);
-            before = block.activity.busy.swap(registry.number, Ordering::Relaxed);
-        }
-        Self { block, before }
-    }
-}
-
-impl Exclusive {
-    /// Ends it: nobody waits for this thread, which may wait for others. Who it is.
-    pub(crate) fn let_go(self) -> Option<&'static Activity> {
-        self.block.map(|block| &block.activity)
-    }
-}
-
-impl Drop for Exclusive {
-    fn drop(&mut self) {
-        if let Some(block) = self.block {
-            block.activity.busy.store(self.before, Ordering::Release);
-        }
-    }
-}
-
 /// Removes a file that no session came to use.
 struct RemoveUnless {
     path: Option<std::path::PathBuf>,
@@ -318,6 +288,12 @@ impl Drop for RemoveUnless {
     }
 }
 
+/// Asked under the lock, which a signal handler of this thread must not wait for.
+fn registry_admits(registry: &Registry, settings: &Settings) -> Result<(), Error> {
+    let _exclusive = Exclusive::of(registry);
+    admit(&registry.sessions(), settings)
+}
+
 fn admit(sessions: &[Arc<Core>], settings: &Settings) -> Result<(), Error> {
     let of_process = sessions.iter().find(|core| core.reach == Reach::Process);
     if let (Reach::Process, Some(core)) = (settings.reach, of_process) {
@@ -335,7 +311,10 @@ fn admit(sessions: &[Arc<Core>], settings: &Settings) -> Result<(), Error> {
 fn choose_clock(registry: &Registry, wish: RecordClock) -> Result<(Ticks, String), Error> {
     let unsteady = |reason| Error::UnsteadyClock { reason };
     let chosen = clock::choose(wish).map_err(unsteady)?;
-    if registry.sessions().is_empty() {
+    let exclusive = Exclusive::of(registry);
+    let is_first = registry.sessions().is_empty();
+    drop(exclusive);
+    if is_first {
         return Ok(chosen);
     }
     let present = registry.ticks();
@@ -381,6 +360,7 @@ fn core_of(
         details: settings.details,
         paused: AtomicBool::new(settings.paused),
         modules: AtomicU32::new(0),
+        pairs: Mutex::default(),
     }
 }
 
@@ -493,7 +473,8 @@ impl Session {
         use crate::layout::{chunk, slot};
         let core = &self.core;
         let load = |byte: usize| core.region.word(byte).load(Ordering::Relaxed);
-        let mut counts = Counts { lost: core.header(header::LOST).load(Ordering::Relaxed), ..Counts::default() };
+        let [lost, told] = [header::LOST, header::LOST_TOLD].map(|place| core.header(place).load(Ordering::Relaxed));
+        let mut counts = Counts { lost: lost + told, ..Counts::default() };
         for at in (0..core.layout.slots).map(|index| core.layout.slot_at(index)) {
             if load(at + slot::SERIAL * WORD) != 0 {
                 counts.threads += 1;
@@ -501,7 +482,7 @@ impl Session {
             }
         }
         for at in (0..core.layout.chunks).map(|index| core.layout.chunk_at(index)) {
-            counts.bytes += load(at + chunk::COMMITTED * WORD).saturating_sub((chunk::HEADER_WORDS * WORD) as u64);
+            counts.bytes += load(at + chunk::COMMITTED * WORD).saturating_sub(load(at + chunk::DRAINED * WORD));
         }
         counts
     }

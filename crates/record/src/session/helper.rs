@@ -2,9 +2,9 @@
 //!
 //! Place in the flow: started and ended by the session. It never holds anything that an event waits for. All signals are blocked in it.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -112,6 +112,8 @@ pub(super) fn write_pair_now(core: &Core, ticks: Ticks) {
 /// Writes a pair into the recording. When there is no room left, every other pair goes; a kill meanwhile leaves pairs in another order, or twice, all of
 /// them true.
 fn write_pair(core: &Core, pair: ClockPair) {
+    // The session's thread, and who takes a copy.
+    let _alone = core.pairs.lock().unwrap_or_else(PoisonError::into_inner);
     let capacity = core.layout.pairs;
     let written = core.header(header::PAIRS_WRITTEN);
     let mut at = written.load(Ordering::Acquire) as usize;

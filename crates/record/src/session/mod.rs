@@ -8,11 +8,11 @@ mod facts;
 mod handle;
 mod helper;
 mod keys;
+pub(crate) mod modules;
 mod settings;
 mod stream;
 
 pub use builder::{Builder, Recorder};
 pub use facts::Facts;
-pub(crate) use handle::Exclusive;
 pub use handle::{Adopted, Adopter, Counts, Session};
 pub use settings::Policy;

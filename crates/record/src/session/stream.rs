@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use crate::active::core::Core;
 use crate::layout::{MAGIC, WORD, block, chunk, header};
@@ -61,13 +61,20 @@ impl Stream {
         }
         let committed = word(chunk::COMMITTED).load(Ordering::Acquire);
         let segments = (word(chunk::SEGMENTS).load(Ordering::Acquire) as usize).min(chunk::SEGMENTS_MAX);
-        let segment = |k: usize| word(chunk::FIRST_SEGMENT + k).load(Ordering::Acquire);
-        let mut from = word(chunk::DRAINED).load(Ordering::Relaxed);
+        let segment = |k: usize| word(chunk::FIRST_SEGMENT + 2 * k).load(Ordering::Acquire);
+        let drained = word(chunk::DRAINED).load(Ordering::Relaxed);
+        let sequence = word(chunk::SEQUENCE).load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        // A thread has put it to use just now: the numbers are of both uses.
+        if word(chunk::GENERATION).load(Ordering::Relaxed) != generation {
+            return;
+        }
+        let mut from = drained;
         for k in 0..segments {
             let end = if k + 1 < segments { segment(k + 1) & 0xffff_ffff } else { committed };
             if from < end {
-                let sequence = word(chunk::SEQUENCE).load(Ordering::Relaxed);
-                let words = [block::MARK << 32 | (end - from), segment(k) & !0xffff_ffff | from, sequence];
+                let order = word(chunk::FIRST_SEGMENT + 2 * k + 1).load(Ordering::Relaxed);
+                let words = [block::MARK << 32 | (end - from), segment(k) & !0xffff_ffff | from, sequence, order];
                 let check = words.iter().fold(MAGIC, |check, word| check ^ word);
                 self.bytes.extend(words.into_iter().chain([check]).flat_map(u64::to_le_bytes));
                 for byte in (from..end).step_by(WORD) {
@@ -77,11 +84,16 @@ impl Stream {
                 from = end;
             }
         }
-        // Not before the block is written is it counted as such; see `append`.
-        self.drained.push((index, from));
+        // Not before the block is written is it counted as such; see `append`. A chunk of which nothing was copied may be free, and in use again by then.
+        if from > drained {
+            self.drained.push((index, from));
+        }
     }
 
     fn append(&mut self, core: &Core) {
+        if self.bytes.is_empty() {
+            return;
+        }
         let end = core.header(header::BLOCK_BYTES);
         let written = end.load(Ordering::Relaxed);
         let place = core.region.bytes() as u64 + written;

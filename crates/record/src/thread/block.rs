@@ -19,7 +19,7 @@ use crate::thread::lane::{Lane, Opened};
 #[derive(Debug)]
 pub(crate) struct Block {
     pub activity: Activity,
-    /// The gate's number for which the usual case is right; 0: for none.
+    /// The gate's number for which the usual case is right; [`gate::NEVER`]: for none. Not 0, which is the gate's while nothing records.
     pub fast_gate: Cell<u32>,
     /// The gate's number for which lanes are right.
     pub known_gate: Cell<u32>,
@@ -40,6 +40,8 @@ pub(crate) struct Block {
     pub tid: Cell<u64>,
     /// Whether a thread has it.
     pub taken: AtomicBool,
+    /// Events of signal handlers that came before lanes were right.
+    pub interrupted: AtomicU32,
     /// Within a callback of an observer.
     pub observing: Cell<bool>,
 }
@@ -52,7 +54,7 @@ impl Block {
     pub const fn none() -> Self {
         Self {
             activity: Activity { busy: AtomicU32::new(0), next: AtomicPtr::new(ptr::null_mut()) },
-            fast_gate: Cell::new(0),
+            fast_gate: Cell::new(gate::NEVER),
             known_gate: Cell::new(0),
             kinds: Cell::new(0),
             details: Cell::new(false),
@@ -65,6 +67,7 @@ impl Block {
             lane_count: Cell::new(0),
             tid: Cell::new(0),
             taken: AtomicBool::new(false),
+            interrupted: AtomicU32::new(0),
             observing: Cell::new(false),
         }
     }
@@ -89,6 +92,12 @@ impl Block {
     pub fn end(&self) {
         compiler_fence(Ordering::SeqCst);
         self.activity.busy.store(0, Ordering::Release);
+    }
+
+    /// Ends the event when it is dropped, also where a caller's closure panics.
+    #[inline]
+    pub fn ending(&self) -> Ending<'_> {
+        Ending(self)
     }
 
     /// The lane of the usual case.
@@ -120,15 +129,26 @@ impl Block {
         self.next_id.set(u64::from(serial) << ID_BITS);
         self.correlation.set(0);
         self.lane_count.set(0);
-        self.fast_gate.set(0);
+        self.fast_gate.set(gate::NEVER);
         self.known_gate.set(0);
         self.kinds.set(0);
+        self.interrupted.store(0, Ordering::Relaxed);
         self.observing.set(false);
     }
 
     /// Its lanes.
     pub fn lanes(&self) -> &[Lane] {
         &self.lanes[..self.lane_count.get()]
+    }
+}
+
+/// An event that has begun.
+pub(crate) struct Ending<'a>(&'a Block);
+
+impl Drop for Ending<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 

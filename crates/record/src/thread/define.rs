@@ -6,19 +6,23 @@
 use crate::active::core::Core;
 use crate::active::registry::Registry;
 use crate::site::{self, Site};
+use crate::thread::exclusive::Exclusive;
 
-/// The number of a site, given now if it has none; None where somebody is giving it one. A session's lock is taken, so not from where that is held.
-pub(crate) fn number_of(site: &'static Site) -> Option<u32> {
+/// The number of a site, given now if it has none; None where there are too many. The sessions' lock is held meanwhile, so that threads wait for each other
+/// rather than lose what happens there. Called within an event, and not from where that lock is held.
+pub(crate) fn number_of(site: &'static Site, registry: &Registry) -> Option<u32> {
     let known = site.number();
     if site::is_number(known) {
         return Some(known);
     }
-    let number = site.claim()?;
-    site.list();
-    if let Some(registry) = Registry::current() {
-        for core in registry.sessions().iter() {
-            core.define_site(number, site);
-        }
+    let sessions = registry.sessions();
+    let known = site.number();
+    if site::is_number(known) {
+        return Some(known);
+    }
+    let number = site.list()?;
+    for core in sessions.iter() {
+        core.define_site(number, site);
     }
     site.publish(number);
     Some(number)
@@ -26,8 +30,11 @@ pub(crate) fn number_of(site: &'static Site) -> Option<u32> {
 
 /// The number of a name, for a key that is known only when the program runs.
 pub(crate) fn number_of_name(name: &str) -> Option<u32> {
+    // A signal handler of this thread records nothing meanwhile: it would wait for a lock that this thread holds.
+    let registry = Registry::current();
+    let _exclusive = registry.map(Exclusive::of);
     let (number, new) = site::intern(name)?;
-    if new && let Some(registry) = Registry::current() {
+    if new && let Some(registry) = registry {
         for core in registry.sessions().iter() {
             core.define_name(number, name);
         }

@@ -6,13 +6,15 @@
 //!
 //! What it does not do: read a clock, decide what is recorded.
 
+mod lost;
+
 use std::cell::Cell;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::active::core::Core;
-use crate::layout::{WORD, chunk, header, record, slot};
+use crate::layout::{WORD, chunk, record, slot};
 use crate::value::{Arguments, Words};
 
 /// A thread's part of one session.
@@ -34,6 +36,10 @@ pub(crate) struct Lane {
     depth: Cell<u32>,
     /// Open scopes without a frame.
     deep: Cell<u32>,
+    /// When the first of them began.
+    deep_start: Cell<u64>,
+    /// What `top` was when it began.
+    deep_top: Cell<*const AtomicU64>,
     /// Scopes until the next one is recorded, where not all are.
     until_next: Cell<u32>,
     core: Cell<*const Core>,
@@ -63,6 +69,8 @@ impl Lane {
             last: Cell::new(0),
             depth: Cell::new(0),
             deep: Cell::new(0),
+            deep_start: Cell::new(0),
+            deep_top: Cell::new(ptr::null()),
             until_next: Cell::new(0),
             core: Cell::new(ptr::null()),
             session: Cell::new(0),
@@ -106,15 +114,17 @@ impl Lane {
         self.word(words, slot::SERIAL).store(u64::from(serial), Ordering::Release);
     }
 
-    /// Takes no part any more, in a session that goes on without this thread.
-    pub fn detach(&self) {
+    /// Takes no part any more, in a session that goes on without this thread. Scopes that are open end with that, unfinished.
+    pub fn detach(&self, end: u64) {
         let core = self.core();
+        self.lose_deep(end);
+        self.close_above(self.slot.get(), end);
         self.tell_losses(true);
         if !self.base.get().is_null() {
             core.pool.leave(&core.region, self.chunk.get());
         }
         if !self.slot.get().is_null() {
-            self.fold_into_header();
+            self.tell_what_is_left();
             core.pool.give_back_slot(&core.region, self.slot_index.get());
         }
         self.forget();
@@ -128,6 +138,7 @@ impl Lane {
         self.last.set(0);
         self.depth.set(0);
         self.deep.set(0);
+        self.deep_top.set(ptr::null());
         self.until_next.set(0);
         self.session.set(0);
         self.core.set(ptr::null());
@@ -142,12 +153,14 @@ impl Lane {
             (&self.slot, &other.slot),
             (&self.top, &other.top),
             (&self.stack_limit, &other.stack_limit),
+            (&self.deep_top, &other.deep_top),
         ] {
             to.set(from.get());
         }
         other.last.set(self.last.get());
         other.depth.set(self.depth.get());
         other.deep.set(self.deep.get());
+        other.deep_start.set(self.deep_start.get());
         other.until_next.set(self.until_next.get());
         other.session.set(self.session.get());
         other.core.set(self.core.get());
@@ -166,8 +179,7 @@ impl Lane {
         // SAFETY: only compared; both are within the slot or one behind it, or null.
         let top = frame.wrapping_add(record::SCOPE_WORDS);
         if top > self.stack_limit.get() || frame.is_null() {
-            self.deep.set(self.deep.get() + 1);
-            self.count(slot::TOO_DEEP, 1);
+            self.open_deep(opened);
             return ptr::null();
         }
         let slot = self.slot.get();
@@ -202,13 +214,14 @@ impl Lane {
             return self.arguments_lost(arguments);
         }
         // SAFETY: as many words as the arguments take are left before the stack's end.
-        arguments.write(unsafe { Words::at(top) });
+        arguments.write(unsafe { Words::at(top, more) });
         self.top.set(top.wrapping_add(more));
         self.word(frame, 0).store(head + ((more as u64) << 40), Ordering::Release);
     }
 
+    /// Counts arguments that find no room.
     #[cold]
-    fn arguments_lost(&self, arguments: &impl Arguments) {
+    pub fn arguments_lost(&self, arguments: &impl Arguments) {
         self.count(slot::ARGUMENTS_LOST, arguments.count() as u64);
     }
 
@@ -226,19 +239,6 @@ impl Lane {
             self.copy(frame, head, words, start, end);
         }
         self.take_off(frame);
-    }
-
-    /// Ends a scope that has no frame, if one is open.
-    pub fn close_deep(&self, site: u32, opened: Opened, end: u64) {
-        let deep = self.deep.get();
-        if deep == 0 {
-            return;
-        }
-        self.deep.set(deep - 1);
-        let depth = self.depth.get().wrapping_sub(1);
-        self.depth.set(depth);
-        let head = record::head(site, record::SCOPE, record::SCOPE_WORDS, depth);
-        self.write(&[head, opened.start, end, opened.id], opened.start, end);
     }
 
     /// The innermost open scope that began so; null where there is none.
@@ -283,7 +283,7 @@ impl Lane {
         self.store(place, 2, head[2]);
         let rest = place.wrapping_add(head.len());
         // SAFETY: as many words as the arguments take have been reserved.
-        arguments.write(unsafe { Words::at(rest) });
+        arguments.write(unsafe { Words::at(rest, more) });
         self.commit(rest.wrapping_add(more));
     }
 
@@ -304,11 +304,6 @@ impl Lane {
         let left = self.until_next.get();
         self.until_next.set(if left == 0 { every.saturating_sub(1) } else { left - 1 });
         left == 0
-    }
-
-    /// Counts an event that came while the thread was within another.
-    pub fn interrupted(&self) {
-        self.count(slot::INTERRUPTED, 1);
     }
 
     #[inline]
@@ -340,7 +335,13 @@ impl Lane {
         if !self.is_open(frame) {
             return false;
         }
-        self.depth.set(self.depth.get().wrapping_sub(self.deep.replace(0)));
+        self.lose_deep(end);
+        self.close_above(frame, end);
+        true
+    }
+
+    /// Closes the open scopes behind a place of the slot, the innermost first.
+    fn close_above(&self, frame: *const AtomicU64, end: u64) {
         loop {
             let last = self.last.get() as usize;
             let inner = self.slot.get().wrapping_add(last);
@@ -353,7 +354,6 @@ impl Lane {
             self.copy(inner, unfinished, record::words(head), start, end);
             self.take_off(inner);
         }
-        true
     }
 
     fn is_open(&self, frame: *const AtomicU64) -> bool {
@@ -384,18 +384,18 @@ impl Lane {
 
     #[cold]
     fn reserve_anew(&self, words: usize, first: u64, last: u64) -> Option<*const AtomicU64> {
-        if self.next_piece() {
+        // The rests of other threads' chunks may be too short for this record; there are no more of them than chunks.
+        for _ in 0..=self.core().layout.chunks {
+            if !self.next_piece() {
+                break;
+            }
             self.tell_losses(false);
             let place = self.cursor.get();
             if place.wrapping_add(words) <= self.limit.get() {
                 return Some(place);
             }
-            // The rest of another thread's chunk was too short for this record; the next piece is a whole chunk or none.
-            if self.next_piece() && self.cursor.get().wrapping_add(words) <= self.limit.get() {
-                return Some(self.cursor.get());
-            }
         }
-        self.lose(first, last);
+        self.lose(1, first, last);
         None
     }
 
@@ -412,53 +412,6 @@ impl Lane {
         self.cursor.set(base.wrapping_add(piece.from / WORD));
         self.limit.set(base.wrapping_add(core.layout.chunk_bytes / WORD - LOSS_WORDS));
         true
-    }
-
-    /// Counts an event that is lost.
-    pub fn lose(&self, first: u64, last: u64) {
-        let slot = self.slot.get();
-        if slot.is_null() {
-            let core = self.core();
-            let place = |at: usize| core.header(at);
-            count_loss([place(header::LOST), place(header::LOST_FIRST), place(header::LOST_LAST)], 1, first, last);
-            return;
-        }
-        let place = |at: usize| self.word(slot, at);
-        count_loss([place(slot::LOST), place(slot::LOST_FIRST), place(slot::LOST_LAST)], 1, first, last);
-    }
-
-    /// Writes what was lost into the chunk, where there is room: behind the limit if it is the end.
-    fn tell_losses(&self, at_end: bool) {
-        let (slot, place) = (self.slot.get(), self.cursor.get());
-        if slot.is_null() || place.is_null() {
-            return;
-        }
-        let lost = self.word(slot, slot::LOST).load(Ordering::Relaxed);
-        let limit = self.limit.get().wrapping_add(if at_end { LOSS_WORDS } else { 0 });
-        if lost == 0 || place.wrapping_add(LOSS_WORDS) > limit {
-            return;
-        }
-        let [first, last] = [slot::LOST_FIRST, slot::LOST_LAST].map(|at| self.word(slot, at).load(Ordering::Relaxed));
-        let head = record::head(0, record::LOSS, LOSS_WORDS, 0);
-        for (at, word) in [head, first, last, lost].into_iter().enumerate() {
-            self.store(place, at, word);
-        }
-        self.commit(place.wrapping_add(LOSS_WORDS));
-        for at in [slot::LOST, slot::LOST_FIRST, slot::LOST_LAST] {
-            self.store(slot, at, 0);
-        }
-    }
-
-    /// What a slot counts that found no room in a chunk goes to the sums of the recording, before another thread gets the slot.
-    fn fold_into_header(&self) {
-        let slot = self.slot.get();
-        let [lost, first, last] =
-            [slot::LOST, slot::LOST_FIRST, slot::LOST_LAST].map(|at| self.word(slot, at).load(Ordering::Relaxed));
-        if lost > 0 {
-            let core = self.core();
-            let place = |at: usize| core.header(at);
-            count_loss([place(header::LOST), place(header::LOST_FIRST), place(header::LOST_LAST)], lost, first, last);
-        }
     }
 
     fn count(&self, place: usize, by: u64) {
@@ -479,16 +432,6 @@ impl Lane {
     fn store(&self, base: *const AtomicU64, place: usize, value: u64) {
         self.word(base, place).store(value, Ordering::Relaxed);
     }
-}
-
-/// Adds to a number of lost events, and widens the span in which they were.
-fn count_loss([number, first_lost, last_lost]: [&AtomicU64; 3], by: u64, first: u64, last: u64) {
-    if number.fetch_add(by, Ordering::Relaxed) == 0 {
-        first_lost.store(first, Ordering::Relaxed);
-    } else {
-        first_lost.fetch_min(first, Ordering::Relaxed);
-    }
-    last_lost.fetch_max(last, Ordering::Relaxed);
 }
 
 /// A record of losses; there is always room for one behind a chunk's limit.

@@ -11,7 +11,7 @@ use crate::site::Site;
 use crate::thread::block::Block;
 use crate::thread::define;
 use crate::thread::lane::{Lane, Opened};
-use crate::thread::{observed, sync};
+use crate::thread::sync;
 use crate::value::Arguments;
 
 /// Where an open scope is found again.
@@ -29,48 +29,47 @@ pub(crate) enum Frame {
     Observed(u64),
 }
 
-/// Runs an event with lanes that are right. None where nothing records, or the thread is within another event.
+/// Runs something with lanes that are right. None where nothing records, or the thread is within an event.
 pub(crate) fn within<R>(event: impl FnOnce(&Block) -> R) -> Option<R> {
+    within_for(0, event)
+}
+
+/// Runs an event of these bits with lanes that are right. Where the thread is within another it is counted.
+pub(crate) fn within_for<R>(bit: u32, event: impl FnOnce(&Block) -> R) -> Option<R> {
     let registry = Registry::current()?;
     if gate::current() == 0 {
         return None;
     }
-    let block = sync::attached()?;
+    let Some(block) = sync::attached() else {
+        if bit != 0 {
+            sync::lost_without_block(registry, bit);
+        }
+        return None;
+    };
     if block.activity.busy.load(Ordering::Relaxed) == registry.number {
-        if let Some(lane) = block.lanes().first() {
-            lane.interrupted();
+        if bit != 0 {
+            sync::interrupted(block, bit);
         }
         return None;
     }
     sync::enlist(block, registry);
     block.activity.busy.store(registry.number, Ordering::Relaxed);
     compiler_fence(Ordering::SeqCst);
+    let _ending = block.ending();
     // The last look at the gate, as in `Block::begin`.
     if block.known_gate.get() != gate::current() {
         sync::bring_up(block, registry);
     }
-    let result = event(block);
-    block.end();
-    Some(result)
+    Some(event(block))
 }
 
-/// Opens a scope in every lane that wants it.
+/// Opens a scope in every lane that wants it. `id` is that by which observers know it already.
 #[cold]
 #[inline(never)]
-pub(crate) fn open(site: &'static Site, arguments: &impl Arguments) -> (Frame, Opened, u32) {
-    let told = observed::enter(site, arguments);
-    let (frame, opened, gate) = open_in_lanes(site, told.map(|told| told.id));
-    match told {
-        Some(told) => (Frame::Observed(told.token), Opened { id: told.id, ..opened }, gate),
-        None => (frame, opened, gate),
-    }
-}
-
-/// `id` is that by which observers know it already.
-fn open_in_lanes(site: &'static Site, id: Option<u64>) -> (Frame, Opened, u32) {
+pub(crate) fn open(site: &'static Site, id: Option<u64>) -> (Frame, Opened, u32) {
     let opened = |block: &Block| {
         let wanting = block.kinds.get() & site.bit != 0;
-        let number = wanting.then(|| define::number_of(site)).flatten()?;
+        let number = wanting.then(|| number_of(site, block)).flatten()?;
         let opened = id.map_or_else(|| block.opened(), |id| Opened { id, start: block.ticks.get().now() });
         let mut frame = Frame::Nowhere;
         for lane in block.lanes().iter().filter(|lane| wants(lane, site)) {
@@ -83,7 +82,7 @@ fn open_in_lanes(site: &'static Site, id: Option<u64>) -> (Frame, Opened, u32) {
         }
         Some((frame, opened, block.known_gate.get()))
     };
-    within(opened).flatten().unwrap_or((Frame::Nowhere, Opened { start: 0, id: 0 }, 0))
+    within_for(site.bit, opened).flatten().unwrap_or((Frame::Nowhere, Opened { start: 0, id: 0 }, 0))
 }
 
 /// Ends a scope in every lane that has it.
@@ -101,31 +100,19 @@ pub(crate) fn close(site: &'static Site, frame: Frame, opened: Opened) {
             }
         }
     });
-    // After its end, so that what observers do is not part of it.
-    if let Frame::Observed(token) = frame {
-        observed::leave(token);
-    }
 }
 
 /// Adds arguments to an open scope in every lane that has it.
 #[cold]
 #[inline(never)]
-pub(crate) fn argue(frame: Frame, opened: Opened, arguments: &impl Arguments) {
-    if let Frame::Observed(token) = frame {
-        observed::argue(token, arguments);
-    }
-    argue_in_lanes(opened, arguments);
-}
-
-/// Adds arguments to an open scope in every lane that has it, where observers have them.
-#[cold]
-#[inline(never)]
-pub(crate) fn argue_in_lanes(opened: Opened, arguments: &impl Arguments) {
+pub(crate) fn argue(opened: Opened, arguments: &impl Arguments) {
     within(|block| {
         for lane in block.lanes() {
             let place = lane.find(opened);
             if !place.is_null() {
                 lane.argue(place, arguments);
+            } else if lane.is_deep(opened) {
+                lane.arguments_lost(arguments);
             }
         }
     });
@@ -133,11 +120,11 @@ pub(crate) fn argue_in_lanes(opened: Opened, arguments: &impl Arguments) {
 
 /// Writes a record that is no scope into every lane that wants it: `kind`, now, `second` or the id of the event, arguments.
 pub(crate) fn record(site: &'static Site, kind: u64, second: Option<u64>, arguments: &impl Arguments) {
-    within(|block| {
+    within_for(site.bit, |block| {
         if block.kinds.get() & site.bit == 0 {
             return;
         }
-        let Some(number) = define::number_of(site) else { return };
+        let Some(number) = number_of(site, block) else { return };
         let second = second.unwrap_or_else(|| block.new_id());
         let now = block.ticks.get().now();
         for lane in block.lanes().iter().filter(|lane| lane.core().wanted() & site.bit != 0) {
@@ -152,6 +139,17 @@ fn may_be_deep(lane: &Lane, site: &Site, frame: Frame) -> bool {
     let core = lane.core();
     let every = core.every.load(Ordering::Relaxed);
     matches!(frame, Frame::Seek | Frame::Observed(_)) && core.wanted() & site.bit != 0 && every <= 1
+}
+
+/// The number of a site; without one the event is lost.
+fn number_of(site: &'static Site, block: &Block) -> Option<u32> {
+    let number = Registry::current().and_then(|registry| define::number_of(site, registry));
+    if number.is_none() {
+        let now = block.ticks.get().now();
+        let wanting = block.lanes().iter().filter(|lane| lane.core().wanted() & site.bit != 0);
+        wanting.for_each(|lane| lane.lose(1, now, now));
+    }
+    number
 }
 
 fn wants(lane: &Lane, site: &Site) -> bool {

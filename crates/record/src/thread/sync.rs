@@ -6,12 +6,12 @@
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::active::core::Core;
+use crate::active::core::{Core, Reach};
 use crate::active::registry::Registry;
 use crate::memory::gate;
 use crate::thread::block::{self, Block, LANES};
@@ -23,6 +23,8 @@ pub(crate) fn attached() -> Option<&'static Block> {
     if !ptr::eq(current, &raw const block::NONE) {
         return (!ptr::eq(current, &raw const ENDED)).then_some(current);
     }
+    // A signal handler that came in between would take a block, too, and one of them would be nobody's.
+    let _masked = Masked::all();
     let block = take_free().or_else(map_more)?;
     let serial = new_serial();
     block.take(serial, tid());
@@ -41,10 +43,12 @@ pub(crate) fn enlist(block: &'static Block, registry: &Registry) {
     if block.registry.get() == registry.number {
         return;
     }
+    // A signal handler that came in between would put it on the list twice.
+    let _masked = Masked::all();
     // In a child: what is there is its parent's.
     block.lanes().iter().for_each(Lane::forget);
     block.lane_count.set(0);
-    block.fast_gate.set(0);
+    block.fast_gate.set(gate::NEVER);
     block.registry.set(registry.number);
     registry.enlist(&block.activity);
 }
@@ -69,9 +73,45 @@ pub(crate) fn bring_up(block: &Block, registry: &Registry) {
     block.details.set(block.lanes().iter().any(|lane| lane.core().details) || watches().any(|watch| watch.arguments));
     block.ticks.set(registry.ticks());
     block.known_gate.set(gate);
+    compiler_fence(Ordering::SeqCst);
+    // From now on handlers count in the lanes themselves.
+    count_interrupted(block);
     let plain = |core: &Core| core.every.load(Ordering::Relaxed) <= 1 && core.least_ticks == 0;
     let usual = !registry.is_slow() && block.lane_count.get() == 1 && plain(block.lane().core());
-    block.fast_gate.set(if usual { gate } else { 0 });
+    block.fast_gate.set(if usual { gate } else { gate::NEVER });
+}
+
+/// An event of a signal handler came while the thread was within another, at the gate's number as it is now.
+pub(crate) fn interrupted(block: &Block, bit: u32) {
+    // Only then are the lanes right, and stay: whoever ends a session waits for the event that was interrupted.
+    if block.known_gate.get() != gate::current() {
+        block.interrupted.fetch_add(1, Ordering::Relaxed);
+        return;
+    }
+    for lane in block.lanes().iter().filter(|lane| lane.core().wanted() & bit != 0) {
+        lane.interrupted(1);
+    }
+}
+
+/// Counts an event of a thread that has no block: it is about to end, or the system has no memory.
+pub(crate) fn lost_without_block(registry: &Registry, bit: u32) {
+    // This thread may hold the lock itself, within what a signal handler has interrupted.
+    for _ in 0..LOCK_ATTEMPTS {
+        if let Some(sessions) = registry.try_sessions() {
+            let now = registry.ticks().now();
+            let concerned = |core: &&Arc<Core>| core.reach == Reach::Process && core.wanted() & bit != 0;
+            sessions.iter().filter(concerned).for_each(|core| core.lose(1, now, now));
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn count_interrupted(block: &Block) {
+    let interrupted = block.interrupted.swap(0, Ordering::Relaxed);
+    if interrupted > 0 {
+        block.lanes().iter().for_each(|lane| lane.interrupted(interrupted.into()));
+    }
 }
 
 /// Lanes of sessions that are gone are forgotten; those of sessions that go on without this thread are given back.
@@ -81,7 +121,7 @@ fn leave_ended(block: &Block, sessions: &[Arc<Core>]) {
         let lane = &block.lanes[at];
         match sessions.iter().find(|core| core.number == lane.session()) {
             None => lane.forget(),
-            Some(core) if !core.covers(block.serial.get()) => lane.detach(),
+            Some(core) if !core.covers(block.serial.get()) => lane.detach(block.ticks.get().now()),
             Some(_) => {
                 if kept != at {
                     lane.move_to(&block.lanes[kept]);
@@ -97,16 +137,15 @@ fn leave_ended(block: &Block, sessions: &[Arc<Core>]) {
 extern "C" fn at_end(block: *mut libc::c_void) {
     // SAFETY: `call_at_end` gave a block, which lives as long as the program.
     let block: &'static Block = unsafe { &*block.cast_const().cast::<Block>() };
+    // What handlers record from now on comes when the thread has no block any more.
+    let _masked = Masked::all();
     block::set_current(&ENDED);
     if let Some(registry) = Registry::current().filter(|registry| registry.number == block.registry.get()) {
         block.activity.busy.store(registry.number, Ordering::Relaxed);
         let sessions = registry.sessions();
-        for lane in block.lanes() {
-            match sessions.iter().any(|core| core.number == lane.session()) {
-                true => lane.detach(),
-                false => lane.forget(),
-            }
-        }
+        leave_ended(block, &sessions);
+        count_interrupted(block);
+        block.lanes().iter().for_each(|lane| lane.detach(block.ticks.get().now()));
         drop(sessions);
         block.activity.busy.store(0, Ordering::Release);
     }
@@ -115,17 +154,51 @@ extern "C" fn at_end(block: *mut libc::c_void) {
 }
 
 fn call_at_end(block: &'static Block) {
-    static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
-    let key = KEY.get_or_init(|| {
-        let mut key = MaybeUninit::uninit();
-        // SAFETY: the call writes the key where it succeeds; the function lives as long as the program.
-        let made = unsafe { libc::pthread_key_create(key.as_mut_ptr(), Some(at_end)) } == 0;
-        // SAFETY: written, since the call has succeeded.
-        made.then(|| unsafe { key.assume_init() })
-    });
-    if let Some(key) = key {
-        // SAFETY: the key is valid, and the value is a pointer that only `at_end` gets. Where the system has no memory for it, the thread's block stays taken.
-        let _ = unsafe { libc::pthread_setspecific(*key, ptr::from_ref(block).cast()) };
+    let Some(key) = key_of_end() else { return };
+    // SAFETY: the key is valid, and the value is a pointer that only `at_end` gets. Where the system has no memory for it, the thread's block stays taken.
+    let _ = unsafe { libc::pthread_setspecific(key, ptr::from_ref(block).cast()) };
+}
+
+/// The key whose values [`at_end`] gets. No `OnceLock`: a child that is forked while another thread is within one waits for that thread, which it has not.
+fn key_of_end() -> Option<libc::pthread_key_t> {
+    let known = KEY.load(Ordering::Acquire);
+    if known != 0 {
+        return libc::pthread_key_t::try_from(known - 1).ok();
+    }
+    let mut key = MaybeUninit::uninit();
+    // SAFETY: the call writes the key where it succeeds; the function lives as long as the program.
+    let made = unsafe { libc::pthread_key_create(key.as_mut_ptr(), Some(at_end)) } == 0;
+    // SAFETY: written, since the call has succeeded.
+    let key = made.then(|| unsafe { key.assume_init() })?;
+    match KEY.compare_exchange(0, u64::from(key) + 1, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => Some(key),
+        Err(first) => {
+            // SAFETY: made above, and known to nobody.
+            unsafe { libc::pthread_key_delete(key) };
+            libc::pthread_key_t::try_from(first - 1).ok()
+        }
+    }
+}
+
+/// While it is there no signal reaches this thread.
+struct Masked(libc::sigset_t);
+
+impl Masked {
+    fn all() -> Self {
+        let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+        // SAFETY: sigfillset writes the set, which then is one; the second call reads it and writes the other. Neither fails for these arguments.
+        unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+            Self(before.assume_init())
+        }
+    }
+}
+
+impl Drop for Masked {
+    fn drop(&mut self) {
+        // SAFETY: the set that was there before.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
     }
 }
 
@@ -187,6 +260,11 @@ const NAME_BYTES: usize = 16;
 /// Blocks that are mapped at once.
 const BATCH: usize = 16;
 
+/// How often a lock is tried that this thread may hold itself.
+const LOCK_ATTEMPTS: usize = 1000;
+
+/// One more than [`key_of_end`]; 0: there is none yet.
+static KEY: AtomicU64 = AtomicU64::new(0);
 /// The block of threads that are about to end.
 static ENDED: Block = Block::none();
 static BATCHES: AtomicPtr<Batch> = AtomicPtr::new(ptr::null_mut());

@@ -2,11 +2,23 @@
 //!
 //! Place in the flow: a backend that adds an observer. What it does not do: record; the tool has its own file and clock.
 
+#[cfg(feature = "itt")]
+mod itt;
+#[cfg(feature = "nvtx")]
+mod nvtx;
+#[cfg(all(test, any(feature = "itt", feature = "nvtx")))]
+mod tests;
+
 use std::sync::Arc;
 
 use super::{Backend, Request};
 use crate::observe::{Observer, Observing};
 use crate::site::Site;
+
+#[cfg(feature = "itt")]
+pub use itt::Itt;
+#[cfg(feature = "nvtx")]
+pub use nvtx::Nvtx;
 
 /// A tool that is told of scopes, on the thread on which they are.
 pub trait MarkerSink: Send + Sync + 'static {

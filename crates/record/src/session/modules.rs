@@ -1,6 +1,6 @@
 //! Which files are mapped to be run, and where: what addresses of stacks mean.
 //!
-//! Place in the flow: written into sessions as definitions, when the first stack is taken in them, and once more when they end, for what was loaded since.
+//! Place in the flow: asked for by `hook::stack`; written into sessions as definitions, when the first stack is taken in them, and once more when they end, for what was loaded since.
 //!
 //! What it does not do: read those files.
 
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::active::core::Core;
 use crate::active::registry::Registry;
 use crate::memory::gate;
-use crate::session::Exclusive;
+use crate::thread::exclusive::Exclusive;
 
 /// A file that is mapped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

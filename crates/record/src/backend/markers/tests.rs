@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::{BackendState, MarkerSink, Markers};
+use super::{MarkerSink, Markers};
+use crate::backend::BackendState;
 use crate::{Kind, Policy, Reach, Recorder, scope};
 
 /// Records three scopes, one of another kind, if this is the process that was started for it.
@@ -50,7 +51,7 @@ fn check(tool: &str, variables: &[(&str, &str)], child: &str, first: &str) {
 fn itt_is_told_of_scopes() {
     // A collector that is looked up by names is asked for groups; the library makes domains itself.
     let variables = [("INTEL_LIBITTNOTIFY64", ""), ("INTEL_ITTNOTIFY_GROUPS", "all")];
-    check("itt_tool.c", &variables, "backend::tool_tests::forward_to_itt", "");
+    check("itt_tool.c", &variables, "backend::markers::tests::forward_to_itt", "");
     assert!(super::Itt.is_present().expect_err("this process has none").contains("VTune"));
 }
 
@@ -64,7 +65,7 @@ fn forward_to_itt() {
 #[test]
 fn nvtx_is_told_of_scopes() {
     let variables = [("NVTX_INJECTION64_PATH", "")];
-    check("nvtx_tool.c", &variables, "backend::tool_tests::forward_to_nvtx", "domain probe_sync\n");
+    check("nvtx_tool.c", &variables, "backend::markers::tests::forward_to_nvtx", "domain probe_sync\n");
     assert!(super::Nvtx.is_present().expect_err("this process has none").contains("nsys"));
 }
 

@@ -1,0 +1,173 @@
+//! Children: they record nothing of their own accord, leave their parent's file as it was, and may record for themselves.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use probe_sync_record::{Error, Kind, Policy, Reach, Recorder, Recording, Scope, Session, Site, instant, scope};
+
+use crate::child;
+use crate::support::{alone, sums, tallies};
+
+/// Runs in a forked child, which ends there; whether it said yes. One that hangs is ended by an alarm.
+fn in_child(body: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child runs one closure on its only thread and leaves by `_exit`.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "no process");
+    if pid == 0 {
+        // SAFETY: a child's own alarm, with the action that ends it.
+        unsafe {
+            libc::signal(libc::SIGALRM, libc::SIG_DFL);
+            libc::alarm(20);
+        }
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+        // SAFETY: ends the child without running what is the parent's.
+        unsafe { libc::_exit(i32::from(!matches!(result, Ok(true)))) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child that was just made.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    assert!(!libc::WIFSIGNALED(status), "the child was ended by signal {}: it hung or crashed", libc::WTERMSIG(status));
+    libc::WEXITSTATUS(status) == 0
+}
+
+/// A session without clock pairs of its own accord, so that nothing but events changes its file.
+fn quiet(path: &Path) -> Session {
+    let builder = Recorder::builder().policy(Policy::Flight { bytes: 1 << 20 }).spill(path);
+    builder.pair_period(Duration::from_secs(3600)).start().expect("nothing else records")
+}
+
+fn records_nothing() -> bool {
+    let scope = scope!("of the child");
+    instant!("of the child");
+    let none = !scope.is_recorded();
+    drop(scope);
+    none
+}
+
+#[test]
+fn a_child_leaves_its_parents_file_as_it_was() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let path = folder.path().join("parent.rec");
+    let session = quiet(&path);
+    let nested = Recorder::builder().reach(Reach::Thread).start().expect("they nest");
+    let outer = scope!("outer", n = 1_u64);
+    drop(scope!("before"));
+    let before = std::fs::read(&path).expect("there");
+    let adopter = nested.adopter();
+    let is_well = in_child(|| {
+        let said = session.snapshot().err().is_some_and(|error| matches!(error, Error::NotRecording { .. }));
+        outer.argument(0, &2_u64);
+        let adopted = adopter.adopt();
+        let nothing = records_nothing() && !session.is_recording() && session.pause().is_err();
+        drop((outer, adopted));
+        let refused = session.finish().err().map(|error| error.to_string()).unwrap_or_default();
+        drop(nested);
+        said && nothing && refused.contains("start one in this child")
+    });
+    assert!(is_well);
+    assert!(before == std::fs::read(&path).expect("there"), "the child wrote into its parent's file");
+}
+
+#[test]
+fn a_parent_goes_on_where_it_was() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let session = quiet(&folder.path().join("parent.rec"));
+    let nested = Recorder::builder().reach(Reach::Thread).start().expect("they nest");
+    let outer = scope!("outer");
+    assert!(in_child(records_nothing));
+    drop(scope!("after"));
+    drop(outer);
+    for recording in [nested.finish(), session.finish()] {
+        assert_eq!(sums(&recording.expect("whole")), [2, 0, 0]);
+    }
+}
+
+#[test]
+fn a_child_records_for_itself() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let (ours, its) = (folder.path().join("parent.rec"), folder.path().join("child.rec"));
+    let session = quiet(&ours);
+    let outer = scope!("outer");
+    let before = std::fs::read(&ours).expect("there");
+    let is_well = in_child(|| {
+        let own = Recorder::builder().spill(&its).start().expect("the parent's is not the child's");
+        drop(scope!("within"));
+        // Its parent's: not in the child's recording.
+        drop(outer);
+        std::thread::spawn(|| drop(scope!("on a thread"))).join().expect("no panic");
+        sums(&own.finish().expect("whole")) == [2, 0, 0]
+    });
+    assert!(is_well);
+    let recording = Recording::open(&its).expect("whole");
+    assert!(recording.status().finished && recording.facts().pid != std::process::id());
+    assert!(before == std::fs::read(&ours).expect("there"));
+    drop(session);
+}
+
+/// Whatever locks other threads hold at that moment: the child has nobody who lets go of them.
+#[test]
+fn no_child_hangs_that_is_forked_while_others_record() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let session = quiet(&folder.path().join("parent.rec"));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        for thread in 0..4 {
+            let stop = &stop;
+            threads.spawn(move || {
+                let mut round = 0_u64;
+                while !stop.load(Ordering::Acquire) {
+                    round += 1;
+                    let site = Site::named(Kind::User, &format!("site {} of {thread}", round % 500)).expect("few");
+                    let scope = Scope::enter(site);
+                    scope.argument_named(&format!("key {}", round % 500), &round);
+                    drop(scope);
+                    let own = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 512 << 10 });
+                    drop(own.threads(1).start());
+                }
+            });
+        }
+        for round in 0..100 {
+            let path = folder.path().join(format!("{round}.rec"));
+            assert!(in_child(|| {
+                let nothing = records_nothing();
+                let policy = Policy::DropNewest { bytes: 512 << 10 };
+                let own = Recorder::builder().policy(policy).spill(path).start().expect("the child's own");
+                let scope = Scope::enter(Site::named(Kind::User, "of the child").expect("few"));
+                scope.argument_named("key", &1);
+                drop(scope);
+                drop(scope!("another"));
+                let [recorded, lost, _] = sums(&own.finish().expect("whole"));
+                nothing && recorded + lost == 2
+            }));
+        }
+        stop.store(true, Ordering::Release);
+    });
+    drop(tallies(&session.finish().expect("whole")));
+}
+
+#[test]
+fn programs_that_are_started_record_nothing() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let path = folder.path().join("parent.rec");
+    let session = quiet(&path);
+    let outer = scope!("outer");
+    let before = std::fs::read(&path).expect("there");
+    // By posix_spawn or vfork.
+    assert!(std::process::Command::new("/bin/true").status().expect("every Linux has it").success());
+    child::succeeds("nothing", folder.path());
+    assert!(in_child(|| {
+        let name = c"/bin/true".as_ptr();
+        // SAFETY: the arguments end with null.
+        unsafe { libc::execl(name, name, std::ptr::null::<libc::c_char>()) };
+        false
+    }));
+    assert!(before == std::fs::read(&path).expect("there"));
+    drop(outer);
+    assert_eq!(sums(&session.finish().expect("whole")), [1, 0, 0]);
+}

@@ -1,0 +1,31 @@
+//! How the recorder behaves: a named test per behaviour, with real threads, signals, forks and kills.
+//!
+//! Tests share the process's one session, so each takes [`support::alone`]. Where a process must die or have signal handlers of its own, this program is
+//! started again ([`child`]).
+
+#[cfg(feature = "recording")]
+mod child;
+#[cfg(feature = "recording")]
+mod clocks;
+#[cfg(feature = "recording")]
+mod disk;
+#[cfg(feature = "recording")]
+mod edges;
+#[cfg(feature = "recording")]
+mod forks;
+#[cfg(feature = "recording")]
+mod hostile;
+#[cfg(feature = "recording")]
+mod kills;
+#[cfg(not(feature = "recording"))]
+mod off;
+#[cfg(feature = "recording")]
+mod signals;
+#[cfg(feature = "recording")]
+mod stops;
+mod support;
+#[cfg(feature = "recording")]
+mod table;
+
+#[global_allocator]
+static ALLOCATOR: support::Counting = support::Counting;
