@@ -177,12 +177,12 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for RecordLayer {
         }
         with_state(|state| {
             let callsite = self.callsites.find(attributes.metadata(), &mut state.met);
-            if !event::is_wanted(&callsite.site) {
-                return;
-            }
             self.put_aside(state, &context);
-            state.fields.clear();
-            if !attributes.is_empty() {
+            // Whether anybody wants it the scope finds out itself; values are made only for somebody.
+            if !state.fields.is_empty() {
+                state.fields.clear();
+            }
+            if !attributes.is_empty() && event::is_wanted(&callsite.site) {
                 attributes.record(&mut state.fields);
             }
             let comes_back = || callsite.comes_back.load(Ordering::Relaxed);
@@ -221,12 +221,12 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for RecordLayer {
 
     fn on_exit(&self, id: &Id, _: Context<'_, S>) {
         let number = id.into_u64();
-        let ended = with_state(|state| match state.open.pop_if(|(open, _)| *open == number) {
-            Some(ended) => Some(ended),
-            None => state.open.iter().rposition(|(open, _)| *open == number).map(|at| state.open.remove(at)),
-        });
-        // Outside, since observers may make spans.
-        drop(ended);
+        // What ends is dropped outside, since observers may make spans.
+        let last = with_state(|state| if state.open.last()?.0 == number { state.open.pop() } else { None });
+        if last.flatten().is_none() {
+            let at = |state: &State| state.open.iter().rposition(|(open, _)| *open == number);
+            drop(with_state(|state| at(state).map(|at| state.open.remove(at))));
+        }
     }
 
     fn on_close(&self, id: Id, context: Context<'_, S>) {
