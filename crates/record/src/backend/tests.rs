@@ -114,6 +114,31 @@ fn what_ends_before_it_begins_or_comes_too_late_is_counted() {
 }
 
 #[test]
+fn all_events_of_a_device_go_through_a_stream_that_is_smaller() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let path = folder.path().join("stream.rec");
+    let events: Vec<(&str, u64, u64)> = (0..60_000).map(|at| ("kernel", at * 10, at * 10 + 9)).collect();
+    let policy = Policy::Stream { bytes: 1 << 20, every: std::time::Duration::from_millis(5) };
+    let builder = Recorder::builder().reach(Reach::Thread).policy(policy).spill(&path);
+    let session = builder.backend(Scripted { events, ..Scripted::default() }).start().expect("room");
+    drop(session.finish().expect("whole"));
+    let recording = Recording::open(&path).expect("sound");
+    let found = on_queues(&recording);
+    assert_eq!(found.len(), 60_000);
+    assert!(found.iter().zip(0..).all(|(event, at)| (event.2, event.3, event.4) == (at * 10, at * 10 + 9, 0)));
+}
+
+#[test]
+fn what_a_device_loses_for_want_of_room_is_counted() {
+    let events: Vec<(&str, u64, u64)> = (0..60_000).map(|at| ("kernel", at * 10, at * 10 + 9)).collect();
+    let recording = recorded_with(Scripted { events, ..Scripted::default() });
+    let found = on_queues(&recording).len() as u64;
+    let lost: u64 = recording.threads().iter().map(|thread| thread.lost.events).sum();
+    assert!(found > 0 && lost > 0, "{found} {lost}");
+    assert_eq!(found + lost + recording.status().lost.events, 60_000);
+}
+
+#[test]
 fn a_device_of_its_own_clock_is_mapped_by_its_pairs() {
     let pairs = vec![(1000, 500_000), (2000, 503_000)];
     let events = vec![("a", 1000, 1500), ("b", 2500, 3000)];

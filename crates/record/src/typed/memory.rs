@@ -76,6 +76,20 @@ pub fn memory(event: MemoryEvent, counts: &MemoryCounts<'_>) {
     event::instant(site, &Listed(count, |at: usize| all[at]));
 }
 
+/// Something happened to memory: `memory!(Allocate, address = pointer, bytes = size, device = "cuda:0", total_allocated = sum)`. It is one of
+/// [`MemoryEvent`](crate::typed::MemoryEvent); the arguments that others understand are those of [`keys`](crate::typed::keys).
+#[macro_export]
+macro_rules! memory {
+    ($event:ident $(, $($rest:tt)*)?) => {{
+        $crate::__site!(
+            SITE, $crate::Kind::Memory, $crate::typed::MemoryEvent::$event.as_str(); $($($rest)*)?
+        );
+        if $crate::__wanted!(SITE) {
+            $crate::event::instant(&SITE, &$crate::__values!([], 0; $($($rest)*)?));
+        }
+    }};
+}
+
 const KEYS: &[&str] =
     &[super::keys::ADDRESS, super::keys::BYTES, super::keys::DEVICE, super::keys::ALLOCATED, super::keys::RESERVED];
 

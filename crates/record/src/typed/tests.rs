@@ -64,6 +64,7 @@ fn memory_says_where_how_much_and_what_it_comes_to() {
         memory(MemoryEvent::Allocate, &MemoryCounts { total_reserved: Some(512), ..counts });
         memory(MemoryEvent::Free, &MemoryCounts { total_allocated: Some(0), total_reserved: Some(512), ..counts });
         memory(MemoryEvent::OutOfMemory, &MemoryCounts { address: 0, ..counts });
+        crate::memory!(Allocate, address = 8_u64, bytes = 16_u64, device = "cpu");
     });
     let expected = [
         ("allocate", r#"address=Unsigned(4096) bytes=Unsigned(64) device=Text("cuda:0") total_reserved=Unsigned(512)"#),
@@ -75,6 +76,7 @@ fn memory_says_where_how_much_and_what_it_comes_to() {
             ),
         ),
         ("out of memory", r#"address=Unsigned(0) bytes=Unsigned(64) device=Text("cuda:0")"#),
+        ("allocate", r#"address=Unsigned(8) bytes=Unsigned(16) device=Text("cpu")"#),
     ];
     assert_eq!(found, expected.map(|(name, arguments)| (Kind::Memory, name.to_owned(), arguments.to_owned())));
 }
