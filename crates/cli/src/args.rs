@@ -64,6 +64,9 @@ pub enum Command {
     /// Ask something of the run under way in a directory on this host, and wait until it holds
     #[command(after_long_help = help())]
     Ctl(CtlArgs),
+    /// Recordings of the host event recorder: what is in them, where a process hangs, traces of them
+    #[command(after_long_help = help())]
+    Record(crate::record::RecordArgs),
     /// Write a run directory as one protobuf file (proto/probe_sync.proto, message RunExport)
     #[command(after_long_help = help())]
     Export(ExportArgs),

@@ -25,6 +25,7 @@ mod progress;
 mod query;
 #[cfg(feature = "rocpd")]
 mod query_args;
+mod record;
 mod regions;
 mod signals;
 mod sim;
@@ -117,6 +118,7 @@ fn without_ranks(command: &Command) -> anyhow::Result<()> {
         Command::Sim(arguments) => sim::run(arguments),
         Command::Clock(arguments) => clock::run(arguments),
         Command::Ctl(arguments) => ctl::run(arguments),
+        Command::Record(arguments) => record::run(arguments),
         Command::Export(arguments) => Ok(probe_sync::export::run_directory(&arguments.run_dir, &arguments.out)?),
     }
 }

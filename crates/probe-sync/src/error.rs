@@ -39,6 +39,9 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
+    /// This rank's own recording cannot be made.
+    #[error("--record: {0}")]
+    Recording(#[from] probe_sync_record::Error),
     /// The run's directory cannot be taken.
     #[error("{} {reason}", path.display())]
     Occupied {

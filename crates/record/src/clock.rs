@@ -96,11 +96,14 @@ pub(crate) fn pair(ticks: Ticks) -> ClockPair {
 
 /// What `wish` comes to on this machine, and why.
 pub(crate) fn choose(wish: RecordClock) -> Result<(Ticks, String), String> {
-    let counter = || {
+    choose_of(wish, || {
         clock::tsc_is_the_clocksource()?;
         let tsc = Tsc::detect().ok_or_else(|| "this processor has no steady time-stamp counter".to_owned())?;
         Ok(Ticks::Tsc(TscTicks(tsc)))
-    };
+    })
+}
+
+fn choose_of(wish: RecordClock, counter: impl FnOnce() -> Result<Ticks, String>) -> Result<(Ticks, String), String> {
     match wish {
         RecordClock::Tsc => counter().map(|ticks| (ticks, "time-stamp counter, as was asked for".into())),
         RecordClock::MonotonicRaw => Ok((Ticks::Raw, "CLOCK_MONOTONIC_RAW, as was asked for".into())),
@@ -133,5 +136,15 @@ mod tests {
         let [a, b] = [pair(ticks), pair(ticks)];
         assert!(a.ticks < b.ticks && a.system_ns > 1_577_836_800_000_000_000, "{a:?} {b:?}");
         assert_eq!(choose(RecordClock::MonotonicRaw).map(|(ticks, _)| ticks), Ok(Ticks::Raw));
+    }
+
+    #[test]
+    fn an_unsteady_counter_is_refused_where_it_was_asked_for() {
+        let unsteady = || Err("the kernel's clocksource is hpet".to_owned());
+        let refused = choose_of(RecordClock::Tsc, unsteady).expect_err("it is no clock");
+        let said = crate::Error::UnsteadyClock { reason: refused }.to_string();
+        assert!(said.contains("hpet") && said.contains("monotonic_raw"), "{said}");
+        let (ticks, reason) = choose_of(RecordClock::Best, unsteady).expect("there is another");
+        assert!(ticks == Ticks::Raw && reason.contains("hpet"), "{reason}");
     }
 }

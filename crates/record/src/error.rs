@@ -94,6 +94,22 @@ pub enum Error {
         /// What is wrong with it, and what to do.
         reason: String,
     },
+    /// A socket at which a session is asked from outside cannot be made, or not be asked at.
+    #[error("{}: {reason}", path.display())]
+    Control {
+        /// The socket, or its folder.
+        path: PathBuf,
+        /// Why not, and what to do.
+        reason: String,
+    },
+    /// What was asked from outside is refused by the session.
+    #[error("{}: {reason}", path.display())]
+    Asked {
+        /// The socket.
+        path: PathBuf,
+        /// What the session says.
+        reason: String,
+    },
     /// A thread of the recorder's own cannot be started.
     #[error("cannot start the recorder's thread: {reason}")]
     Thread {

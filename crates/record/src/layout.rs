@@ -68,12 +68,16 @@ pub(crate) mod header {
     pub const PAUSES: usize = 22;
     /// Blocks that could not be written because the file system refused them.
     pub const BLOCKS_LOST: usize = 23;
+    /// 1: what counts is what lies within a window ([`super::window`]), also where there is none; 0: everything.
+    pub const WINDOWED: usize = 24;
     /// Events that a flight recorder has replaced by newer ones; what had been lost there is among them.
     pub const REPLACED: usize = 32;
     /// Events whose loss stands in records or definitions: they are no longer in slots.
     pub const LOST_TOLD: usize = 33;
     /// Events of signal handlers that came while their thread was writing another and had no slot.
     pub const INTERRUPTED: usize = 34;
+    /// Segments whose order is lower are left out: in a copy, as what came after some of them was overwritten while it was taken.
+    pub const OLDEST: usize = 35;
     /// Words of the header's first page.
     pub const WORDS: usize = 512;
     /// Bytes of both pages; the second holds the facts: their length in a word, then JSON.
@@ -86,6 +90,8 @@ pub(crate) mod state {
     pub const RECORDING: u64 = 1;
     /// Ended in order.
     pub const FINISHED: u64 = 2;
+    /// A copy of one that went on.
+    pub const COPY: u64 = 3;
 }
 
 /// Values of [`header::CLOCK`].
@@ -119,6 +125,8 @@ pub(crate) mod definition {
     pub const NAME: u64 = 2;
     /// Number of the system; then texts: one, the name. Its number is the thread's serial number.
     pub const THREAD: u64 = 3;
+    /// A window: see [`super::window`]. Its number counts from 0.
+    pub const WINDOW: u64 = 4;
     /// What a thread's slot counted when the thread left it: lost events, ticks of the first and the last, events of signal handlers that came while it was
     /// writing another, arguments without room, scopes opened too deep. Its number is the thread's serial number; a thread may have several.
     pub const LEFT: u64 = 5;
@@ -139,6 +147,20 @@ pub(crate) mod definition {
     pub const TEXT_MAX: usize = 4096;
     /// The greatest length of a definition in words.
     pub const WORDS_MAX: usize = 0xffff;
+}
+
+/// Words of the definition of a window, by their place. They are written again when its limits are known better.
+pub(crate) mod window {
+    /// When it begins, ticks.
+    pub const FROM: usize = 2;
+    /// When it ends, ticks; 0: it goes on.
+    pub const TO: usize = 3;
+    /// What was asked for, ns on the reference clock; both 0 where it was not asked for by that clock.
+    pub const ASKED_FROM: usize = 4;
+    pub const ASKED_TO: usize = 5;
+    /// 1: its beginning had passed before anything was recorded, which [`FROM`] says.
+    pub const LATE: usize = 6;
+    pub const WORDS: usize = 7;
 }
 
 /// Words of a slot, by their place.
@@ -181,10 +203,21 @@ pub(crate) mod chunk {
     pub const SEGMENTS: usize = 4;
     /// Of each two words: serial number << 32 | bytes from the chunk's beginning, and its order: a thread's segments are in that of their numbers.
     pub const FIRST_SEGMENT: usize = 5;
-    /// The most there may be.
-    pub const SEGMENTS_MAX: usize = 8;
+
+    /// The most segments there may be in a chunk of so many bytes: threads that record little and end leave its rest to others.
+    pub const fn segments_max(chunk_bytes: usize) -> usize {
+        chunk_bytes / 512
+    }
+
     /// Words before the records.
-    pub const HEADER_WORDS: usize = 24;
+    pub const fn header_words(chunk_bytes: usize) -> usize {
+        (FIRST_SEGMENT + 2 * segments_max(chunk_bytes)).next_multiple_of(8)
+    }
+
+    /// The same in bytes.
+    pub const fn header_bytes(chunk_bytes: usize) -> usize {
+        header_words(chunk_bytes) * super::WORD
+    }
 }
 
 /// A record: `site | kind << 32 | words << 40 | depth << 48`, then words by its kind, then arguments.

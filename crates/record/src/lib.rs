@@ -27,6 +27,7 @@
 //! | `memory`, `layout` | where everything lies |
 //! | `session` | what programs hold |
 //! | [`backend`] | devices and other tools' markers beside a session |
+//! | [`control`] | asking a session from another process |
 //! | [`observe`] | callbacks before and after scopes |
 //! | [`hook`] | what is found out about events after the stop |
 //! | [`read`] | recordings, finished or left by a kill |
@@ -36,6 +37,7 @@
 mod active;
 pub mod backend;
 mod clock;
+pub mod control;
 mod error;
 pub mod event;
 pub mod hook;
@@ -59,6 +61,8 @@ pub use error::Error;
 pub use event::{Correlation, Scope, Span, correlate};
 pub use kind::{Kind, Kinds};
 pub use read::Recording;
-pub use session::{Adopted, Adopter, Builder, Counts, Facts, Policy, Recorder, Session};
+pub use session::{
+    Adopted, Adopter, Builder, Counts, Facts, Phase, Policy, Prepared, Recorder, Schedule, Session, Standing, Step,
+};
 pub use site::Site;
 pub use value::{Argument, Arguments, Listed, Value, Words};

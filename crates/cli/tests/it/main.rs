@@ -23,6 +23,7 @@ mod per_round;
 mod query;
 mod rank_zero_again;
 mod recorded;
+mod recorder;
 mod regional;
 mod regions;
 mod sim;

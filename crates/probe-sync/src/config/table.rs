@@ -353,6 +353,13 @@ settings! {
     check |c| if c.keep_every > 0 { Ok(()) } else { Err("must be at least 1".into()) };
     help "Of so many rounds write one to global_windows.jsonl, and every round in which something happened to a clock or a path" shown;
 
+    /// Where every rank records what it does; `None` does not.
+    record: Option<PathBuf> = None; local "record" "record" "DIR" in Output;
+    read |text: &str| Ok::<_, String>(Some(PathBuf::from(text)));
+    write |c| or_none(c.record.as_ref().map(|path| path.display())); check |_| Ok(());
+    help "Record what this run itself does, on every rank: windows, fits, gathers, broadcasts, in DIR/nodeN.rec, whole after a kill. \
+          probe_sync record reads them";
+
     /// Write every raw exchange.
     keep_probes: bool = false; shared "keep_probes" "keep-probes" "" in Output;
     read number; write |c| c.keep_probes.to_string(); check |_| Ok(());

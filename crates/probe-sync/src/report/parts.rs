@@ -1,12 +1,14 @@
-//! The parts of a round on one rank: how long each took, and the span that a log or a collector of traces sees of it.
+//! The parts of a round on one rank: how long each took, the span that a log or a collector of traces sees of it, and the scope that a recording has.
 //!
 //! Place in the flow: the round loop goes through each part in [`Parts::time`]; the master's times become metrics. The spans are at the level debug:
-//! who does not ask for them pays one comparison each.
+//! who does not ask for them pays one comparison each. Scopes are recorded by whoever records the process, `--record` or the program around; gathers and broadcasts
+//! state what `check` pairs collectives by.
 //!
 //! What it does not do: know what is done in a part.
 
 use std::time::{Duration, Instant};
 
+use probe_sync_record::{Kind, Scope, scope};
 use tracing::Span;
 
 /// A part of a round.
@@ -28,7 +30,22 @@ pub(crate) enum Part {
 
 /// How long the parts of a round took so far.
 #[derive(Copy, Clone, Debug, Default)]
-pub(crate) struct Parts([Option<Duration>; Part::ALL.len()]);
+pub(crate) struct Parts {
+    times: [Option<Duration>; Part::ALL.len()],
+    /// Whose parts.
+    round: Numbers,
+}
+
+/// What a recording says of a round.
+#[derive(Copy, Clone, Debug, Default)]
+pub(crate) struct Numbers {
+    /// Its number.
+    pub round: u64,
+    /// The rank that leads; None where all ranks decide.
+    pub root: Option<u64>,
+    /// How many ranks.
+    pub ranks: u64,
+}
 
 impl Part {
     /// In their order.
@@ -57,20 +74,66 @@ impl Part {
             Self::Broadcast => tracing::debug_span!("broadcast"),
         }
     }
+
+    /// So does a scope's.
+    fn scope(self, numbers: Numbers) -> Scope {
+        let Numbers { round, root, ranks } = numbers;
+        match (self, root) {
+            (Self::Wait, _) => scope!("window", round = round),
+            (Self::Fit, _) => scope!("fit", round = round),
+            (Self::Solve, _) => scope!("solve", round = round),
+            (Self::Record, _) => scope!(Kind::Io, "record", round = round),
+            (Self::Gather, Some(root)) => scope!(
+                Kind::Collective,
+                "gather",
+                collective = "gather",
+                group = GROUP,
+                group_size = ranks,
+                sequence = round,
+                root = root
+            ),
+            (Self::Gather, None) => scope!(
+                Kind::Collective,
+                "all_gather",
+                collective = "all_gather",
+                group = GROUP,
+                group_size = ranks,
+                sequence = round
+            ),
+            (Self::Broadcast, root) => scope!(
+                Kind::Collective,
+                "broadcast",
+                collective = "broadcast",
+                group = GROUP,
+                group_size = ranks,
+                sequence = round,
+                root = root.unwrap_or(0)
+            ),
+        }
+    }
 }
 
 impl Parts {
+    /// Of a round that begins.
+    pub fn of(round: Numbers) -> Self {
+        Self { round, ..Self::default() }
+    }
+
     /// Does `work`, a part of the round.
     pub fn time<T>(&mut self, part: Part, work: impl FnOnce() -> T) -> T {
         let _span = part.span().entered();
+        let _scope = part.scope(self.round);
         let begun = Instant::now();
         let value = work();
-        *self.0[part as usize].get_or_insert_default() += begun.elapsed();
+        *self.times[part as usize].get_or_insert_default() += begun.elapsed();
         value
     }
 
     /// The parts that were gone through.
     pub fn iter(&self) -> impl Iterator<Item = (Part, Duration)> {
-        Part::ALL.into_iter().filter_map(|part| Some((part, self.0[part as usize]?)))
+        Part::ALL.into_iter().filter_map(|part| Some((part, self.times[part as usize]?)))
     }
 }
+
+/// The group of a run's ranks, as recordings name it.
+const GROUP: &str = "probe_sync";

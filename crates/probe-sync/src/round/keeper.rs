@@ -109,6 +109,7 @@ impl Keeper {
 
     /// What can wait until all ranks have the round.
     pub fn after_broadcast(&mut self, observed: &Observed<'_>) {
+        let _scope = probe_sync_record::scope!(probe_sync_record::Kind::Io, "files");
         self.recorder.refresh_metrics(self.latency, observed);
     }
 

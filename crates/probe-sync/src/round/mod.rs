@@ -20,6 +20,7 @@ pub(crate) mod keeper;
 pub(crate) mod messages;
 pub(crate) mod node;
 pub(crate) mod notes;
+mod recorded;
 pub(crate) mod request;
 mod settle;
 pub(crate) mod standby;
@@ -182,7 +183,8 @@ impl<'c> Rounds<'c> {
             // Signed, as the integers of OpenTelemetry are: others arrive there as text.
             let (number, rank) = (self.round_id.0 as i64, self.exchange.rank() as i64);
             let _span = tracing::debug_span!("round", round_id = number, rank).entered();
-            let mut parts = Parts::default();
+            let _scope = probe_sync_record::scope!("round", round = self.round_id.0);
+            let mut parts = Parts::of(self.numbers());
             let (own, closed) = self.end_window(&mut parts)?;
             match self.mode {
                 RoundMode::Master | RoundMode::Timed => return self.round(own.as_ref(), closed, &mut parts),

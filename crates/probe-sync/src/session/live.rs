@@ -12,7 +12,7 @@ use probe_sync_time::{NodeId, RunId, StampSource};
 
 use super::context::{Context, Started};
 use super::ctl::ControlSocket;
-use super::start;
+use super::{recording, start};
 use crate::config::RoundMode;
 use crate::join::Joined;
 use crate::measure::virtual_clocks::clock_of;
@@ -72,6 +72,8 @@ pub struct Session<'c> {
     control: Option<ControlSocket>,
     /// What a rank that takes a lost master's place answers to from then on; None where it does already.
     requests: Option<Requests>,
+    /// What this rank records of itself, until the session ends.
+    _recording: Option<probe_sync_record::Session>,
 }
 
 /// Where a session stands.
@@ -118,9 +120,22 @@ impl<'c> Session<'c> {
     ) -> Result<Self, Error> {
         let (rank, leads) = (collective.rank(), collective.rank() == collective.root());
         let (joined, rounds) = start::start(config, collective, context, policy)?;
+        let (of_job, node) = match &context.part {
+            Some(part) => (part.rank, None),
+            None => (rank as u32, joined.plan.probes_for(rank)),
+        };
+        let recording = recording::start(&joined.config, of_job, node)?;
         let listens = leads && joined.config.rounds == RoundMode::Master;
         let control = listens.then(|| ControlSocket::open(&joined.config.out, context.requests.clone())).flatten();
-        Ok(Self { joined, rounds, rank, failed: false, control, requests: Some(context.requests.clone()) })
+        Ok(Self {
+            joined,
+            rounds,
+            rank,
+            failed: false,
+            control,
+            requests: Some(context.requests.clone()),
+            _recording: recording,
+        })
     }
 
     /// Waits for the end of the next round and returns it, on every rank; `None` when the run has ended.

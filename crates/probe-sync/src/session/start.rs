@@ -48,6 +48,7 @@ pub(super) fn start<'c>(
         connections.clone()?;
         let key_file = key_file.as_ref().map_err(ToString::to_string)?;
         clock::usable(config.clock_counter)?;
+        check_recording(config)?;
         // Who comes back finds who leads now.
         if notice.is_none() {
             check_master(config, collective)?;
@@ -230,6 +231,13 @@ fn check_master(config: &Config, collective: &dyn Collective) -> Result<(), Stri
         ));
     }
     Ok(())
+}
+
+/// Before any rank begins: that there is a folder to record into.
+fn check_recording(config: &Config) -> Result<(), String> {
+    let Some(folder) = &config.record else { return Ok(()) };
+    let made = std::fs::create_dir_all(folder);
+    made.map_err(|error| format!("--record {}: this folder cannot be made: {error}; name another", folder.display()))
 }
 
 /// Regions are made before their runs begin, and this run may be one of them.

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use crate::layout::{Layout, WORD, definition, header};
+use crate::layout::{Layout, WORD, definition, header, window};
 use crate::memory::pool::Pool;
 use crate::memory::region::Region;
 use crate::site::Site;
@@ -178,6 +178,18 @@ impl Core {
             place += 1 + text.len().div_ceil(WORD);
         }
         store(0, definition::MARK << 32 | kind << 16 | words as u64);
+    }
+
+    /// Writes a window. Its place among the words of definitions, for changing it; None where there is no room.
+    pub fn define_window(&self, number: u32, words: [u64; window::WORDS - 2]) -> Option<usize> {
+        let at = self.take_definition(window::WORDS)?;
+        let store = |place: usize, value: u64| self.definition_word(at + place).store(value, Ordering::Release);
+        store(1, u64::from(number));
+        for (place, word) in words.into_iter().enumerate() {
+            store(window::FROM + place, word);
+        }
+        store(0, definition::MARK << 32 | definition::WINDOW << 16 | window::WORDS as u64);
+        Some(at)
     }
 
     /// A word of the definitions.

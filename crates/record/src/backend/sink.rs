@@ -52,8 +52,8 @@ pub struct Sink {
     tracks: Vec<Track>,
     sites: HashMap<(Kind, String), u32>,
     keys: HashMap<String, u32>,
-    /// Whether it may wait until the session's thread has made room.
-    pub(super) patient: bool,
+    /// How often it may still wait for the session's thread to make room.
+    pub(super) patience: usize,
 }
 
 #[derive(Debug)]
@@ -91,7 +91,7 @@ impl Sink {
     pub(super) fn new(core: Arc<Core>, clock: u32, rate: f64) -> Self {
         let map = DeviceMap::of(Vec::new(), rate);
         let (sites, keys) = (HashMap::new(), HashMap::new());
-        Self { core, clock, map, tracks: Vec::new(), sites, keys, patient: false }
+        Self { core, clock, map, tracks: Vec::new(), sites, keys, patience: 0 }
     }
 
     /// A queue; the same for the same names.
@@ -186,13 +186,9 @@ impl Sink {
     fn write(&mut self, track: TrackId, row: usize, words: &[u64], start: u64, end: u64) {
         let lane = &self.tracks[track.0].rows[row].lane.0;
         let streams = || self.core.header(header::POLICY).load(std::sync::atomic::Ordering::Relaxed) == policy::STREAM;
-        if self.patient && streams() {
-            for _ in 0..ROOM_TRIES {
-                if lane.has_room(words.len()) {
-                    break;
-                }
-                std::thread::sleep(ROOM_POLL);
-            }
+        while self.patience > 0 && streams() && !lane.has_room(words.len()) {
+            self.patience -= 1;
+            std::thread::sleep(ROOM_POLL);
         }
         lane.write(words, self.map.ticks(start), self.map.ticks(end));
     }
@@ -247,6 +243,6 @@ const ROWS_MAX: usize = 16;
 const DEVICE_TID: u64 = 1 << 22;
 /// How often another thread is given time to number a name.
 const NUMBER_TRIES: usize = 1000;
-/// How long a full stream is waited for: 2 s.
-const ROOM_TRIES: usize = 2000;
+/// How long a full stream is waited for in all: 10 s.
+pub(super) const ROOM_TRIES: usize = 10_000;
 const ROOM_POLL: Duration = Duration::from_millis(1);

@@ -63,7 +63,7 @@ impl Pool {
         word(chunk::GENERATION).fetch_add(1, Ordering::AcqRel);
         // Whoever sees a word of the new use sees that number, too.
         fence(Ordering::Release);
-        let empty = (chunk::HEADER_WORDS * WORD) as u64;
+        let empty = chunk::header_bytes(self.layout.chunk_bytes) as u64;
         word(chunk::COMMITTED).store(empty, Ordering::Relaxed);
         word(chunk::DRAINED).store(empty, Ordering::Relaxed);
         word(chunk::SEGMENTS).store(1, Ordering::Relaxed);
@@ -86,7 +86,7 @@ impl Pool {
         let word = |place: usize| region.word(self.layout.chunk_at(index as usize) + place * WORD);
         let left = self.layout.chunk_bytes as u64 - word(chunk::COMMITTED).load(Ordering::Acquire);
         let segments = word(chunk::SEGMENTS).load(Ordering::Relaxed) as usize;
-        if segments < chunk::SEGMENTS_MAX && left >= LEAST_LEFT {
+        if segments < chunk::segments_max(self.layout.chunk_bytes) && left >= LEAST_LEFT {
             let _ = self.partial.push(index);
         } else {
             self.complete(index);
@@ -124,7 +124,7 @@ impl Pool {
         let word = |place: usize| region.word(self.layout.chunk_at(index as usize) + place * WORD);
         let from = word(chunk::COMMITTED).load(Ordering::Acquire);
         let segments = word(chunk::SEGMENTS).load(Ordering::Acquire) as usize;
-        if segments >= chunk::SEGMENTS_MAX {
+        if segments >= chunk::segments_max(self.layout.chunk_bytes) {
             self.complete(index);
             return None;
         }
@@ -139,7 +139,7 @@ impl Pool {
         let at = self.layout.chunk_at(index as usize);
         let end =
             (region.word(at + chunk::COMMITTED * WORD).load(Ordering::Acquire) as usize).min(self.layout.chunk_bytes);
-        let (mut place, mut events) = (chunk::HEADER_WORDS * WORD, 0_u64);
+        let (mut place, mut events) = (chunk::header_bytes(self.layout.chunk_bytes), 0_u64);
         while place < end {
             let head = region.word(at + place).load(Ordering::Relaxed);
             let lost = head >> 32 & 0xff == record::LOSS;

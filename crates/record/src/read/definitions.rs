@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use super::device::{Device, Track};
 use super::source::Source;
+use super::window::Window;
 use crate::backend::DevicePair;
 use crate::error::Error;
 use crate::kind::Kind;
@@ -37,6 +38,7 @@ pub(super) struct Definitions {
     devices: BTreeMap<u32, Device>,
     notes: Vec<String>,
     modules: BTreeMap<u32, Module>,
+    windows: BTreeMap<u32, Window>,
     left: Vec<(u32, [u64; definition::LEFT_WORDS - 2])>,
 }
 
@@ -64,6 +66,10 @@ impl Definitions {
 
     fn take(&mut self, kind: u64, words: &[u64]) {
         let Ok(number) = u32::try_from(words[1]) else { return };
+        if kind == definition::WINDOW {
+            self.windows.extend(Window::of(words).map(|window| (number, window)));
+            return;
+        }
         if kind == definition::LEFT {
             let counts = words.get(2..definition::LEFT_WORDS).and_then(|counts| counts.try_into().ok());
             self.left.extend(counts.map(|counts| (number, counts)));
@@ -151,6 +157,11 @@ impl Definitions {
     /// The system's number of a thread, and its name.
     pub fn thread(&self, serial: u32) -> Option<&(u64, String)> {
         self.threads.get(&serial)
+    }
+
+    /// By their numbers.
+    pub fn windows(&self) -> impl Iterator<Item = (u32, Window)> {
+        self.windows.iter().map(|(number, window)| (*number, *window))
     }
 
     /// What slots counted of threads that left them.

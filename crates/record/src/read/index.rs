@@ -4,13 +4,15 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use super::decode::{self, Event, What};
 use super::definitions::Definitions;
 use super::source::Source;
 use super::thread::{Loss, OpenScope, Thread};
+use super::view::View;
 use crate::error::Error;
-use crate::layout::{Layout, MAGIC, WORD, block, chunk, definition, header, record, slot};
+use crate::layout::{Layout, MAGIC, WORD, block, chunk, definition, header, policy, record, slot, state};
 use crate::value::ArgumentValue;
 
 /// Records of one thread, one after the other.
@@ -41,7 +43,7 @@ impl Chunk {
     /// None where it was never used, or is being put to use.
     fn read(source: &Source, layout: &Layout, number: usize) -> Result<Option<Self>, Error> {
         let at = layout.chunk_at(number) as u64;
-        let words = source.words(at, chunk::HEADER_WORDS)?;
+        let words = source.words(at, chunk::header_words(layout.chunk_bytes))?;
         let generation = words[chunk::GENERATION];
         if generation == 0 || !generation.is_multiple_of(2) || source.words(at, 1)?[0] != generation {
             return Ok(None);
@@ -50,9 +52,9 @@ impl Chunk {
         let segments = usize::try_from(words[chunk::SEGMENTS]).unwrap_or(usize::MAX);
         let sound = committed <= layout.chunk_bytes as u64
             && committed.is_multiple_of(WORD as u64)
-            && (1..=chunk::SEGMENTS_MAX).contains(&segments);
+            && (1..=chunk::segments_max(layout.chunk_bytes)).contains(&segments);
         // Where the file was cut there are zeros.
-        let whole = at + HEADER_BYTES <= source.length()?;
+        let whole = at + chunk::header_bytes(layout.chunk_bytes) as u64 <= source.length()?;
         match (sound, whole) {
             (true, true) => Ok(Some(Self { at, words, committed, segments })),
             (false, true) => Err(source.damaged(at, "the numbers of this chunk cannot be: the file is damaged")),
@@ -68,29 +70,34 @@ impl Chunk {
 }
 
 /// All pieces.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Index {
     pieces: BTreeMap<u32, Vec<Piece>>,
-    /// Events that ended before are left out, ticks.
-    keep_from: u64,
+    /// Which events count.
+    view: View,
+    /// How many do not lie in a window.
+    outside: u64,
     overwritten: Cell<u64>,
+    /// Behind the last piece that was.
+    overwritten_to: Cell<usize>,
     latest: u64,
 }
 
 impl Index {
     /// Where threads write meanwhile it is what each had written up to some moment, without gaps: a thread's segments have their orders one after the
     /// other, so those are left out that were begun after the first look; and what has left a chunk for a block is in one when blocks are looked at.
-    pub fn read(source: &Source, layout: &Layout, streams: bool, keep_from: u64) -> Result<Self, Error> {
-        let mut index = Self { pieces: BTreeMap::new(), keep_from, overwritten: Cell::new(0), latest: 0 };
-        let orders = source.words((header::SEQUENCE * WORD) as u64, 1)?[0];
+    pub fn read(source: &Source, layout: &Layout, streams: bool) -> Result<Self, Error> {
+        let mut index = Self::default();
+        let words = source.words(0, header::WORDS)?;
+        let orders = words[header::OLDEST]..words[header::SEQUENCE];
         let mut chunks = Vec::new();
         for number in 0..layout.chunks {
             chunks.extend(Chunk::read(source, layout, number)?);
         }
         let blocks = if streams { source.words((header::BLOCK_BYTES * WORD) as u64, 1)?[0] } else { 0 };
-        let drained = index.read_blocks(source, layout.bytes() as u64, blocks, orders)?;
+        let drained = index.read_blocks(source, layout.bytes() as u64, blocks, &orders)?;
         for chunk in &chunks {
-            index.add_chunk(chunk, &drained, orders);
+            index.add_chunk(chunk, &drained, &orders);
         }
         let length = source.length()?;
         for pieces in index.pieces.values_mut() {
@@ -108,6 +115,16 @@ impl Index {
         self.overwritten.get()
     }
 
+    /// Says which events count; before, all do.
+    pub fn see(&mut self, view: View) {
+        self.view = view;
+    }
+
+    /// Events that lie in no window.
+    pub fn outside(&self) -> u64 {
+        self.outside
+    }
+
     /// The end of the last event.
     pub fn latest(&self) -> u64 {
         self.latest
@@ -119,7 +136,7 @@ impl Index {
         source: &Source,
         begin: u64,
         bytes: u64,
-        orders: u64,
+        orders: &Range<u64>,
     ) -> Result<HashMap<u64, u64>, Error> {
         let mut drained = HashMap::new();
         let end = begin.saturating_add(bytes).min(source.length()?);
@@ -137,7 +154,7 @@ impl Index {
                 break;
             }
             let (serial, from) = ((words[1] >> 32) as u32, words[1] & 0xffff_ffff);
-            if words[3] < orders {
+            if orders.contains(&words[3]) {
                 let piece =
                     Piece { order: words[3], from, at: at + head_bytes, bytes: length, chunk: None, cut: false };
                 self.pieces.entry(serial).or_default().push(piece);
@@ -149,15 +166,20 @@ impl Index {
         Ok(drained)
     }
 
-    fn add_chunk(&mut self, chunk: &Chunk, drained: &HashMap<u64, u64>, orders: u64) {
-        let moved = drained.get(&chunk.words[chunk::SEQUENCE]).copied().unwrap_or(0).max(HEADER_BYTES);
+    fn add_chunk(&mut self, chunk: &Chunk, drained: &HashMap<u64, u64>, orders: &Range<u64>) {
+        let moved =
+            drained.get(&chunk.words[chunk::SEQUENCE]).copied().unwrap_or(0).max((chunk.words.len() * WORD) as u64);
         for k in 0..chunk.segments {
             let (serial, begin) = chunk.segment(k);
             let begin = begin.max(moved);
             let end = if k + 1 < chunk.segments { chunk.segment(k + 1).1 } else { chunk.committed };
             let end = end.min(chunk.committed);
             let order = chunk.words[chunk::FIRST_SEGMENT + 2 * k + 1];
-            if begin < end && begin.is_multiple_of(WORD as u64) && end.is_multiple_of(WORD as u64) && order < orders {
+            if begin < end
+                && begin.is_multiple_of(WORD as u64)
+                && end.is_multiple_of(WORD as u64)
+                && orders.contains(&order)
+            {
                 let whole = Some((chunk.at, chunk.words[chunk::GENERATION]));
                 let piece =
                     Piece { order, from: begin, at: chunk.at + begin, bytes: end - begin, chunk: whole, cut: false };
@@ -192,6 +214,12 @@ impl Index {
                 slots.insert(serial, loss_of(&words));
             }
         }
+        for serial in threads.keys() {
+            self.leave_out_before_gaps(source, layout, definitions, *serial)?;
+        }
+        if self.view.must_look() {
+            self.look_for_crossing(source, layout, definitions, &mut threads)?;
+        }
         let mut latest = 0;
         for (serial, thread) in &mut threads {
             thread.serial = *serial;
@@ -225,7 +253,61 @@ impl Index {
             }
         }
         self.latest = latest;
+        let counted = threads.values().map(|thread| thread.events).sum();
+        self.outside = self.outside.saturating_sub(counted);
         Ok(threads.into_values().collect())
+    }
+
+    /// Before anything can be told by windows: which scopes cross their limits.
+    fn look_for_crossing(
+        &mut self,
+        source: &Source,
+        layout: &Layout,
+        definitions: &Definitions,
+        threads: &mut BTreeMap<u32, Thread>,
+    ) -> Result<(), Error> {
+        let mut view = std::mem::take(&mut self.view);
+        let keep_from = view.keep_from;
+        let mut all = 0;
+        for (serial, thread) in threads {
+            thread.serial = *serial;
+            self.visit(source, layout, definitions, *serial, &mut |event| {
+                view.look_at(*serial, event);
+                all += u64::from(event.what.end() >= keep_from && !matches!(event.what, What::Lost { .. }));
+                Ok::<(), Error>(())
+            })?;
+            view.look_at_open(thread);
+        }
+        view.has_looked();
+        self.view = view;
+        self.outside = all;
+        self.overwritten.set(0);
+        Ok(())
+    }
+
+    /// Where a flight recorder goes on, what came before something that was overwritten while it was read is left out.
+    fn leave_out_before_gaps(
+        &mut self,
+        source: &Source,
+        layout: &Layout,
+        definitions: &Definitions,
+        serial: u32,
+    ) -> Result<(), Error> {
+        let is_live = source.words((header::STATE * WORD) as u64, 1)?[0] == state::RECORDING;
+        let is_flight = source.words((header::POLICY * WORD) as u64, 1)?[0] == policy::FLIGHT;
+        for _ in 0..GAP_ATTEMPTS {
+            if !is_live || !is_flight {
+                break;
+            }
+            self.overwritten_to.set(0);
+            self.visit(source, layout, definitions, serial, &mut |_| Ok::<(), Error>(()))?;
+            let gone = self.overwritten_to.get();
+            if gone == 0 {
+                break;
+            }
+            self.pieces.entry(serial).or_default().drain(..gone);
+        }
+        Ok(())
     }
 
     /// Events of a thread, in their order.
@@ -238,7 +320,7 @@ impl Index {
         each: &mut dyn FnMut(&Event<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let device = definitions.device_of(serial);
-        for piece in self.pieces.get(&serial).into_iter().flatten() {
+        for (at, piece) in self.pieces.get(&serial).into_iter().flatten().enumerate() {
             let most = layout.chunk_bytes as u64;
             if piece.bytes > most {
                 return Err(source.damaged(piece.at, "a piece is longer than a chunk: the file is damaged").into());
@@ -248,6 +330,7 @@ impl Index {
                 && source.words(chunk, 1)?[0] != generation
             {
                 self.overwritten.set(self.overwritten.get() + 1);
+                self.overwritten_to.set(at + 1);
                 continue;
             }
             let mut rest = &words[..];
@@ -262,7 +345,8 @@ impl Index {
                 if let Some(device) = device {
                     event.what.map_times(|time| device.ticks(time));
                 }
-                if event.what.end() >= self.keep_from {
+                if let Some(less) = self.view.depth_less(serial, &event) {
+                    event.depth -= less;
                     each(&event)?;
                 }
                 rest = &rest[length..];
@@ -271,6 +355,9 @@ impl Index {
         Ok(())
     }
 }
+
+/// How often a thread that goes on is looked at again.
+const GAP_ATTEMPTS: usize = 8;
 
 /// What was written down when a thread left its slot.
 fn of_left(thread: &mut Thread, counts: &[u64; definition::LEFT_WORDS - 2]) {
@@ -322,5 +409,3 @@ fn open_scope(words: &[u64], definitions: &Definitions) -> Option<OpenScope> {
         event.arguments().map(|(key, value)| (key.to_owned(), value)).collect();
     Some(OpenScope { name: event.name().into(), kind: event.kind(), start, id, arguments })
 }
-
-const HEADER_BYTES: u64 = (chunk::HEADER_WORDS * WORD) as u64;

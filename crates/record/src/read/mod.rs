@@ -13,6 +13,8 @@ mod index;
 mod save;
 mod source;
 mod thread;
+mod view;
+mod window;
 
 #[cfg(test)]
 mod tests;
@@ -33,9 +35,11 @@ pub use definitions::SiteFacts;
 pub use device::{Device, Track};
 pub(crate) use source::Source;
 pub use thread::{Loss, OpenScope, Thread};
+pub use window::Window;
 
 use definitions::Definitions;
 use index::Index;
+use view::View;
 
 /// What a recording holds.
 #[derive(Debug)]
@@ -47,6 +51,7 @@ pub struct Recording {
     definitions: Definitions,
     pairs: Vec<ClockPair>,
     threads: Vec<Thread>,
+    windows: Vec<Window>,
     index: Index,
 }
 
@@ -79,6 +84,10 @@ pub struct Status {
     pub blocks_lost: u64,
     /// How often it was paused and resumed.
     pub pauses: u64,
+    /// It is a copy of a session that went on.
+    pub copy: bool,
+    /// Events that are there, but in no window, as those of warm-up steps and of the moments around an agreed window; they are left out.
+    pub outside: u64,
 }
 
 impl Recording {
@@ -98,10 +107,15 @@ impl Recording {
 
     /// A copy of what a session has now.
     pub(crate) fn of_live(core: &Arc<Core>) -> Result<Self, Error> {
-        Self::of(Source::copied(core))
+        Self::of(Source::copied(core)?)
     }
 
     pub(crate) fn of(source: Source) -> Result<Self, Error> {
+        Self::of_windows(source, None)
+    }
+
+    /// `only`: what lies in this window.
+    fn of_windows(source: Source, only: Option<u32>) -> Result<Self, Error> {
         let words = source.words(0, header::ALL_BYTES / WORD)?;
         if source.length()? < header::ALL_BYTES as u64 || words[header::MAGIC] != MAGIC {
             return Err(source.damaged(0, NO_RECORDING));
@@ -109,16 +123,20 @@ impl Recording {
         let layout = Layout::of_header(&words).ok_or_else(|| source.damaged(WORD as u64, BAD_PARTS))?;
         let facts = facts(&source, &words)?;
         let pairs = pairs(&source, &layout, words[header::PAIRS_WRITTEN])?;
-        let keep_from = keep_from(&words, &pairs);
-        let mut index = Index::read(&source, &layout, words[header::POLICY] == policy::STREAM, keep_from)?;
-        // After the records that refer to them.
+        // Records first, and then what they refer to.
+        let streams = words[header::POLICY] == policy::STREAM;
+        let mut index = Index::read(&source, &layout, streams)?;
         let taken = source.words((header::DEFINITIONS_TAKEN * WORD) as u64, 1)?[0];
         let mut definitions = Definitions::read(&source, &layout, taken)?;
         definitions.finish(device::ticks_per_second(&pairs, words[header::CLOCK] == clock::TSC));
+        let windowed = words[header::WINDOWED] != 0 || only.is_some();
+        let wanted = |(number, _): &(u32, Window)| only.is_none_or(|only| only == *number);
+        let windows: Vec<Window> = definitions.windows().filter(wanted).map(|(_, window)| window).collect();
+        index.see(View::new(keep_from(&words, &pairs), windowed.then_some(&windows)));
         let threads = index.threads(&source, &layout, &definitions)?;
         let missing = (layout.bytes() as u64).saturating_sub(source.length()?);
         let status = Status { missing, ..status(&words, &pairs, &threads, &index) };
-        Ok(Self { source, layout, facts, status, definitions, pairs, threads, index })
+        Ok(Self { source, layout, facts, status, definitions, pairs, threads, windows, index })
     }
 
     /// Which process, and how.
@@ -154,6 +172,19 @@ impl Recording {
     /// What there is to say about it, as backends that were absent or failed.
     pub fn notes(&self) -> &[String] {
         self.definitions.notes()
+    }
+
+    /// Its windows, where only what lies in them was asked for: the active steps of each repetition of a schedule, spans that were asked for from outside.
+    pub fn windows(&self) -> &[Window] {
+        &self.windows
+    }
+
+    /// One of its windows alone, as a recording of its own; they count from 0. One that there is not holds nothing.
+    ///
+    /// # Errors
+    /// As of [`Recording::open`].
+    pub fn window(self, number: u32) -> Result<Self, Error> {
+        Self::of_windows(self.source, Some(number))
     }
 
     /// The places in the program that its events are of.
@@ -227,6 +258,8 @@ fn status(words: &[u64], pairs: &[ClockPair], threads: &[Thread], index: &Index)
         overwritten: index.overwritten(),
         blocks_lost: words[header::BLOCKS_LOST],
         pauses: words[header::PAUSES],
+        copy: words[header::STATE] == state::COPY,
+        outside: index.outside(),
     }
 }
 

@@ -4,13 +4,13 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use crate::active::core::Core;
 use crate::error::Error;
-use crate::layout::{WORD, chunk, header};
+use crate::layout::{Layout, WORD, chunk, header, policy, state};
 
 /// Words by their place.
 #[derive(Debug)]
@@ -24,21 +24,37 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Of a session that goes on. The number of the next segment comes first, chunks one by one, and what they refer to last; see `index` for why.
-    pub fn copied(core: &Arc<Core>) -> Self {
+    /// Of a session that goes on. Segments that begin meanwhile are left out, as are those before one that is overwritten; what chunks refer to comes last.
+    pub fn copied(core: &Arc<Core>) -> Result<Self, Error> {
         let layout = &core.layout;
-        let orders = core.header(header::SEQUENCE).load(Ordering::Acquire);
         let mut words = vec![0; core.region.bytes() / WORD];
         let load = |at: usize| core.region.word(at * WORD).load(Ordering::Acquire);
-        for number in 0..layout.chunks {
-            let first = layout.chunk_at(number) / WORD;
-            copy_chunk(&mut words[first..first + layout.chunk_bytes / WORD], |place| load(first + place));
+        let begin = |number: usize| layout.chunk_at(number) / WORD;
+        let before = |number: usize| load(begin(number) + chunk::GENERATION);
+        let before: Vec<(u64, u64)> = (0..layout.chunks)
+            .map(|number| (before(number), newest(layout, |place| load(begin(number) + place))))
+            .collect();
+        // After that look: what was overwritten before it is older than what has been overwritten since.
+        let orders = core.header(header::SEQUENCE).load(Ordering::Acquire);
+        let mut oldest = 0;
+        for (number, (generation, order)) in before.into_iter().enumerate() {
+            let chunk = &mut words[begin(number)..][..layout.chunk_bytes / WORD];
+            copy_chunk(chunk, |place| load(begin(number) + place));
+            if generation.is_multiple_of(2) && generation > 0 && chunk[chunk::GENERATION] != generation {
+                oldest = oldest.max(order + 1);
+            }
         }
         for (at, word) in words[..layout.chunks_at() / WORD].iter_mut().enumerate() {
             *word = load(at);
         }
         words[header::SEQUENCE] = orders;
-        Self::Copy(words)
+        words[header::OLDEST] = oldest;
+        words[header::STATE] = state::COPY;
+        if let Some((file, path)) = core.region.file().filter(|_| words[header::POLICY] == policy::STREAM) {
+            let blocks = usize::try_from(words[header::BLOCK_BYTES]).unwrap_or(usize::MAX) / WORD;
+            words.extend(words_of(file, path, core.region.bytes() as u64, blocks)?);
+        }
+        Ok(Self::Copy(words))
     }
 
     /// Its length in bytes.
@@ -57,13 +73,7 @@ impl Source {
     pub fn words(&self, at: u64, count: usize) -> Result<Vec<u64>, Error> {
         let beyond = || self.damaged(at, "it ends here, before its parts do");
         match self {
-            Self::File(file, path) => {
-                let mut bytes = vec![0; count * WORD];
-                // What a file that was cut lacks stays zero.
-                read_at(file, &mut bytes, at).map_err(|source| Error::File { path: path.clone(), source })?;
-                let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).unwrap_or(0);
-                Ok(bytes.chunks_exact(WORD).map(word).collect())
-            }
+            Self::File(file, path) => words_of(file, path, at, count),
             Self::Core(core) => {
                 let end = at as usize + count * WORD;
                 if end > core.region.bytes() {
@@ -89,22 +99,38 @@ impl Source {
     }
 }
 
+/// The order of the last segment of a chunk.
+fn newest(layout: &Layout, load: impl Fn(usize) -> u64) -> u64 {
+    let segments = usize::try_from(load(chunk::SEGMENTS)).unwrap_or(usize::MAX);
+    let last = segments.clamp(1, chunk::segments_max(layout.chunk_bytes)) - 1;
+    load(chunk::FIRST_SEGMENT + 2 * last + 1)
+}
+
 /// Copies what a chunk has; nothing of one that is put to use meanwhile.
 fn copy_chunk(words: &mut [u64], load: impl Fn(usize) -> u64) {
     let generation = load(chunk::GENERATION);
     if !generation.is_multiple_of(2) {
         return;
     }
-    for (at, word) in words[..chunk::HEADER_WORDS].iter_mut().enumerate() {
+    let header = chunk::header_words(words.len() * WORD);
+    for (at, word) in words[..header].iter_mut().enumerate() {
         *word = load(at);
     }
     let committed = usize::try_from(words[chunk::COMMITTED]).unwrap_or(0) / WORD;
-    let end = committed.clamp(chunk::HEADER_WORDS, words.len());
-    for (at, word) in words[..end].iter_mut().enumerate().skip(chunk::HEADER_WORDS) {
+    let end = committed.clamp(header, words.len());
+    for (at, word) in words[..end].iter_mut().enumerate().skip(header) {
         *word = load(at);
     }
     fence(Ordering::Acquire);
     words[chunk::GENERATION] = if load(chunk::GENERATION) == generation { generation } else { 0 };
+}
+
+/// Words of a file; what a file that was cut lacks is zero.
+fn words_of(file: &File, path: &Path, at: u64, count: usize) -> Result<Vec<u64>, Error> {
+    let mut bytes = vec![0; count * WORD];
+    read_at(file, &mut bytes, at).map_err(|source| Error::File { path: path.to_path_buf(), source })?;
+    let word = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).unwrap_or(0);
+    Ok(bytes.chunks_exact(WORD).map(word).collect())
 }
 
 /// Reads what is there.

@@ -7,16 +7,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::handle::Session;
+use super::prepare::Prepared;
+use super::reference::Reference;
+use super::schedule::Schedule;
 use super::settings::{Policy, Settings};
+use super::standing::Recorder;
 use crate::active::core::Reach;
 use crate::backend::{Backend, Shared};
 use crate::clock::RecordClock;
 use crate::error::Error;
 use crate::kind::{Kind, Kinds};
-
-/// Where sessions come from.
-#[derive(Copy, Clone, Debug)]
-pub struct Recorder;
 
 impl Recorder {
     /// A session with the usual settings: the whole process, all kinds, 64 MiB of which the newest events are dropped when it is full.
@@ -101,20 +101,53 @@ impl Builder {
         Self(Settings { paused: true, ..self.0 })
     }
 
-    /// Begins paused, to be asked from outside.
+    /// Begins paused, to be asked from outside ([`crate::control`], `probe_sync record start`): at a socket in the folder of [`Builder::control`], or in
+    /// that of the file. What counts is what lies between start and stop.
     pub fn on_demand(self) -> Self {
         Self(Settings { paused: true, on_demand: true, ..self.0 })
+    }
+
+    /// A folder for a socket at which the session is asked from outside, also one that records all the time: for copies, or to stop it.
+    pub fn control(self, folder: impl AsRef<Path>) -> Self {
+        Self(Settings { control: Some(folder.as_ref().to_path_buf()), ..self.0 })
+    }
+
+    /// Begins paused and goes by the program's steps ([`Session::step`]). The active steps of each repetition are a window of the recording, which holds
+    /// nothing else.
+    pub fn schedule(self, schedule: Schedule) -> Self {
+        Self(Settings { paused: true, schedule: Some(schedule), ..self.0 })
+    }
+
+    /// What the reference of several nodes shows now, ns since the Unix epoch; None while that is not known. With `probe-sync` it is
+    /// `GlobalClock::now_ns` of the page that a run keeps (`--clock-page`). It is called on threads of the recorder's.
+    pub fn reference(self, now: impl Fn() -> Option<i64> + Send + Sync + 'static) -> Self {
+        Self(Settings { reference: Some(Reference::of(now)), ..self.0 })
+    }
+
+    /// Records this span of the reference clock alone (ns since the Unix epoch), and what is asked for afterwards: events that begin and end within. All
+    /// nodes that are told the same record the same; each errs by what its reference does.
+    pub fn window(self, from_ns: i64, to_ns: i64) -> Self {
+        Self(Settings { paused: true, window_ns: Some([from_ns, to_ns]), ..self.0 })
+    }
+
+    /// Takes memory, makes the file, chooses the clock, so that [`Prepared::start`] is cheap.
+    ///
+    /// # Errors
+    /// As of [`Builder::start`].
+    #[track_caller]
+    pub fn prepare(self) -> Result<Prepared, Error> {
+        self.check()?;
+        Prepared::of(self.0, Location::caller())
     }
 
     /// Begins to record.
     ///
     /// # Errors
     /// Whatever cannot be: no kinds, a session of the process that is under way ([`Error::AlreadyRecording`], naming where it was started), a file that
-    /// is there or has no room, a clock that is none.
+    /// is there or has no room, a clock that is none, a folder in which no socket can be.
     #[track_caller]
     pub fn start(self) -> Result<Session, Error> {
-        self.check()?;
-        Session::start(&self.0, Location::caller())
+        self.prepare()?.start()
     }
 
     /// The policy as it is set now.
@@ -143,6 +176,24 @@ impl Builder {
         }
         if self.0.threads == 0 {
             return refuse("threads", "there is always one; give its number or more");
+        }
+        if let Some(reason) = self.0.schedule.and_then(|schedule| schedule.check().err()) {
+            return refuse("schedule", reason);
+        }
+        if self.0.schedule.is_some() && (self.0.on_demand || self.0.window_ns.is_some()) {
+            return refuse(
+                "schedule",
+                "a session goes by its steps, or by what is asked for; leave the schedule or the other out",
+            );
+        }
+        if self.0.window_ns.is_some() && self.0.reference.is_none() {
+            return refuse("window", "there is no clock to go by; give one with reference");
+        }
+        if self.0.on_demand && self.0.control_folder().is_none() {
+            return refuse(
+                "on_demand",
+                "there is no folder for its socket; name one with control, or a file with spill",
+            );
         }
         match self.0.policy {
             Policy::Stream { .. } if self.0.spill.is_none() => {

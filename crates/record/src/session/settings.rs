@@ -2,9 +2,11 @@
 //!
 //! Place in the flow: between `builder` and `handle`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::reference::Reference;
+use super::schedule::Schedule;
 use crate::active::core::Reach;
 use crate::backend::Shared;
 use crate::clock::RecordClock;
@@ -72,6 +74,27 @@ pub(super) struct Settings {
     pub paused: bool,
     pub on_demand: bool,
     pub backends: Vec<Shared>,
+    pub control: Option<PathBuf>,
+    pub schedule: Option<Schedule>,
+    pub reference: Option<Reference>,
+    /// From when to when, ns of the reference.
+    pub window_ns: Option<[i64; 2]>,
+}
+
+impl Settings {
+    /// Whether what is recorded counts within windows alone.
+    pub fn is_windowed(&self) -> bool {
+        self.on_demand || self.schedule.is_some() || self.window_ns.is_some()
+    }
+
+    /// Where the session is asked from outside.
+    pub fn control_folder(&self) -> Option<&Path> {
+        let beside = || {
+            let folder = self.spill.as_deref()?.parent()?;
+            Some(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })
+        };
+        self.control.as_deref().or_else(|| beside().filter(|_| self.on_demand))
+    }
 }
 
 impl Default for Settings {
@@ -92,6 +115,10 @@ impl Default for Settings {
             paused: false,
             on_demand: false,
             backends: Vec::new(),
+            control: None,
+            schedule: None,
+            reference: None,
+            window_ns: None,
         }
     }
 }

@@ -60,7 +60,8 @@ impl Stream {
             return;
         }
         let committed = word(chunk::COMMITTED).load(Ordering::Acquire);
-        let segments = (word(chunk::SEGMENTS).load(Ordering::Acquire) as usize).min(chunk::SEGMENTS_MAX);
+        let segments =
+            (word(chunk::SEGMENTS).load(Ordering::Acquire) as usize).min(chunk::segments_max(core.layout.chunk_bytes));
         let segment = |k: usize| word(chunk::FIRST_SEGMENT + 2 * k).load(Ordering::Acquire);
         let drained = word(chunk::DRAINED).load(Ordering::Relaxed);
         let sequence = word(chunk::SEQUENCE).load(Ordering::Relaxed);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use probe_sync_record::{Error, Kind, Policy, Reach, Recorder, Recording, Scope, Session, Site, instant, scope};
 
 use crate::child;
-use crate::support::{alone, sums, tallies};
+use crate::support::{Stopping, alone, sums, tallies};
 
 /// Runs in a forked child, which ends there; whether it said yes. One that hangs is ended by an alarm.
 fn in_child(body: impl FnOnce() -> bool) -> bool {
@@ -37,6 +37,13 @@ fn quiet(path: &Path) -> Session {
     builder.pair_period(Duration::from_secs(3600)).start().expect("nothing else records")
 }
 
+/// The file is as it was.
+fn same(before: &[u8], path: &Path) {
+    let after = std::fs::read(path).expect("there");
+    let other: Vec<usize> = (0..before.len()).filter(|at| before[*at] != after[*at]).map(|at| at / 8 * 8).collect();
+    assert!(other.is_empty(), "the child wrote into its parent's file, at {other:?}");
+}
+
 fn records_nothing() -> bool {
     let scope = scope!("of the child");
     instant!("of the child");
@@ -50,24 +57,30 @@ fn a_child_leaves_its_parents_file_as_it_was() {
     let _alone = alone();
     let folder = tempfile::tempdir().expect("a temporary directory");
     let path = folder.path().join("parent.rec");
-    let session = quiet(&path);
-    let nested = Recorder::builder().reach(Reach::Thread).start().expect("they nest");
-    let outer = scope!("outer", n = 1_u64);
+    // Taken by the child; the parent keeps its own.
+    let mut session = Some(quiet(&path));
+    let mut nested = Recorder::builder().reach(Reach::Thread).start().ok();
+    let mut outer = Some(scope!("outer", n = 1_u64));
     drop(scope!("before"));
     let before = std::fs::read(&path).expect("there");
-    let adopter = nested.adopter();
+    let adopter = nested.as_ref().expect("they nest").adopter();
     let is_well = in_child(|| {
+        let (session, outer) = (session.take().expect("there"), outer.take().expect("there"));
         let said = session.snapshot().err().is_some_and(|error| matches!(error, Error::NotRecording { .. }));
         outer.argument(0, &2_u64);
         let adopted = adopter.adopt();
         let nothing = records_nothing() && !session.is_recording() && session.pause().is_err();
         drop((outer, adopted));
         let refused = session.finish().err().map(|error| error.to_string()).unwrap_or_default();
-        drop(nested);
+        drop(nested.take());
         said && nothing && refused.contains("start one in this child")
     });
     assert!(is_well);
-    assert!(before == std::fs::read(&path).expect("there"), "the child wrote into its parent's file");
+    same(&before, &path);
+    drop(outer);
+    for session in [nested, session] {
+        assert_eq!(sums(&session.expect("the parent's").finish().expect("whole")), [2, 0, 0]);
+    }
 }
 
 #[test]
@@ -91,21 +104,22 @@ fn a_child_records_for_itself() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let (ours, its) = (folder.path().join("parent.rec"), folder.path().join("child.rec"));
     let session = quiet(&ours);
-    let outer = scope!("outer");
+    let mut outer = Some(scope!("outer"));
     let before = std::fs::read(&ours).expect("there");
     let is_well = in_child(|| {
         let own = Recorder::builder().spill(&its).start().expect("the parent's is not the child's");
         drop(scope!("within"));
         // Its parent's: not in the child's recording.
-        drop(outer);
+        drop(outer.take());
         std::thread::spawn(|| drop(scope!("on a thread"))).join().expect("no panic");
         sums(&own.finish().expect("whole")) == [2, 0, 0]
     });
     assert!(is_well);
     let recording = Recording::open(&its).expect("whole");
     assert!(recording.status().finished && recording.facts().pid != std::process::id());
-    assert!(before == std::fs::read(&ours).expect("there"));
-    drop(session);
+    same(&before, &ours);
+    drop(outer);
+    assert_eq!(sums(&session.finish().expect("whole")), [1, 0, 0]);
 }
 
 /// Whatever locks other threads hold at that moment: the child has nobody who lets go of them.
@@ -122,15 +136,16 @@ fn no_child_hangs_that_is_forked_while_others_record() {
                 let mut round = 0_u64;
                 while !stop.load(Ordering::Acquire) {
                     round += 1;
-                    let site = Site::named(Kind::User, &format!("site {} of {thread}", round % 500)).expect("few");
+                    let site = Site::named(Kind::User, &format!("site {} of {thread}", round % 20)).expect("few");
                     let scope = Scope::enter(site);
-                    scope.argument_named(&format!("key {}", round % 500), &round);
+                    scope.argument_named(&format!("key {}", round % 20), &round);
                     drop(scope);
                     let own = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 512 << 10 });
                     drop(own.threads(1).start());
                 }
             });
         }
+        let _stopping = Stopping(&stop);
         for round in 0..100 {
             let path = folder.path().join(format!("{round}.rec"));
             assert!(in_child(|| {
@@ -145,7 +160,6 @@ fn no_child_hangs_that_is_forked_while_others_record() {
                 nothing && recorded + lost == 2
             }));
         }
-        stop.store(true, Ordering::Release);
     });
     drop(tallies(&session.finish().expect("whole")));
 }
@@ -167,7 +181,7 @@ fn programs_that_are_started_record_nothing() {
         unsafe { libc::execl(name, name, std::ptr::null::<libc::c_char>()) };
         false
     }));
-    assert!(before == std::fs::read(&path).expect("there"));
+    same(&before, &path);
     drop(outer);
     assert_eq!(sums(&session.finish().expect("whole")), [1, 0, 0]);
 }

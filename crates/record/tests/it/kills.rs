@@ -9,7 +9,7 @@ use probe_sync_record::Recording;
 use tempfile::TempDir;
 
 use crate::child::{self, LIMIT, Progress, THREADS};
-use crate::support::{alone, tallies};
+use crate::support::{alone, tallies, tallies_of};
 
 /// A process that records, and its progress so far.
 fn begun(policy: &str) -> (TempDir, Child, Progress) {
@@ -88,7 +88,7 @@ fn a_recording_is_read_while_it_is_written() {
             let made = std::array::from_fn(|thread| progress.of(thread).load(Ordering::Acquire));
             // What is read afterwards may have been overwritten meanwhile.
             match policy {
-                "flight" => drop(tallies(&Recording::open(&path).expect("sound"))),
+                "flight" => drop(tallies_of(&Recording::open(&path).expect("sound"), false)),
                 _ => check(&path, policy, made),
             }
         }

@@ -7,18 +7,14 @@ use std::time::Duration;
 use probe_sync_record::read::What;
 use probe_sync_record::{Error, Policy, Reach, Recorder, correlate, instant, scope, span};
 
-use crate::support::{alone, sums, tallies};
+use crate::support::{Stopping, alone, sums, tallies};
 
 /// Threads that record as fast as they can, until the guard is dropped.
-pub struct Busy<'a>(&'a AtomicBool);
-
-impl Drop for Busy<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
-}
-
-fn busy<'scope>(scope: &'scope std::thread::Scope<'scope, '_>, stop: &'scope AtomicBool, threads: u64) -> Busy<'scope> {
+fn busy<'scope>(
+    scope: &'scope std::thread::Scope<'scope, '_>,
+    stop: &'scope AtomicBool,
+    threads: u64,
+) -> Stopping<'scope> {
     for thread in 0..threads {
         let body = move || {
             let mut n = 0_u64;
@@ -33,7 +29,7 @@ fn busy<'scope>(scope: &'scope std::thread::Scope<'scope, '_>, stop: &'scope Ato
         };
         std::thread::Builder::new().name(format!("w{thread}")).spawn_scoped(scope, body).expect("a thread");
     }
-    Busy(stop)
+    Stopping(stop)
 }
 
 /// pytorch#64795: a profiler that was stopped by another thread than had started it crashed.
@@ -88,10 +84,14 @@ fn sessions_pause_while_threads_record() {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let _busy = busy(scope, &stop, 4);
-        let session = Recorder::builder().paused().start().expect("nothing else records");
+        let session = Recorder::builder()
+            .policy(Policy::Flight { bytes: 1 << 20 })
+            .paused()
+            .start()
+            .expect("nothing else records");
         std::thread::sleep(Duration::from_millis(2));
         assert_eq!(sums(&session.snapshot().expect("it goes on")), [0, 0, 0]);
-        for _ in 0..100 {
+        for _ in 0..50 {
             session.resume().expect("own");
             session.pause().expect("own");
             let held = sums(&session.snapshot().expect("it goes on"))[0];
@@ -100,7 +100,7 @@ fn sessions_pause_while_threads_record() {
             assert!(sums(&session.snapshot().expect("it goes on"))[0] - held <= 8);
         }
         let recording = session.finish().expect("whole");
-        assert!(sums(&recording)[0] > 0 && recording.status().pauses == 201);
+        assert!(sums(&recording)[0] > 0 && recording.status().pauses == 101);
     });
 }
 
@@ -149,7 +149,8 @@ fn a_thread_that_goes_on_in_another_ones_chunk_keeps_its_order() {
     std::thread::Builder::new().name("long".into()).spawn(long).expect("a thread").join().expect("no panic");
     // Looks at the order.
     let threads = tallies(&session.finish().expect("whole"));
-    assert_eq!(threads["long"].events() + threads["long"].lost, 2000);
+    // Threads without a name of their own have that of who made them.
+    assert_eq!(threads["long"].events() + threads["long"].lost, 2020);
 }
 
 /// What a thread lost, and how many handlers came, stays known when its slot is another's.

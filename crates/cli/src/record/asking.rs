@@ -1,0 +1,78 @@
+//! Asks sessions of processes on this host, one or all that listen in a folder, and says what each says.
+//!
+//! Place in the flow: under `start`, `stop` and `snapshot`. What it does not do: reach other hosts; `--at` is how all begin at once.
+
+use std::path::{Path, PathBuf};
+
+use probe_sync_record::control::{self, Answer, Request};
+
+use crate::output;
+
+/// Whom to ask, and how to print.
+#[derive(clap::Args, Debug)]
+pub struct Asked {
+    /// Folders that sessions were given for their sockets (all sessions there are asked), or single sockets
+    #[arg(required = true, value_name = "DIR")]
+    pub paths: Vec<PathBuf>,
+    /// Print JSON, a line for each session
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Asked {
+    /// The sockets of all of them.
+    ///
+    /// # Errors
+    /// Where nobody listens.
+    pub fn sockets(&self) -> anyhow::Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for path in &self.paths {
+            found.extend(control::sockets(path)?);
+        }
+        found.dedup();
+        Ok(found)
+    }
+
+    /// Asks all, some at a time, and prints what each says.
+    ///
+    /// # Errors
+    /// Names those that refuse or do not answer; the others have done it.
+    pub fn ask(&self, request: &Request, say: impl Fn(&Answer) -> String) -> anyhow::Result<()> {
+        let sockets = self.sockets()?;
+        let mut failed = Vec::new();
+        for some in sockets.chunks(AT_ONCE) {
+            let answers: Vec<_> = std::thread::scope(|threads| {
+                let asking: Vec<_> =
+                    some.iter().map(|socket| threads.spawn(|| control::ask(socket, request))).collect();
+                asking.into_iter().map(|asking| asking.join().expect("asking does not panic")).collect()
+            });
+            for (socket, answer) in some.iter().zip(answers) {
+                match answer {
+                    Ok(answer) => output::print(&self.line(socket, &answer, &say)?)?,
+                    Err(error) => failed.push(error.to_string()),
+                }
+            }
+        }
+        let others = sockets.len() - failed.len();
+        match failed.as_slice() {
+            [] => Ok(()),
+            [one] if others == 0 => anyhow::bail!("{one}"),
+            several => {
+                anyhow::bail!("{} of {} did not, the others did:\n{}", several.len(), sockets.len(), several.join("\n"))
+            }
+        }
+    }
+
+    fn line(&self, socket: &Path, answer: &Answer, say: impl Fn(&Answer) -> String) -> anyhow::Result<String> {
+        if self.json {
+            let document = serde_json::json!({ "socket": socket, "answer": answer });
+            return Ok(format!("{document}\n"));
+        }
+        let facts = &answer.standing.facts;
+        let rank = facts.rank.map_or_else(String::new, |rank| format!("rank {rank}, "));
+        Ok(format!("{rank}{} {}: {}\n", facts.program, facts.pid, say(answer)))
+    }
+}
+
+/// Sessions that are asked at the same time.
+const AT_ONCE: usize = 16;

@@ -1,0 +1,37 @@
+//! `record snapshot`: sessions leave copies of what they have, and go on.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::Args;
+use probe_sync_record::control::Request;
+
+use super::asking::Asked;
+
+/// Flags of `record snapshot`.
+#[derive(Args, Debug)]
+pub struct SnapshotArgs {
+    /// The folder for the copies, which is made if it is not there [default: beside each socket]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Whom.
+    #[command(flatten)]
+    pub asked: Asked,
+}
+
+/// Asks, and prints the name of each copy.
+///
+/// # Errors
+/// When the folder cannot be made; who refuses.
+pub fn run(arguments: &SnapshotArgs) -> anyhow::Result<()> {
+    let folder = arguments.out.as_ref().map(|out| {
+        let made = std::fs::create_dir_all(out).and_then(|()| std::fs::canonicalize(out));
+        // The session's process has another directory of its own.
+        made.with_context(|| format!("cannot make {}", out.display()))
+    });
+    let request = Request::Snapshot { folder: folder.transpose()? };
+    arguments.asked.ask(&request, |answer| match &answer.saved {
+        Some(saved) => saved.display().to_string(),
+        None => "no copy".into(),
+    })
+}

@@ -1,0 +1,66 @@
+//! `record start`: sessions on demand begin, now or at a time that all nodes agree on.
+
+use anyhow::Context as _;
+use clap::Args;
+use probe_sync_record::control::{self, Request};
+
+use super::asking::Asked;
+use crate::output::Usage;
+
+/// Flags of `record start`.
+#[derive(Args, Debug)]
+pub struct StartArgs {
+    /// When, on the reference clock: ns since the Unix epoch, or +2s from what it shows now. All nodes that are told the same record the same
+    #[arg(long, value_name = "TIME", requires = "span", allow_hyphen_values = true)]
+    pub at: Option<String>,
+    /// How long, as in 200ms
+    #[arg(long = "for", id = "span", value_name = "DURATION", requires = "at")]
+    pub span: Option<String>,
+    /// Whom.
+    #[command(flatten)]
+    pub asked: Asked,
+}
+
+/// Asks, and prints what each says.
+///
+/// # Errors
+/// What is wrong with the times; who refuses.
+pub fn run(arguments: &StartArgs) -> anyhow::Result<()> {
+    let window_ns = arguments.at.as_deref().zip(arguments.span.as_deref());
+    let window_ns = window_ns.map(|(at, span)| window(at, span, &arguments.asked)).transpose()?;
+    arguments.asked.ask(&Request::Start { window_ns }, |answer| match answer.window_ns {
+        Some([from, to]) => format!("records from {from} to {to} ns of the reference clock"),
+        None => "records".into(),
+    })
+}
+
+fn window(at: &str, span: &str, asked: &Asked) -> anyhow::Result<[i64; 2]> {
+    let span = duration(span, "--for")?;
+    let from = match at.strip_prefix('+') {
+        Some(later) => reference(asked)?.saturating_add(duration(later, "--at")?),
+        None => at.parse().map_err(|_| {
+            anyhow::anyhow!("--at: `{at}` is no time; give ns since the Unix epoch, or +2s").context(Usage)
+        })?,
+    };
+    Ok([from, from.saturating_add(span)])
+}
+
+fn duration(text: &str, flag: &str) -> anyhow::Result<i64> {
+    let parsed =
+        probe_sync::config::duration(text).map_err(|reason| anyhow::anyhow!("{flag}: {reason}").context(Usage))?;
+    anyhow::ensure!(parsed.as_ns() > 0, anyhow::anyhow!("{flag}: {text} is not above zero").context(Usage));
+    Ok(parsed.as_ns())
+}
+
+/// What the reference shows to the first of those who are asked.
+fn reference(asked: &Asked) -> anyhow::Result<i64> {
+    let sockets = asked.sockets()?;
+    let first = sockets.first().context("nobody is asked")?;
+    let answer = control::ask(first, &Request::Status)?;
+    answer.reference_ns.with_context(|| {
+        format!(
+            "{}: this session knows no reference clock, or not yet; give its builder one, or a time in ns to --at",
+            first.display()
+        )
+    })
+}

@@ -1,0 +1,15 @@
+//! What a recording says of a round (`--record`).
+//!
+//! Place in the flow: the round loop asks at the beginning of each; scopes of its parts state it.
+
+use super::Rounds;
+use crate::config::RoundMode;
+use crate::report::parts::Numbers;
+
+impl Rounds<'_> {
+    /// Of the round that begins.
+    pub(super) fn numbers(&self) -> Numbers {
+        let root = (self.mode == RoundMode::Master).then(|| self.exchange.root() as u64);
+        Numbers { round: self.round_id.0, root, ranks: self.joined.ranks as u64 }
+    }
+}

@@ -1,0 +1,38 @@
+//! What this rank records of itself (`--record DIR`): `DIR/nodeN.rec`, or `rankR.rec` where it follows another rank of its host, or the run is one of several
+//! of a job, whose nodes have numbers of their own.
+//!
+//! Place in the flow: begun when the hand-shake is done, ended with the session. A writer thread brings what is recorded to the file; what it has not brought
+//! when the process is killed is in the file all the same. At the socket beside it `probe_sync record snapshot DIR` asks for copies.
+//!
+//! What it does not do: keep a program from recording itself: where one does, this rank's rounds are in its recording.
+
+use std::time::Duration;
+
+use probe_sync_record::{Error as Refusal, Policy, Recorder, Session};
+use probe_sync_time::NodeId;
+
+use crate::{Config, Error};
+
+/// Begins, if that was asked for.
+///
+/// # Errors
+/// When the file cannot be made, as when an earlier run's is there.
+pub(super) fn start(config: &Config, rank: u32, node: Option<NodeId>) -> Result<Option<Session>, Error> {
+    let Some(folder) = &config.record else { return Ok(None) };
+    let name = node.map_or_else(|| format!("rank{rank}.rec"), |node| format!("node{node}.rec"));
+    let builder = Recorder::builder().policy(Policy::Stream { bytes: BYTES, every: PERIOD }).threads(THREADS);
+    match builder.spill(folder.join(name)).control(folder).rank(rank).start() {
+        Ok(session) => Ok(Some(session)),
+        Err(error @ Refusal::AlreadyRecording { .. }) => {
+            tracing::info!("--record: {error}. What this rank does is recorded there");
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What goes between the threads and the file: a rank has some ten events a round.
+const BYTES: usize = 1 << 20;
+const PERIOD: Duration = Duration::from_millis(200);
+/// Threads at once with their open scopes.
+const THREADS: usize = 12;

@@ -1,0 +1,82 @@
+//! The end of who asks.
+//!
+//! Place in the flow: `probe_sync record start|stop|snapshot`, and other tools.
+
+use std::fs::File;
+use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::line;
+use super::{Answer, PREFIX, Request, SUFFIX, Told};
+use crate::error::Error;
+
+/// The sockets that a path names: itself, or those in a folder, in the order of their names.
+///
+/// # Errors
+/// [`Error::Control`] where there are none; what reading the folder meets.
+pub fn sockets(path: &Path) -> Result<Vec<PathBuf>, Error> {
+    let refuse = |reason: String| Error::Control { path: path.to_path_buf(), reason };
+    let metadata = std::fs::metadata(path).map_err(|error| refuse(error.to_string()))?;
+    if metadata.file_type().is_socket() {
+        return Ok(vec![path.to_path_buf()]);
+    }
+    if !metadata.is_dir() {
+        return Err(refuse(
+            "it is neither a folder nor a socket; name the folder that the sessions record into".into(),
+        ));
+    }
+    let ours = |entry: std::io::Result<std::fs::DirEntry>| {
+        let entry = entry.ok()?;
+        let name = entry.file_name();
+        let name = name.to_str()?;
+        let named = name.starts_with(PREFIX) && name.ends_with(SUFFIX);
+        (named && entry.file_type().ok()?.is_socket()).then(|| entry.path())
+    };
+    let entries = std::fs::read_dir(path).map_err(|error| refuse(error.to_string()))?;
+    let mut found: Vec<PathBuf> = entries.filter_map(ours).take(SOCKETS_MAX).collect();
+    if found.is_empty() {
+        return Err(refuse(
+            "no session listens here, on this host; start one with on_demand or control, and name the folder that it was given".into(),
+        ));
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// Asks the session that listens at a socket, and returns what it says when it is done.
+///
+/// # Errors
+/// [`Error::Control`] where nobody listens, another user does, or there is no answer in time; [`Error::Asked`] where it is refused.
+pub fn ask(socket: &Path, request: &Request) -> Result<Answer, Error> {
+    let refuse = |reason: String| Error::Control { path: socket.to_path_buf(), reason };
+    let failed = |error: std::io::Error| refuse(format!("{error}: does its process go on, on this host?"));
+    let stream = connect(socket).map_err(failed)?;
+    let owner = rustix::net::sockopt::socket_peercred(&stream).map_err(|error| failed(error.into()))?.uid;
+    let own = rustix::process::geteuid();
+    if owner != own && !own.is_root() {
+        return Err(refuse("another user listens there; ask as that user".into()));
+    }
+    let told =
+        line::write(&stream, request, ASK_LIMIT).and_then(|()| line::read(&stream, ANSWER_LIMIT)).map_err(failed)?;
+    match serde_json::from_str(&told) {
+        Ok(Told::Answer(answer)) => Ok(*answer),
+        Ok(Told::Error(reason)) => Err(Error::Asked { path: socket.to_path_buf(), reason }),
+        Err(_) if told.is_empty() => Err(refuse("the session has ended without an answer".into())),
+        Err(error) => Err(refuse(format!("it answers what no session does: {error}"))),
+    }
+}
+
+fn connect(socket: &Path) -> std::io::Result<UnixStream> {
+    let name = socket.file_name().ok_or(std::io::ErrorKind::InvalidInput)?;
+    let folder = socket.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    UnixStream::connect(line::short_path(&File::open(folder)?, name))
+}
+
+/// Processes of a host that record into one folder.
+const SOCKETS_MAX: usize = 4096;
+/// How long a session may take to hear.
+const ASK_LIMIT: Duration = Duration::from_secs(5);
+/// How long it may take to answer: a copy goes to a disk.
+const ANSWER_LIMIT: Duration = Duration::from_secs(120);

@@ -1,0 +1,125 @@
+//! Which events of a recording count: all, the last so many seconds, or what lies within windows.
+//!
+//! Place in the flow: `index` asks before it hands an event out. A window is told by times of the recording's own clock, so that it is exact: an event
+//! belongs to one if it begins and ends within. A scope that crosses a window's limit is left out, and what it holds within the window is one scope less
+//! deep, so that depths tell which scopes lie in which as ever.
+//!
+//! What it does not do: decide when a window begins (`session`).
+
+use std::collections::BTreeMap;
+
+use super::decode::{Event, What};
+use super::thread::Thread;
+use super::window::Window;
+
+/// What counts.
+#[derive(Debug, Default)]
+pub(super) struct View {
+    /// Events that ended before do not, ticks.
+    pub keep_from: u64,
+    /// None: there are no windows, and everything counts. In order of time, none within another.
+    windows: Option<Vec<[u64; 2]>>,
+    /// Scopes of a thread that cross a limit of a window, by thread and window.
+    crossing: BTreeMap<(u32, usize), Vec<[u64; 2]>>,
+    /// Whether [`View::look_at`] has yet to see all.
+    incomplete: bool,
+}
+
+impl View {
+    /// Of a recording; `windows`: only what lies in them counts.
+    pub fn new(keep_from: u64, windows: Option<&[Window]>) -> Self {
+        let limits = |windows: &[Window]| {
+            let mut limits: Vec<_> =
+                windows.iter().map(|window| [window.from, window.to.unwrap_or(u64::MAX)]).collect();
+            limits.retain(|[from, to]| from <= to);
+            limits.sort_unstable();
+            // Where clocks were stepped two may overlap: the later one begins when the earlier one has ended.
+            for at in 1..limits.len() {
+                let before = limits[at - 1][1];
+                limits[at] = limits[at].map(|limit| limit.max(before));
+            }
+            limits
+        };
+        let windows = windows.map(limits);
+        Self { keep_from, incomplete: windows.is_some(), windows, ..Self::default() }
+    }
+
+    /// Whether [`View::look_at`] must see all events before any can be told.
+    pub fn must_look(&self) -> bool {
+        self.incomplete
+    }
+
+    /// Takes note of a scope that crosses a limit.
+    pub fn look_at(&mut self, serial: u32, event: &Event<'_>) {
+        if let What::Scope { start, end, .. } = event.what {
+            self.cross(serial, start, end);
+        }
+    }
+
+    /// Scopes that are open end nowhere: those within a window that goes on are the thread's, others are none's.
+    pub fn look_at_open(&mut self, thread: &mut Thread) {
+        if self.windows.is_none() {
+            return;
+        }
+        for scope in &thread.open {
+            self.cross(thread.serial, scope.start, u64::MAX);
+        }
+        thread.open.retain(|scope| self.window_of(scope.start, u64::MAX).is_some());
+    }
+
+    /// All has been seen.
+    pub fn has_looked(&mut self) {
+        self.incomplete = false;
+    }
+
+    /// Whether an event counts, and by how many scopes it is less deep then.
+    pub fn depth_less(&self, serial: u32, event: &Event<'_>) -> Option<u32> {
+        let [start, end] = span(event);
+        if end < self.keep_from {
+            return None;
+        }
+        if self.windows.is_none() {
+            return Some(0);
+        }
+        if let What::Lost { first, last, .. } = event.what {
+            return self.overlapping(first, last).next().map(|_| 0);
+        }
+        let window = self.window_of(start, end)?;
+        let around = |crossing: &&[u64; 2]| crossing[0] <= start && end <= crossing[1];
+        let crossing = self.crossing.get(&(serial, window));
+        Some(crossing.map_or(0, |crossing| crossing.iter().filter(around).count() as u32).min(event.depth))
+    }
+
+    fn cross(&mut self, serial: u32, start: u64, end: u64) {
+        if self.window_of(start, end).is_some() {
+            return;
+        }
+        let windows: Vec<usize> = self.overlapping(start, end).collect();
+        for window in windows {
+            self.crossing.entry((serial, window)).or_default().push([start, end]);
+        }
+    }
+
+    /// The window in which a span lies as a whole.
+    fn window_of(&self, start: u64, end: u64) -> Option<usize> {
+        let windows = self.windows.as_deref()?;
+        let at = windows.partition_point(|window| window[0] <= start).checked_sub(1)?;
+        (end <= windows[at][1]).then_some(at)
+    }
+
+    /// Windows that share a time with a span.
+    fn overlapping(&self, start: u64, end: u64) -> impl Iterator<Item = usize> + use<> {
+        let windows = self.windows.as_deref().unwrap_or_default();
+        let first = windows.partition_point(|window| window[1] < start);
+        let last = windows.partition_point(|window| window[0] <= end);
+        first..last.max(first)
+    }
+}
+
+/// From when to when an event was.
+fn span(event: &Event<'_>) -> [u64; 2] {
+    match event.what {
+        What::Scope { start, end, .. } => [start, end],
+        ref what => [what.end(); 2],
+    }
+}

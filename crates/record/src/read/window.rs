@@ -1,0 +1,32 @@
+//! A window of a recording, as its definition states it.
+//!
+//! Place in the flow: `definitions` finds them, `view` goes by them.
+
+use crate::layout::window;
+
+/// A span of time of which events are recorded.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// When it begins, ticks.
+    pub from: u64,
+    /// When it ends, ticks; None: it goes on.
+    pub to: Option<u64>,
+    /// From when to when was asked for, ns of the reference clock, where it was asked for by that clock.
+    pub asked_ns: Option<[i64; 2]>,
+    /// Its beginning as asked for had passed before anything was recorded: [`Window::from`] says since when events are there.
+    pub late: bool,
+}
+
+impl Window {
+    /// Of a definition's words.
+    pub(super) fn of(words: &[u64]) -> Option<Self> {
+        let words: &[u64; window::WORDS] = words.try_into().ok()?;
+        let asked = [words[window::ASKED_FROM] as i64, words[window::ASKED_TO] as i64];
+        Some(Self {
+            from: words[window::FROM],
+            to: Some(words[window::TO]).filter(|to| *to != 0),
+            asked_ns: Some(asked).filter(|asked| *asked != [0, 0]),
+            late: words[window::LATE] != 0,
+        })
+    }
+}

@@ -1,0 +1,215 @@
+//! The socket at which a session is asked from outside: the session's end of [`crate::control`].
+//!
+//! Place in the flow: bound when a session is prepared, served from its start to its end, by a thread of its own and one for each that asks, at most
+//! [`ASKERS_MAX`], each in limited time. Whoever asks must be the session's user, or root: the file's mode says so, and the system is asked who is at the other
+//! end. A forked child has neither the thread nor the socket.
+//!
+//! What it does not do: decide what is possible (`live`).
+
+use std::fs::{File, Permissions};
+use std::net::Shutdown;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use probe_sync_sys::{fork, process, timer};
+
+use super::live::Live;
+use super::standing::Standing;
+use crate::control::line::{self, LINE_MAX};
+use crate::control::{Answer, PREFIX, Request, SUFFIX, Told};
+use crate::error::Error;
+
+/// The socket. Dropping it removes it.
+#[derive(Debug)]
+pub(super) struct Server {
+    path: PathBuf,
+    listener: Arc<UnixListener>,
+    ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    live: Arc<Live>,
+}
+
+impl Server {
+    /// Makes the socket in `folder`, which is made if it is not there.
+    pub fn bind(folder: &Path, rank: Option<u32>, live: Arc<Live>) -> Result<Self, Error> {
+        let rank = rank.map_or_else(String::new, |rank| format!("rank{rank}."));
+        let (pid, session) = (std::process::id(), live.core.number);
+        // Several sessions of a process may listen in one folder.
+        let names = [format!("{PREFIX}{rank}{pid}{SUFFIX}"), format!("{PREFIX}{rank}{pid}.{session}{SUFFIX}")];
+        let failed = |error: std::io::Error| Error::Control {
+            path: folder.to_path_buf(),
+            reason: format!("no socket can be made in this folder: {error}; name another with control"),
+        };
+        std::fs::create_dir_all(folder).map_err(failed)?;
+        let opened = File::open(folder).map_err(failed)?;
+        let [first, second] = &names;
+        let (name, listener) = match listen(&opened, first) {
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => (second, listen(&opened, second)),
+            other => (first, other),
+        };
+        let listener = Arc::new(listener.map_err(failed)?);
+        let path = folder.join(name);
+        let server = Self { path: path.clone(), listener, ended: Arc::default(), thread: None, live };
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(failed)?;
+        server.listener.set_nonblocking(true).map_err(failed)?;
+        Ok(server)
+    }
+
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Hears who asks from now on.
+    pub fn serve(&mut self) -> Result<(), Error> {
+        let (listener, ended) = (Arc::clone(&self.listener), Arc::clone(&self.ended));
+        let (live, path, askers) = (Arc::clone(&self.live), self.path.clone(), Arc::new(AtomicUsize::new(0)));
+        let body = move || {
+            let _ = process::block_signals();
+            while !ended.load(Ordering::Acquire) {
+                if !timer::sleep_unless_told(listener.as_fd(), LOOK).unwrap_or(false) {
+                    continue;
+                }
+                match fork::opened(|| listener.accept().map(|(stream, _)| stream)) {
+                    Ok(stream) => attend(stream, &live, &path, &askers),
+                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                    // Without descriptors the socket stays ready.
+                    Err(_) => std::thread::sleep(PAUSE),
+                }
+            }
+        };
+        let spawned = std::thread::Builder::new().name("recorder-ctl".into()).spawn(body);
+        self.thread = Some(spawned.map_err(|error| Error::Thread { reason: error.to_string() })?);
+        Ok(())
+    }
+
+    /// In a child, which has neither the thread nor the socket: the file stays, it is the parent's.
+    pub fn abandon(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Release);
+        // Somebody may have removed the folder.
+        let _ = std::fs::remove_file(&self.path);
+        // Wakes the thread; where it cannot, the thread looks by itself.
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A name that a process before left is taken over.
+fn listen(folder: &File, name: &str) -> std::io::Result<UnixListener> {
+    let path = line::short_path(folder, name.as_ref());
+    let bind = || fork::opened(|| UnixListener::bind(&path));
+    match bind() {
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+            let nobody =
+                UnixStream::connect(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused);
+            if !nobody {
+                return Err(error);
+            }
+            std::fs::remove_file(&path)?;
+            bind()
+        }
+        other => other,
+    }
+}
+
+/// Serves an asker on a thread of its own; where these are too many, its connection is closed.
+fn attend(stream: UnixStream, live: &Arc<Live>, path: &Path, askers: &Arc<AtomicUsize>) {
+    let here = AskerCount(Arc::clone(askers));
+    let before = here.0.fetch_add(1, Ordering::Relaxed);
+    if before >= ASKERS_MAX || stream.set_nonblocking(false).is_err() {
+        return;
+    }
+    let (live, path) = (Arc::clone(live), path.to_path_buf());
+    let body = move || {
+        let _here = here;
+        let _ = process::block_signals();
+        // Whoever asks badly or goes away is his own problem.
+        let _ = serve(&stream, &live, &path);
+        let _ = stream.shutdown(Shutdown::Both);
+    };
+    // Without a thread the asker finds its connection closed.
+    let _ = std::thread::Builder::new().name("recorder-asker".into()).spawn(body);
+}
+
+/// One of those who ask; gone when it is dropped.
+struct AskerCount(Arc<AtomicUsize>);
+
+impl Drop for AskerCount {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Hears one asker and answers.
+fn serve(stream: &UnixStream, live: &Live, path: &Path) -> std::io::Result<()> {
+    let asked = line::read(stream, ASKER_LIMIT);
+    let who = rustix::net::sockopt::socket_peercred(stream)?.uid;
+    let told = if who != rustix::process::geteuid() && !who.is_root() {
+        Err("this session is another user's".to_owned())
+    } else {
+        match asked.map(|line| serde_json::from_str::<Request>(&line)) {
+            Ok(Ok(request)) => answer(live, &request, path).map_err(|error| error.to_string()),
+            Ok(Err(error)) => Err(format!("nothing that can be asked: {error}")),
+            Err(error) => Err(format!("no line of at most {LINE_MAX} bytes came in time: {error}")),
+        }
+    };
+    line::write(stream, &told.map_or_else(Told::Error, |answer| Told::Answer(Box::new(answer))), ASKER_LIMIT)
+}
+
+fn answer(live: &Live, request: &Request, path: &Path) -> Result<Answer, Error> {
+    let mut saved = None;
+    match request {
+        Request::Start { window_ns: None } => live.start_as_asked()?,
+        Request::Start { window_ns: Some(window_ns) } => live.arrange(*window_ns)?,
+        Request::Stop => live.stop_as_asked()?,
+        Request::Snapshot { folder } => saved = Some(save(live, folder.as_deref(), path)?),
+        Request::Status => {}
+    }
+    Ok(Answer {
+        standing: Standing::of(&live.core),
+        window_ns: live.window_ns(),
+        reference_ns: live.reference_ns(),
+        saved,
+    })
+}
+
+/// A copy beside the socket or in `folder`, named after the socket and numbered; copies are never replaced.
+fn save(live: &Live, folder: Option<&Path>, socket: &Path) -> Result<PathBuf, Error> {
+    static NUMBER: AtomicU32 = AtomicU32::new(1);
+    let beside = socket.parent().unwrap_or(Path::new("."));
+    let folder = folder.unwrap_or(beside);
+    let name = socket.file_name().unwrap_or_default().to_string_lossy();
+    let name = name.strip_prefix(PREFIX).and_then(|name| name.strip_suffix(SUFFIX)).unwrap_or("process");
+    let named =
+        (0..NAMES_MAX).map(|_| folder.join(format!("snapshot.{name}.{}.rec", NUMBER.fetch_add(1, Ordering::Relaxed))));
+    let path = named.into_iter().find(|path| !path.exists()).ok_or_else(|| Error::Spill {
+        path: folder.to_path_buf(),
+        reason: "there are thousands of copies here already; move some away, or name another folder".into(),
+    })?;
+    live.snapshot()?.save(&path)?;
+    Ok(path)
+}
+
+/// How soon the thread sees that the session has ended, where nothing wakes it.
+const LOOK: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(50);
+/// How long an asker has for its line, and to take the answer.
+const ASKER_LIMIT: Duration = Duration::from_secs(2);
+/// So many ask at a time.
+const ASKERS_MAX: usize = 8;
+/// Copies that were left by an earlier process of the same number.
+const NAMES_MAX: usize = 10_000;

@@ -1,0 +1,344 @@
+//! A session as its holder, its helper and those who ask from outside share it: what records now, and which windows there are.
+//!
+//! Place in the flow: made by `prepare`; `handle` is the holder's end, `helper` goes on with what is due, `control` hears others. A session that is
+//! asked from outside, goes by a schedule or by windows has its recording read by windows: one opens when everything is recorded, and ends before anything
+//! is not.
+//!
+//! Locks are taken in this order: agenda, windows, the list of sessions.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::appointment::{Act, Appointment, LEAD_NS};
+use super::pairs;
+use super::reference::{Reading, Reference};
+use super::schedule::{Phase, Schedule, Step};
+use super::settings::Settings;
+use super::windows::Windows;
+use crate::active::core::Core;
+use crate::active::registry::Registry;
+use crate::backend::Running;
+use crate::clock::Ticks;
+use crate::error::Error;
+use crate::layout::header;
+use crate::read::Recording;
+use crate::thread::exclusive::Exclusive;
+
+/// A session.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub core: Arc<Core>,
+    pub ticks: Ticks,
+    /// The process that started it.
+    pub owner: u32,
+    pub backends: Running,
+    stage: AtomicU32,
+    reference: Option<Reference>,
+    schedule: Option<(Schedule, Mutex<u64>)>,
+    /// None: all that is recorded counts.
+    windows: Option<Mutex<Windows>>,
+    agenda: Mutex<Agenda>,
+    bell: Condvar,
+}
+
+/// What the helper has to do beside what it does every period.
+#[derive(Debug, Default)]
+struct Agenda {
+    ended: bool,
+    appointment: Option<Appointment>,
+}
+
+impl Live {
+    pub fn of(core: Arc<Core>, ticks: Ticks, settings: &Settings, backends: Running) -> Self {
+        Self {
+            core,
+            ticks,
+            owner: std::process::id(),
+            backends,
+            stage: AtomicU32::new(PREPARED),
+            reference: settings.reference.clone(),
+            schedule: settings.schedule.map(|schedule| (schedule, Mutex::new(0))),
+            windows: settings.is_windowed().then(Mutex::default),
+            agenda: Mutex::default(),
+            bell: Condvar::new(),
+        }
+    }
+
+    /// The process's list of sessions.
+    pub fn own(&self) -> Result<&'static Registry, Error> {
+        if self.owner != std::process::id() {
+            let reason = format!("the session is process {}'s, and goes on there; start one in this child", self.owner);
+            return Err(Error::NotRecording { reason });
+        }
+        Registry::current().ok_or(Error::NotRecording { reason: "the session has ended".into() })
+    }
+
+    /// It is on the list. `window`: a span that was asked for before.
+    pub fn started(&self, window: Option<[i64; 2]>) -> Result<(), Error> {
+        self.stage.store(STARTED, Ordering::Release);
+        if let (Some((schedule, _)), Some(windows)) = (&self.schedule, &self.windows) {
+            self.turn(&mut lock(windows), schedule.step(0))?;
+        }
+        window.map_or(Ok(()), |asked| self.arrange(asked))
+    }
+
+    /// Nothing more is asked of it. A window that goes on ends where the recording does.
+    pub fn ended(&self) {
+        self.stage.store(ENDED, Ordering::Release);
+        lock(&self.agenda).appointment = None;
+        if let Some(windows) = &self.windows {
+            lock(windows).close(&self.core, self.ticks.now());
+        }
+    }
+
+    /// The helper is not needed any more.
+    pub fn dismiss(&self) {
+        lock(&self.agenda).ended = true;
+        self.bell.notify_all();
+    }
+
+    /// Both clocks now, into the recording.
+    pub fn take_pair(&self) {
+        pairs::write_now(&self.core, self.ticks);
+    }
+
+    /// What has been recorded until now.
+    pub fn snapshot(&self) -> Result<Recording, Error> {
+        self.own()?;
+        self.take_pair();
+        Recording::of_live(&self.core)
+    }
+
+    /// Begins to record, or stops: of a session with a schedule until this is taken back.
+    pub fn set_recording(&self, on: bool) -> Result<(), Error> {
+        self.own()?;
+        let Some(windows) = &self.windows else { return self.set_paused(!on) };
+        if !on {
+            // What was agreed on is not begun any more, or ends now.
+            lock(&self.agenda).appointment = None;
+        }
+        let mut windows = lock(windows);
+        if let Some((_, number)) = &self.schedule {
+            let number = *lock(number);
+            windows.held = !on;
+            return self.turn(&mut windows, self.step_of(number));
+        }
+        self.turn(&mut windows, Step { phase: if on { Phase::Active } else { Phase::Idle }, ..Step::default() })
+    }
+
+    /// The next step of the schedule begins.
+    pub fn step(&self) -> Result<Step, Error> {
+        self.own()?;
+        let (Some((_, number)), Some(windows)) = (&self.schedule, &self.windows) else {
+            return refuse("schedule", "the session has none to go by; give its builder one, or use pause and resume");
+        };
+        let mut windows = lock(windows);
+        let mut number = lock(number);
+        *number += 1;
+        let step = self.step_of(*number);
+        self.turn(&mut windows, step)?;
+        Ok(step)
+    }
+
+    /// Asked from outside: begins to record.
+    pub fn start_as_asked(&self) -> Result<(), Error> {
+        self.check_asked()?;
+        let agenda = lock(&self.agenda);
+        if let Some(appointment) = &agenda.appointment {
+            return refuse("start", &already_agreed(appointment.asked_ns));
+        }
+        if self.is_recording() {
+            return Err(Error::AlreadyRecording { place: self.core.place.to_string() });
+        }
+        drop(agenda);
+        self.set_recording(true)
+    }
+
+    /// Asked from outside: stops, also what was agreed on and has not begun.
+    pub fn stop_as_asked(&self) -> Result<(), Error> {
+        self.check_asked()?;
+        if !self.is_recording() && self.window_ns().is_none() {
+            return Err(Error::NotRecording { reason: "it is paused already; start it first".into() });
+        }
+        self.set_recording(false)
+    }
+
+    /// Asked from outside or by a builder: this span of the reference clock shall be recorded.
+    pub fn arrange(&self, asked_ns: [i64; 2]) -> Result<(), Error> {
+        self.check_asked()?;
+        let [from, to] = asked_ns;
+        if from >= to {
+            return refuse("window", "it ends before it begins; give its end behind its beginning");
+        }
+        let Some(reference) = self.reference.as_ref().filter(|_| self.windows.is_some()) else {
+            return refuse(
+                "window",
+                "the session knows no reference clock to go by; give its builder one with reference, and on_demand",
+            );
+        };
+        let Some(now) = reference.read(self.ticks) else {
+            return refuse("window", "nothing is known of the reference's time yet; ask again when a run keeps it");
+        };
+        if now.ns.saturating_add(LEAD_NS) > from {
+            let late = now.ns.saturating_sub(from);
+            let reason = format!(
+                "it begins {} ms {} now; agree on one that begins {} ms from now or later, so that all can be ready",
+                late.unsigned_abs() / 1_000_000,
+                if late < 0 { "after" } else { "before" },
+                2 * LEAD_NS / 1_000_000
+            );
+            return refuse("window", &reason);
+        }
+        let mut agenda = lock(&self.agenda);
+        if let Some(appointment) = &agenda.appointment {
+            return refuse("window", &already_agreed(appointment.asked_ns));
+        }
+        if self.is_recording() {
+            return Err(Error::AlreadyRecording { place: self.core.place.to_string() });
+        }
+        agenda.appointment = Some(Appointment::agreed(asked_ns, now));
+        drop(agenda);
+        self.bell.notify_all();
+        Ok(())
+    }
+
+    /// Whether events are recorded and count now.
+    pub fn is_recording(&self) -> bool {
+        let started = self.stage.load(Ordering::Acquire) == STARTED;
+        started && self.own().is_ok() && !self.core.paused.load(Ordering::Acquire)
+    }
+
+    /// The span that was agreed on and is not over.
+    pub fn window_ns(&self) -> Option<[i64; 2]> {
+        lock(&self.agenda).appointment.as_ref().map(|appointment| appointment.asked_ns)
+    }
+
+    /// What the reference shows.
+    pub fn reference_ns(&self) -> Option<i64> {
+        self.reference.as_ref()?.now_ns()
+    }
+
+    /// Waits until `due`, going on meanwhile with what was agreed on; false when the session ends.
+    pub fn wait_until(&self, due: Instant) -> bool {
+        let mut agenda = lock(&self.agenda);
+        loop {
+            if agenda.ended {
+                return false;
+            }
+            if let Some(appointment) = agenda.appointment.as_mut().filter(|agreed| agreed.due <= Instant::now())
+                && self.go_on(appointment)
+            {
+                agenda.appointment = None;
+            }
+            let next = agenda.appointment.as_ref().map_or(due, |appointment| appointment.due.min(due));
+            let left = next.saturating_duration_since(Instant::now());
+            if left.is_zero() && next == due {
+                return true;
+            }
+            (agenda, _) = self.bell.wait_timeout(agenda, left).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Goes on with what was agreed on; true when it is over.
+    fn go_on(&self, appointment: &mut Appointment) -> bool {
+        let Some(windows) = &self.windows else { return true };
+        let read = || self.reference.as_ref().and_then(|reference| reference.read(self.ticks));
+        let mut windows = lock(windows);
+        match appointment.go_on(read()) {
+            Act::Wait => false,
+            // Somebody has begun by hand meanwhile: that goes on.
+            Act::Record if self.is_recording() => true,
+            Act::Record => self.begin(appointment, &mut windows, read).is_err(),
+            Act::From(ticks) => {
+                windows.begins_at(&self.core, ticks);
+                false
+            }
+            Act::End(ticks) => {
+                windows.close(&self.core, ticks);
+                // Only a child is refused, and it has no such thread.
+                let _ = self.set_paused(true);
+                true
+            }
+        }
+    }
+
+    fn begin(
+        &self,
+        appointment: &mut Appointment,
+        windows: &mut Windows,
+        read: impl Fn() -> Option<Reading>,
+    ) -> Result<(), Error> {
+        self.set_paused(false)?;
+        let (from, late) = appointment.armed(self.ticks.now(), read());
+        let opened = windows.open(&self.core, from, Some(appointment.asked_ns), late);
+        if opened.is_err() {
+            self.set_paused(true)?;
+        }
+        opened
+    }
+
+    /// Makes what is recorded right for a step.
+    fn turn(&self, windows: &mut Windows, step: Step) -> Result<(), Error> {
+        let phase = if windows.held { Phase::Idle } else { step.phase };
+        if phase != Phase::Active || step.completed.is_some() {
+            windows.close(&self.core, self.ticks.now());
+        }
+        self.set_paused(phase == Phase::Idle)?;
+        if phase == Phase::Active && !windows.is_open() {
+            // From now on every thread records.
+            return windows.open(&self.core, self.ticks.now(), None, false);
+        }
+        Ok(())
+    }
+
+    /// When it returns, every thread goes by it.
+    fn set_paused(&self, paused: bool) -> Result<(), Error> {
+        let registry = self.own()?;
+        if self.core.paused.load(Ordering::Acquire) == paused {
+            return Ok(());
+        }
+        let exclusive = Exclusive::of(registry);
+        let sessions = registry.sessions();
+        if self.core.paused.swap(paused, Ordering::AcqRel) != paused {
+            self.core.header(header::PAUSES).fetch_add(1, Ordering::Relaxed);
+        }
+        registry.publish(&sessions);
+        drop(sessions);
+        registry.quiet(exclusive.let_go());
+        Ok(())
+    }
+
+    fn check_asked(&self) -> Result<(), Error> {
+        self.own()?;
+        let reason = match self.stage.load(Ordering::Acquire) {
+            STARTED if self.schedule.is_some() => {
+                return refuse("schedule", "the session goes by its schedule; nothing can be asked of it but copies");
+            }
+            STARTED => return Ok(()),
+            PREPARED => "it is prepared and not started",
+            _ => "the session has ended",
+        };
+        Err(Error::NotRecording { reason: reason.into() })
+    }
+
+    fn step_of(&self, number: u64) -> Step {
+        self.schedule.as_ref().map_or_else(Step::default, |(schedule, _)| schedule.step(number))
+    }
+}
+
+fn refuse<T>(setting: &'static str, reason: &str) -> Result<T, Error> {
+    Err(Error::Setting { setting, reason: reason.into() })
+}
+
+fn already_agreed([from, to]: [i64; 2]) -> String {
+    format!("a window from {from} to {to} ns of the reference is agreed on; wait until it is over, or stop it")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const PREPARED: u32 = 0;
+const STARTED: u32 = 1;
+const ENDED: u32 = 2;

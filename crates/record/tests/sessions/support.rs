@@ -1,0 +1,52 @@
+//! One session of the process at a time, and what a recording holds.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use probe_sync_record::read::What;
+use probe_sync_record::{Builder, Error, Policy, Reach, Recorder, Recording};
+
+/// Held by a test that records the whole process: there is one such session at a time.
+pub fn whole_process() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Of this thread, small.
+pub fn of_thread() -> Builder {
+    Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 1 << 20 })
+}
+
+/// Names and depths of all events, thread by thread in the order of their ends.
+pub fn names(recording: &Recording) -> Vec<(String, u32)> {
+    let mut found = Vec::new();
+    for thread in recording.threads() {
+        let take = |event: &probe_sync_record::read::Event<'_>| {
+            if !matches!(event.what, What::Lost { .. }) {
+                found.push((event.name().to_owned(), event.depth));
+            }
+            Ok::<(), Error>(())
+        };
+        recording.visit(thread.serial, take).expect("sound");
+    }
+    found
+}
+
+/// As of [`names`].
+pub fn expected(names: &[(&str, u32)]) -> Vec<(String, u32)> {
+    names.iter().map(|(name, depth)| ((*name).to_owned(), *depth)).collect()
+}
+
+/// Scopes as start, end and id, by thread.
+pub fn scopes(recording: &Recording) -> Vec<(u32, u64, u64, u64)> {
+    let mut found = Vec::new();
+    for thread in recording.threads() {
+        let take = |event: &probe_sync_record::read::Event<'_>| {
+            if let What::Scope { start, end, id, .. } = event.what {
+                found.push((thread.serial, start, end, id));
+            }
+            Ok::<(), Error>(())
+        };
+        recording.visit(thread.serial, take).expect("sound");
+    }
+    found
+}
