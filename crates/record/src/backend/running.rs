@@ -194,7 +194,7 @@ impl Member {
         self.until_pair = 0;
         self.take_pair();
         if let Some(sink) = &mut self.sink {
-            sink.patience = ROOM_TRIES;
+            sink.waits_left = ROOM_TRIES;
         }
         let collected = self.collect();
         self.note(collected);

@@ -53,7 +53,7 @@ pub struct Sink {
     sites: HashMap<(Kind, String), u32>,
     keys: HashMap<String, u32>,
     /// How often it may still wait for the session's thread to make room.
-    pub(super) patience: usize,
+    pub(super) waits_left: usize,
 }
 
 #[derive(Debug)]
@@ -91,7 +91,7 @@ impl Sink {
     pub(super) fn new(core: Arc<Core>, clock: u32, rate: f64) -> Self {
         let map = DeviceMap::of(Vec::new(), rate);
         let (sites, keys) = (HashMap::new(), HashMap::new());
-        Self { core, clock, map, tracks: Vec::new(), sites, keys, patience: 0 }
+        Self { core, clock, map, tracks: Vec::new(), sites, keys, waits_left: 0 }
     }
 
     /// A queue; the same for the same names.
@@ -186,8 +186,8 @@ impl Sink {
     fn write(&mut self, track: TrackId, row: usize, words: &[u64], start: u64, end: u64) {
         let lane = &self.tracks[track.0].rows[row].lane.0;
         let streams = || self.core.header(header::POLICY).load(std::sync::atomic::Ordering::Relaxed) == policy::STREAM;
-        while self.patience > 0 && streams() && !lane.has_room(words.len()) {
-            self.patience -= 1;
+        while self.waits_left > 0 && streams() && !lane.has_room(words.len()) {
+            self.waits_left -= 1;
             std::thread::sleep(ROOM_POLL);
         }
         lane.write(words, self.map.ticks(start), self.map.ticks(end));
