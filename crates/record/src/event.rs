@@ -12,7 +12,7 @@ use crate::memory::gate;
 use crate::site::{self, Site};
 use crate::thread::lane::Opened;
 use crate::thread::slow::{self, Frame};
-use crate::thread::{block, define, sync};
+use crate::thread::{block, define, observed, sync};
 use crate::value::{Argument, Arguments};
 
 /// Something that goes on from where it is made to where it is dropped, on one thread. What is within ends before; what does not is closed with it, and marked.
@@ -62,9 +62,9 @@ impl Scope {
     #[cold]
     #[inline(never)]
     fn enter_slowly(site: &'static Site, arguments: &impl Arguments) -> Self {
-        let (frame, opened, gate) = slow::open(site, arguments);
+        let (frame, opened, gate) = observed::open(site, arguments);
         if frame != Frame::Nowhere {
-            slow::argue_in_lanes(opened, arguments);
+            slow::argue(opened, arguments);
         }
         Self { site, frame, opened, gate, of_thread: PhantomData }
     }
@@ -113,7 +113,7 @@ impl Scope {
     pub fn state(&self, arguments: &impl Arguments) {
         let Frame::At(place) = self.frame else {
             if self.frame != Frame::Nowhere {
-                slow::argue(self.frame, self.opened, arguments);
+                observed::argue(self.frame, self.opened, arguments);
             }
             return;
         };
@@ -125,7 +125,7 @@ impl Scope {
                 lane.argue(place, arguments);
             }
         } else {
-            slow::argue(self.frame, self.opened, arguments);
+            observed::argue(self.frame, self.opened, arguments);
         }
     }
 
@@ -172,7 +172,7 @@ impl Scope {
                 block.lane().close(place, self.opened, end, 0);
                 block.end();
             }
-            _ => slow::close(self.site, self.frame, self.opened),
+            _ => observed::close(self.site, self.frame, self.opened),
         }
     }
 }
@@ -277,6 +277,12 @@ pub fn key(name: &str) -> Option<u32> {
     define::number_of_name(name)
 }
 
+/// Whether anything is recorded or observed at all.
+#[inline]
+pub fn is_anything_wanted() -> bool {
+    gate::current() != 0
+}
+
 /// Whether an event of this site would be recorded by anybody; it may be that a session's filter leaves it out all the same.
 #[inline]
 pub fn is_wanted(site: &'static Site) -> bool {
@@ -356,9 +362,14 @@ pub struct Span {
 impl Span {
     /// Begins now. Its id is that of [`correlate`], or a number of its own.
     pub fn begin(site: &'static Site) -> Self {
+        Self::begin_with(site, &())
+    }
+
+    /// Begins now, with arguments by their places among the site's keys, [`OF_SITE`] added.
+    pub fn begin_with(site: &'static Site, arguments: &impl Arguments) -> Self {
         let id = if is_wanted(site) { slow::within_for(site.bit, |block| block.new_id()).unwrap_or(0) } else { 0 };
         if id != 0 {
-            simple(site, record::ASYNC_BEGIN, Some(id), &());
+            simple(site, record::ASYNC_BEGIN, Some(id), arguments);
         }
         Self { site, id }
     }

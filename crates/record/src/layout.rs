@@ -130,6 +130,17 @@ pub(crate) mod definition {
     pub const LEFT: u64 = 5;
     /// Words of [`LEFT`].
     pub const LEFT_WORDS: usize = 8;
+    /// A thread without a thread, for events of a device: its serial number; the number of the device's clock, and which of the queue's threads it
+    /// is, << 32; then texts: device, queue.
+    pub const TRACK: u64 = 6;
+    /// Number of a device's clock; its count; then two words: the recorder's ticks, and how far apart its readings around the device's were.
+    pub const PAIR: u64 = 7;
+    /// Number of a device's clock; counts a second as stated, 0 for the recorder's own ticks; then texts: one, the backend.
+    pub const CLOCK: u64 = 8;
+    /// A file that was mapped to be run: its number; what its addresses are shifted by; then two words: where it begins and ends; then texts: its path.
+    pub const MODULE: u64 = 9;
+    /// Something to say about the recording; then texts: one.
+    pub const NOTE: u64 = 10;
     /// The longest text that is kept whole, bytes.
     pub const TEXT_MAX: usize = 4096;
     /// The greatest length of a definition in words.

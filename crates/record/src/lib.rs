@@ -19,22 +19,28 @@
 //! | module | holds |
 //! |---|---|
 //! | [`event`], macros | what programs call |
+//! | [`typed`] | collectives, memory, backward calls: events that others understand |
+//! | `tracing` | spans and events of the crate `tracing`, by a layer; with the feature of that name |
 //! | `site`, `kind`, `value` | places, sorts and arguments of events |
 //! | `thread` | a thread's part, and how an event gets into it |
 //! | `active` | the sessions that are under way |
 //! | `memory`, `layout` | where everything lies |
 //! | `session` | what programs hold |
+//! | [`backend`] | devices and other tools' markers beside a session |
 //! | [`control`] | asking a session from another process |
 //! | [`observe`] | callbacks before and after scopes |
+//! | [`hook`] | what is found out about events after the stop |
 //! | [`read`] | recordings, finished or left by a kill |
 //!
 //! What it does not do: put times on a clock (the map is made by whoever exports), or know formats of traces.
 
 mod active;
+pub mod backend;
 mod clock;
 pub mod control;
 mod error;
 pub mod event;
+pub mod hook;
 mod kind;
 mod layout;
 mod macros;
@@ -44,6 +50,9 @@ pub mod read;
 mod session;
 mod site;
 mod thread;
+#[cfg(feature = "tracing")]
+pub mod tracing;
+pub mod typed;
 mod value;
 
 pub use active::core::Reach;

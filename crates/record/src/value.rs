@@ -139,6 +139,14 @@ impl Words {
         self.end.addr().saturating_sub(self.place.addr()) / WORD
     }
 
+    /// The words of some arguments.
+    pub(crate) fn gathered(arguments: &impl Arguments) -> Vec<u64> {
+        let words: Vec<AtomicU64> = (0..arguments.words()).map(|_| AtomicU64::new(0)).collect();
+        // SAFETY: there are as many as the arguments take, and nobody else knows them.
+        arguments.write(unsafe { Self::at(words.as_ptr(), words.len()) });
+        words.into_iter().map(AtomicU64::into_inner).collect()
+    }
+
     #[inline]
     fn after(self, words: usize) -> Self {
         Self { place: self.place.wrapping_add(words), end: self.end }

@@ -83,6 +83,19 @@ pub enum What {
 }
 
 impl What {
+    /// Puts its times on another clock. Those of losses are on the recorder's always.
+    pub(super) fn map_times(&mut self, map: impl Fn(u64) -> u64) {
+        match self {
+            Self::Scope { start, end, .. } => (*start, *end) = (map(*start), map(*end)),
+            Self::Instant { time, .. }
+            | Self::Counter { time, .. }
+            | Self::Flow { time, .. }
+            | Self::SpanBegin { time, .. }
+            | Self::SpanEnd { time, .. } => *time = map(*time),
+            Self::Lost { .. } => {}
+        }
+    }
+
     /// When it ended, or was.
     pub fn end(&self) -> u64 {
         match *self {

@@ -213,6 +213,7 @@ impl Index {
         let mut latest = 0;
         for (serial, thread) in &mut threads {
             thread.serial = *serial;
+            thread.device = definitions.track(*serial).cloned();
             if let Some((tid, name)) = definitions.thread(*serial) {
                 (thread.tid, thread.name) = (*tid, name.clone());
             }
@@ -309,6 +310,7 @@ impl Index {
         serial: u32,
         each: &mut dyn FnMut(&Event<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
+        let device = definitions.device_of(serial);
         for (at, piece) in self.pieces.get(&serial).into_iter().flatten().enumerate() {
             let most = layout.chunk_bytes as u64;
             if piece.bytes > most {
@@ -331,6 +333,9 @@ impl Index {
                     let at = piece.at + ((words.len() - rest.len()) * WORD) as u64;
                     return Err(source.damaged(at, "no record begins here: the file is damaged").into());
                 };
+                if let Some(device) = device {
+                    event.what.map_times(|time| device.ticks(time));
+                }
                 if let Some(less) = self.view.depth_less(serial, &event) {
                     event.depth -= less;
                     each(&event)?;

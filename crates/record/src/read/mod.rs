@@ -8,6 +8,7 @@
 
 mod decode;
 mod definitions;
+mod device;
 mod index;
 mod save;
 mod source;
@@ -27,9 +28,11 @@ use crate::error::Error;
 use crate::layout::{Layout, MAGIC, WORD, clock, header, policy, state};
 use crate::session::Facts;
 
+pub use crate::session::modules::Module;
 pub use crate::value::ArgumentValue;
 pub use decode::{Arguments, Event, What};
 pub use definitions::SiteFacts;
+pub use device::{Device, Track};
 pub(crate) use source::Source;
 pub use thread::{Loss, OpenScope, Thread};
 pub use window::Window;
@@ -127,7 +130,8 @@ impl Recording {
         let streams = words[header::POLICY] == policy::STREAM;
         let mut index = Index::read(&source, &layout, streams)?;
         let taken = source.words((header::DEFINITIONS_TAKEN * WORD) as u64, 1)?[0];
-        let definitions = Definitions::read(&source, &layout, taken)?;
+        let mut definitions = Definitions::read(&source, &layout, taken)?;
+        definitions.finish(device::ticks_per_second(&pairs, words[header::CLOCK] == clock::TSC));
         let windowed = words[header::WINDOWED] != 0 || only.is_some();
         let wanted = |(number, _): &(u32, Window)| only.is_none_or(|only| only == *number);
         let windows: Vec<Window> = definitions.windows().filter(wanted).map(|(_, window)| window).collect();
@@ -156,6 +160,21 @@ impl Recording {
     /// Its threads, in the order of their serial numbers.
     pub fn threads(&self) -> &[Thread] {
         &self.threads
+    }
+
+    /// Devices whose events are among its threads'.
+    pub fn devices(&self) -> impl Iterator<Item = &Device> {
+        self.definitions.devices()
+    }
+
+    /// Files that were mapped to be run, if stacks were taken.
+    pub fn modules(&self) -> impl Iterator<Item = &Module> {
+        self.definitions.modules()
+    }
+
+    /// What there is to say about it, as backends that were absent or failed.
+    pub fn notes(&self) -> &[String] {
+        self.definitions.notes()
     }
 
     /// Its windows, where only what lies in them was asked for: the active steps of each repetition of a schedule, spans that were asked for from outside.

@@ -13,6 +13,7 @@ use super::schedule::Schedule;
 use super::settings::{Policy, Settings};
 use super::standing::Recorder;
 use crate::active::core::Reach;
+use crate::backend::{Backend, Shared};
 use crate::clock::RecordClock;
 use crate::error::Error;
 use crate::kind::{Kind, Kinds};
@@ -87,6 +88,12 @@ impl Builder {
     /// The process's rank, where no launcher says it.
     pub fn rank(self, rank: u32) -> Self {
         Self(Settings { rank: Some(rank), ..self.0 })
+    }
+
+    /// A device, or a tool that scopes are forwarded to, that goes along. Several may be given; sessions of one builder use it one after the other.
+    pub fn backend(mut self, backend: impl Backend + 'static) -> Self {
+        self.0.backends.push(Shared::of(backend));
+        self
     }
 
     /// Begins paused; [`Session::resume`] begins to record.

@@ -9,10 +9,12 @@ use std::sync::{Arc, PoisonError};
 use super::control::Server;
 use super::helper::Helper;
 use super::live::Live;
+use super::modules;
 use super::schedule::Step;
 use super::standing::{Counts, Standing};
 use crate::active::core::{Core, Reach};
 use crate::active::registry::Registry;
+use crate::backend::BackendStatus;
 use crate::error::Error;
 use crate::layout::{header, state};
 use crate::read::{Recording, Source};
@@ -29,6 +31,11 @@ pub struct Session {
 }
 
 impl Session {
+    /// How each backend stands.
+    pub fn backends(&self) -> Vec<BackendStatus> {
+        self.live.backends.status()
+    }
+
     /// Ends it: the recording, whole.
     ///
     /// # Errors
@@ -149,6 +156,8 @@ impl Session {
             std::mem::forget(Arc::clone(&self.live.core));
         }
         self.live.core.header(header::END).store(self.live.ticks.now(), Ordering::Release);
+        self.live.backends.stop(&self.live.core);
+        modules::define_again(&self.live.core);
         helper.end();
         self.live.core.header(header::STATE).store(state::FINISHED, Ordering::Release);
     }

@@ -36,6 +36,7 @@ impl Helper {
     /// Takes the last pair, moves what is left, and ends.
     pub fn end(&mut self) {
         self.live.ended();
+        self.live.dismiss();
         if let Some(thread) = self.thread.take() {
             // Its panic is on standard error; what it wrote is there.
             let _ = thread.join();
@@ -66,6 +67,7 @@ impl Work {
             let now = Instant::now();
             if now >= pair_due {
                 self.take_pair();
+                self.live.backends.tick();
                 pair_due = next(pair_due, self.period, now);
             }
             if let Some((stream, every)) = &mut self.stream

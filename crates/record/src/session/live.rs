@@ -18,6 +18,7 @@ use super::settings::Settings;
 use super::windows::Windows;
 use crate::active::core::Core;
 use crate::active::registry::Registry;
+use crate::backend::Running;
 use crate::clock::Ticks;
 use crate::error::Error;
 use crate::layout::header;
@@ -31,6 +32,7 @@ pub(super) struct Live {
     pub ticks: Ticks,
     /// The process that started it.
     pub owner: u32,
+    pub backends: Running,
     stage: AtomicU32,
     reference: Option<Reference>,
     schedule: Option<(Schedule, Mutex<u64>)>,
@@ -48,11 +50,12 @@ struct Agenda {
 }
 
 impl Live {
-    pub fn of(core: Arc<Core>, ticks: Ticks, settings: &Settings) -> Self {
+    pub fn of(core: Arc<Core>, ticks: Ticks, settings: &Settings, backends: Running) -> Self {
         Self {
             core,
             ticks,
             owner: std::process::id(),
+            backends,
             stage: AtomicU32::new(PREPARED),
             reference: settings.reference.clone(),
             schedule: settings.schedule.map(|schedule| (schedule, Mutex::new(0))),
@@ -83,14 +86,16 @@ impl Live {
     /// Nothing more is asked of it. A window that goes on ends where the recording does.
     pub fn ended(&self) {
         self.stage.store(ENDED, Ordering::Release);
-        let mut agenda = lock(&self.agenda);
-        agenda.ended = true;
-        agenda.appointment = None;
-        drop(agenda);
-        self.bell.notify_all();
+        lock(&self.agenda).appointment = None;
         if let Some(windows) = &self.windows {
             lock(windows).close(&self.core, self.ticks.now());
         }
+    }
+
+    /// The helper is not needed any more.
+    pub fn dismiss(&self) {
+        lock(&self.agenda).ended = true;
+        self.bell.notify_all();
     }
 
     /// Both clocks now, into the recording.

@@ -21,6 +21,7 @@ mod handle;
 mod helper;
 mod keys;
 mod live;
+pub(crate) mod modules;
 mod pairs;
 mod prepare;
 mod reference;

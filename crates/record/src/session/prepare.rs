@@ -19,6 +19,7 @@ use super::settings::{Policy, Settings};
 use super::stream::Stream;
 use crate::active::core::{Core, Reach};
 use crate::active::registry::Registry;
+use crate::backend::{BackendStatus, Request, Running};
 use crate::clock::{self, RecordClock, Ticks};
 use crate::error::Error;
 use crate::layout::{BYTES_LIMIT, BYTES_MIN, Layout, MAGIC, WORD, header, policy, state};
@@ -42,6 +43,8 @@ impl Prepared {
         let registry = Registry::prepared().map_err(|reason| Error::Memory { bytes: 0, reason })?;
         // Before memory is taken and a file made.
         registry_admits(registry, &settings)?;
+        let request = Request { reach: settings.reach, kinds: settings.kinds, details: settings.details };
+        let backends = Running::prepare(&settings.backends, &request)?;
         let bytes = settings.policy.bytes();
         let layout = Layout::dividing(bytes, settings.threads).ok_or(Error::Setting {
             setting: "policy",
@@ -60,7 +63,7 @@ impl Prepared {
         let core = Arc::new(core_of(&settings, place, region, layout, ticks));
         let facts = facts_of(&settings, place, ticks, reason);
         write_header(&core, &facts, ticks, &settings)?;
-        let live = Arc::new(Live::of(Arc::clone(&core), ticks, &settings));
+        let live = Arc::new(Live::of(Arc::clone(&core), ticks, &settings, backends));
         let folder = settings.control_folder();
         let control = folder.map(|folder| Server::bind(folder, facts.rank, Arc::clone(&live))).transpose()?;
         let mut choices = choices(&facts, &core);
@@ -78,6 +81,7 @@ impl Prepared {
         let Self { mut session, mut remove, settings } = self;
         enter_list(&session.live, &settings)?;
         session.live.started(settings.window_ns)?;
+        start_backends(&mut session);
         if let Some(control) = &mut session.control {
             control.serve()?;
         }
@@ -91,6 +95,14 @@ impl Prepared {
     /// What was chosen, and why, a line each.
     pub fn choices(&self) -> &[String] {
         self.session.choices()
+    }
+}
+
+fn start_backends(session: &mut Session) {
+    let Live { core, ticks, backends, .. } = &*session.live;
+    if !backends.is_empty() {
+        backends.start(core, *ticks, in_ticks(*ticks, Duration::from_secs(1)) as f64);
+        session.choices.extend(backends.status().iter().map(BackendStatus::to_string));
     }
 }
 
@@ -217,6 +229,7 @@ fn core_of(
         recycle: matches!(settings.policy, Policy::Flight { .. }),
         details: settings.details,
         paused: AtomicBool::new(settings.paused),
+        modules: AtomicU32::new(0),
         pairs: Mutex::default(),
     }
 }

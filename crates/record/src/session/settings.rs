@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::reference::Reference;
 use super::schedule::Schedule;
 use crate::active::core::Reach;
+use crate::backend::Shared;
 use crate::clock::RecordClock;
 use crate::kind::Kinds;
 
@@ -72,6 +73,7 @@ pub(super) struct Settings {
     pub rank: Option<u32>,
     pub paused: bool,
     pub on_demand: bool,
+    pub backends: Vec<Shared>,
     pub control: Option<PathBuf>,
     pub schedule: Option<Schedule>,
     pub reference: Option<Reference>,
@@ -112,6 +114,7 @@ impl Default for Settings {
             rank: None,
             paused: false,
             on_demand: false,
+            backends: Vec::new(),
             control: None,
             schedule: None,
             reference: None,

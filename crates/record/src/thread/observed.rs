@@ -15,12 +15,45 @@ use crate::active::watch::{Observed, WATCHES_MAX, Watch};
 use crate::layout::argument;
 use crate::site::{self, Site};
 use crate::thread::block::{self, Block};
-use crate::thread::slow;
+use crate::thread::lane::Opened;
+use crate::thread::slow::{self, Frame};
 use crate::value::{ArgumentValue, Arguments, Words};
+
+/// Opens a scope: observers are called, then it begins wherever it is recorded.
+#[cold]
+#[inline(never)]
+pub(crate) fn open(site: &'static Site, arguments: &impl Arguments) -> (Frame, Opened, u32) {
+    let told = enter(site, arguments);
+    let (frame, opened, gate) = slow::open(site, told.map(|told| told.id));
+    match told {
+        Some(told) => (Frame::Observed(told.token), Opened { id: told.id, ..opened }, gate),
+        None => (frame, opened, gate),
+    }
+}
+
+/// Ends a scope, and then calls observers that know of it, so that what they do is not part of it.
+#[cold]
+#[inline(never)]
+pub(crate) fn close(site: &'static Site, frame: Frame, opened: Opened) {
+    slow::close(site, frame, opened);
+    if let Frame::Observed(token) = frame {
+        leave(token);
+    }
+}
+
+/// Adds arguments to an open scope.
+#[cold]
+#[inline(never)]
+pub(crate) fn argue(frame: Frame, opened: Opened, arguments: &impl Arguments) {
+    if let Frame::Observed(token) = frame {
+        argue_told(token, arguments);
+    }
+    slow::argue(opened, arguments);
+}
 
 /// A scope that observers know of.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct Told {
+struct Told {
     /// Which, on this thread.
     pub token: u64,
     /// Its id.
@@ -47,7 +80,7 @@ struct State {
 }
 
 /// A scope is about to begin. None where nobody observes it.
-pub(crate) fn enter(site: &'static Site, arguments: &impl Arguments) -> Option<Told> {
+fn enter(site: &'static Site, arguments: &impl Arguments) -> Option<Told> {
     let registry = Registry::current().filter(|registry| registry.is_observed())?;
     let (block, mut watches) = (block::current(), Vec::new());
     // Of a signal handler that interrupts an event; whoever records counts it.
@@ -84,7 +117,7 @@ pub(crate) fn enter(site: &'static Site, arguments: &impl Arguments) -> Option<T
 }
 
 /// A scope has ended, and with it those within that have not.
-pub(crate) fn leave(token: u64) {
+fn leave(token: u64) {
     let Some(_calling) = Calling::begin() else { return };
     let ended = with_state(|state| state.take(token)).unwrap_or_default();
     let mut watches = Vec::new();
@@ -98,7 +131,7 @@ pub(crate) fn leave(token: u64) {
 }
 
 /// A scope has got more arguments.
-pub(crate) fn argue(token: u64, arguments: &impl Arguments) {
+fn argue_told(token: u64, arguments: &impl Arguments) {
     with_state(|state| {
         let open = state.open.iter_mut().rev().find(|open| open.told.token == token);
         if let Some(words) = open.and_then(|open| open.words.as_mut()) {

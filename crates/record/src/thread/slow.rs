@@ -11,7 +11,7 @@ use crate::site::Site;
 use crate::thread::block::Block;
 use crate::thread::define;
 use crate::thread::lane::{Lane, Opened};
-use crate::thread::{observed, sync};
+use crate::thread::sync;
 use crate::value::Arguments;
 
 /// Where an open scope is found again.
@@ -63,20 +63,10 @@ pub(crate) fn within_for<R>(bit: u32, event: impl FnOnce(&Block) -> R) -> Option
     Some(event(block))
 }
 
-/// Opens a scope in every lane that wants it.
+/// Opens a scope in every lane that wants it. `id` is that by which observers know it already.
 #[cold]
 #[inline(never)]
-pub(crate) fn open(site: &'static Site, arguments: &impl Arguments) -> (Frame, Opened, u32) {
-    let told = observed::enter(site, arguments);
-    let (frame, opened, gate) = open_in_lanes(site, told.map(|told| told.id));
-    match told {
-        Some(told) => (Frame::Observed(told.token), Opened { id: told.id, ..opened }, gate),
-        None => (frame, opened, gate),
-    }
-}
-
-/// `id` is that by which observers know it already.
-fn open_in_lanes(site: &'static Site, id: Option<u64>) -> (Frame, Opened, u32) {
+pub(crate) fn open(site: &'static Site, id: Option<u64>) -> (Frame, Opened, u32) {
     let opened = |block: &Block| {
         let wanting = block.kinds.get() & site.bit != 0;
         let number = wanting.then(|| number_of(site, block)).flatten()?;
@@ -110,26 +100,12 @@ pub(crate) fn close(site: &'static Site, frame: Frame, opened: Opened) {
             }
         }
     });
-    // After its end, so that what observers do is not part of it.
-    if let Frame::Observed(token) = frame {
-        observed::leave(token);
-    }
 }
 
 /// Adds arguments to an open scope in every lane that has it.
 #[cold]
 #[inline(never)]
-pub(crate) fn argue(frame: Frame, opened: Opened, arguments: &impl Arguments) {
-    if let Frame::Observed(token) = frame {
-        observed::argue(token, arguments);
-    }
-    argue_in_lanes(opened, arguments);
-}
-
-/// Adds arguments to an open scope in every lane that has it, where observers have them.
-#[cold]
-#[inline(never)]
-pub(crate) fn argue_in_lanes(opened: Opened, arguments: &impl Arguments) {
+pub(crate) fn argue(opened: Opened, arguments: &impl Arguments) {
     within(|block| {
         for lane in block.lanes() {
             let place = lane.find(opened);

@@ -26,11 +26,16 @@ pub(crate) fn attached() -> Option<&'static Block> {
     // A signal handler that came in between would take a block, too, and one of them would be nobody's.
     let _masked = Masked::all();
     let block = take_free().or_else(map_more)?;
-    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+    let serial = new_serial();
     block.take(serial, tid());
     block::set_current(block);
     call_at_end(block);
     Some(block)
+}
+
+/// A serial number that no thread has.
+pub(crate) fn new_serial() -> u32 {
+    SERIAL.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Makes a block of this registry's: others can see whether its thread is within an event.

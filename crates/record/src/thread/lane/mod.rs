@@ -296,6 +296,13 @@ impl Lane {
         self.commit(rest.wrapping_add(more));
     }
 
+    /// Whether a record of so many words finds room.
+    pub fn has_room(&self, words: usize) -> bool {
+        let place = self.cursor.get();
+        let in_chunk = !place.is_null() && place.wrapping_add(words) <= self.limit.get();
+        in_chunk || self.core().pool.has_free()
+    }
+
     /// How many scopes are open.
     pub fn depth(&self) -> u32 {
         self.depth.get()

@@ -1,0 +1,39 @@
+//! What the caller says of events: the same of all, of a kind or of all kinds.
+//!
+//! Place in the flow: a hook.
+
+use super::{Additions, Hook};
+use crate::kind::{Kind, Kinds};
+use crate::read::{Event, What};
+use crate::value::ArgumentValue;
+
+/// Adds arguments to all events of some kinds.
+#[derive(Clone, Debug)]
+pub struct Metadata {
+    kinds: Kinds,
+    arguments: Additions,
+}
+
+impl Metadata {
+    /// To events of all kinds.
+    pub fn of(arguments: impl IntoIterator<Item = (String, ArgumentValue)>) -> Self {
+        Self { kinds: Kinds::ALL, arguments: arguments.into_iter().collect() }
+    }
+
+    /// Of these kinds alone.
+    pub fn kinds(self, kinds: &[Kind]) -> Self {
+        Self { kinds: Kinds::of(kinds), ..self }
+    }
+}
+
+impl Hook for Metadata {
+    fn name(&self) -> &str {
+        "metadata"
+    }
+
+    fn event(&mut self, event: &Event<'_>, additions: &mut Additions) {
+        if self.kinds.contains(event.kind()) && matches!(event.what, What::Scope { .. } | What::Instant { .. }) {
+            additions.extend(self.arguments.iter().cloned());
+        }
+    }
+}

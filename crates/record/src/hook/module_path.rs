@@ -1,0 +1,105 @@
+//! Which modules of a model an event is in: `net/layer1/conv`.
+//!
+//! Place in the flow: a hook. A scope says that it is a module by an argument `module`; an event is in those scopes of its thread that are open around it.
+//! Events come in the order in which they end, those within before those around them: so modules are gathered first, one thread at a time, and found by time.
+//!
+//! What it does not do: follow work to other threads or devices.
+
+use std::collections::BTreeMap;
+
+use super::{Additions, Hook};
+use crate::error::Error;
+use crate::read::{Event, Recording, Thread, What};
+use crate::value::ArgumentValue;
+
+/// Adds, as `module_path`, the modules around an event and its own, the outermost first.
+#[derive(Clone, Debug, Default)]
+pub struct ModulePath {
+    modules: BTreeMap<u32, Vec<Module>>,
+    serial: u32,
+}
+
+/// A module's scope.
+#[derive(Clone, Debug)]
+struct Module {
+    start: u64,
+    end: u64,
+    depth: u32,
+    name: String,
+    /// The one around it, by its place in the list.
+    around: Option<usize>,
+}
+
+impl Hook for ModulePath {
+    fn name(&self) -> &str {
+        "module path"
+    }
+
+    fn begin(&mut self, recording: &Recording) -> Result<(), Error> {
+        self.modules.clear();
+        for thread in recording.threads() {
+            let mut found = Vec::new();
+            recording.visit(thread.serial, |event| {
+                if let (What::Scope { start, end, .. }, Some(name)) = (event.what, module(event)) {
+                    found.push(Module { start, end, depth: event.depth, name, around: None });
+                }
+                Ok::<(), Error>(())
+            })?;
+            self.modules.insert(thread.serial, nested(found));
+        }
+        Ok(())
+    }
+
+    fn thread(&mut self, thread: &Thread) {
+        self.serial = thread.serial;
+    }
+
+    fn event(&mut self, event: &Event<'_>, additions: &mut Additions) {
+        let start = match event.what {
+            What::Scope { start, .. } => start,
+            What::Lost { .. } => return,
+            other => other.end(),
+        };
+        let Some(modules) = self.modules.get(&self.serial) else { return };
+        let own = u32::from(matches!(event.what, What::Scope { .. }));
+        let is_around = |module: &Module| {
+            module.start <= start && event.what.end() <= module.end && module.depth < event.depth + own
+        };
+        // The last that begins before is the innermost, or within one that is around.
+        let after = modules.partition_point(|module| (module.start, module.depth) < (start, event.depth + own));
+        let mut at = after.checked_sub(1);
+        let mut names = Vec::new();
+        while let Some(module) = at.map(|at| &modules[at]) {
+            if is_around(module) {
+                names.push(module.name.as_str());
+            }
+            at = module.around;
+        }
+        if !names.is_empty() {
+            names.reverse();
+            additions.push(("module_path".into(), ArgumentValue::Text(names.join("/"))));
+        }
+    }
+}
+
+fn module(event: &Event<'_>) -> Option<String> {
+    event.arguments().find_map(|(key, value)| match value {
+        ArgumentValue::Text(name) if key == "module" => Some(name),
+        _ => None,
+    })
+}
+
+/// In the order in which they begin, each with the one around it.
+fn nested(mut modules: Vec<Module>) -> Vec<Module> {
+    modules.sort_by_key(|module| (module.start, module.depth));
+    let mut open: Vec<usize> = Vec::new();
+    for at in 0..modules.len() {
+        let (end, depth) = (modules[at].end, modules[at].depth);
+        while open.last().is_some_and(|around| modules[*around].end < end || modules[*around].depth >= depth) {
+            open.pop();
+        }
+        modules[at].around = open.last().copied();
+        open.push(at);
+    }
+    modules
+}

@@ -1,0 +1,71 @@
+//! Addresses as places in files: `libfoo.so+0x1234`, for `addr2line` and its like, with nothing but the recording.
+//!
+//! Place in the flow: a hook; [`ModuleMap`] is also what naming functions goes by.
+
+use super::{Additions, Hook};
+use crate::error::Error;
+use crate::read::{Event, Recording};
+use crate::session::modules::Module;
+use crate::value::ArgumentValue;
+
+/// Adds to each stack, as `call_stack`, the file that each address is in, and the address within that file.
+#[derive(Clone, Debug, Default)]
+pub struct Modules(ModuleMap);
+
+/// Files by where they are mapped.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ModuleMap(Vec<Module>);
+
+impl ModuleMap {
+    pub fn of(recording: &Recording) -> Self {
+        let mut modules: Vec<Module> = recording.modules().cloned().collect();
+        modules.sort_by_key(|module| module.span);
+        Self(modules)
+    }
+
+    /// The file that an address is in, and the address within it.
+    pub fn find(&self, address: u64) -> Option<(&Module, u64)> {
+        let after = self.0.partition_point(|module| module.span[0] <= address);
+        let module = self.0[..after].iter().rev().find(|module| address < module.span[1])?;
+        Some((module, address.wrapping_sub(module.bias)))
+    }
+
+    /// `FILE+0xADDRESS`; the address alone where nothing is known to be there.
+    pub fn place(&self, address: u64) -> String {
+        match self.find(address) {
+            Some((module, own)) => {
+                let file = module.path.rsplit('/').next().unwrap_or("");
+                format!("{file}+{own:#x}")
+            }
+            None => format!("{address:#x}"),
+        }
+    }
+}
+
+impl Hook for Modules {
+    fn name(&self) -> &str {
+        "modules"
+    }
+
+    fn begin(&mut self, recording: &Recording) -> Result<(), Error> {
+        self.0 = ModuleMap::of(recording);
+        Ok(())
+    }
+
+    fn event(&mut self, event: &Event<'_>, additions: &mut Additions) {
+        add_stacks(event, additions, |address| self.0.place(address));
+    }
+}
+
+/// Adds the names of each stack's addresses. They are those that calls return to: what was called lies one before.
+pub(super) fn add_stacks(event: &Event<'_>, additions: &mut Additions, mut name: impl FnMut(u64) -> String) {
+    for (_, value) in event.arguments() {
+        if let ArgumentValue::Addresses(addresses) = value {
+            let names: Vec<String> = addresses.iter().map(|address| name(address.saturating_sub(1))).collect();
+            let text = serde_json::to_string(&names).unwrap_or_default();
+            additions.push((CALL_STACK.into(), ArgumentValue::Json(text)));
+        }
+    }
+}
+
+const CALL_STACK: &str = "call_stack";

@@ -1,0 +1,97 @@
+//! Which files are mapped to be run, and where: what addresses of stacks mean.
+//!
+//! Place in the flow: asked for by `hook::stack`; written into sessions as definitions, when the first stack is taken in them, and once more when they end, for what was loaded since.
+//!
+//! What it does not do: read those files.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::active::core::Core;
+use crate::active::registry::Registry;
+use crate::memory::gate;
+use crate::thread::exclusive::Exclusive;
+
+/// A file that is mapped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Module {
+    /// Its path.
+    pub path: String,
+    /// What its own addresses are shifted by.
+    pub bias: u64,
+    /// Where what can be run of it begins and ends.
+    pub span: [u64; 2],
+}
+
+/// Writes them into every session that has not got them, once per change of sessions.
+pub(crate) fn define_for_all() {
+    static DONE: AtomicU32 = AtomicU32::new(0);
+    let gate = gate::current();
+    if gate == 0 || DONE.swap(gate, Ordering::Relaxed) == gate {
+        return;
+    }
+    let Some(registry) = Registry::current() else { return };
+    let modules = present();
+    let _exclusive = Exclusive::of(registry);
+    for core in registry.sessions().iter().filter(|core| core.modules.load(Ordering::Relaxed) == 0) {
+        define(core, &modules);
+    }
+}
+
+/// Writes those that were loaded since into a session that ends, if it has any stacks.
+pub(crate) fn define_again(core: &Core) {
+    if core.modules.load(Ordering::Relaxed) != 0 {
+        let modules = present();
+        if modules.len() != core.modules.load(Ordering::Relaxed) as usize {
+            define(core, &modules);
+        }
+    }
+}
+
+fn define(core: &Core, modules: &[Module]) {
+    let count = u32::try_from(modules.len()).unwrap_or(u32::MAX);
+    core.modules.store(count, Ordering::Relaxed);
+    for (number, module) in (0..count).zip(modules) {
+        core.define_module(number, module.bias, module.span, &module.path);
+    }
+}
+
+/// All that the linker knows.
+pub(crate) fn present() -> Vec<Module> {
+    let mut found: Vec<Module> = Vec::new();
+    // SAFETY: `each` is called during this call alone, with a pointer to `found`, which nobody else uses meanwhile.
+    unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut found).cast()) };
+    if let Some(program) = found.iter_mut().find(|module| module.path.is_empty()) {
+        let path = std::env::current_exe().unwrap_or_default();
+        program.path = path.to_string_lossy().into_owned();
+    }
+    found
+}
+
+extern "C" fn each(info: *mut libc::dl_phdr_info, _: libc::size_t, found: *mut c_void) -> c_int {
+    // SAFETY: `present` hands over a list that nobody else uses; the linker gives a description that is valid during this call.
+    let (found, info) = unsafe { (&mut *found.cast::<Vec<Module>>(), &*info) };
+    if info.dlpi_phdr.is_null() {
+        return 0;
+    }
+    // SAFETY: the linker says how many there are.
+    let segments = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+    let runnable =
+        segments.iter().filter(|segment| segment.p_type == libc::PT_LOAD && segment.p_flags & libc::PF_X != 0);
+    let spans = runnable.map(|segment| {
+        let begin = info.dlpi_addr.wrapping_add(segment.p_vaddr);
+        [begin, begin.wrapping_add(segment.p_memsz)]
+    });
+    if let Some(span) = spans.reduce(|one, other| [one[0].min(other[0]), one[1].max(other[1])])
+        && found.len() < MODULES_MAX
+    {
+        // SAFETY: a text that ends in a zero, valid during this call.
+        let path = (!info.dlpi_name.is_null()).then(|| unsafe { CStr::from_ptr(info.dlpi_name) });
+        let path = path.map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
+        found.push(Module { path, bias: info.dlpi_addr, span });
+    }
+    0
+}
+
+/// Files of one program.
+const MODULES_MAX: usize = 4096;
