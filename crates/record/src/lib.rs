@@ -25,6 +25,8 @@
 //! | `memory`, `layout` | where everything lies |
 //! | `session` | what programs hold |
 //! | [`read`] | recordings, finished or left by a kill |
+//! | [`tree`] | events of a thread by who is within whom |
+//! | `export`, with the feature of this name | recordings on the system clock or a reference clock, as traces |
 //!
 //! What it does not do: put times on a clock (the map is made by whoever exports), or know formats of traces.
 
@@ -40,6 +42,7 @@ pub mod read;
 mod session;
 mod site;
 mod thread;
+pub mod tree;
 mod value;
 
 pub use active::core::Reach;
