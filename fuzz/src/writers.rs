@@ -200,7 +200,7 @@ fn compare(told: &Told, found: &Told, report: &WriteReport, bytes: usize) {
 /// The chunks that the input means, written; None where one is refused.
 fn written(format: OutputFormat, data: &[u8]) -> Option<(Told, WriteReport, Vec<u8>)> {
     let mut input = Input(data);
-    let meta = Meta { base_ns: input.time(), metadata: vec![(input.text(), input.text())] };
+    let meta = Meta { base_ns: input.time(), metadata: vec![(input.text(), input.text())], ..Meta::default() };
     let mut writer = write::open(format, Vec::new(), &meta);
     let mut told = Told::default();
     while !input.0.is_empty() {

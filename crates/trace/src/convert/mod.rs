@@ -340,7 +340,7 @@ enum Unnamed {
 impl OpenOutput {
     fn create(output: &Output, calibrated: &Calibrated) -> Result<Self, Error> {
         let metadata = provenance::of_calibration(calibrated);
-        let meta = Meta { base_ns: base_ns(calibrated), metadata };
+        let meta = Meta { base_ns: base_ns(calibrated), metadata, ..Meta::default() };
         match output.kind {
             OutputKind::File(format) => OpenFile::create(&output.path, format, &meta).map(Self::File),
             #[cfg(feature = "otf2")]

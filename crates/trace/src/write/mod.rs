@@ -11,6 +11,11 @@
 mod chrome;
 mod chunk;
 mod flows;
+mod json;
+mod kineto;
+mod kineto_categories;
+mod kineto_flows;
+mod kineto_rows;
 mod lanes;
 mod machine;
 mod order;
@@ -37,6 +42,7 @@ pub use chunk::{
     ArgRange, Args, Chunk, Counters, Flow, FlowEnd, FlowPoints, Instants, Process, Slices, Track, TrackId, TrackKind,
     Value,
 };
+pub(crate) use kineto::quarter_before;
 pub use machine::Machine;
 #[cfg(feature = "otf2")]
 pub use otf2::{CollectivePart, Otf2};
@@ -51,6 +57,8 @@ pub enum OutputFormat {
     Perfetto,
     /// Chrome's JSON, with times in microseconds since `baseTimeNanoseconds`.
     ChromeJson,
+    /// PyTorch Kineto's JSON, of one process with its devices: what HolisticTraceAnalysis and TensorBoard read.
+    Kineto,
 }
 
 /// A trace in the making. Dropped without [`TraceWriter::finish`] it leaves an output that is not whole.
@@ -62,6 +70,7 @@ pub struct TraceWriter<W: Write>(Format<W>);
 enum Format<W> {
     Perfetto(Box<perfetto::Perfetto<W>>),
     Chrome(Box<chrome::Chrome<W>>),
+    Kineto(Box<kineto::Kineto<W>>),
 }
 
 /// Begins a trace.
@@ -92,6 +101,7 @@ pub fn open<W: Write>(format: OutputFormat, sink: W, meta: &Meta) -> TraceWriter
     TraceWriter(match format {
         OutputFormat::Perfetto => Format::Perfetto(Box::new(perfetto::Perfetto::open(sink, meta))),
         OutputFormat::ChromeJson => Format::Chrome(Box::new(chrome::Chrome::open(sink, meta))),
+        OutputFormat::Kineto => Format::Kineto(Box::new(kineto::Kineto::open(sink, meta))),
     })
 }
 
@@ -106,6 +116,7 @@ impl<W: Write> TraceWriter<W> {
         match &mut self.0 {
             Format::Perfetto(writer) => writer.write(chunk),
             Format::Chrome(writer) => writer.write(chunk),
+            Format::Kineto(writer) => writer.write(chunk),
         }
     }
 
@@ -121,8 +132,10 @@ impl<W: Write> TraceWriter<W> {
                 refuse("the machine 0 is the one whose clock the trace is on; number others from 1 on")
             }
             Format::Perfetto(writer) => writer.on_machine(machine),
-            Format::Chrome(_) if machine.is_none() => Ok(()),
-            Format::Chrome(_) => refuse("JSON has one clock for all; map the times, or write Perfetto's protobuf"),
+            _ if machine.is_none() => Ok(()),
+            Format::Chrome(_) | Format::Kineto(_) => {
+                refuse("JSON has one clock for all; map the times, or write Perfetto's protobuf")
+            }
         }
     }
 
@@ -134,6 +147,7 @@ impl<W: Write> TraceWriter<W> {
         match self.0 {
             Format::Perfetto(writer) => writer.finish(),
             Format::Chrome(writer) => writer.finish(),
+            Format::Kineto(writer) => writer.finish(),
         }
     }
 }

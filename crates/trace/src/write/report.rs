@@ -11,6 +11,10 @@ pub struct Meta {
     pub base_ns: i64,
     /// What is known of the whole trace, as names and texts, for formats that have a place for it.
     pub metadata: Vec<(String, String)>,
+    /// Ranks in the job, where known, for formats that have a place for it.
+    pub world_size: Option<u32>,
+    /// What the job's collectives run on (`nccl`, `gloo`), where known, for formats that have a place for it.
+    pub backend: Option<String>,
 }
 
 /// What was written.

@@ -12,6 +12,7 @@ use super::decimal;
 use super::document::{Document, Item};
 use crate::Error;
 use crate::model::Picoseconds;
+use crate::write::quarter_before as quarter_before_ns;
 
 /// Reads the value of the key.
 pub(super) fn parse(value: &[u8]) -> Option<i64> {
@@ -21,8 +22,7 @@ pub(super) fn parse(value: &[u8]) -> Option<i64> {
 /// The base that Kineto would choose for a file whose first event is at this time, ns.
 pub(super) fn quarter_before(time_ps: Picoseconds) -> i64 {
     let time_ns = i64::try_from(time_ps.div_euclid(1000)).unwrap_or(if time_ps < 0 { i64::MIN } else { i64::MAX });
-    let quarter = time_ns.saturating_sub(LEEWAY_NS).div_euclid(QUARTER_NS);
-    quarter.saturating_mul(QUARTER_NS)
+    quarter_before_ns(time_ns)
 }
 
 /// Looks for a file's base; an answer from the file's tail is a guess.
@@ -69,10 +69,6 @@ fn search_tail(path: &Path) -> Result<Option<i64>, Error> {
 
 /// The key.
 pub(super) const BASE_KEY: &[u8] = b"baseTimeNanoseconds";
-/// Kineto's quarter of a year, ns.
-const QUARTER_NS: i64 = 7_889_238_000_000_000;
-/// What may come before the first event in a file whose base is chosen from it, ns: metadata, or events out of order.
-const LEEWAY_NS: i64 = 3_600_000_000_000;
 /// How much of a file's end is searched for the base.
 const TAIL_BYTES: u64 = 1 << 20;
 /// Times from here on (2001, in µs) are taken as absolute; relative ones reach a quarter of a year.

@@ -1,0 +1,160 @@
+//! Flows as Kineto has them: small numbers, and a category that says what they join.
+//!
+//! Place in the flow: under [`super::kineto`]. Readers join the ends of one number and category, and which category it is takes both ends: `ac2g` from
+//! the host to a device, `fwdbwd` between a call and its backward one, `flow` for all else. So the first end of a flow waits for the second. Numbers are
+//! counted from 1 on, since readers and `merge` want them small. Both are forgotten, the oldest first, when there are many flows: what memory holds is bounded,
+//! and an end that comes after that is one of another flow. What it does not do: find the slice of an end.
+
+use std::collections::{HashMap, VecDeque};
+
+use foldhash::fast::FixedState;
+
+use super::chunk::FlowEnd;
+
+/// One end of a flow, on its slice.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) struct End {
+    /// Which end.
+    pub(super) end: FlowEnd,
+    /// When the slice begins, ns.
+    pub(super) at: i64,
+    /// Pid and tid of the slice.
+    pub(super) on: (i64, i64),
+    /// What its slice is.
+    pub(super) side: Side,
+}
+
+/// What the slice of an end is.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// Something on the host.
+    Host,
+    /// A call on the host that launches or enqueues.
+    Runtime,
+    /// A backward call on the host.
+    Backward,
+    /// Something on a device.
+    Device,
+}
+
+/// A flow as it is written.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) struct Written {
+    /// Its number.
+    pub(super) number: u32,
+    /// Its category and its name.
+    pub(super) category: &'static str,
+}
+
+/// All flows that are remembered.
+#[derive(Debug)]
+pub(super) struct Flows {
+    known: HashMap<u64, Known, FixedState>,
+    /// Their ids, the oldest first.
+    order: VecDeque<u64>,
+    numbered: u32,
+    known_max: usize,
+}
+
+#[derive(Copy, Clone, Debug)]
+enum Known {
+    /// One end was seen, and is not written yet.
+    Waiting(u32, End),
+    /// Its category is known.
+    Decided(Written),
+}
+
+impl Default for Flows {
+    fn default() -> Self {
+        Self::with_bound(FLOWS_MAX)
+    }
+}
+
+impl Flows {
+    fn with_bound(known_max: usize) -> Self {
+        Self { known: HashMap::default(), order: VecDeque::new(), numbered: 0, known_max }
+    }
+
+    /// Takes an end; hands `write` what can be written now.
+    pub(super) fn take(&mut self, id: u64, end: End, write: &mut impl FnMut(Written, &End)) {
+        match self.known.get_mut(&id) {
+            Some(Known::Decided(flow)) => write(*flow, &end),
+            Some(known) => {
+                let Known::Waiting(number, first) = *known else { return };
+                let flow = Written { number, category: category(first.side, end.side) };
+                *known = Known::Decided(flow);
+                write(flow, &first);
+                write(flow, &end);
+            }
+            None => {
+                if self.order.len() >= self.known_max {
+                    self.forget(write);
+                }
+                self.numbered = self.numbered.wrapping_add(1).max(1);
+                self.known.insert(id, Known::Waiting(self.numbered, end));
+                self.order.push_back(id);
+            }
+        }
+    }
+
+    /// Hands `write` all ends that still wait.
+    pub(super) fn finish(&mut self, write: &mut impl FnMut(Written, &End)) {
+        while !self.order.is_empty() {
+            self.forget(write);
+        }
+    }
+
+    fn forget(&mut self, write: &mut impl FnMut(Written, &End)) {
+        let oldest = self.order.pop_front().and_then(|id| self.known.remove(&id));
+        if let Some(Known::Waiting(number, end)) = oldest {
+            write(Written { number, category: category(end.side, end.side) }, &end);
+        }
+    }
+}
+
+/// What a flow between these is; of one end alone both are the same.
+fn category(first: Side, second: Side) -> &'static str {
+    match (first, second) {
+        (Side::Device, Side::Device) => "flow",
+        (Side::Device, _) | (_, Side::Device) | (Side::Runtime, Side::Runtime) => "ac2g",
+        (Side::Backward, _) | (_, Side::Backward) => "fwdbwd",
+        _ => "flow",
+    }
+}
+
+/// Flows that are remembered: some 10 MB.
+const FLOWS_MAX: usize = 1 << 17;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ids and sides of ends, and what is written of them: number, category, when.
+    fn check(known_max: usize, ends: &[(u64, Side)], expected: &[(u32, &str, i64)]) {
+        let mut flows = Flows::with_bound(known_max);
+        let mut found = Vec::new();
+        let mut write = |flow: Written, end: &End| found.push((flow.number, flow.category, end.at));
+        for (at, (id, side)) in (0..).zip(ends) {
+            flows.take(*id, End { end: FlowEnd::Out, at, on: (0, 0), side: *side }, &mut write);
+        }
+        flows.finish(&mut write);
+        assert_eq!(found, expected, "{ends:?}");
+    }
+
+    #[test]
+    fn the_second_end_says_what_a_flow_joins() {
+        use Side::*;
+        check(9, &[(7, Host), (7, Device)], &[(1, "ac2g", 0), (1, "ac2g", 1)]);
+        check(9, &[(7, Host), (8, Host), (8, Backward)], &[(2, "fwdbwd", 1), (2, "fwdbwd", 2), (1, "flow", 0)]);
+        check(9, &[(7, Runtime), (7, Host), (7, Device)], &[(1, "flow", 0), (1, "flow", 1), (1, "flow", 2)]);
+        check(9, &[(7, Device), (7, Device), (u64::MAX, Runtime)], &[(1, "flow", 0), (1, "flow", 1), (2, "ac2g", 2)]);
+    }
+
+    #[test]
+    fn the_oldest_is_forgotten_and_still_written() {
+        use Side::*;
+        let ends = [(1, Runtime), (2, Runtime), (3, Runtime), (1, Device), (3, Device)];
+        let expected = [(1, "ac2g", 0), (2, "ac2g", 1), (3, "ac2g", 2), (3, "ac2g", 4), (4, "flow", 3)];
+        check(2, &ends, &expected);
+    }
+}
