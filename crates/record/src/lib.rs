@@ -28,12 +28,14 @@
 //! | [`tree`] | events of a thread by who is within whom |
 //! | `export`, with the feature of this name | recordings on the system clock or a reference clock, as traces |
 //!
-//! What it does not do: put times on a clock (the map is made by whoever exports), or know formats of traces.
+//! What it does not do: put times on a clock, or know formats of traces; `export` does, which needs the crate `trace`.
 
 mod active;
 mod clock;
 mod error;
 pub mod event;
+#[cfg(feature = "export")]
+pub mod export;
 mod kind;
 mod layout;
 mod macros;

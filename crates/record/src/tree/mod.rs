@@ -109,7 +109,6 @@ fn aside_of_all(event: Unplaced) -> Placed {
     Placed { number: 0, parent: None, depth: 0, start, end: end.max(start), own: 0 }
 }
 
-
 /// Names of the argument by which a backward call tells which forward call it belongs to; the second is Kineto's.
 pub const SEQUENCE_NUMBER: [&str; 2] = ["sequence_number", "Sequence number"];
 /// Names of the argument by which a backward call tells the system's number of the thread on which that was; the second is Kineto's.

@@ -62,10 +62,7 @@ pub fn map_of_pairs(pairs: &[ClockPair]) -> Result<Option<PairMap>, probe_sync_e
 ///
 /// # Errors
 /// Those of [`TimeMap::new`], for times beyond any clock's.
-pub(crate) fn tracer_map(
-    pairs: &[ClockPair],
-    steps: &[Break],
-) -> Result<Option<PairMap>, probe_sync_estimate::Error> {
+pub(crate) fn tracer_map(pairs: &[ClockPair], steps: &[Break]) -> Result<Option<PairMap>, probe_sync_estimate::Error> {
     let mut sorted: Vec<ClockPair> = pairs.to_vec();
     sorted.sort_by_key(|pair| (pair.tracer_ps, pair.system_ns));
     let Some(base) = sorted.first().map(Base::new) else { return Ok(None) };

@@ -14,11 +14,8 @@ mod members;
 mod options;
 pub(crate) mod window;
 
-use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use probe_sync_estimate::series::TimeMap;
 use probe_sync_files::{AtomicFile, NewFolders};
 use serde::Serialize;
@@ -30,7 +27,9 @@ use crate::formats::{AgentIndex, ChunkOptions, ChunkStats};
 use crate::model::{PS_PER_NS, Picoseconds};
 use crate::outputs;
 use crate::provenance;
-use crate::write::{self, Chunk, Machine, Meta, OutputFormat, Sorter, TraceWriter, WriteReport};
+#[cfg(feature = "otf2")]
+use crate::write::with_path;
+use crate::write::{Chunk, Machine, Meta, OutputFormat, Sorter, TraceFile, WriteReport};
 
 use joined::Joined;
 use machines::Group;
@@ -325,7 +324,7 @@ fn folder_of(path: &Path) -> Result<NewFolders, Error> {
 
 /// An output that is being written.
 enum OpenOutput {
-    File(OpenFile),
+    File(TraceFile),
     #[cfg(feature = "otf2")]
     Otf2(Box<archive::OpenArchive>),
 }
@@ -342,7 +341,7 @@ impl OpenOutput {
         let metadata = provenance::of_calibration(calibrated);
         let meta = Meta { base_ns: base_ns(calibrated), metadata, ..Meta::default() };
         match output.kind {
-            OutputKind::File(format) => OpenFile::create(&output.path, format, &meta).map(Self::File),
+            OutputKind::File(format) => TraceFile::create(&output.path, format, &meta).map(Self::File),
             #[cfg(feature = "otf2")]
             OutputKind::Otf2 => {
                 let archive = archive::OpenArchive::create(&output.path, &meta);
@@ -362,7 +361,7 @@ impl OpenOutput {
 
     fn on_machine(&mut self, machine: Option<&Machine>) -> Result<(), Error> {
         match self {
-            Self::File(file) => file.writer.on_machine(machine).map_err(|error| with_path(&file.path, error)),
+            Self::File(file) => file.on_machine(machine),
             #[cfg(feature = "otf2")]
             Self::Otf2(_) => Ok(()),
         }
@@ -371,7 +370,7 @@ impl OpenOutput {
     #[cfg_attr(not(feature = "otf2"), expect(unused_variables, reason = "files have no parts of collectives"))]
     fn write(&mut self, trace: usize, chunk: &Chunk, joined: &mut Joined) -> Result<(), Error> {
         match self {
-            Self::File(file) => file.writer.write(chunk).map_err(|error| with_path(&file.path, error)),
+            Self::File(file) => file.write(chunk),
             #[cfg(feature = "otf2")]
             Self::Otf2(archive) => {
                 archive.write(trace, chunk, joined).map_err(|error| with_path(archive.path(), error))
@@ -390,7 +389,10 @@ impl OpenOutput {
 
     fn finish(self) -> Result<(Unnamed, Written), Error> {
         match self {
-            Self::File(file) => file.finish().map(|(file, written)| (Unnamed::File(file), written)),
+            Self::File(file) => {
+                let (path, (file, report)) = (file.path().to_owned(), file.finish()?);
+                Ok((Unnamed::File(file), Written { path, report }))
+            }
             #[cfg(feature = "otf2")]
             Self::Otf2(archive) => {
                 let path = archive.path().to_owned();
@@ -407,69 +409,6 @@ impl Unnamed {
             Self::File(file) => file.commit(),
             #[cfg(feature = "otf2")]
             Self::Folder(folder) => folder.commit(),
-        }
-    }
-}
-
-/// A file that is being written.
-struct OpenFile {
-    path: PathBuf,
-    writer: TraceWriter<Packer>,
-}
-
-impl OpenFile {
-    fn create(path: &Path, format: OutputFormat, meta: &Meta) -> Result<Self, Error> {
-        let file = AtomicFile::create(path).map_err(Error::io(path, "create"))?;
-        let packed = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"));
-        let sink = if packed {
-            Packer::Gzip(Box::new(BufWriter::new(GzEncoder::new(file, Compression::fast()))))
-        } else {
-            Packer::Plain(file)
-        };
-        Ok(Self { path: path.to_owned(), writer: write::open(format, sink, meta) })
-    }
-
-    fn finish(self) -> Result<(AtomicFile, Written), Error> {
-        let Self { path, writer } = self;
-        let (report, sink) = writer.finish().map_err(|error| with_path(&path, error))?;
-        let file = match sink {
-            Packer::Plain(file) => file,
-            Packer::Gzip(packer) => {
-                let encoder = packer.into_inner().map_err(|error| Error::io(&path, "write")(error.into_error()))?;
-                encoder.finish().map_err(Error::io(&path, "write"))?
-            }
-        };
-        Ok((file, Written { path, report }))
-    }
-}
-
-/// A writer's refusals, with the file's name.
-fn with_path(path: &Path, error: Error) -> Error {
-    match error {
-        Error::Sink { source } => Error::io(path, "write")(source),
-        Error::Chunk { problem } => Error::Chunk { problem: format!("for {}: {problem}", path.display()) },
-        other => other,
-    }
-}
-
-/// A file, packed where its name says so.
-enum Packer {
-    Plain(AtomicFile),
-    Gzip(Box<BufWriter<GzEncoder<AtomicFile>>>),
-}
-
-impl Write for Packer {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        match self {
-            Self::Plain(file) => file.write(bytes),
-            Self::Gzip(packer) => packer.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        match self {
-            Self::Plain(file) => file.flush(),
-            Self::Gzip(packer) => packer.flush(),
         }
     }
 }

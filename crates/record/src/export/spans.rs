@@ -1,0 +1,109 @@
+//! Spans that begin on one thread and end on another: their two ends brought together.
+//!
+//! Place in the flow: threads are read one after the other, so that the ends of a span are far apart; they are kept in a [`Sorter`] of their own, with
+//! the id in the place of the time, which bounds memory by going to disk and gives them back side by side. Of two spans of one id the first end
+//! belongs to the first beginning.
+
+use probe_sync_trace::write::{ArgRange, Chunk, Sorter, Track, TrackId, TrackKind, Value};
+
+use super::error::ExportError;
+use super::fill::Fill;
+
+/// Ends of spans.
+#[derive(Debug, Default)]
+pub(super) struct Spans {
+    kept: Option<(Sorter, Chunk)>,
+}
+
+impl Spans {
+    /// One end.
+    pub fn put(&mut self, id: u64, begins: bool, time_ns: i64, name: &str, kind: &str) -> Result<(), ExportError> {
+        let (sorter, chunk) = self.kept.get_or_insert_with(|| (Sorter::default(), one_track()));
+        let (name, kind) = (chunk.strings.intern(name), chunk.strings.intern(kind));
+        let key = chunk.strings.intern(if begins { BEGIN } else { END });
+        let first = chunk.args.key.len() as u32;
+        chunk.args.key.push(key);
+        chunk.args.value.push(Value::Integer(time_ns));
+        chunk.instants.track.push(TrackId(0));
+        chunk.instants.time_ns.push(id as i64);
+        chunk.instants.name.push(name);
+        chunk.instants.category.push(kind);
+        chunk.instants.args.push(ArgRange { first, count: 1 });
+        if chunk.is_full() {
+            sorter.push(chunk, |_, _| true)?;
+            chunk.clear();
+        }
+        Ok(())
+    }
+
+    /// Puts every span on its row; one without a beginning or an end begins or ends with the recording, and is marked.
+    pub fn finish(self, fill: &mut Fill<'_>, recording: [i64; 2]) -> Result<(), ExportError> {
+        let Some((mut sorter, mut chunk)) = self.kept else { return Ok(()) };
+        sorter.push(&chunk, |_, _| true)?;
+        let mut sorted = sorter.finish(0)?;
+        let mut one = One::default();
+        while sorted.next(&mut chunk)? {
+            for row in 0..chunk.instants.track.len() {
+                let id = chunk.instants.time_ns[row];
+                if one.id != Some(id) {
+                    one.end(fill, recording)?;
+                    one.id = Some(id);
+                }
+                let at = chunk.instants.args[row].first as usize;
+                let Value::Integer(time) = chunk.args.value[at] else { continue };
+                one.name.replace_range(.., chunk.strings.text(chunk.instants.name[row]));
+                one.kind.replace_range(.., chunk.strings.text(chunk.instants.category[row]));
+                let times =
+                    if chunk.strings.text(chunk.args.key[at]) == BEGIN { &mut one.begins } else { &mut one.ends };
+                times.push(time);
+                if times.len() >= ENDS_MAX {
+                    one.end(fill, recording)?;
+                }
+            }
+        }
+        one.end(fill, recording)
+    }
+}
+
+/// All ends of one id.
+#[derive(Debug, Default)]
+struct One {
+    id: Option<i64>,
+    name: String,
+    kind: String,
+    begins: Vec<i64>,
+    ends: Vec<i64>,
+}
+
+impl One {
+    fn end(&mut self, fill: &mut Fill<'_>, recording: [i64; 2]) -> Result<(), ExportError> {
+        self.begins.sort_unstable();
+        self.ends.sort_unstable();
+        let count = self.begins.len().max(self.ends.len());
+        for at in 0..count {
+            let (begin, end) = (self.begins.get(at).copied(), self.ends.get(at).copied());
+            let mark = match (begin, end) {
+                (Some(_), Some(_)) => None,
+                (Some(_), None) => Some("it had not ended when the recording did"),
+                (None, _) => Some("its beginning was not recorded"),
+            };
+            let start = begin.unwrap_or(recording[0]).min(end.unwrap_or(i64::MAX));
+            let end = end.unwrap_or(recording[1]).max(start);
+            fill.span([start, end], &self.name, &self.kind, mark)?;
+        }
+        self.begins.clear();
+        self.ends.clear();
+        Ok(())
+    }
+}
+
+fn one_track() -> Chunk {
+    let mut chunk = Chunk::default();
+    chunk.tracks.push(Track { parent: None, kind: TrackKind::Agent, name: String::new() });
+    chunk
+}
+
+const BEGIN: &str = "begin";
+const END: &str = "end";
+/// Ends of one id at once; a program that gives one id to all its spans gets them as far as they go.
+const ENDS_MAX: usize = 1 << 16;
