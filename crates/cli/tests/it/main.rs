@@ -22,6 +22,7 @@ mod per_round;
 #[cfg(feature = "rocpd")]
 mod query;
 mod rank_zero_again;
+mod record;
 mod recorded;
 mod regional;
 mod regions;

@@ -11,6 +11,9 @@ mod links;
 mod place;
 mod whole;
 
+#[cfg(test)]
+mod tests;
+
 use crate::error::Error;
 use crate::kind::Kind;
 use crate::read::{ArgumentValue, Event, OpenScope, Recording, Thread, What};
