@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | gloo | `gloo:*` (user_annotation): the work itself, on a worker's thread | `c10d::*`: only hands the work over |
 //! | NCCL, RCCL | kernels with nccl or rccl in the name | `c10d::*`, `record_param_comms`, `nccl:*`: only enqueue; gpu_user_annotation: the kernel again |
+//! | any, by a recorder of the host | annotations that state a `Collective name` (crate `record`): the program says that the operation lasts so long | none |
 //!
 //! Taking the enqueuing calls too would count operations twice and see broken causality where there is none: they return
 //! before the operation has begun elsewhere. A gloo send or receive learns its peer and tag from the `c10d::send` or
@@ -37,6 +38,7 @@ pub(super) struct Collector {
     groups: Vec<GroupKey>,
     nccl: Finder<'static>,
     rccl: Finder<'static>,
+    stated: Finder<'static>,
 }
 
 /// A send or receive, and the track that it is on.
@@ -88,6 +90,7 @@ impl Collector {
             groups: Vec::new(),
             nccl: Finder::new("nccl"),
             rccl: Finder::new("rccl"),
+            stated: Finder::new("\"Collective name\""),
         }
     }
 
@@ -103,9 +106,15 @@ impl Collector {
         let (name, category) = (&bytes[spans.name.clone()], &bytes[spans.cat.clone()]);
         match category {
             b"\"kernel\"" if self.nccl.find(name).is_some() || self.rccl.find(name).is_some() => {
-                self.kernel(bytes, spans, start_ps, end_ps)
+                self.kernels += 1;
+                self.stated(bytes, spans, start_ps, end_ps)
             }
             b"\"user_annotation\"" if name.starts_with(b"\"gloo:") => self.gloo(bytes, spans, start_ps, end_ps),
+            b"\"user_annotation\""
+                if !name.starts_with(b"\"nccl:") && self.stated.find(&bytes[spans.args.clone()]).is_some() =>
+            {
+                self.stated(bytes, spans, start_ps, end_ps)
+            }
             b"\"cpu_op\"" if name.starts_with(b"\"c10d::send") || name.starts_with(b"\"c10d::recv_\"") => {
                 self.call(bytes, spans, start_ps, end_ps)
             }
@@ -146,8 +155,8 @@ impl Collector {
         (self.found, self.groups)
     }
 
-    fn kernel(&mut self, bytes: &[u8], spans: &EventSpans, start: Picoseconds, end: Picoseconds) -> Result<(), Fault> {
-        self.kernels += 1;
+    /// One whose arguments say what it is.
+    fn stated(&mut self, bytes: &[u8], spans: &EventSpans, start: Picoseconds, end: Picoseconds) -> Result<(), Fault> {
         let params = params(bytes, &spans.args)?;
         let name = match params.collective {
             b"" => kernel_name(&text(&bytes[spans.name.clone()])),
