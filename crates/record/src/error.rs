@@ -52,6 +52,12 @@ pub enum Error {
         /// What to do.
         remedy: String,
     },
+    /// More observers at once than a thread calls.
+    #[error("{open} observers are there, as many as there can be; remove one first")]
+    TooManyObservers {
+        /// How many there are.
+        open: usize,
+    },
     /// The session has ended.
     #[error("not recording: {reason}")]
     NotRecording {

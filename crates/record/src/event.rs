@@ -60,9 +60,9 @@ impl Scope {
     #[cold]
     #[inline(never)]
     fn enter_slowly(site: &'static Site, arguments: &impl Arguments) -> Self {
-        let (frame, opened, gate) = slow::open(site);
+        let (frame, opened, gate) = slow::open(site, arguments);
         if frame != Frame::Nowhere {
-            slow::argue(opened, arguments);
+            slow::argue_in_lanes(opened, arguments);
         }
         Self { site, frame, opened, gate, of_thread: PhantomData }
     }
@@ -106,21 +106,59 @@ impl Scope {
         }
     }
 
+    /// States arguments, by places or by [`key`].
     #[inline]
-    fn state(&self, arguments: &impl Arguments) {
+    pub fn state(&self, arguments: &impl Arguments) {
         let Frame::At(place) = self.frame else {
-            if self.frame == Frame::Seek {
-                slow::argue(self.opened, arguments);
+            if matches!(self.frame, Frame::Seek | Frame::Observed(_)) {
+                slow::argue(self.frame, self.opened, arguments);
             }
             return;
         };
         let block = block::current();
         if block.begin(self.gate) {
-            block.lane().argue(place, arguments);
+            let lane = block.lane();
+            if lane.is_of(place, self.opened) {
+                lane.argue(place, arguments);
+            }
             block.end();
         } else {
-            slow::argue(self.opened, arguments);
+            slow::argue(self.frame, self.opened, arguments);
         }
+    }
+
+    /// The scope as plain words, for languages that keep it themselves; it goes on until [`Scope::from_words`] gives it back. All zero: one that nobody
+    /// records.
+    #[inline]
+    pub fn into_words(self) -> ScopeWords {
+        let place = match self.frame {
+            Frame::Nowhere => ScopeWords::NOWHERE,
+            Frame::Deep => ScopeWords::DEEP,
+            Frame::Seek => ScopeWords::SEEK,
+            Frame::Observed(token) => token << 3 | ScopeWords::OBSERVED,
+            Frame::At(place) => place.expose_provenance() as u64,
+        };
+        let words =
+            ScopeWords { site: self.site, place, start: self.opened.start, id: self.opened.id, gate: self.gate };
+        std::mem::forget(self);
+        words
+    }
+
+    /// The scope of its words, to be ended by whoever drops it. Words that were used before, or on another thread, end nothing.
+    ///
+    /// # Safety
+    /// They come from [`Scope::into_words`] in this process or one that it was forked from, unchanged, on any thread.
+    #[inline]
+    pub unsafe fn from_words(words: ScopeWords) -> Self {
+        let frame = match words.place {
+            ScopeWords::NOWHERE => Frame::Nowhere,
+            ScopeWords::DEEP => Frame::Deep,
+            ScopeWords::SEEK => Frame::Seek,
+            place if place & 7 == ScopeWords::OBSERVED => Frame::Observed(place >> 3),
+            place => Frame::At(std::ptr::with_exposed_provenance(place as usize)),
+        };
+        let opened = Opened { start: words.start, id: words.id };
+        Self { site: words.site, frame, opened, gate: words.gate, of_thread: PhantomData }
     }
 
     #[inline(never)]
@@ -129,7 +167,7 @@ impl Scope {
         match self.frame {
             Frame::At(place) if block.begin(self.gate) => {
                 let end = block.ticks.get().now();
-                block.lane().close(place, end, 0);
+                block.lane().close(place, self.opened, end, 0);
                 block.end();
             }
             _ => slow::close(self.site, self.frame, self.opened),
@@ -144,6 +182,41 @@ impl Drop for Scope {
             self.leave();
         }
     }
+}
+
+/// A scope as plain words.
+#[derive(Copy, Clone, Debug)]
+pub struct ScopeWords {
+    /// Its site.
+    pub site: &'static Site,
+    /// Where it lies; 0: nowhere.
+    pub place: u64,
+    /// When it began, ticks.
+    pub start: u64,
+    /// Its id.
+    pub id: u64,
+    /// The gate's number when it began.
+    pub gate: u32,
+}
+
+impl ScopeWords {
+    const NOWHERE: u64 = 0;
+    /// No place in memory is so low.
+    const DEEP: u64 = 1;
+    const SEEK: u64 = 2;
+    /// In the lower bits; places in memory are multiples of eight.
+    const OBSERVED: u64 = 3;
+}
+
+/// The key of a name that is known only when the program runs, for [`crate::Listed`]; the same for the same name. None where there are too many.
+pub fn key(name: &str) -> Option<u32> {
+    define::number_of_name(name)
+}
+
+/// Whether anything is recorded or observed at all.
+#[inline]
+pub fn is_anything_wanted() -> bool {
+    gate::current() != 0
 }
 
 /// Whether an event of this site would be recorded by anybody; it may be that a session's filter leaves it out all the same.
@@ -225,9 +298,14 @@ pub struct Span {
 impl Span {
     /// Begins now. Its id is that of [`correlate`], or a number of its own.
     pub fn begin(site: &'static Site) -> Self {
+        Self::begin_with(site, &())
+    }
+
+    /// Begins now, with arguments by their places among the site's keys, [`OF_SITE`] added.
+    pub fn begin_with(site: &'static Site, arguments: &impl Arguments) -> Self {
         let id = if is_wanted(site) { slow::within(|block| block.new_id()).unwrap_or(0) } else { 0 };
         if id != 0 {
-            simple(site, record::ASYNC_BEGIN, Some(id), &());
+            simple(site, record::ASYNC_BEGIN, Some(id), arguments);
         }
         Self { site, id }
     }

@@ -113,6 +113,17 @@ pub(crate) mod definition {
     pub const NAME: u64 = 2;
     /// Number of the system; then texts: one, the name. Its number is the thread's serial number.
     pub const THREAD: u64 = 3;
+    /// A thread without a thread, for events of a device: its serial number; the number of the device's clock, and which of the queue's threads it
+    /// is, << 32; then texts: device, queue.
+    pub const TRACK: u64 = 4;
+    /// Number of a device's clock; its count; then two words: the recorder's ticks, and how far apart its readings around the device's were.
+    pub const PAIR: u64 = 5;
+    /// Number of a device's clock; counts a second as stated, 0 for the recorder's own ticks; then texts: one, the backend.
+    pub const CLOCK: u64 = 6;
+    /// A file that was mapped to be run: its number; what its addresses are shifted by; then two words: where it begins and ends; then texts: its path.
+    pub const MODULE: u64 = 7;
+    /// Something to say about the recording; then texts: one.
+    pub const NOTE: u64 = 8;
     /// The longest text that is kept whole, bytes.
     pub const TEXT_MAX: usize = 4096;
     /// The greatest length of a definition in words.

@@ -19,11 +19,15 @@
 //! | module | holds |
 //! |---|---|
 //! | [`event`], macros | what programs call |
+//! | [`typed`] | collectives, memory, backward calls: events that others understand |
+//! | `tracing` | spans and events of the crate `tracing`, by a layer; with the feature of that name |
 //! | `site`, `kind`, `value` | places, sorts and arguments of events |
 //! | `thread` | a thread's part, and how an event gets into it |
 //! | `active` | the sessions that are under way |
 //! | `memory`, `layout` | where everything lies |
 //! | `session` | what programs hold |
+//! | [`backend`] | devices and other tools' markers beside a session |
+//! | [`observe`] | callbacks before and after scopes |
 //! | [`read`] | recordings, finished or left by a kill |
 //! | [`tree`] | events of a thread by who is within whom |
 //! | `export`, with the feature of this name | recordings on the system clock or a reference clock, as traces |
@@ -31,6 +35,7 @@
 //! What it does not do: put times on a clock, or know formats of traces; `export` does, which needs the crate `trace`.
 
 mod active;
+pub mod backend;
 mod clock;
 mod error;
 pub mod event;
@@ -40,11 +45,15 @@ mod kind;
 mod layout;
 mod macros;
 mod memory;
+pub mod observe;
 pub mod read;
 mod session;
 mod site;
 mod thread;
+#[cfg(feature = "tracing")]
+pub mod tracing;
 pub mod tree;
+pub mod typed;
 mod value;
 
 pub use active::core::Reach;
@@ -55,4 +64,7 @@ pub use kind::{Kind, Kinds};
 pub use read::Recording;
 pub use session::{Adopted, Adopter, Builder, Counts, Facts, Policy, Recorder, Session};
 pub use site::Site;
-pub use value::{Argument, Arguments, Value, Words};
+pub use value::{Argument, Arguments, Listed, Value, Words};
+
+#[cfg(test)]
+extern crate self as probe_sync_record;

@@ -62,7 +62,7 @@ macro_rules! span {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __site {
-    ($site:ident, $kind:expr, $name:literal; $($arguments:tt)*) => {
+    ($site:ident, $kind:expr, $name:expr; $($arguments:tt)*) => {
         static $site: $crate::Site =
             $crate::Site::new($name, $kind, file!(), line!(), $crate::__keys!([]; $($arguments)*));
     };

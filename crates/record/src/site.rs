@@ -163,6 +163,12 @@ pub(crate) fn names(mut each: impl FnMut(u32, &str)) {
     }
 }
 
+/// The name of run time that has this number.
+pub(crate) fn name_of(number: u32) -> Option<String> {
+    let names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    names.iter().flatten().find(|(_, own)| **own == number).map(|(text, _)| (**text).to_owned())
+}
+
 fn next_number() -> Option<u32> {
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     // Beyond this no more are given; a program has no such number of places.

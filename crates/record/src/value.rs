@@ -29,7 +29,7 @@ pub trait Argument {
 /// Arguments of one event, whose types the compiler knows: pairs of key and value, nested as lists are.
 pub trait Arguments {
     /// How many there are.
-    const COUNT: usize;
+    fn count(&self) -> usize;
 
     /// How many words they take.
     fn words(&self) -> usize;
@@ -40,7 +40,10 @@ pub trait Arguments {
 }
 
 impl Arguments for () {
-    const COUNT: usize = 0;
+    #[inline]
+    fn count(&self) -> usize {
+        0
+    }
 
     #[inline]
     fn words(&self) -> usize {
@@ -52,7 +55,10 @@ impl Arguments for () {
 }
 
 impl<T: Argument + ?Sized, R: Arguments> Arguments for ((u32, &T), R) {
-    const COUNT: usize = 1 + R::COUNT;
+    #[inline]
+    fn count(&self) -> usize {
+        1 + self.1.count()
+    }
 
     #[inline]
     fn words(&self) -> usize {
@@ -63,6 +69,32 @@ impl<T: Argument + ?Sized, R: Arguments> Arguments for ((u32, &T), R) {
     fn write(&self, words: Words) {
         let taken = self.0.1.write(self.0.0, words);
         self.1.write(words.after(taken));
+    }
+}
+
+/// Arguments whose number is known only when the program runs: so many, and which each is. A key is a place of the site's, [`crate::event::OF_SITE`]
+/// added, or from [`crate::event::key`]. They are asked for several times, and must be the same each time.
+#[derive(Copy, Clone, Debug)]
+pub struct Listed<F>(pub usize, pub F);
+
+impl<'a, F: Fn(usize) -> (u32, Value<'a>)> Arguments for Listed<F> {
+    #[inline]
+    fn count(&self) -> usize {
+        self.0
+    }
+
+    #[inline]
+    fn words(&self) -> usize {
+        (0..self.0).map(|at| (self.1)(at).1.length()).sum()
+    }
+
+    #[inline]
+    fn write(&self, words: Words) {
+        let mut taken = 0;
+        for at in 0..self.0 {
+            let (key, value) = (self.1)(at);
+            taken += value.put(key, words.after(taken));
+        }
     }
 }
 
@@ -78,6 +110,14 @@ impl Words {
     /// They must stay mapped, and nobody else may write them.
     pub(crate) unsafe fn at(place: *const AtomicU64) -> Self {
         Self(place)
+    }
+
+    /// The words of some arguments.
+    pub(crate) fn gathered(arguments: &impl Arguments) -> Vec<u64> {
+        let words: Vec<AtomicU64> = (0..arguments.words()).map(|_| AtomicU64::new(0)).collect();
+        // SAFETY: there are as many as the arguments take, and nobody else knows them.
+        arguments.write(unsafe { Self::at(words.as_ptr()) });
+        words.into_iter().map(AtomicU64::into_inner).collect()
     }
 
     #[inline]
@@ -109,6 +149,48 @@ pub enum Value<'a> {
     Json(&'a str),
     /// Addresses: of memory, or those of a stack, innermost first; at most 128.
     Addresses(&'a [u64]),
+}
+
+/// The value of an argument, as it is read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ArgumentValue {
+    /// A whole number.
+    Integer(i64),
+    /// A whole number that is not negative.
+    Unsigned(u64),
+    /// Another number.
+    Float(f64),
+    /// Yes or no.
+    Boolean(bool),
+    /// A text; what is no UTF-8 in it was replaced. One that was cut ends in `…`.
+    Text(String),
+    /// JSON; where it was cut it is a [`ArgumentValue::Text`].
+    Json(String),
+    /// Addresses, innermost first.
+    Addresses(Vec<u64>),
+}
+
+impl ArgumentValue {
+    /// From an argument's first word and those behind it.
+    pub(crate) fn of_words(head: u64, body: &[u64]) -> Self {
+        let first = body.first().copied().unwrap_or(0);
+        let text = || {
+            let bytes: Vec<u8> = body.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let length = ((head >> 48) as usize).min(bytes.len());
+            String::from_utf8_lossy(&bytes[..length]).into_owned()
+        };
+        let cut = head >> 32 & argument::CUT != 0;
+        match head >> 32 & 0x7f {
+            argument::INTEGER => Self::Integer(first as i64),
+            argument::UNSIGNED => Self::Unsigned(first),
+            argument::FLOAT => Self::Float(f64::from_bits(first)),
+            argument::BOOLEAN => Self::Boolean(first != 0),
+            argument::ADDRESSES => Self::Addresses(body[..body.len().min((head >> 48) as usize / WORD)].to_vec()),
+            argument::JSON if !cut => Self::Json(text()),
+            _ if cut => Self::Text(text() + "…"),
+            _ => Self::Text(text()),
+        }
+    }
 }
 
 impl Value<'_> {

@@ -92,10 +92,46 @@ impl Core {
         self.define(definition::THREAD, u64::from(serial), tid, std::iter::once(name));
     }
 
-    /// Takes room by one addition, so that nobody waits for anybody, and a signal handler may do it.
+    /// Writes which queue of a device a thread stands for.
+    pub fn define_track(&self, serial: u32, clock: u32, row: u32, names: [&str; 2]) {
+        self.define(definition::TRACK, u64::from(serial), u64::from(clock) | u64::from(row) << 32, names.into_iter());
+    }
+
+    /// Writes a pair of a device's clock and the recorder's.
+    pub fn define_pair(&self, clock: u32, device: u64, words: [u64; 2]) {
+        self.define_with(definition::PAIR, u64::from(clock), device, &words, std::iter::empty());
+    }
+
+    /// Writes that a device has a clock.
+    pub fn define_clock(&self, clock: u32, hz: u64, backend: &str) {
+        self.define(definition::CLOCK, u64::from(clock), hz, std::iter::once(backend));
+    }
+
+    /// Writes where a file is mapped to be run.
+    pub fn define_module(&self, number: u32, bias: u64, span: [u64; 2], path: &str) {
+        self.define_with(definition::MODULE, u64::from(number), bias, &span, std::iter::once(path));
+    }
+
+    /// Writes something to say.
+    pub fn define_note(&self, text: &str) {
+        self.define(definition::NOTE, 0, 0, std::iter::once(text));
+    }
+
     fn define<'a>(&self, kind: u64, number: u64, word: u64, texts: impl Iterator<Item = &'a str> + Clone) {
+        self.define_with(kind, number, word, &[], texts);
+    }
+
+    /// Takes room by one addition, so that nobody waits for anybody, and a signal handler may do it.
+    fn define_with<'a>(
+        &self,
+        kind: u64,
+        number: u64,
+        word: u64,
+        more: &[u64],
+        texts: impl Iterator<Item = &'a str> + Clone,
+    ) {
         let cut = |text: &'a str| &text.as_bytes()[..text.len().min(definition::TEXT_MAX)];
-        let words = 3 + texts.clone().map(|text| 1 + cut(text).len().div_ceil(WORD)).sum::<usize>();
+        let words = 3 + more.len() + texts.clone().map(|text| 1 + cut(text).len().div_ceil(WORD)).sum::<usize>();
         let room = self.layout.definition_bytes / WORD;
         let taken = self.header(header::DEFINITIONS_TAKEN);
         let mut at = taken.load(Ordering::Relaxed) as usize;
@@ -116,7 +152,10 @@ impl Core {
         };
         store(1, number);
         store(2, word);
-        let mut place = 3;
+        for (k, word) in more.iter().enumerate() {
+            store(3 + k, *word);
+        }
+        let mut place = 3 + more.len();
         for text in texts.map(cut) {
             store(place, text.len() as u64);
             for (k, bytes) in text.chunks(WORD).enumerate() {

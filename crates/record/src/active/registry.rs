@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::core::Core;
+use super::watch::{Watch, Watches};
 use crate::clock::Ticks;
 use crate::memory::{barrier, gate};
 
@@ -33,6 +34,8 @@ pub(crate) struct Registry {
     activities: AtomicPtr<Activity>,
     /// Something else that events must stop for, as observers.
     slow: AtomicU32,
+    /// Observers; null: none were ever added.
+    watches: AtomicPtr<Watches>,
     /// The clock of all sessions, by its number in files.
     clock: AtomicU64,
 }
@@ -57,6 +60,7 @@ impl Registry {
             sessions: Mutex::default(),
             activities: AtomicPtr::new(ptr::null_mut()),
             slow: AtomicU32::new(0),
+            watches: AtomicPtr::new(ptr::null_mut()),
             clock: AtomicU64::new(0),
         });
         let made = Box::into_raw(made);
@@ -98,6 +102,35 @@ impl Registry {
     pub fn change_slow(&self, sessions: &[Arc<Core>], by: i32) {
         self.slow.fetch_add(by as u32, Ordering::AcqRel);
         self.publish(sessions);
+    }
+
+    /// The observers. Called within an event, and not kept beyond it.
+    pub fn watches(&self) -> &[Arc<Watch>] {
+        let watches = self.watches.load(Ordering::Acquire);
+        // SAFETY: only `change_watches` stores one; it frees the one before when no thread is within an event that began before.
+        unsafe { watches.as_ref() }.map_or(&[], |watches| &watches.0)
+    }
+
+    /// Whether there may be observers.
+    pub fn is_observed(&self) -> bool {
+        self.is_slow() && !self.watches.load(Ordering::Acquire).is_null()
+    }
+
+    /// Puts another list of observers in the place of the present one, which [`Registry::free_watches`] gets. Called by whoever holds the sessions.
+    pub fn change_watches(&self, sessions: &[Arc<Core>], by: i32, change: impl FnOnce(&mut Watches)) -> *mut Watches {
+        let mut list = Watches(self.watches().to_vec());
+        change(&mut list);
+        let before = self.watches.swap(Box::into_raw(Box::new(list)), Ordering::AcqRel);
+        self.change_slow(sessions, by);
+        before
+    }
+
+    /// Waits until no thread holds a list that was replaced, and frees it. Where one stays within its event the list stays, too.
+    pub fn free_watches(&self, before: *mut Watches, own: Option<&Activity>) {
+        if self.quiet(own) && !before.is_null() {
+            // SAFETY: made by `change_watches`, taken off by its caller alone, and seen by no thread any more.
+            drop(unsafe { Box::from_raw(before) });
+        }
     }
 
     /// Puts a thread on the list of those who may be within an event.

@@ -35,6 +35,8 @@ pub(super) struct Fill<'a> {
     rows: [HashMap<String, TrackId>; ROWS],
     /// Ids of launches for which a device has done something.
     launches: HashSet<u64>,
+    /// The recording itself has events of devices.
+    has_devices: bool,
     spans: Spans,
     pub report: Exported,
 }
@@ -54,7 +56,7 @@ struct Put<'a> {
     item: &'a Item<'a>,
     placed: &'a Placed,
     doubt: Doubt,
-    tid: u64,
+    thread: &'a Thread,
 }
 
 impl<'a> Fill<'a> {
@@ -68,6 +70,7 @@ impl<'a> Fill<'a> {
             tracks: 0,
             rows: Default::default(),
             launches: devices.iter().map(|event| event.correlation).filter(|id| *id != 0).collect(),
+            has_devices: recording.threads().iter().any(|thread| thread.device.is_some()),
             spans: Spans::default(),
             report: Exported::default(),
         };
@@ -97,8 +100,16 @@ impl<'a> Fill<'a> {
 
     fn thread(&mut self, thread: &Thread) -> Result<(), ExportError> {
         let name = if thread.name.is_empty() { format!("thread {}", thread.tid) } else { thread.name.clone() };
-        let kind = TrackKind::Thread { tid: i64::try_from(thread.tid).unwrap_or(0) };
-        let track = self.declare(Some(PROCESS), kind, &name);
+        let track = match &thread.device {
+            Some(queue) => {
+                let device = self.row(Row::Device, &queue.device);
+                self.declare(Some(device), TrackKind::Stream, &queue.queue)
+            }
+            None => {
+                let kind = TrackKind::Thread { tid: i64::try_from(thread.tid).unwrap_or(0) };
+                self.declare(Some(PROCESS), kind, &name)
+            }
+        };
         let reader = RefCell::new(self.clock.reader());
         let mut told = 0;
         let clock = |ticks| reader.borrow_mut().ns(ticks);
@@ -107,7 +118,7 @@ impl<'a> Fill<'a> {
             if let What::Lost { events, .. } = item.what() {
                 told += events;
             }
-            self.put(&Put { track, item: &item, placed, doubt, tid: thread.tid }, &name)
+            self.put(&Put { track, item: &item, placed, doubt, thread }, &name)
         })?;
         let rest = Loss { events: thread.lost.events.saturating_sub(told), span: thread.lost.span };
         self.lost(&name, rest)
@@ -169,6 +180,17 @@ impl<'a> Fill<'a> {
         self.slice(put.track, [put.placed.start, put.placed.end], name, category, flow, args);
     }
 
+    /// From a launch to what a device did for it, where the recording has devices, or was given their events.
+    fn launch(&mut self, put: &Put<'_>, id: u64) -> Option<Flow> {
+        let end = match put.thread.device {
+            Some(_) => FlowEnd::In,
+            // Given events name their launches. Of those in the recording, which may be many, it is known that launches are calls of a runtime.
+            None if self.launches.remove(&id) || self.has_devices && put.item.kind() == Kind::Runtime => FlowEnd::Out,
+            None => return None,
+        };
+        (id != 0).then(|| Flow { id: flow_id("launch", [id, 0]), end })
+    }
+
     /// From a forward call to its backward call, by the sequence number that both state.
     fn pass(&self, put: &Put<'_>, args: ArgRange) -> Flow {
         let args = args.first as usize..(args.first + args.count) as usize;
@@ -186,7 +208,7 @@ impl<'a> Fill<'a> {
             return Flow::default();
         }
         let Some(sequence) = number(&SEQUENCE_NUMBER) else { return Flow::default() };
-        let thread = if backward { number(&FORWARD_THREAD).unwrap_or(put.tid) } else { put.tid };
+        let thread = if backward { number(&FORWARD_THREAD).unwrap_or(put.thread.tid) } else { put.thread.tid };
         let end = if backward { FlowEnd::In } else { FlowEnd::Out };
         Flow { id: flow_id("backward", [thread, sequence]), end }
     }
@@ -218,7 +240,7 @@ impl<'a> Fill<'a> {
             args.key.push(strings.intern(names::of_argument(kind, key)));
             args.value.push(value);
         });
-        if kind == Kind::Runtime && id != 0 {
+        if (kind == Kind::Runtime || put.thread.device.is_some()) && id != 0 {
             args.key.push(strings.intern("correlation"));
             args.value.push(match i64::try_from(id) {
                 Ok(id) => Value::Integer(id),

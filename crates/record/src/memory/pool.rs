@@ -96,6 +96,11 @@ impl Pool {
         let _ = self.free.push(chunk);
     }
 
+    /// Whether there is a chunk that nobody has written.
+    pub fn has_free(&self) -> bool {
+        !self.free.is_empty()
+    }
+
     /// A slot for a thread.
     pub fn take_slot(&self) -> Option<u32> {
         self.slots.pop()

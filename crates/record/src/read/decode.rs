@@ -5,7 +5,8 @@
 use super::definitions::{Definitions, SiteFacts};
 use crate::event::FlowPlace;
 use crate::kind::Kind;
-use crate::layout::{WORD, argument, record};
+use crate::layout::{argument, record};
+use crate::value::ArgumentValue;
 
 /// Something that happened on a thread.
 #[derive(Copy, Clone, Debug)]
@@ -82,6 +83,19 @@ pub enum What {
 }
 
 impl What {
+    /// Puts its times on another clock. Those of losses are on the recorder's always.
+    pub(super) fn map_times(&mut self, map: impl Fn(u64) -> u64) {
+        match self {
+            Self::Scope { start, end, .. } => (*start, *end) = (map(*start), map(*end)),
+            Self::Instant { time, .. }
+            | Self::Counter { time, .. }
+            | Self::Flow { time, .. }
+            | Self::SpanBegin { time, .. }
+            | Self::SpanEnd { time, .. } => *time = map(*time),
+            Self::Lost { .. } => {}
+        }
+    }
+
     /// When it ended, or was.
     pub fn end(&self) -> u64 {
         match *self {
@@ -126,25 +140,6 @@ pub struct Arguments<'a> {
     definitions: &'a Definitions,
 }
 
-/// The value of an argument.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ArgumentValue {
-    /// A whole number.
-    Integer(i64),
-    /// A whole number that is not negative.
-    Unsigned(u64),
-    /// Another number.
-    Float(f64),
-    /// Yes or no.
-    Boolean(bool),
-    /// A text; what is no UTF-8 in it was replaced. One that was cut ends in `…`.
-    Text(String),
-    /// JSON; where it was cut it is a [`ArgumentValue::Text`].
-    Json(String),
-    /// Addresses, innermost first.
-    Addresses(Vec<u64>),
-}
-
 impl<'a> Iterator for Arguments<'a> {
     type Item = (&'a str, ArgumentValue);
 
@@ -159,27 +154,7 @@ impl<'a> Iterator for Arguments<'a> {
         let key = *head as u32;
         let of_site = || self.site?.keys.get((key & !argument::OF_SITE) as usize).map(String::as_str);
         let key = if key & argument::OF_SITE != 0 { of_site() } else { self.definitions.name(key) };
-        Some((key.unwrap_or("(key lost)"), value(*head, body)))
-    }
-}
-
-fn value(head: u64, body: &[u64]) -> ArgumentValue {
-    let first = body.first().copied().unwrap_or(0);
-    let text = || {
-        let bytes: Vec<u8> = body.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let length = ((head >> 48) as usize).min(bytes.len());
-        String::from_utf8_lossy(&bytes[..length]).into_owned()
-    };
-    let cut = head >> 32 & argument::CUT != 0;
-    match head >> 32 & 0x7f {
-        argument::INTEGER => ArgumentValue::Integer(first as i64),
-        argument::UNSIGNED => ArgumentValue::Unsigned(first),
-        argument::FLOAT => ArgumentValue::Float(f64::from_bits(first)),
-        argument::BOOLEAN => ArgumentValue::Boolean(first != 0),
-        argument::ADDRESSES => ArgumentValue::Addresses(body[..body.len().min((head >> 48) as usize / WORD)].to_vec()),
-        argument::JSON if !cut => ArgumentValue::Json(text()),
-        _ if cut => ArgumentValue::Text(text() + "…"),
-        _ => ArgumentValue::Text(text()),
+        Some((key.unwrap_or("(key lost)"), ArgumentValue::of_words(*head, body)))
     }
 }
 

@@ -4,7 +4,9 @@
 
 use std::collections::BTreeMap;
 
+use super::device::{Device, Track};
 use super::source::Source;
+use crate::backend::DevicePair;
 use crate::error::Error;
 use crate::kind::Kind;
 use crate::layout::{Layout, WORD, definition};
@@ -30,6 +32,9 @@ pub(super) struct Definitions {
     sites: BTreeMap<u32, SiteFacts>,
     names: BTreeMap<u32, String>,
     threads: BTreeMap<u32, (u64, String)>,
+    tracks: BTreeMap<u32, Track>,
+    devices: BTreeMap<u32, Device>,
+    notes: Vec<String>,
 }
 
 impl Definitions {
@@ -56,7 +61,9 @@ impl Definitions {
 
     fn take(&mut self, kind: u64, words: &[u64]) {
         let Ok(number) = u32::try_from(words[1]) else { return };
-        let mut texts = texts(&words[3..]).into_iter();
+        let more = if matches!(kind, definition::PAIR | definition::MODULE) { 2 } else { 0 };
+        let Some(behind) = words.get(3 + more..) else { return };
+        let mut texts = texts(behind).into_iter();
         match kind {
             definition::SITE => {
                 let kind = Kind::of_number((words[2] & 0xffff_ffff) as u32).unwrap_or(Kind::Custom);
@@ -70,8 +77,51 @@ impl Definitions {
             definition::THREAD => {
                 self.threads.insert(number, (words[2], texts.next().unwrap_or_default()));
             }
+            definition::TRACK => {
+                let (device, queue) = (texts.next().unwrap_or_default(), texts.next().unwrap_or_default());
+                let (clock, row) = (words[2] as u32, (words[2] >> 32) as u32);
+                self.tracks.insert(number, Track { clock, device, queue, row, placed: false });
+            }
+            definition::PAIR => {
+                let pair = DevicePair { device: words[2], ticks: words[3], bracket_ticks: words[4] };
+                self.device(number).pairs.push(pair);
+            }
+            definition::CLOCK => {
+                let device = self.device(number);
+                (device.hz, device.backend) = (words[2], texts.next().unwrap_or_default());
+            }
+            definition::NOTE => self.notes.extend(texts),
             _ => {}
         }
+    }
+
+    fn device(&mut self, clock: u32) -> &mut Device {
+        self.devices.entry(clock).or_insert_with(|| Device::of_clock(clock))
+    }
+
+    /// Makes the maps of devices' clocks.
+    pub fn finish(&mut self, ticks_per_second: f64) {
+        self.devices.values_mut().for_each(|device| device.finish(ticks_per_second));
+        for track in self.tracks.values_mut() {
+            track.placed = self.devices.get(&track.clock).is_some_and(Device::is_placed);
+        }
+    }
+
+    /// The device whose events a thread has.
+    pub fn device_of(&self, serial: u32) -> Option<&Device> {
+        self.devices.get(&self.tracks.get(&serial)?.clock)
+    }
+
+    pub fn track(&self, serial: u32) -> Option<&Track> {
+        self.tracks.get(&serial)
+    }
+
+    pub fn devices(&self) -> impl Iterator<Item = &Device> {
+        self.devices.values()
+    }
+
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     pub fn site(&self, number: u32) -> Option<&SiteFacts> {

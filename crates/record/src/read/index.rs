@@ -5,12 +5,13 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 
-use super::decode::{self, ArgumentValue, Event, What};
+use super::decode::{self, Event, What};
 use super::definitions::Definitions;
 use super::source::Source;
 use super::thread::{Loss, OpenScope, Thread};
 use crate::error::Error;
 use crate::layout::{Layout, MAGIC, WORD, block, chunk, record, slot};
+use crate::value::ArgumentValue;
 
 /// Records of one thread, one after the other.
 #[derive(Copy, Clone, Debug)]
@@ -143,6 +144,7 @@ impl Index {
         let mut latest = 0;
         for (serial, thread) in &mut threads {
             thread.serial = *serial;
+            thread.device = definitions.track(*serial).cloned();
             if let Some((tid, name)) = definitions.thread(*serial) {
                 (thread.tid, thread.name) = (*tid, name.clone());
             }
@@ -176,6 +178,7 @@ impl Index {
         serial: u32,
         each: &mut dyn FnMut(&Event<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
+        let device = definitions.device_of(serial);
         for piece in self.pieces.get(&serial).into_iter().flatten() {
             let most = layout.chunk_bytes as u64;
             if piece.bytes > most {
@@ -190,10 +193,13 @@ impl Index {
             }
             let mut rest = &words[..];
             while !rest.is_empty() {
-                let Some((event, length)) = decode::first(rest, definitions) else {
+                let Some((mut event, length)) = decode::first(rest, definitions) else {
                     let at = piece.at + ((words.len() - rest.len()) * WORD) as u64;
                     return Err(source.damaged(at, "no record begins here: the file is damaged").into());
                 };
+                if let Some(device) = device {
+                    event.what.map_times(|time| device.ticks(time));
+                }
                 if event.what.end() >= self.keep_from {
                     each(&event)?;
                 }

@@ -8,7 +8,9 @@
 
 mod decode;
 mod definitions;
+mod device;
 mod index;
+mod save;
 mod source;
 mod thread;
 
@@ -24,8 +26,10 @@ use crate::error::Error;
 use crate::layout::{Layout, MAGIC, WORD, clock, header, policy, state};
 use crate::session::Facts;
 
-pub use decode::{ArgumentValue, Arguments, Event, What};
+pub use crate::value::ArgumentValue;
+pub use decode::{Arguments, Event, What};
 pub use definitions::SiteFacts;
+pub use device::{Device, Track};
 pub(crate) use source::Source;
 pub use thread::{Loss, OpenScope, Thread};
 
@@ -99,7 +103,8 @@ impl Recording {
         let facts = facts(&source, &words)?;
         let pairs = pairs(&source, &layout, words[header::PAIRS_WRITTEN])?;
         let taken = words[header::DEFINITIONS_TAKEN];
-        let definitions = Definitions::read(&source, &layout, taken)?;
+        let mut definitions = Definitions::read(&source, &layout, taken)?;
+        definitions.finish(device::ticks_per_second(&pairs, words[header::CLOCK] == clock::TSC));
         let blocks = if words[header::POLICY] == policy::STREAM { words[header::BLOCK_BYTES] } else { 0 };
         let keep_from = keep_from(&words, &pairs);
         let mut index = Index::read(&source, &layout, blocks, keep_from)?;
@@ -126,6 +131,16 @@ impl Recording {
     /// Its threads, in the order of their serial numbers.
     pub fn threads(&self) -> &[Thread] {
         &self.threads
+    }
+
+    /// Devices whose events are among its threads'.
+    pub fn devices(&self) -> impl Iterator<Item = &Device> {
+        self.definitions.devices()
+    }
+
+    /// What there is to say about it, as backends that were absent or failed.
+    pub fn notes(&self) -> &[String] {
+        self.definitions.notes()
     }
 
     /// The places in the program that its events are of.

@@ -2,8 +2,9 @@
 //!
 //! Place in the flow: filled in by `index`, read by whoever shows a recording.
 
-use super::decode::ArgumentValue;
+use super::device::Track;
 use crate::kind::Kind;
+use crate::value::ArgumentValue;
 
 /// Events that were lost.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub struct Thread {
     pub tid: u64,
     /// Its name.
     pub name: String,
+    /// The queue of a device that it stands for, if it is no thread of the program.
+    pub device: Option<Track>,
     /// Events that are there.
     pub events: u64,
     /// Events that are not.

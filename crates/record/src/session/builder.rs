@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::handle::Session;
 use super::settings::{Policy, Settings};
 use crate::active::core::Reach;
+use crate::backend::{Backend, Shared};
 use crate::clock::RecordClock;
 use crate::error::Error;
 use crate::kind::{Kind, Kinds};
@@ -89,6 +90,12 @@ impl Builder {
         Self(Settings { rank: Some(rank), ..self.0 })
     }
 
+    /// A device, or a tool that scopes are forwarded to, that goes along. Several may be given; sessions of one builder use it one after the other.
+    pub fn backend(mut self, backend: impl Backend + 'static) -> Self {
+        self.0.backends.push(Shared::of(backend));
+        self
+    }
+
     /// Begins paused; [`Session::resume`] begins to record.
     pub fn paused(self) -> Self {
         Self(Settings { paused: true, ..self.0 })
@@ -108,6 +115,16 @@ impl Builder {
     pub fn start(self) -> Result<Session, Error> {
         self.check()?;
         Session::start(&self.0, Location::caller())
+    }
+
+    /// The policy as it is set now.
+    pub(super) fn present_policy(&self) -> Policy {
+        self.0.policy
+    }
+
+    /// Begins paused, or not.
+    pub(super) fn paused_if(self, paused: bool) -> Self {
+        Self(Settings { paused, ..self.0 })
     }
 
     fn check(&self) -> Result<(), Error> {

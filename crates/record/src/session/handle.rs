@@ -14,6 +14,7 @@ use super::settings::{Policy, Settings};
 use super::stream::Stream;
 use crate::active::core::{Core, Reach};
 use crate::active::registry::{Activity, Registry};
+use crate::backend::{BackendStatus, Request, Running};
 use crate::clock::{self, RecordClock, Ticks};
 use crate::error::Error;
 use crate::layout::{BYTES_MIN, Layout, MAGIC, WORD, header, policy, state};
@@ -32,6 +33,7 @@ pub struct Session {
     /// The process that started it.
     owner: u32,
     choices: Vec<String>,
+    backends: Arc<Running>,
 }
 
 impl Session {
@@ -39,6 +41,8 @@ impl Session {
         let registry = Registry::prepared().map_err(|reason| Error::Memory { bytes: 0, reason })?;
         // Before memory is taken and a file made.
         admit(&registry.sessions(), settings)?;
+        let request = Request { reach: settings.reach, kinds: settings.kinds, details: settings.details };
+        let backends = Arc::new(Running::prepare(&settings.backends, &request)?);
         let bytes = settings.policy.bytes();
         let layout = Layout::dividing(bytes, settings.threads).ok_or(Error::Setting {
             setting: "policy",
@@ -54,11 +58,25 @@ impl Session {
         let facts = facts_of(settings, place, ticks, reason);
         let choices = choices(&facts, &core);
         write_header(&core, &facts, ticks, settings)?;
-        let helper = Helper::start(Arc::clone(&core), ticks, settings.pair_period, stream_of(&core, settings.policy)?)?;
-        let session = Self { core, helper: Some(helper), ticks, owner: std::process::id(), choices };
+        let (stream, beside) = (stream_of(&core, settings.policy)?, Arc::clone(&backends));
+        let helper = Helper::start(Arc::clone(&core), ticks, settings.pair_period, stream, beside)?;
+        let mut session = Self { core, helper: Some(helper), ticks, owner: std::process::id(), choices, backends };
         session.enter_list(registry, settings)?;
+        session.start_backends();
         remove.keep();
         Ok(session)
+    }
+
+    fn start_backends(&mut self) {
+        if !self.backends.is_empty() {
+            self.backends.start(&self.core, self.ticks, in_ticks(self.ticks, Duration::from_secs(1)) as f64);
+            self.choices.extend(self.backends.status().iter().map(BackendStatus::to_string));
+        }
+    }
+
+    /// How each backend stands.
+    pub fn backends(&self) -> Vec<BackendStatus> {
+        self.backends.status()
     }
 
     /// Puts it on the list, with everything defined that has a number.
@@ -189,6 +207,7 @@ impl Session {
             std::mem::forget(Arc::clone(&self.core));
         }
         self.core.header(header::END).store(self.ticks.now(), Ordering::Release);
+        self.backends.stop(&self.core);
         helper.end();
         self.core.header(header::STATE).store(state::FINISHED, Ordering::Release);
     }
@@ -243,13 +262,14 @@ impl Drop for Adopted {
 }
 
 /// While it is there a signal handler of this thread records nothing: it would wait for a lock that this thread holds.
-struct Exclusive {
-    block: Option<&'static Block>,
+pub(crate) struct Exclusive {
+    pub(crate) block: Option<&'static Block>,
     before: u32,
 }
 
 impl Exclusive {
-    fn of(registry: &Registry) -> Self {
+    /// Of this thread.
+    pub(crate) fn of(registry: &Registry) -> Self {
         let block = sync::attached();
         let mut before = 0;
         if let Some(block) = block {
@@ -262,7 +282,7 @@ impl Exclusive {
 
 impl Exclusive {
     /// Ends it: nobody waits for this thread, which may wait for others. Who it is.
-    fn let_go(self) -> Option<&'static Activity> {
+    pub(crate) fn let_go(self) -> Option<&'static Activity> {
         self.block.map(|block| &block.activity)
     }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::stream::Stream;
 use crate::active::core::Core;
+use crate::backend::Running;
 use crate::clock::{self, ClockPair, Ticks};
 use crate::error::Error;
 use crate::layout::{MAGIC, PAIR_WORDS, WORD, header};
@@ -28,9 +29,10 @@ impl Helper {
         ticks: Ticks,
         period: Duration,
         stream: Option<(Stream, Duration)>,
+        backends: Arc<Running>,
     ) -> Result<Self, Error> {
         let (stop, stopped) = sync_channel(0);
-        let mut work = Work { core, ticks, period, stream };
+        let mut work = Work { core, ticks, period, stream, backends };
         let body = move || {
             block_signals();
             work.run(&stopped);
@@ -61,6 +63,7 @@ struct Work {
     ticks: Ticks,
     period: Duration,
     stream: Option<(Stream, Duration)>,
+    backends: Arc<Running>,
 }
 
 impl Work {
@@ -78,6 +81,7 @@ impl Work {
             let now = Instant::now();
             if now >= pair_due {
                 self.take_pair();
+                self.backends.tick();
                 pair_wait = (pair_wait * PAIR_GROWTH).min(self.period);
                 pair_due = next(pair_due, pair_wait, now);
             }

@@ -7,10 +7,12 @@ mod builder;
 mod facts;
 mod handle;
 mod helper;
+mod keys;
 mod settings;
 mod stream;
 
 pub use builder::{Builder, Recorder};
 pub use facts::Facts;
+pub(crate) use handle::Exclusive;
 pub use handle::{Adopted, Adopter, Counts, Session};
 pub use settings::Policy;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::active::core::Reach;
+use crate::backend::Shared;
 use crate::clock::RecordClock;
 use crate::kind::Kinds;
 
@@ -70,6 +71,7 @@ pub(super) struct Settings {
     pub rank: Option<u32>,
     pub paused: bool,
     pub on_demand: bool,
+    pub backends: Vec<Shared>,
 }
 
 impl Default for Settings {
@@ -89,6 +91,7 @@ impl Default for Settings {
             rank: None,
             paused: false,
             on_demand: false,
+            backends: Vec::new(),
         }
     }
 }

@@ -184,6 +184,13 @@ impl Lane {
         frame
     }
 
+    /// Whether a scope that began so lies in a frame of this session, perhaps no longer open. A frame is used again when its scope was closed with the
+    /// one around it.
+    #[inline]
+    pub fn is_of(&self, frame: *const AtomicU64, opened: Opened) -> bool {
+        self.word(frame, 1).load(Ordering::Relaxed) == opened.start
+    }
+
     /// Adds arguments to the innermost open scope, if that is `frame`.
     #[inline]
     pub fn argue(&self, frame: *const AtomicU64, arguments: &impl Arguments) {
@@ -201,19 +208,20 @@ impl Lane {
     }
 
     #[cold]
-    fn arguments_lost<A: Arguments>(&self, _: &A) {
-        self.count(slot::ARGUMENTS_LOST, A::COUNT as u64);
+    fn arguments_lost(&self, arguments: &impl Arguments) {
+        self.count(slot::ARGUMENTS_LOST, arguments.count() as u64);
     }
 
-    /// Ends a scope, and with it those within that have not ended.
+    /// Ends a scope, and with it those within that have not ended. One that was closed with the scope around it, or is another thread's, is left as it is.
     #[inline]
-    pub fn close(&self, frame: *const AtomicU64, end: u64, least_ticks: u64) {
+    pub fn close(&self, frame: *const AtomicU64, opened: Opened, end: u64, least_ticks: u64) {
         let head = self.word(frame, 0).load(Ordering::Relaxed);
         let words = record::words(head);
-        if frame.wrapping_add(words) != self.top.get() {
-            self.close_within(frame, end);
+        if !self.is_of(frame, opened) || (frame.wrapping_add(words) != self.top.get() && !self.close_within(frame, end))
+        {
+            return;
         }
-        let start = self.word(frame, 1).load(Ordering::Relaxed);
+        let start = opened.start;
         if least_ticks == 0 || end.wrapping_sub(start) >= least_ticks {
             self.copy(frame, head, words, start, end);
         }
@@ -279,6 +287,13 @@ impl Lane {
         self.commit(rest.wrapping_add(more));
     }
 
+    /// Whether a record of so many words finds room.
+    pub fn has_room(&self, words: usize) -> bool {
+        let place = self.cursor.get();
+        let in_chunk = !place.is_null() && place.wrapping_add(words) <= self.limit.get();
+        in_chunk || self.core().pool.has_free()
+    }
+
     /// How many scopes are open.
     pub fn depth(&self) -> u32 {
         self.depth.get()
@@ -319,9 +334,12 @@ impl Lane {
         self.word(self.slot.get(), slot::LAST).store(last, Ordering::Release);
     }
 
-    /// Scopes within `frame` are closed with it, the innermost first.
+    /// Scopes within `frame` are closed with it, the innermost first; false where it is not open here.
     #[cold]
-    fn close_within(&self, frame: *const AtomicU64, end: u64) {
+    fn close_within(&self, frame: *const AtomicU64, end: u64) -> bool {
+        if !self.is_open(frame) {
+            return false;
+        }
         self.depth.set(self.depth.get().wrapping_sub(self.deep.replace(0)));
         loop {
             let last = self.last.get() as usize;
@@ -335,6 +353,15 @@ impl Lane {
             self.copy(inner, unfinished, record::words(head), start, end);
             self.take_off(inner);
         }
+        true
+    }
+
+    fn is_open(&self, frame: *const AtomicU64) -> bool {
+        let mut last = self.last.get() as usize;
+        while last != 0 && self.slot.get().wrapping_add(last) != frame {
+            last = self.word(self.slot.get().wrapping_add(last), 2).load(Ordering::Relaxed) as usize;
+        }
+        last != 0
     }
 
     /// Room for a record; without any it counts what is lost.
@@ -387,7 +414,8 @@ impl Lane {
         true
     }
 
-    fn lose(&self, first: u64, last: u64) {
+    /// Counts an event that is lost.
+    pub fn lose(&self, first: u64, last: u64) {
         let slot = self.slot.get();
         if slot.is_null() {
             let core = self.core();

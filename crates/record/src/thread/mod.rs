@@ -6,5 +6,6 @@
 pub(crate) mod block;
 pub(crate) mod define;
 pub(crate) mod lane;
+pub(crate) mod observed;
 pub(crate) mod slow;
 pub(crate) mod sync;

@@ -11,7 +11,7 @@ use crate::site::Site;
 use crate::thread::block::Block;
 use crate::thread::define;
 use crate::thread::lane::{Lane, Opened};
-use crate::thread::sync;
+use crate::thread::{observed, sync};
 use crate::value::Arguments;
 
 /// Where an open scope is found again.
@@ -25,6 +25,8 @@ pub(crate) enum Frame {
     Deep,
     /// To be looked for in each lane.
     Seek,
+    /// The same, and observers know of it by this number.
+    Observed(u64),
 }
 
 /// Runs an event with lanes that are right. None where nothing records, or the thread is within another event.
@@ -55,11 +57,21 @@ pub(crate) fn within<R>(event: impl FnOnce(&Block) -> R) -> Option<R> {
 /// Opens a scope in every lane that wants it.
 #[cold]
 #[inline(never)]
-pub(crate) fn open(site: &'static Site) -> (Frame, Opened, u32) {
+pub(crate) fn open(site: &'static Site, arguments: &impl Arguments) -> (Frame, Opened, u32) {
+    let told = observed::enter(site, arguments);
+    let (frame, opened, gate) = open_in_lanes(site, told.map(|told| told.id));
+    match told {
+        Some(told) => (Frame::Observed(told.token), Opened { id: told.id, ..opened }, gate),
+        None => (frame, opened, gate),
+    }
+}
+
+/// `id` is that by which observers know it already.
+fn open_in_lanes(site: &'static Site, id: Option<u64>) -> (Frame, Opened, u32) {
     let opened = |block: &Block| {
         let wanting = block.kinds.get() & site.bit != 0;
         let number = wanting.then(|| define::number_of(site)).flatten()?;
-        let opened = block.opened();
+        let opened = id.map_or_else(|| block.opened(), |id| Opened { id, start: block.ticks.get().now() });
         let mut frame = Frame::Nowhere;
         for lane in block.lanes().iter().filter(|lane| wants(lane, site)) {
             let place = lane.open(number, opened);
@@ -83,18 +95,32 @@ pub(crate) fn close(site: &'static Site, frame: Frame, opened: Opened) {
         for lane in block.lanes() {
             let place = lane.find(opened);
             if !place.is_null() {
-                lane.close(place, end, lane.core().least_ticks);
-            } else if frame == Frame::Deep {
+                lane.close(place, opened, end, lane.core().least_ticks);
+            } else if frame == Frame::Deep || may_be_deep(lane, site, frame) {
                 lane.close_deep(site.number(), opened, end);
             }
         }
     });
+    // After its end, so that what observers do is not part of it.
+    if let Frame::Observed(token) = frame {
+        observed::leave(token);
+    }
 }
 
 /// Adds arguments to an open scope in every lane that has it.
 #[cold]
 #[inline(never)]
-pub(crate) fn argue(opened: Opened, arguments: &impl Arguments) {
+pub(crate) fn argue(frame: Frame, opened: Opened, arguments: &impl Arguments) {
+    if let Frame::Observed(token) = frame {
+        observed::argue(token, arguments);
+    }
+    argue_in_lanes(opened, arguments);
+}
+
+/// Adds arguments to an open scope in every lane that has it, where observers have them.
+#[cold]
+#[inline(never)]
+pub(crate) fn argue_in_lanes(opened: Opened, arguments: &impl Arguments) {
     within(|block| {
         for lane in block.lanes() {
             let place = lane.find(opened);
@@ -119,6 +145,13 @@ pub(crate) fn record(site: &'static Site, kind: u64, second: Option<u64>, argume
             lane.write_with([head, now, second], arguments);
         }
     });
+}
+
+/// Whether a scope that is not found in a lane is one of those for which the lane had no room, if it has any.
+fn may_be_deep(lane: &Lane, site: &Site, frame: Frame) -> bool {
+    let core = lane.core();
+    let every = core.every.load(Ordering::Relaxed);
+    matches!(frame, Frame::Seek | Frame::Observed(_)) && core.wanted() & site.bit != 0 && every <= 1
 }
 
 fn wants(lane: &Lane, site: &Site) -> bool {

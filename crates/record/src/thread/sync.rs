@@ -24,11 +24,16 @@ pub(crate) fn attached() -> Option<&'static Block> {
         return (!ptr::eq(current, &raw const ENDED)).then_some(current);
     }
     let block = take_free().or_else(map_more)?;
-    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+    let serial = new_serial();
     block.take(serial, tid());
     block::set_current(block);
     call_at_end(block);
     Some(block)
+}
+
+/// A serial number that no thread has.
+pub(crate) fn new_serial() -> u32 {
+    SERIAL.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Makes a block of this registry's: others can see whether its thread is within an event.
@@ -58,8 +63,10 @@ pub(crate) fn bring_up(block: &Block, registry: &Registry) {
             block.lane_count.set(count + 1);
         }
     }
-    block.kinds.set(block.lanes().iter().fold(0, |kinds, lane| kinds | lane.core().wanted()));
-    block.details.set(block.lanes().iter().any(|lane| lane.core().details));
+    let watches = || registry.watches().iter().filter(|watch| watch.is_for(block.serial.get()));
+    let observed = watches().fold(0, |kinds, watch| kinds | watch.kinds);
+    block.kinds.set(block.lanes().iter().fold(observed, |kinds, lane| kinds | lane.core().wanted()));
+    block.details.set(block.lanes().iter().any(|lane| lane.core().details) || watches().any(|watch| watch.arguments));
     block.ticks.set(registry.ticks());
     block.known_gate.set(gate);
     let plain = |core: &Core| core.every.load(Ordering::Relaxed) <= 1 && core.least_ticks == 0;

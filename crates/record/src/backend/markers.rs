@@ -1,0 +1,73 @@
+//! Scopes forwarded to another tool's markers, while a session runs.
+//!
+//! Place in the flow: a backend that adds an observer. What it does not do: record; the tool has its own file and clock.
+
+use std::sync::Arc;
+
+use super::{Backend, Request};
+use crate::observe::{Observer, Observing};
+use crate::site::Site;
+
+/// A tool that is told of scopes, on the thread on which they are.
+pub trait MarkerSink: Send + Sync + 'static {
+    /// What it is called in messages.
+    fn name(&self) -> &str;
+
+    /// Whether it listens.
+    ///
+    /// # Errors
+    /// Why not, and what to do.
+    fn is_present(&self) -> Result<(), String>;
+
+    /// A scope begins on this thread, within those that have begun before.
+    fn begin(&self, site: &'static Site);
+
+    /// The innermost scope of this thread ends.
+    fn end(&self);
+}
+
+/// Forwards scopes to a tool.
+#[derive(Debug)]
+pub struct Markers<S> {
+    sink: Arc<S>,
+    observer: Option<Observer>,
+    observing: Option<Observing>,
+}
+
+impl<S: MarkerSink> Markers<S> {
+    /// To this tool.
+    pub fn to(sink: S) -> Self {
+        Self { sink: Arc::new(sink), observer: None, observing: None }
+    }
+}
+
+impl<S: MarkerSink> Backend for Markers<S> {
+    fn name(&self) -> &str {
+        self.sink.name()
+    }
+
+    fn prepare(&mut self, request: &Request) -> Result<(), String> {
+        self.sink.is_present()?;
+        let (begin, end) = (Arc::clone(&self.sink), Arc::clone(&self.sink));
+        let observer = Observer::new().reach(request.reach).of_kinds(request.kinds);
+        let observer = observer.on_enter(move |scope| {
+            begin.begin(scope.site());
+            0
+        });
+        self.observer = Some(observer.on_leave(move |_, _| end.end()));
+        Ok(())
+    }
+
+    fn start(&mut self) -> Result<(), String> {
+        let observer = self.observer.take().ok_or("it was not prepared")?;
+        self.observing = Some(observer.add().map_err(|error| error.to_string())?);
+        Ok(())
+    }
+
+    fn stop(&mut self) -> Result<(), String> {
+        match self.observing.take().is_none_or(Observing::remove) {
+            true => Ok(()),
+            false => Err("a call of it has not ended".into()),
+        }
+    }
+}

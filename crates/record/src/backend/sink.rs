@@ -1,0 +1,251 @@
+//! Takes a device's events into the recording: threads without a thread, one per queue.
+//!
+//! Place in the flow: backends hand events over, each queue's in the order in which they began; this writes them in the order in which they end, with
+//! their depth, as threads do. Events of a queue that overlap without one being in the other go to further threads of the same queue.
+//!
+//! What it does not do: map times. Only the times of losses are mapped here, since they are counted beside those of the host.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::clock::{DeviceMap, DevicePair};
+use crate::active::core::Core;
+use crate::event::FlowPlace;
+use crate::kind::Kind;
+use crate::layout::{header, policy, record};
+use crate::site::Site;
+use crate::thread::lane::Lane;
+use crate::thread::{define, sync};
+use crate::value::{Arguments, Listed, Value, Words};
+
+/// A queue of a device, as [`Sink::track`] gives it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct TrackId(usize);
+
+/// Something that went on on a device.
+#[derive(Copy, Clone, Debug)]
+pub struct DeviceEvent<'a> {
+    /// What it is called.
+    pub name: &'a str,
+    /// Its kind.
+    pub kind: Kind,
+    /// When it began, on the device's clock.
+    pub start: u64,
+    /// When it ended.
+    pub end: u64,
+    /// The id of the host's event that launched it; 0: none is known.
+    pub correlation: u64,
+    /// A flow that passes where it begins.
+    pub flow: Option<(FlowPlace, u64)>,
+    /// Its arguments.
+    pub arguments: &'a [(&'a str, Value<'a>)],
+}
+
+/// Where a backend's events go.
+#[derive(Debug)]
+pub struct Sink {
+    core: Arc<Core>,
+    clock: u32,
+    map: DeviceMap,
+    tracks: Vec<Track>,
+    sites: HashMap<(Kind, String), u32>,
+    keys: HashMap<String, u32>,
+    /// Whether it may wait until the session's thread has made room.
+    pub(super) patient: bool,
+}
+
+#[derive(Debug)]
+struct Track {
+    device: String,
+    queue: String,
+    rows: Vec<Row>,
+}
+
+/// A thread of the recording.
+#[derive(Debug)]
+struct Row {
+    lane: OwnLane,
+    /// Events that are not written yet, each within the one before.
+    open: Vec<Pending>,
+    /// What begins before has come too late.
+    from: u64,
+}
+
+#[derive(Debug)]
+struct Pending {
+    start: u64,
+    end: u64,
+    words: Vec<u64>,
+}
+
+/// A lane that no thread owns.
+#[derive(Debug)]
+struct OwnLane(Box<Lane>);
+
+// SAFETY: a lane's cells are used through `&mut Sink` alone, by one thread at a time; what they point to is the session's memory, which `Sink::core` keeps.
+unsafe impl Send for OwnLane {}
+
+impl Sink {
+    pub(super) fn new(core: Arc<Core>, clock: u32, rate: f64) -> Self {
+        let map = DeviceMap::of(Vec::new(), rate);
+        let (sites, keys) = (HashMap::new(), HashMap::new());
+        Self { core, clock, map, tracks: Vec::new(), sites, keys, patient: false }
+    }
+
+    /// A queue; the same for the same names.
+    pub fn track(&mut self, device: &str, queue: &str) -> TrackId {
+        let known = self.tracks.iter().position(|track| track.device == device && track.queue == queue);
+        TrackId(known.unwrap_or_else(|| {
+            self.tracks.push(Track { device: device.into(), queue: queue.into(), rows: Vec::new() });
+            self.tracks.len() - 1
+        }))
+    }
+
+    /// Takes an event. Those of a track come in the order in which they began, and of those that began together the longest first; one that comes
+    /// too late, or ends before it begins, is counted as lost.
+    pub fn event(&mut self, track: TrackId, event: &DeviceEvent<'_>) {
+        let site = self.site(event.kind, event.name);
+        let Some(row) = self.row(track, event) else { return };
+        let words = self.words(site, event, self.tracks[track.0].rows[row].open.len());
+        if let Some((place, flow)) = event.flow {
+            let kind = match place {
+                FlowPlace::Out => record::FLOW_OUT,
+                FlowPlace::Step => record::FLOW_STEP,
+                FlowPlace::In => record::FLOW_IN,
+            };
+            let depth = self.tracks[track.0].rows[row].open.len() as u32 + 1;
+            let flow = [record::head(site, kind, 3, depth), event.start, flow];
+            self.write(track, row, &flow, event.start, event.start);
+        }
+        let row = &mut self.tracks[track.0].rows[row];
+        row.from = event.start;
+        row.open.push(Pending { start: event.start, end: event.end, words });
+    }
+
+    /// A pair of the device's clock and the recorder's.
+    pub(super) fn pair(&mut self, pair: DevicePair) {
+        if self.map.add(pair) {
+            self.core.define_pair(self.clock, pair.device, [pair.ticks, pair.bracket_ticks]);
+        }
+    }
+
+    /// No more events come: all are written.
+    pub(super) fn close(&mut self) {
+        for track in 0..self.tracks.len() {
+            for row in 0..self.tracks[track].rows.len() {
+                self.flush(TrackId(track), row, u64::MAX);
+                self.tracks[track].rows[row].lane.0.detach();
+            }
+        }
+        self.tracks.clear();
+    }
+
+    /// The row that has room for an event. None where there is none, and the event is counted.
+    fn row(&mut self, track: TrackId, event: &DeviceEvent<'_>) -> Option<usize> {
+        if event.start <= event.end {
+            for row in 0..ROWS_MAX {
+                if row == self.tracks[track.0].rows.len() {
+                    self.add_row(track);
+                }
+                if event.start < self.tracks[track.0].rows[row].from {
+                    continue;
+                }
+                self.flush(track, row, event.start);
+                let top = self.tracks[track.0].rows[row].open.last();
+                if top.is_none_or(|top| event.end <= top.end) {
+                    return Some(row);
+                }
+            }
+        } else if self.tracks[track.0].rows.is_empty() {
+            self.add_row(track);
+        }
+        let [first, last] = [event.start, event.end].map(|time| self.map.ticks(time));
+        self.tracks[track.0].rows[0].lane.0.lose(first, last);
+        None
+    }
+
+    fn add_row(&mut self, track: TrackId) {
+        let (lane, serial) = (OwnLane(Box::new(Lane::none())), sync::new_serial());
+        let Track { device, queue, rows } = &mut self.tracks[track.0];
+        lane.0.attach(&self.core, serial, DEVICE_TID + u64::from(serial), queue);
+        self.core.define_track(serial, self.clock, rows.len() as u32, [device, queue]);
+        rows.push(Row { lane, open: Vec::new(), from: 0 });
+    }
+
+    /// Writes what has ended before a time, the innermost first.
+    fn flush(&mut self, track: TrackId, row: usize, before: u64) {
+        while let Some(ended) = self.tracks[track.0].rows[row].open.pop_if(|top| top.end <= before) {
+            self.write(track, row, &ended.words, ended.start, ended.end);
+            let row = &mut self.tracks[track.0].rows[row];
+            row.from = row.from.max(ended.end);
+        }
+    }
+
+    fn write(&mut self, track: TrackId, row: usize, words: &[u64], start: u64, end: u64) {
+        let lane = &self.tracks[track.0].rows[row].lane.0;
+        let streams = || self.core.header(header::POLICY).load(std::sync::atomic::Ordering::Relaxed) == policy::STREAM;
+        if self.patient && streams() {
+            for _ in 0..ROOM_TRIES {
+                if lane.has_room(words.len()) {
+                    break;
+                }
+                std::thread::sleep(ROOM_POLL);
+            }
+        }
+        lane.write(words, self.map.ticks(start), self.map.ticks(end));
+    }
+
+    fn words(&mut self, site: u32, event: &DeviceEvent<'_>, depth: usize) -> Vec<u64> {
+        let numbered: Vec<(u32, Value<'_>)> =
+            event.arguments.iter().filter_map(|(key, value)| Some((self.key(key)?, *value))).collect();
+        let fits = |count: &usize| record::SCOPE_WORDS + listed(&numbered[..*count]).words() <= record::WORDS_MAX;
+        let count = (0..=numbered.len()).rev().find(fits).unwrap_or(0);
+        let arguments = listed(&numbered[..count]);
+        let length = record::SCOPE_WORDS + arguments.words();
+        let head = record::head(site, record::SCOPE, length, u32::try_from(depth).unwrap_or(u32::MAX));
+        let mut words = vec![head, event.start, event.end, event.correlation];
+        words.extend(Words::gathered(&arguments));
+        words
+    }
+
+    fn site(&mut self, kind: Kind, name: &str) -> u32 {
+        if let Some(number) = self.sites.get(&(kind, name.to_owned())) {
+            return *number;
+        }
+        let site = Site::named(kind, name);
+        // Another thread that numbers it at this moment takes a few stores.
+        let numbered =
+            site.and_then(|site| (0..NUMBER_TRIES).find_map(|_| define::number_of(site).map(|number| (number, site))));
+        let Some((number, site)) = numbered else { return 0 };
+        // This session may be off the list already.
+        self.core.define_site(number, site);
+        self.sites.insert((kind, name.into()), number);
+        number
+    }
+
+    fn key(&mut self, key: &str) -> Option<u32> {
+        if let Some(number) = self.keys.get(key) {
+            return Some(*number);
+        }
+        let number = define::number_of_name(key)?;
+        self.core.define_name(number, key);
+        self.keys.insert(key.into(), number);
+        Some(number)
+    }
+}
+
+/// Numbers of keys, and values, as arguments.
+fn listed<'a>(arguments: &'a [(u32, Value<'a>)]) -> impl Arguments + 'a {
+    Listed(arguments.len(), |at: usize| arguments[at])
+}
+
+/// Threads of one queue.
+const ROWS_MAX: usize = 16;
+/// Beyond every number of a thread (`PID_MAX_LIMIT`), so that a device's are none of those.
+const DEVICE_TID: u64 = 1 << 22;
+/// How often another thread is given time to number a name.
+const NUMBER_TRIES: usize = 1000;
+/// How long a full stream is waited for: 2 s.
+const ROOM_TRIES: usize = 2000;
+const ROOM_POLL: Duration = Duration::from_millis(1);

@@ -1,0 +1,194 @@
+//! How an observer is made, added and removed.
+//!
+//! Place in the flow: changes the registry's list, as sessions change theirs. What it does not do: call.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use crate::active::core::Reach;
+use crate::active::registry::Registry;
+use crate::active::watch::{Enter, Leave, Observed, WATCHES_MAX, Watch};
+use crate::error::Error;
+use crate::kind::{Kind, Kinds};
+use crate::session::Exclusive;
+use crate::thread::{block, sync};
+
+/// An observer in the making.
+#[must_use = "it observes once it is added"]
+pub struct Observer {
+    reach: Reach,
+    kinds: Kinds,
+    every: u32,
+    arguments: bool,
+    enter: Option<Box<Enter>>,
+    leave: Option<Box<Leave>>,
+}
+
+impl Observer {
+    /// Of the whole process, all kinds, every scope, without arguments.
+    pub fn new() -> Self {
+        Self { reach: Reach::Process, kinds: Kinds::ALL, every: 1, arguments: false, enter: None, leave: None }
+    }
+
+    /// Whose scopes: the process's, or those of the thread that adds it.
+    pub fn reach(self, reach: Reach) -> Self {
+        Self { reach, ..self }
+    }
+
+    /// Which kinds.
+    pub fn kinds(self, kinds: &[Kind]) -> Self {
+        self.of_kinds(Kinds::of(kinds))
+    }
+
+    pub(crate) fn of_kinds(self, kinds: Kinds) -> Self {
+        Self { kinds, ..self }
+    }
+
+    /// Of so many scopes of a thread it is called for one.
+    pub fn one_in(self, every: u32) -> Self {
+        Self { every, ..self }
+    }
+
+    /// It is shown arguments; those behind `||` are made for it.
+    pub fn with_arguments(self) -> Self {
+        Self { arguments: true, ..self }
+    }
+
+    /// What is called before a scope begins. The number is handed to what is called at the end.
+    pub fn on_enter(self, enter: impl Fn(&Observed<'_>) -> u64 + Send + Sync + 'static) -> Self {
+        Self { enter: Some(Box::new(enter)), ..self }
+    }
+
+    /// What is called after a scope has ended, with the number from its beginning; 0 where nothing was called there.
+    pub fn on_leave(self, leave: impl Fn(&Observed<'_>, u64) + Send + Sync + 'static) -> Self {
+        Self { leave: Some(Box::new(leave)), ..self }
+    }
+
+    /// Begins to observe. Scopes that are open then are not told of.
+    ///
+    /// # Errors
+    /// [`Error::NoKinds`], [`Error::Setting`] for nothing to call, [`Error::TooManyObservers`].
+    pub fn add(self) -> Result<Observing, Error> {
+        let refuse = |setting: &'static str, reason: &str| Err(Error::Setting { setting, reason: reason.into() });
+        if self.kinds.is_empty() {
+            return Err(Error::NoKinds);
+        }
+        if self.every == 0 {
+            return refuse("one_in", "one of 0 scopes is none; give 1 for all");
+        }
+        if self.enter.is_none() && self.leave.is_none() {
+            return refuse("observer", "it has nothing to call; give on_enter or on_leave");
+        }
+        let registry = Registry::prepared().map_err(|reason| Error::Memory { bytes: 0, reason })?;
+        let serial = match self.reach {
+            Reach::Process => None,
+            Reach::Thread => Some(sync::attached().map_or(0, |block| block.serial.get())),
+        };
+        let watch = Arc::new(self.watch(serial));
+        let exclusive = Exclusive::of(registry);
+        let sessions = registry.sessions();
+        let open = registry.watches().len();
+        if open >= WATCHES_MAX {
+            return Err(Error::TooManyObservers { open });
+        }
+        let added = Arc::clone(&watch);
+        let before = registry.change_watches(&sessions, 1, |list| list.0.push(added));
+        drop(sessions);
+        registry.free_watches(before, exclusive.let_go());
+        Ok(Observing { watch, registry: registry.number, removed: false })
+    }
+
+    fn watch(self, serial: Option<u32>) -> Watch {
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        Watch {
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+            serial,
+            kinds: self.kinds.bits(),
+            every: self.every,
+            arguments: self.arguments,
+            enter: self.enter,
+            leave: self.leave,
+            on: AtomicBool::new(true),
+            running: AtomicU32::new(0),
+            calls: AtomicU64::new(0),
+            panics: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Default for Observer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for Observer {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Observer")
+            .field("reach", &self.reach)
+            .field("kinds", &self.kinds)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An observer that was added. Dropped it is removed.
+#[must_use = "it is removed when this is dropped"]
+#[derive(Debug)]
+pub struct Observing {
+    watch: Arc<Watch>,
+    /// Number of the registry that it is on the list of; another one is a forked child's.
+    registry: u32,
+    removed: bool,
+}
+
+/// What an observer has come to.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObserverCounts {
+    /// Calls of either callback.
+    pub calls: u64,
+    /// Panics; after one it is called no more.
+    pub panics: u64,
+}
+
+impl Observing {
+    /// Ends it. True: no call is under way, and none will come. False: none begins any more, but some may be under way, because this is called from
+    /// within one, or because one did not end in 10 s.
+    pub fn remove(mut self) -> bool {
+        self.take_off()
+    }
+
+    /// Whether it is called: until it has panicked.
+    pub fn is_on(&self) -> bool {
+        self.watch.on.load(Ordering::Relaxed)
+    }
+
+    /// What it has come to.
+    pub fn counts(&self) -> ObserverCounts {
+        let [calls, panics] = [&self.watch.calls, &self.watch.panics].map(|count| count.load(Ordering::Relaxed));
+        ObserverCounts { calls, panics }
+    }
+
+    fn take_off(&mut self) -> bool {
+        if std::mem::replace(&mut self.removed, true) {
+            return true;
+        }
+        self.watch.switch_off();
+        let Some(registry) = Registry::current().filter(|registry| registry.number == self.registry) else {
+            return true;
+        };
+        let exclusive = Exclusive::of(registry);
+        let sessions = registry.sessions();
+        let number = self.watch.number;
+        let before = registry.change_watches(&sessions, -1, |list| list.0.retain(|watch| watch.number != number));
+        drop(sessions);
+        registry.free_watches(before, exclusive.let_go());
+        !block::current().observing.get() && self.watch.wait()
+    }
+}
+
+impl Drop for Observing {
+    fn drop(&mut self) {
+        self.take_off();
+    }
+}

@@ -1,0 +1,302 @@
+//! The layer: what it is told of spans and events, as calls of the recorder.
+//!
+//! Place in the flow: between `tracing`'s registry and `event`. A span that is entered where it was made, and before the next is made, needs no state
+//! but this thread's; others have theirs among the registry's extensions.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tracing_core::span::{Attributes, Id, Record};
+use tracing_core::{Event, Subscriber};
+use tracing_subscriber::layer::{Context, Layer};
+use tracing_subscriber::registry::LookupSpan;
+
+use super::callsite::{Callsite, Callsites};
+use super::fields::Fields;
+use crate::event::{self, FlowPlace, Scope, Span, correlate};
+use crate::kind::Kind;
+use crate::site::Site;
+
+/// Of which spans the whole life is recorded, beside their scopes.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Lives {
+    /// Those of places whose spans were seen to be entered more than once, or on other threads.
+    #[default]
+    Learned,
+    /// All.
+    All,
+    /// None.
+    None,
+}
+
+/// Records spans and events of the crate `tracing`.
+#[derive(Debug)]
+pub struct RecordLayer {
+    /// Kept as long as the program runs, as a subscriber is.
+    callsites: &'static Callsites,
+    lives: Lives,
+    /// Spans that have state among the registry's extensions; while there is none it is not asked.
+    kept: AtomicU64,
+}
+
+/// What a span has among the registry's extensions.
+#[derive(Debug, Default)]
+struct Kept {
+    /// It was not entered yet.
+    fresh: bool,
+    fields: Fields,
+    life: Option<Span>,
+    /// Flows that end where it is entered next.
+    flows: Vec<u64>,
+}
+
+/// What a thread has.
+#[derive(Default)]
+struct State {
+    /// The span that was made last, if it was not entered yet.
+    fresh: Option<(u64, &'static Callsite)>,
+    fields: Fields,
+    /// Scopes of spans that are entered, the innermost last.
+    open: Vec<(u64, Scope)>,
+}
+
+impl RecordLayer {
+    /// Spans and events of the kind `User`.
+    pub fn new() -> Self {
+        Self {
+            callsites: Box::leak(Box::new(Callsites::of(Kind::User))),
+            lives: Lives::default(),
+            kept: AtomicU64::new(0),
+        }
+    }
+
+    /// Of another kind.
+    pub fn kind(self, kind: Kind) -> Self {
+        Self { callsites: Box::leak(Box::new(Callsites::of(kind))), ..self }
+    }
+
+    /// Of which spans the whole life is recorded.
+    pub fn lives(self, lives: Lives) -> Self {
+        Self { lives, ..self }
+    }
+
+    /// Gives a span state among the extensions.
+    fn keep<S: Subscriber + for<'a> LookupSpan<'a>>(
+        &self,
+        id: &Id,
+        context: &Context<'_, S>,
+        change: impl FnOnce(&mut Kept),
+    ) {
+        let Some(span) = context.span(id) else { return };
+        let mut extensions = span.extensions_mut();
+        if extensions.get_mut::<Kept>().is_none() {
+            extensions.insert(Kept::default());
+            self.kept.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(kept) = extensions.get_mut::<Kept>() {
+            change(kept);
+        }
+    }
+
+    /// Puts aside what this thread has of the span that it made last, since another comes.
+    fn put_aside<S: Subscriber + for<'a> LookupSpan<'a>>(&self, state: &mut State, context: &Context<'_, S>) {
+        if let Some((id, _)) = state.fresh.take() {
+            let fields = std::mem::take(&mut state.fields);
+            self.keep(&Id::from_u64(id), context, |kept| {
+                kept.fresh = true;
+                kept.fields = fields;
+            });
+        }
+    }
+
+    /// A span is entered that is not the one this thread has made last.
+    #[cold]
+    fn enter_again<S: Subscriber + for<'a> LookupSpan<'a>>(&self, id: &Id, context: &Context<'_, S>) -> Option<Scope> {
+        let callsite = self.callsites.find(context.metadata(id)?);
+        if !event::is_wanted(&callsite.site) {
+            return None;
+        }
+        let span = context.span(id)?;
+        let mut extensions = span.extensions_mut();
+        let mut none = Kept::default();
+        let kept = extensions.get_mut::<Kept>();
+        let (is_kept, kept) = (kept.is_some(), kept.unwrap_or(&mut none));
+        let fresh = std::mem::take(&mut kept.fresh);
+        if !fresh && self.lives == Lives::Learned {
+            callsite.comes_back.store(true, Ordering::Relaxed);
+            if kept.life.is_none() {
+                kept.life = Some(Span::begin_with(&callsite.site, &kept.fields.arguments()));
+            }
+        }
+        let link = kept.life.as_ref().filter(|life| life.id() != 0).map(|life| correlate(life.id()));
+        let scope = match fresh {
+            true => Scope::enter_with(&callsite.site, &kept.fields.arguments()),
+            false => Scope::enter(&callsite.site),
+        };
+        drop(link);
+        for flow in kept.flows.drain(..) {
+            event::flow(&FOLLOWS, FlowPlace::In, flow);
+        }
+        if !is_kept && none.life.is_some() {
+            extensions.insert(none);
+            self.kept.fetch_add(1, Ordering::Relaxed);
+        }
+        Some(scope)
+    }
+}
+
+impl Default for RecordLayer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for RecordLayer {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        if !event::is_anything_wanted() {
+            return;
+        }
+        let callsite = self.callsites.find(attributes.metadata());
+        if !event::is_wanted(&callsite.site) {
+            return;
+        }
+        // Taken out while values describe themselves, which may make spans, too.
+        let mut fields = with_state(|state| {
+            self.put_aside(state, &context);
+            std::mem::take(&mut state.fields)
+        })
+        .unwrap_or_default();
+        fields.clear();
+        if !attributes.is_empty() {
+            attributes.record(&mut fields);
+        }
+        let lives =
+            self.lives == Lives::All || self.lives == Lives::Learned && callsite.comes_back.load(Ordering::Relaxed);
+        if lives {
+            let life = Span::begin_with(&callsite.site, &fields.arguments());
+            return self.keep(id, &context, |kept| {
+                (kept.fresh, kept.life, kept.fields) = (true, Some(life), fields);
+            });
+        }
+        with_state(|state| {
+            self.put_aside(state, &context);
+            (state.fresh, state.fields) = (Some((id.into_u64(), callsite)), fields);
+        });
+    }
+
+    fn on_enter(&self, id: &Id, context: Context<'_, S>) {
+        if !event::is_anything_wanted() {
+            return;
+        }
+        let number = id.into_u64();
+        let entered = with_state(|state| {
+            let (_, callsite) = state.fresh.take_if(|(fresh, _)| *fresh == number)?;
+            let scope = match state.fields.is_empty() {
+                true => Scope::enter(&callsite.site),
+                false => Scope::enter_with(&callsite.site, &state.fields.arguments()),
+            };
+            state.open.push((number, scope));
+            Some(())
+        });
+        if entered == Some(None)
+            && let Some(scope) = self.enter_again(id, &context)
+        {
+            with_state(|state| state.open.push((number, scope)));
+        }
+    }
+
+    fn on_exit(&self, id: &Id, _: Context<'_, S>) {
+        let number = id.into_u64();
+        let ended = with_state(|state| match state.open.pop_if(|(open, _)| *open == number) {
+            Some(ended) => Some(ended),
+            None => state.open.iter().rposition(|(open, _)| *open == number).map(|at| state.open.remove(at)),
+        });
+        // Outside, since observers may make spans.
+        drop(ended);
+    }
+
+    fn on_close(&self, id: Id, context: Context<'_, S>) {
+        let number = id.into_u64();
+        with_state(|state| state.fresh.take_if(|(fresh, _)| *fresh == number));
+        if self.kept.load(Ordering::Relaxed) != 0
+            && let Some(span) = context.span(&id)
+            && let Some(kept) = span.extensions_mut().remove::<Kept>()
+        {
+            self.kept.fetch_sub(1, Ordering::Relaxed);
+            drop(kept);
+        }
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        if !event::is_anything_wanted() {
+            return;
+        }
+        let mut fields = Fields::default();
+        values.record(&mut fields);
+        let number = id.into_u64();
+        let stated = with_state(|state| {
+            let open = state.open.iter().rev().find(|(open, _)| *open == number);
+            if let Some((_, scope)) = open {
+                scope.state(&fields.arguments());
+            } else if state.fresh.is_some_and(|(fresh, _)| fresh == number) {
+                state.fields.append(&fields);
+            } else {
+                return false;
+            }
+            true
+        });
+        if stated == Some(false) {
+            self.keep(id, &context, |kept| kept.fields.append(&fields));
+        }
+    }
+
+    fn on_follows_from(&self, id: &Id, _: &Id, context: Context<'_, S>) {
+        if !event::is_wanted(&FOLLOWS) {
+            return;
+        }
+        // The id of a span of the recorder's is no other's.
+        let flow = crate::thread::slow::within(|block| block.new_id()).unwrap_or(0);
+        event::flow(&FOLLOWS, FlowPlace::Out, flow);
+        let number = id.into_u64();
+        let is_open = with_state(|state| {
+            self.put_aside(state, &context);
+            state.open.iter().any(|(open, _)| *open == number)
+        });
+        if is_open == Some(true) {
+            event::flow(&FOLLOWS, FlowPlace::In, flow);
+        } else {
+            self.keep(id, &context, |kept| kept.flows.push(flow));
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        if !event::is_anything_wanted() {
+            return;
+        }
+        let callsite = self.callsites.find(event.metadata());
+        if !event::is_wanted(&callsite.site) {
+            return;
+        }
+        let mut fields = EVENT.try_with(|fields| fields.take()).unwrap_or_default();
+        fields.clear();
+        event.record(&mut fields);
+        fields.push_text(event.metadata().fields().len(), event.metadata().level().as_str());
+        event::instant(&callsite.site, &fields.arguments());
+        let _ = EVENT.try_with(|kept| kept.replace(fields));
+    }
+}
+
+/// None where the thread is within, or about to end.
+#[inline]
+fn with_state<R>(change: impl FnOnce(&mut State) -> R) -> Option<R> {
+    let changed = STATE.try_with(|state| state.try_borrow_mut().ok().map(|mut state| change(&mut state)));
+    changed.ok().flatten()
+}
+
+static FOLLOWS: Site = Site::new("follows from", Kind::User, "", 0, &[]);
+
+thread_local! {
+    static STATE: RefCell<State> = RefCell::default();
+    /// Values of events, for their memory.
+    static EVENT: RefCell<Fields> = RefCell::default();
+}

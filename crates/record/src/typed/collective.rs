@@ -1,0 +1,190 @@
+//! Collective operations and messages, in the words by which ranks' parts are paired.
+//!
+//! Place in the flow: `check` and others pair the parts of one operation by group and sequence number, and tell from the name what it orders; a name
+//! holds one of the words that they look for. A part is a scope from entering the operation to leaving it.
+
+use crate::event::{OF_SITE, Scope};
+use crate::kind::Kind;
+use crate::site::Site;
+use crate::value::{Listed, Value};
+
+/// An operation.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Collective {
+    /// Everybody gets the sum, or another reduction, of all.
+    AllReduce,
+    /// Everybody gets what all have.
+    AllGather,
+    /// Everybody gets a part of the reduction of all.
+    ReduceScatter,
+    /// Everybody gets a part of what each has.
+    AllToAll,
+    /// Everybody waits for all.
+    Barrier,
+    /// All get what the root has.
+    Broadcast,
+    /// Each gets its part of what the root has.
+    Scatter,
+    /// The root gets the reduction of all.
+    Reduce,
+    /// The root gets what all have.
+    Gather,
+    /// A message goes.
+    Send,
+    /// A message comes.
+    Receive,
+}
+
+impl Collective {
+    /// All, in the order of their numbers for C.
+    pub const ALL: [Self; 11] = [
+        Self::AllReduce,
+        Self::AllGather,
+        Self::ReduceScatter,
+        Self::AllToAll,
+        Self::Barrier,
+        Self::Broadcast,
+        Self::Scatter,
+        Self::Reduce,
+        Self::Gather,
+        Self::Send,
+        Self::Receive,
+    ];
+
+    /// Its name in recordings and traces.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::AllReduce => "all_reduce",
+            Self::AllGather => "all_gather",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::AllToAll => "all_to_all",
+            Self::Barrier => "barrier",
+            Self::Broadcast => "broadcast",
+            Self::Scatter => "scatter",
+            Self::Reduce => "reduce",
+            Self::Gather => "gather",
+            Self::Send => "send",
+            Self::Receive => "recv",
+        }
+    }
+
+    /// That of a number in [`Collective::ALL`].
+    pub fn of_number(number: u32) -> Option<Self> {
+        Self::ALL.get(number as usize).copied()
+    }
+}
+
+/// What a rank states of its part; what it does not know it leaves out.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub struct Part<'a> {
+    /// Name of the group.
+    pub group: Option<&'a str>,
+    /// Ranks of the group, in order, as a JSON list.
+    pub ranks: Option<&'a str>,
+    /// How many they are.
+    pub group_size: Option<u64>,
+    /// The operation's number in its group, the same on all its ranks.
+    pub sequence: Option<u64>,
+    /// The type of elements.
+    pub dtype: Option<&'a str>,
+    /// Elements that go in on this rank.
+    pub sent: Option<u64>,
+    /// Elements that come out on this rank.
+    pub received: Option<u64>,
+    /// The root's rank.
+    pub root: Option<u64>,
+    /// The rank that a message comes from.
+    pub source: Option<u64>,
+    /// The rank that it goes to.
+    pub destination: Option<u64>,
+}
+
+/// The place of all parts of an operation that are stated by [`enter`].
+pub fn site_of(operation: Collective) -> &'static Site {
+    &SITES[operation as usize]
+}
+
+/// This rank's part begins; it ends with the scope.
+pub fn enter(operation: Collective, part: &Part<'_>) -> Scope {
+    let site = site_of(operation);
+    if !crate::event::is_wanted(site) {
+        return Scope::nowhere(site);
+    }
+    let (stated, count) = stated(part, operation.as_str());
+    Scope::enter_with(site, &Listed(count, |at: usize| stated[at]))
+}
+
+/// What is stated, one behind the other, by places among [`KEYS`].
+fn stated<'a>(part: &Part<'a>, operation: &'a str) -> ([(u32, Value<'a>); KEYS.len()], usize) {
+    let number = |number: Option<u64>| number.map(Value::Unsigned);
+    let all = [
+        Some(Value::Text(operation)),
+        part.group.map(Value::Text),
+        part.ranks.map(Value::Json),
+        number(part.group_size),
+        number(part.sequence),
+        part.dtype.map(Value::Text),
+        number(part.sent),
+        number(part.received),
+        number(part.root),
+        number(part.source),
+        number(part.destination),
+    ];
+    let (mut found, mut count) = ([(0, Value::Boolean(false)); KEYS.len()], 0);
+    for (place, value) in (0..).zip(all) {
+        if let Some(value) = value {
+            found[count] = (place | OF_SITE, value);
+            count += 1;
+        }
+    }
+    (found, count)
+}
+
+const KEYS: &[&str; 11] = &[
+    super::keys::COLLECTIVE,
+    super::keys::GROUP,
+    super::keys::RANKS,
+    super::keys::GROUP_SIZE,
+    super::keys::SEQUENCE,
+    super::keys::DTYPE,
+    super::keys::SENT,
+    super::keys::RECEIVED,
+    super::keys::ROOT,
+    super::keys::SOURCE,
+    super::keys::DESTINATION,
+];
+
+const fn site(operation: Collective) -> Site {
+    Site::new(operation.as_str(), Kind::Collective, "", 0, KEYS)
+}
+
+static SITES: [Site; Collective::ALL.len()] = [
+    site(Collective::AllReduce),
+    site(Collective::AllGather),
+    site(Collective::ReduceScatter),
+    site(Collective::AllToAll),
+    site(Collective::Barrier),
+    site(Collective::Broadcast),
+    site(Collective::Scatter),
+    site(Collective::Reduce),
+    site(Collective::Gather),
+    site(Collective::Send),
+    site(Collective::Receive),
+];
+
+/// This rank's part in an operation, until the end of the block: `let _reduce = collective!(AllReduce, group = "dp", sequence = 9, sent = 1024,
+/// dtype = "bf16", shapes = || shapes_of(&x));`. The operation is one of [`Collective`](crate::typed::Collective); the arguments that others
+/// understand are those of [`keys`](crate::typed::keys).
+#[macro_export]
+macro_rules! collective {
+    ($operation:ident $(, $($rest:tt)*)?) => {{
+        $crate::__site!(
+            SITE, $crate::Kind::Collective, $crate::typed::Collective::$operation.as_str();
+            collective = 0 $(, $($rest)*)?
+        );
+        $crate::__scope!(
+            SITE, 0, [], [];
+            collective = $crate::typed::Collective::$operation.as_str() $(, $($rest)*)?
+        )
+    }};
+}

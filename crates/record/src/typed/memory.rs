@@ -1,0 +1,84 @@
+//! Memory that is allocated, freed, or not to be had, on the host or a device.
+//!
+//! Place in the flow: moments of the kind `Memory`, with arguments that exporters show as totals over time.
+
+use crate::event::{self, OF_SITE};
+use crate::kind::Kind;
+use crate::site::Site;
+use crate::value::{Listed, Value};
+
+/// What happened.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum MemoryEvent {
+    /// Memory was allocated.
+    Allocate,
+    /// It was freed.
+    Free,
+    /// There was not so much.
+    OutOfMemory,
+}
+
+impl MemoryEvent {
+    /// Its name in recordings.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allocate => "allocate",
+            Self::Free => "free",
+            Self::OutOfMemory => "out of memory",
+        }
+    }
+}
+
+/// How much, where.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub struct MemoryCounts<'a> {
+    /// Where it lies; 0 where it is nowhere.
+    pub address: u64,
+    /// How much.
+    pub bytes: u64,
+    /// On which device: `cpu`, `cuda:0`.
+    pub device: &'a str,
+    /// What is allocated on the device after this.
+    pub total_allocated: Option<u64>,
+    /// What the allocator holds of the device after this.
+    pub total_reserved: Option<u64>,
+}
+
+/// The place of all events of a sort.
+pub fn site_of(event: MemoryEvent) -> &'static Site {
+    match event {
+        MemoryEvent::Allocate => &ALLOCATE,
+        MemoryEvent::Free => &FREE,
+        MemoryEvent::OutOfMemory => &OUT_OF_MEMORY,
+    }
+}
+
+/// Something happened to memory.
+pub fn memory(event: MemoryEvent, counts: &MemoryCounts<'_>) {
+    let site = site_of(event);
+    if !event::is_wanted(site) {
+        return;
+    }
+    let totals = [counts.total_allocated, counts.total_reserved];
+    let stated = [
+        (OF_SITE, Value::Unsigned(counts.address)),
+        (1 | OF_SITE, Value::Unsigned(counts.bytes)),
+        (2 | OF_SITE, Value::Text(counts.device)),
+    ];
+    let mut all = [stated[0], stated[1], stated[2], stated[0], stated[0]];
+    let mut count = stated.len();
+    for (place, total) in (3..).zip(totals) {
+        if let Some(total) = total {
+            all[count] = (place | OF_SITE, Value::Unsigned(total));
+            count += 1;
+        }
+    }
+    event::instant(site, &Listed(count, |at: usize| all[at]));
+}
+
+const KEYS: &[&str] =
+    &[super::keys::ADDRESS, super::keys::BYTES, super::keys::DEVICE, super::keys::ALLOCATED, super::keys::RESERVED];
+
+static ALLOCATE: Site = Site::new(MemoryEvent::Allocate.as_str(), Kind::Memory, "", 0, KEYS);
+static FREE: Site = Site::new(MemoryEvent::Free.as_str(), Kind::Memory, "", 0, KEYS);
+static OUT_OF_MEMORY: Site = Site::new(MemoryEvent::OutOfMemory.as_str(), Kind::Memory, "", 0, KEYS);
