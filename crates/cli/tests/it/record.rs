@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use probe_sync_record::{Policy, Recorder, scope};
+use probe_sync_record::{Policy, Reach, Recorder, collective, scope};
 use serde_json::Value;
 
 use crate::support::{complaint, output, probe_sync, wait};
@@ -137,6 +137,56 @@ fn the_readmes_lines_for_a_library_record_and_write_a_trace() {
     assert_eq!((&found["finished"], &found["events"], &found["lost"]), (&true.into(), &9.into(), &0.into()));
 }
 
+/// A recording of a rank, whose collectives are one after the other.
+fn of_rank(folder: &Path, rank: u32) -> PathBuf {
+    let path = folder.join(format!("rank{rank}.rec"));
+    let builder = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 1 << 20 }).rank(rank);
+    let session = builder.spill(&path).start().expect("this thread records nothing else");
+    for sequence in 0..COLLECTIVES {
+        let _reduce = collective!(AllReduce, group = "dp", sequence = sequence);
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    session.finish().expect("whole");
+    path
+}
+
+#[test]
+fn align_merge_and_check_take_what_is_exported() {
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let folder = scratch.path();
+    // One after the other: rank 0 has ended its last before rank 1 begins its first, which no collective can.
+    let recordings = [of_rank(folder, 0), of_rank(folder, 1)];
+    let run = |arguments: &[&str], paths: &[&Path], status: i32| {
+        let mut command = probe_sync(arguments);
+        command.args(paths).current_dir(folder);
+        let done = output(command);
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert_eq!(done.status.code(), Some(status), "{arguments:?}: {said} {}", complaint(&done));
+        said
+    };
+    run(&["record", "convert", "-f", "kineto", "-o", "traces"], &[&recordings[0], &recordings[1]], 0);
+    let traces = [0, 1].map(|rank| folder.join(format!("traces/rank{rank}.pt.trace.json.gz")));
+    let traces = [traces[0].as_path(), traces[1].as_path()];
+    let said = run(&["check", "--traces"], &traces, 3);
+    assert!(said.contains(&format!("{COLLECTIVES} ")), "{said}");
+    // By how much rank 1 was later, so that they are side by side.
+    let at = |path: &Path| {
+        let recording = probe_sync_record::Recording::open(path).expect("sound");
+        (recording.pairs()[0].system_ns, recording.pairs().last().expect("pairs").system_ns)
+    };
+    let ((first, _), (second, end)) = (at(&recordings[0]), at(&recordings[1]));
+    let offset = second - first;
+    let mut lines = "node,node_realtime_ns,offset_vs_node0_ns\n".to_owned();
+    for time in [first - 1_000_000_000, end + 1_000_000_000] {
+        lines += &format!("0,{time},0\n1,{time},{offset}\n");
+    }
+    std::fs::write(folder.join("offsets.csv"), lines).expect("writable");
+    let clocks = ["--offsets", "offsets.csv", "--nodes", "0", "1", "--traces"];
+    run(&[&["merge", "--output", "merged.json"][..], &clocks].concat(), &traces, 0);
+    run(&[&["align", "--output", "aligned"][..], &clocks].concat(), &traces, 0);
+    assert!(folder.join("merged.json").exists() && folder.join("aligned").is_dir());
+}
+
 #[test]
 fn what_is_no_recording_is_refused_with_its_name() {
     let folder = tempfile::tempdir().expect("a temporary directory");
@@ -156,5 +206,6 @@ fn what_is_no_recording_is_refused_with_its_name() {
     assert!(complaint(&done).contains("`otf2` is no format"), "{}", complaint(&done));
 }
 
+const COLLECTIVES: u64 = 20;
 /// The time after which a process that was not killed ends by itself, and a test gives up.
 const LIMIT: Duration = Duration::from_secs(60);

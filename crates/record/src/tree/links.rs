@@ -30,6 +30,10 @@ pub type At = (usize, usize);
 pub struct Links {
     /// By event of a device, in the order in which they were given: the innermost scope that has its id.
     pub launches: Vec<Option<At>>,
+    /// The same of events of devices that are in the recording itself: what launched it, and the event.
+    pub device_events: Vec<(At, At)>,
+    /// Those whose launch is not there.
+    pub device_alone: u64,
     /// Forward call and backward call.
     pub backward: Vec<(At, At)>,
     /// Backward calls whose forward call is not there.
@@ -41,7 +45,7 @@ impl Links {
     pub fn of(trees: &[Tree], foreign: &[Foreign]) -> Self {
         let mut by_id: HashMap<u64, At> = HashMap::new();
         let mut forward: HashMap<(u64, i64), At> = HashMap::new();
-        for (tree_at, tree) in trees.iter().enumerate() {
+        for (tree_at, tree) in trees.iter().enumerate().filter(|(_, tree)| tree.device.is_none()) {
             for (at, node) in tree.nodes.iter().enumerate() {
                 let What::Scope { id, .. } = node.what else { continue };
                 // Children come before the scope around them, which may have the same id.
@@ -56,6 +60,15 @@ impl Links {
         }
         let mut links = Self::default();
         links.launches = foreign.iter().map(|event| by_id.get(&event.correlation).copied()).collect();
+        for (tree_at, tree) in trees.iter().enumerate().filter(|(_, tree)| tree.device.is_some()) {
+            for (at, node) in tree.nodes.iter().enumerate() {
+                let What::Scope { id: id @ 1.., .. } = node.what else { continue };
+                match by_id.get(&id) {
+                    Some(launch) => links.device_events.push((*launch, (tree_at, at))),
+                    None => links.device_alone += 1,
+                }
+            }
+        }
         for (tree_at, tree) in trees.iter().enumerate() {
             for (at, node) in tree.nodes.iter().enumerate().filter(|(_, node)| node.kind == Kind::Backward) {
                 let Some(sequence) = node.number(&SEQUENCE_NUMBER) else { continue };

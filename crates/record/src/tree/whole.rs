@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use super::{Item, Placed, walk};
 use crate::error::Error;
 use crate::kind::Kind;
-use crate::read::{ArgumentValue, Recording, Thread, What};
+use crate::read::{ArgumentValue, Recording, Thread, Track, What};
 
 /// An event in a tree.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +35,8 @@ pub struct Tree {
     pub serial: u32,
     /// The system's number of it.
     pub tid: u64,
+    /// The queue of a device that it stands for, if it is no thread of the program.
+    pub device: Option<Track>,
     /// Events in the order of their ends: children before the scope around them.
     pub nodes: Vec<Node>,
 }
@@ -45,7 +47,8 @@ impl Tree {
     /// # Errors
     /// Those of [`Recording::visit`].
     pub fn of(recording: &Recording, thread: &Thread, clock: impl FnMut(u64) -> i64) -> Result<Self, Error> {
-        let mut tree = Self { serial: thread.serial, tid: thread.tid, nodes: Vec::new() };
+        let device = thread.device.clone();
+        let mut tree = Self { serial: thread.serial, tid: thread.tid, device, nodes: Vec::new() };
         walk(recording, thread, clock, |item, placed| {
             let mut arguments = Vec::new();
             item.each_argument(|key, value| arguments.push((key.to_owned(), value.clone())));
