@@ -5,11 +5,8 @@
 //! counted from 1 on, since readers and `merge` want them small. Both are forgotten, the oldest first, when there are many flows: what memory holds is bounded,
 //! and an end that comes after that is one of another flow. What it does not do: find the slice of an end.
 
-use std::collections::{HashMap, VecDeque};
-
-use foldhash::fast::FixedState;
-
 use super::chunk::FlowEnd;
+use super::remembered::Remembered;
 
 /// One end of a flow, on its slice.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -47,13 +44,10 @@ pub(super) struct Written {
 }
 
 /// All flows that are remembered.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Flows {
-    known: HashMap<u64, Known, FixedState>,
-    /// Their ids, the oldest first.
-    order: VecDeque<u64>,
+    known: Remembered<Known>,
     numbered: u32,
-    known_max: usize,
 }
 
 #[derive(Copy, Clone, Debug)]
@@ -64,20 +58,10 @@ enum Known {
     Decided(Written),
 }
 
-impl Default for Flows {
-    fn default() -> Self {
-        Self::with_bound(FLOWS_MAX)
-    }
-}
-
 impl Flows {
-    fn with_bound(known_max: usize) -> Self {
-        Self { known: HashMap::default(), order: VecDeque::new(), numbered: 0, known_max }
-    }
-
     /// Takes an end; hands `write` what can be written now.
     pub(super) fn take(&mut self, id: u64, end: End, write: &mut impl FnMut(Written, &End)) {
-        match self.known.get_mut(&id) {
+        match self.known.get_mut(id) {
             Some(Known::Decided(flow)) => write(*flow, &end),
             Some(known) => {
                 let Known::Waiting(number, first) = *known else { return };
@@ -87,26 +71,26 @@ impl Flows {
                 write(flow, &end);
             }
             None => {
-                if self.order.len() >= self.known_max {
-                    self.forget(write);
-                }
                 self.numbered = self.numbered.wrapping_add(1).max(1);
-                self.known.insert(id, Known::Waiting(self.numbered, end));
-                self.order.push_back(id);
+                if let Some(forgotten) = self.known.insert(id, Known::Waiting(self.numbered, end)) {
+                    forgotten.alone(write);
+                }
             }
         }
     }
 
     /// Hands `write` all ends that still wait.
     pub(super) fn finish(&mut self, write: &mut impl FnMut(Written, &End)) {
-        while !self.order.is_empty() {
-            self.forget(write);
+        while let Some(known) = self.known.forget() {
+            known.alone(write);
         }
     }
+}
 
-    fn forget(&mut self, write: &mut impl FnMut(Written, &End)) {
-        let oldest = self.order.pop_front().and_then(|id| self.known.remove(&id));
-        if let Some(Known::Waiting(number, end)) = oldest {
+impl Known {
+    /// Hands on an end to which no other came.
+    fn alone(self, write: &mut impl FnMut(Written, &End)) {
+        if let Self::Waiting(number, end) = self {
             write(Written { number, category: category(end.side, end.side) }, &end);
         }
     }
@@ -122,16 +106,13 @@ fn category(first: Side, second: Side) -> &'static str {
     }
 }
 
-/// Flows that are remembered: some 10 MB.
-const FLOWS_MAX: usize = 1 << 17;
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// Ids and sides of ends, and what is written of them: number, category, when.
     fn check(known_max: usize, ends: &[(u64, Side)], expected: &[(u32, &str, i64)]) {
-        let mut flows = Flows::with_bound(known_max);
+        let mut flows = Flows { known: Remembered::with_bound(known_max), numbered: 0 };
         let mut found = Vec::new();
         let mut write = |flow: Written, end: &End| found.push((flow.number, flow.category, end.at));
         for (at, (id, side)) in (0..).zip(ends) {

@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use foldhash::fast::FixedState;
 
 use super::chunk::{Track, TrackId, TrackKind};
+use super::xspace_planes::trailing_number;
 
 /// What is kept of a track.
 #[derive(Clone, Debug)]
@@ -179,13 +180,6 @@ fn kind(track: &Track) -> RowKind {
 /// `/device:GPU:0` without what every plane of a device begins with.
 fn device_name(plane: &str) -> &str {
     plane.strip_prefix(DEVICE_PLANE).unwrap_or(plane)
-}
-
-/// The number that a name ends with: of `GPU 0`, `stream 7`, `Queue #3`.
-fn trailing_number(name: &str) -> Option<i64> {
-    let name = name.trim_end();
-    let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
-    name[name.len() - digits..].parse().ok()
 }
 
 /// How names of devices' planes begin.

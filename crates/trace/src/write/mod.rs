@@ -27,10 +27,16 @@ mod perfetto_clock;
 mod perfetto_fields;
 mod perfetto_sequence;
 mod records;
+mod remembered;
 mod report;
 mod sink;
 mod sorter;
+mod spool;
 mod strings;
+mod xspace;
+mod xspace_fields;
+mod xspace_names;
+mod xspace_planes;
 
 #[cfg(test)]
 mod tests;
@@ -63,6 +69,8 @@ pub enum OutputFormat {
     ChromeJson,
     /// PyTorch Kineto's JSON, of one process with its devices: what HolisticTraceAnalysis and TensorBoard read.
     Kineto,
+    /// XSpace protobuf, which xprof and TensorBoard's profiler read. What is written goes to a file without a name until the trace is finished.
+    XSpace,
 }
 
 /// A trace in the making. Dropped without [`TraceWriter::finish`] it leaves an output that is not whole.
@@ -75,6 +83,7 @@ enum Format<W> {
     Perfetto(Box<perfetto::Perfetto<W>>),
     Chrome(Box<chrome::Chrome<W>>),
     Kineto(Box<kineto::Kineto<W>>),
+    XSpace(Box<xspace::XSpace<W>>),
 }
 
 /// Begins a trace.
@@ -106,6 +115,7 @@ pub fn open<W: Write>(format: OutputFormat, sink: W, meta: &Meta) -> TraceWriter
         OutputFormat::Perfetto => Format::Perfetto(Box::new(perfetto::Perfetto::open(sink, meta))),
         OutputFormat::ChromeJson => Format::Chrome(Box::new(chrome::Chrome::open(sink, meta))),
         OutputFormat::Kineto => Format::Kineto(Box::new(kineto::Kineto::open(sink, meta))),
+        OutputFormat::XSpace => Format::XSpace(Box::new(xspace::XSpace::open(sink, meta))),
     })
 }
 
@@ -121,6 +131,7 @@ impl<W: Write> TraceWriter<W> {
             Format::Perfetto(writer) => writer.write(chunk),
             Format::Chrome(writer) => writer.write(chunk),
             Format::Kineto(writer) => writer.write(chunk),
+            Format::XSpace(writer) => writer.write(chunk),
         }
     }
 
@@ -140,6 +151,7 @@ impl<W: Write> TraceWriter<W> {
             Format::Chrome(_) | Format::Kineto(_) => {
                 refuse("JSON has one clock for all; map the times, or write Perfetto's protobuf")
             }
+            Format::XSpace(_) => refuse("an XSpace has one clock for all; map the times, or write Perfetto's protobuf"),
         }
     }
 
@@ -152,6 +164,7 @@ impl<W: Write> TraceWriter<W> {
             Format::Perfetto(writer) => writer.finish(),
             Format::Chrome(writer) => writer.finish(),
             Format::Kineto(writer) => writer.finish(),
+            Format::XSpace(writer) => writer.finish(),
         }
     }
 }

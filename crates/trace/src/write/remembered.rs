@@ -1,0 +1,51 @@
+//! What is kept of flows by their ids, within a bound: the oldest are forgotten first.
+//!
+//! Place in the flow: under the writers that number flows. What it does not do: know what a flow is.
+
+use std::collections::{HashMap, VecDeque};
+
+use foldhash::fast::FixedState;
+
+/// Values by id.
+#[derive(Debug)]
+pub(super) struct Remembered<T> {
+    known: HashMap<u64, T, FixedState>,
+    /// Ids, the oldest first.
+    order: VecDeque<u64>,
+    known_max: usize,
+}
+
+impl<T> Default for Remembered<T> {
+    fn default() -> Self {
+        Self::with_bound(REMEMBERED_MAX)
+    }
+}
+
+impl<T> Remembered<T> {
+    /// So many at most.
+    pub(super) fn with_bound(known_max: usize) -> Self {
+        Self { known: HashMap::default(), order: VecDeque::new(), known_max }
+    }
+
+    /// What is kept of an id.
+    #[inline]
+    pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut T> {
+        self.known.get_mut(&id)
+    }
+
+    /// Keeps a value of an id that is not known; what had to be forgotten for it.
+    pub(super) fn insert(&mut self, id: u64, value: T) -> Option<T> {
+        let forgotten = if self.order.len() >= self.known_max { self.forget() } else { None };
+        self.known.insert(id, value);
+        self.order.push_back(id);
+        forgotten
+    }
+
+    /// Forgets the oldest.
+    pub(super) fn forget(&mut self) -> Option<T> {
+        self.order.pop_front().and_then(|id| self.known.remove(&id))
+    }
+}
+
+/// Flows that are remembered: some 10 MB.
+const REMEMBERED_MAX: usize = 1 << 17;
