@@ -19,7 +19,7 @@ pub struct ConvertArgs {
     /// Recordings
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// kineto (PyTorch's JSON: HolisticTraceAnalysis, TensorBoard), pftrace (Perfetto), json (Chrome), rocpd (a database of rocprofv3)
+    /// kineto (PyTorch's JSON: HolisticTraceAnalysis, TensorBoard), xspace (xprof), pftrace (Perfetto), json (Chrome), rocpd (a database of rocprofv3)
     #[arg(short, long, value_name = "FORMAT", value_parser = clap::builder::ValueParser::new(|text: &str| text.parse::<Format>()))]
     pub format: Format,
     /// The file to write, or the directory for several recordings

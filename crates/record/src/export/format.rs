@@ -12,6 +12,8 @@ use super::error::ExportError;
 pub enum Format {
     /// PyTorch Kineto's JSON: HolisticTraceAnalysis, TensorBoard, Perfetto.
     Kineto,
+    /// XSpace: xprof, TensorBoard.
+    XSpace,
     /// Perfetto's protobuf.
     Perfetto,
     /// Chrome's JSON.
@@ -22,12 +24,13 @@ pub enum Format {
 
 impl Format {
     /// All formats.
-    pub const ALL: [Self; 4] = [Self::Kineto, Self::Perfetto, Self::ChromeJson, Self::Rocpd];
+    pub const ALL: [Self; 5] = [Self::Kineto, Self::XSpace, Self::Perfetto, Self::ChromeJson, Self::Rocpd];
 
     /// Its name on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Kineto => "kineto",
+            Self::XSpace => "xspace",
             Self::Perfetto => "pftrace",
             Self::ChromeJson => "json",
             Self::Rocpd => "rocpd",
@@ -38,6 +41,7 @@ impl Format {
     pub fn endings(self) -> &'static [&'static str] {
         match self {
             Self::Kineto => &[".pt.trace.json.gz", ".pt.trace.json", ".json", ".json.gz"],
+            Self::XSpace => &[".xplane.pb"],
             Self::Perfetto => &[".pftrace", ".perfetto-trace", ".pftrace.gz", ".perfetto-trace.gz"],
             Self::ChromeJson => &[".json", ".json.gz"],
             Self::Rocpd => &["_results.db", ".db"],
@@ -47,6 +51,7 @@ impl Format {
     pub(super) fn output(self) -> Option<OutputFormat> {
         match self {
             Self::Kineto => Some(OutputFormat::Kineto),
+            Self::XSpace => Some(OutputFormat::XSpace),
             Self::Perfetto => Some(OutputFormat::Perfetto),
             Self::ChromeJson => Some(OutputFormat::ChromeJson),
             Self::Rocpd => None,
@@ -55,7 +60,7 @@ impl Format {
 
     /// Whether it is one of the formats that can be put on another clock afterwards.
     pub(super) fn can_be_aligned(self) -> bool {
-        matches!(self, Self::Kineto | Self::Rocpd)
+        matches!(self, Self::Kineto | Self::XSpace | Self::Rocpd)
     }
 
     pub(super) fn refuse_other_ending(self, path: &Path) -> Result<(), ExportError> {

@@ -6,8 +6,8 @@
 //! | backend | level taken | levels left out, and why |
 //! |---|---|---|
 //! | gloo | `gloo:*` (user_annotation): the work itself, on a worker's thread | `c10d::*`: only hands the work over |
+//! | any, by a recorder | annotations whose args state "Collective name": what the program itself says lasts as long as the operation | |
 //! | NCCL, RCCL | kernels with nccl or rccl in the name | `c10d::*`, `record_param_comms`, `nccl:*`: only enqueue; gpu_user_annotation: the kernel again |
-//! | any, by a recorder of the host | annotations that state a `Collective name` (crate `record`): the program says that the operation lasts so long | none |
 //!
 //! Taking the enqueuing calls too would count operations twice and see broken causality where there is none: they return
 //! before the operation has begun elsewhere. A gloo send or receive learns its peer and tag from the `c10d::send` or
@@ -106,13 +106,10 @@ impl Collector {
         let (name, category) = (&bytes[spans.name.clone()], &bytes[spans.cat.clone()]);
         match category {
             b"\"kernel\"" if self.nccl.find(name).is_some() || self.rccl.find(name).is_some() => {
-                self.kernels += 1;
-                self.stated(bytes, spans, start_ps, end_ps)
+                self.kernel(bytes, spans, start_ps, end_ps)
             }
             b"\"user_annotation\"" if name.starts_with(b"\"gloo:") => self.gloo(bytes, spans, start_ps, end_ps),
-            b"\"user_annotation\""
-                if !name.starts_with(b"\"nccl:") && self.stated.find(&bytes[spans.args.clone()]).is_some() =>
-            {
+            b"\"user_annotation\"" if !name.starts_with(b"\"nccl:") && self.states(&bytes[spans.args.clone()]) => {
                 self.stated(bytes, spans, start_ps, end_ps)
             }
             b"\"cpu_op\"" if name.starts_with(b"\"c10d::send") || name.starts_with(b"\"c10d::recv_\"") => {
@@ -155,7 +152,17 @@ impl Collector {
         (self.found, self.groups)
     }
 
-    /// One whose arguments say what it is.
+    /// Whether args name a collective.
+    fn states(&self, args: &[u8]) -> bool {
+        !args.is_empty() && self.stated.find(args).is_some()
+    }
+
+    fn kernel(&mut self, bytes: &[u8], spans: &EventSpans, start: Picoseconds, end: Picoseconds) -> Result<(), Fault> {
+        self.kernels += 1;
+        self.stated(bytes, spans, start, end)
+    }
+
+    /// Keeps an event that is the operation itself, by what its args state.
     fn stated(&mut self, bytes: &[u8], spans: &EventSpans, start: Picoseconds, end: Picoseconds) -> Result<(), Fault> {
         let params = params(bytes, &spans.args)?;
         let name = match params.collective {
