@@ -27,17 +27,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = Path::new(&folder);
     std::fs::create_dir_all(folder)?;
     let bytes = 1 << 20 | usize::try_from(scopes)? * 96;
-    let builder = Recorder::builder().reach(Reach::Process).policy(Policy::DropNewest { bytes: bytes.next_power_of_two() });
+    let builder =
+        Recorder::builder().reach(Reach::Process).policy(Policy::DropNewest { bytes: bytes.next_power_of_two() });
     let session = builder.spill(folder.join("nested.rec")).start()?;
     let recording = record(session, scopes)?;
     let coarse: Vec<ClockPair> = recording.pairs().iter().map(|pair| coarse(pair, &recording)).collect();
     for (name, system) in [("", recording.on_system()?), ("_coarse", recording.on_system_by(&coarse)?)] {
         expect(&recording, &system, &folder.join(format!("expected{name}.tsv")))?;
-        for (format, ending) in [
-            (Format::Perfetto, "pftrace"),
-            (Format::ChromeJson, "json"),
-            (Format::Kineto, "pt.trace.json"),
-        ] {
+        for (format, ending) in
+            [(Format::Perfetto, "pftrace"), (Format::ChromeJson, "json"), (Format::Kineto, "pt.trace.json")]
+        {
             let exported = system.write(format, &folder.join(format!("nested{name}.{ending}")))?;
             println!("{}: {} events, {} scopes", exported.path.display(), exported.events, exported.scopes);
         }
@@ -138,9 +137,9 @@ fn expect(recording: &Recording, system: &OnSystem<'_>, path: &Path) -> Result<(
             }
         }
     }
-    let lines = found.iter().map(|((depth, name), (count, length, start))| {
-        format!("{depth}\t{name}\t{count}\t{length}\t{start}\n")
-    });
+    let lines = found
+        .iter()
+        .map(|((depth, name), (count, length, start))| format!("{depth}\t{name}\t{count}\t{length}\t{start}\n"));
     std::fs::write(path, format!("{base}\n{}", lines.collect::<String>()))?;
     Ok(())
 }

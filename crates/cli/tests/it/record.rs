@@ -115,12 +115,14 @@ fn readme_of_the_killed(folder: &Path, file: &Path) {
 #[test]
 fn the_readmes_lines_for_a_library_record_and_write_a_trace() {
     let program = std::env::current_exe().expect("this test");
-    let program = program.parent().and_then(Path::parent).expect("the folder of targets").join("examples/record_library");
+    let program =
+        program.parent().and_then(Path::parent).expect("the folder of targets").join("examples/record_library");
     let source = include_str!("../../examples/record_library.rs");
     let readme = include_str!("../../../../README.md");
     let begin = source.find("    use ").expect("its first line");
     let end = source.find("    Ok(())").expect("its last line");
-    let block: String = source[begin..end].lines().map(|line| format!("{}\n", line.strip_prefix("    ").unwrap_or(line))).collect();
+    let block: String =
+        source[begin..end].lines().map(|line| format!("{}\n", line.strip_prefix("    ").unwrap_or(line))).collect();
     assert!(readme.contains(&block), "README.md lacks:\n{block}");
     let folder = tempfile::tempdir().expect("a temporary directory");
     let mut command = Command::new(program);

@@ -58,6 +58,20 @@ pub(super) fn write(recording: &Recording, clock: &SystemClock, path: &Path) -> 
     Ok(report)
 }
 
+/// The recording's clock pairs as pairs of the system clock and `CLOCK_BOOTTIME`, a line of JSON each: what puts the database on another clock.
+pub(super) fn boot_pairs(recording: &Recording, clock: &SystemClock) -> String {
+    let Some(ahead) = recording.facts().system_ahead_of_boot_ns else { return String::new() };
+    let boot = BootClock::of(clock, ahead);
+    let line = |pair: &crate::ClockPair| {
+        let system = clock.at(pair.ticks).0;
+        format!(
+            "{{\"sys_clock_ns\":{system},\"tracer_clock_ns\":{},\"bracket_ns\":{BRACKET_NS},\"tracer_clock\":\"boottime\"}}\n",
+            boot.of_system(system)
+        )
+    };
+    recording.pairs().iter().map(line).collect()
+}
+
 /// The system clock → `CLOCK_BOOTTIME`, which goes at its rate and is never set.
 struct BootClock {
     ahead_ns: i64,
@@ -261,6 +275,8 @@ fn process(facts: &Facts, start_ns: i64) -> Process {
     process.with_own_guid()
 }
 
+/// What is left open of where the two clocks stood to each other.
+const BRACKET_NS: i64 = 200;
 /// Of a row's number; the rest is the thread's.
 const NUMBER_BITS: u32 = 40;
 /// Rows of a thread that are remembered; more are made again.

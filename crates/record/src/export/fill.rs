@@ -174,9 +174,7 @@ impl<'a> Fill<'a> {
         self.report.unfinished += u64::from(unfinished);
         let (name, category) = self.names(put);
         let args = self.arguments(put, id, unfinished);
-        let launched = !self.launches.is_empty() && self.launches.remove(&id);
-        let flow =
-            if launched { Flow { id: flow_id("launch", [id, 0]), end: FlowEnd::Out } } else { self.pass(put, args) };
+        let flow = self.launch(put, id).unwrap_or_else(|| self.pass(put, args));
         self.slice(put.track, [put.placed.start, put.placed.end], name, category, flow, args);
     }
 

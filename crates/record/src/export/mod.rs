@@ -118,7 +118,7 @@ impl<'a> OnSystem<'a> {
     fn write_trace(&self, format: OutputFormat, path: &Path) -> Result<Exported, ExportError> {
         let (sorter, mut exported) = Fill::new(self.recording, &self.clock, &self.devices).all(&self.devices)?;
         let mut sorted = sorter.finish(0)?;
-        let mut file = TraceFile::create(path, format, &self.meta())?;
+        let mut file = TraceFile::create(path, format, &self.meta(format))?;
         let mut chunk = Chunk::default();
         while sorted.next(&mut chunk)? {
             file.write(&chunk)?;
@@ -130,9 +130,13 @@ impl<'a> OnSystem<'a> {
         Ok(exported)
     }
 
-    fn meta(&self) -> Meta {
+    fn meta(&self, format: OutputFormat) -> Meta {
         let (start, _) = self.clock.at(self.recording.status().start);
-        let base_ns = start.saturating_sub(NS_PER_S).div_euclid(NS_PER_S).max(0) * NS_PER_S;
+        // Other formats have bases that files of several nodes share, or none.
+        let base_ns = match format {
+            OutputFormat::ChromeJson => start.saturating_sub(NS_PER_S).div_euclid(NS_PER_S).max(0) * NS_PER_S,
+            _ => 0,
+        };
         let facts = self.recording.facts();
         let metadata = [("probe_sync_recorder", &facts.version), ("probe_sync_record_clock", &facts.clock)];
         let metadata = metadata.map(|(key, text)| (key.to_owned(), text.clone())).into();

@@ -71,8 +71,10 @@ impl<'a> OnReference<'a> {
         let name = if own == format { name.into() } else { PathBuf::from("recording.pt.trace.json") };
         let before = folder.path().join(name);
         let mut exported = self.system.write(own, &before)?;
+        let snapshots = self.boot_pairs(format, folder.path())?;
         let calibrated = calibrate(&Request {
             traces: vec![before],
+            snapshots,
             nodes: self.reference.node.into_iter().collect(),
             clocks: self.reference.clocks.clone(),
             extrapolate: self.reference.extrapolate,
@@ -90,6 +92,23 @@ impl<'a> OnReference<'a> {
         exported.path = path.to_owned();
         exported.bytes = std::fs::metadata(path).map_or(0, |found| found.len());
         Ok(exported)
+    }
+
+    /// What ties a database's clock to the system clock: the recording's own pairs, as a file of snapshots.
+    #[cfg(feature = "rocpd")]
+    fn boot_pairs(&self, format: Format, folder: &Path) -> Result<Vec<PathBuf>, ExportError> {
+        if format != Format::Rocpd {
+            return Ok(Vec::new());
+        }
+        let path = folder.join("boot.snapshot_pairs.jsonl");
+        let lines = super::database::boot_pairs(self.system.recording, &self.system.clock);
+        std::fs::write(&path, lines).map_err(|source| crate::Error::File { path: path.clone(), source })?;
+        Ok(vec![path])
+    }
+
+    #[cfg(not(feature = "rocpd"))]
+    fn boot_pairs(&self, _: Format, _: &Path) -> Result<Vec<PathBuf>, ExportError> {
+        Ok(Vec::new())
     }
 }
 

@@ -75,7 +75,8 @@ fn json_is_whole_and_its_arguments_are_typed() {
     assert_eq!(arguments("launch"), serde_json::json!({"correlation": 99}));
     assert!(arguments("open at the end")["unfinished"].is_string() && arguments("other")["unfinished"].is_string());
     assert_eq!(of("queue")["args"]["value"], 4.0);
-    let ends: Vec<&str> = events.iter().filter(|event| event["cat"] == "flow").filter_map(|event| event["ph"].as_str()).collect();
+    let ends: Vec<&str> =
+        events.iter().filter(|event| event["cat"] == "flow").filter_map(|event| event["ph"].as_str()).collect();
     assert_eq!(ends.iter().filter(|end| ["s", "f"].contains(end)).count(), 2, "{ends:?}");
     let process = events.iter().find(|event| event["name"] == "process_name").expect("a process");
     let label = process["args"]["name"].as_str().expect("a name");
@@ -104,7 +105,8 @@ fn devices_are_joined_to_their_launches() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let system = recording.on_system().expect("pairs");
     let (at, _) = system.clock().at(recording.status().end);
-    let kernel = |correlation| Foreign { track: "GPU 0".into(), name: "kernel".into(), span: [at, at + 500], correlation };
+    let kernel =
+        |correlation| Foreign { track: "GPU 0".into(), name: "kernel".into(), span: [at, at + 500], correlation };
     let path = folder.path().join("devices.json");
     system.with_devices(vec![kernel(99), kernel(5000)]).write(Format::ChromeJson, &path).expect("written");
     let json: serde_json::Value = serde_json::from_slice(&std::fs::read(path).expect("there")).expect("JSON");
@@ -123,14 +125,20 @@ fn at_once_and_later_by_align_are_the_same_bytes() {
     let recording = recording();
     let folder = tempfile::tempdir().expect("a temporary directory");
     let [offsets, own, later, at_once] =
-        ["offsets.csv", "own.pt.trace.json", "later.pt.trace.json", "once.pt.trace.json"].map(|name| folder.path().join(name));
+        ["offsets.csv", "own.pt.trace.json", "later.pt.trace.json", "once.pt.trace.json"]
+            .map(|name| folder.path().join(name));
     let system = recording.on_system().expect("pairs");
     let (at, _) = system.clock().at(recording.status().start);
     let line = |seconds: i64, offset: i64| format!("1,{},{offset}\n", at + seconds * 1_000_000_000);
     let lines = [line(-4, 2_500_000), line(0, 2_500_400), line(4, 2_500_100)].concat();
     std::fs::write(&offsets, format!("node,node_realtime_ns,offset_vs_node0_ns\n{lines}")).expect("writable");
     system.write(Format::Kineto, &own).expect("written");
-    let request = Request { traces: vec![own], nodes: vec![1], clocks: ClockSource::Offsets(offsets.clone()), ..Request::default() };
+    let request = Request {
+        traces: vec![own],
+        nodes: vec![1],
+        clocks: ClockSource::Offsets(offsets.clone()),
+        ..Request::default()
+    };
     let calibrated = calibrate(&request).expect("a clock");
     for aligned in align(&calibrated, &later, AlignSettings::default()).expect("outputs") {
         aligned.expect("aligned");
@@ -143,6 +151,25 @@ fn at_once_and_later_by_align_are_the_same_bytes() {
     let path = folder.path().join("once.pftrace");
     let exported = recording.on_reference(&reference).expect("pairs").write(Format::Perfetto, &path).expect("written");
     assert!(exported.bytes > 0 && exported.scopes == 3);
+}
+
+#[cfg(feature = "rocpd")]
+#[test]
+fn a_database_is_on_the_boot_clock_or_on_the_reference_clock() {
+    let recording = recording();
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let [offsets, own, aligned] = ["offsets.csv", "own.db", "aligned.db"].map(|name| folder.path().join(name));
+    let system = recording.on_system().expect("pairs");
+    let (at, _) = system.clock().at(recording.status().start);
+    let line = |seconds: i64| format!("1,{},2500000\n", at + seconds * 1_000_000_000);
+    let lines = [line(-4), line(4)].concat();
+    std::fs::write(&offsets, format!("node,node_realtime_ns,offset_vs_node0_ns\n{lines}")).expect("writable");
+    system.write(Format::Rocpd, &own).expect("written");
+    let refused = system.write(Format::Rocpd, &own).expect_err("it is there");
+    assert!(refused.to_string().contains("never replaced"), "{refused}");
+    let reference = Reference::offsets(&offsets).of_node(1);
+    let exported = recording.on_reference(&reference).expect("pairs").write(Format::Rocpd, &aligned).expect("written");
+    assert!(exported.bytes > 0 && aligned.exists());
 }
 
 #[test]

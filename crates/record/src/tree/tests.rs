@@ -68,10 +68,7 @@ fn scopes_that_do_not_end_are_marked_and_end_with_what_is_around_them() {
     drop(left);
     let tree = tree(&recording);
     let unfinished = |name: &str| matches!(node(&tree, name).what, What::Scope { unfinished: true, .. });
-    assert_eq!(
-        [unfinished("left open"), unfinished("outer"), unfinished("still open")],
-        [true, false, true]
-    );
+    assert_eq!([unfinished("left open"), unfinished("outer"), unfinished("still open")], [true, false, true]);
     assert_eq!(node(&tree, "left open").placed.end, node(&tree, "outer").placed.end);
     assert_eq!((around(&tree, "left open"), around(&tree, "within")), (Some("outer"), Some("still open")));
     let still = node(&tree, "still open");
