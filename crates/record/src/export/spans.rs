@@ -1,8 +1,8 @@
 //! Spans that begin on one thread and end on another: their two ends brought together.
 //!
 //! Place in the flow: threads are read one after the other, so that the ends of a span are far apart; they are kept in a [`Sorter`] of their own, with
-//! the id in the place of the time, which bounds memory by going to disk and gives them back side by side. Of two spans of one id the first end
-//! belongs to the first beginning.
+//! the id in the place of the time, which bounds memory by going to disk and gives them back side by side. Spans of one id are told apart by their names; of
+//! those of one name the first end belongs to the first beginning.
 
 use probe_sync_trace::write::{ArgRange, Chunk, Sorter, Track, TrackId, TrackKind, Value};
 
@@ -41,46 +41,64 @@ impl Spans {
         let Some((mut sorter, mut chunk)) = self.kept else { return Ok(()) };
         sorter.push(&chunk, |_, _| true)?;
         let mut sorted = sorter.finish(0)?;
-        let mut one = One::default();
+        let mut found = OfId::default();
         while sorted.next(&mut chunk)? {
             for row in 0..chunk.instants.track.len() {
                 let id = chunk.instants.time_ns[row];
-                if one.id != Some(id) {
-                    one.end(fill, recording)?;
-                    one.id = Some(id);
+                if found.id != Some(id) || found.held >= ENDS_MAX {
+                    found.end(fill, recording)?;
+                    found.id = Some(id);
                 }
                 let at = chunk.instants.args[row].first as usize;
                 let Value::Integer(time) = chunk.args.value[at] else { continue };
-                one.name.replace_range(.., chunk.strings.text(chunk.instants.name[row]));
-                one.kind.replace_range(.., chunk.strings.text(chunk.instants.category[row]));
-                let times =
-                    if chunk.strings.text(chunk.args.key[at]) == BEGIN { &mut one.begins } else { &mut one.ends };
-                times.push(time);
-                if times.len() >= ENDS_MAX {
-                    one.end(fill, recording)?;
-                }
+                let name = chunk.strings.text(chunk.instants.name[row]);
+                let one = found.named(name, chunk.strings.text(chunk.instants.category[row]));
+                let begins = chunk.strings.text(chunk.args.key[at]) == BEGIN;
+                if begins { &mut one.begins } else { &mut one.ends }.push(time);
+                found.held += 1;
             }
         }
-        one.end(fill, recording)
+        found.end(fill, recording)
     }
 }
 
 /// All ends of one id.
 #[derive(Debug, Default)]
-struct One {
+struct OfId {
     id: Option<i64>,
+    named: Vec<One>,
+    held: usize,
+}
+
+/// All of one name.
+#[derive(Debug, Default)]
+struct One {
     name: String,
     kind: String,
     begins: Vec<i64>,
     ends: Vec<i64>,
 }
 
-impl One {
+impl OfId {
+    fn named(&mut self, name: &str, kind: &str) -> &mut One {
+        let at = self.named.iter().position(|one| one.name == name).unwrap_or_else(|| {
+            self.named.push(One { name: name.to_owned(), kind: kind.to_owned(), ..One::default() });
+            self.named.len() - 1
+        });
+        &mut self.named[at]
+    }
+
     fn end(&mut self, fill: &mut Fill<'_>, recording: [i64; 2]) -> Result<(), ExportError> {
+        self.held = 0;
+        self.named.drain(..).try_for_each(|one| one.end(fill, recording))
+    }
+}
+
+impl One {
+    fn end(mut self, fill: &mut Fill<'_>, recording: [i64; 2]) -> Result<(), ExportError> {
         self.begins.sort_unstable();
         self.ends.sort_unstable();
-        let count = self.begins.len().max(self.ends.len());
-        for at in 0..count {
+        for at in 0..self.begins.len().max(self.ends.len()) {
             let (begin, end) = (self.begins.get(at).copied(), self.ends.get(at).copied());
             let mark = match (begin, end) {
                 (Some(_), Some(_)) => None,
@@ -91,8 +109,6 @@ impl One {
             let end = end.unwrap_or(recording[1]).max(start);
             fill.span([start, end], &self.name, &self.kind, mark)?;
         }
-        self.begins.clear();
-        self.ends.clear();
         Ok(())
     }
 }
@@ -105,5 +121,5 @@ fn one_track() -> Chunk {
 
 const BEGIN: &str = "begin";
 const END: &str = "end";
-/// Ends of one id at once; a program that gives one id to all its spans gets them as far as they go.
+/// Ends of one id that are held at once; a program that gives one id to all its spans gets them as far as they go.
 const ENDS_MAX: usize = 1 << 16;
