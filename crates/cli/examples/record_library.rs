@@ -2,7 +2,11 @@
 //!
 //! Place in the flow: run by the command's tests, which also compare it with the README. What it does not do: train.
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// Records and writes.
+///
+/// # Errors
+/// There is a file `node0.rec` already, or no room.
+pub fn main() -> Result<(), Box<dyn std::error::Error>> {
     use probe_sync_record::export::Format;
     use probe_sync_record::{Kind, Policy, Recorder, instant, scope};
 

@@ -9,6 +9,9 @@ use serde_json::Value;
 
 use crate::support::{complaint, output, probe_sync, wait};
 
+#[path = "../../examples/record_library.rs"]
+mod library;
+
 /// What the test below is started for as a process of its own: it records in the folder of this variable.
 const FOLDER: &str = "RECORDER_UNDER_TEST";
 
@@ -112,11 +115,16 @@ fn readme_of_the_killed(folder: &Path, file: &Path) {
     assert!(folder.join("node0.pftrace").exists() && folder.join("aligned.pt.trace.json.gz").exists(), "{said}");
 }
 
+/// No test of itself: the README's lines, which record in the folder where the process is.
+#[test]
+fn runs_the_readmes_lines() {
+    if std::env::var_os(FOLDER).is_some() {
+        library::main().expect("the README's lines record");
+    }
+}
+
 #[test]
 fn the_readmes_lines_for_a_library_record_and_write_a_trace() {
-    let program = std::env::current_exe().expect("this test");
-    let program =
-        program.parent().and_then(Path::parent).expect("the folder of targets").join("examples/record_library");
     let source = include_str!("../../examples/record_library.rs");
     let readme = include_str!("../../../../README.md");
     let begin = source.find("    use ").expect("its first line");
@@ -125,8 +133,8 @@ fn the_readmes_lines_for_a_library_record_and_write_a_trace() {
         source[begin..end].lines().map(|line| format!("{}\n", line.strip_prefix("    ").unwrap_or(line))).collect();
     assert!(readme.contains(&block), "README.md lacks:\n{block}");
     let folder = tempfile::tempdir().expect("a temporary directory");
-    let mut command = Command::new(program);
-    command.current_dir(folder.path());
+    let mut command = Command::new(std::env::current_exe().expect("this test"));
+    command.args(["--exact", "record::runs_the_readmes_lines"]).env(FOLDER, folder.path()).current_dir(folder.path());
     let done = output(command);
     assert!(done.status.success(), "{}", complaint(&done));
     let trace = std::fs::read_to_string(folder.path().join("node0.pt.trace.json")).expect("a trace");

@@ -261,6 +261,28 @@ mod tests {
     }
 
     #[test]
+    fn one_by_one_and_by_a_reader_times_are_the_same() {
+        for slow in [1, 1000] {
+            let mut pairs = pairs(10, 37.0, 0);
+            let first = pairs[0].system_ns;
+            pairs.iter_mut().for_each(|pair| pair.system_ns = first + (pair.system_ns - first) / slow);
+            let clock = clock(&pairs);
+            let mut reader = clock.reader();
+            let (mut random, mut last) = (1_u64, i64::MIN);
+            for step in 0..200_000_u64 {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                // Mostly onward, and back as to the beginning of a scope.
+                let ticks = pairs[0].ticks + step * 117_000;
+                assert_eq!(reader.ns(ticks), clock.at(ticks).0, "at {ticks}");
+                assert!(last <= clock.at(ticks).0, "back at {ticks}");
+                last = clock.at(ticks).0;
+                let back = ticks - (random >> 40);
+                assert_eq!(reader.ns(back), clock.at(back).0, "at {back}");
+            }
+        }
+    }
+
+    #[test]
     fn a_step_of_the_system_clock_is_a_break_and_no_slope() {
         let pairs = pairs(12, 5.0, 5_000_000);
         let clock = clock(&pairs);

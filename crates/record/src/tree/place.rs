@@ -7,8 +7,9 @@
 //! Times are made to nest after whatever map and rounding they have gone through, because viewers drop slices that overlap:
 //!
 //! * an event begins no earlier than what ended before it began, and a scope holds all of its children;
-//! * a scope ends after its last child begins, so that one without length at a scope's end is still within;
-//! * a scope with a length begins after a moment before it, so that the moment is not within.
+//! * no two events begin together: a scope begins before its first child, and what comes after one without length begins after it. Readers
+//!   of JSON take what begins together for nested;
+//! * a scope ends after its last child begins, so that one without length at a scope's end is still within.
 //!
 //! Times of one thread are in order as they are recorded, so that all this moves them only where a map holds them back, or a clock is coarser than
 //! events are short; by 1 ns each then. What it does not do: hold events, know clocks.
@@ -88,14 +89,14 @@ impl Placer {
         };
         match children {
             Some(children) => {
-                let first = children.first.map_or(placed.start, |(start, _)| start);
-                placed.start = placed.start.min(first).max(children.floor);
+                let first = children.first.map_or(i64::MAX, |(start, _)| start);
+                placed.start = placed.start.min(first.saturating_sub(1)).max(children.floor);
                 let after_last = children.last_start.map_or(i64::MIN, |start| start.saturating_add(1));
                 placed.end = placed.end.max(self.end.unwrap_or(i64::MIN)).max(after_last);
             }
             None => {
                 self.next += 1;
-                placed.start = placed.start.max(self.floor(placed.end > placed.start));
+                placed.start = placed.start.max(self.floor());
                 placed.end = placed.end.max(placed.start);
             }
         }
@@ -135,28 +136,26 @@ impl Placer {
         let mut children = children.filter(|children| event.is_scope && children.last_ticks >= event.ticks[0])?;
         let [start, _] = event.times;
         if children.first.is_some_and(|(_, ended)| ended < event.ticks[0]) {
-            children.first = Some((start, event.ticks[1]));
+            children.first = Some((start.saturating_add(1), event.ticks[1]));
         }
         Some(children)
     }
 
-    /// Gives the scopes around this depth their numbers.
+    /// Gives the scopes around this depth their numbers, and a time before all that is within.
     fn open(&mut self, depth: usize) {
         while self.waiting.len() < depth {
-            let floor = self.floor(true);
+            let floor = self.floor();
             let parent = self.next;
             self.next += 1;
             self.waiting.push(Children { parent, floor, first: None, last_start: None, last_ticks: 0, length: 0 });
         }
     }
 
-    /// No event begins earlier.
-    fn floor(&self, has_length: bool) -> i64 {
-        let after_moment = i64::from(has_length && self.was_moment);
-        let before = self.end.map_or(i64::MIN, |end| end.saturating_add(after_moment));
-        // The first within a scope begins no earlier than that may.
+    /// No event begins earlier: after what was last, and after the beginning of the scope around it.
+    fn floor(&self) -> i64 {
+        let before = self.end.map_or(i64::MIN, |end| end.saturating_add(i64::from(self.was_moment)));
         let around = self.waiting.last().filter(|children| children.first.is_none());
-        around.map_or(before, |children| children.floor.max(before))
+        around.map_or(before, |children| children.floor.saturating_add(1).max(before))
     }
 }
 
@@ -194,10 +193,13 @@ mod tests {
         check(&[(0, 5, 9, true), (0, 9, 12, true)], &[(5, 9, None), (9, 12, None)]);
         check(&[(1, 2, 3, true), (1, 3, 4, true), (0, 1, 5, true)], &[(2, 3, Some(2)), (3, 4, Some(2)), (1, 5, None)]);
         check(&[(2, 3, 3, false), (1, 2, 4, true), (0, 1, 5, true)], &[(3, 3, Some(1)), (2, 4, Some(2)), (1, 5, None)]);
-        // All at one time: each ends after what is within begins.
-        check(&[(2, 5, 5, true), (1, 5, 5, true), (0, 5, 5, true)], &[(5, 5, Some(1)), (5, 6, Some(2)), (5, 6, None)]);
+        // All at one time after another: each begins after what is around it, and ends after what is within begins.
+        check(
+            &[(0, 5, 5, true), (2, 5, 5, true), (1, 5, 5, true), (0, 5, 5, true)],
+            &[(5, 5, None), (8, 8, Some(2)), (7, 9, Some(3)), (6, 9, None)],
+        );
         // A moment before a scope is not within it.
-        check(&[(0, 5, 5, false), (1, 5, 6, true), (0, 5, 7, true)], &[(5, 5, None), (6, 6, Some(2)), (6, 7, None)]);
+        check(&[(0, 5, 5, false), (1, 5, 6, true), (0, 5, 7, true)], &[(5, 5, None), (7, 7, Some(2)), (6, 8, None)]);
         // One without length at a scope's end, and what comes next.
         check(&[(1, 8, 8, true), (0, 5, 8, true), (0, 8, 9, true)], &[(8, 8, Some(1)), (5, 9, None), (9, 9, None)]);
     }
