@@ -185,3 +185,52 @@ fn other_endings_are_refused_and_leave_nothing() {
     }
     assert!("otf2".parse::<Format>().expect_err("none of ours").contains("there are kineto"));
 }
+
+/// A clock on which a thousand ns are one: most scopes have no length, and share their times.
+#[test]
+fn on_a_coarse_clock_the_trace_is_the_tree() {
+    let builder = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 8 << 20 });
+    let session =
+        builder.pair_period(std::time::Duration::from_millis(10)).start().expect("nothing else records this thread");
+    let mut random = 1_u64;
+    let mut open = Vec::new();
+    for at in 0..60_000_u64 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        match random >> 61 {
+            0..4 if open.len() < 100 => open.push(scope!("scope", number = at)),
+            4 => instant!("moment"),
+            _ => drop(open.pop()),
+        }
+        if at % 2000 == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(3));
+        }
+    }
+    while open.pop().is_some() {}
+    let recording = session.finish().expect("whole");
+    let first = recording.pairs()[0].system_ns;
+    let slow =
+        |pair: &crate::ClockPair| crate::ClockPair { system_ns: first + (pair.system_ns - first) / 1000, ..*pair };
+    let pairs: Vec<_> = recording.pairs().iter().map(slow).collect();
+    let system = recording.on_system_by(&pairs).expect("pairs");
+    let clock = |ticks| system.clock().at(ticks).0;
+    let tree = crate::tree::Tree::of(&recording, &recording.threads()[0], clock).expect("sound");
+    let mut starts: Vec<i64> = tree.nodes.iter().map(|node| node.placed.start).collect();
+    starts.sort_unstable();
+    assert!(starts.windows(2).all(|two| two[0] < two[1]), "two begin together");
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let path = folder.path().join("coarse.json");
+    let exported = system.write(Format::ChromeJson, &path).expect("written");
+    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).expect("there")).expect("JSON");
+    let base = json["baseTimeNanoseconds"].as_i64().expect("a base");
+    let ns = |value: &serde_json::Value| (value.as_f64().unwrap_or(0.0) * 1000.0).round() as i64;
+    let events = json["traceEvents"].as_array().expect("events").iter().filter(|event| event["ph"] == "X");
+    let mut found: Vec<(i64, i64)> = events.map(|event| (base + ns(&event["ts"]), ns(&event["dur"]))).collect();
+    let scopes = tree.nodes.iter().filter(|node| node.name == "scope");
+    let mut expected: Vec<(i64, i64)> =
+        scopes.map(|node| (node.placed.start, node.placed.end - node.placed.start)).collect();
+    found.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(found.len(), expected.len());
+    let differs = found.iter().zip(&expected).find(|(found, expected)| found != expected);
+    assert_eq!(differs, None, "{exported:?}");
+}
