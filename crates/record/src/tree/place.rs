@@ -97,9 +97,9 @@ impl Placer {
             None => {
                 self.next += 1;
                 placed.start = placed.start.max(self.floor());
-                placed.end = placed.end.max(placed.start);
             }
         }
+        placed.end = placed.end.max(placed.start);
         let length = placed.end.saturating_sub(placed.start);
         placed.own = length.saturating_sub(children.map_or(0, |children| children.length)).max(0);
         if let Some(around) = depth.checked_sub(1) {
