@@ -23,6 +23,7 @@ mod per_round;
 mod query;
 mod rank_zero_again;
 mod record;
+mod record_library;
 mod recorded;
 mod regional;
 mod regions;

@@ -9,9 +9,6 @@ use serde_json::Value;
 
 use crate::support::{complaint, output, probe_sync, wait};
 
-#[path = "../../examples/record_library.rs"]
-mod library;
-
 /// What the test below is started for as a process of its own: it records in the folder of this variable.
 const FOLDER: &str = "RECORDER_UNDER_TEST";
 
@@ -119,13 +116,13 @@ fn readme_of_the_killed(folder: &Path, file: &Path) {
 #[test]
 fn runs_the_readmes_lines() {
     if std::env::var_os(FOLDER).is_some() {
-        library::main().expect("the README's lines record");
+        crate::record_library::main().expect("the README's lines record");
     }
 }
 
 #[test]
 fn the_readmes_lines_for_a_library_record_and_write_a_trace() {
-    let source = include_str!("../../examples/record_library.rs");
+    let source = include_str!("record_library.rs");
     let readme = include_str!("../../../../README.md");
     let begin = source.find("    use ").expect("its first line");
     let end = source.find("    Ok(())").expect("its last line");

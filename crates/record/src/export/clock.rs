@@ -32,7 +32,7 @@ pub struct SystemClock {
     failed: u64,
 }
 
-/// What is to be doubted of a time.
+/// Why a time may be wrong.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Doubt {
     /// Nothing.
@@ -139,7 +139,7 @@ impl SystemClock {
     }
 }
 
-/// Maps times one after the other, and remembers what is to be doubted of them.
+/// Maps times one after the other, and remembers why they may be wrong.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     clock: &'a SystemClock,

@@ -90,7 +90,8 @@ impl<'a> Fill<'a> {
         self.lost("threads without a place", status.lost)?;
         let mut reader = self.clock.reader();
         let [start, end] = [status.start, status.end].map(|ticks| reader.ns(ticks));
-        std::mem::take(&mut self.spans).finish(&mut self, [start, end])?;
+        std::mem::take(&mut self.spans)
+            .finish([start, end], &mut |span, name, kind, mark| self.span(span, name, kind, mark))?;
         for event in devices {
             self.device(event)?;
         }

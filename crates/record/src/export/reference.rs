@@ -13,7 +13,10 @@ use probe_sync_trace::{
 };
 
 use super::error::ExportError;
-use super::{Exported, Format, OnSystem};
+use super::format::Format;
+use super::report::Exported;
+use super::system::OnSystem;
+use crate::read::Recording;
 
 /// Where the reference clock is learnt from.
 #[derive(Clone, Debug)]
@@ -50,11 +53,24 @@ pub struct OnReference<'a> {
     reference: Reference,
 }
 
-impl<'a> OnReference<'a> {
-    pub(super) fn new(system: OnSystem<'a>, reference: Reference) -> Self {
-        Self { system, reference }
+impl Recording {
+    /// Puts its times on the reference clock of a run.
+    ///
+    /// # Errors
+    /// As [`Self::on_system`]; what is wrong with the run shows when something is written.
+    pub fn on_reference(&self, reference: &Reference) -> Result<OnReference<'_>, ExportError> {
+        Ok(self.on_system()?.on_reference(reference))
     }
+}
 
+impl<'a> OnSystem<'a> {
+    /// The same on the reference clock of a run.
+    pub fn on_reference(self, reference: &Reference) -> OnReference<'a> {
+        OnReference { system: self, reference: reference.clone() }
+    }
+}
+
+impl OnReference<'_> {
     /// Writes a trace, the same bytes as [`OnSystem::write`] and `align` after it. Beside it lies what `align` says of the correction.
     ///
     /// # Errors

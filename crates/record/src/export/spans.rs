@@ -7,7 +7,9 @@
 use probe_sync_trace::write::{ArgRange, Chunk, Sorter, Track, TrackId, TrackKind, Value};
 
 use super::error::ExportError;
-use super::fill::Fill;
+
+/// Takes a span: when it began and ended, its name, its kind, and what is to be said of it.
+pub(super) type Each<'a> = dyn FnMut([i64; 2], &str, &str, Option<&str>) -> Result<(), ExportError> + 'a;
 
 /// Ends of spans.
 #[derive(Debug, Default)]
@@ -37,7 +39,7 @@ impl Spans {
     }
 
     /// Puts every span on its row; one without a beginning or an end begins or ends with the recording, and is marked.
-    pub fn finish(self, fill: &mut Fill<'_>, recording: [i64; 2]) -> Result<(), ExportError> {
+    pub fn finish(self, recording: [i64; 2], each: &mut Each<'_>) -> Result<(), ExportError> {
         let Some((mut sorter, mut chunk)) = self.kept else { return Ok(()) };
         sorter.push(&chunk, |_, _| true)?;
         let mut sorted = sorter.finish(0)?;
@@ -46,7 +48,7 @@ impl Spans {
             for row in 0..chunk.instants.track.len() {
                 let id = chunk.instants.time_ns[row];
                 if found.id != Some(id) || found.held >= ENDS_MAX {
-                    found.end(fill, recording)?;
+                    found.end(recording, each)?;
                     found.id = Some(id);
                 }
                 let at = chunk.instants.args[row].first as usize;
@@ -58,7 +60,7 @@ impl Spans {
                 found.held += 1;
             }
         }
-        found.end(fill, recording)
+        found.end(recording, each)
     }
 }
 
@@ -88,14 +90,14 @@ impl OfId {
         &mut self.named[at]
     }
 
-    fn end(&mut self, fill: &mut Fill<'_>, recording: [i64; 2]) -> Result<(), ExportError> {
+    fn end(&mut self, recording: [i64; 2], each: &mut Each<'_>) -> Result<(), ExportError> {
         self.held = 0;
-        self.named.drain(..).try_for_each(|one| one.end(fill, recording))
+        self.named.drain(..).try_for_each(|one| one.end(recording, each))
     }
 }
 
 impl One {
-    fn end(mut self, fill: &mut Fill<'_>, recording: [i64; 2]) -> Result<(), ExportError> {
+    fn end(mut self, recording: [i64; 2], each: &mut Each<'_>) -> Result<(), ExportError> {
         self.begins.sort_unstable();
         self.ends.sort_unstable();
         for at in 0..self.begins.len().max(self.ends.len()) {
@@ -107,7 +109,7 @@ impl One {
             };
             let start = begin.unwrap_or(recording[0]).min(end.unwrap_or(i64::MAX));
             let end = end.unwrap_or(recording[1]).max(start);
-            fill.span([start, end], &self.name, &self.kind, mark)?;
+            each([start, end], &self.name, &self.kind, mark)?;
         }
         Ok(())
     }
