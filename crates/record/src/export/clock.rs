@@ -99,7 +99,7 @@ impl SystemClock {
         let first = pairs.first().ok_or_else(|| unknown(NO_PAIRS))?;
         let factor = if counter { factor(pairs).ok_or_else(|| unknown(ONE_PAIR))? } else { NANOSECOND };
         let scale = Scale { ticks: first.ticks, ps: i128::from(first.system_ns) * 1000, factor };
-        let width_ns = |ticks: u64| (i128::from(ticks) * factor >> FACTOR_BITS) as f64 * 1e-3;
+        let width_ns = |ticks: u64| ((i128::from(ticks) * factor) >> FACTOR_BITS) as f64 * 1e-3;
         let pairs: Vec<Pair> = pairs
             .iter()
             .map(|pair| Pair {

@@ -58,8 +58,8 @@ impl Links {
                 }
             }
         }
-        let mut links = Self::default();
-        links.launches = foreign.iter().map(|event| by_id.get(&event.correlation).copied()).collect();
+        let launches = foreign.iter().map(|event| by_id.get(&event.correlation).copied()).collect();
+        let mut links = Self { launches, ..Self::default() };
         for (tree_at, tree) in trees.iter().enumerate().filter(|(_, tree)| tree.device.is_some()) {
             for (at, node) in tree.nodes.iter().enumerate() {
                 let What::Scope { id: id @ 1.., .. } = node.what else { continue };
