@@ -1,6 +1,6 @@
 // Loads one trace into Perfetto's trace processor and prints what it found, as JSON.
 //
-//     node bench/readers/perfetto.cjs ENGINE_FOLDER TRACE [--list | --tree]
+//     node bench/readers/perfetto.cjs ENGINE_FOLDER TRACE [--list | --tree | --depths]
 //
 // Place in the flow: called by perfetto_counts.py. ENGINE_FOLDER holds the engine_bundle.js and .wasm that browsers
 // run as a worker; a fresh script context plays the worker here, in which nothing of node is visible, so that the engine does
@@ -155,6 +155,14 @@ async function main() {
     answer.machines = Number(query(port, 'select count(*) from machine')[0]);
   }
   if (list === '--tree') answer.tree = query(port, 'select name, ts, dur, depth from slice');
+  // Of slices on threads, by depth and name: how many, ns of their lengths, ns from the first to their beginnings.
+  if (list === '--depths') {
+    answer.first = query(port, 'select min(ts) from slice')[0];
+    answer.depths = query(port, `select s.depth, s.name, count(*), sum(s.dur), cast(sum(s.ts - (select min(ts) from slice)) as text)
+      from slice s join thread_track tt on tt.id = s.track_id group by 1, 2 order by 1, 2`);
+    answer.others = query(port, `select t.name, count(*), sum(s.dur) from slice s join track t on t.id = s.track_id
+      where s.track_id not in (select id from thread_track) group by 1 order by 1`);
+  }
   // Into a pipe it is written by and by, and the process ends after this.
   await new Promise((resume) => process.stdout.write(JSON.stringify(answer) + '\n', resume));
 }

@@ -31,8 +31,10 @@
 //! | [`observe`] | callbacks before and after scopes |
 //! | [`hook`] | what is found out about events after the stop |
 //! | [`read`] | recordings, finished or left by a kill |
+//! | [`tree`] | events of a thread by who is within whom |
+//! | `export`, with the feature of this name | recordings on the system clock or a reference clock, as traces |
 //!
-//! What it does not do: put times on a clock (the map is made by whoever exports), or know formats of traces.
+//! What it does not do: put times on a clock, or know formats of traces; `export` does, which needs the crate `trace`.
 
 mod active;
 pub mod backend;
@@ -40,6 +42,8 @@ mod clock;
 pub mod control;
 mod error;
 pub mod event;
+#[cfg(feature = "export")]
+pub mod export;
 pub mod hook;
 mod kind;
 mod layout;
@@ -52,6 +56,7 @@ mod site;
 mod thread;
 #[cfg(feature = "tracing")]
 pub mod tracing;
+pub mod tree;
 pub mod typed;
 mod value;
 

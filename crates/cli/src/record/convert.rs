@@ -1,8 +1,17 @@
 //! `record convert`: recordings as traces.
+//!
+//! Place in the flow: arguments → the export of the crate `record`, a file for each recording. Several recordings in one file: `probe_sync merge` of what
+//! this writes. What it does not do: map or write anything itself.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use clap::Args;
+use probe_sync_record::Recording;
+use probe_sync_record::export::{Exported, Format, Reference};
+use probe_sync_trace::ClockSource;
+
+use crate::output::Usage;
 
 /// Flags of `record convert`.
 #[derive(Args, Debug)]
@@ -10,12 +19,82 @@ pub struct ConvertArgs {
     /// Recordings
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
+    /// kineto (PyTorch's JSON: HolisticTraceAnalysis, TensorBoard), xspace (xprof), pftrace (Perfetto), json (Chrome), rocpd (a database of rocprofv3)
+    #[arg(short, long, value_name = "FORMAT", value_parser = clap::builder::ValueParser::new(|text: &str| text.parse::<Format>()))]
+    pub format: Format,
+    /// The file to write, or the directory for several recordings
+    #[arg(short, long, value_name = "PATH")]
+    pub output: PathBuf,
+    /// The directory of a run of probe_sync: times are put on its reference clock, as `align` does. Without it they are on each machine's system clock
+    #[arg(long, value_name = "DIR")]
+    pub run_dir: Option<PathBuf>,
+    /// The same by a file of offsets: offsets.jsonl of a run, or a CSV of node, node time, offset
+    #[arg(long, value_name = "FILE", conflicts_with = "run_dir")]
+    pub offsets: Option<PathBuf>,
+    /// The nodes that recorded, in the order of the files [default: those for which the run recorded the recordings' hosts or ranks]
+    #[arg(long, visible_alias = "node", num_args = 1.., value_name = "N")]
+    pub nodes: Vec<u32>,
+    /// How far outside of the measured span events may lie (2s, 500ms); clocks are extrapolated there [default: not at all]
+    #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration)]
+    pub extrapolate: Option<probe_sync_time::Duration>,
+    /// Print JSON, a line for each trace
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Writes each.
+///
+/// # Errors
+/// Names the recording, or the output; those that were written before stay.
 pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
-    for path in &arguments.files {
-        probe_sync_record::Recording::open(path)?;
+    if !arguments.nodes.is_empty() && arguments.nodes.len() != arguments.files.len() {
+        let problem = format!("--nodes names {} nodes for {} recordings", arguments.nodes.len(), arguments.files.len());
+        return Err(anyhow::anyhow!(problem).context(Usage));
+    }
+    let outputs = outputs(arguments)?;
+    for (at, (path, output)) in arguments.files.iter().zip(&outputs).enumerate() {
+        let recording = Recording::open(path)?;
+        let exported = one(&recording, arguments, at, output).with_context(|| path.display().to_string())?;
+        let text = if arguments.json { format!("{}\n", serde_json::to_string(&exported)?) } else { text(&exported) };
+        crate::output::print(&text)?;
     }
     Ok(())
+}
+
+fn one(recording: &Recording, arguments: &ConvertArgs, at: usize, output: &Path) -> anyhow::Result<Exported> {
+    let clocks = match (&arguments.run_dir, &arguments.offsets) {
+        (Some(directory), _) => ClockSource::Run(directory.clone()),
+        (None, Some(file)) => ClockSource::Offsets(file.clone()),
+        (None, None) => return Ok(recording.on_system()?.write(arguments.format, output)?),
+    };
+    let extrapolate = arguments.extrapolate.unwrap_or_default();
+    let reference = Reference { clocks, node: arguments.nodes.get(at).copied(), extrapolate };
+    Ok(recording.on_reference(&reference)?.write(arguments.format, output)?)
+}
+
+/// A file for one, a folder for several, in which a trace has its recording's name.
+fn outputs(arguments: &ConvertArgs) -> anyhow::Result<Vec<PathBuf>> {
+    if arguments.files.len() == 1 && !arguments.output.is_dir() {
+        return Ok(vec![arguments.output.clone()]);
+    }
+    std::fs::create_dir_all(&arguments.output)
+        .with_context(|| format!("cannot create {}", arguments.output.display()))?;
+    let mut outputs: Vec<PathBuf> = Vec::new();
+    for path in &arguments.files {
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        let output = arguments.output.join(format!("{stem}{}", arguments.format.endings()[0]));
+        if outputs.contains(&output) {
+            let problem = format!("two recordings would both become {}; rename one", output.display());
+            return Err(anyhow::anyhow!(problem).context(Usage));
+        }
+        outputs.push(output);
+    }
+    Ok(outputs)
+}
+
+fn text(exported: &Exported) -> String {
+    let Exported { path, events, scopes, .. } = exported;
+    let mut text = format!("{}: {events} events, {scopes} of them scopes, {} bytes\n", path.display(), exported.bytes);
+    exported.notes.iter().for_each(|note| text.push_str(&format!("  {note}\n")));
+    text
 }

@@ -1,9 +1,17 @@
 //! `record inspect`: what recordings hold.
+//!
+//! Place in the flow: a recording's facts, counts and clock → a table, or a line of JSON. What it does not do: show events.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use probe_sync_record::Recording;
+use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
+use probe_sync_record::export::SystemClock;
+use probe_sync_record::read::Thread;
+use probe_sync_record::{Facts, Recording};
+use serde::Serialize;
+
+use crate::table::unsigned;
 
 /// Flags of `record inspect`.
 #[derive(Args, Debug)]
@@ -17,11 +25,159 @@ pub struct InspectArgs {
 }
 
 /// Reads each and prints it.
+///
+/// # Errors
+/// Names the file, the byte and what is wrong.
 pub fn run(arguments: &InspectArgs) -> anyhow::Result<()> {
     for path in &arguments.files {
         let recording = Recording::open(path)?;
-        let events: u64 = recording.threads().iter().map(|thread| thread.events).sum();
-        crate::output::print(&format!("{}: {events} events\n", path.display()))?;
+        let found = Inspected::of(path, &recording);
+        let text = if arguments.json { format!("{}\n", serde_json::to_string(&found)?) } else { found.text() };
+        crate::output::print(&text)?;
     }
     Ok(())
+}
+
+/// What is said of a recording.
+#[derive(Serialize)]
+struct Inspected<'a> {
+    file: &'a Path,
+    facts: &'a Facts,
+    finished: bool,
+    length_ns: Option<i64>,
+    start_ns: Option<i64>,
+    events: u64,
+    lost: u64,
+    unfinished_scopes: usize,
+    sites: usize,
+    definitions_lost: u64,
+    pauses: u64,
+    clock: Clock,
+    threads: Vec<OfThread<'a>>,
+}
+
+/// Of its clock.
+#[derive(Serialize)]
+struct Clock {
+    pairs: usize,
+    /// 95th percentile of the pairs' distance from the map through them.
+    residual_p95_ns: Option<f64>,
+    steps: usize,
+    failed: bool,
+    problem: Option<String>,
+}
+
+/// Of a thread.
+#[derive(Serialize)]
+struct OfThread<'a> {
+    serial: u32,
+    tid: u64,
+    name: &'a str,
+    events: u64,
+    lost: u64,
+    interrupted: u64,
+    arguments_lost: u64,
+    too_deep: u64,
+    open: Vec<&'a str>,
+}
+
+impl<'a> Inspected<'a> {
+    fn of(file: &'a Path, recording: &'a Recording) -> Self {
+        let status = recording.status();
+        let threads: Vec<OfThread<'a>> = recording.threads().iter().map(OfThread::of).collect();
+        let system = recording.on_system();
+        let times =
+            system.as_ref().ok().map(|system| [status.start, status.end].map(|ticks| system.clock().at(ticks).0));
+        let residuals = system.as_ref().ok().map(|system| SystemClock::residuals(system.clock()));
+        Self {
+            file,
+            facts: recording.facts(),
+            finished: status.finished,
+            length_ns: times.map(|[start, end]| end - start),
+            start_ns: times.map(|[start, _]| start),
+            events: threads.iter().map(|thread| thread.events).sum(),
+            lost: threads.iter().map(|thread| thread.lost).sum::<u64>() + status.lost.events,
+            unfinished_scopes: threads.iter().map(|thread| thread.open.len()).sum(),
+            sites: recording.sites().count(),
+            definitions_lost: status.definitions_lost,
+            pauses: status.pauses,
+            clock: Clock {
+                pairs: recording.pairs().len(),
+                residual_p95_ns: residuals.map(|residuals| residuals.p95_ns),
+                steps: residuals.map_or(0, |residuals| residuals.steps),
+                failed: status.clock_failed > 0,
+                problem: system.as_ref().err().map(ToString::to_string),
+            },
+            threads,
+        }
+    }
+
+    fn text(&self) -> String {
+        let Facts { program, pid, host, rank, policy, reach, clock, kinds, .. } = self.facts;
+        let rank = rank.map(|rank| format!(", rank {rank}")).unwrap_or_default();
+        let state = if self.finished { "ended in order" } else { "under way, or its process was killed" };
+        let length = self.length_ns.map(|ns| format!(", {} long", unsigned(ns as f64))).unwrap_or_default();
+        let residual = self.clock.residual_p95_ns.map(|ns| format!(", within {} of their curve", unsigned(ns)));
+        let mut text = format!(
+            "{}: {program}, pid {pid} on {host}{rank}; {state}{length}\n  {} events of {} places in the program, {} lost; kinds {}; {policy}, {reach}\n  clock {clock}, \
+             {} pairs with the system clock{}\n",
+            self.file.display(),
+            self.events,
+            self.sites,
+            self.lost,
+            kinds.join(" "),
+            self.clock.pairs,
+            residual.unwrap_or_default(),
+        );
+        let mut note = |holds: bool, note: String| {
+            if holds {
+                text.push_str(&format!("  {note}\n"));
+            }
+        };
+        note(self.clock.steps > 0, format!("the system clock was set {} times", self.clock.steps));
+        note(self.clock.failed, "the counter was seen to be no clock any more".into());
+        note(self.definitions_lost > 0, format!("{} definitions found no room", self.definitions_lost));
+        note(self.pauses > 0, format!("paused and resumed {} times", self.pauses));
+        note(self.clock.problem.is_some(), self.clock.problem.clone().unwrap_or_default());
+        text + &format!("{}\n", table(&self.threads))
+    }
+}
+
+impl<'a> OfThread<'a> {
+    fn of(thread: &'a Thread) -> Self {
+        Self {
+            serial: thread.serial,
+            tid: thread.tid,
+            name: &thread.name,
+            events: thread.events,
+            lost: thread.lost.events,
+            interrupted: thread.interrupted,
+            arguments_lost: thread.arguments_lost,
+            too_deep: thread.too_deep,
+            open: thread.open.iter().map(|scope| scope.name.as_str()).collect(),
+        }
+    }
+}
+
+fn table(threads: &[OfThread<'_>]) -> Table {
+    let mut table = Table::new();
+    table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(["thread", "name", "events", "lost", "in signals", "arguments lost", "inside of"]);
+    for thread in threads {
+        table.add_row([
+            thread.tid.to_string(),
+            thread.name.to_owned(),
+            thread.events.to_string(),
+            thread.lost.to_string(),
+            thread.interrupted.to_string(),
+            thread.arguments_lost.to_string(),
+            thread.open.join(" > "),
+        ]);
+    }
+    for column in table.column_iter_mut() {
+        if (2..=5).contains(&column.index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
 }

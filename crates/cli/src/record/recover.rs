@@ -1,9 +1,16 @@
-//! `record recover`: which scopes each thread is inside.
+//! `record recover`: where a process hangs, or was when it was killed.
+//!
+//! Place in the flow: the open scopes of every thread, which are in the file before anything else happens in them → text or JSON. It works on the file
+//! of a process that goes on, and on what a killed one left. What it does not do: say why.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use probe_sync_record::Recording;
+use probe_sync_record::export::{Format, OnSystem};
+use probe_sync_record::read::{ArgumentValue, OpenScope, Thread};
+use probe_sync_record::{Facts, Recording};
+use serde::Serialize;
 
 /// Flags of `record recover`.
 #[derive(Args, Debug)]
@@ -11,18 +18,171 @@ pub struct RecoverArgs {
     /// The recording: of a process that goes on, hangs, or was killed
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
+    /// Write all that was recovered as a trace, of the format that this name's ending says: .pt.trace.json, .pftrace or .json, with or without .gz
+    #[arg(short, long, value_name = "OUT")]
+    pub output: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
 /// Reads it and prints what is open.
+///
+/// # Errors
+/// Names the file and what is wrong.
 pub fn run(arguments: &RecoverArgs) -> anyhow::Result<()> {
     let recording = Recording::open(&arguments.file)?;
-    for thread in recording.threads() {
-        for scope in &thread.open {
-            crate::output::print(&format!("{} {}: {}\n", thread.tid, thread.name, scope.name))?;
-        }
+    // Without a clock everything but how long it took is known.
+    let system = recording.on_system();
+    let recovered = Recovered::of(&recording, system.as_ref().ok());
+    let text = if arguments.json { format!("{}\n", serde_json::to_string(&recovered)?) } else { recovered.text() };
+    crate::output::print(&text)?;
+    let Some(output) = &arguments.output else { return Ok(()) };
+    let exported = system?.write(format_of(output), output)?;
+    if arguments.json {
+        return Ok(());
     }
-    Ok(())
+    crate::output::print(&format!("{}: {} events\n", output.display(), exported.events))
+}
+
+/// By the ending; the writer refuses others.
+fn format_of(path: &Path) -> Format {
+    let name = path.to_string_lossy();
+    if name.contains(".pt.trace.json") {
+        Format::Kineto
+    } else if name.contains(".json") {
+        Format::ChromeJson
+    } else {
+        Format::Perfetto
+    }
+}
+
+/// What is said.
+#[derive(Serialize)]
+struct Recovered<'a> {
+    program: &'a str,
+    pid: u32,
+    host: &'a str,
+    rank: Option<u32>,
+    state: State,
+    threads: Vec<OfThread<'a>>,
+}
+
+/// How the process stands.
+#[derive(Copy, Clone, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+enum State {
+    /// The recording ended in order.
+    Finished,
+    /// A process of this number is there, on this machine, since before the recording began.
+    Running,
+    /// There is none.
+    Gone,
+    /// It is another machine's, or of before this one's last start.
+    Elsewhere,
+}
+
+/// A thread and what it is inside of, the outermost first.
+#[derive(Serialize)]
+struct OfThread<'a> {
+    tid: u64,
+    name: &'a str,
+    events: u64,
+    lost: u64,
+    inside: Vec<OfScope<'a>>,
+}
+
+/// A scope that was not left.
+#[derive(Serialize)]
+struct OfScope<'a> {
+    name: &'a str,
+    kind: &'static str,
+    /// Ns since 1970 on the machine's system clock.
+    since_ns: Option<i64>,
+    /// Until now, or until the last that is known of a process that is gone.
+    for_s: Option<f64>,
+    arguments: serde_json::Map<String, serde_json::Value>,
+}
+
+impl<'a> Recovered<'a> {
+    fn of(recording: &'a Recording, system: Option<&OnSystem<'_>>) -> Self {
+        let facts = recording.facts();
+        let status = recording.status();
+        let state = if status.finished { State::Finished } else { State::of_process(facts) };
+        let at = |ticks| system.map(|system| system.clock().at(ticks).0);
+        let until = if state == State::Running { now_ns() } else { at(status.end) };
+        let scope = |scope: &'a OpenScope| {
+            let since_ns = at(scope.start);
+            let for_s = until.zip(since_ns).map(|(until, since)| (until - since).max(0) as f64 * 1e-9);
+            let arguments = scope.arguments.iter().map(|(key, value)| (key.clone(), json(value))).collect();
+            OfScope { name: &scope.name, kind: scope.kind.as_str(), since_ns, for_s, arguments }
+        };
+        let thread = |thread: &'a Thread| OfThread {
+            tid: thread.tid,
+            name: &thread.name,
+            events: thread.events,
+            lost: thread.lost.events,
+            inside: thread.open.iter().map(scope).collect(),
+        };
+        let threads = recording.threads().iter().map(thread).collect();
+        Self { program: &facts.program, pid: facts.pid, host: &facts.host, rank: facts.rank, state, threads }
+    }
+
+    fn text(&self) -> String {
+        let rank = self.rank.map(|rank| format!(" rank {rank}")).unwrap_or_default();
+        let state = match self.state {
+            State::Finished => "the recording ended in order",
+            State::Running => "the process is there",
+            State::Gone => "the process is gone: it was killed, or ended without ending the recording",
+            State::Elsewhere => {
+                "the recording did not end in order, and its process was not on this machine since it started"
+            }
+        };
+        let mut text = format!("{}{rank} pid {} {}: {state}\n", self.host, self.pid, self.program);
+        for thread in &self.threads {
+            let name = if thread.name.is_empty() { "without a name" } else { thread.name };
+            let inside = if thread.inside.is_empty() { ": outside of every scope" } else { " is inside of" };
+            text.push_str(&format!("thread {} {name}{inside} ({} events before)\n", thread.tid, thread.events));
+            for (depth, scope) in thread.inside.iter().enumerate() {
+                let length = scope.for_s.map_or_else(|| "?".to_owned(), |seconds| format!("{seconds:.3} s"));
+                let arguments: Vec<String> =
+                    scope.arguments.iter().map(|(key, value)| format!(" {key}={value}")).collect();
+                text.push_str(&format!(
+                    "{:indent$}{} for {length}{}\n",
+                    "",
+                    scope.name,
+                    arguments.concat(),
+                    indent = 2 * depth + 2
+                ));
+            }
+        }
+        text
+    }
+}
+
+impl State {
+    fn of_process(facts: &Facts) -> Self {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        if boot.trim().is_empty() || boot.trim() != facts.boot_id {
+            return Self::Elsewhere;
+        }
+        if Path::new("/proc").join(facts.pid.to_string()).exists() { Self::Running } else { Self::Gone }
+    }
+}
+
+fn now_ns() -> Option<i64> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    i64::try_from(since.as_nanos()).ok()
+}
+
+fn json(value: &ArgumentValue) -> serde_json::Value {
+    match value {
+        ArgumentValue::Integer(value) => (*value).into(),
+        ArgumentValue::Unsigned(value) => (*value).into(),
+        ArgumentValue::Float(value) => (*value).into(),
+        ArgumentValue::Boolean(value) => (*value).into(),
+        ArgumentValue::Text(text) => text.clone().into(),
+        ArgumentValue::Json(text) => serde_json::from_str(text).unwrap_or_else(|_| text.clone().into()),
+        ArgumentValue::Addresses(all) => all.iter().map(|address| format!("{address:#x}")).collect::<Vec<_>>().into(),
+    }
 }

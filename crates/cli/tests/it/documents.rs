@@ -32,7 +32,7 @@ fn documents_state_the_defaults() {
 #[test]
 fn the_readme_shows_every_command() {
     let readme = include_str!("../../../../README.md");
-    for command in ["solve", "compose", "align", "merge", "check", "sim", "doctor", "clock", "export"] {
+    for command in ["solve", "compose", "align", "merge", "check", "sim", "doctor", "clock", "record", "export"] {
         check("README.md", readme, &format!("| `probe_sync {command}"));
     }
 }

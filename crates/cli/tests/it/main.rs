@@ -23,6 +23,8 @@ mod per_round;
 mod query;
 mod rank_zero_again;
 mod readme;
+mod record;
+mod record_library;
 mod recorded;
 mod recorder;
 mod regional;

@@ -2,6 +2,8 @@
 //!
 //! Place in the flow: written when a session starts, read by `read`.
 
+use probe_sync_sys::{BootClock, SystemClock, read_pair};
+use probe_sync_time::Duration;
 use serde::{Deserialize, Serialize};
 
 /// Which process recorded, and how.
@@ -20,6 +22,8 @@ pub struct Facts {
     pub ranks: Option<u32>,
     /// Of the machine's start.
     pub boot_id: String,
+    /// The system clock minus `CLOCK_BOOTTIME` when the recording began, ns; None in recordings of other programs.
+    pub system_ahead_of_boot_ns: Option<i64>,
     /// `process` or `thread`.
     pub reach: String,
     /// `drop_newest`, `flight` or `stream`.
@@ -57,8 +61,18 @@ impl Facts {
             rank: number(["RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"]),
             ranks: number(["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "PMI_SIZE", "SLURM_NTASKS"]),
             boot_id: read("/proc/sys/kernel/random/boot_id"),
+            system_ahead_of_boot_ns: Some(system_ahead_of_boot_ns()),
             version: env!("CARGO_PKG_VERSION").into(),
             ..Self::default()
         }
     }
 }
+
+/// By a read of one clock between two of the other.
+fn system_ahead_of_boot_ns() -> i64 {
+    let pair = read_pair(&SystemClock, &BootClock, Duration::from_ns(NARROW_NS));
+    pair.a.as_ns() - pair.b.as_ns()
+}
+
+/// A bracket that an undisturbed read stays below.
+const NARROW_NS: i64 = 200;

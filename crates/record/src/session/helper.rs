@@ -57,7 +57,9 @@ struct Work {
 
 impl Work {
     fn run(&mut self) {
-        let mut pair_due = Instant::now() + self.period;
+        // A process that is killed early leaves pairs all the same: one tells nothing of the length of a tick.
+        let mut pair_wait = FIRST_PAIR.min(self.period);
+        let mut pair_due = Instant::now() + pair_wait;
         let mut stream_due = self.stream.as_ref().map(|(_, every)| Instant::now() + *every);
         loop {
             let due = stream_due.map_or(pair_due, |stream| stream.min(pair_due));
@@ -68,7 +70,8 @@ impl Work {
             if now >= pair_due {
                 self.take_pair();
                 self.live.backends.tick();
-                pair_due = next(pair_due, self.period, now);
+                pair_wait = (pair_wait * PAIR_GROWTH).min(self.period);
+                pair_due = next(pair_due, pair_wait, now);
             }
             if let Some((stream, every)) = &mut self.stream
                 && stream_due.is_some_and(|due| now >= due)
@@ -98,6 +101,10 @@ fn next(due: Instant, period: Duration, now: Instant) -> Instant {
     let due = due + period;
     if due > now { due } else { now + period }
 }
+
+/// From the start to the pair after the first; later ones are farther and farther apart until the period is reached.
+const FIRST_PAIR: Duration = Duration::from_millis(10);
+const PAIR_GROWTH: u32 = 4;
 
 fn block_signals() {
     let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();

@@ -74,7 +74,7 @@ impl Buffer {
     }
 
     /// Whether both halves could be seen to be full.
-    fn full(&self) -> bool {
+    pub fn full(&self) -> bool {
         self.halves.iter().all(|half| half.try_lock().is_ok_and(|half| half.events.len() == self.room))
     }
 

@@ -245,6 +245,11 @@ impl ThreadRecorder {
         self.put(Event::Sample(sample))
     }
 
+    /// Whether the next event would be dropped, for those who can wait.
+    pub fn is_full(&self) -> bool {
+        self.buffer.full()
+    }
+
     #[inline]
     fn put(&self, event: Event) -> bool {
         match self.buffer.put(event) {

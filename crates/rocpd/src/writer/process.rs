@@ -58,6 +58,12 @@ impl Process {
         process
     }
 
+    /// The same with a guid made of what it says now, for a process other than this one.
+    pub fn with_own_guid(mut self) -> Self {
+        self.guid = self.new_guid();
+        self
+    }
+
     /// Refuses a guid that cannot be part of a table's name.
     pub(super) fn check(&self, path: &Path) -> Result<(), Error> {
         let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';

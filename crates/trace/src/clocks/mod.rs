@@ -24,6 +24,7 @@ pub use brackets::MarkBounds;
 pub use marks::MarkFiles;
 pub(crate) use marks::process;
 pub use offsets::Offsets;
+pub use pairs::{PairMap, Residuals, map_of_pairs};
 pub(crate) use planes::is_of_profilers;
 pub use run_directory::RunDirectory;
 pub use snapshots::{Snapshots, read_snapshots};
@@ -37,7 +38,7 @@ use serde::Serialize;
 use crate::Error;
 use crate::model::{ClockPair, MappedTime, PairKind, Picoseconds, TraceClock, TraceFacts, UNIX_TIME_MIN_PS};
 use brackets::Judged;
-use pairs::{Residuals, TracerMap, tracer_map};
+use pairs::tracer_map;
 
 /// The clock on which aligned times are.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
@@ -187,7 +188,7 @@ pub fn node_clock(
     };
     let (tracer, residuals) = match (steady, tracer_map(&pairs, &steps).map_err(wrong)?) {
         (Some(map), _) => (Some(map), None),
-        (None, fitted) => fitted.map(|TracerMap { map, residuals }| (map, residuals)).unzip(),
+        (None, fitted) => fitted.map(|PairMap { map, residuals }| (map, residuals)).unzip(),
     };
     let tie = if tracer.is_some() { tie } else { Tie::Assumed };
     let marks = tracer.as_ref().and_then(|map| MarkBounds::of(&facts.brackets, map));

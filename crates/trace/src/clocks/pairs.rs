@@ -1,6 +1,6 @@
 //! From moments on two clocks to the map R → S of a node.
 //!
-//! Place in the flow: [`ClockPair`]s of a trace or a sampler → [`TracerMap`], the first hop of a node's map. What is
+//! Place in the flow: [`ClockPair`]s of a trace or a sampler → [`PairMap`], the first hop of a node's map. What is
 //! smoothed is the correction `c = R − S` (see `series::smooth`): bends, steps of the system clock and late markers are
 //! told apart there.
 //!
@@ -41,11 +41,20 @@ pub struct Residuals {
 
 /// The map R → S, and how it was made.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct TracerMap {
+pub struct PairMap {
     /// R → S.
     pub map: TimeMap,
     /// How well the pairs fit.
     pub residuals: Residuals,
+}
+
+/// The map through pairs of a clock R and the system clock, as every command makes it; None without pairs. R must run within some 0.1 % of true time, so
+/// that a counter's ticks are turned into about as many ps first.
+///
+/// # Errors
+/// Those of [`TimeMap::new`], for times beyond any clock's.
+pub fn map_of_pairs(pairs: &[ClockPair]) -> Result<Option<PairMap>, probe_sync_estimate::Error> {
+    tracer_map(pairs, &[])
 }
 
 /// The map through a node's pairs; None without pairs. `steps` are those that the offsets know of: pairs too far apart for a
@@ -53,10 +62,7 @@ pub(crate) struct TracerMap {
 ///
 /// # Errors
 /// Those of [`TimeMap::new`], for times beyond any clock's.
-pub(crate) fn tracer_map(
-    pairs: &[ClockPair],
-    steps: &[Break],
-) -> Result<Option<TracerMap>, probe_sync_estimate::Error> {
+pub(crate) fn tracer_map(pairs: &[ClockPair], steps: &[Break]) -> Result<Option<PairMap>, probe_sync_estimate::Error> {
     let mut sorted: Vec<ClockPair> = pairs.to_vec();
     sorted.sort_by_key(|pair| (pair.tracer_ps, pair.system_ns));
     let Some(base) = sorted.first().map(Base::new) else { return Ok(None) };
@@ -90,7 +96,7 @@ pub(crate) fn tracer_map(
         early_by_up_to_ns: if only_markers { LARGEST_USUAL_OVERHEAD_NS } else { 0.0 },
         overhead_ns: overhead_ns.map(|(late_ns, _)| late_ns),
     };
-    Ok(Some(TracerMap { map, residuals }))
+    Ok(Some(PairMap { map, residuals }))
 }
 
 /// Where times and corrections are counted from.

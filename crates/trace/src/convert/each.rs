@@ -8,19 +8,19 @@ use std::path::{Path, PathBuf};
 
 use probe_sync_files::AtomicFile;
 
-use super::{OpenFile, Written, base_ns, with_path};
+use super::{Written, base_ns, finished};
 use crate::Error;
 use crate::calibrate::Calibrated;
 use crate::outputs;
 use crate::provenance;
-use crate::write::{Chunk, Meta, OutputFormat};
+use crate::write::{Chunk, Meta, OutputFormat, TraceFile};
 
 /// The files of all traces.
 pub(super) struct Each {
     format: OutputFormat,
     files: Vec<(PathBuf, Meta)>,
     /// The file of the trace that is being read.
-    open: Option<OpenFile>,
+    open: Option<TraceFile>,
     done: Vec<(AtomicFile, Written)>,
 }
 
@@ -60,15 +60,14 @@ impl Each {
 
     /// Writes a chunk of a trace, whose tracks are numbered from 0 on.
     pub(super) fn write(&mut self, trace: usize, chunk: &Chunk) -> Result<(), Error> {
-        let file = self.file(trace)?;
-        file.writer.write(chunk).map_err(|error| with_path(&file.path, error))
+        self.file(trace)?.write(chunk)
     }
 
     /// Ends the file of a trace; one without any event has a file as well.
     pub(super) fn end(&mut self, trace: usize) -> Result<(), Error> {
         self.file(trace)?;
         if let Some(file) = self.open.take() {
-            self.done.push(file.finish()?);
+            self.done.push(finished(file)?);
         }
         Ok(())
     }
@@ -77,11 +76,11 @@ impl Each {
         self.done
     }
 
-    fn file(&mut self, trace: usize) -> Result<&mut OpenFile, Error> {
+    fn file(&mut self, trace: usize) -> Result<&mut TraceFile, Error> {
         let (path, meta) = &self.files[trace];
         match &mut self.open {
             Some(file) => Ok(file),
-            none => Ok(none.insert(OpenFile::create(path, self.format, meta)?)),
+            none => Ok(none.insert(TraceFile::create(path, self.format, meta)?)),
         }
     }
 }

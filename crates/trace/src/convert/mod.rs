@@ -15,11 +15,8 @@ mod members;
 mod options;
 pub(crate) mod window;
 
-use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use probe_sync_estimate::series::TimeMap;
 use probe_sync_files::{AtomicFile, NewFolders};
 use serde::Serialize;
@@ -31,7 +28,9 @@ use crate::formats::{AgentIndex, ChunkOptions, ChunkStats};
 use crate::model::{PS_PER_NS, Picoseconds};
 use crate::outputs;
 use crate::provenance;
-use crate::write::{self, Chunk, Machine, Meta, OutputFormat, Sorter, TraceWriter, WriteReport};
+#[cfg(feature = "otf2")]
+use crate::write::with_path;
+use crate::write::{Chunk, Machine, Meta, OutputFormat, Sorter, TraceFile, WriteReport};
 
 use each::Each;
 use joined::Joined;
@@ -355,7 +354,7 @@ fn folder_of(path: &Path) -> Result<NewFolders, Error> {
 
 /// An output that is being written.
 enum OpenOutput {
-    File(OpenFile),
+    File(TraceFile),
     Each(Each),
     #[cfg(feature = "otf2")]
     Otf2(Box<archive::OpenArchive>),
@@ -373,7 +372,7 @@ impl OpenOutput {
         let metadata = provenance::of_calibration(calibrated);
         let meta = Meta { base_ns: base_ns(calibrated), metadata, ..Meta::default() };
         match output.kind {
-            OutputKind::File(format) => OpenFile::create(&output.path, format, &meta).map(Self::File),
+            OutputKind::File(format) => TraceFile::create(&output.path, format, &meta).map(Self::File),
             OutputKind::FileOfEach { format, ending } => {
                 Each::new(&output.path, format, ending, calibrated).map(Self::Each)
             }
@@ -401,7 +400,7 @@ impl OpenOutput {
 
     fn on_machine(&mut self, machine: Option<&Machine>) -> Result<(), Error> {
         match self {
-            Self::File(file) => file.writer.on_machine(machine).map_err(|error| with_path(&file.path, error)),
+            Self::File(file) => file.on_machine(machine),
             // With machines there are no such files.
             Self::Each(_) => Ok(()),
             #[cfg(feature = "otf2")]
@@ -412,7 +411,7 @@ impl OpenOutput {
     #[cfg_attr(not(feature = "otf2"), expect(unused_variables, reason = "files have no parts of collectives"))]
     fn write(&mut self, trace: usize, first_track: u32, chunk: &Chunk, joined: &mut Joined) -> Result<(), Error> {
         match self {
-            Self::File(file) => file.writer.write(chunk).map_err(|error| with_path(&file.path, error)),
+            Self::File(file) => file.write(chunk),
             Self::Each(each) if first_track == 0 => each.write(trace, chunk),
             Self::Each(each) => each.write(trace, &machines::shifted(chunk, first_track.wrapping_neg())),
             #[cfg(feature = "otf2")]
@@ -435,7 +434,7 @@ impl OpenOutput {
     fn finish(self) -> Result<Vec<(Unnamed, Written)>, Error> {
         let unnamed = |(file, written)| (Unnamed::File(file), written);
         match self {
-            Self::File(file) => Ok(vec![unnamed(file.finish()?)]),
+            Self::File(file) => Ok(vec![unnamed(finished(file)?)]),
             Self::Each(each) => Ok(each.finish().into_iter().map(unnamed).collect()),
             #[cfg(feature = "otf2")]
             Self::Otf2(archive) => {
@@ -457,67 +456,11 @@ impl Unnamed {
     }
 }
 
-/// A file that is being written.
-struct OpenFile {
-    path: PathBuf,
-    writer: TraceWriter<Packer>,
-}
-
-impl OpenFile {
-    fn create(path: &Path, format: OutputFormat, meta: &Meta) -> Result<Self, Error> {
-        let file = AtomicFile::create(path).map_err(Error::io(path, "create"))?;
-        let packed = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"));
-        let sink = if packed {
-            Packer::Gzip(Box::new(BufWriter::new(GzEncoder::new(file, Compression::fast()))))
-        } else {
-            Packer::Plain(file)
-        };
-        Ok(Self { path: path.to_owned(), writer: write::open(format, sink, meta) })
-    }
-
-    fn finish(self) -> Result<(AtomicFile, Written), Error> {
-        let Self { path, writer } = self;
-        let (report, sink) = writer.finish().map_err(|error| with_path(&path, error))?;
-        let file = match sink {
-            Packer::Plain(file) => file,
-            Packer::Gzip(packer) => {
-                let encoder = packer.into_inner().map_err(|error| Error::io(&path, "write")(error.into_error()))?;
-                encoder.finish().map_err(Error::io(&path, "write"))?
-            }
-        };
-        Ok((file, Written { path, report }))
-    }
-}
-
-/// A writer's refusals, with the file's name.
-fn with_path(path: &Path, error: Error) -> Error {
-    match error {
-        Error::Sink { source } => Error::io(path, "write")(source),
-        Error::Chunk { problem } => Error::Chunk { problem: format!("for {}: {problem}", path.display()) },
-        other => other,
-    }
-}
-
-/// A file, packed where its name says so.
-enum Packer {
-    Plain(AtomicFile),
-    Gzip(Box<BufWriter<GzEncoder<AtomicFile>>>),
-}
-
-impl Write for Packer {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        match self {
-            Self::Plain(file) => file.write(bytes),
-            Self::Gzip(packer) => packer.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        match self {
-            Self::Plain(file) => file.flush(),
-            Self::Gzip(packer) => packer.flush(),
-        }
-    }
+/// Ends a file, which has no name yet.
+fn finished(file: TraceFile) -> Result<(AtomicFile, Written), Error> {
+    let path = file.path().to_owned();
+    let (file, report) = file.finish()?;
+    Ok((file, Written { path, report }))
 }
 
 /// A base for formats that count from one: a whole second before the first event, so that no time is negative.

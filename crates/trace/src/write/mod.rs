@@ -6,10 +6,11 @@
 //! of writers take each chunk. A writer is pure but for its output, which is anything that takes bytes; it keeps no state beside its own.
 //! Memory is bounded by the chunk and by the number of tracks.
 //!
-//! What it does not do: open files, map times, decide what is shown.
+//! What it does not do: map times, decide what is shown. Files are opened by [`TraceFile`] alone.
 
 mod chrome;
 mod chunk;
+mod file;
 mod flows;
 mod json;
 mod kineto;
@@ -48,6 +49,9 @@ pub use chunk::{
     ArgRange, Args, Chunk, Counters, Flow, FlowEnd, FlowPoints, Instants, Process, Slices, Track, TrackId, TrackKind,
     Value,
 };
+pub use file::TraceFile;
+#[cfg(feature = "otf2")]
+pub(crate) use file::with_path;
 pub(crate) use kineto::quarter_before;
 pub use machine::Machine;
 #[cfg(feature = "otf2")]

@@ -22,13 +22,15 @@ use crate::protobuf::{put_varint, varint};
 pub struct Sorter {
     tracks: Vec<Track>,
     records: Vec<u8>,
-    /// Keys, and where their records begin and how long they are.
+    /// Keys, and where their records begin ([`Order`]) and how long they are.
     index: Vec<(Key, u64, u32)>,
     spill: Option<File>,
     spilled: u64,
     runs: Vec<(u64, u64)>,
     memory_bytes: usize,
     left_out: u64,
+    /// Slices come in the order of their ends.
+    by_ends: bool,
 }
 
 impl Default for Sorter {
@@ -41,7 +43,13 @@ impl Sorter {
     /// A sorter that keeps so much before it goes to disk.
     fn with_memory(memory_bytes: usize) -> Self {
         let (tracks, records, index, runs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { tracks, records, index, spill: None, spilled: 0, runs, memory_bytes, left_out: 0 }
+        Self { tracks, records, index, spill: None, spilled: 0, runs, memory_bytes, left_out: 0, by_ends: false }
+    }
+
+    /// A sorter for slices that come in the order of their ends, what is within others before them: of slices of one span the later is the outer one, and
+    /// comes first.
+    pub fn of_ends() -> Self {
+        Self { by_ends: true, ..Self::default() }
     }
 
     /// Takes those events of a chunk that `keep` wants, by their start and end, ns; tracks are numbered over all chunks, and a later
@@ -59,7 +67,8 @@ impl Sorter {
             }
             let at = self.records.len();
             records::put(&mut self.records, chunk, row);
-            self.index.push((records::key(chunk, row), at as u64, (self.records.len() - at) as u32));
+            let order = if self.by_ends && end > start { Order::Later(at as u64) } else { Order::First(at as u64) };
+            self.index.push((records::key(chunk, row), order.number(), (self.records.len() - at) as u32));
         }
         let held = self.records.len() + self.index.len() * size_of::<(Key, u64, u32)>();
         if held >= self.memory_bytes { self.spill() } else { Ok(()) }
@@ -94,6 +103,7 @@ impl Sorter {
             index: self.index,
             next: 0,
             runs: Vec::with_capacity(self.runs.len()),
+            by_ends: self.by_ends,
             heads: BinaryHeap::new(),
         };
         for (start, end) in self.runs {
@@ -117,11 +127,12 @@ impl Sorter {
         self.index.sort_unstable();
         let start = self.spilled;
         let mut out = Vec::with_capacity(2 * PIECE_BYTES);
-        for ((from, Reverse(until)), at, length) in &self.index {
+        for ((from, Reverse(until)), order, length) in &self.index {
+            let at = Order::place(*order);
             out.extend_from_slice(&from.to_le_bytes());
             out.extend_from_slice(&until.to_le_bytes());
             put_varint(&mut out, u64::from(*length));
-            out.extend_from_slice(&self.records[*at as usize..*at as usize + *length as usize]);
+            out.extend_from_slice(&self.records[at..at + *length as usize]);
             if out.len() >= PIECE_BYTES {
                 file.write_all_at(&out, self.spilled).map_err(temporary("write"))?;
                 self.spilled += out.len() as u64;
@@ -137,6 +148,27 @@ impl Sorter {
     }
 }
 
+/// Which of several of one key comes first: the one that was there first, or the later one.
+enum Order {
+    First(u64),
+    Later(u64),
+}
+
+impl Order {
+    /// What is sorted by.
+    fn number(&self) -> u64 {
+        match *self {
+            Self::First(place) => place,
+            Self::Later(place) => u64::MAX - place,
+        }
+    }
+
+    /// The place of a number.
+    fn place(number: u64) -> usize {
+        number.min(u64::MAX - number) as usize
+    }
+}
+
 /// Events in the order of time.
 #[derive(Debug)]
 pub struct Sorted {
@@ -147,7 +179,8 @@ pub struct Sorted {
     next: usize,
     runs: Vec<Run>,
     /// The first key of each run, with the run.
-    heads: BinaryHeap<Reverse<(Key, usize)>>,
+    heads: BinaryHeap<Reverse<(Key, u64)>>,
+    by_ends: bool,
 }
 
 /// A run on disk.
@@ -199,13 +232,14 @@ impl Sorted {
     }
 
     fn take(&mut self, chunk: &mut Chunk) -> Result<(), Error> {
-        if let Some((_, at, length)) = self.index.get(self.next) {
-            let at = *at as usize;
+        if let Some((_, order, length)) = self.index.get(self.next) {
+            let at = Order::place(*order);
             records::take(&self.records[at..at + *length as usize], chunk, self.first_track);
             self.next += 1;
             return Ok(());
         }
-        let Reverse((_, run)) = self.heads.pop().expect("the caller has asked for the next time");
+        let Reverse((_, order)) = self.heads.pop().expect("the caller has asked for the next time");
+        let run = Order::place(order);
         let reader = &mut self.runs[run];
         let rest = &reader.buffer[reader.taken + KEY_BYTES..];
         let (length, width) = varint(rest).expect("advance has the whole record in the buffer");
@@ -236,7 +270,9 @@ impl Sorted {
         }
         let fixed =
             |at: usize| reader.buffer[reader.taken + at..].first_chunk().map_or(0, |bytes| i64::from_le_bytes(*bytes));
-        self.heads.push(Reverse(((fixed(0), Reverse(fixed(8))), run)));
+        let (start, end) = (fixed(0), fixed(8));
+        let order = if self.by_ends && end > start { Order::Later(run as u64) } else { Order::First(run as u64) };
+        self.heads.push(Reverse(((start, Reverse(end)), order.number())));
         Ok(())
     }
 }

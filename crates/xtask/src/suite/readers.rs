@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::selection::{BUILD, everything};
+use super::selection::{BUILD, cargo, everything};
 use crate::setup::Tools;
 use crate::steps::{self, Count, Runner};
 
@@ -40,6 +40,11 @@ fn prepare(runner: &mut Runner, root: &Path, tools: Tools) -> Result<(), &'stati
     if !runner.prerequisite("build programs for readers", Count::Step, BUILD, &mut build) {
         return Err("the programs do not build");
     }
+    let package = ["build", "--locked", "-p", "probe-sync-record", "--features", "export"];
+    let mut example = cargo(root, &[&package[..], &["--example", "nested_scopes"]].concat());
+    if !runner.prerequisite("build the recorder of nested scopes", Count::Step, BUILD, &mut example) {
+        return Err("the recorder of nested scopes does not build");
+    }
     install(runner, root);
     if root.join(PYTHON).exists() { Ok(()) } else { Err("no virtual environment for the readers") }
 }
@@ -54,7 +59,7 @@ pub fn install(runner: &mut Runner, root: &Path) {
 const PYTHON: &str = "target/readers/venv/bin/python";
 
 /// Steps, and the script of each with its arguments.
-const CHECKS: [(&str, &str); 8] = [
+const CHECKS: [(&str, &str); 9] = [
     ("readers, xprof", "xprof_hosts.py"),
     ("readers, HolisticTraceAnalysis", "hta_ranks.py"),
     ("readers, Perfetto", "perfetto_counts.py"),
@@ -63,6 +68,7 @@ const CHECKS: [(&str, &str); 8] = [
     ("readers, Perfetto on Kineto JSON of ours", "own_formats.py perfetto"),
     ("readers, HolisticTraceAnalysis on Kineto JSON of ours", "own_formats.py hta"),
     ("readers, xprof on XSpaces of ours", "own_formats.py xprof"),
+    ("readers, Perfetto on recordings", "perfetto_recording.py"),
 ];
 
 /// Above the script's own deadline, which is what normally ends it.

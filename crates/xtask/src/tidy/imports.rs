@@ -84,7 +84,10 @@ const MAY_IMPORT: [(&str, &[&str]); 21] = [
     ("probe-sync-sim", &["probe-sync-time", "probe-sync-probe", "probe-sync-estimate"]),
     ("probe-sync-sys", &["probe-sync-time"]),
     ("probe-sync-global-clock", &["probe-sync-time"]),
-    ("probe-sync-record", &["probe-sync-time", "probe-sync-sys", "probe-sync-trace"]),
+    (
+        "probe-sync-record",
+        &["probe-sync-time", "probe-sync-sys", "probe-sync-estimate", "probe-sync-rocpd", "probe-sync-trace"],
+    ),
     ("probe-sync-collective", &["probe-sync-time", "probe-sync-files", "probe-sync-sys"]),
     ("probe-sync-mpi", &["probe-sync-time", "probe-sync-collective"]),
     (

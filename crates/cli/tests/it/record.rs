@@ -1,0 +1,218 @@
+//! `record` on recordings of real processes: one that ended, one that hangs, one that was killed.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use probe_sync_record::{Policy, Reach, Recorder, collective, scope};
+use serde_json::Value;
+
+use crate::support::{complaint, output, probe_sync, wait};
+
+/// What the test below is started for as a process of its own: it records in the folder of this variable.
+const FOLDER: &str = "RECORDER_UNDER_TEST";
+
+/// No test of itself: records until it is killed, two threads deep inside of scopes.
+#[test]
+fn records_until_it_is_killed() {
+    let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
+    let builder = Recorder::builder().policy(Policy::Flight { bytes: 4 << 20 }).rank(1);
+    let _session = builder.spill(folder.join("node0.rec")).start().expect("nothing else records");
+    let _training = scope!("training", job = "llm");
+    for step in 0..100_000 {
+        drop(scope!("step", step = step));
+    }
+    let other = std::thread::Builder::new().name("loader".into()).spawn(|| {
+        let _read = scope!("read", shard = 12);
+        std::thread::sleep(LIMIT);
+    });
+    let _step = scope!("step", step = 100_000);
+    let _reduce = scope!("all_reduce", group = "dp");
+    // Whoever waits for it may kill this now.
+    std::thread::sleep(Duration::from_millis(100));
+    std::fs::write(folder.join("inside"), "").expect("writable");
+    drop(other.expect("a thread").join());
+}
+
+/// The process, when it is inside.
+fn recorder(folder: &Path) -> Child {
+    let mut command = Command::new(std::env::current_exe().expect("this test"));
+    command.args(["--exact", "record::records_until_it_is_killed", "--test-threads", "1"]).env(FOLDER, folder);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
+    let deadline = Instant::now() + LIMIT;
+    while !folder.join("inside").exists() {
+        assert!(Instant::now() < deadline, "the recorder does not get inside");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child
+}
+
+fn recovered(file: &Path) -> Value {
+    let mut command = probe_sync(&["record", "recover", "--json"]);
+    command.arg(file);
+    let done = output(command);
+    assert!(done.status.success(), "{}", complaint(&done));
+    serde_json::from_slice(&done.stdout).expect("JSON")
+}
+
+fn check_inside(recovered: &Value, state: &str) {
+    assert_eq!((&recovered["state"], &recovered["rank"]), (&state.into(), &1.into()));
+    let threads = recovered["threads"].as_array().expect("threads");
+    let inside = |thread: &Value| -> Vec<String> {
+        let scopes = thread["inside"].as_array().expect("scopes").iter();
+        scopes.map(|scope| format!("{} {}", scope["name"].as_str().expect("a name"), scope["arguments"])).collect()
+    };
+    let all: Vec<Vec<String>> = threads.iter().map(inside).collect();
+    let main = [r#"training {"job":"llm"}"#, r#"step {"step":100000}"#, r#"all_reduce {"group":"dp"}"#];
+    assert!(all.iter().any(|scopes| *scopes == main), "{all:?}");
+    let loader = threads.iter().find(|thread| thread["name"] == "loader").expect("its name is there");
+    assert_eq!(inside(loader), [r#"read {"shard":12}"#]);
+    for scope in threads.iter().flat_map(|thread| thread["inside"].as_array().expect("scopes")) {
+        assert!(scope["for_s"].as_f64().is_some_and(|seconds| (0.0..600.0).contains(&seconds)), "{scope}");
+    }
+}
+
+#[test]
+fn a_process_that_hangs_and_one_that_was_killed_are_named_where_they_are() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let mut child = recorder(folder.path());
+    let file = folder.path().join("node0.rec");
+    check_inside(&recovered(&file), "running");
+    // SIGKILL.
+    child.kill().expect("our own child");
+    wait(child);
+    check_inside(&recovered(&file), "gone");
+    readme_of_the_killed(folder.path(), &file);
+}
+
+/// The README's lines, word for word, on the file that the killed process has left.
+fn readme_of_the_killed(folder: &Path, file: &Path) {
+    let recording = probe_sync_record::Recording::open(file).expect("sound");
+    let at = recording.pairs()[0].system_ns;
+    let line = |seconds: i64| format!("1,{},2500000\n", at + seconds * 1_000_000_000);
+    let offsets = [line(-100), line(0), line(100)].concat();
+    std::fs::write(folder.join("offsets.csv"), format!("node,node_realtime_ns,offset_vs_node0_ns\n{offsets}"))
+        .expect("writable");
+    let readme = include_str!("../../../../README.md");
+    let program = Path::new(env!("CARGO_BIN_EXE_probe_sync")).parent().expect("a folder");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let lines: Vec<&str> = readme.lines().filter(|line| line.starts_with("probe_sync record ")).collect();
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    let mut said = String::new();
+    for line in lines {
+        let mut command = Command::new("sh");
+        command.args(["-c", line]).current_dir(folder).env("PATH", format!("{}:{path}", program.display()));
+        let done = output(command);
+        assert!(done.status.success(), "{line}: {}", complaint(&done));
+        said += &String::from_utf8_lossy(&done.stdout);
+    }
+    for part in ["is inside of", "all_reduce for ", r#"group="dp""#, "read for ", "killed, or ended"] {
+        assert!(said.contains(part), "{part:?} is not in {said}");
+    }
+    assert!(folder.join("node0.pftrace").exists() && folder.join("aligned.pt.trace.json.gz").exists(), "{said}");
+}
+
+/// No test of itself: the README's lines, which record in the folder where the process is.
+#[test]
+fn runs_the_readmes_lines() {
+    if std::env::var_os(FOLDER).is_some() {
+        crate::record_library::main().expect("the README's lines record");
+    }
+}
+
+#[test]
+fn the_readmes_lines_for_a_library_record_and_write_a_trace() {
+    let source = include_str!("record_library.rs");
+    let readme = include_str!("../../../../README.md");
+    let begin = source.find("    use ").expect("its first line");
+    let end = source.find("    Ok(())").expect("its last line");
+    let block: String =
+        source[begin..end].lines().map(|line| format!("{}\n", line.strip_prefix("    ").unwrap_or(line))).collect();
+    assert!(readme.contains(&block), "README.md lacks:\n{block}");
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let mut command = Command::new(std::env::current_exe().expect("this test"));
+    command.args(["--exact", "record::runs_the_readmes_lines"]).env(FOLDER, folder.path()).current_dir(folder.path());
+    let done = output(command);
+    assert!(done.status.success(), "{}", complaint(&done));
+    let trace = std::fs::read_to_string(folder.path().join("node0.pt.trace.json")).expect("a trace");
+    let json: Value = serde_json::from_str(&trace).expect("JSON");
+    let steps = json["traceEvents"].as_array().expect("events").iter().filter(|event| event["name"] == "step").count();
+    assert_eq!(steps, 3);
+    let mut inspect = probe_sync(&["record", "inspect", "--json"]);
+    inspect.arg(folder.path().join("node0.rec"));
+    let found: Value = serde_json::from_slice(&output(inspect).stdout).expect("JSON");
+    assert_eq!((&found["finished"], &found["events"], &found["lost"]), (&true.into(), &9.into(), &0.into()));
+}
+
+/// A recording of a rank, whose collectives are one after the other.
+fn of_rank(folder: &Path, rank: u32) -> PathBuf {
+    let path = folder.join(format!("rank{rank}.rec"));
+    let builder = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 1 << 20 }).rank(rank);
+    let session = builder.spill(&path).start().expect("this thread records nothing else");
+    for sequence in 0..COLLECTIVES {
+        let _reduce = collective!(AllReduce, group = "dp", sequence = sequence);
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    session.finish().expect("whole");
+    path
+}
+
+#[test]
+fn align_merge_and_check_take_what_is_exported() {
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let folder = scratch.path();
+    // One after the other: rank 0 has ended its last before rank 1 begins its first, which no collective can.
+    let recordings = [of_rank(folder, 0), of_rank(folder, 1)];
+    let run = |arguments: &[&str], paths: &[&Path], status: i32| {
+        let mut command = probe_sync(arguments);
+        command.args(paths).current_dir(folder);
+        let done = output(command);
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert_eq!(done.status.code(), Some(status), "{arguments:?}: {said} {}", complaint(&done));
+        said
+    };
+    run(&["record", "convert", "-f", "kineto", "-o", "traces"], &[&recordings[0], &recordings[1]], 0);
+    let traces = [0, 1].map(|rank| folder.join(format!("traces/rank{rank}.pt.trace.json.gz")));
+    let traces = [traces[0].as_path(), traces[1].as_path()];
+    let said = run(&["check", "--traces"], &traces, 3);
+    assert!(said.contains(&format!("{COLLECTIVES} ")), "{said}");
+    // By how much rank 1 was later, so that they are side by side.
+    let at = |path: &Path| {
+        let recording = probe_sync_record::Recording::open(path).expect("sound");
+        (recording.pairs()[0].system_ns, recording.pairs().last().expect("pairs").system_ns)
+    };
+    let ((first, _), (second, end)) = (at(&recordings[0]), at(&recordings[1]));
+    let offset = second - first;
+    let mut lines = "node,node_realtime_ns,offset_vs_node0_ns\n".to_owned();
+    for time in [first - 1_000_000_000, end + 1_000_000_000] {
+        lines += &format!("0,{time},0\n1,{time},{offset}\n");
+    }
+    std::fs::write(folder.join("offsets.csv"), lines).expect("writable");
+    let clocks = ["--offsets", "offsets.csv", "--nodes", "0", "1", "--traces"];
+    run(&[&["merge", "--output", "merged.json"][..], &clocks].concat(), &traces, 0);
+    run(&[&["align", "--output", "aligned"][..], &clocks].concat(), &traces, 0);
+    assert!(folder.join("merged.json").exists() && folder.join("aligned").is_dir());
+}
+
+#[test]
+fn what_is_no_recording_is_refused_with_its_name() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let path = folder.path().join("no.rec");
+    std::fs::write(&path, vec![7; 100_000]).expect("writable");
+    for verb in ["inspect", "recover"] {
+        let mut command = probe_sync(&["record", verb]);
+        command.arg(&path);
+        let done = output(command);
+        assert_eq!(done.status.code(), Some(1));
+        assert!(complaint(&done).contains("no.rec: byte 0: this is no recording"), "{}", complaint(&done));
+    }
+    let mut command = probe_sync(&["record", "convert", "-f", "otf2", "-o", "x"]);
+    command.arg(&path);
+    let done = output(command);
+    assert_eq!(done.status.code(), Some(2));
+    assert!(complaint(&done).contains("`otf2` is no format"), "{}", complaint(&done));
+}
+
+const COLLECTIVES: u64 = 20;
+/// The time after which a process that was not killed ends by itself, and a test gives up.
+const LIMIT: Duration = Duration::from_secs(60);

@@ -1,0 +1,323 @@
+//! Ticks → the system clock, by the recording's clock pairs.
+//!
+//! Place in the flow: made once for a recording; every event goes through it. The arithmetic is that of `trace::clocks` (`map_of_pairs`), which makes the
+//! map of every trace with pairs: a smooth curve through the brackets, in a piece between each two steps of the system clock, never one line. Before it
+//! ticks become about as many ps: times a constant, which need not be exact, since the curve is that of the difference.
+//!
+//! What it does not do: know another clock than this machine's.
+
+use std::cell::Cell;
+
+#[cfg(feature = "rocpd")]
+use probe_sync_estimate::series::Break;
+use probe_sync_estimate::series::{Cursor, Place, TimeMap};
+use probe_sync_trace::clocks::{PairMap, Residuals, map_of_pairs};
+use probe_sync_trace::model::{ClockPair as Pair, PairKind};
+
+use super::error::ExportError;
+use crate::clock::{self, ClockPair, Ticks};
+use crate::layout;
+use crate::read::Recording;
+use crate::session::Facts;
+
+/// The map of a recording.
+#[derive(Clone, Debug)]
+pub struct SystemClock {
+    scale: Scale,
+    map: TimeMap,
+    residuals: Residuals,
+    /// Between what pairs a step of the system clock was, on the scale, ps.
+    steps: Vec<[i128; 2]>,
+    /// The counter was no clock any more from here on, ticks.
+    failed: u64,
+}
+
+/// Why a time may be wrong.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Doubt {
+    /// Nothing.
+    #[default]
+    None,
+    /// It is before the first clock pair or after the last.
+    Outside,
+    /// The system clock was set between the pair before and the pair after it; it may be off by as much.
+    Step,
+    /// The counter had been seen to be no clock any more.
+    Failed,
+}
+
+impl Doubt {
+    /// What stands in a trace; nothing where there is no doubt.
+    pub fn text(self) -> Option<&'static str> {
+        match self {
+            Self::None => None,
+            Self::Outside => Some("outside of the clock pairs"),
+            Self::Step => Some("near a step of the system clock"),
+            Self::Failed => Some("the counter was no clock any more"),
+        }
+    }
+}
+
+/// Ticks to ps, by a whole number over a power of two.
+#[derive(Copy, Clone, Debug)]
+struct Scale {
+    /// Ticks from which it counts, and the ps there.
+    ticks: u64,
+    ps: i128,
+    factor: i128,
+}
+
+impl Scale {
+    fn ps(&self, ticks: u64) -> i128 {
+        let since = i128::from(ticks) - i128::from(self.ticks);
+        self.ps + ((since * self.factor) >> FACTOR_BITS)
+    }
+}
+
+impl SystemClock {
+    /// The map through a recording's pairs.
+    ///
+    /// # Errors
+    /// [`ExportError::Clock`]: it has no pairs, or one, and was made elsewhere or before the machine's last start.
+    pub fn of(recording: &Recording) -> Result<Self, ExportError> {
+        let status = recording.status();
+        let mut pairs = recording.pairs().to_vec();
+        if status.counter && pairs.len() == 1 {
+            pairs.extend(pair_of_now(recording.facts()));
+        }
+        Self::through(&pairs, status.counter, status.clock_failed)
+    }
+
+    /// The map through other pairs.
+    pub(super) fn by(recording: &Recording, pairs: &[ClockPair]) -> Result<Self, ExportError> {
+        let status = recording.status();
+        Self::through(pairs, status.counter, status.clock_failed)
+    }
+
+    fn through(pairs: &[ClockPair], counter: bool, failed: u64) -> Result<Self, ExportError> {
+        let unknown = |reason: &str| ExportError::Clock { reason: reason.into() };
+        let first = pairs.first().ok_or_else(|| unknown(NO_PAIRS))?;
+        let factor = if counter { factor(pairs).ok_or_else(|| unknown(ONE_PAIR))? } else { NANOSECOND };
+        let scale = Scale { ticks: first.ticks, ps: i128::from(first.system_ns) * 1000, factor };
+        let width_ns = |ticks: u64| ((i128::from(ticks) * factor) >> FACTOR_BITS) as f64 * 1e-3;
+        let pairs: Vec<Pair> = pairs
+            .iter()
+            .map(|pair| Pair {
+                tracer_ps: scale.ps(pair.ticks),
+                system_ns: pair.system_ns,
+                kind: PairKind::Bracketed(width_ns(pair.bracket_ticks)),
+            })
+            .collect();
+        let unusable = |error: probe_sync_estimate::Error| ExportError::Clock { reason: error.to_string() };
+        let PairMap { map, residuals } = map_of_pairs(&pairs).map_err(unusable)?.ok_or_else(|| unknown(NO_PAIRS))?;
+        let steps = map.breaks().iter().map(|step| [step.last_before_ps, step.first_after_ps]).collect();
+        let failed = if failed == 0 { u64::MAX } else { failed };
+        Ok(Self { scale, map, residuals, steps, failed })
+    }
+
+    /// How well the pairs fit.
+    pub fn residuals(&self) -> &Residuals {
+        &self.residuals
+    }
+
+    /// A time and its standard deviation, ns.
+    pub fn at(&self, ticks: u64) -> (i64, f64) {
+        let mapped = self.map.map(self.scale.ps(ticks));
+        (nearest_ns(mapped.time_ps), mapped.sigma_ns)
+    }
+
+    /// When the system clock was set, on itself after that, and by how much, ns.
+    #[cfg(feature = "rocpd")]
+    pub(super) fn steps(&self) -> Vec<(i64, i64)> {
+        let step = |step: &Break| (nearest_ns(self.map.map(step.at_ps).time_ps), nearest_ns(-step.jump_ps));
+        self.map.breaks().iter().map(step).collect()
+    }
+
+    /// For the times of one thread.
+    pub(super) fn reader(&self) -> Reader<'_> {
+        Reader { clock: self, cursor: self.map.cursor(), doubt: Cell::default() }
+    }
+}
+
+/// Maps times one after the other, and remembers why they may be wrong.
+#[derive(Debug)]
+pub(super) struct Reader<'a> {
+    clock: &'a SystemClock,
+    cursor: Cursor<'a>,
+    doubt: Cell<Doubt>,
+}
+
+impl Reader<'_> {
+    /// The time of a count, ns.
+    #[inline]
+    pub fn ns(&mut self, ticks: u64) -> i64 {
+        let at = self.clock.scale.ps(ticks);
+        let mapped = self.cursor.map(at);
+        if mapped.place != Place::Inside {
+            self.doubt(Doubt::Outside);
+        }
+        if !self.clock.steps.is_empty() && self.clock.steps.iter().any(|[from, until]| *from < at && at < *until) {
+            self.doubt(Doubt::Step);
+        }
+        if ticks >= self.clock.failed {
+            self.doubt(Doubt::Failed);
+        }
+        nearest_ns(mapped.time_ps)
+    }
+
+    #[cold]
+    fn doubt(&self, more: Doubt) {
+        self.doubt.set(self.doubt.get().max(more));
+    }
+}
+
+/// The worst doubt of all times since it was asked last.
+pub(super) fn take_doubt(reader: &Reader<'_>) -> Doubt {
+    reader.doubt.take()
+}
+
+/// To the nearest ns; monotone. By 64 bits where they suffice, as for all times of these centuries.
+#[inline]
+fn nearest_ns(ps: i128) -> i64 {
+    let from_base = ps.saturating_sub(BASE_PS - 500);
+    match i64::try_from(from_base) {
+        Ok(near) => (BASE_PS / 1000) as i64 + near.div_euclid(1000),
+        Err(_) => {
+            i64::try_from(ps.saturating_add(500).div_euclid(1000)).unwrap_or(if ps < 0 { i64::MIN } else { i64::MAX })
+        }
+    }
+}
+
+/// Ps of a tick, from the median of what neighbouring pairs say: a step of the system clock is in one of them.
+fn factor(pairs: &[ClockPair]) -> Option<i128> {
+    let ratio = |pair: &[ClockPair]| {
+        let ticks = i128::from(pair[1].ticks) - i128::from(pair[0].ticks);
+        let ps = (i128::from(pair[1].system_ns) - i128::from(pair[0].system_ns)) * 1000;
+        (ticks > 0 && ps > 0).then(|| (ps << FACTOR_BITS) / ticks)
+    };
+    let mut ratios: Vec<i128> = pairs.windows(2).filter_map(ratio).collect();
+    ratios.sort_unstable();
+    ratios.get(ratios.len() / 2).copied().filter(|factor| (1..=FACTOR_MAX).contains(factor))
+}
+
+/// A pair of now, where the counter is that of the recording: on the same machine, since the same start.
+fn pair_of_now(facts: &Facts) -> Option<ClockPair> {
+    let here = Facts::of_process();
+    let same = !facts.boot_id.is_empty() && facts.boot_id == here.boot_id;
+    match Ticks::of_number(layout::clock::TSC) {
+        ticks @ Ticks::Tsc(_) if same => Some(clock::pair(ticks)),
+        _ => None,
+    }
+}
+
+/// Bits of a factor below 1 ps.
+const FACTOR_BITS: u32 = 32;
+/// A tick of a nanosecond.
+const NANOSECOND: i128 = 1000 << FACTOR_BITS;
+/// A tick of 1 µs is no counter's.
+const FACTOR_MAX: i128 = 1_000_000 << FACTOR_BITS;
+/// 2026-11-25, from which 64 bits of ps reach 106 days either way; a multiple of 1000.
+const BASE_PS: i128 = 1_795_564_800_000_000_000_000;
+const NO_PAIRS: &str = "the recording has no clock pairs: its process was killed as it began";
+const ONE_PAIR: &str = "the recording has one clock pair, so that the length of a tick is not known: its process was killed in its first moments; \
+                        read it on the machine that made it, before that starts again";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pairs a second apart of a counter of 2.6 GHz that is `ppm` fast, the system clock set by `step_ns` after the sixth.
+    fn pairs(count: u64, ppm: f64, step_ns: i64) -> Vec<ClockPair> {
+        (0..count)
+            .map(|k| ClockPair {
+                ticks: 7_000_000_000 + (k as f64 * 2.6e9 * (1.0 + ppm * 1e-6)) as u64,
+                system_ns: 1_795_600_000_000_000_000 + k as i64 * 1_000_000_000 + if k >= 6 { step_ns } else { 0 },
+                bracket_ticks: 80,
+            })
+            .collect()
+    }
+
+    fn clock(pairs: &[ClockPair]) -> SystemClock {
+        SystemClock::through(pairs, true, 0).expect("pairs")
+    }
+
+    #[test]
+    fn times_between_pairs_are_on_the_system_clock() {
+        for ppm in [0.0, 37.0, -120.0] {
+            let pairs = pairs(10, ppm, 0);
+            let clock = clock(&pairs);
+            let mut reader = clock.reader();
+            for two in pairs.windows(2) {
+                let middle = u64::midpoint(two[0].ticks, two[1].ticks);
+                let off = reader.ns(middle) - i64::midpoint(two[0].system_ns, two[1].system_ns);
+                assert!(off.abs() <= 2, "{off} ns at {ppm} ppm");
+                assert_eq!(take_doubt(&reader), Doubt::None);
+            }
+            reader.ns(pairs[0].ticks - 5000);
+            assert_eq!(take_doubt(&reader), Doubt::Outside);
+            reader.ns(pairs[9].ticks + 5000);
+            assert_eq!((take_doubt(&reader), take_doubt(&reader)), (Doubt::Outside, Doubt::None));
+        }
+    }
+
+    #[test]
+    fn one_by_one_and_by_a_reader_times_are_the_same() {
+        for slow in [1, 1000] {
+            let mut pairs = pairs(10, 37.0, 0);
+            let first = pairs[0].system_ns;
+            pairs.iter_mut().for_each(|pair| pair.system_ns = first + (pair.system_ns - first) / slow);
+            let clock = clock(&pairs);
+            let mut reader = clock.reader();
+            let (mut random, mut last) = (1_u64, i64::MIN);
+            for step in 0..200_000_u64 {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                // Mostly onward, and back as to the beginning of a scope.
+                let ticks = pairs[0].ticks + step * 117_000;
+                assert_eq!(reader.ns(ticks), clock.at(ticks).0, "at {ticks}");
+                assert!(last <= clock.at(ticks).0, "back at {ticks}");
+                last = clock.at(ticks).0;
+                let back = ticks - (random >> 40);
+                assert_eq!(reader.ns(back), clock.at(back).0, "at {back}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_step_of_the_system_clock_is_a_break_and_no_slope() {
+        let pairs = pairs(12, 5.0, 5_000_000);
+        let clock = clock(&pairs);
+        assert_eq!(clock.steps.len(), 1, "{:?}", clock.residuals);
+        let mut reader = clock.reader();
+        for (k, pair) in pairs.iter().enumerate() {
+            let off = reader.ns(pair.ticks + 1_000_000) - (pair.system_ns + 384_613);
+            let doubt = take_doubt(&reader);
+            let near = k == 5;
+            assert!(off.abs() < 30 || near, "{off} ns after pair {k}");
+            assert_eq!(doubt == Doubt::Step, near, "{doubt:?} after pair {k}");
+        }
+    }
+
+    #[test]
+    fn without_pairs_no_time_is_made_up() {
+        let said = |pairs: &[ClockPair], counter| {
+            SystemClock::through(pairs, counter, 0).err().map(|error| error.to_string()).unwrap_or_default()
+        };
+        assert!(said(&[], true).contains("no clock pairs"));
+        assert!(said(&pairs(1, 0.0, 0), true).contains("one clock pair"));
+        assert_eq!(said(&pairs(1, 0.0, 0), false), "", "a tick of a nanosecond is known");
+        let failing = SystemClock::through(&pairs(4, 0.0, 0), true, 9_000_000_000).expect("pairs");
+        let mut reader = failing.reader();
+        reader.ns(9_000_000_001);
+        assert_eq!(take_doubt(&reader), Doubt::Failed);
+    }
+
+    #[test]
+    fn rounding_keeps_the_order_and_reaches_every_time() {
+        for base in [0, BASE_PS - i128::from(i64::MAX), BASE_PS, BASE_PS + i128::from(i64::MAX)] {
+            let around: Vec<i64> = (-2000..2000).map(|ps| nearest_ns(base + ps)).collect();
+            assert!(around.is_sorted(), "{base}");
+            assert_eq!(i128::from(nearest_ns(base)), (base + 500).div_euclid(1000));
+        }
+        assert_eq!((nearest_ns(i128::MAX), nearest_ns(i128::MIN)), (i64::MAX, i64::MIN));
+    }
+}

@@ -1,0 +1,289 @@
+//! A recording as a database of rocprofv3.
+//!
+//! Place in the flow: the tree of each thread → rows, by the writer of the crate `rocpd`. A scope is a region whose `stack_id` tells who is within whom, a
+//! moment a sample, a counter a counter; ends of flows and of spans are samples, since rows have no arrows. Times are on `CLOCK_BOOTTIME`, as in all
+//! databases of this kind: the system clock without its steps, less what the two differed by when the recording began.
+//!
+//! What it does not do: order rows (a database has no order), sort.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use probe_sync_rocpd::writer::{
+    Argument, CounterDefinition, CounterId, CounterValue, Links, Process, Region, Sample, Settings, ThreadRecorder,
+    TrackId, Writer, message,
+};
+
+use super::clock::{self, Doubt, SystemClock};
+use super::error::ExportError;
+use super::names;
+use super::report::Exported;
+use crate::event::FlowPlace;
+use crate::read::{ArgumentValue, Recording, Thread, What};
+use crate::session::Facts;
+use crate::tree::{Item, Placed, walk};
+
+/// Writes it; the file appears when it is whole.
+pub(super) fn write(recording: &Recording, clock: &SystemClock, path: &Path) -> Result<Exported, ExportError> {
+    let refuse = |reason: &str| ExportError::Output { path: path.to_owned(), reason: reason.into() };
+    if path.exists() {
+        return Err(refuse("there is a file of that name; a database is never replaced"));
+    }
+    let ahead = recording.facts().system_ahead_of_boot_ns.ok_or_else(|| refuse(NO_BOOT_CLOCK))?;
+    let boot = BootClock::of(clock, ahead);
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let wrong = |path: &Path| {
+        let path = path.to_owned();
+        move |source| ExportError::Recording(crate::Error::File { path, source })
+    };
+    let folder = tempfile::Builder::new().prefix(".probe_sync_record").tempdir_in(parent).map_err(wrong(parent))?;
+    let settings =
+        Settings { output: folder.path().join("recording.db"), flush_rows: FLUSH_ROWS, ..Settings::default() };
+    let (start, _) = clock.at(recording.status().start);
+    let writer = Writer::open(settings, process(recording.facts(), boot.of_system(start)))?;
+    let mut rows = Rows { writer, boot, path: path.to_owned(), report: Exported::default(), counters: HashMap::new() };
+    for thread in recording.threads() {
+        rows.thread(recording, clock, thread)?;
+    }
+    let Rows { writer, mut report, .. } = rows;
+    let written = writer.finish()?;
+    if written.dropped > 0 || !written.stands_alone {
+        return Err(refuse(&written.problem.unwrap_or_else(|| "the disk did not take all of it".into())));
+    }
+    std::fs::rename(&written.path, path).map_err(wrong(path))?;
+    report.path = path.to_owned();
+    report.bytes = std::fs::metadata(path).map_or(0, |found| found.len());
+    Ok(report)
+}
+
+/// The recording's clock pairs as pairs of the system clock and `CLOCK_BOOTTIME`, a line of JSON each: what puts the database on another clock.
+pub(super) fn boot_pairs(recording: &Recording, clock: &SystemClock) -> String {
+    let Some(ahead) = recording.facts().system_ahead_of_boot_ns else { return String::new() };
+    let boot = BootClock::of(clock, ahead);
+    let line = |pair: &crate::ClockPair| {
+        let system = clock.at(pair.ticks).0;
+        format!(
+            "{{\"sys_clock_ns\":{system},\"tracer_clock_ns\":{},\"bracket_ns\":{BRACKET_NS},\"tracer_clock\":\"boottime\"}}\n",
+            boot.of_system(system)
+        )
+    };
+    recording.pairs().iter().map(line).collect()
+}
+
+/// The system clock → `CLOCK_BOOTTIME`, which goes at its rate and is never set.
+struct BootClock {
+    ahead_ns: i64,
+    /// When the system clock was set on itself, ns, and by how much, the latest last.
+    steps: Vec<(i64, i64)>,
+}
+
+impl BootClock {
+    fn of(clock: &SystemClock, ahead_ns: i64) -> Self {
+        Self { ahead_ns, steps: clock.steps() }
+    }
+
+    fn of_system(&self, ns: i64) -> i64 {
+        let set: i64 = self.steps.iter().filter(|(at, _)| *at <= ns).map(|(_, by)| by).sum();
+        ns.saturating_sub(self.ahead_ns).saturating_sub(set)
+    }
+}
+
+/// A database in the making.
+struct Rows {
+    writer: Writer,
+    boot: BootClock,
+    path: PathBuf,
+    report: Exported,
+    counters: HashMap<String, CounterId>,
+}
+
+/// A thread's place in it.
+struct Place {
+    recorder: ThreadRecorder,
+    serial: u32,
+    tracks: HashMap<String, TrackId>,
+}
+
+impl Rows {
+    fn thread(&mut self, recording: &Recording, clock: &SystemClock, thread: &Thread) -> Result<(), ExportError> {
+        let name = Some(thread.name.as_str()).filter(|name| !name.is_empty());
+        let recorder = self.writer.thread(i64::try_from(thread.tid).unwrap_or(0), name);
+        let mut place = Place { recorder, serial: thread.serial, tracks: HashMap::new() };
+        let reader = RefCell::new(clock.reader());
+        let mut told = 0;
+        let system = |ticks| reader.borrow_mut().ns(ticks);
+        walk(recording, thread, system, |item, placed| {
+            let doubt = clock::take_doubt(&reader.borrow());
+            self.report.count(doubt);
+            if let What::Lost { events, .. } = item.what() {
+                told += events;
+            }
+            self.event(&mut place, &item, placed, doubt)
+        })?;
+        let rest = thread.lost.events.saturating_sub(told);
+        if let (1.., Some([first, _])) = (rest, thread.lost.span) {
+            self.report.lost += rest;
+            let at = reader.borrow_mut().ns(first);
+            self.sample(&mut place, &format!("{rest} events lost"), at, 0)?;
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, place: &mut Place, item: &Item<'_>, placed: &Placed, doubt: Doubt) -> Result<(), ExportError> {
+        match item.what() {
+            What::Scope { id, unfinished, .. } => {
+                self.report.scopes += 1;
+                self.report.unfinished += u64::from(unfinished);
+                self.wait(place)?;
+                let number = |number: u64| i64::from(place.serial) << NUMBER_BITS | (number + 1) as i64;
+                let links = Links {
+                    stack_id: number(placed.number),
+                    parent_stack_id: placed.parent.map_or(0, number),
+                    correlation_id: id as i64,
+                };
+                place.recorder.region(Region {
+                    start_ns: self.boot.of_system(placed.start),
+                    end_ns: self.boot.of_system(placed.end).max(self.boot.of_system(placed.start)),
+                    name: self.writer.intern(item.name()),
+                    category: self.writer.intern(item.kind().as_str()),
+                    links,
+                    arguments: arguments(item, unfinished, doubt),
+                    extdata: None,
+                });
+                Ok(())
+            }
+            What::Counter { value, .. } => self.counter(place, item.name(), placed.start, value),
+            What::Instant { id, .. } => self.sample(place, item.name(), placed.start, id),
+            What::Flow { flow, place: end, .. } => {
+                let end = match end {
+                    FlowPlace::Out => "begins",
+                    FlowPlace::Step => "passes",
+                    FlowPlace::In => "ends",
+                };
+                self.sample(place, &format!("{} {end}", item.name()), placed.start, flow)
+            }
+            What::SpanBegin { id, .. } => {
+                self.report.spans += 1;
+                self.sample(place, &format!("{} begins", item.name()), placed.start, id)
+            }
+            What::SpanEnd { id, .. } => self.sample(place, &format!("{} ends", item.name()), placed.start, id),
+            What::Lost { events, .. } => {
+                self.report.lost += events;
+                self.sample(place, &format!("{events} events lost"), placed.start, 0)
+            }
+        }
+    }
+
+    fn sample(&mut self, place: &mut Place, name: &str, at: i64, id: u64) -> Result<(), ExportError> {
+        self.wait(place)?;
+        let track = self.track(place, name);
+        let links = Links { correlation_id: id as i64, ..Links::default() };
+        let at = self.boot.of_system(at);
+        place.recorder.sample(Sample { links, extdata: message(name), ..Sample::new(track, at) });
+        Ok(())
+    }
+
+    fn counter(&mut self, place: &mut Place, name: &str, at: i64, value: f64) -> Result<(), ExportError> {
+        self.wait(place)?;
+        let track = self.track(place, name);
+        let counter = match self.counters.get(name) {
+            Some(counter) => *counter,
+            None => {
+                let counter = self.writer.counter(CounterDefinition { name: name.into(), ..Default::default() });
+                self.counters.insert(name.to_owned(), counter);
+                counter
+            }
+        };
+        let category = self.writer.intern("counter");
+        place.recorder.counter(CounterValue { at_ns: self.boot.of_system(at), track, counter, category, value });
+        Ok(())
+    }
+
+    /// A row below the thread.
+    fn track(&self, place: &mut Place, name: &str) -> TrackId {
+        if let Some(track) = place.tracks.get(name) {
+            return *track;
+        }
+        let track = self.writer.track(name, &place.recorder);
+        if place.tracks.len() < TRACKS_MAX {
+            place.tracks.insert(name.to_owned(), track);
+        }
+        track
+    }
+
+    /// Until there is room: nothing is dropped here.
+    fn wait(&self, place: &Place) -> Result<(), ExportError> {
+        for _ in 0..WAITS_MAX {
+            if !place.recorder.is_full() {
+                return Ok(());
+            }
+            std::thread::sleep(WAIT);
+        }
+        let reason = "the file system takes no more, and has not for a minute".to_owned();
+        Err(ExportError::Output { path: self.path.clone(), reason })
+    }
+}
+
+fn arguments(item: &Item<'_>, unfinished: bool, doubt: Doubt) -> Box<[Argument]> {
+    let mut all = Vec::new();
+    let kind = item.kind();
+    item.each_argument(|key, value| {
+        let (of_type, value) = match value {
+            ArgumentValue::Integer(value) => ("int64_t", value.to_string()),
+            ArgumentValue::Unsigned(value) => ("uint64_t", value.to_string()),
+            ArgumentValue::Float(value) => ("double", value.to_string()),
+            ArgumentValue::Boolean(value) => ("bool", value.to_string()),
+            ArgumentValue::Text(text) => ("string", text.clone()),
+            ArgumentValue::Json(text) => ("json", text.clone()),
+            ArgumentValue::Addresses(addresses) => ("json", names::addresses(addresses)),
+        };
+        let name = names::of_argument(kind, key).to_owned().into();
+        all.push(Argument { kind: of_type.into(), name, value });
+    });
+    let mut mark = |name: &'static str, value: &str| {
+        all.push(Argument { kind: "string".into(), name: name.into(), value: value.into() });
+    };
+    if unfinished {
+        mark("unfinished", "it did not end itself");
+    }
+    if let Some(text) = doubt.text() {
+        mark("clock", text);
+    }
+    all.into()
+}
+
+/// The process that recorded, as far as the recording says.
+fn process(facts: &Facts, start_ns: i64) -> Process {
+    let here = Process::current();
+    let same = facts.boot_id == Facts::of_process().boot_id;
+    let set = |name: &str, value: Option<u32>| Some((name.to_owned(), value?.to_string()));
+    let environment: BTreeMap<String, String> =
+        [set("RANK", facts.rank), set("WORLD_SIZE", facts.ranks)].into_iter().flatten().collect();
+    let process = Process {
+        hostname: facts.host.clone(),
+        machine_id: if same { here.machine_id } else { facts.host.clone() },
+        system: if same { here.system } else { Default::default() },
+        pid: facts.pid,
+        parent_pid: 0,
+        start_ns,
+        command: facts.program.clone(),
+        environment,
+        guid: String::new(),
+    };
+    process.with_own_guid()
+}
+
+/// What is left open of where the two clocks stood to each other.
+const BRACKET_NS: i64 = 200;
+/// Of a row's number; the rest is the thread's.
+const NUMBER_BITS: u32 = 40;
+/// Rows of a thread that are remembered; more are made again.
+const TRACKS_MAX: usize = 4096;
+/// Rows of a transaction.
+const FLUSH_ROWS: usize = 50_000;
+const WAIT: Duration = Duration::from_micros(200);
+/// A minute.
+const WAITS_MAX: u32 = 300_000;
+const NO_BOOT_CLOCK: &str = "the recording does not say how CLOCK_BOOTTIME, which databases are on, stood to the system clock; write another format";

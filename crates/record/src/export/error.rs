@@ -1,0 +1,33 @@
+//! What can go wrong when a recording becomes a trace.
+
+use std::path::PathBuf;
+
+/// Why there is no trace.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExportError {
+    /// The recording cannot be read.
+    #[error(transparent)]
+    Recording(#[from] crate::Error),
+    /// The clock that it was stamped with cannot be tied to the system clock.
+    #[error("its clock is not known: {reason}")]
+    Clock {
+        /// Why not, and what to do.
+        reason: String,
+    },
+    /// A trace cannot be written, or not be put on a reference clock.
+    #[error(transparent)]
+    Trace(#[from] probe_sync_trace::Error),
+    /// A database cannot be written.
+    #[cfg(feature = "rocpd")]
+    #[error(transparent)]
+    Database(#[from] probe_sync_rocpd::writer::Error),
+    /// The output cannot be of this form.
+    #[error("{}: {reason}", path.display())]
+    Output {
+        /// The output.
+        path: PathBuf,
+        /// Why not, and what to do.
+        reason: String,
+    },
+}

@@ -1,0 +1,370 @@
+//! Events of a recording → chunks, on tracks, in the order of time.
+//!
+//! Place in the flow: [`crate::tree::walk`] on the system clock → [`Sorter`], which bounds memory by going to disk → a writer of `trace::write`. A thread is a
+//! track; a scope is a slice on it, an instant a moment, an end of a flow a slice without length, so that arrows begin and end where the program said and
+//! not where the scope began. Counters have tracks of their own, spans that may end elsewhere rows by their names ([`super::spans`]), losses a row beside
+//! their thread, devices theirs.
+//!
+//! What it does not do: map times, know a format.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+
+use probe_sync_trace::write::{
+    ArgRange, Chunk, Flow, FlowEnd, Process, Sorter, StringId, Track, TrackId, TrackKind, Value,
+};
+
+use super::clock::{self, Doubt, Reader, SystemClock};
+use super::error::ExportError;
+use super::names;
+use super::report::Exported;
+use super::spans::Spans;
+use crate::event::FlowPlace;
+use crate::kind::Kind;
+use crate::read::{ArgumentValue, Loss, Recording, Thread, What};
+use crate::tree::{FORWARD_THREAD, Foreign, Item, Placed, SEQUENCE_NUMBER, walk};
+
+/// A trace in the making.
+pub(super) struct Fill<'a> {
+    recording: &'a Recording,
+    clock: &'a SystemClock,
+    pub sorter: Sorter,
+    pub chunk: Chunk,
+    tracks: u32,
+    /// Rows that come as they are needed, by what they are and their name.
+    rows: [HashMap<String, TrackId>; ROWS],
+    /// Ids of launches for which a device has done something.
+    launches: HashSet<u64>,
+    /// The recording itself has events of devices.
+    has_devices: bool,
+    spans: Spans,
+    pub report: Exported,
+}
+
+/// What a row below the process is for.
+#[derive(Copy, Clone, Debug)]
+enum Row {
+    Counter,
+    Span,
+    Lost,
+    Device,
+}
+
+/// What is to be put on a track.
+struct Put<'a> {
+    track: TrackId,
+    item: &'a Item<'a>,
+    placed: &'a Placed,
+    doubt: Doubt,
+    thread: &'a Thread,
+}
+
+impl<'a> Fill<'a> {
+    pub fn new(recording: &'a Recording, clock: &'a SystemClock, devices: &[Foreign]) -> Self {
+        let facts = recording.facts();
+        let mut fill = Self {
+            recording,
+            clock,
+            sorter: Sorter::of_ends(),
+            chunk: Chunk::default(),
+            tracks: 0,
+            rows: Default::default(),
+            launches: devices.iter().map(|event| event.correlation).filter(|id| *id != 0).collect(),
+            has_devices: recording.threads().iter().any(|thread| thread.device.is_some()),
+            spans: Spans::default(),
+            report: Exported::default(),
+        };
+        let process =
+            Process { pid: i64::from(facts.pid), host: facts.host.clone(), rank: facts.rank, guid: String::new() };
+        fill.declare(None, TrackKind::Process(process), &facts.program);
+        fill
+    }
+
+    /// Everything, in the order of time.
+    pub fn all(mut self, devices: &[Foreign]) -> Result<(Sorter, Exported), ExportError> {
+        let recording = self.recording;
+        for thread in recording.threads() {
+            self.thread(thread)?;
+        }
+        let status = recording.status();
+        self.lost("threads without a place", status.lost)?;
+        let mut reader = self.clock.reader();
+        let [start, end] = [status.start, status.end].map(|ticks| reader.ns(ticks));
+        std::mem::take(&mut self.spans)
+            .finish([start, end], &mut |span, name, kind, mark| self.span(span, name, kind, mark))?;
+        for event in devices {
+            self.device(event)?;
+        }
+        self.push()?;
+        Ok((self.sorter, self.report))
+    }
+
+    fn thread(&mut self, thread: &Thread) -> Result<(), ExportError> {
+        let name = if thread.name.is_empty() { format!("thread {}", thread.tid) } else { thread.name.clone() };
+        let track = match &thread.device {
+            Some(queue) => {
+                let device = self.row(Row::Device, &queue.device);
+                self.declare(Some(device), TrackKind::Stream, &queue.queue)
+            }
+            None => {
+                let kind = TrackKind::Thread { tid: i64::try_from(thread.tid).unwrap_or(0) };
+                self.declare(Some(PROCESS), kind, &name)
+            }
+        };
+        let reader = RefCell::new(self.clock.reader());
+        let mut told = 0;
+        let clock = |ticks| reader.borrow_mut().ns(ticks);
+        walk(self.recording, thread, clock, |item, placed| {
+            let doubt = clock::take_doubt(&reader.borrow());
+            if let What::Lost { events, .. } = item.what() {
+                told += events;
+            }
+            self.put(&Put { track, item: &item, placed, doubt, thread }, &name)
+        })?;
+        let rest = Loss { events: thread.lost.events.saturating_sub(told), span: thread.lost.span };
+        self.lost(&name, rest)
+    }
+
+    fn put(&mut self, put: &Put<'_>, thread: &str) -> Result<(), ExportError> {
+        self.report.count(put.doubt);
+        match put.item.what() {
+            What::Scope { id, unfinished, .. } => self.scope(put, id, unfinished),
+            What::Instant { id, .. } => {
+                let (name, category) = self.names(put);
+                let args = self.arguments(put, id, false);
+                let instants = &mut self.chunk.instants;
+                instants.track.push(put.track);
+                instants.time_ns.push(put.placed.start);
+                instants.name.push(name);
+                instants.category.push(category);
+                instants.args.push(args);
+            }
+            What::Counter { value, .. } => {
+                let track = self.row(Row::Counter, put.item.name());
+                self.chunk.counters.track.push(track);
+                self.chunk.counters.time_ns.push(put.placed.start);
+                self.chunk.counters.value.push(value);
+            }
+            What::Flow { flow, place, .. } => {
+                let end = match place {
+                    FlowPlace::Out => FlowEnd::Out,
+                    FlowPlace::Step => FlowEnd::Step,
+                    FlowPlace::In => FlowEnd::In,
+                };
+                let args = self.arguments(put, 0, false);
+                let (name, category) = self.names(put);
+                // 0 is no flow to the writers.
+                let flow = Flow { id: if flow == 0 { u64::MAX } else { flow }, end };
+                self.slice(put.track, [put.placed.start; 2], name, category, flow, args);
+            }
+            What::SpanBegin { id, .. } => {
+                self.spans.put(id, true, put.placed.start, put.item.name(), put.item.kind().as_str())?;
+            }
+            What::SpanEnd { id, .. } => {
+                self.spans.put(id, false, put.placed.start, put.item.name(), put.item.kind().as_str())?;
+            }
+            What::Lost { events, .. } => {
+                self.lost_between(thread, events, [put.placed.start, put.placed.end]);
+            }
+        }
+        if self.chunk.is_full() { self.push() } else { Ok(()) }
+    }
+
+    fn scope(&mut self, put: &Put<'_>, id: u64, unfinished: bool) {
+        self.report.scopes += 1;
+        self.report.unfinished += u64::from(unfinished);
+        let (name, category) = self.names(put);
+        let args = self.arguments(put, id, unfinished);
+        let flow = self.launch(put, id).unwrap_or_else(|| self.pass(put, args));
+        self.slice(put.track, [put.placed.start, put.placed.end], name, category, flow, args);
+    }
+
+    /// From a launch to what a device did for it, where the recording has devices, or was given their events.
+    fn launch(&mut self, put: &Put<'_>, id: u64) -> Option<Flow> {
+        let end = match put.thread.device {
+            Some(_) => FlowEnd::In,
+            // Given events name their launches. Of those in the recording, which may be many, it is known that launches are calls of a runtime.
+            None if self.launches.remove(&id) || self.has_devices && put.item.kind() == Kind::Runtime => FlowEnd::Out,
+            None => return None,
+        };
+        (id != 0).then(|| Flow { id: flow_id("launch", [id, 0]), end })
+    }
+
+    /// From a forward call to its backward call, by the sequence number that both state.
+    fn pass(&self, put: &Put<'_>, args: ArgRange) -> Flow {
+        let args = args.first as usize..(args.first + args.count) as usize;
+        let number = |names: &[&str]| {
+            args.clone().find_map(|at| {
+                let key = self.chunk.strings.text(self.chunk.args.key[at]);
+                match self.chunk.args.value[at] {
+                    Value::Integer(value) if names.contains(&key) => Some(value as u64),
+                    _ => None,
+                }
+            })
+        };
+        let (backward, forward) = (put.item.kind() == Kind::Backward, put.item.kind() == Kind::Function);
+        if !backward && !forward || args.is_empty() {
+            return Flow::default();
+        }
+        let Some(sequence) = number(&SEQUENCE_NUMBER) else { return Flow::default() };
+        let thread = if backward { number(&FORWARD_THREAD).unwrap_or(put.thread.tid) } else { put.thread.tid };
+        let end = if backward { FlowEnd::In } else { FlowEnd::Out };
+        Flow { id: flow_id("backward", [thread, sequence]), end }
+    }
+
+    fn names(&mut self, put: &Put<'_>) -> (StringId, StringId) {
+        let strings = &mut self.chunk.strings;
+        (strings.intern(put.item.name()), strings.intern(put.item.kind().as_str()))
+    }
+
+    /// What an event states, and what is to be said of it.
+    fn arguments(&mut self, put: &Put<'_>, id: u64, unfinished: bool) -> ArgRange {
+        let Chunk { strings, args, .. } = &mut self.chunk;
+        let first = args.key.len() as u32;
+        let kind = put.item.kind();
+        put.item.each_argument(|key, value| {
+            let value = match value {
+                ArgumentValue::Integer(value) => Value::Integer(*value),
+                ArgumentValue::Unsigned(value) => match i64::try_from(*value) {
+                    Ok(value) => Value::Integer(value),
+                    Err(_) => Value::Text(strings.push(&value.to_string())),
+                },
+                ArgumentValue::Float(value) => Value::Float(*value),
+                ArgumentValue::Boolean(value) => Value::Boolean(*value),
+                ArgumentValue::Text(text) => Value::Text(strings.push(text)),
+                ArgumentValue::Json(text) if names::is_json(text) => Value::Json(strings.push(text)),
+                ArgumentValue::Json(text) => Value::Text(strings.push(text)),
+                ArgumentValue::Addresses(all) => Value::Json(strings.push(&names::addresses(all))),
+            };
+            args.key.push(strings.intern(names::of_argument(kind, key)));
+            args.value.push(value);
+        });
+        if (kind == Kind::Runtime || put.thread.device.is_some()) && id != 0 {
+            args.key.push(strings.intern("correlation"));
+            args.value.push(match i64::try_from(id) {
+                Ok(id) => Value::Integer(id),
+                Err(_) => Value::Text(strings.push(&id.to_string())),
+            });
+        }
+        if unfinished {
+            args.key.push(strings.intern("unfinished"));
+            let open = matches!(put.item, Item::Open(_));
+            args.value.push(Value::Text(strings.push(if open { OPEN } else { CLOSED_WITH_PARENT })));
+        }
+        if let Some(text) = put.doubt.text() {
+            args.key.push(strings.intern("clock"));
+            args.value.push(Value::Text(strings.push(text)));
+        }
+        ArgRange { first, count: args.key.len() as u32 - first }
+    }
+
+    pub fn slice(
+        &mut self,
+        track: TrackId,
+        [start, end]: [i64; 2],
+        name: StringId,
+        category: StringId,
+        flow: Flow,
+        args: ArgRange,
+    ) {
+        let slices = &mut self.chunk.slices;
+        slices.track.push(track);
+        slices.start_ns.push(start);
+        slices.end_ns.push(end.max(start));
+        slices.name.push(name);
+        slices.category.push(category);
+        slices.flow.push(flow);
+        slices.args.push(args);
+    }
+
+    /// A slice of a span, on the row of its name.
+    pub fn span(
+        &mut self,
+        [start, end]: [i64; 2],
+        name: &str,
+        category: &str,
+        mark: Option<&str>,
+    ) -> Result<(), ExportError> {
+        let track = self.row(Row::Span, name);
+        let first = self.chunk.args.key.len() as u32;
+        if let Some(mark) = mark {
+            self.chunk.args.key.push(self.chunk.strings.intern("unfinished"));
+            self.chunk.args.value.push(Value::Text(self.chunk.strings.push(mark)));
+        }
+        let args = ArgRange { first, count: self.chunk.args.key.len() as u32 - first };
+        let (name, category) = (self.chunk.strings.intern(name), self.chunk.strings.intern(category));
+        self.slice(track, [start, end], name, category, Flow::default(), args);
+        self.report.spans += 1;
+        if self.chunk.is_full() { self.push() } else { Ok(()) }
+    }
+
+    fn device(&mut self, event: &Foreign) -> Result<(), ExportError> {
+        let track = self.row(Row::Device, &event.track);
+        let (name, category) = (self.chunk.strings.intern(&event.name), self.chunk.strings.intern("kernel"));
+        let first = self.chunk.args.key.len() as u32;
+        self.chunk.args.key.push(self.chunk.strings.intern("correlation"));
+        self.chunk.args.value.push(Value::Text(self.chunk.strings.push(&event.correlation.to_string())));
+        let flow = match event.correlation {
+            0 => Flow::default(),
+            id => Flow { id: flow_id("launch", [id, 0]), end: FlowEnd::In },
+        };
+        self.slice(track, event.span, name, category, flow, ArgRange { first, count: 1 });
+        if self.chunk.is_full() { self.push() } else { Ok(()) }
+    }
+
+    /// What was lost on a thread, and does not stand among its events.
+    fn lost(&mut self, thread: &str, loss: Loss) -> Result<(), ExportError> {
+        let Loss { events: events @ 1.., span: Some(span) } = loss else { return Ok(()) };
+        let mut reader: Reader<'_> = self.clock.reader();
+        let span = span.map(|ticks| reader.ns(ticks));
+        self.lost_between(thread, events, span);
+        if self.chunk.is_full() { self.push() } else { Ok(()) }
+    }
+
+    fn lost_between(&mut self, thread: &str, events: u64, span: [i64; 2]) {
+        self.report.lost += events;
+        let track = self.row(Row::Lost, &format!("lost of {thread}"));
+        let name = self.chunk.strings.intern(&format!("{events} events lost"));
+        let first = self.chunk.args.key.len() as u32;
+        self.chunk.args.key.push(self.chunk.strings.intern("events"));
+        self.chunk.args.value.push(Value::Integer(i64::try_from(events).unwrap_or(i64::MAX)));
+        self.slice(track, span, name, StringId::EMPTY, Flow::default(), ArgRange { first, count: 1 });
+    }
+
+    fn row(&mut self, row: Row, name: &str) -> TrackId {
+        if let Some(track) = self.rows[row as usize].get(name) {
+            return *track;
+        }
+        let kind = match row {
+            Row::Counter => TrackKind::Counter { unit: String::new() },
+            Row::Span | Row::Lost | Row::Device => TrackKind::Agent,
+        };
+        let track = self.declare(Some(PROCESS), kind, name);
+        self.rows[row as usize].insert(name.to_owned(), track);
+        track
+    }
+
+    fn declare(&mut self, parent: Option<TrackId>, kind: TrackKind, name: &str) -> TrackId {
+        self.chunk.tracks.push(Track { parent, kind, name: name.to_owned() });
+        self.tracks += 1;
+        TrackId(self.tracks - 1)
+    }
+
+    pub fn push(&mut self) -> Result<(), ExportError> {
+        self.sorter.push(&self.chunk, |_, _| true)?;
+        self.chunk.clear();
+        Ok(())
+    }
+}
+
+/// The id of a flow that the program has not numbered itself, apart from those that it has.
+fn flow_id(of: &str, numbers: [u64; 2]) -> u64 {
+    names::hash(of, numbers).max(1)
+}
+
+/// Kinds of [`Row`].
+const ROWS: usize = 4;
+/// The track of the process is the first.
+const PROCESS: TrackId = TrackId(0);
+const OPEN: &str = "it had not ended when the recording did";
+const CLOSED_WITH_PARENT: &str = "it was closed with the scope around it";

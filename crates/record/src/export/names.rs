@@ -1,0 +1,67 @@
+//! What arguments are called in traces, and how values that a trace has no type for are written.
+//!
+//! Place in the flow: under `fill` and `database`.
+
+use crate::kind::Kind;
+use crate::tree::{FORWARD_THREAD, SEQUENCE_NUMBER};
+
+/// The name of an argument: that of the program, but for those which readers of traces look for under another.
+pub(super) fn of_argument(kind: Kind, key: &str) -> &str {
+    if kind == Kind::Collective {
+        return COLLECTIVE.iter().find(|(own, _)| *own == key).map_or(key, |(_, read)| read);
+    }
+    match key {
+        _ if key == SEQUENCE_NUMBER[0] => SEQUENCE_NUMBER[1],
+        _ if key == FORWARD_THREAD[0] => FORWARD_THREAD[1],
+        other => other,
+    }
+}
+
+/// Whether a text is one JSON value, so that a trace stays one where a program's was none.
+pub(super) fn is_json(text: &str) -> bool {
+    serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+}
+
+/// Addresses as JSON.
+pub(super) fn addresses(all: &[u64]) -> String {
+    let each: Vec<String> = all.iter().map(|address| format!("\"{address:#x}\"")).collect();
+    format!("[{}]", each.join(","))
+}
+
+/// 64 bits of some numbers, the same in every run (FNV-1a, then mixed).
+pub(super) fn hash(of: &str, numbers: [u64; 2]) -> u64 {
+    let bytes = of.bytes().chain(numbers.into_iter().flat_map(u64::to_le_bytes));
+    let folded =
+        bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    let mixed = (folded ^ (folded >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    mixed ^ (mixed >> 32)
+}
+
+/// Arguments of collectives, and what `check` and HolisticTraceAnalysis read them by.
+const COLLECTIVE: [(&str, &str); 10] = [
+    ("collective", "Collective name"),
+    ("group", "Process Group Name"),
+    ("ranks", "Process Group Ranks"),
+    ("group_size", "Group size"),
+    ("sequence", "Seq"),
+    ("dtype", "dtype"),
+    ("sent", "In msg nelems"),
+    ("received", "Out msg nelems"),
+    ("source", "Src Rank"),
+    ("destination", "Dst Rank"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_have_the_names_that_readers_look_for() {
+        assert_eq!(of_argument(Kind::Collective, "sequence"), "Seq");
+        assert_eq!(of_argument(Kind::User, "sequence"), "sequence");
+        assert_eq!(of_argument(Kind::Backward, "sequence_number"), "Sequence number");
+        assert_eq!(addresses(&[16, 255]), r#"["0x10","0xff"]"#);
+        assert!(is_json("[1, {\"a\": null}]") && !is_json("[1,"));
+        assert_ne!(hash("launch", [1, 0]), hash("launch", [0, 1]));
+    }
+}

@@ -1,0 +1,50 @@
+//! What came of an export.
+//!
+//! Place in the flow: counted while events are put into a trace, given to the caller.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::clock::Doubt;
+
+/// What is in a trace, and what is to be known of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Exported {
+    /// The file.
+    pub path: PathBuf,
+    /// Events of threads: scopes, moments, values, flows, ends of spans, losses.
+    pub events: u64,
+    /// Scopes.
+    pub scopes: u64,
+    /// Scopes that did not end themselves: closed with the scope around them, or open when the recording ended.
+    pub unfinished: u64,
+    /// Spans that may end on another thread.
+    pub spans: u64,
+    /// Events that were lost; they stand in the trace as what they are.
+    pub lost: u64,
+    /// Events before the first clock pair or after the last; marked.
+    pub outside: u64,
+    /// Events between the clock pairs around a step of the system clock; marked.
+    pub near_step: u64,
+    /// Events that came when the counter had been seen to be no clock any more; marked.
+    pub clock_failed: u64,
+    /// Bytes of the file; 0 for a database.
+    pub bytes: u64,
+    /// Worth telling the user.
+    pub notes: Vec<String>,
+}
+
+impl Exported {
+    /// One more event.
+    #[inline]
+    pub(super) fn count(&mut self, doubt: Doubt) {
+        self.events += 1;
+        match doubt {
+            Doubt::None => {}
+            Doubt::Outside => self.outside += 1,
+            Doubt::Step => self.near_step += 1,
+            Doubt::Failed => self.clock_failed += 1,
+        }
+    }
+}

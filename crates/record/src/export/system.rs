@@ -1,0 +1,120 @@
+//! A recording on its machine's system clock, and how it becomes a file.
+//!
+//! Place in the flow: `fill` and `clock` below it, `reference` above it. What it does not do: know another machine's clock.
+
+use std::path::Path;
+
+use probe_sync_trace::write::{Chunk, Meta, OutputFormat, TraceFile};
+
+use super::clock::SystemClock;
+#[cfg(feature = "rocpd")]
+use super::database;
+use super::error::ExportError;
+use super::fill::Fill;
+use super::format::Format;
+use super::report::Exported;
+use crate::clock::ClockPair;
+use crate::read::Recording;
+use crate::tree::Foreign;
+
+/// A recording whose times are on the system clock of its machine.
+#[derive(Debug)]
+pub struct OnSystem<'a> {
+    pub(super) recording: &'a Recording,
+    pub(super) clock: SystemClock,
+    devices: Vec<Foreign>,
+}
+
+impl Recording {
+    /// Puts its times on its machine's system clock.
+    ///
+    /// # Errors
+    /// [`ExportError::Clock`]: its clock pairs do not say how.
+    pub fn on_system(&self) -> Result<OnSystem<'_>, ExportError> {
+        Ok(OnSystem { recording: self, clock: SystemClock::of(self)?, devices: Vec::new() })
+    }
+
+    /// The same by pairs of the caller's, in the order of their ticks, in place of its own.
+    ///
+    /// # Errors
+    /// As [`Self::on_system`].
+    pub fn on_system_by(&self, pairs: &[ClockPair]) -> Result<OnSystem<'_>, ExportError> {
+        Ok(OnSystem { recording: self, clock: SystemClock::by(self, pairs)?, devices: Vec::new() })
+    }
+}
+
+impl<'a> OnSystem<'a> {
+    /// The map of its times.
+    pub fn clock(&self) -> &SystemClock {
+        &self.clock
+    }
+
+    /// Adds what devices did, their times on this clock: each event is joined by a flow to the scope of its correlation id.
+    pub fn with_devices(mut self, events: Vec<Foreign>) -> Self {
+        self.devices.extend(events);
+        self
+    }
+
+    /// Writes a trace; it appears when it is whole. A name that ends in `.gz` has it packed.
+    ///
+    /// # Errors
+    /// [`ExportError::Output`]: the name is not one of this format; else whatever reading and writing meet. Nothing appears then.
+    pub fn write(&self, format: Format, path: &Path) -> Result<Exported, ExportError> {
+        format.refuse_other_ending(path)?;
+        match format.output() {
+            Some(output) => self.write_trace(output, path),
+            #[cfg(feature = "rocpd")]
+            None => database::write(self.recording, &self.clock, path),
+            #[cfg(not(feature = "rocpd"))]
+            None => Err(ExportError::Output { path: path.into(), reason: super::format::NO_DATABASES.into() }),
+        }
+    }
+
+    fn write_trace(&self, format: OutputFormat, path: &Path) -> Result<Exported, ExportError> {
+        let (sorter, mut exported) = Fill::new(self.recording, &self.clock, &self.devices).all(&self.devices)?;
+        let mut sorted = sorter.finish(0)?;
+        let mut file = TraceFile::create(path, format, &self.meta(format))?;
+        let mut chunk = Chunk::default();
+        while sorted.next(&mut chunk)? {
+            file.write(&chunk)?;
+        }
+        let report = file.commit()?;
+        exported.path = path.to_owned();
+        exported.bytes = report.bytes;
+        exported.notes = self.notes(&exported);
+        Ok(exported)
+    }
+
+    fn meta(&self, format: OutputFormat) -> Meta {
+        let (start, _) = self.clock.at(self.recording.status().start);
+        // Other formats have bases that files of several nodes share, or none.
+        let base_ns = match format {
+            OutputFormat::ChromeJson => start.saturating_sub(NS_PER_S).div_euclid(NS_PER_S).max(0) * NS_PER_S,
+            _ => 0,
+        };
+        let facts = self.recording.facts();
+        let metadata = [("probe_sync_recorder", &facts.version), ("probe_sync_record_clock", &facts.clock)];
+        let metadata = metadata.map(|(key, text)| (key.to_owned(), text.clone())).into();
+        Meta { base_ns, metadata, world_size: facts.ranks, ..Meta::default() }
+    }
+
+    fn notes(&self, exported: &Exported) -> Vec<String> {
+        let status = self.recording.status();
+        let mut notes = Vec::new();
+        let mut note = |count: u64, text: &str| {
+            if count > 0 {
+                notes.push(format!("{count} {text}"));
+            }
+        };
+        note(exported.lost, "events were lost; slices say when");
+        note(exported.unfinished, "scopes did not end themselves, and are marked");
+        note(exported.outside, "events are outside of the clock pairs, and are marked");
+        note(exported.near_step, "events are near a step of the system clock, and are marked");
+        note(exported.clock_failed, "events came when the counter was no clock any more, and are marked");
+        note(status.definitions_lost, "definitions found no room: their events have no names");
+        note(status.overwritten, "pieces were overwritten while they were read");
+        notes
+    }
+}
+
+const NS_PER_S: i64 = 1_000_000_000;

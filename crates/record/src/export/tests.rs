@@ -1,0 +1,238 @@
+//! Recordings that were made here, as traces.
+
+use std::path::Path;
+
+use probe_sync_trace::{AlignSettings, ClockSource, Request, align, calibrate};
+
+use super::{Exported, Format, Reference};
+use crate::tree::Foreign;
+use crate::{Kind, Policy, Reach, Recorder, Recording, Session, correlate, counter, flow, instant, scope, span};
+
+fn session(bytes: usize) -> Session {
+    let builder = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes }).rank(3);
+    builder.start().expect("nothing else records this thread")
+}
+
+fn recording() -> Recording {
+    let session = session(1 << 20);
+    let spans = {
+        let _step = scope!("step", step = 17, what = "warm \"up\"");
+        let _link = correlate(99);
+        let _launch = scope!(Kind::Runtime, "launch");
+        instant!("moment");
+        counter!("queue", 4);
+        flow!(Out, "sent", 7);
+        flow!(In, "received", 7);
+        (span!("request"), span!("other"))
+    };
+    drop(spans.0);
+    let _open = scope!("open at the end");
+    let recording = session.finish().expect("whole");
+    drop(spans.1);
+    recording
+}
+
+fn write(recording: &Recording, format: Format, folder: &Path) -> (Exported, Vec<u8>) {
+    let ending = format.endings().iter().find(|ending| !ending.ends_with(".gz")).expect("each has a plain one");
+    let path = folder.join(format!("{}{ending}", format.as_str()));
+    let exported = recording.on_system().expect("pairs").write(format, &path).expect("written");
+    (exported, std::fs::read(path).expect("it is there"))
+}
+
+fn count(bytes: &[u8], part: &str) -> usize {
+    bytes.windows(part.len()).filter(|window| *window == part.as_bytes()).count()
+}
+
+#[test]
+fn a_recording_becomes_a_trace_in_every_format() {
+    let recording = recording();
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    for format in Format::ALL {
+        let built = format != Format::Rocpd || cfg!(feature = "rocpd");
+        if !built {
+            continue;
+        }
+        let (exported, bytes) = write(&recording, format, folder.path());
+        assert_eq!((exported.scopes, exported.unfinished, exported.spans, exported.lost), (3, 1, 2, 0), "{format:?}");
+        assert_eq!((exported.outside, exported.near_step, exported.clock_failed), (0, 0, 0), "{exported:?}");
+        for name in ["step", "launch", "moment", "queue", "sent", "received", "request", "open at the end"] {
+            assert!(count(&bytes, name) > 0, "{format:?} lacks {name}");
+        }
+        assert_eq!(exported.bytes, bytes.len() as u64);
+    }
+}
+
+#[test]
+fn json_is_whole_and_its_arguments_are_typed() {
+    let recording = recording();
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let (_, bytes) = write(&recording, Format::ChromeJson, folder.path());
+    let json: serde_json::Value = serde_json::from_slice(&bytes).expect("JSON");
+    let events = json["traceEvents"].as_array().expect("events");
+    let of = |name: &str| events.iter().find(|event| event["name"] == name && event["ph"] != "M").expect(name);
+    let arguments = |name: &str| of(name)["args"].clone();
+    assert_eq!(arguments("step"), serde_json::json!({"step": 17, "what": "warm \"up\""}));
+    assert_eq!(arguments("launch"), serde_json::json!({"correlation": 99}));
+    assert!(arguments("open at the end")["unfinished"].is_string() && arguments("other")["unfinished"].is_string());
+    assert_eq!(of("queue")["args"]["value"], 4.0);
+    let ends: Vec<&str> =
+        events.iter().filter(|event| event["cat"] == "flow").filter_map(|event| event["ph"].as_str()).collect();
+    assert_eq!(ends.iter().filter(|end| ["s", "f"].contains(end)).count(), 2, "{ends:?}");
+    let process = events.iter().find(|event| event["name"] == "process_name").expect("a process");
+    let label = process["args"]["name"].as_str().expect("a name");
+    assert!(label.contains("rank 3 pid"), "{label}");
+}
+
+#[test]
+fn what_was_lost_is_counted_and_stands_in_the_trace() {
+    let session = session(1 << 20);
+    let emitted = 100_000;
+    for _ in 0..emitted {
+        drop(scope!("again"));
+    }
+    let recording = session.finish().expect("whole");
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let (exported, bytes) = write(&recording, Format::ChromeJson, folder.path());
+    assert!(exported.lost > 0);
+    assert_eq!(exported.scopes + exported.lost, emitted);
+    assert_eq!(count(&bytes, "\"again\"") as u64, exported.scopes);
+    assert!(count(&bytes, &format!("{} events lost", exported.lost)) > 0, "{exported:?}");
+}
+
+#[test]
+fn devices_are_joined_to_their_launches() {
+    let recording = recording();
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let system = recording.on_system().expect("pairs");
+    let (at, _) = system.clock().at(recording.status().end);
+    let kernel =
+        |correlation| Foreign { track: "GPU 0".into(), name: "kernel".into(), span: [at, at + 500], correlation };
+    let path = folder.path().join("devices.json");
+    system.with_devices(vec![kernel(99), kernel(5000)]).write(Format::ChromeJson, &path).expect("written");
+    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(path).expect("there")).expect("JSON");
+    let ends = |phase: &str| {
+        let events = json["traceEvents"].as_array().expect("events").iter();
+        events.filter(|event| event["ph"] == phase).map(|event| event["id"].clone()).collect::<Vec<_>>()
+    };
+    let (begun, ended) = (ends("s"), ends("f"));
+    // The flow of the program, and that of the launch; the other kernel's has no beginning.
+    assert_eq!((begun.len(), ended.len()), (2, 3));
+    assert!(begun.iter().all(|id| ended.contains(id)));
+}
+
+#[test]
+fn at_once_and_later_by_align_are_the_same_bytes() {
+    let recording = recording();
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let [offsets, own, later, at_once] =
+        ["offsets.csv", "own.pt.trace.json", "later.pt.trace.json", "once.pt.trace.json"]
+            .map(|name| folder.path().join(name));
+    let system = recording.on_system().expect("pairs");
+    let (at, _) = system.clock().at(recording.status().start);
+    let line = |seconds: i64, offset: i64| format!("1,{},{offset}\n", at + seconds * 1_000_000_000);
+    let lines = [line(-4, 2_500_000), line(0, 2_500_400), line(4, 2_500_100)].concat();
+    std::fs::write(&offsets, format!("node,node_realtime_ns,offset_vs_node0_ns\n{lines}")).expect("writable");
+    system.write(Format::Kineto, &own).expect("written");
+    let request = Request {
+        traces: vec![own],
+        nodes: vec![1],
+        clocks: ClockSource::Offsets(offsets.clone()),
+        ..Request::default()
+    };
+    let calibrated = calibrate(&request).expect("a clock");
+    for aligned in align(&calibrated, &later, AlignSettings::default()).expect("outputs") {
+        aligned.expect("aligned");
+    }
+    let reference = Reference::offsets(&offsets).of_node(1);
+    recording.on_reference(&reference).expect("pairs").write(Format::Kineto, &at_once).expect("written");
+    let [later, at_once] = [later, at_once].map(|path| std::fs::read(path).expect("there"));
+    assert!(later == at_once);
+    // In a format that align does not know, too.
+    let path = folder.path().join("once.pftrace");
+    let exported = recording.on_reference(&reference).expect("pairs").write(Format::Perfetto, &path).expect("written");
+    assert!(exported.bytes > 0 && exported.scopes == 3);
+}
+
+#[cfg(feature = "rocpd")]
+#[test]
+fn a_database_is_on_the_boot_clock_or_on_the_reference_clock() {
+    let recording = recording();
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let [offsets, own, aligned] = ["offsets.csv", "own.db", "aligned.db"].map(|name| folder.path().join(name));
+    let system = recording.on_system().expect("pairs");
+    let (at, _) = system.clock().at(recording.status().start);
+    let line = |seconds: i64| format!("1,{},2500000\n", at + seconds * 1_000_000_000);
+    let lines = [line(-4), line(4)].concat();
+    std::fs::write(&offsets, format!("node,node_realtime_ns,offset_vs_node0_ns\n{lines}")).expect("writable");
+    system.write(Format::Rocpd, &own).expect("written");
+    let refused = system.write(Format::Rocpd, &own).expect_err("it is there");
+    assert!(refused.to_string().contains("never replaced"), "{refused}");
+    let reference = Reference::offsets(&offsets).of_node(1);
+    let exported = recording.on_reference(&reference).expect("pairs").write(Format::Rocpd, &aligned).expect("written");
+    assert!(exported.bytes > 0 && aligned.exists());
+}
+
+#[test]
+fn other_endings_are_refused_and_leave_nothing() {
+    let recording = recording();
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    for format in Format::ALL {
+        let path = folder.path().join("trace.txt");
+        let refused = recording.on_system().expect("pairs").write(format, &path).expect_err("no such ending");
+        assert!(refused.to_string().contains(&format!("{} end in", format.as_str())), "{refused}");
+        assert!(!path.exists());
+        assert_eq!(format.as_str().parse(), Ok(format));
+    }
+    assert!("otf2".parse::<Format>().expect_err("none of ours").contains("there are kineto"));
+}
+
+/// A clock on which a thousand ns are one: most scopes have no length, and share their times.
+#[test]
+fn on_a_coarse_clock_the_trace_is_the_tree() {
+    let builder = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 8 << 20 });
+    let session =
+        builder.pair_period(std::time::Duration::from_millis(10)).start().expect("nothing else records this thread");
+    let mut random = 1_u64;
+    let mut open = Vec::new();
+    for at in 0..60_000_u64 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        match random >> 61 {
+            0..4 if open.len() < 100 => open.push(scope!("scope", number = at)),
+            4 if at % 2 == 0 => instant!("moment"),
+            4 => counter!("open", open.len()),
+            _ => drop(open.pop()),
+        }
+        if at % 2000 == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(3));
+        }
+    }
+    while open.pop().is_some() {}
+    let recording = session.finish().expect("whole");
+    let first = recording.pairs()[0].system_ns;
+    let slow =
+        |pair: &crate::ClockPair| crate::ClockPair { system_ns: first + (pair.system_ns - first) / 1000, ..*pair };
+    let pairs: Vec<_> = recording.pairs().iter().map(slow).collect();
+    let system = recording.on_system_by(&pairs).expect("pairs");
+    let clock = |ticks| system.clock().at(ticks).0;
+    let tree = crate::tree::Tree::of(&recording, &recording.threads()[0], clock).expect("sound");
+    let of_slices = tree.nodes.iter().filter(|node| node.name != "open");
+    let mut starts: Vec<i64> = of_slices.map(|node| node.placed.start).collect();
+    starts.sort_unstable();
+    assert!(starts.windows(2).all(|two| two[0] < two[1]), "two begin together");
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let path = folder.path().join("coarse.json");
+    let exported = system.write(Format::ChromeJson, &path).expect("written");
+    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).expect("there")).expect("JSON");
+    let base = json["baseTimeNanoseconds"].as_i64().expect("a base");
+    let ns = |value: &serde_json::Value| (value.as_f64().unwrap_or(0.0) * 1000.0).round() as i64;
+    let events = json["traceEvents"].as_array().expect("events").iter().filter(|event| event["ph"] == "X");
+    let mut found: Vec<(i64, i64)> = events.map(|event| (base + ns(&event["ts"]), ns(&event["dur"]))).collect();
+    let scopes = tree.nodes.iter().filter(|node| node.name == "scope");
+    let mut expected: Vec<(i64, i64)> =
+        scopes.map(|node| (node.placed.start, node.placed.end - node.placed.start)).collect();
+    found.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(found.len(), expected.len());
+    let differs = found.iter().zip(&expected).find(|(found, expected)| found != expected);
+    assert_eq!(differs, None, "{exported:?}");
+}

@@ -1,0 +1,84 @@
+//! What belongs together over threads: a launch and what a device did for it, a forward call and its backward call.
+//!
+//! Place in the flow: trees of all threads, and events of devices, → places in them. A device's event knows its launch by the correlation id; a
+//! backward call knows its forward call by the sequence number, and the thread on which that was. What it does not do: compare times.
+
+use std::collections::HashMap;
+
+use super::{FORWARD_THREAD, SEQUENCE_NUMBER, Tree};
+use crate::kind::Kind;
+use crate::read::What;
+
+/// An event of another track than a thread's, as of a device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Foreign {
+    /// The track, as "GPU 0 stream 7".
+    pub track: String,
+    /// What it is called.
+    pub name: String,
+    /// When it began and ended, on the clock of the trees.
+    pub span: [i64; 2],
+    /// The id of its launch.
+    pub correlation: u64,
+}
+
+/// A node, by the place of its tree and its own.
+pub type At = (usize, usize);
+
+/// Pairs over threads.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Links {
+    /// By event of a device, in the order in which they were given: the innermost scope that has its id.
+    pub launches: Vec<Option<At>>,
+    /// The same of events of devices that are in the recording itself: what launched it, and the event.
+    pub device_events: Vec<(At, At)>,
+    /// Those whose launch is not there.
+    pub device_alone: u64,
+    /// Forward call and backward call.
+    pub backward: Vec<(At, At)>,
+    /// Backward calls whose forward call is not there.
+    pub backward_alone: u64,
+}
+
+impl Links {
+    /// Finds all of a recording.
+    pub fn of(trees: &[Tree], foreign: &[Foreign]) -> Self {
+        let mut by_id: HashMap<u64, At> = HashMap::new();
+        let mut forward: HashMap<(u64, i64), At> = HashMap::new();
+        for (tree_at, tree) in trees.iter().enumerate().filter(|(_, tree)| tree.device.is_none()) {
+            for (at, node) in tree.nodes.iter().enumerate() {
+                let What::Scope { id, .. } = node.what else { continue };
+                // Children come before the scope around them, which may have the same id.
+                by_id.entry(id).or_insert((tree_at, at));
+                if node.kind != Kind::Backward
+                    && let Some(sequence) = node.number(&SEQUENCE_NUMBER)
+                {
+                    // The outermost call with the number is the one that the user wrote.
+                    forward.insert((tree.tid, sequence), (tree_at, at));
+                }
+            }
+        }
+        let launches = foreign.iter().map(|event| by_id.get(&event.correlation).copied()).collect();
+        let mut links = Self { launches, ..Self::default() };
+        for (tree_at, tree) in trees.iter().enumerate().filter(|(_, tree)| tree.device.is_some()) {
+            for (at, node) in tree.nodes.iter().enumerate() {
+                let What::Scope { id: id @ 1.., .. } = node.what else { continue };
+                match by_id.get(&id) {
+                    Some(launch) => links.device_events.push((*launch, (tree_at, at))),
+                    None => links.device_alone += 1,
+                }
+            }
+        }
+        for (tree_at, tree) in trees.iter().enumerate() {
+            for (at, node) in tree.nodes.iter().enumerate().filter(|(_, node)| node.kind == Kind::Backward) {
+                let Some(sequence) = node.number(&SEQUENCE_NUMBER) else { continue };
+                let thread = node.number(&FORWARD_THREAD).and_then(|tid| u64::try_from(tid).ok()).unwrap_or(tree.tid);
+                match forward.get(&(thread, sequence)) {
+                    Some(found) => links.backward.push((*found, (tree_at, at))),
+                    None => links.backward_alone += 1,
+                }
+            }
+        }
+        links
+    }
+}

@@ -1,0 +1,118 @@
+//! The events of a thread as a tree.
+//!
+//! Place in the flow: a [`Recording`] → [`walk`], which gives every event with its [`Placed`] as it is read, in memory that does not grow
+//! with the recording; or → [`Tree`], which holds one thread whole. Who is within whom is known by the order of the records and their depths, not by
+//! times; times are made to fit ([`place`]). Scopes that are open when a recording ends, in order or by a kill, end with it and are marked.
+//! Nothing here calls itself: a tree may be as deep as a stack.
+//!
+//! What it does not do: know a clock (the caller maps ticks) or a format.
+
+mod links;
+mod place;
+mod whole;
+
+#[cfg(test)]
+mod tests;
+
+use crate::error::Error;
+use crate::kind::Kind;
+use crate::read::{ArgumentValue, Event, OpenScope, Recording, Thread, What};
+
+pub use links::{At, Foreign, Links};
+pub use place::{Placed, Placer, Unplaced};
+pub use whole::{Node, Tree};
+
+/// Something on a thread.
+#[derive(Copy, Clone, Debug)]
+pub enum Item<'a> {
+    /// That was recorded.
+    Event(&'a Event<'a>),
+    /// A scope that had not ended when the recording did.
+    Open(&'a OpenScope),
+}
+
+impl Item<'_> {
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Event(event) => event.name(),
+            Self::Open(scope) => &scope.name,
+        }
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Event(event) => event.kind(),
+            Self::Open(scope) => scope.kind,
+        }
+    }
+
+    /// What happened; the end of a scope that had none is 0.
+    pub fn what(&self) -> What {
+        match self {
+            Self::Event(event) => event.what,
+            Self::Open(scope) => What::Scope { start: scope.start, end: 0, id: scope.id, unfinished: true },
+        }
+    }
+
+    /// Takes its arguments one by one.
+    pub fn each_argument(&self, mut each: impl FnMut(&str, &ArgumentValue)) {
+        match self {
+            Self::Event(event) => event.arguments().for_each(|(key, value)| each(key, &value)),
+            Self::Open(scope) => scope.arguments.iter().for_each(|(key, value)| each(key, value)),
+        }
+    }
+}
+
+/// Gives every event of a thread with its place, in the order of their ends, the innermost of the open scopes last but for those around it. `clock` puts
+/// ticks on the wanted clock, and must not turn their order round.
+///
+/// # Errors
+/// Those of `each`; those of [`Recording::visit`].
+pub fn walk<E: From<Error>>(
+    recording: &Recording,
+    thread: &Thread,
+    mut clock: impl FnMut(u64) -> i64,
+    mut each: impl FnMut(Item<'_>, &Placed) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut placer = Placer::default();
+    recording.visit(thread.serial, |event| {
+        let ticks = match event.what {
+            What::Scope { start, end, .. } => [start, end],
+            What::Lost { first, last, .. } => [first, last],
+            other => [other.end(); 2],
+        };
+        let unplaced = Unplaced {
+            depth: event.depth,
+            ticks,
+            times: ticks.map(&mut clock),
+            is_scope: matches!(event.what, What::Scope { .. }),
+        };
+        let placed = match event.what {
+            What::Scope { .. } | What::Instant { .. } | What::Flow { .. } => placer.place(unplaced),
+            What::Counter { .. } | What::SpanBegin { .. } | What::SpanEnd { .. } => placer.aside(unplaced),
+            // Where it is in the order says nothing of the depth at which events were lost.
+            What::Lost { .. } => Placed { number: u64::MAX, ..aside_of_all(unplaced) },
+        };
+        each(Item::Event(event), &placed)
+    })?;
+    let end = recording.status().end;
+    for (depth, scope) in thread.open.iter().enumerate().rev() {
+        let ticks = [scope.start, end.max(scope.start)];
+        let times = ticks.map(&mut clock);
+        let placed = placer.place(Unplaced { depth: depth as u32, ticks, times, is_scope: true });
+        each(Item::Open(scope), &placed)?;
+    }
+    Ok(())
+}
+
+fn aside_of_all(event: Unplaced) -> Placed {
+    let [start, end] = event.times;
+    Placed { number: 0, parent: None, depth: 0, start, end: end.max(start), own: 0 }
+}
+
+/// Names of the argument by which a backward call tells which forward call it belongs to; the second is Kineto's.
+pub const SEQUENCE_NUMBER: [&str; 2] = ["sequence_number", "Sequence number"];
+/// Names of the argument by which a backward call tells the system's number of the thread on which that was; the second is Kineto's.
+pub const FORWARD_THREAD: [&str; 2] = ["forward_thread", "Fwd thread id"];
