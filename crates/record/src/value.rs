@@ -112,8 +112,9 @@ impl Words {
         Self(place)
     }
 
+    /// So many words further on.
     #[inline]
-    fn after(self, words: usize) -> Self {
+    pub fn after(self, words: usize) -> Self {
         Self(self.0.wrapping_add(words))
     }
 
