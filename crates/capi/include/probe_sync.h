@@ -296,7 +296,7 @@ typedef struct ps_record_scope {
     uint64_t id;
     // When it began, as a number of the recorder's own.
     uint32_t gate;
-    // 0.
+    // Nothing.
     uint32_t reserved;
 } ps_record_scope;
 

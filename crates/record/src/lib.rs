@@ -70,4 +70,6 @@ pub use session::{
     Adopted, Adopter, Builder, Counts, Facts, Phase, Policy, Prepared, Recorder, Schedule, Session, Standing, Step,
 };
 pub use site::Site;
+#[doc(hidden)]
+pub use value::ExactWords;
 pub use value::{Argument, Arguments, Listed, Value, Words};

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::layout::{WORD, argument};
 
 /// A type that can stand in an argument. Another type hands over a [`Value`] of its own: how many words one takes is relied on where it is written.
-pub trait Argument: sealed::Sealed {
+pub trait Argument: ExactWords {
     /// Hands over the value.
     fn value(&self) -> Value<'_>;
 
@@ -27,7 +27,7 @@ pub trait Argument: sealed::Sealed {
 }
 
 /// Arguments of one event, whose types the compiler knows: pairs of key and value, nested as lists are.
-pub trait Arguments: sealed::Sealed {
+pub trait Arguments: ExactWords {
     /// How many there are.
     fn count(&self) -> usize;
 
@@ -39,18 +39,27 @@ pub trait Arguments: sealed::Sealed {
     fn write(&self, words: Words);
 }
 
-/// Only this file says how many words something takes.
-mod sealed {
-    pub trait Sealed {}
-}
+/// How many words something says that it takes is relied on where it is written.
+///
+/// # Safety
+/// `words` is the number of words that `write` stores, whenever both are called.
+#[doc(hidden)]
+pub unsafe trait ExactWords {}
 
-impl sealed::Sealed for () {}
-impl<T: Argument + ?Sized, R: Arguments> sealed::Sealed for ((u32, &T), R) {}
-impl<F> sealed::Sealed for Listed<F> {}
-impl sealed::Sealed for str {}
-impl sealed::Sealed for String {}
-impl<T: Argument + ?Sized> sealed::Sealed for &T {}
-impl sealed::Sealed for Value<'_> {}
+// SAFETY: both are below, and count alike.
+unsafe impl ExactWords for () {}
+// SAFETY: both are below, and count alike.
+unsafe impl<T: Argument + ?Sized, R: Arguments> ExactWords for ((u32, &T), R) {}
+// SAFETY: both are below, and count alike.
+unsafe impl<F> ExactWords for Listed<F> {}
+// SAFETY: both are below, and count alike.
+unsafe impl ExactWords for str {}
+// SAFETY: both are below, and count alike.
+unsafe impl ExactWords for String {}
+// SAFETY: both are below, and count alike.
+unsafe impl<T: Argument + ?Sized> ExactWords for &T {}
+// SAFETY: both are below, and count alike.
+unsafe impl ExactWords for Value<'_> {}
 
 impl Arguments for () {
     #[inline]
@@ -147,8 +156,9 @@ impl Words {
         words.into_iter().map(AtomicU64::into_inner).collect()
     }
 
+    /// So many words further on.
     #[inline]
-    fn after(self, words: usize) -> Self {
+    pub fn after(self, words: usize) -> Self {
         Self { place: self.place.wrapping_add(words), end: self.end }
     }
 
@@ -277,7 +287,8 @@ impl Value<'_> {
 
 macro_rules! argument_of {
     ($($type:ty => $variant:ident, $number:ident, $bits:expr, $as:ty;)*) => {
-        $(impl sealed::Sealed for $type {}
+        $(// SAFETY: both are below, and count alike.
+        unsafe impl ExactWords for $type {}
 
         impl Argument for $type {
             #[inline]

@@ -3,8 +3,9 @@
 //! Place in the flow: `events` hands them on; they are written while the call lasts, and nothing of them is kept.
 
 use std::ffi::{CStr, c_char};
+use std::slice;
 
-use probe_sync_record::{Arguments, Listed, Value, event};
+use probe_sync_record::{Argument, Arguments, ExactWords, Value, Words, event};
 
 use crate::pointers::{Out, text};
 use crate::status::{Failure, guard, ps_status};
@@ -69,41 +70,75 @@ pub unsafe extern "C" fn ps_record_key(name: *const c_char, key: *mut u32) -> ps
 /// Arguments as the recorder takes them.
 ///
 /// # Safety
-/// `first` is NULL or points to `count` arguments, whose texts are NULL or C strings; all stay as they are meanwhile.
+/// `first` is NULL or points to `count` arguments, whose texts are NULL or C strings; all stay as they are while the result is used.
 #[inline]
 pub(super) unsafe fn listed(first: *const ps_record_argument, count: usize) -> impl Arguments {
-    let count = if first.is_null() { 0 } else { count };
-    Listed(count, move |at| {
-        // SAFETY: `at` is below the count; the rest is the caller's promise.
-        let argument = unsafe { &*first.add(at) };
-        // SAFETY: the caller's promise.
-        (argument.key, unsafe { value(argument) })
-    })
+    // SAFETY: the caller's promise.
+    let given = if first.is_null() { &[] } else { unsafe { slice::from_raw_parts(first, count) } };
+    Given(given)
 }
 
-/// # Safety
-/// As [`listed`].
-#[inline]
-unsafe fn value<'a>(argument: &ps_record_argument) -> Value<'a> {
-    const INTEGER: u32 = PS_RECORD_INTEGER as u32;
-    const UNSIGNED: u32 = PS_RECORD_UNSIGNED as u32;
-    const NUMBER: u32 = PS_RECORD_NUMBER as u32;
-    const BOOLEAN: u32 = PS_RECORD_BOOLEAN as u32;
-    const TEXT: u32 = PS_RECORD_TEXT as u32;
-    let value = argument.value;
-    match argument.r#type {
-        // SAFETY: any bits are one.
-        INTEGER => Value::Integer(unsafe { value.integer }),
-        // SAFETY: any bits are one.
-        UNSIGNED => Value::Unsigned(unsafe { value.unsigned_integer }),
-        // SAFETY: any bits are one.
-        NUMBER => Value::Float(unsafe { value.number }),
-        // Only its lowest byte is set, and C may have set it to anything.
-        // SAFETY: any bits are a number.
-        BOOLEAN => Value::Boolean(unsafe { value.unsigned_integer } & 0xff != 0),
-        // SAFETY: the caller says that the text is one.
-        TEXT => Value::Text(unsafe { lossy(value.text) }),
-        _ => Value::Text(NO_VALUE),
+/// What C gave. Numbers go straight to their words: as a [`Value`] each would be taken apart twice.
+struct Given<'a>(&'a [ps_record_argument]);
+
+// SAFETY: `words` and `write` go through the same arguments, which stay as they are while this borrows them.
+unsafe impl ExactWords for Given<'_> {}
+
+impl Arguments for Given<'_> {
+    #[inline]
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    #[inline]
+    fn words(&self) -> usize {
+        self.0.iter().map(|argument| if argument.is_number() { 2 } else { argument.text().words() }).sum()
+    }
+
+    #[inline]
+    fn write(&self, words: Words) {
+        let mut taken = 0;
+        for argument in self.0 {
+            taken += argument.write(words.after(taken));
+        }
+    }
+}
+
+impl ps_record_argument {
+    #[inline]
+    fn is_number(&self) -> bool {
+        (PS_RECORD_INTEGER as u32..=PS_RECORD_BOOLEAN as u32).contains(&self.r#type)
+    }
+
+    #[inline]
+    fn write(&self, words: Words) -> usize {
+        const INTEGER: u32 = PS_RECORD_INTEGER as u32;
+        const UNSIGNED: u32 = PS_RECORD_UNSIGNED as u32;
+        const NUMBER: u32 = PS_RECORD_NUMBER as u32;
+        const BOOLEAN: u32 = PS_RECORD_BOOLEAN as u32;
+        let value = self.value;
+        match self.r#type {
+            // SAFETY: any bits are one.
+            INTEGER => unsafe { value.integer }.write(self.key, words),
+            // SAFETY: any bits are one.
+            UNSIGNED => unsafe { value.unsigned_integer }.write(self.key, words),
+            // SAFETY: any bits are one.
+            NUMBER => unsafe { value.number }.write(self.key, words),
+            // Only its lowest byte is set, and C may have set it to anything.
+            // SAFETY: any bits are a number.
+            BOOLEAN => (unsafe { value.unsigned_integer } & 0xff != 0).write(self.key, words),
+            _ => self.text().write(self.key, words),
+        }
+    }
+
+    /// Its text; another where its type is none.
+    #[inline(never)]
+    fn text(&self) -> Value<'_> {
+        if self.r#type != PS_RECORD_TEXT as u32 {
+            return Value::Text(NO_VALUE);
+        }
+        // SAFETY: `listed` was given texts that stay as they are.
+        Value::Text(unsafe { lossy(self.value.text) })
     }
 }
 

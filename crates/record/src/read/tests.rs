@@ -1,5 +1,8 @@
 //! Recordings that were made here and read back.
 
+use std::mem::MaybeUninit;
+
+use crate::event::ScopeWords;
 use crate::{Kind, Listed, Policy, Reach, Recorder, Recording, Scope, Site, Value, event, instant, scope};
 
 use super::{ArgumentValue, What};
@@ -112,6 +115,40 @@ fn scopes_as_words_end_once_and_on_their_own_thread() {
     };
     recording.visit(recording.threads()[0].serial, take).expect("sound");
     assert_eq!((names(&recording), arguments), (vec![("words".into(), 0)], 3));
+}
+
+#[test]
+fn words_hold_whatever_becomes_of_a_scope() {
+    static WORDS: Site = Site::new("in words", Kind::User, "", 0, &[]);
+    static UNWANTED: Site = Site::new("unwanted", Kind::Io, "", 0, &[]);
+    let enter = |site| {
+        let mut words = MaybeUninit::uninit();
+        let recorded = ScopeWords::enter(site, &(), &mut words);
+        // SAFETY: written by `enter`.
+        (recorded, unsafe { words.assume_init() })
+    };
+    // SAFETY: as they were.
+    let end = |words: ScopeWords| unsafe { words.end() };
+    let session = |kinds: &[Kind]| {
+        let policy = Policy::DropNewest { bytes: 1 << 20 };
+        Recorder::builder().reach(Reach::Thread).policy(policy).kinds(kinds).start().expect("fewer than eight")
+    };
+    let outer = session(&[Kind::User]);
+    let opened: Vec<_> = (0..1000).map(|_| enter(&WORDS)).collect();
+    assert!(opened.iter().all(|(recorded, _)| *recorded));
+    assert!(!enter(&UNWANTED).0);
+    for (_, words) in opened.into_iter().rev().chain([enter(&UNWANTED)]) {
+        end(words);
+    }
+    let inner = session(&[Kind::User]);
+    let (_, first) = enter(&WORDS);
+    end(enter(&WORDS).1);
+    end(first);
+    end(first);
+    let span = crate::Span::begin(&WORDS).into_id();
+    crate::Span::of_id(&WORDS, span).end();
+    let count = |session: crate::Session| session.finish().expect("whole").threads()[0].events;
+    assert_eq!((count(inner), count(outer)), (4, 1004));
 }
 
 #[test]
