@@ -83,10 +83,11 @@ fn check(keeps: Keeps, whose: Whose, nesting: usize, way: Way, count: u64) {
     });
     let own = named_here(|| nested(nesting, count, &row));
     let mut other = Some(other);
-    match way {
-        Way::AfterItsThreads => other.take().map(|thread| thread.join().expect("no panic")),
-        _ => Some(drop(stay.wait())),
-    };
+    if way == Way::AfterItsThreads {
+        other.take().into_iter().for_each(|thread| thread.join().expect("no panic"));
+    } else {
+        stay.wait();
+    }
     let recording = end(session, way, &path);
     if let Some(other) = other {
         stay.wait();
