@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use probe_sync_files::AtomicFile;
 
-use super::{OpenFile, Written, base_ns, with_path};
+use super::file::{OpenFile, Written, base_ns, with_path};
 use crate::Error;
 use crate::calibrate::Calibrated;
 use crate::outputs;
