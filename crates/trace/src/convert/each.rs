@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use probe_sync_files::AtomicFile;
 
-use super::{Written, base_ns, finished};
+use super::file::{Written, base_ns, finished};
 use crate::Error;
 use crate::calibrate::Calibrated;
 use crate::outputs;

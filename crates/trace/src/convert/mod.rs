@@ -8,6 +8,7 @@
 #[cfg(feature = "otf2")]
 mod archive;
 mod each;
+mod file;
 mod joined;
 mod machines;
 #[cfg(feature = "otf2")]
@@ -25,17 +26,19 @@ use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::counting::{AlignmentStats, Counting};
 use crate::formats::{AgentIndex, ChunkOptions, ChunkStats};
-use crate::model::{PS_PER_NS, Picoseconds};
 use crate::outputs;
 use crate::provenance;
 #[cfg(feature = "otf2")]
 use crate::write::with_path;
-use crate::write::{Chunk, Machine, Meta, OutputFormat, Sorter, TraceFile, WriteReport};
+use crate::write::{Chunk, Machine, Meta, OutputFormat, Sorter, TraceFile};
 
 use each::Each;
+use file::finished;
 use joined::Joined;
 use machines::Group;
 
+pub use file::Written;
+pub(crate) use file::base_ns;
 pub use joined::CollectiveFlows;
 pub use window::{Bound, Window};
 
@@ -115,29 +118,6 @@ pub struct Converted {
     pub read: ChunkStats,
     /// Events outside of the window.
     pub outside: u64,
-}
-
-/// One output that was written.
-#[derive(Clone, Debug, Serialize)]
-pub struct Written {
-    /// The file or folder.
-    pub path: PathBuf,
-    /// What is in it.
-    pub report: WriteReport,
-}
-
-impl Written {
-    /// What the user should know of it.
-    pub fn notes(&self) -> Vec<String> {
-        let WriteReport { lanes, unbound_flow_ends, clock_pairs, clock_off_ns, .. } = self.report;
-        let lanes = (lanes > 0).then(|| format!("{lanes} more tracks for slices that overlap without nesting"));
-        let unbound = (unbound_flow_ends > 0)
-            .then(|| format!("{unbound_flow_ends} ends of flows begin with no slice, and are left out"));
-        let clocks = (clock_pairs > 0).then(|| {
-            format!("times are on their hosts' clocks; {clock_pairs} pairs of instants state how these differ, and leave {clock_off_ns} ns at most")
-        });
-        lanes.into_iter().chain(unbound).chain(clocks).collect()
-    }
 }
 
 /// Writes all traces into each of the outputs.
@@ -455,20 +435,3 @@ impl Unnamed {
         }
     }
 }
-
-/// Ends a file, which has no name yet.
-fn finished(file: TraceFile) -> Result<(AtomicFile, Written), Error> {
-    let path = file.path().to_owned();
-    let (file, report) = file.finish()?;
-    Ok((file, Written { path, report }))
-}
-
-/// A base for formats that count from one: a whole second before the first event, so that no time is negative.
-pub(crate) fn base_ns(calibrated: &Calibrated) -> i64 {
-    let starts = calibrated.traces.iter().filter_map(window::mapped_span).map(|(first, _)| first);
-    let first = starts.min().unwrap_or(0) / PS_PER_NS;
-    let whole = (first - NS_PER_S).div_euclid(NS_PER_S) * NS_PER_S;
-    i64::try_from(whole.max(0)).unwrap_or(0)
-}
-
-const NS_PER_S: Picoseconds = 1_000_000_000;

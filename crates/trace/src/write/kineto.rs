@@ -174,8 +174,9 @@ impl<W: Write> Kineto<W> {
         let known = self.rows.row(track);
         let on = (known.pid, self.lane_tids[place.lane as usize]);
         let category = self.categories.of(chunk, slices.category[row], known.on_device);
+        let called = category.text(chunk, slices.category[row]);
         let out = self.out.begin(b"{\"ph\":\"X\",\"cat\":");
-        put_text(out, category.text(chunk, slices.category[row]));
+        put_text(out, called);
         out.extend_from_slice(b",\"name\":");
         put_text(out, chunk.strings.text(slices.name[row]));
         self.out.place(on, start);
@@ -183,7 +184,9 @@ impl<W: Write> Kineto<W> {
         out.extend_from_slice(b",\"dur\":");
         put_microseconds(out, i128::from(end) - i128::from(start));
         let stated = [("device", known.pid), ("stream", known.tid)];
-        let wanted = if known.on_device { unstated(chunk, slices.args[row], stated) } else { Unstated::default() };
+        // A device's copy of an annotation is no work of a stream, and readers would count it as such.
+        let is_work = known.on_device && called != "gpu_user_annotation";
+        let wanted = if is_work { unstated(chunk, slices.args[row], stated) } else { Unstated::default() };
         put_args_and(out, chunk, slices.args[row], wanted.as_slice());
         out.push(b'}');
         if !self.taken.is_empty() {
