@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let scopes: u64 = arguments.next().map_or(Ok(1_000_000), |text| text.parse())?;
     let folder = Path::new(&folder);
     std::fs::create_dir_all(folder)?;
-    let bytes = 1 << 20 | usize::try_from(scopes)? * 96;
+    let bytes = (1 << 20) | (usize::try_from(scopes)? * 96);
     let builder =
         Recorder::builder().reach(Reach::Process).policy(Policy::DropNewest { bytes: bytes.next_power_of_two() });
     let session = builder.spill(folder.join("nested.rec")).start()?;
