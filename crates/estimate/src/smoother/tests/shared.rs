@@ -8,7 +8,10 @@ impl Run {
         for (k, edges) in self.edges.iter_mut().enumerate() {
             let ahead: Vec<f64> = (0..self.nodes).map(|node| errors(k, node)).collect();
             for edge in edges.iter_mut() {
-                edge.beta += ahead[edge.dst_node_id.index()] - ahead[edge.src_node_id.index()];
+                let apart = ahead[edge.dst_node_id.index()] - ahead[edge.src_node_id.index()];
+                for at in [&mut edge.beta, &mut edge.bound_lo_ns, &mut edge.bound_hi_ns] {
+                    *at += apart;
+                }
             }
             let reference_midpoint = Timestamp::from_ns(self.midpoints[k]);
             let input = GraphInput { nodes: self.nodes, reference: NodeId(0), reference_midpoint, edges };
@@ -115,19 +118,33 @@ fn intervals_hold_one_round_in_which_a_node_errs() {
 }
 
 #[test]
-fn a_round_in_which_some_clocks_are_far_off_says_nothing_of_the_others() {
-    // As where clocks step within windows and nobody names it: two of eight nodes are off by 30 and 60 µs in one of six rounds. That is no asymmetry of their paths.
+fn steps_that_nobody_named_say_nothing_of_the_other_clocks() {
+    // Three of eight clocks step in the window of round 1, which is named, and by 30 to 90 µs in that of round 4, which nobody names. They are not heard in these
+    // rounds. The second step is neither an error of each of their rounds nor an asymmetry of their paths, though most of what these clocks show has it in it.
+    let stepping = 5;
+    let make = Make { rounds: 6, ..QUIET };
+    let breaks = [5, 6, 7].map(|node| Break { node: NodeId(node), round: RoundId(2) });
     for seed in 0..5 {
-        let errors = |k: usize, node: usize| if k == 3 && node >= 6 { 30_000.0 * (node - 5) as f64 } else { 0.0 };
-        let run = Run::new(Make { rounds: 6, ..QUIET }, seed).with_shared(errors);
-        let smoothed = run.smoothed(&[], &SmootherOptions::default());
-        for (k, node) in (0..6).flat_map(|k| (1..8).map(move |node| (k, node))) {
-            let found = smoothed.at(NodeId(node as u32), at(run.midpoints[k])).expect("measured");
-            let (error, width) = ((found.offset_ns - run.truth[k][node][0]).abs(), found.half_width_95_ns);
-            let case = format!("seed {seed}, node {node} in round {k}: {error} of ±{width} ns");
-            println!("{case}");
-            assert!(node >= 6 || (error < 8.0 && width < 25.0), "{case}");
-            assert!(k == 3 || node < 6 || error < 20.0, "{case}");
+        let smoothed = |step_ns: f64| {
+            let steps = [5, 6, 7].map(|node| (5, node, step_ns * (node - 4) as f64));
+            let mut run = Run::stepped(make, seed, &steps);
+            for k in [1, 4] {
+                let still = |edge: &EdgeAlphaBeta| edge.src_node_id.index().max(edge.dst_node_id.index()) < stepping;
+                run.edges[k].retain(still);
+            }
+            let run = run.with_shared(|_, _| 0.0);
+            (run.smoothed(&breaks, &SmootherOptions::default()), run)
+        };
+        let ((usual, _), (found, run)) = (smoothed(0.0), smoothed(30_000.0));
+        let heard = |(k, node): &(usize, usize)| *node < stepping || ![1, 4].contains(k);
+        for (k, node) in (0..6).flat_map(|k| (1..8).map(move |node| (k, node))).filter(heard) {
+            let [usual, found] =
+                [&usual, &found].map(|run_of| run_of.at(NodeId(node as u32), at(run.midpoints[k])).expect("measured"));
+            let error = (found.offset_ns - run.truth[k][node][0]).abs();
+            let (width, usual) = (found.half_width_95_ns, usual.half_width_95_ns);
+            let case = format!("seed {seed}, node {node} in round {k}: {error} ns of ±{width}, usually ±{usual}");
+            assert!(error < 8.0, "{case}");
+            assert!(node >= stepping || width < 2.0 * usual, "{case}");
         }
     }
 }
