@@ -21,7 +21,8 @@ pub fn everything(root: &Path, tools: Tools, verb: &[&str]) -> Command {
         }
     }
     // What needs nothing of the machine, and is no default.
-    let own = ["probe-sync-cli/otlp", "probe-sync-record/tracing", "probe-sync-record/symbols", "probe-sync-record/itt"];
+    let own =
+        ["probe-sync-cli/otlp", "probe-sync-record/tracing", "probe-sync-record/symbols", "probe-sync-record/itt"];
     let mut features = [tools.features(), own.to_vec()].concat();
     if tools.mpi() {
         // Both need libclang.
