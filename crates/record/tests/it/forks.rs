@@ -31,16 +31,18 @@ fn in_child(body: impl FnOnce() -> bool) -> bool {
     libc::WEXITSTATUS(status) == 0
 }
 
-/// A session without clock pairs of its own accord, so that nothing but events changes its file.
+/// A session whose file is changed by events, and by the few clock pairs that its own thread takes soon after the start.
 fn quiet(path: &Path) -> Session {
     let builder = Recorder::builder().policy(Policy::Flight { bytes: 1 << 20 }).spill(path);
     builder.pair_period(Duration::from_secs(3600)).start().expect("nothing else records")
 }
 
-/// The file is as it was.
+/// The file is as it was, but for clock pairs, which the parent goes on to take: their number in the header, and a sixteenth of its MiB behind the header.
 fn same(before: &[u8], path: &Path) {
     let after = std::fs::read(path).expect("there");
-    let other: Vec<usize> = (0..before.len()).filter(|at| before[*at] != after[*at]).map(|at| at / 8 * 8).collect();
+    let is_pair = |at: usize| at / 8 == 8 || (8192..8192 + (1 << 20) / 16).contains(&at);
+    let other: Vec<usize> =
+        (0..before.len()).filter(|at| before[*at] != after[*at] && !is_pair(*at)).map(|at| at / 8 * 8).collect();
     assert!(other.is_empty(), "the child wrote into its parent's file, at {other:?}");
 }
 
