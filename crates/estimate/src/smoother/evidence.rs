@@ -103,7 +103,8 @@ fn most_shared_ns(series: &[&Series], (share, sigmas): (f64, f64)) -> f64 {
         }
     }
     let known = median(rests.iter().map(|(_, known)| *known));
-    let place = (rests.len() as f64 * share) as usize;
+    // The lower one of two: the other may be a step.
+    let place = (rests.len().saturating_sub(1) as f64 * share) as usize;
     rests.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
     let scatter = rests.get(place).map_or(0.0, |(rest, _)| rest / sigmas);
     SHARED_MARGIN * (0.5 * (scatter * scatter - known)).max(0.0).sqrt()
@@ -271,7 +272,7 @@ fn walk_grid() -> impl Iterator<Item = f64> {
 
 /// From [`SHARED_MIN_NS`] to [`SHARED_MAX_NS`].
 fn shared_grid() -> impl Iterator<Item = f64> {
-    (0..=6).map(|k| SHARED_MIN_NS * 10f64.powf(0.5 * f64::from(k)))
+    (0..=6).map(|k| SHARED_MIN_NS * (SHARED_MAX_NS / SHARED_MIN_NS).powf(f64::from(k) / 6.0))
 }
 
 fn rho_grid() -> impl Iterator<Item = f64> {
@@ -303,7 +304,10 @@ const SHARED_MIN_NS: f64 = 0.3;
 
 /// The most that a round is said to err by, ns. What is more happened to a clock, and its wander has to follow: as an error of the rounds, one round that
 /// is off by a step that nobody named would make the good ones of that clock worthless.
-pub(super) const SHARED_MAX_NS: f64 = 300.0;
+const SHARED_MAX_NS: f64 = 300.0;
+
+/// And the most that one round alone is, where a clock's rounds err by less.
+pub(super) const SHARED_ONCE_MAX_NS: f64 = 100.0;
 
 /// How many times what is usual for all a clock's own may be: the same step of one clock is no error that it has in every round.
 const OWN_SHARED_TIMES: f64 = 10.0;

@@ -326,7 +326,7 @@ impl Fit {
 
     /// Renews what the edges of each state err by alike, from what they leave of their states on average, ē: usually r², and more in a round in
     /// which the node erred as it never does, `(ν·r² + ē²)/(ν + 1)`. As with the jumps of the states (see `walks`), and against them: beyond
-    /// [`evidence::SHARED_MAX_NS`] they alone explain what is seen.
+    /// [`evidence::SHARED_ONCE_MAX_NS`] they alone explain what is seen.
     fn judge_shared(&mut self, apart: &[Pair]) {
         let residuals = self.residuals(apart);
         let mut means = vec![[0.0; 2]; self.layout.states];
@@ -342,7 +342,7 @@ impl Fit {
             let states = span.base..span.base + span.len();
             for (shared, [sum, weight]) in self.shared[states.clone()].iter_mut().zip(&means[states]) {
                 let beyond = if *weight > 0.0 { ((sum / weight).powi(2) - 1.0 / weight).max(0.0) } else { 0.0 };
-                let most = usual.max(evidence::SHARED_MAX_NS.powi(2));
+                let most = usual.max(evidence::SHARED_ONCE_MAX_NS.powi(2));
                 *shared = ((student::FREEDOM * usual + beyond) / (student::FREEDOM + 1.0)).clamp(usual, most);
             }
         }

@@ -77,7 +77,8 @@ const QUIET: Make = Make { nodes: 8, rounds: 16, degree: 3, noise_ns: 2.0, asymm
 #[test]
 fn intervals_hold_what_all_edges_of_a_node_err_by_in_a_round() {
     // Two rounds' errors are √2 of one against the reference; following each round would leave that. A live run must find out first, from what is usual.
-    for (shared_ns, live_share) in [(0.0, 0.95), (3.0, 0.95), (10.0, 0.93), (30.0, 0.90), (100.0, 0.75)] {
+    let cases = [(0.0, 0.95, 0.98), (3.0, 0.95, 0.98), (10.0, 0.93, 0.97), (30.0, 0.90, 0.97), (100.0, 0.75, 0.94)];
+    for (shared_ns, live_share, whole_share) in cases {
         let (mut live, mut whole) = (Judged::default(), Judged::default());
         for seed in 0..10 {
             let mut normal = normals(1000 + seed);
@@ -85,7 +86,7 @@ fn intervals_hold_what_all_edges_of_a_node_err_by_in_a_round() {
             judge(&run, &mut live, &mut whole);
         }
         assert!(live.share() > live_share, "{shared_ns} ns: live {} of the truths inside", live.share());
-        assert!(whole.share() > 0.96, "{shared_ns} ns: {} of the truths inside", whole.share());
+        assert!(whole.share() > whole_share, "{shared_ns} ns: {} of the truths inside", whole.share());
         let followed = 2.0f64.sqrt() * shared_ns;
         let (live, whole) = (live.rms_ns(), whole.rms_ns());
         assert!(live < 2.0 + 0.7 * followed && whole < 2.0 + 0.5 * followed, "{shared_ns} ns: {live} live and {whole}");
