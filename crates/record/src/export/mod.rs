@@ -14,8 +14,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Place in the flow: a [`Recording`] → [`SystemClock`] and the tree of each thread → chunks in the order of time (`fill`) → a writer of the crate `trace`, or
-//! of the crate `rocpd` (`database`). Memory does not grow with the recording.
+//! Place in the flow: a [`Recording`](crate::Recording) → [`SystemClock`] and the tree of each thread → chunks in the order of time (`fill`) → a writer of the
+//! crate `trace`, or of the crate `rocpd` (`database`). Memory does not grow with the recording.
 //!
 //! What it does not do: measure clocks; know how a format is written.
 

@@ -217,11 +217,15 @@ impl Index {
             if let Some((tid, name)) = definitions.thread(*serial) {
                 (thread.tid, thread.name) = (*tid, name.clone());
             }
-            let mut last = None;
+            let (mut last, mut is_told) = (None, false);
+            let loss = slots.get(serial).copied().unwrap_or_default();
             self.visit(source, layout, definitions, *serial, &mut |event| {
                 latest = latest.max(event.what.end());
                 match event.what {
-                    What::Lost { first, last, events } => thread.lost.add(Loss { events, span: Some([first, last]) }),
+                    What::Lost { first, last, events } => {
+                        thread.lost.add(Loss { events, span: Some([first, last]) });
+                        is_told |= loss.span.is_some_and(|span| first <= span[0] && span[1] <= last);
+                    }
                     _ => thread.events += 1,
                 }
                 last = Some(event.what);
@@ -233,13 +237,9 @@ impl Index {
             {
                 thread.open.pop();
             }
-            // And between telling of losses and counting anew.
-            let told = match last {
-                Some(What::Lost { first, last, events }) => Some(Loss { events, span: Some([first, last]) }),
-                _ => None,
-            };
-            if let Some(loss) = slots.get(serial).filter(|loss| loss.events == 0 || told != Some(**loss)) {
-                thread.lost.add(*loss);
+            // And between telling of losses and counting anew; or the slot was read before they were told.
+            if !is_told {
+                thread.lost.add(loss);
             }
         }
         self.latest = latest;

@@ -95,8 +95,14 @@ impl Source {
 }
 
 /// Copies everything before the blocks. Chunks that are put to use meanwhile are left out; what chunks refer to comes after them.
+///
+/// What a thread has lost is counted in its slot until its next chunk tells it. Counts are read before the chunks, so that those that are told meanwhile, in a
+/// chunk that is not copied, are not missed: 5 events are lost, the slot says 5, the chunks are copied, the thread gets a chunk and tells of 5 there, and its
+/// slot says 0. Those that are in both are counted once by who reads the copy.
 fn copy(layout: &Layout, read: impl Fn(u64, usize) -> Result<Vec<u64>, Error>) -> Result<Vec<u64>, Error> {
     let sequences = read((header::SEQUENCE * WORD) as u64, 1)?[0];
+    let slots: Vec<usize> = (0..layout.slots).map(|index| layout.slot_at(index)).collect();
+    let losses: Vec<[u64; LOSSES.end]> = slots.iter().map(|at| losses_of(*at, &read)).collect::<Result<_, _>>()?;
     let mut words = vec![0; layout.bytes() / WORD];
     for at in (0..layout.chunks).map(|number| layout.chunk_at(number)) {
         let generation = read(at as u64, 1)?[0];
@@ -111,11 +117,27 @@ fn copy(layout: &Layout, read: impl Fn(u64, usize) -> Result<Vec<u64>, Error>) -
     }
     let before = read(0, layout.chunks_at() / WORD)?;
     words[..before.len()].copy_from_slice(&before);
-    for at in (0..layout.slots).map(|index| layout.slot_at(index)) {
-        let slot = copy_slot(|place, count| read((at + place * WORD) as u64, count))?;
+    for (at, before) in slots.into_iter().zip(losses) {
+        let mut slot = copy_slot(|place, count| read((at + place * WORD) as u64, count))?;
+        if slot[slot::SERIAL] == before[slot::SERIAL] {
+            slot[LOSSES].copy_from_slice(&before[LOSSES]);
+        }
         words[at / WORD..][..slot.len()].copy_from_slice(&slot);
     }
     words[header::SEQUENCE] = sequences;
+    Ok(words)
+}
+
+/// The first words of a slot, with what its thread has lost.
+fn losses_of(at: usize, read: impl Fn(u64, usize) -> Result<Vec<u64>, Error>) -> Result<[u64; LOSSES.end], Error> {
+    let mut words = [0; LOSSES.end];
+    for _ in 0..SLOT_ATTEMPTS {
+        let before = words;
+        words.copy_from_slice(&read(at as u64, LOSSES.end)?);
+        if [slot::SERIAL, slot::LOST, slot::LOST_FIRST, slot::LOST_LAST].iter().all(|at| words[*at] == before[*at]) {
+            break;
+        }
+    }
     Ok(words)
 }
 
@@ -158,5 +180,32 @@ fn read_at(file: &File, mut bytes: &mut [u8], mut at: u64) -> std::io::Result<()
     Ok(())
 }
 
+/// Where in a slot it is written what was lost.
+const LOSSES: std::ops::Range<usize> = slot::LOST..slot::LOST_LAST + 1;
 /// How often a slot is read whose thread goes on.
 const SLOT_ATTEMPTS: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn losses_that_are_told_while_chunks_are_copied_are_not_missed() {
+        let layout = Layout { chunk_bytes: 4096, chunks: 1, pairs: 1, definition_bytes: 4096, slots: 1 };
+        let (slot, chunk) = (layout.slot_at(0) / WORD, layout.chunk_at(0));
+        let memory = RefCell::new(vec![0; layout.bytes() / WORD]);
+        memory.borrow_mut()[slot..][..6].copy_from_slice(&[3, 77, 0, 5, 100, 200]);
+        let read = |at: u64, count: usize| {
+            let words = memory.borrow()[at as usize / WORD..][..count].to_vec();
+            // When its chunk has been looked at, the thread gets it and tells of its losses there.
+            if at as usize == chunk {
+                memory.borrow_mut()[slot + slot::LOST..][..3].fill(0);
+            }
+            Ok(words)
+        };
+        let copied = copy(&layout, read).expect("memory");
+        assert_eq!(copied[slot..][..6], [3, 77, 0, 5, 100, 200]);
+    }
+}
