@@ -67,7 +67,7 @@ static void wrong_uses(void)
     expect("no such setting", ps_record_options_set(options, "windwo", "1"), PS_ERROR_OPTION, "`windwo` is no setting; there are reach");
     expect("no such policy", ps_record_options_set(options, "policy", "ring"), PS_ERROR_OPTION, "drop_newest, flight, stream");
     expect("too few bytes", ps_record_options_set(options, "bytes", "1kB"), PS_OK, "");
-    expect("start with them", ps_record_start(options, &record), PS_ERROR_OPTION, "too few");
+    expect("start with them", ps_record_start(options, &record), PS_ERROR_OPTION, "1000 bytes cannot be a recording");
     expect("bytes", ps_record_options_set(options, "bytes", "1MiB"), PS_OK, "");
     expect("no kinds", ps_record_options_set(options, "kinds", ""), PS_OK, "");
     expect("start without", ps_record_start(options, &record), PS_ERROR_OPTION, "at least one kind");

@@ -189,6 +189,10 @@ impl Sink {
         while self.waits_left > 0 && streams() && !lane.has_room(words.len()) {
             self.waits_left -= 1;
             std::thread::sleep(ROOM_POLL);
+            // A slow disk is waited for as long as it takes anything.
+            if self.waits_left > 0 && lane.has_room(words.len()) {
+                self.waits_left = ROOM_TRIES;
+            }
         }
         lane.write(words, self.map.ticks(start), self.map.ticks(end));
     }
@@ -243,6 +247,6 @@ const ROWS_MAX: usize = 16;
 const DEVICE_TID: u64 = 1 << 22;
 /// How often another thread is given time to number a name.
 const NUMBER_TRIES: usize = 1000;
-/// How long a full stream is waited for in all: 10 s.
+/// How long a full stream is waited for until it takes something: 10 s.
 pub(super) const ROOM_TRIES: usize = 10_000;
 const ROOM_POLL: Duration = Duration::from_millis(1);

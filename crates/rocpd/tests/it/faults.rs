@@ -179,10 +179,14 @@ fn fill_and_make_room(folder: &Path) {
     let (writer, thread, region) = opened(own);
     let deadline = Instant::now() + DEADLINE;
     let (mut kept, mut recorded) = (0, 0);
-    // Full, and not only slower than the program.
-    while writer.dropped() < 50_000 {
-        kept += record(&thread, &region, 1_000);
-        recorded += 1_000;
+    // Full, and not only slower than the program: nothing else finds room, and nothing is taken for a while.
+    let (probe, mut refused) = (folder.join("probe"), 0);
+    while refused < 400 {
+        let taken = record(&thread, &region, 1_000);
+        (kept, recorded) = (kept + taken, recorded + 1_000);
+        let full = taken == 0 && (refused > 0 || std::fs::write(&probe, [1; 16 << 10]).is_err());
+        let _ = std::fs::remove_file(&probe);
+        refused = if full { refused + 1 } else { 0 };
         std::thread::sleep(Duration::from_micros(500));
         assert!(Instant::now() < deadline, "the disk does not fill");
     }
