@@ -199,9 +199,17 @@ pub(crate) mod chunk {
     pub const DRAINED: usize = 3;
     /// Threads that have written it, one after the other.
     pub const SEGMENTS: usize = 4;
-    /// Of each two words: serial number << 32 | bytes from the chunk's beginning, and its order: which of its thread's segments it is, counted
-    /// from 0 in the lower 32 bits; the upper ones differ each time that the thread takes part anew.
+    /// Of each [`SEGMENT_WORDS`]: serial number << 32 | bytes from the chunk's beginning; a number that grows each time that the thread takes part anew; bytes
+    /// of records that the thread has written since then, before this segment. Segments of 100 and 60 bytes begin at 0 and 100: where the next one found is
+    /// not at the end of the one before, there is a gap.
     pub const FIRST_SEGMENT: usize = 5;
+    /// Words that tell of a segment.
+    pub const SEGMENT_WORDS: usize = 3;
+
+    /// Where the words of a segment are.
+    pub const fn segment(number: usize) -> usize {
+        FIRST_SEGMENT + SEGMENT_WORDS * number
+    }
 
     /// The most segments there may be in a chunk of so many bytes: threads that record little and end leave its rest to others.
     pub const fn segments_max(chunk_bytes: usize) -> usize {
@@ -210,7 +218,7 @@ pub(crate) mod chunk {
 
     /// Words before the records.
     pub const fn header_words(chunk_bytes: usize) -> usize {
-        (FIRST_SEGMENT + 2 * segments_max(chunk_bytes)).next_multiple_of(8)
+        segment(segments_max(chunk_bytes)).next_multiple_of(8)
     }
 
     /// The same in bytes.
@@ -287,9 +295,9 @@ pub(crate) mod argument {
 pub(crate) mod block {
     /// The first word: this mark << 32 | bytes.
     pub const MARK: u64 = 0x5053_424c;
-    /// The second: serial number of the thread << 32 | where in the chunk the bytes lay. The third: the chunk's sequence. The fourth: the segment's order.
-    /// The fifth: the exclusive or of the four with [`super::MAGIC`].
-    pub const WORDS: usize = 5;
+    /// The second: serial number of the thread << 32 | where in the chunk the bytes lay. The third: the chunk's sequence. The fourth and the fifth: how often
+    /// its thread had taken part, and bytes of records before these, as of a segment. The sixth: the exclusive or of the five with [`super::MAGIC`].
+    pub const WORDS: usize = 6;
 }
 
 /// How large each part is.
@@ -439,7 +447,7 @@ mod tests {
         line(slot::STACK, "open scopes begin");
         line(chunk::COMMITTED, "bytes that are whole");
         line(chunk::SEGMENTS, "segments");
-        line(chunk::FIRST_SEGMENT, "of each segment two words");
+        line(chunk::FIRST_SEGMENT, "of each segment three words");
         for (number, what) in [
             (definition::SITE, "site"),
             (definition::NAME, "name"),

@@ -4,7 +4,7 @@
 //! "flight" the chunk that was completed first is given out again, under "stream" the writer thread gives back what it has written.
 //! A thread that ends leaves what is left of its chunk to the next one that begins.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crossbeam_queue::ArrayQueue;
 
@@ -31,6 +31,26 @@ pub(crate) struct Piece {
     pub from: usize,
 }
 
+/// Who asks for a piece.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Writer {
+    /// Its thread.
+    pub serial: u32,
+    /// Grows each time that the thread takes part anew.
+    pub part: u64,
+    /// Bytes of records that it has written since.
+    pub written: u64,
+}
+
+impl Writer {
+    /// Tells of the segment that it begins, so many bytes from the chunk's beginning.
+    fn begins<'r>(self, word: impl Fn(usize) -> &'r AtomicU64, from: u64) {
+        for (place, value) in [u64::from(self.serial) << 32 | from, self.part, self.written].into_iter().enumerate() {
+            word(place).store(value, Ordering::Relaxed);
+        }
+    }
+}
+
 impl Pool {
     /// All free.
     pub fn new(layout: Layout) -> Self {
@@ -47,9 +67,9 @@ impl Pool {
         pool
     }
 
-    /// A piece for a thread, the one of this order; None where there is no room. `recycle`: chunks that are full may be taken.
-    pub fn take(&self, region: &Region, serial: u32, order: u64, recycle: bool) -> Option<Piece> {
-        if let Some(piece) = self.partial.pop().and_then(|index| self.go_on(region, index, serial, order)) {
+    /// A piece for a thread; None where there is no room. `recycle`: chunks that are full may be taken.
+    pub fn take(&self, region: &Region, writer: Writer, recycle: bool) -> Option<Piece> {
+        if let Some(piece) = self.partial.pop().and_then(|index| self.go_on(region, index, writer)) {
             return Some(piece);
         }
         let recycled = || {
@@ -67,10 +87,9 @@ impl Pool {
         word(chunk::COMMITTED).store(empty, Ordering::Relaxed);
         word(chunk::DRAINED).store(empty, Ordering::Relaxed);
         word(chunk::SEGMENTS).store(1, Ordering::Relaxed);
-        word(chunk::FIRST_SEGMENT).store(u64::from(serial) << 32 | empty, Ordering::Relaxed);
+        writer.begins(|place| word(chunk::segment(0) + place), empty);
         let sequence = region.word(header::SEQUENCE * WORD).fetch_add(1, Ordering::Relaxed);
         word(chunk::SEQUENCE).store(sequence, Ordering::Relaxed);
-        word(chunk::FIRST_SEGMENT + 1).store(order, Ordering::Relaxed);
         word(chunk::GENERATION).fetch_add(1, Ordering::AcqRel);
         Some(Piece { chunk: index, from: empty as usize })
     }
@@ -120,7 +139,7 @@ impl Pool {
     }
 
     /// The rest of a chunk that another thread began.
-    fn go_on(&self, region: &Region, index: u32, serial: u32, order: u64) -> Option<Piece> {
+    fn go_on(&self, region: &Region, index: u32, writer: Writer) -> Option<Piece> {
         let word = |place: usize| region.word(self.layout.chunk_at(index as usize) + place * WORD);
         let from = word(chunk::COMMITTED).load(Ordering::Acquire);
         let segments = word(chunk::SEGMENTS).load(Ordering::Acquire) as usize;
@@ -128,8 +147,7 @@ impl Pool {
             self.complete(index);
             return None;
         }
-        word(chunk::FIRST_SEGMENT + 2 * segments).store(u64::from(serial) << 32 | from, Ordering::Relaxed);
-        word(chunk::FIRST_SEGMENT + 2 * segments + 1).store(order, Ordering::Relaxed);
+        writer.begins(|place| word(chunk::segment(segments) + place), from);
         word(chunk::SEGMENTS).store(segments as u64 + 1, Ordering::Release);
         Some(Piece { chunk: index, from: from as usize })
     }
@@ -168,7 +186,8 @@ mod tests {
         let layout = Layout { chunk_bytes: 4096, chunks: 3, pairs: 1, definition_bytes: 4096, slots: 1 };
         let region = Region::anonymous(layout.bytes()).expect("memory");
         let pool = Pool::new(layout);
-        let take = |recycle| pool.take(&region, 5, 0, recycle).map(|piece| piece.chunk);
+        let take =
+            |recycle| pool.take(&region, Writer { serial: 5, part: 0, written: 0 }, recycle).map(|piece| piece.chunk);
         assert_eq!([take(false), take(false), take(false), take(false)], [Some(0), Some(1), Some(2), None]);
         pool.complete(1);
         pool.complete(0);
@@ -182,12 +201,13 @@ mod tests {
         let layout = Layout { chunk_bytes: 4096, chunks: 1, pairs: 1, definition_bytes: 4096, slots: 1 };
         let region = Region::anonymous(layout.bytes()).expect("memory");
         let pool = Pool::new(layout);
-        let first = pool.take(&region, 5, 0, false).expect("free");
+        let writer = |serial, written| Writer { serial, part: 3, written };
+        let first = pool.take(&region, writer(5, 0), false).expect("free");
         region.word(layout.chunk_at(0) + chunk::COMMITTED * WORD).store(1000, Ordering::Relaxed);
         pool.leave(&region, first.chunk);
-        assert_eq!(pool.take(&region, 6, 7, false), Some(Piece { chunk: 0, from: 1000 }));
+        assert_eq!(pool.take(&region, writer(6, 700), false), Some(Piece { chunk: 0, from: 1000 }));
         let word = |place: usize| region.word(layout.chunk_at(0) + place * WORD).load(Ordering::Relaxed);
-        assert_eq!(word(chunk::FIRST_SEGMENT + 2), 6 << 32 | 1000);
-        assert_eq!([word(chunk::FIRST_SEGMENT + 1), word(chunk::FIRST_SEGMENT + 3)], [0, 7]);
+        let segment = |number| [0, 1, 2].map(|place| word(chunk::segment(number) + place));
+        assert_eq!([segment(0), segment(1)], [[5 << 32 | first.from as u64, 3, 0], [6 << 32 | 1000, 3, 700]]);
     }
 }

@@ -17,10 +17,10 @@ use crate::value::ArgumentValue;
 /// Records of one thread, one after the other.
 #[derive(Copy, Clone, Debug)]
 struct Piece {
-    /// A thread's pieces are in this order.
-    order: u64,
-    /// Where in its chunk, bytes.
-    from: u64,
+    /// Grows each time that the thread took part anew.
+    part: u64,
+    /// Bytes of its thread's records before, since then.
+    before: u64,
     /// Where they are, bytes.
     at: u64,
     bytes: u64,
@@ -61,10 +61,10 @@ impl Chunk {
         }
     }
 
-    /// Its thread, and where it begins.
-    fn segment(&self, k: usize) -> (u32, u64) {
-        let word = self.words[chunk::FIRST_SEGMENT + 2 * k];
-        ((word >> 32) as u32, word & 0xffff_ffff)
+    /// Its thread, where it begins, and its thread's part and bytes before.
+    fn segment(&self, k: usize) -> (u32, u64, [u64; 2]) {
+        let [word, part, before] = [0, 1, 2].map(|place| self.words[chunk::segment(k) + place]);
+        ((word >> 32) as u32, word & 0xffff_ffff, [part, before])
     }
 }
 
@@ -83,8 +83,8 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// Where threads write meanwhile it is what each had written up to some moment, without gaps: segments of a thread are numbered, so one that is missing is
-    /// noticed. What has left a chunk for a block is in one when blocks are looked at.
+    /// Where threads write meanwhile it is what each had written up to some moment, without gaps: each says how much its thread had written before, so
+    /// what is missing is noticed. What has left a chunk for a block is in one when blocks are looked at.
     pub fn read(source: &Source, layout: &Layout, streams: bool) -> Result<Self, Error> {
         let mut index = Self::default();
         let words = source.words(0, header::WORDS)?;
@@ -101,9 +101,11 @@ impl Index {
         }
         let length = source.length()?;
         for pieces in index.pieces.values_mut() {
-            pieces.sort_by_key(|piece| (piece.order, piece.from));
+            pieces.sort_by_key(|piece| (piece.part, piece.before));
             let before = pieces.len();
-            leave_out_beyond_gaps(pieces, is_flight);
+            // What a file lacks that was cut is no gap of those that are read.
+            let all_is_there = length >= layout.bytes() as u64;
+            leave_out_beyond_gaps(pieces, is_flight, all_is_there);
             index.overwritten.set(index.overwritten.get() + (before - pieces.len()) as u64);
             for piece in pieces {
                 let there = length.saturating_sub(piece.at) / WORD as u64 * WORD as u64;
@@ -151,7 +153,8 @@ impl Index {
                 break;
             }
             let (serial, from) = ((words[1] >> 32) as u32, words[1] & 0xffff_ffff);
-            let piece = Piece { order: words[3], from, at: at + head_bytes, bytes: length, chunk: None, cut: false };
+            let (part, before) = (words[3], words[4]);
+            let piece = Piece { part, before, at: at + head_bytes, bytes: length, chunk: None, cut: false };
             self.pieces.entry(serial).or_default().push(piece);
             let reached = drained.entry(words[2]).or_insert(0);
             *reached = from.saturating_add(length).max(*reached);
@@ -164,15 +167,15 @@ impl Index {
         let moved =
             drained.get(&chunk.words[chunk::SEQUENCE]).copied().unwrap_or(0).max((chunk.words.len() * WORD) as u64);
         for k in 0..chunk.segments {
-            let (serial, begin) = chunk.segment(k);
-            let begin = begin.max(moved);
+            let (serial, all_begin, [part, before]) = chunk.segment(k);
+            let begin = all_begin.max(moved);
             let end = if k + 1 < chunk.segments { chunk.segment(k + 1).1 } else { chunk.committed };
             let end = end.min(chunk.committed);
-            let order = chunk.words[chunk::FIRST_SEGMENT + 2 * k + 1];
             if begin < end && begin.is_multiple_of(WORD as u64) && end.is_multiple_of(WORD as u64) {
                 let whole = Some((chunk.at, chunk.words[chunk::GENERATION]));
-                let piece =
-                    Piece { order, from: begin, at: chunk.at + begin, bytes: end - begin, chunk: whole, cut: false };
+                let before = before.saturating_add(begin - all_begin);
+                let (at, bytes) = (chunk.at + begin, end - begin);
+                let piece = Piece { part, before, at, bytes, chunk: whole, cut: false };
                 self.pieces.entry(serial).or_default().push(piece);
             }
         }
@@ -351,16 +354,17 @@ impl Index {
 const GAP_ATTEMPTS: usize = 8;
 
 /// A flight recorder lacks what came before, all others what comes after: it was written, or overwritten, when its place had been looked at.
-fn leave_out_beyond_gaps(pieces: &mut Vec<Piece>, is_flight: bool) {
+fn leave_out_beyond_gaps(pieces: &mut Vec<Piece>, is_flight: bool, all_is_there: bool) {
     let goes_on = |pair: &[Piece]| {
         let [one, next] = pair else { return true };
-        let anew = next.order >> 32 > one.order >> 32 && next.order & 0xffff_ffff == 0;
-        let same = next.order == one.order && next.from == one.from.saturating_add(one.bytes);
-        same || anew || Some(next.order) == one.order.checked_add(1)
+        let before = if next.part == one.part { one.before.saturating_add(one.bytes) } else { 0 };
+        next.before == before
     };
     if is_flight {
         let gap = pieces.windows(2).rposition(|pair| !goes_on(pair));
         pieces.drain(..gap.map_or(0, |at| at + 1));
+    } else if all_is_there && pieces.first().is_some_and(|first| first.before > 0) {
+        pieces.clear();
     } else if let Some(gap) = pieces.windows(2).position(|pair| !goes_on(pair)) {
         pieces.truncate(gap + 1);
     }
@@ -415,4 +419,37 @@ fn open_scope(words: &[u64], definitions: &Definitions) -> Option<OpenScope> {
     let arguments: Vec<(String, ArgumentValue)> =
         event.arguments().map(|(key, value)| (key.to_owned(), value)).collect();
     Some(OpenScope { name: event.name().into(), kind: event.kind(), start, id, arguments })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is left of pieces of a thread: each its part, the bytes before it, its own bytes.
+    fn check(pieces: &[[u64; 3]], is_flight: bool, left: &[[u64; 3]]) {
+        let piece = |[part, before, bytes]: &[u64; 3]| {
+            let (part, before, bytes) = (*part, *before, *bytes);
+            Piece { part, before, at: 0, bytes, chunk: None, cut: false }
+        };
+        let mut found: Vec<Piece> = pieces.iter().map(piece).collect();
+        leave_out_beyond_gaps(&mut found, is_flight, true);
+        let found: Vec<[u64; 3]> = found.iter().map(|piece| [piece.part, piece.before, piece.bytes]).collect();
+        assert_eq!(found, left, "{pieces:?}");
+    }
+
+    #[test]
+    fn what_is_missing_between_two_pieces_is_noticed() {
+        let whole = [[1, 0, 96], [1, 96, 32], [1, 128, 64], [7, 0, 32]];
+        check(&whole, false, &whole);
+        check(&whole, true, &whole);
+        // The second piece had 32 bytes when it was copied, and 64 when the third was begun.
+        let grown = [[1, 0, 96], [1, 96, 32], [1, 160, 64], [7, 0, 32]];
+        check(&grown, false, &grown[..2]);
+        check(&grown, true, &grown[2..]);
+        // The first was overwritten.
+        check(&whole[1..], true, &whole[1..]);
+        check(&whole[1..], false, &[]);
+        // Taken part anew, and the first piece of that is missing.
+        check(&[[1, 0, 96], [7, 32, 32]], false, &[[1, 0, 96]]);
+    }
 }

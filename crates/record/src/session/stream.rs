@@ -62,7 +62,7 @@ impl Stream {
         let committed = word(chunk::COMMITTED).load(Ordering::Acquire);
         let segments =
             (word(chunk::SEGMENTS).load(Ordering::Acquire) as usize).min(chunk::segments_max(core.layout.chunk_bytes));
-        let segment = |k: usize| word(chunk::FIRST_SEGMENT + 2 * k).load(Ordering::Acquire);
+        let segment = |k: usize| word(chunk::segment(k)).load(Ordering::Acquire);
         let drained = word(chunk::DRAINED).load(Ordering::Relaxed);
         let sequence = word(chunk::SEQUENCE).load(Ordering::Relaxed);
         fence(Ordering::Acquire);
@@ -74,8 +74,10 @@ impl Stream {
         for k in 0..segments {
             let end = if k + 1 < segments { segment(k + 1) & 0xffff_ffff } else { committed };
             if from < end {
-                let order = word(chunk::FIRST_SEGMENT + 2 * k + 1).load(Ordering::Relaxed);
-                let words = [block::MARK << 32 | (end - from), segment(k) & !0xffff_ffff | from, sequence, order];
+                let [part, written] = [1, 2].map(|place| word(chunk::segment(k) + place).load(Ordering::Relaxed));
+                let (serial, begin) = (segment(k) & !0xffff_ffff, segment(k) & 0xffff_ffff);
+                let head = block::MARK << 32 | (end - from);
+                let words = [head, serial | from, sequence, part, written.wrapping_add(from - begin)];
                 let check = words.iter().fold(MAGIC, |check, word| check ^ word);
                 self.bytes.extend(words.into_iter().chain([check]).flat_map(u64::to_le_bytes));
                 for byte in (from..end).step_by(WORD) {

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::active::core::Core;
 use crate::layout::{WORD, chunk, header, record, slot};
+use crate::memory::pool::Writer;
 use crate::value::{Arguments, Words};
 
 /// A thread's part of one session; what every event needs of it is on its first line of the cache.
@@ -45,8 +46,10 @@ pub(crate) struct Lane {
     until_next: Cell<u32>,
     core: Cell<*const Core>,
     session: Cell<u64>,
-    /// The order of the thread's next segment.
-    order: Cell<u64>,
+    /// Grows each time that the thread takes part anew.
+    part: Cell<u64>,
+    /// Bytes of records written since then, less where in its chunk the current segment begins; so that where the cursor is, it is all of them.
+    written: Cell<u64>,
     chunk: Cell<u32>,
     slot_index: Cell<u32>,
     serial: Cell<u32>,
@@ -77,7 +80,8 @@ impl Lane {
             until_next: Cell::new(0),
             core: Cell::new(ptr::null()),
             session: Cell::new(0),
-            order: Cell::new(0),
+            part: Cell::new(0),
+            written: Cell::new(0),
             chunk: Cell::new(0),
             slot_index: Cell::new(0),
             serial: Cell::new(0),
@@ -102,7 +106,8 @@ impl Lane {
         self.core.set(Arc::as_ptr(core));
         self.session.set(core.number);
         self.serial.set(serial);
-        self.order.set(core.header(header::SEQUENCE).fetch_add(1, Ordering::Relaxed) << 32);
+        self.part.set(core.header(header::SEQUENCE).fetch_add(1, Ordering::Relaxed));
+        self.written.set(0);
         core.define_thread(serial, tid, name);
         let Some(index) = core.pool.take_slot() else { return };
         let words = core.region.words(core.layout.slot_at(index as usize));
@@ -169,7 +174,8 @@ impl Lane {
         other.until_next.set(self.until_next.get());
         other.session.set(self.session.get());
         other.core.set(self.core.get());
-        other.order.set(self.order.get());
+        other.part.set(self.part.get());
+        other.written.set(self.written.get());
         other.chunk.set(self.chunk.get());
         other.slot_index.set(self.slot_index.get());
         other.serial.set(self.serial.get());
@@ -411,9 +417,11 @@ impl Lane {
     /// Completes the chunk and takes another.
     fn next_piece(&self) -> bool {
         let core = self.core();
-        let taken = core.pool.take(&core.region, self.serial.get(), self.order.get(), core.recycle);
-        let Some(piece) = taken else { return false };
-        self.order.set(self.order.get() + 1);
+        let in_chunk = self.cursor.get().addr() - self.base.get().addr();
+        let written = self.written.get().wrapping_add(in_chunk as u64);
+        let writer = Writer { serial: self.serial.get(), part: self.part.get(), written };
+        let Some(piece) = core.pool.take(&core.region, writer, core.recycle) else { return false };
+        self.written.set(written.wrapping_sub(piece.from as u64));
         if !self.base.get().is_null() {
             core.pool.complete(self.chunk.get());
         }
