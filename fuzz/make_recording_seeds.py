@@ -9,7 +9,7 @@ import json
 import pathlib
 import struct
 
-MAGIC = int.from_bytes(b"PSREC\0\0\1", "little")
+MAGIC = int.from_bytes(b"PSREC\0\0\2", "little")
 WORD = 8
 CHUNK, CHUNKS, PAIRS, DEFINITIONS, SLOTS, SLOT = 4096, 2, 4, 4096, 1, 2048 * WORD
 PAIRS_AT = 8192
@@ -17,7 +17,7 @@ DEFINITIONS_AT = PAIRS_AT + PAIRS * 4 * WORD
 SLOTS_AT = DEFINITIONS_AT + DEFINITIONS
 CHUNKS_AT = (SLOTS_AT + SLOTS * SLOT + 4095) // 4096 * 4096
 BYTES = CHUNKS_AT + CHUNKS * CHUNK
-CHUNK_HEADER = 24
+CHUNK_HEADER = 32
 DROP_NEWEST, FLIGHT, STREAM = 1, 2, 3
 
 
@@ -58,8 +58,8 @@ def records():
 
 def chunk(sequence, segments, body, generation=2):
     words = [generation, sequence, (CHUNK_HEADER + len(body)) * WORD, CHUNK_HEADER * WORD, len(segments)]
-    for serial, at, order in segments:
-        words += [serial << 32 | at * WORD, order]
+    for serial, at, part, before in segments:
+        words += [serial << 32 | at * WORD, part, before * WORD]
     return words + [0] * (CHUNK_HEADER - len(words)) + body
 
 
@@ -88,12 +88,12 @@ def make(policy, state):
     begin = CHUNK_HEADER
     blocks = []
     if policy == STREAM:
-        words = [0x5053424C << 32 | len(first) * WORD, 1 << 32 | begin * WORD, 0, 0]
-        blocks = [*words, words[0] ^ words[1] ^ words[2] ^ words[3] ^ MAGIC, *first]
+        words = [0x5053424C << 32 | len(first) * WORD, 1 << 32 | begin * WORD, 0, 0, 0]
+        blocks = [*words, words[0] ^ words[1] ^ words[2] ^ words[3] ^ words[4] ^ MAGIC, *first]
         header[18] = len(blocks) * WORD
     put(0, header)
-    put(CHUNKS_AT, chunk(0, [(1, begin, 0), (2, begin + len(first), 1 << 32)], first + second))
-    put(CHUNKS_AT + CHUNK, chunk(1, [(1, begin, 1)], second))
+    put(CHUNKS_AT, chunk(0, [(1, begin, 0, 0), (2, begin + len(first), 1, 0)], first + second))
+    put(CHUNKS_AT + CHUNK, chunk(1, [(1, begin, 0, len(first))], second))
     put(BYTES, blocks)
     return [file.get(at, 0) for at in range(max(max(file) + 1, BYTES // WORD))]
 

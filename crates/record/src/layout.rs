@@ -15,7 +15,7 @@
 //! What it does not do: read or write any of it.
 
 /// How a recording begins: its name and the version of this page.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"PSREC\0\0\x01");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"PSREC\0\0\x02");
 
 /// Bytes of a word.
 pub(crate) const WORD: usize = 8;
