@@ -70,6 +70,12 @@ pub enum Command {
     /// Write a run directory as one protobuf file (proto/probe_sync.proto, message RunExport)
     #[command(after_long_help = help())]
     Export(ExportArgs),
+    /// Print the completions of a shell
+    #[command(after_long_help = help())]
+    Completions(crate::shell::CompletionsArgs),
+    /// Print the manual page of probe_sync, or write those of all commands
+    #[command(after_long_help = help())]
+    Man(crate::shell::ManArgs),
 }
 
 /// Flags of `run`.

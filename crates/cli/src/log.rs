@@ -8,14 +8,14 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
-use crate::launch;
+use crate::{launch, progress};
 
 /// Starts it; what is returned lives as long as the command.
 pub fn start() -> impl Sized {
     let default = if launch::speaks() { "info" } else { "warn" };
     let filter = EnvFilter::try_from_env("PROBE_SYNC_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     let text = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
+        .with_writer(|| progress::AboveTheLine)
         .with_target(false)
         // At the level debug every part of a round says how long it took.
         .with_span_events(FmtSpan::CLOSE)

@@ -27,6 +27,7 @@ mod query;
 mod query_args;
 mod record;
 mod regions;
+mod shell;
 mod signals;
 mod sim;
 mod started;
@@ -119,6 +120,8 @@ fn without_ranks(command: &Command) -> anyhow::Result<()> {
         Command::Clock(arguments) => clock::run(arguments),
         Command::Ctl(arguments) => ctl::run(arguments),
         Command::Record(arguments) => record::run(arguments),
+        Command::Completions(arguments) => shell::completions(arguments, Cli::command()),
+        Command::Man(arguments) => shell::man(arguments, Cli::command()),
         Command::Export(arguments) => Ok(probe_sync::export::run_directory(&arguments.run_dir, &arguments.out)?),
     }
 }

@@ -1,6 +1,7 @@
 //! What a person sees while a run goes on: one line per round, drawn in place on a terminal, logged otherwise.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -39,18 +40,48 @@ impl Observer for Progress {
                 .unwrap_or_else(|_| ProgressStyle::default_spinner());
             bar.set_style(style);
             bar.enable_steady_tick(REDRAW);
+            *DRAWN.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
             self.bar = Some(bar);
         }
     }
 
     fn round(&mut self, round: &GlobalWindowData, latency: Duration) {
-        let line = line(round, latency);
+        let (line, happened) = (line(round, latency), happened(round));
         match &self.bar {
-            Some(bar) => bar.set_message(line),
-            None => tracing::info!("{line}"),
+            Some(bar) => {
+                // What happened stays above the line that the next round draws anew.
+                if !happened.is_empty() {
+                    bar.println(format!("round {}{happened}", round.round_id));
+                }
+                bar.set_message(line);
+            }
+            None => tracing::info!("{line}{happened}"),
+        }
+        for fault in round.watch.faults.iter().take(MAX_NAMED) {
+            tracing::warn!("{fault}");
         }
     }
 }
+
+/// Standard error, where it does not run into the line that is drawn in place: what is written there stays above it.
+pub struct AboveTheLine;
+
+impl Write for AboveTheLine {
+    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+        let bar = DRAWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match bar.filter(|bar| !bar.is_finished()) {
+            Some(bar) => bar.suspend(|| std::io::stderr().write(text)),
+            None => std::io::stderr().write(text),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stderr().flush()
+    }
+}
+
+/// The line that is drawn in place.
+static DRAWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
 fn what_starts(started: &Started<'_>) -> String {
     format!(
@@ -83,12 +114,17 @@ fn line(round: &GlobalWindowData, latency: Duration) -> String {
         _ => format!("±95 % median {} worst {}", unsigned(median(reached.clone())), unsigned(worst)),
     };
     let nodes = round.all_nodes.iter().filter(others).count();
-    let mut text = format!(
+    format!(
         "round {}: {}/{nodes} nodes, {widths}, solved in {:.1} ms",
         round.round_id,
         reached.len(),
         latency.as_secs_f64() * 1e3
-    );
+    )
+}
+
+/// Edges that were left out, and clocks that were disturbed.
+fn happened(round: &GlobalWindowData) -> String {
+    let mut text = String::new();
     for (edge, reason) in round.excluded_edges.iter().take(MAX_NAMED) {
         text.push_str(&format!("; edge {edge} left out: {reason}"));
     }

@@ -32,7 +32,20 @@ fn documents_state_the_defaults() {
 #[test]
 fn the_readme_shows_every_command() {
     let readme = include_str!("../../../../README.md");
-    for command in ["solve", "compose", "align", "merge", "check", "sim", "doctor", "clock", "record", "export"] {
+    for command in [
+        "solve",
+        "compose",
+        "align",
+        "merge",
+        "check",
+        "sim",
+        "doctor",
+        "clock",
+        "record",
+        "export",
+        "completions",
+        "man",
+    ] {
         check("README.md", readme, &format!("| `probe_sync {command}"));
     }
 }
