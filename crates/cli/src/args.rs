@@ -61,6 +61,9 @@ pub enum Command {
     /// What time the reference shows now, and how sure that is: reads the clock that a run keeps with --clock-page
     #[command(after_long_help = help())]
     Clock(ClockArgs),
+    /// Say how a run stands: under way, stalled or over, the age of the last round, the nodes that are known worst, faults. Reads its files and disturbs nothing
+    #[command(after_long_help = guide(STATUS_GUIDE))]
+    Status(StatusArgs),
     /// Ask something of the run under way in a directory on this host, and wait until it holds
     #[command(after_long_help = help())]
     Ctl(CtlArgs),
@@ -107,6 +110,23 @@ pub struct ClockArgs {
     #[arg(value_name = "FILE")]
     pub page: PathBuf,
     /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags of `status`.
+#[derive(Args, Debug)]
+pub struct StatusArgs {
+    /// The run's directory
+    #[arg(value_name = "RUN_DIR", default_value = "probe_sync_out")]
+    pub run_dir: PathBuf,
+    /// Show all nodes, in order of number; without it the ten that are known worst
+    #[arg(long)]
+    pub all: bool,
+    /// Look again every second until the run is over
+    #[arg(long)]
+    pub watch: bool,
+    /// Print JSON, with --watch an object a line
     #[arg(long)]
     pub json: bool,
 }
@@ -334,6 +354,23 @@ Beside an output lies its alignment_stats.json, for several in a folder of that 
 corrections, uncertainty.
 Times end on the clock of the reference node, which the offsets state (node 0 where they do not).
 An output that is a link is followed; a pipe or a device is written through, without statistics beside it.";
+
+/// What `--help` of `status` teaches.
+const STATUS_GUIDE: &str = "\
+READING THE TABLE
+  offset   this node's clock minus the reference's, at the middle of the last window
+  rate     how fast the offset grows; 1 ppm is 1 us per second
+  ±95 %    half-width of the 95 % interval of the offset
+  hard     the offset cannot be farther than this from the one shown, unless a clock jumped
+  state    ok; disturbed: its clock was stepped or slewed in that window; unsettled: its offset is not yet as sure as it will be;
+           unreachable: no packets tie it to the reference, and what is shown is old
+
+STATES
+  running    rounds come in time
+  paused     the same; somebody asked that no node sends packets
+  stalled    the next round is late by more than three quarters of a window: look at the log of rank 0, and whether its process is stopped
+  broken     the same, and no process of this host holds the directory: rank 0 was killed, or runs on another host
+  ended      there is a report";
 
 /// What `--help` teaches after the flags.
 const GUIDE: &str = "\

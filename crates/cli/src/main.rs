@@ -27,6 +27,7 @@ mod query;
 mod query_args;
 mod record;
 mod regions;
+mod run_status;
 mod shell;
 mod signals;
 mod sim;
@@ -118,6 +119,7 @@ fn without_ranks(command: &Command) -> anyhow::Result<()> {
         Command::Check(arguments) => traces::run_check(arguments),
         Command::Sim(arguments) => sim::run(arguments),
         Command::Clock(arguments) => clock::run(arguments),
+        Command::Status(arguments) => run_status::run(arguments),
         Command::Ctl(arguments) => ctl::run(arguments),
         Command::Record(arguments) => record::run(arguments),
         Command::Completions(arguments) => shell::completions(arguments, Cli::command()),

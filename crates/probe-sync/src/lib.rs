@@ -52,4 +52,4 @@ pub use round::request::{PHASE_MAX, Request, Requests, Since, Ticket};
 pub use session::{
     Context, FilesToRoot, Observer, Progress, Session, SessionBuilder, SessionHandle, Started, State, ask, run,
 };
-pub use store::{MarkWriter, MarkedProcess, export, kept_successors, received};
+pub use store::{MarkWriter, MarkedProcess, export, kept_successors, received, standing};

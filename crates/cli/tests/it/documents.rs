@@ -45,6 +45,7 @@ fn the_readme_shows_every_command() {
         "export",
         "completions",
         "man",
+        "status",
     ] {
         check("README.md", readme, &format!("| `probe_sync {command}"));
     }

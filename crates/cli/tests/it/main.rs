@@ -33,6 +33,7 @@ mod shell;
 mod side_by_side;
 mod sim;
 mod snapshots;
+mod standing;
 mod statuses;
 mod support;
 mod terminal;

@@ -16,6 +16,7 @@ mod offsets;
 mod proto_generated;
 mod received;
 mod records;
+pub mod standing;
 mod stream;
 mod successors;
 

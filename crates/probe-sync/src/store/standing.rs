@@ -1,0 +1,348 @@
+//! How a run stands, as its files say: under way, stalled, over.
+//!
+//! Place in the flow: beside a run, in another process on a host that sees its directory; no socket, and nothing is locked. The ends of the recorded files are
+//! read, however long they are. What it does not do: ask the run for anything (`session::ctl`).
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use probe_sync_estimate::faults::Fault;
+use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_files::{closed_segments, continuations};
+use probe_sync_time::{NodeId, RoundId};
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::report::SIGMAS_95;
+
+/// How a run stands.
+#[derive(Clone, Debug, Serialize)]
+pub struct Standing {
+    /// Version of this form: a field that is taken away or means something else gives another number.
+    pub schema: u32,
+    /// The run's directory.
+    pub run_dir: PathBuf,
+    /// What it is doing.
+    pub state: State,
+    /// Process of the master that holds the directory, where it is on this host.
+    pub process: Option<u32>,
+    /// The last round; none before the first window ends.
+    pub round: Option<LastRound>,
+    /// Who is in the run, and how each stands: in order of number.
+    pub nodes: Vec<NodeStanding>,
+    /// Faults that the last rounds name, oldest first, in words.
+    pub faults: Vec<String>,
+    /// How many of the last rounds were looked through for them.
+    pub faults_of_rounds: usize,
+}
+
+/// What a run is doing.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// No window has ended yet.
+    Starting,
+    /// Rounds come in time.
+    Running,
+    /// The same, and nobody starts exchanges: it was asked to pause.
+    Paused,
+    /// The next round is late by more than three quarters of a window, and its master is there or is on another host.
+    Stalled,
+    /// It has written its report.
+    Ended,
+    /// The next round is late, nobody holds the directory, and there is no report: its master was killed, or is on another host.
+    Broken,
+}
+
+/// The last round.
+#[derive(Clone, Debug, Serialize)]
+pub struct LastRound {
+    /// Its number.
+    pub number: RoundId,
+    /// How long ago it was written, by the clock of this host, seconds.
+    pub age_s: f64,
+    /// Length of its window, seconds.
+    pub window_s: f64,
+    /// The node whose clock is the reference.
+    pub reference: NodeId,
+    /// The node whose clock carries the reference's timeline while that is gone.
+    pub carried_by: Option<NodeId>,
+    /// The phase that the next rounds belong to.
+    pub phase: Option<String>,
+    /// Largest half-width of the 95 % interval of a node that is reached, ns.
+    pub worst_half_width_95_ns: Option<f64>,
+}
+
+/// How one node stands.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeStanding {
+    /// Its number.
+    pub node: NodeId,
+    /// Its host, as the run calls it.
+    pub host: String,
+    /// Its packets reach the reference; else the following are those of the last time that they did.
+    pub reachable: bool,
+    /// Its offset was settled.
+    pub converged: bool,
+    /// Its clock was stepped or slewed in that round.
+    pub clock_disturbed: bool,
+    /// This clock minus the reference, ns.
+    pub offset_ns: f64,
+    /// How fast that grows, ppm.
+    pub rate_ppm: f64,
+    /// Half-width of the 95 % interval, ns.
+    pub half_width_95_ns: f64,
+    /// No offset outside can have produced the packets, ns; none where they do not bound it.
+    pub hard_interval_ns: [Option<f64>; 2],
+}
+
+/// A line of offsets.jsonl.
+#[derive(Deserialize)]
+struct Line {
+    round_id: u64,
+    window_start_ns: i64,
+    window_end_ns: i64,
+    node_id: NodeId,
+    offset_ns: f64,
+    drift_ppm: f64,
+    reachable: bool,
+    converged: bool,
+    sigma_ns: f64,
+    bound_lo_ns: Option<f64>,
+    bound_hi_ns: Option<f64>,
+    clock_disturbed: bool,
+}
+
+/// The first line of offsets.jsonl.
+#[derive(Deserialize)]
+struct Meta {
+    nodes: Vec<Named>,
+    reference: NodeId,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    hostname: String,
+    node_id: NodeId,
+}
+
+/// Of report.json.
+#[derive(Deserialize)]
+struct Report {
+    rounds: usize,
+    faults: Vec<Fault>,
+}
+
+/// How the run in a directory stands now.
+///
+/// # Errors
+/// [`Error::File`] names what is missing or cannot be read.
+pub fn standing(directory: &Path) -> Result<Standing, Error> {
+    let run = directory.join("run.json");
+    if !run.is_file() {
+        let reason = "no run of probe_sync is here: give the directory that --out named";
+        return Err(Error::file(&run, "read")(std::io::Error::new(std::io::ErrorKind::NotFound, reason)));
+    }
+    let offsets = newest(&directory.join("offsets.jsonl"));
+    // A master that took a lost one's place has a folder of its own.
+    let folder = offsets.parent().unwrap_or(directory);
+    let process = holder(&folder.join(".lock"));
+    let has_report = folder.join("report.json").is_file();
+    let mut standing = Standing {
+        schema: 1,
+        run_dir: directory.into(),
+        state: if has_report { State::Ended } else { State::Starting },
+        process,
+        round: None,
+        nodes: Vec::new(),
+        faults: Vec::new(),
+        faults_of_rounds: 0,
+    };
+    let Ok(file) = File::open(&offsets) else { return Ok(standing) };
+    let failed = || Error::file(&offsets, "read");
+    let written = file.metadata().and_then(|metadata| metadata.modified()).map_err(failed())?;
+    let hosts = hosts(&file, &offsets)?;
+    let lines = last_lines(&file, |lines: &[Line]| lines.iter().any(|line| line.round_id != lines[0].round_id))
+        .map_err(failed())?;
+    let Some(last) = lines.first() else { return Ok(standing) };
+    let of_last = lines.iter().filter(|line| line.round_id == last.round_id);
+    standing.nodes = of_last.map(|line| node(line, &hosts)).collect();
+    standing.nodes.sort_by_key(|node| node.node);
+    let rounds = rounds(&newest(&directory.join("global_windows.jsonl")))?;
+    let decided = rounds.first().filter(|round| round.round_id.0 == last.round_id);
+    let age = SystemTime::now().duration_since(written).unwrap_or_default();
+    let window = Duration::from_nanos(u64::try_from(last.window_end_ns - last.window_start_ns).unwrap_or(0));
+    let next = decided.and_then(|round| u64::try_from(round.decision.next_window.as_ns()).ok());
+    let next = next.filter(|ns| *ns > 0).map_or(window, Duration::from_nanos);
+    let is_paused = decided.is_some_and(|round| round.decision.paused);
+    standing.state = state(has_report, process.is_some(), age, next, is_paused);
+    let reached = standing.nodes.iter().filter(|node| node.reachable && node.node != hosts.1);
+    standing.round = Some(LastRound {
+        number: RoundId(last.round_id),
+        age_s: age.as_secs_f64(),
+        window_s: window.as_secs_f64(),
+        reference: hosts.1,
+        carried_by: decided.and_then(|round| round.carried_by),
+        phase: decided.and_then(|round| round.decision.phase.clone()),
+        worst_half_width_95_ns: reached.map(|node| node.half_width_95_ns).reduce(f64::max),
+    });
+    standing.faults_of_rounds = rounds.len();
+    standing.faults = rounds.iter().rev().flat_map(|round| &round.watch.faults).map(Fault::to_string).collect();
+    if let Some(report) = report(folder).filter(|_| has_report) {
+        standing.faults = report.faults.iter().map(Fault::to_string).collect();
+        standing.faults_of_rounds = report.rounds;
+    }
+    Ok(standing)
+}
+
+/// The next round is due a window after the last one; it comes as much later as it takes to gather.
+fn state(has_report: bool, is_held: bool, age: Duration, window: Duration, is_paused: bool) -> State {
+    let is_late = age > window.mul_f64(LATE_WINDOWS) + GATHER;
+    match (has_report, is_late) {
+        (true, _) => State::Ended,
+        (false, true) if is_held => State::Stalled,
+        (false, true) => State::Broken,
+        _ if is_paused => State::Paused,
+        _ => State::Running,
+    }
+}
+
+/// The last file of a recording: its successor's where the master was replaced, and the last segment where the next one has not begun.
+fn newest(path: &Path) -> PathBuf {
+    let last = continuations(path).pop().map_or_else(|| path.to_owned(), |(_, path)| path);
+    if last.is_file() { last } else { closed_segments(&last).pop().map_or(last, |(_, segment)| segment) }
+}
+
+/// Names of the nodes' hosts, and the reference.
+fn hosts(file: &File, path: &Path) -> Result<(BTreeMap<NodeId, String>, NodeId), Error> {
+    let mut line = String::new();
+    let mut reader = BufReader::new(file).take(META_MAX);
+    reader.read_line(&mut line).map_err(Error::file(path, "read"))?;
+    // A run that has begun just now.
+    let Ok(meta) = serde_json::from_str::<Meta>(&line) else { return Ok((BTreeMap::new(), NodeId(0))) };
+    Ok((meta.nodes.into_iter().map(|named| (named.node_id, named.hostname)).collect(), meta.reference))
+}
+
+fn node(line: &Line, hosts: &(BTreeMap<NodeId, String>, NodeId)) -> NodeStanding {
+    NodeStanding {
+        node: line.node_id,
+        host: hosts.0.get(&line.node_id).cloned().unwrap_or_default(),
+        reachable: line.reachable,
+        converged: line.converged,
+        clock_disturbed: line.clock_disturbed,
+        offset_ns: line.offset_ns,
+        rate_ppm: line.drift_ppm,
+        half_width_95_ns: line.sigma_ns * SIGMAS_95,
+        hard_interval_ns: [line.bound_lo_ns, line.bound_hi_ns],
+    }
+}
+
+/// The last rounds, newest first.
+fn rounds(path: &Path) -> Result<Vec<GlobalWindowData>, Error> {
+    let Ok(file) = File::open(path) else { return Ok(Vec::new()) };
+    last_lines(&file, |rounds: &[GlobalWindowData]| rounds.len() >= ROUNDS_MAX).map_err(Error::file(path, "read"))
+}
+
+/// Lines from the end on, newest first, until there are enough, or so many bytes have been read. One that is being written, and others that are no such
+/// values, as the first of a file, are left out.
+fn last_lines<T: for<'a> Deserialize<'a>>(file: &File, is_enough: impl Fn(&[T]) -> bool) -> std::io::Result<Vec<T>> {
+    let mut begin = file.metadata()?.len();
+    let end = begin;
+    // The beginning of a line whose end was read before.
+    let (mut values, mut rest) = (Vec::new(), Vec::new());
+    let mut is_whole = false;
+    while begin > 0 && end - begin < BYTES_MAX {
+        let length = begin.min(READ_BYTES);
+        begin -= length;
+        let mut bytes = vec![0; length as usize];
+        file.read_exact_at(&mut bytes, begin)?;
+        bytes.append(&mut rest);
+        let mut lines = bytes.split(|byte| *byte == b'\n').rev().peekable();
+        while let Some(line) = lines.next() {
+            if lines.peek().is_none() && begin > 0 {
+                rest = line.to_vec();
+                break;
+            }
+            // What stands behind the last end of a line is not whole.
+            if std::mem::replace(&mut is_whole, true)
+                && let Ok(value) = serde_json::from_slice(line)
+            {
+                values.push(value);
+                if is_enough(&values) {
+                    return Ok(values);
+                }
+            }
+        }
+    }
+    Ok(values)
+}
+
+fn report(folder: &Path) -> Option<Report> {
+    serde_json::from_slice(&std::fs::read(folder.join("report.json")).ok()?).ok()
+}
+
+/// The process on this host that holds a file by `flock`. Asking for the lock would keep a run from starting at that moment.
+fn holder(path: &Path) -> Option<u32> {
+    let file = std::fs::metadata(path).ok()?;
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    // "1: FLOCK  ADVISORY  WRITE 4711 fe:00:123456 0 EOF"
+    locks.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, "FLOCK", _, _, process, place, ..] = words[..] else { return None };
+        let mut numbers = place.split(':');
+        let [major, minor] = [numbers.next()?, numbers.next()?].map(|hex| u32::from_str_radix(hex, 16));
+        let inode: u64 = numbers.next()?.parse().ok()?;
+        let device = (rustix::fs::major(file.dev()), rustix::fs::minor(file.dev()));
+        ((major.ok()?, minor.ok()?) == device && inode == file.ino()).then(|| process.parse().ok()).flatten()
+    })
+}
+
+/// A round is late when so many windows have passed since the last one, and
+const LATE_WINDOWS: f64 = 1.75;
+/// the time that gathering may take.
+const GATHER: Duration = Duration::from_millis(50);
+/// Faults of so many rounds are named.
+const ROUNDS_MAX: usize = 256;
+/// So much of a file's end is read at most.
+const BYTES_MAX: u64 = 8 << 20;
+const READ_BYTES: u64 = 64 << 10;
+const META_MAX: u64 = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_found_whatever_their_length() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = folder.path().join("lines.jsonl");
+        let check = |text: String, enough: usize, expected: &[&str]| {
+            std::fs::write(&path, text).expect("room");
+            let file = File::open(&path).expect("it is there");
+            let found = last_lines(&file, |lines: &[String]| lines.len() >= enough).expect("readable");
+            assert_eq!(found, expected);
+        };
+        check(String::new(), 1, &[]);
+        check("\"one\"\n\"two\"\n".into(), 5, &["two", "one"]);
+        check("\"one\"\n\"two\"\n\"three\"\n".into(), 2, &["three", "two"]);
+        // One that is being written is none, and neither is what is no such value.
+        check("\"one\"\n{\"meta\":true}\n\"two\"\n\"three\"".into(), 5, &["two", "one"]);
+        check("\"cut off".into(), 5, &[]);
+        let long = "x".repeat(3 * READ_BYTES as usize + 17);
+        check(format!("\"first\"\n\"{long}\"\n\"last\"\n"), 5, &["last", &long, "first"]);
+    }
+
+    #[test]
+    fn a_round_is_late_after_a_window_and_three_quarters() {
+        let at = |ms: u64, is_held| state(false, is_held, Duration::from_millis(ms), Duration::from_secs(4), false);
+        assert_eq!(
+            [at(4000, true), at(7040, true), at(7060, true), at(7060, false)],
+            [State::Running, State::Running, State::Stalled, State::Broken]
+        );
+        assert_eq!(state(true, false, Duration::MAX, Duration::from_secs(4), false), State::Ended);
+    }
+}
