@@ -350,8 +350,8 @@ WHEN
   Events must lie between the start of the node's first window and the end of its last. Others are refused unless --extrapolate
   reaches as far; the message says how far that is.
 
-Beside an output lies its alignment_stats.json, for several in a folder of that name: events, times held back or extrapolated,
-corrections, uncertainty.
+Beside an output lies its alignment_stats.json, for several in a folder of that name: events, timestamps outside the measured time range
+or moved to keep their order, corrections, uncertainty.
 Times end on the clock of the reference node, which the offsets state (node 0 where they do not).
 An output that is a link is followed; a pipe or a device is written through, without statistics beside it.";
 
@@ -391,7 +391,7 @@ READING THE TABLE
   offset   this node's clock minus the reference's, at the middle of the last window.
            SUBTRACTING it turns a time on this node into a time on the reference clock.
            The reference is node 0 unless --reference names another.
-  drift    how fast the offset grows; 1 ppm is 1 us per second.
+  rate     how fast the offset grows; 1 ppm is 1 us per second.
   ±95 %    the estimate's own error bar, path asymmetry included as far as the graph's loops show it.
   hard     no offset outside this interval can have produced the packets that were seen, unless a clock
            jumped within the window or changed its rate there by more than 3 ppm (see clock_events).

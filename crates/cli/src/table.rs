@@ -24,27 +24,43 @@ pub fn render(report: &RunReport) -> String {
     text
 }
 
-/// A time in nanoseconds with the unit that suits its size, and its sign.
+/// A difference of clocks in nanoseconds, to the nanosecond, with the unit that suits its size, and its sign.
 pub fn signed(ns: f64) -> String {
-    format!("{}{}", if ns < 0.0 { "−" } else { "+" }, unsigned(ns.abs()))
+    let sign = if ns < 0.0 { "-" } else { "+" };
+    match ns.abs() {
+        ns if !ns.is_finite() => format!("{sign}∞"),
+        ns if ns < 1e3 => format!("{sign}{ns:.1} ns"),
+        ns if ns < 1e6 => format!("{sign}{:.3} µs", ns * 1e-3),
+        ns if ns < 1e9 => format!("{sign}{:.6} ms", ns * 1e-6),
+        ns => format!("{sign}{:.9} s", ns * 1e-9),
+    }
 }
 
-/// A length of time in nanoseconds with the unit that suits its size.
+/// A length of time in nanoseconds, as a person needs it: four digits, without zeros at the end, with the unit that suits its size.
 pub fn unsigned(ns: f64) -> String {
-    match ns {
-        ns if !ns.is_finite() => "∞".into(),
-        ns if ns < 1e3 => format!("{ns:.1} ns"),
-        ns if ns < 1e6 => format!("{:.3} µs", ns * 1e-3),
-        ns if ns < 1e9 => format!("{:.6} ms", ns * 1e-6),
-        ns => format!("{:.9} s", ns * 1e-9),
+    if !ns.is_finite() {
+        return "∞".into();
     }
+    // The digits decide on the unit, too: 999.96 ns are 1 µs.
+    let digits = if ns > 0.0 { 3 - (ns.log10().floor() as i32).max(-1) } else { 0 };
+    let ns = (ns * 10_f64.powi(digits)).round() / 10_f64.powi(digits);
+    let (number, unit) = match ns {
+        ns if ns < 1e3 => (ns, "ns"),
+        ns if ns < 1e6 => (ns * 1e-3, "µs"),
+        ns if ns < 1e9 => (ns * 1e-6, "ms"),
+        ns => (ns * 1e-9, "s"),
+    };
+    let decimals = if number > 0.0 { (3 - number.log10().floor() as i32).clamp(0, 3) as usize } else { 0 };
+    let text = format!("{number:.decimals$}");
+    let text = if decimals > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text} {unit}")
 }
 
 fn table(report: &RunReport) -> Table {
     let mut table = Table::new();
     table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Disabled);
     let mut header =
-        vec!["node", "host", "offset", "drift ppm", "±95 %", "hard interval", "edges", "lost exchanges", "stamps"];
+        vec!["node", "host", "offset", "rate ppm", "±95 %", "hard interval", "edges", "lost exchanges", "stamps"];
     if report.truth.is_some() {
         header.extend(["error", "in bounds"]);
     }
@@ -85,7 +101,7 @@ fn row(node: &NodeRow, is_reference: bool) -> Vec<String> {
 /// The hard interval as distances from the estimate, which says more than two long numbers.
 fn hard_interval(node: &NodeRow) -> String {
     let side = |bound: Option<f64>| bound.map_or_else(|| "∞".into(), |b| unsigned((b - node.offset_ns).abs()));
-    format!("−{} +{}", side(node.hard_interval_ns[0]), side(node.hard_interval_ns[1]))
+    format!("-{} +{}", side(node.hard_interval_ns[0]), side(node.hard_interval_ns[1]))
 }
 
 /// What is missing in a recorded file.
@@ -167,7 +183,8 @@ fn remarks(report: &RunReport) -> Vec<String> {
         report.out
     ));
     lines.push(
-        "Path asymmetry common to every edge of a cut cannot be seen; the hard interval still bounds it.".to_owned(),
+        "If all paths to a group of nodes are slower in one direction, no measurement can show it; the hard interval holds all the same."
+            .to_owned(),
     );
     lines
 }
@@ -228,9 +245,24 @@ mod tests {
 
     #[test]
     fn times_carry_sign_and_unit() {
-        assert_eq!(signed(-7_654_321.0), "−7.654321 ms");
+        assert_eq!(signed(-7_654_321.0), "-7.654321 ms");
         assert_eq!(signed(12.34), "+12.3 ns");
-        assert_eq!(unsigned(f64::INFINITY), "∞");
-        assert_eq!(unsigned(2.5e9), "2.500000000 s");
+        assert_eq!(signed(2.5e9), "+2.500000000 s");
+        assert_eq!(signed(f64::NEG_INFINITY), "-∞");
+        for (ns, text) in [
+            (0.0, "0 ns"),
+            (0.04, "0.04 ns"),
+            (10.62, "10.62 ns"),
+            (205.0, "205 ns"),
+            (999.96, "1 µs"),
+            (1234.4, "1.234 µs"),
+            (165_900.0, "165.9 µs"),
+            (5e8, "500 ms"),
+            (2.5e9, "2.5 s"),
+            (86_400e9, "86400 s"),
+            (f64::INFINITY, "∞"),
+        ] {
+            assert_eq!(unsigned(ns), text);
+        }
     }
 }

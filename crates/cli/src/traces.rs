@@ -156,10 +156,15 @@ fn summary(trace: &NodeTrace, output: &Path, stats: &AlignmentStats) -> String {
         crate::table::unsigned(stats.uncertainty_ns)
     );
     let beyond = stats.extrapolated_before + stats.extrapolated_after;
-    if stats.clamped + beyond > 0 {
-        text.push_str(&format!("; {} times held back, {beyond} of {} extrapolated", stats.clamped, stats.times));
-    }
     text.push('\n');
+    let mut of_all = |count: u64, what: &str| {
+        if count > 0 {
+            let percent = 100.0 * count as f64 / stats.times.max(1) as f64;
+            text.push_str(&format!("  {count} of {} timestamps ({percent:.0} %) {what}\n", stats.times));
+        }
+    };
+    of_all(beyond, "lie outside the measured time range: their correction is extrapolated");
+    of_all(stats.clamped, "were moved later, so that times of one clock keep their order");
     if let (Some(node), Some(by)) = (stats.node, &stats.node_settled_by) {
         text.push_str(&format!("  node {node}, by {by}\n"));
     }

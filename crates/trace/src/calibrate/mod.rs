@@ -261,8 +261,8 @@ fn notes(clock: &NodeClock) -> Vec<String> {
     notes.extend(clock.marks.as_ref().map(|bounds| of_marks(clock.tie, bounds)));
     if let Some(residuals) = &clock.residuals {
         notes.push(format!(
-            "{} pairs tie the trace to the system clock: residual median {}, 95 % below {}, {} outliers, {} steps",
-            residuals.bracketed + residuals.markers,
+            "matched {}: residual median {}, 95 % below {}, {} outliers, {} steps",
+            matched(residuals.bracketed as usize, residuals.markers as usize),
             length(residuals.median_ns),
             length(residuals.p95_ns),
             residuals.outliers,
@@ -277,6 +277,16 @@ fn notes(clock: &NodeClock) -> Vec<String> {
         ));
     }
     notes
+}
+
+/// What relates a trace to the system clock.
+fn matched(pairs: usize, markers: usize) -> String {
+    let counted = |count: usize, what: &str| format!("{count} clock {what}{}", if count == 1 { "" } else { "s" });
+    match (pairs, markers) {
+        (0, markers) => counted(markers, "marker"),
+        (pairs, 0) => counted(pairs, "pair"),
+        _ => format!("{} and {}", counted(pairs, "pair"), counted(markers, "marker")),
+    }
 }
 
 /// What brackets around a trace's marks say of its map.
