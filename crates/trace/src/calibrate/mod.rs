@@ -262,7 +262,7 @@ fn notes(clock: &NodeClock) -> Vec<String> {
     if let Some(residuals) = &clock.residuals {
         notes.push(format!(
             "matched {}: residual median {}, 95 % below {}, {} outliers, {} steps",
-            matched(residuals.bracketed as usize, residuals.markers as usize),
+            matched(residuals.bracketed, residuals.markers),
             length(residuals.median_ns),
             length(residuals.p95_ns),
             residuals.outliers,
