@@ -78,13 +78,18 @@ pub(crate) fn calibrate(request: &Request) -> anyhow::Result<Calibrated> {
     if let Some(found) = &calibrated.collectives {
         crate::output::print(&found.text())?;
     }
+    tell(&calibrated);
+    Ok(calibrated)
+}
+
+/// Logs what is worth telling of no trace in particular.
+pub(crate) fn tell(calibrated: &Calibrated) {
     for note in &calibrated.notes {
         tracing::info!("{note}");
     }
     for warning in &calibrated.warnings {
         tracing::warn!("{warning}");
     }
-    Ok(calibrated)
 }
 
 pub(crate) fn request(arguments: &TraceArgs, outputs: &[PathBuf]) -> anyhow::Result<Request> {

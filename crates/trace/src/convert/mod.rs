@@ -26,6 +26,7 @@ use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::counting::{AlignmentStats, Counting};
 use crate::formats::{AgentIndex, ChunkOptions, ChunkStats};
+use crate::one_clock;
 use crate::outputs;
 use crate::provenance;
 #[cfg(feature = "otf2")]
@@ -159,7 +160,7 @@ pub fn convert(
         return Err(calibrated.no_clock(format!("no clock is known for {}: {reason}", unknown.trace.path.display())));
     }
     if settings.collective_flows {
-        joined::expect_one_clock(calibrated)?;
+        one_clock::expect(calibrated, "--collective-flows")?;
         refuse_flows_between_files(outputs)?;
     }
     let report = write_all(calibrated, outputs, settings)?;
