@@ -104,6 +104,11 @@ pub struct MergeArgs {
     /// Leave out tables of databases that are not rocprofv3's; without this such a database is refused
     #[arg(long)]
     pub drop_foreign: bool,
+    /// Add a track that says who was late to each collective, as `stragglers` does
+    #[arg(long)]
+    pub mark_late: bool,
+    #[command(flatten)]
+    pub steps: StepArgs,
     /// Check happens-before on the merged clock
     #[arg(long)]
     pub validate: bool,

@@ -48,6 +48,7 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
         annotate: arguments.annotate,
         schema: arguments.schema.clone(),
         drop_foreign: arguments.drop_foreign,
+        mark_late: arguments.mark_late.then(|| arguments.steps.settings()).transpose()?,
     };
     let report = merge(&calibrated, &arguments.output, settings)?;
     for (calibrated, stats) in calibrated.traces.iter().zip(&report.traces) {

@@ -40,6 +40,7 @@ mod context;
 mod csv;
 mod gather;
 mod history;
+pub(crate) mod marks;
 mod operation;
 mod report;
 mod summary;
@@ -71,6 +72,15 @@ pub struct LatenessSettings {
     /// Which events are steps of the program: its group named `step`, or else its first, is the number.
     pub steps: Regex,
 }
+
+/// By what the pattern says.
+impl PartialEq for LatenessSettings {
+    fn eq(&self, other: &Self) -> bool {
+        self.steps.as_str() == other.steps.as_str()
+    }
+}
+
+impl Eq for LatenessSettings {}
 
 impl Default for LatenessSettings {
     fn default() -> Self {

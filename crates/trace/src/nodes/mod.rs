@@ -19,6 +19,7 @@ use crate::clocks::MarkFiles;
 use crate::collectives::{CollectiveOffsets, MapTime, NodeCollectives, OffsetOptions, Process, from_collectives, join};
 use crate::formats::{FactOptions, TraceFormat};
 use crate::model::{Identity, MappedTime, TraceFacts};
+use crate::write::BETWEEN_NAMES;
 
 pub(crate) use known::KnownNodes;
 pub use known::SettledBy;
@@ -41,6 +42,19 @@ pub struct NodeTrace {
     pub name: String,
     /// What the file says.
     pub facts: TraceFacts,
+}
+
+impl NodeTrace {
+    /// What viewers are told of it: `rank 2 · gpu-01`. Where neither rank nor host is known, its node.
+    pub fn title(&self) -> String {
+        let Identity { rank, hostname, .. } = &self.facts.identity;
+        let rank = rank.map(|rank| format!("rank {rank}"));
+        let known: Vec<String> = rank.into_iter().chain(hostname.clone()).collect();
+        match known.is_empty() || (self.facts.identity.rank.is_none() && self.settled_by != SettledBy::Nothing) {
+            true => [format!("node {}", self.node)].into_iter().chain(known).collect::<Vec<_>>().join(BETWEEN_NAMES),
+            false => known.join(BETWEEN_NAMES),
+        }
+    }
 }
 
 /// What the caller says of whose traces they are.

@@ -232,7 +232,7 @@ fn read_chrome(trace: &[u8]) -> Vec<Found> {
 
 fn expected(slices: &[(u32, i64, i64, String)], between: &str) -> Vec<Found> {
     let path = |track: u32| {
-        let process = format!("host{rank} rank {rank} pid 77 train", rank = track / 4);
+        let process = format!("rank {rank} · host{rank} · train 77", rank = track / 4);
         let below = if track % 4 == 2 { "main".into() } else { format!("GPU 0{between}stream 7") };
         format!("{process}/{below}")
     };
