@@ -32,7 +32,9 @@ fn documents_state_the_defaults() {
 #[test]
 fn the_readme_shows_every_command() {
     let readme = include_str!("../../../../README.md");
-    for command in ["solve", "compose", "align", "merge", "check", "sim", "doctor", "clock", "record", "export"] {
+    for command in
+        ["solve", "compose", "align", "merge", "check", "stragglers", "sim", "doctor", "clock", "record", "export"]
+    {
         check("README.md", readme, &format!("| `probe_sync {command}"));
     }
 }

@@ -33,6 +33,7 @@ mod side_by_side;
 mod sim;
 mod snapshots;
 mod statuses;
+mod stragglers;
 mod support;
 mod timed;
 mod traces;

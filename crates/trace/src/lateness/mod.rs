@@ -40,6 +40,8 @@ mod context;
 mod csv;
 mod gather;
 mod history;
+mod left_out;
+mod lines;
 pub(crate) mod marks;
 mod operation;
 mod report;
