@@ -69,11 +69,12 @@ impl Context {
         self.launches.get(&nearest_ns(start_ps)?).map(|launch| Picoseconds::from(*launch) * PS_PER_NS)
     }
 
-    /// The step in which something was begun: the last that had begun, since the host goes on while its work is under way.
-    pub(crate) fn step(&self, time_ps: Picoseconds) -> Option<i64> {
+    /// Number and start, ps, of the step in which something was begun: the last that had begun, since the host goes on while its work is under way.
+    pub(crate) fn step(&self, time_ps: Picoseconds) -> Option<(i64, Picoseconds)> {
         let time = nearest_ns(time_ps)?;
         let begun = self.steps.partition_point(|(start, ..)| *start <= time);
-        Some(self.steps[begun.checked_sub(1)?].2)
+        let (start, _, number) = self.steps[begun.checked_sub(1)?];
+        Some((number, Picoseconds::from(start) * PS_PER_NS))
     }
 }
 
@@ -171,8 +172,9 @@ mod tests {
     #[test]
     fn what_was_issued_late_in_a_step_is_of_it() {
         let context = Context { steps: vec![(10, 20, 1), (30, 40, 2)], ..Context::default() };
-        let check =
-            |time_ns: i128, expected: Option<i64>| assert_eq!(context.step(time_ns * PS_PER_NS), expected, "{time_ns}");
+        let check = |time_ns: i128, expected: Option<i64>| {
+            assert_eq!(context.step(time_ns * PS_PER_NS).map(|(number, _)| number), expected, "{time_ns}")
+        };
         check(9, None);
         check(10, Some(1));
         check(29, Some(1));

@@ -72,12 +72,14 @@ impl<'a> Gatherer<'a> {
         let of = &self.nodes[node];
         let mapped = |time: Picoseconds| nearest_ns((of.map)(time).at);
         let MappedTime { at, sigma_ns, own_sigma_ns, early_by_ns } = (of.map)(start);
+        let launch = self.contexts[node].launch(start);
         Some(Arrival {
             rank: node,
             start_ns: nearest_ns(at)?,
             first_end_ns: mapped(first_end)?,
             end_ns: mapped(end)?,
-            launch_ns: self.contexts[node].launch(start).and_then(mapped),
+            launch_ns: launch.and_then(mapped),
+            begun_ns: self.contexts[node].step(launch.unwrap_or(start)).and_then(|(_, begun)| mapped(begun)),
             error: ClockError { clock: of.clock, sigma_ns, own_sigma_ns, early_by_ns },
         })
     }
@@ -89,7 +91,7 @@ impl<'a> Gatherer<'a> {
         }
         let step = |(node, start): (usize, Picoseconds)| {
             let context: &Context = &self.contexts[node];
-            context.step(context.launch(start).unwrap_or(start))
+            context.step(context.launch(start).unwrap_or(start)).map(|(number, _)| number)
         };
         operation.parts.iter().filter_map(|part| step((part.node, part.start_ps))).min()
     }

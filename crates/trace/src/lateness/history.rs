@@ -118,9 +118,10 @@ impl<'a> History<'a> {
             path.tied_operations += usize::from(operation.is_tied(place, last));
             path.transfer_ns += (operation.arrivals[place].end_ns - arrival.start_ns).max(0);
             path.from_ns = arrival.start_ns;
+            let Some(origin) = self.origin(number, last) else { break };
+            *ranks.entry(arrival.rank).or_default() += arrival.start_ns - origin;
+            path.from_ns = origin;
             let Some(before) = self.before[number][last] else { break };
-            *ranks.entry(arrival.rank).or_default() += arrival.start_ns - self.arrival(before).end_ns;
-            path.from_ns = self.arrival(before).end_ns;
             at = before;
         }
         path.ranks = ranks.into_iter().map(|(rank, compute_ns)| PathShare { rank: name(rank), compute_ns }).collect();
@@ -152,10 +153,13 @@ impl<'a> History<'a> {
                 ends[number][place] = Some(arrival.end_ns - (was - would));
                 continue;
             }
-            let before = self.before[number][place].and_then(|before| Some((before, ends[before.0][before.1]?)));
-            let would = match before {
-                None => arrival.start_ns,
-                Some((before, ended)) => ended + self.gap(number, place, before, ranks),
+            let origin = match self.before[number][place] {
+                Some(before) => ends[before.0][before.1],
+                None => arrival.begun_ns,
+            };
+            let would = match (origin, self.gap(number, place, ranks)) {
+                (Some(origin), Some(gap)) => origin + gap,
+                _ => arrival.start_ns,
             };
             starts[number][place] = Some(would);
             latest[number] = later(latest[number], [(arrival.start_ns, would)]);
@@ -163,19 +167,27 @@ impl<'a> History<'a> {
         self.saving(&ends)
     }
 
-    /// The time from the operation before to this one, ns, held to the median of the other ranks' where the rank is one of `ranks`.
-    fn gap(&self, number: usize, place: usize, before: Place, ranks: &BTreeSet<usize>) -> i64 {
-        let arrivals = &self.operations[number].arrivals;
-        let own = arrivals[place].start_ns - self.arrival(before).end_ns;
-        if !ranks.contains(&arrivals[place].rank) {
-            return own;
+    /// When a rank could turn to an operation, ns: when the one before ended, or of its first when it began the step.
+    fn origin(&self, number: usize, place: usize) -> Option<i64> {
+        match self.before[number][place] {
+            Some(before) => Some(self.arrival(before).end_ns),
+            None => self.arrival((number, place)).begun_ns,
         }
-        let others = arrivals.iter().zip(&self.before[number]).filter(|(arrival, _)| !ranks.contains(&arrival.rank));
-        let same = others.filter_map(|(arrival, other)| {
-            let other = (*other)?;
-            (other.0 == before.0).then(|| arrival.start_ns - self.arrival(other).end_ns)
-        });
-        median(same.collect()).map_or(own, |median| own.min(median))
+    }
+
+    /// The time from there to its arrival, ns, held to the median of the other ranks' where the rank is one of `ranks`.
+    fn gap(&self, number: usize, place: usize, ranks: &BTreeSet<usize>) -> Option<i64> {
+        let arrivals = &self.operations[number].arrivals;
+        let gap = |place: usize| Some(arrivals[place].start_ns - self.origin(number, place)?);
+        let own = gap(place)?;
+        if !ranks.contains(&arrivals[place].rank) {
+            return Some(own);
+        }
+        // Of ranks that come from the same operation, or none.
+        let from = |place: usize| self.before[number][place].map(|(operation, _)| operation);
+        let others = (0..arrivals.len()).filter(|other| !ranks.contains(&arrivals[*other].rank));
+        let same = others.filter(|other| from(*other) == from(place)).filter_map(gap);
+        Some(median(same.collect()).map_or(own, |median| own.min(median)))
     }
 
     /// What the ends moved by, by step.

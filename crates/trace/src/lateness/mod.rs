@@ -31,7 +31,7 @@
 //! Let p(i, k) be the operation that ended last on rank i before it came to operation k, and c = a(i, k) − e(i, p) the time between them. The critical path goes from the
 //! last end back to the rank that was last there, over c to p, to the rank that was last there, and so on. What a rank costs is found by running the operations again
 //! in order of time with e'(i, k) = max a'(j, k) + (e(i, k) − max a(j, k)) and a'(i, k) = e'(i, p) + c', where c' of that rank is no more than the median of the others'
-//! that come from the same operation, and c' = c of all others. Nothing else moves: what ranks do beside collectives overlaps with them as it did.
+//! that come from the same operation, and c' = c of all others. Of a rank's first operation e(i, p) is when it began the step, where steps are known. Nothing else moves: what ranks do beside collectives overlaps with them as it did.
 //!
 //! A step's losses are the leads of named ranks. Who is a straggler is decided in `verdict`. The trend is the slope of a straight line through aᵢ − median a over the
 //! operations, by least squares, with the standard deviation that its residuals give.

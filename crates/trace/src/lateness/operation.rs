@@ -20,6 +20,8 @@ pub(crate) struct Arrival {
     pub(crate) end_ns: i64,
     /// When the host launched it, ns, where it ran on a device and the trace says so.
     pub(crate) launch_ns: Option<i64>,
+    /// When the rank began the step that it is in, ns, where steps are known.
+    pub(crate) begun_ns: Option<i64>,
     /// How sure `start_ns` is.
     pub(crate) error: ClockError,
 }

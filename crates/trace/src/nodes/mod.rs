@@ -45,15 +45,11 @@ pub struct NodeTrace {
 }
 
 impl NodeTrace {
-    /// What viewers are told of it: `rank 2 · gpu-01`. Where neither rank nor host is known, its node.
+    /// What viewers are told of it: `rank 2 · gpu-01`, or `node 2 · gpu-01` where its rank is not known.
     pub fn title(&self) -> String {
         let Identity { rank, hostname, .. } = &self.facts.identity;
-        let rank = rank.map(|rank| format!("rank {rank}"));
-        let known: Vec<String> = rank.into_iter().chain(hostname.clone()).collect();
-        match known.is_empty() || (self.facts.identity.rank.is_none() && self.settled_by != SettledBy::Nothing) {
-            true => [format!("node {}", self.node)].into_iter().chain(known).collect::<Vec<_>>().join(BETWEEN_NAMES),
-            false => known.join(BETWEEN_NAMES),
-        }
+        let which = rank.map_or_else(|| format!("node {}", self.node), |rank| format!("rank {rank}"));
+        [Some(which), hostname.clone()].into_iter().flatten().collect::<Vec<_>>().join(BETWEEN_NAMES)
     }
 }
 

@@ -14,6 +14,7 @@ fn arrivals(starts_us: &[i64], sigma_us: f64, end_us: i64) -> Vec<Arrival> {
         first_end_ns: end_us * 1000,
         end_ns: end_us * 1000,
         launch_ns: None,
+        begun_ns: None,
         error: ClockError { clock: rank as u32, sigma_ns: sigma_us * 1000.0, ..ClockError::default() },
     };
     starts_us.iter().enumerate().map(arrival).collect()
@@ -219,6 +220,17 @@ fn a_job_without_a_rank_s_delays_ends_sooner() {
     check(1, [0, 300, 0]);
     check(0, [0, 0, 50]);
     check(2, [0, 0, 0]);
+}
+
+#[test]
+fn the_first_operation_of_a_trace_counts_from_the_start_of_its_step() {
+    let mut held = history(&[(&[100, 100, 400], 410)]);
+    assert_eq!(History::new(&held).without_delays_of(&[2].into()).total_ns, 0);
+    held[0].arrivals.iter_mut().for_each(|arrival| arrival.begun_ns = Some(0));
+    let history = History::new(&held);
+    assert_eq!(history.without_delays_of(&[2].into()).total_ns, 300_000);
+    let path = history.critical_path(|rank| rank as u32).expect("a path");
+    assert_eq!((path.from_ns, path.ranks[0].rank, path.ranks[0].compute_ns), (0, 2, 400_000));
 }
 
 #[test]
