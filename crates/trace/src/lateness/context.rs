@@ -4,7 +4,7 @@
 //! events of the host whose name a pattern takes apart. A launch and its kernel bear one correlation number (Kineto) or are two ends of a flow (databases).
 //! What it does not do: map times, judge.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use regex::Regex;
 
@@ -13,6 +13,9 @@ use crate::calibrate::CalibratedTrace;
 use crate::formats::ChunkOptions;
 use crate::model::{Instance, PS_PER_NS, Picoseconds, nearest_ns};
 use crate::write::{Chunk, FlowEnd, Value};
+
+/// Number → first start and last end on the reference clock, ns.
+pub(super) type StepSpans = BTreeMap<i64, (i64, i64)>;
 
 /// Of one trace, on its own timeline.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -173,7 +176,7 @@ mod tests {
     fn what_was_issued_late_in_a_step_is_of_it() {
         let context = Context { steps: vec![(10, 20, 1), (30, 40, 2)], ..Context::default() };
         let check = |time_ns: i128, expected: Option<i64>| {
-            assert_eq!(context.step(time_ns * PS_PER_NS).map(|(number, _)| number), expected, "{time_ns}")
+            assert_eq!(context.step(time_ns * PS_PER_NS).map(|(number, _)| number), expected, "{time_ns}");
         };
         check(9, None);
         check(10, Some(1));

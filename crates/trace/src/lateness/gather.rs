@@ -2,17 +2,21 @@
 //!
 //! Place in the flow: between the pairing of parts and `summary`. Here times leave the traces' own timelines. What it does not do: join operations.
 
-use std::collections::BTreeMap;
-
-use super::context::Context;
+use super::context::{Context, StepSpans};
 use super::history::Held;
 use super::operation::{Arrival, ClockError, Waits, judge};
-use super::report::Lateness;
-use super::summary;
 use crate::Error;
-use crate::calibrate::{Calibrated, CalibratedTrace};
-use crate::collectives::{Matching, NodeCollectives, Operation, instance_text};
+use crate::collectives::{NodeCollectives, Operation, instance_text};
 use crate::model::{Instance, MappedTime, PS_PER_NS, Picoseconds, nearest_ns};
+
+/// All operations, judged.
+pub(super) struct Gathered {
+    /// In order of their last arrivals.
+    pub(super) held: Vec<Held>,
+    pub(super) spans: StepSpans,
+    /// What was left out.
+    pub(super) notes: Vec<String>,
+}
 
 /// Holds what was judged.
 pub(super) struct Gatherer<'a> {
@@ -23,9 +27,6 @@ pub(super) struct Gatherer<'a> {
     /// Operations whose times do not fit 64 bits of ns.
     beyond: usize,
 }
-
-/// Number → first start and last end on the reference clock, ns.
-pub(super) type StepSpans = BTreeMap<i64, (i64, i64)>;
 
 impl<'a> Gatherer<'a> {
     pub(super) fn new(nodes: &'a [NodeCollectives<'a>], contexts: &'a [Context]) -> Self {
@@ -118,12 +119,11 @@ impl<'a> Gatherer<'a> {
         spans
     }
 
-    pub(super) fn finish(
-        mut self,
-        calibrated: &Calibrated,
-        traces: &[&CalibratedTrace],
-        matching: Matching,
-    ) -> Result<Lateness, Error> {
+    /// Everything in order of time.
+    ///
+    /// # Errors
+    /// [`Error::Request`]: there were more parts than are held.
+    pub(super) fn finish(mut self) -> Result<Gathered, Error> {
         if self.parts > PARTS_MAX {
             let problem = format!(
                 "{} parts of collectives are more than the {PARTS_MAX} that are compared at once; give traces of fewer steps or ranks",
@@ -138,17 +138,12 @@ impl<'a> Gatherer<'a> {
                 held.arrivals.iter().map(|arrival| arrival.end_ns).max(),
             )
         });
-        let mut found = summary::summarize(calibrated, traces, &self.held, &spans, matching);
         let launches: u64 = self.contexts.iter().map(|context| context.launches_left_out).sum();
-        if launches > 0 {
-            found
-                .notes
-                .push(format!("{launches} launches were too many to keep; where their kernels lost time is not said"));
-        }
-        if self.beyond > 0 {
-            found.notes.push(format!("{} operations at times beyond 64 bits of ns were left out", self.beyond));
-        }
-        Ok(found)
+        let launches = (launches > 0)
+            .then(|| format!("{launches} launches were too many to keep; where their kernels lost time is not said"));
+        let beyond = (self.beyond > 0)
+            .then(|| format!("{} operations at times beyond 64 bits of ns were left out", self.beyond));
+        Ok(Gathered { held: self.held, spans, notes: launches.into_iter().chain(beyond).collect() })
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::gather::StepSpans;
+use super::context::StepSpans;
 use super::operation::DEVIATIONS;
 use super::report::{LateInstance, Unpaired};
 use crate::calibrate::Calibrated;

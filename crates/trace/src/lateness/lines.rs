@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use super::gather::StepSpans;
+use super::context::StepSpans;
 use super::history::Held;
 use super::operation::{Class, LateIn, median};
+use super::ranks::Ranks;
 use super::report::{AsRecorded, HostLine, LateInstance, OperationLine, RankLine, StepLine};
-use super::summary::Ranks;
 
 /// Of every rank that took part, without what needs the whole job.
 pub(super) fn rank_lines(ranks: &Ranks, held: &[Held]) -> Vec<RankLine> {

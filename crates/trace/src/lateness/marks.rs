@@ -15,11 +15,15 @@ use crate::write::{
 };
 
 impl Lateness {
-    /// The track, with its operations in order of their first arrivals.
+    /// The track in a process of its own, with its operations in order of their first arrivals.
     pub(crate) fn track(&self) -> Chunk {
+        self.track_of(PROCESS, 0)
+    }
+
+    fn track_of(&self, process: &str, pid: i64) -> Chunk {
         let mut chunk = Chunk::default();
-        let process = Process { pid: PID, ..Process::default() };
-        chunk.tracks.push(Track { parent: None, kind: TrackKind::Process(process), name: PROCESS.to_owned() });
+        let kind = TrackKind::Process(Process { pid, ..Process::default() });
+        chunk.tracks.push(Track { parent: None, kind, name: process.to_owned() });
         let thread = TrackKind::Thread { tid: PID };
         chunk.tracks.push(Track { parent: Some(TrackId(0)), kind: thread, name: THREAD.to_owned() });
         let mut waited: Vec<&LateInstance> =
@@ -39,7 +43,9 @@ impl Lateness {
         let folder = tempfile::tempdir().map_err(Error::io(&std::env::temp_dir(), "create a folder in"))?;
         let path = folder.path().join(format!("late{ending}"));
         let mut file = TraceFile::create(&path, format, &Meta { base_ns, ..Meta::default() })?;
-        file.write(&self.track())?;
+        // The merge puts the input's name before that of the process; Kineto's processes have numbers.
+        let pid = if format == OutputFormat::Kineto { PID } else { 0 };
+        file.write(&self.track_of("probe_sync", pid))?;
         file.commit()?;
         Ok((folder, path))
     }

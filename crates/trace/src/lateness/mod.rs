@@ -44,6 +44,7 @@ mod left_out;
 mod lines;
 pub(crate) mod marks;
 mod operation;
+mod ranks;
 mod report;
 mod summary;
 mod text;
@@ -122,16 +123,12 @@ pub fn lateness(calibrated: &Calibrated, settings: &LatenessSettings) -> Result<
     // Without a map all are on one clock already.
     let maps: Vec<Option<Box<MapTime<'_>>>> = single.iter().copied().map(CalibratedTrace::look).collect();
     let traces: Vec<_> = single.iter().map(|of| &of.trace).collect();
-    let mut found = None;
     nodes::with_collectives(&traces, &maps, |nodes| {
         let mut gatherer = Gatherer::new(nodes, &contexts);
         let matching = match_operations(nodes, MatchOptions::default(), &mut |operation| gatherer.take(operation));
-        found = Some(gatherer.finish(calibrated, &single, matching));
-    });
-    found.expect("the traces were judged above")
+        Ok(summary::summarize(calibrated, &single, gatherer.finish()?, &matching))
+    })
 }
 
 /// The steps of PyTorch's profiler.
 pub const STEP_PATTERN: &str = r"^ProfilerStep#(?<step>\d+)$";
-/// Of the layout of [`Lateness`].
-const SCHEMA: u32 = 1;

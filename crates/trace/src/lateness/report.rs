@@ -260,3 +260,6 @@ pub struct Unpaired {
     /// What each kind is, and what to do about it.
     pub remedies: Vec<String>,
 }
+
+/// Of the layout of [`Lateness`].
+pub(super) const SCHEMA: u32 = 1;
