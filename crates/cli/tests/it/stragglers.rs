@@ -321,3 +321,42 @@ fn planes_are_marked_as_well() {
     let found: Value = serde_json::from_str(&job.on(&traces, &offsets, &["stragglers", "--json"])).expect("JSON");
     assert_eq!((found["instances"].as_array().map(Vec::len), &found["as_recorded"]["wrong"]), (Some(12), &json!(0)));
 }
+
+#[test]
+fn a_late_kernel_is_blamed_on_its_host_or_on_its_device() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // Starts and launches, µs: rank 2 launches the first late, and its device is busy before the second.
+    let operations = [([100, 100, 400], [50, 60, 390]), ([1100, 1100, 1400], [1050, 1060, 1055])];
+    let traces: Vec<PathBuf> = (0..3)
+        .map(|rank| {
+            let mut events = Vec::new();
+            for (number, (starts, launches)) in (1..).zip(operations) {
+                let args = json!({"Collective name": "allreduce", "Process Group Name": "0", "Seq": number, "Process Group Ranks": "[0, 1, 2]", "correlation": 70 + number});
+                let name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL";
+                let end = starts[2] + 50;
+                let kernel = json!({"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": starts[rank], "dur": end - starts[rank], "args": args});
+                let args = json!({"correlation": 70 + number});
+                let launch = json!({"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernelExC", "pid": 100 + rank, "tid": 1, "ts": launches[rank], "dur": 5, "args": args});
+                events.extend([kernel, launch]);
+            }
+            let document = json!({"host_name": "gpu-01", "distributedInfo": {"rank": rank, "world_size": 3}, "baseTimeNanoseconds": 0, "traceEvents": events});
+            let path = folder.path().join(format!("rank{rank}.json"));
+            fs::write(&path, document.to_string()).expect("written");
+            path
+        })
+        .collect();
+    // All on one host: no clocks are needed.
+    let mut arguments = vec!["stragglers", "--json", "-", "--traces"];
+    arguments.extend(traces.iter().map(|path| text(path)));
+    let output = output(probe_sync(&arguments));
+    assert!(output.status.success(), "{}", complaint(&output));
+    let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let instances = found["instances"].as_array().expect("a list");
+    let told: Vec<(&Value, &Value, &Value)> = instances
+        .iter()
+        .map(|instance| (&instance["last_rank"], &instance["late_in"], &instance["arrivals"][2]["launch_ns"]))
+        .collect();
+    let (cpu, gpu) = ((&json!(2), &json!("cpu"), &json!(390_000)), (&json!(2), &json!("gpu"), &json!(1_055_000)));
+    assert_eq!(told, [cpu, gpu]);
+    assert_eq!((&found["ranks"][0]["times_cpu"], &found["ranks"][0]["times_gpu"]), (&json!(1), &json!(1)));
+}
