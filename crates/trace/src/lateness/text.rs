@@ -47,8 +47,17 @@ impl Lateness {
         if self.instances.is_empty() {
             return Vec::new();
         }
+        let units = if self.steps.is_empty() { self.instances.len() } else { self.steps.len() };
+        let most = super::verdict::chance_of_always(units, self.ranks.len());
+        if self.stragglers.is_empty() && most >= super::verdict::CHANCE_MAX {
+            let what = if self.steps.is_empty() { "operations" } else { "steps" };
+            return vec![format!(
+                "Late again and again: too few {what} to tell. {units} with {} ranks may all have one last rank by chance.",
+                self.ranks.len()
+            )];
+        }
         if self.stragglers.is_empty() {
-            return vec!["Late again and again: nobody. Who was last changed as chance would have it, or cost less than 1 % of the time.".to_owned()];
+            return vec![NOBODY.to_owned()];
         }
         self.stragglers.iter().map(|straggler| sentence(straggler, &self.ranks)).collect()
     }
@@ -100,12 +109,12 @@ impl Lateness {
     }
 
     fn host_table(&self, text: &mut String) {
-        let several: Vec<_> = self.hosts.iter().filter(|line| line.ranks.len() > 1).collect();
-        if several.is_empty() || self.hosts.len() < 2 {
+        let late: Vec<_> = self.hosts.iter().filter(|line| line.times_last > 0).collect();
+        if late.is_empty() {
             return;
         }
         let mut rows = vec![["host", "ranks", "last as a whole", "lost", "saves"].map(str::to_owned)];
-        for line in several.iter().take(LINES) {
+        for line in late.iter().take(LINES) {
             rows.push([
                 cut(&line.host, 30),
                 line.ranks.len().to_string(),
@@ -116,7 +125,7 @@ impl Lateness {
         }
         text.push('\n');
         lay_out(text, &rows, &[0, 1, 2, 3, 4]);
-        more(text, several.len(), "hosts");
+        more(text, late.len(), "hosts that were late as a whole");
     }
 
     fn step_table(&self, text: &mut String) {
@@ -293,6 +302,8 @@ impl LateInstance {
     }
 }
 
+const NOBODY: &str =
+    "Late again and again: nobody. Who was last changed as chance would have it, or cost less than 1 % of the time.";
 const WIDTH: usize = 80;
 /// Lines of a table.
 const LINES: usize = 12;

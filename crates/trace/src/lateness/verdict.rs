@@ -65,6 +65,12 @@ pub(super) fn recurrent(units: &[Unit], members: usize) -> Vec<Recurrent> {
     found
 }
 
+/// How probable it is that one of so many members is it in all of so many units: the least that can be said of any.
+pub(super) fn chance_of_always(units: usize, members: usize) -> f64 {
+    let members = members as f64;
+    (members * members.powf(-(units as f64))).min(1.0)
+}
+
 /// P(Bin(`trials`, `p`) ≥ `times`).
 fn at_least(times: usize, trials: usize, p: f64) -> f64 {
     if times == 0 || p >= 1.0 {
@@ -84,7 +90,7 @@ fn at_least(times: usize, trials: usize, p: f64) -> f64 {
 }
 
 /// A member is named below this probability of chance.
-const CHANCE_MAX: f64 = 0.01;
+pub(super) const CHANCE_MAX: f64 = 0.01;
 
 #[cfg(test)]
 mod tests {
