@@ -12,7 +12,7 @@ use crate::convert_guide::CONVERT_GUIDE;
 #[cfg(feature = "rocpd")]
 use crate::query_args::QueryArgs;
 use crate::status::help;
-use crate::trace_args::{AlignArgs, CheckArgs, ConvertArgs, MergeArgs};
+use crate::trace_args::{AlignArgs, CheckArgs, ConvertArgs, MergeArgs, StragglersArgs};
 
 /// What time is it on every node? Measures how the clocks of a training cluster differ while the job runs.
 #[derive(Parser, Debug)]
@@ -55,6 +55,9 @@ pub enum Command {
     /// Prove or disprove that no collective ends before a peer has begun
     #[command(after_long_help = guide(TRACE_GUIDE))]
     Check(CheckArgs),
+    /// Say who was late to the collectives, by how much, how sure that is, and what it cost
+    #[command(after_long_help = guide(TRACE_GUIDE))]
+    Stragglers(StragglersArgs),
     /// Tell by simulation how accurate offsets will be, at what cost, and how other methods do on the same packets
     #[command(after_long_help = help())]
     Sim(Box<crate::sim::SimArgs>),

@@ -33,6 +33,7 @@ mod signals;
 mod sim;
 mod started;
 mod status;
+mod stragglers;
 mod table;
 mod trace_args;
 mod traces;
@@ -117,6 +118,7 @@ fn without_ranks(command: &Command) -> anyhow::Result<()> {
         Command::Query(arguments) => query::run(arguments),
         Command::Merge(arguments) => traces::run_merge(arguments),
         Command::Check(arguments) => traces::run_check(arguments),
+        Command::Stragglers(arguments) => stragglers::run(arguments),
         Command::Sim(arguments) => sim::run(arguments),
         Command::Clock(arguments) => clock::run(arguments),
         Command::Status(arguments) => run_status::run(arguments),

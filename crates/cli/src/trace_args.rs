@@ -1,13 +1,14 @@
-//! Flags of the commands that read traces: `align`, `merge`, `convert`, `check`, and what `query` shares with them.
+//! Flags of the commands that read traces: `align`, `merge`, `convert`, `check`, `stragglers`, and what `query` shares with them.
 //!
 //! Place in the flow: parts of [`crate::args`]; `traces` and `convert` turn them into requests to the library. What it does not do: read anything.
 
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
-use probe_sync_trace::{Bound, Window};
+use probe_sync_trace::{Bound, LatenessSettings, Window};
 
 use crate::cpu_clock::CpuClockArgs;
+use crate::output::Usage;
 
 /// Which traces, and what is known of their clocks.
 #[derive(Args, Debug)]
@@ -103,6 +104,11 @@ pub struct MergeArgs {
     /// Leave out tables of databases that are not rocprofv3's; without this such a database is refused
     #[arg(long)]
     pub drop_foreign: bool,
+    /// Add a track that says who was late to each collective, as `stragglers` does
+    #[arg(long)]
+    pub mark_late: bool,
+    #[command(flatten)]
+    pub steps: StepArgs,
     /// Check happens-before on the merged clock
     #[arg(long)]
     pub validate: bool,
@@ -191,4 +197,43 @@ pub struct CheckArgs {
     /// Write the whole report as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+/// Flags of `stragglers`.
+#[derive(Args, Debug)]
+pub struct StragglersArgs {
+    /// Whose lateness; traces of several hosts need offsets
+    #[command(flatten)]
+    pub input: TraceArgs,
+    #[command(flatten)]
+    pub steps: StepArgs,
+    /// Write everything as JSON, to standard output or a file
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    pub json: Option<PathBuf>,
+    /// Write every rank's part in every operation as CSV, to standard output or a file
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    pub csv: Option<PathBuf>,
+}
+
+/// Which events are steps of the program.
+#[derive(Args, Debug)]
+pub struct StepArgs {
+    /// Events that are steps of the program: a pattern, whose group named step (or else the first) is the number
+    #[arg(long, value_name = "REGEX", default_value = probe_sync_trace::STEP_PATTERN)]
+    pub step_name: String,
+}
+
+impl StepArgs {
+    /// What the library is told.
+    pub fn settings(&self) -> anyhow::Result<LatenessSettings> {
+        let wrong = |reason: String| anyhow::anyhow!("--step-name: {reason}").context(Usage);
+        let steps = regex::Regex::new(&self.step_name).map_err(|error| wrong(error.to_string()))?;
+        if steps.captures_len() < 2 {
+            return Err(wrong(format!(
+                "{} has no group that is the number, as in train_step#(?<step>\\d+)",
+                self.step_name
+            )));
+        }
+        Ok(LatenessSettings { steps })
+    }
 }

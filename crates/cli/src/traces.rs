@@ -48,6 +48,7 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
         annotate: arguments.annotate,
         schema: arguments.schema.clone(),
         drop_foreign: arguments.drop_foreign,
+        mark_late: arguments.mark_late.then(|| arguments.steps.settings()).transpose()?,
     };
     let report = merge(&calibrated, &arguments.output, settings)?;
     for (calibrated, stats) in calibrated.traces.iter().zip(&report.traces) {
@@ -78,13 +79,18 @@ pub(crate) fn calibrate(request: &Request) -> anyhow::Result<Calibrated> {
     if let Some(found) = &calibrated.collectives {
         crate::output::print(&found.text())?;
     }
+    tell(&calibrated);
+    Ok(calibrated)
+}
+
+/// Logs what is worth telling of no trace in particular.
+pub(crate) fn tell(calibrated: &Calibrated) {
     for note in &calibrated.notes {
         tracing::info!("{note}");
     }
     for warning in &calibrated.warnings {
         tracing::warn!("{warning}");
     }
-    Ok(calibrated)
 }
 
 pub(crate) fn request(arguments: &TraceArgs, outputs: &[PathBuf]) -> anyhow::Result<Request> {

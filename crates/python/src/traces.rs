@@ -80,7 +80,7 @@ pub fn align(
 
 /// Puts all traces into one file; the result as JSON.
 #[pyfunction]
-#[pyo3(signature = (asked, output, *, allow_uncalibrated, plane_layout, annotate, skip_bad, schema, drop_foreign, validate))]
+#[pyo3(signature = (asked, output, *, allow_uncalibrated, plane_layout, annotate, skip_bad, schema, drop_foreign, mark_late, validate))]
 #[expect(clippy::too_many_arguments, reason = "the keywords of the Python function")]
 pub fn merge(
     py: Python<'_>,
@@ -92,6 +92,7 @@ pub fn merge(
     skip_bad: bool,
     schema: Option<String>,
     drop_foreign: bool,
+    mark_late: bool,
     validate: bool,
 ) -> PyResult<String> {
     let layout = match plane_layout {
@@ -101,7 +102,8 @@ pub fn merge(
             return Err(Failure::config(format!("plane_layout={other:?}: give \"xprof\" or \"gpu-tracks\"")).into());
         }
     };
-    let settings = MergeSettings { layout, allow_uncalibrated, annotate, schema, drop_foreign };
+    let mark_late = mark_late.then(probe_sync_trace::LatenessSettings::default);
+    let settings = MergeSettings { layout, allow_uncalibrated, annotate, schema, drop_foreign, mark_late };
     let request = Request { skip_bad, ..asked.request(vec![output.clone()])? };
     let told: Result<String, Failure> = waiting::run(py, None, move |_| {
         let mut calibrated = calibrate(&request)?;

@@ -16,9 +16,11 @@ mod counting;
 mod error;
 pub mod formats;
 mod in_order;
+mod lateness;
 mod merge;
 pub mod model;
 mod nodes;
+mod one_clock;
 mod outputs;
 mod parts;
 mod perfetto_tar;
@@ -39,6 +41,10 @@ pub use convert::{
 pub use counting::AlignmentStats;
 pub use error::Error;
 pub use formats::{AgentIndex, CpuClock, PlaneLayout};
+pub use lateness::{
+    ArrivalLine, AsRecorded, Class, CriticalPath, HostLine, LateIn, LateInstance, Lateness, LatenessSettings,
+    OperationLine, PathShare, RankLine, STEP_PATTERN, StepLine, Straggler, Unpaired, lateness,
+};
 pub use merge::{MergeReport, MergeSettings, merge};
 pub use nodes::{NodeTrace, SettledBy};
 pub use perfetto_tar::{TarMember, TarReport};

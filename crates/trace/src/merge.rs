@@ -5,16 +5,20 @@
 //! a viewer's file (`.pftrace`, `.json`) takes traces of any formats and is written as [`convert`](crate::convert()) does; Kineto traces alone stay
 //! Kineto in `.json`. A `.tar` takes Perfetto traces, as they are, with the offsets of their clocks beside them (`perfetto_tar`). What it does not do: mix formats in a file of one of them, print.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::series::TimeMap;
 use serde::Serialize;
+use tempfile::TempDir;
 
 use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::convert::{self, ConvertSettings, Output, OutputKind};
 use crate::counting::{AlignmentStats, Counting};
-use crate::formats::{Kineto, MergeInput, MergeOptions, MergeStats, PlaneLayout, TraceFormat, refuse_other_ending};
+use crate::formats::{
+    Kineto, MergeInput, MergeOptions, MergeStats, PlaneLayout, TraceFormat, XSpace, refuse_other_ending,
+};
+use crate::lateness::{Lateness, LatenessSettings, lateness, marks};
 use crate::model::Picoseconds;
 use crate::outputs;
 use crate::perfetto_tar::{self, TarReport};
@@ -34,6 +38,8 @@ pub struct MergeSettings {
     pub schema: Option<String>,
     /// Leave out what databases hold beside the profiler's tables, instead of refusing it.
     pub drop_foreign: bool,
+    /// Add a track that says who was late to each collective.
+    pub mark_late: Option<LatenessSettings>,
 }
 
 /// What merging did.
@@ -97,21 +103,24 @@ pub fn merge(calibrated: &Calibrated, output: &Path, settings: MergeSettings) ->
     };
     if perfetto_tar::is_meant(output) {
         refuse_settings(output, &settings)?;
+        refuse_marks(output, &settings)?;
         return merge_side_by_side(calibrated, output);
     }
     if let Some(format) = format_for_viewers(output, traces) {
         refuse_settings(output, &settings)?;
         refuse_two_clocks(output, traces)?;
         refuse_unknown()?;
-        return merge_for_viewers(
-            calibrated,
-            Output { path: output.to_owned(), kind: OutputKind::File(format) },
-            uncalibrated,
-        );
+        let late = settings.mark_late.as_ref().map(|asked| lateness(calibrated, asked)).transpose()?;
+        let output = Output { path: output.to_owned(), kind: OutputKind::File(format) };
+        return merge_for_viewers(calibrated, output, uncalibrated, late.as_ref());
     }
     let format = one_format(traces)?;
     refuse_other_ending(format, output)?;
     refuse_unknown()?;
+    let late = match &settings.mark_late {
+        Some(asked) => Some(marks_of_format(calibrated, format, output, asked)?),
+        None => None,
+    };
     let options = MergeOptions {
         base_ns: None,
         annotate: settings.annotate,
@@ -121,7 +130,8 @@ pub fn merge(calibrated: &Calibrated, output: &Path, settings: MergeSettings) ->
         drop_foreign: settings.drop_foreign,
         cpu_behind_ns: traces.iter().map(|calibrated| calibrated.trace.facts.cpu_behind_ns).collect(),
     };
-    let (merged, stats) = write(format, calibrated, output, &options)?;
+    let marks = late.as_ref().map(|(_, path)| path.as_path());
+    let (merged, stats) = write(format, calibrated, output, &options, marks)?;
     let report = MergeReport { traces: stats, base_ns: merged.base_ns, uncalibrated, notes: merged.notes, tar: None };
     outputs::write_statistics(output, false, &report)?;
     Ok(report)
@@ -159,6 +169,41 @@ fn refuse_settings(output: &Path, settings: &MergeSettings) -> Result<(), Error>
     }
 }
 
+/// The track that says who was late, as a trace of the inputs' format.
+fn marks_of_format(
+    calibrated: &Calibrated,
+    format: &dyn TraceFormat,
+    output: &Path,
+    asked: &LatenessSettings,
+) -> Result<(TempDir, PathBuf), Error> {
+    let (kineto, xspace): (&dyn TraceFormat, &dyn TraceFormat) = (&Kineto, &XSpace);
+    let found = |written: OutputFormat, ending: &str| {
+        let late = lateness(calibrated, asked)?;
+        late.trace(written, convert::base_ns(calibrated), ending)
+    };
+    if format == kineto {
+        found(OutputFormat::Kineto, ".json")
+    } else if format == xspace {
+        found(OutputFormat::XSpace, ".xplane.pb")
+    } else {
+        Err(no_place_for_marks(output))
+    }
+}
+
+/// Refuses a track where an output has none.
+fn refuse_marks(output: &Path, settings: &MergeSettings) -> Result<(), Error> {
+    match settings.mark_late {
+        None => Ok(()),
+        Some(_) => Err(no_place_for_marks(output)),
+    }
+}
+
+fn no_place_for_marks(output: &Path) -> Error {
+    let output = output.display();
+    let problem = format!("--mark-late adds a track, and {output} has no place for one: merge into .pftrace or .json");
+    Error::Request { problem }
+}
+
 /// Refuses rows of two clocks, which only databases bring to one.
 fn refuse_two_clocks(output: &Path, traces: &[CalibratedTrace]) -> Result<(), Error> {
     match traces.iter().find(|calibrated| calibrated.trace.facts.cpu_behind_ns.is_some()) {
@@ -174,9 +219,15 @@ fn refuse_two_clocks(output: &Path, traces: &[CalibratedTrace]) -> Result<(), Er
 }
 
 /// Writes traces of any formats into a file of a viewer's format.
-fn merge_for_viewers(calibrated: &Calibrated, output: Output, uncalibrated: Vec<String>) -> Result<MergeReport, Error> {
+fn merge_for_viewers(
+    calibrated: &Calibrated,
+    output: Output,
+    uncalibrated: Vec<String>,
+    late: Option<&Lateness>,
+) -> Result<MergeReport, Error> {
     let path = output.path.clone();
-    let converted = convert::write_all(calibrated, &[output], &ConvertSettings::default())?;
+    let track = late.map(Lateness::track);
+    let converted = convert::write_all(calibrated, &[output], &ConvertSettings::default(), track.as_ref())?;
     let mut traces: Vec<AlignmentStats> = converted.traces.into_iter().map(|trace| trace.alignment).collect();
     for (stats, calibrated) in traces.iter_mut().zip(&calibrated.traces) {
         if calibrated.map.is_none() {
@@ -225,12 +276,13 @@ fn one_format(traces: &[CalibratedTrace]) -> Result<&'static dyn TraceFormat, Er
     }
 }
 
-/// Writes the output; what the format says of it, and what was done to each trace.
+/// Writes the output, with a trace of marks that is on the common clock already; what the format says of it, and what was done to each trace.
 fn write(
     format: &dyn TraceFormat,
     calibrated: &Calibrated,
     output: &Path,
     options: &MergeOptions,
+    marks: Option<&Path>,
 ) -> Result<(MergeStats, Vec<AlignmentStats>), Error> {
     let traces = &calibrated.traces;
     let identity = TimeMap::identity();
@@ -251,11 +303,17 @@ fn write(
         .map(|(of_trace, map)| MergeInput {
             path: of_trace.trace.path.clone(),
             part: of_trace.trace.part,
-            name: of_trace.trace.name.clone(),
+            name: of_trace.trace.title(),
             map,
             metadata: provenance::of_trace(calibrated, of_trace),
         })
         .collect();
+    let mut as_is = |time: Picoseconds| time;
+    let part = traces.iter().map(|of| of.trace.part).max().map_or(0, |last| last.saturating_add(1));
+    if let Some(path) = marks {
+        let name = marks::PROCESS.to_owned();
+        inputs.push(MergeInput { path: path.to_owned(), part, name, map: &mut as_is, metadata: Vec::new() });
+    }
     let merged = format.merge(&mut inputs, output, options)?;
     let stats = counts.into_iter().zip(&merged.inputs).zip(traces).map(|((count, input), calibrated)| {
         let mut stats =

@@ -38,6 +38,7 @@ fn the_readme_shows_every_command() {
         "align",
         "merge",
         "check",
+        "stragglers",
         "sim",
         "doctor",
         "clock",

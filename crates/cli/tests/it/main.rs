@@ -35,6 +35,7 @@ mod sim;
 mod snapshots;
 mod standing;
 mod statuses;
+mod stragglers;
 mod support;
 mod terminal;
 mod timed;

@@ -179,6 +179,7 @@ def merge(
     skip_bad: bool,
     schema: str | None,
     drop_foreign: bool,
+    mark_late: bool,
     validate: bool,
 ) -> str: ...
 def check(asked: dict[str, Any], *, report: str | None) -> str: ...

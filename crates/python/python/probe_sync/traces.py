@@ -74,6 +74,7 @@ def merge(
     skip_bad: bool = False,
     schema: str | None = None,
     drop_foreign: bool = False,
+    mark_late: bool = False,
     validate: bool = False,
 ) -> MergeResult:
     """Puts the traces of all nodes into one file, on one clock. Clocks and errors are as in `align`.
@@ -81,6 +82,7 @@ def merge(
     `allow_uncalibrated` merges nodes without known clocks too, unchanged and marked so; `plane_layout` is "xprof" or "gpu-tracks".
     `skip_bad` leaves out traces that cannot be read, and warns of each. Of databases, `schema="3.0.0"` adds to those of schema 3 the tags that newer readers
     want, and `drop_foreign` leaves out tables that are not rocprofv3's.
+    `mark_late` adds a track that says who was late to each collective.
     """
     asked = _asked(
         traces, nodes, assume_order, run_dir, offsets, from_collectives, extrapolate, snapshots, snapshot_markers, realtime_only, timeline
@@ -95,6 +97,7 @@ def merge(
             skip_bad=skip_bad,
             schema=schema,
             drop_foreign=drop_foreign,
+            mark_late=mark_late,
             validate=validate,
         )
     )

@@ -80,7 +80,7 @@ fn json_is_whole_and_its_arguments_are_typed() {
     assert_eq!(ends.iter().filter(|end| ["s", "f"].contains(end)).count(), 2, "{ends:?}");
     let process = events.iter().find(|event| event["name"] == "process_name").expect("a process");
     let label = process["args"]["name"].as_str().expect("a name");
-    assert!(label.contains("rank 3 pid"), "{label}");
+    assert!(label.starts_with("rank 3 · "), "{label}");
 }
 
 #[test]

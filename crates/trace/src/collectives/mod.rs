@@ -27,15 +27,14 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::check::{CheckOptions, check};
+pub(crate) use self::check::{CheckOptions, check, instance_text};
 pub use self::check::{CheckReport, Outcome};
 pub(crate) use self::communicators::{Process, join};
-pub(crate) use self::matching::{MatchOptions, Matching, match_operations};
-#[cfg(feature = "otf2")]
-pub(crate) use self::matching::{Operation, Order};
+pub use self::matching::Evidence;
+pub(crate) use self::matching::{MatchOptions, Matching, Operation, Order, match_operations};
 pub use self::offsets::CollectiveOffsets;
 pub(crate) use self::offsets::{OffsetOptions, from_collectives};
-pub(crate) use self::report::table;
+pub(crate) use self::report::{lay_out, span, table};
 
 use crate::model::{GroupKey, MappedTime, Picoseconds};
 use crate::parts::CollectiveParts;

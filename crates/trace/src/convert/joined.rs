@@ -16,11 +16,10 @@ use serde::Serialize;
 #[cfg(feature = "otf2")]
 use super::members::Members;
 use super::window;
-use crate::Error;
-use crate::calibrate::{Calibrated, CalibratedTrace};
+use crate::calibrate::CalibratedTrace;
 use crate::collectives::{MapTime, MatchOptions, Matching, match_operations};
 use crate::counting::Counting;
-use crate::model::{MappedTime, TraceClock, TraceFacts, nearest_ns};
+use crate::model::{MappedTime, nearest_ns};
 use crate::nodes;
 #[cfg(feature = "otf2")]
 use crate::write::CollectivePart;
@@ -227,31 +226,6 @@ fn not_joined(matching: &Matching, traces: &[CalibratedTrace]) -> u64 {
     (matching.unpaired + matching.unordered + ambiguous) as u64
         + matching.lost
         + merged.map(|facts| facts.collectives.len()).sum::<u64>()
-}
-
-/// Refuses traces on clocks of their own, on which nobody is first or last.
-///
-/// # Errors
-/// [`Error::Request`] names one.
-pub(super) fn expect_one_clock(calibrated: &Calibrated) -> Result<(), Error> {
-    let traces = &calibrated.traces;
-    let Some(unknown) = traces.iter().find(|of| of.map.is_none()).filter(|_| traces.len() > 1) else { return Ok(()) };
-    let of = |facts: &TraceFacts| match (&facts.aligned_to, facts.clock) {
-        (Some(clock), _) => Some(clock.clone()),
-        // The ranks of one host share its system clock.
-        (None, TraceClock::System) => facts.identity.hostname.clone(),
-        (None, _) => None,
-    };
-    let first = of(&unknown.trace.facts);
-    if first.is_some() && traces.iter().all(|trace| trace.map.is_none() && of(&trace.trace.facts) == first) {
-        return Ok(());
-    }
-    let problem = format!(
-        "--collective-flows: nothing says that the traces are on one clock, so nobody can be called first or last; give --run-dir, --offsets or \
-         --from-collectives ({} has no clock)",
-        unknown.trace.path.display()
-    );
-    Err(Error::Request { problem })
 }
 
 /// Whether a slice of this name may be the operation: kernels of NCCL and RCCL are called otherwise than what they do, and gloo adds its own name.

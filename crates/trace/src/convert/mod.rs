@@ -26,6 +26,7 @@ use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::counting::{AlignmentStats, Counting};
 use crate::formats::{AgentIndex, ChunkOptions, ChunkStats};
+use crate::one_clock;
 use crate::outputs;
 use crate::provenance;
 #[cfg(feature = "otf2")]
@@ -159,10 +160,10 @@ pub fn convert(
         return Err(calibrated.no_clock(format!("no clock is known for {}: {reason}", unknown.trace.path.display())));
     }
     if settings.collective_flows {
-        joined::expect_one_clock(calibrated)?;
+        one_clock::expect(calibrated, "--collective-flows")?;
         refuse_flows_between_files(outputs)?;
     }
-    let report = write_all(calibrated, outputs, settings)?;
+    let report = write_all(calibrated, outputs, settings, None)?;
     for written in &report.outputs {
         // Beside the file of all traces; of files of their own in a folder, as those of aligned traces.
         let is_of_all = outputs.iter().any(|output| output.path == written.path);
@@ -171,11 +172,12 @@ pub fn convert(
     Ok(report)
 }
 
-/// Writes all outputs, without their statistics; traces without a map keep their own clock.
+/// Writes all outputs, without their statistics; traces without a map keep their own clock. `beside` is of no trace, on the clock of the outputs, and of files of all traces.
 pub(crate) fn write_all(
     calibrated: &Calibrated,
     outputs: &[Output],
     settings: &ConvertSettings,
+    beside: Option<&Chunk>,
 ) -> Result<ConvertReport, Error> {
     let window_ns = window::resolve(&settings.window, &calibrated.traces)?;
     if settings.machines {
@@ -203,6 +205,12 @@ pub(crate) fn write_all(
         let of_group = write_sorted(sorter, tracks, group, &mut joined, &mut writers)?;
         // Where no output has all tracks, each trace's are numbered from 0 on.
         tracks += if writers.iter().any(OpenOutput::is_of_all) { of_group } else { 0 };
+    }
+    if let Some(beside) = beside {
+        let mut sorter = Sorter::default();
+        sorter.push(beside, |_, _| true)?;
+        let of_all = Group { parts: vec![0], machine: None };
+        write_sorted(sorter, tracks, &of_all, &mut Joined::default(), &mut writers)?;
     }
     let finished: Vec<Vec<(Unnamed, Written)>> =
         writers.into_iter().map(OpenOutput::finish).collect::<Result<_, _>>()?;

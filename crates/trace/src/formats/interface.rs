@@ -226,7 +226,7 @@ pub struct MergeInput<'a> {
     pub path: PathBuf,
     /// What tells it from the others: its rank, else its node.
     pub part: u32,
-    /// For people, as in `rank 2 (node 1, gpu-07)`; empty: its number.
+    /// For people, as in `rank 2 · gpu-01`; empty: its number.
     pub name: String,
     /// From the trace's timeline to the one that all share.
     pub map: &'a mut MapFunction<'a>,

@@ -19,6 +19,7 @@ use crate::clocks::MarkFiles;
 use crate::collectives::{CollectiveOffsets, MapTime, NodeCollectives, OffsetOptions, Process, from_collectives, join};
 use crate::formats::{FactOptions, TraceFormat};
 use crate::model::{Identity, MappedTime, TraceFacts};
+use crate::write::BETWEEN_NAMES;
 
 pub(crate) use known::KnownNodes;
 pub use known::SettledBy;
@@ -41,6 +42,15 @@ pub struct NodeTrace {
     pub name: String,
     /// What the file says.
     pub facts: TraceFacts,
+}
+
+impl NodeTrace {
+    /// What viewers are told of it: `rank 2 · gpu-01`, or `node 2 · gpu-01` where its rank is not known.
+    pub fn title(&self) -> String {
+        let Identity { rank, hostname, .. } = &self.facts.identity;
+        let which = rank.map_or_else(|| format!("node {}", self.node), |rank| format!("rank {rank}"));
+        [Some(which), hostname.clone()].into_iter().flatten().collect::<Vec<_>>().join(BETWEEN_NAMES)
+    }
 }
 
 /// What the caller says of whose traces they are.

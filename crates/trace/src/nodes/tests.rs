@@ -409,6 +409,8 @@ fn a_rank_is_called_a_rank_and_a_node_a_node() {
     let parts: Vec<u32> = settled.iter().map(|(_, part, ..)| *part).collect();
     assert_eq!(parts, [2, 3, 1, 0], "node 0 is taken by rank 0");
     let order = traces.read(&NOTHING_SAID, &known).expect("read");
+    let titles: Vec<String> = order.iter().map(NodeTrace::title).collect();
+    assert_eq!(titles, ["rank 0 · a", "node 0 · a", "rank 2 · b", "rank 3"]);
     assert_eq!(
         order.iter().map(|trace| (trace.node, trace.part)).collect::<Vec<_>>(),
         [(0, 0), (0, 1), (1, 2), (1, 3)]

@@ -218,7 +218,7 @@ impl<W: Write> Chrome<W> {
             self.tracks[before + index] = known.clone();
             if known.is_process {
                 self.metadata("process_name", &known, &known.shown)?;
-                self.order("process_sort_index", &known, before + index)?;
+                self.order("process_sort_index", &known, by_rank(track, before + index))?;
             } else if !matches!(track.kind, TrackKind::Counter { .. }) {
                 self.metadata("thread_name", &known, &known.shown)?;
                 self.order("thread_sort_index", &known, before + index)?;
@@ -306,6 +306,13 @@ impl<W: Write> Chrome<W> {
     }
 }
 
+/// Where viewers put a process: by its rank, then as it was declared; those of no rank come last.
+fn by_rank(track: &Track, index: usize) -> usize {
+    let TrackKind::Process(process) = &track.kind else { return index };
+    let rank = process.rank.map_or(RANKS_END, |rank| (rank as usize).min(RANKS_END - 1));
+    rank * TRACKS_OF_RANK + index.min(TRACKS_OF_RANK - 1)
+}
+
 /// Everything of an event before what is its own.
 #[inline]
 fn put_head(out: &mut Vec<u8>, phase: &[u8], (pid, tid): (i64, i64), time: i64, base_ns: i64) {
@@ -333,5 +340,9 @@ fn put_names(out: &mut Vec<u8>, chunk: &Chunk, name: StringId, category: StringI
 const FREE_FROM: i64 = 1 << 31;
 /// What is no number of a process or thread.
 const NONE: i64 = -1;
+/// Places in viewers for the processes of one rank.
+const TRACKS_OF_RANK: usize = 1 << 10;
+/// The place of processes of no rank, behind those of all others; with the places of a rank it stays below 2^31.
+const RANKS_END: usize = 1 << 20;
 /// How many tracks above a track are looked at.
 const TREE_DEPTH_MAX: usize = 16;

@@ -60,17 +60,23 @@ pub struct Process {
 }
 
 impl Track {
-    /// What viewers show: `HOST rank R pid P NAME` of a process, as far as they are known; of others their name.
+    /// What viewers show: `rank 2 · gpu-01 · python 30592` of a process, as far as its rank, host, name and number are known; of others their name.
     pub fn label(&self) -> String {
         let TrackKind::Process(process) = &self.kind else { return self.name.clone() };
         let host = Some(process.host.clone()).filter(|host| !host.is_empty());
         let rank = process.rank.map(|rank| format!("rank {rank}"));
         let name = Some(self.name.clone()).filter(|name| !name.is_empty());
-        let pid = (process.pid != 0).then(|| format!("pid {}", process.pid));
-        let parts = [host, rank, pid, name];
-        parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
+        let own = match (name, process.pid) {
+            (name, 0) => name,
+            (Some(name), pid) => Some(format!("{name} {pid}")),
+            (None, pid) => Some(format!("pid {pid}")),
+        };
+        [rank, host, own].into_iter().flatten().collect::<Vec<_>>().join(BETWEEN_NAMES)
     }
 }
+
+/// Between the parts of a process's name.
+pub(crate) const BETWEEN_NAMES: &str = " · ";
 
 /// A value of an argument.
 #[derive(Copy, Clone, Debug, PartialEq)]

@@ -45,6 +45,7 @@ use std::io::Write;
 
 use crate::Error;
 
+pub(crate) use chunk::BETWEEN_NAMES;
 pub use chunk::{
     ArgRange, Args, Chunk, Counters, Flow, FlowEnd, FlowPoints, Instants, Process, Slices, Track, TrackId, TrackKind,
     Value,

@@ -441,7 +441,7 @@ fn hosts_and_ranks_of_a_run_settle_whose_traces_are_and_the_statistics_say_so() 
     let merged = files.0.path().join("all.json");
     merge(&calibrated, &merged, MergeSettings::default()).expect("merged");
     let text = std::fs::read_to_string(&merged).expect("an output");
-    assert!(text.contains("rank 1 (node 1): ") && text.contains("node 0 (a): "), "{text}");
+    assert!(text.contains("\"rank 1 · ") && text.contains("\"node 0 · a · "), "{text}");
 }
 
 #[test]

@@ -15,10 +15,11 @@ use super::document::{Document, Item};
 use super::edits::Edits;
 use super::rewrite::Times;
 use super::sink::Sink;
-use super::tracks::{self, NODES_MAX, Tracks};
+use super::tracks::{self, NODES_MAX, ProcessNames, Tracks};
 use crate::Error;
 use crate::formats::{MergeInput, MergeOptions, MergeStats, RewriteStats};
 use crate::model::Picoseconds;
+use crate::write::BETWEEN_NAMES;
 
 /// Merges `inputs` into `output`, gzip if its name ends in `.gz`.
 ///
@@ -42,8 +43,12 @@ pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &Merg
         "{{\n  \"schemaVersion\": 1,\n  \"displayTimeUnit\": \"ms\",\n  \"baseTimeNanoseconds\": {base_ns},\n  \"traceEvents\": ["
     );
     merger.sink.put(head.as_bytes())?;
-    for (index, (input, found)) in inputs.iter_mut().zip(&surveys).enumerate() {
-        let tracks = Tracks::new(index, &format!("{}: ", input.label()), stride);
+    let mut by_part: Vec<usize> = (0..inputs.len()).collect();
+    by_part.sort_by_key(|index| inputs[*index].part);
+    for (index, (input, found)) in inputs.iter_mut().zip(&mut surveys).enumerate() {
+        let place = by_part.iter().position(|other| *other == index).unwrap_or(index);
+        let names = std::mem::take(&mut found.names).close();
+        let tracks = Tracks::new(index, place, &format!("{}{BETWEEN_NAMES}", input.label()), stride, names);
         let times = Times::new(found.base_ns, Some(base_ns));
         let (node, left_out) = merger.node(input, tracks, times)?;
         stats.inputs.push(node);
@@ -67,11 +72,13 @@ struct Survey {
     largest_id: u64,
     /// Where the largest id is.
     at: u64,
+    /// What its processes are.
+    names: ProcessNames,
 }
 
 fn survey(input: &MergeInput<'_>) -> Result<Survey, Error> {
     let mut document = Document::open(&input.path, &[BASE_KEY])?;
-    let mut found = Survey { base_ns: None, first_ps: None, largest_id: 0, at: 0 };
+    let mut found = Survey { base_ns: None, first_ps: None, largest_id: 0, at: 0, names: ProcessNames::default() };
     loop {
         match document.next()? {
             Item::End => break,
@@ -89,6 +96,7 @@ fn survey(input: &MergeInput<'_>) -> Result<Survey, Error> {
             }
             Item::Event(event) => {
                 let (bytes, spans, offset) = (event.bytes, &event.spans, event.offset);
+                found.names.look(bytes, spans);
                 match tracks::largest_id(bytes, spans) {
                     Ok(Some(id)) if id > found.largest_id => (found.largest_id, found.at) = (id, offset),
                     Ok(_) => {}

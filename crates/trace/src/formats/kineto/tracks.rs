@@ -2,9 +2,10 @@
 //!
 //! Place in the flow: under `merge`. A `pid` may be a number, `"Spans"`, `"Traces"` or `""`, and GPUs are processes 0, 1, …
 //! on every node; viewers want whole numbers below 2^32. Node k's processes and threads get numbers from
-//! (k + 1)·[`STRIDE`] on, in order of appearance, a process and its main thread the same one. Ids of flows and correlations
+//! (k + 1)·[`STRIDE`] on, in order of appearance, a process and its main thread the same one. What Kineto puts into processes of
+//! their own, `Spans`, `Traces` and moments without one, are threads of the trace's process. Ids of flows and correlations
 //! are moved by k times a power of ten above every id, so that the old id can still be read off the new one. Names keep what
-//! the numbers were. What it does not do: times.
+//! the numbers were: `rank 2 · gpu-01 · python 30592`, `rank 2 · gpu-01 · GPU 0`. What it does not do: times.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -22,7 +23,73 @@ pub(super) struct Tracks {
     first: u64,
     used: u64,
     id_shift: u64,
+    /// The node's place among all, for viewers that sort.
+    place: u64,
+    names: ProcessNames,
     processes: HashMap<Vec<u8>, Process>,
+}
+
+/// What a file says of its processes, which may stand after their events.
+#[derive(Default)]
+pub(super) struct ProcessNames {
+    /// By `pid`: the label, as in `CPU` or `GPU 0`, as it is written.
+    labels: HashMap<Vec<u8>, Vec<u8>>,
+    /// The `pid` of the process that wrote the trace: it is labelled so, else it has the first event of a host.
+    main: Option<Vec<u8>>,
+    labelled: bool,
+    /// Its name, as it is written.
+    main_name: Option<Vec<u8>>,
+    /// Names of processes that may be it.
+    named: HashMap<Vec<u8>, Vec<u8>>,
+}
+
+impl ProcessNames {
+    /// Looks at an event.
+    #[inline]
+    pub(super) fn look(&mut self, bytes: &[u8], spans: &EventSpans) {
+        let pid = &bytes[spans.pid.clone()];
+        let numbered = pid.first().is_some_and(u8::is_ascii_digit);
+        if &bytes[spans.ph.clone()] != b"\"M\"" {
+            if self.main.is_none() && numbered && ON_HOST.contains(&&bytes[spans.cat.clone()]) {
+                self.main = Some(pid.to_vec());
+            }
+            return;
+        }
+        let (into, wanted) = match &bytes[spans.name.clone()] {
+            b"\"process_labels\"" => (&mut self.labels, &b"labels"[..]),
+            b"\"process_name\"" => (&mut self.named, &b"name"[..]),
+            _ => return,
+        };
+        if into.len() >= NAMED_MAX || !bytes[spans.args.clone()].starts_with(b"{") {
+            return;
+        }
+        // What is wrong with an event is found when it is written.
+        let _ = scan::object(&bytes[..spans.args.end], spans.args.start, |key, value| {
+            if key == wanted && bytes[value.clone()].starts_with(b"\"") {
+                into.insert(pid.to_vec(), bytes[value].to_vec());
+            }
+            Ok(())
+        });
+        if numbered && !self.labelled && self.labels.get(pid).is_some_and(|label| label == b"\"CPU\"") {
+            (self.main, self.labelled) = (Some(pid.to_vec()), true);
+        }
+    }
+
+    /// To be called when the whole file was looked at.
+    pub(super) fn close(mut self) -> Self {
+        let named = |main: &Vec<u8>| self.named.get(main).cloned().unwrap_or_else(|| b"\"pid\"".to_vec());
+        self.main_name = self.main.as_ref().map(named);
+        self.named = HashMap::new();
+        self
+    }
+
+    /// The process that something is put into.
+    fn home<'a>(&'a self, pid: &'a [u8]) -> &'a [u8] {
+        match &self.main {
+            Some(main) if REMNANTS.contains(&pid) => main,
+            _ => pid,
+        }
+    }
 }
 
 struct Process {
@@ -47,13 +114,14 @@ enum Metadata {
 }
 
 impl Tracks {
-    /// Numbers for the `index`-th node; `label` stands before the names of its processes.
-    pub(super) fn new(index: usize, label: &str, id_stride: u64) -> Tracks {
+    /// Numbers for the `index`-th node, which is the `place`-th in order of ranks; `label` stands before the names of its processes.
+    pub(super) fn new(index: usize, place: usize, label: &str, id_stride: u64, names: ProcessNames) -> Tracks {
         let quoted = serde_json::Value::from(label).to_string().into_bytes();
         let prefix = quoted[1..quoted.len() - 1].to_vec();
         let index = index as u64;
         let first = (index + 1) * STRIDE;
-        Tracks { prefix, first, used: 0, id_shift: index * id_stride, processes: HashMap::new() }
+        let place = place as u64;
+        Tracks { prefix, first, used: 0, id_shift: index * id_stride, place, names, processes: HashMap::new() }
     }
 
     /// Adds what has to change in an event.
@@ -84,7 +152,9 @@ impl Tracks {
                 (Metadata::Other, key) if ID_ARGS.contains(&key) => self.move_id(bytes, &value, edits),
                 (Metadata::ProcessName, b"name") => self.prefix_name(bytes, &value, &bytes[spans.pid.clone()], edits),
                 (Metadata::ProcessOrder, b"sort_index") => {
-                    let order = self.order(process, parse(&bytes[value.clone()]));
+                    // A remnant of its own place is at home in another process.
+                    let stated = parse(&bytes[value.clone()]).filter(|_| !self.is_remnant(&bytes[spans.pid.clone()]));
+                    let order = self.order(process, stated);
                     edits.replace(value, |out| append(out, order));
                 }
                 _ => {}
@@ -101,11 +171,12 @@ impl Tracks {
         for (token, process) in processes {
             let pid = process.number;
             if !process.named {
-                let name = [&self.prefix[..], &label(token, b"pid ")].concat();
-                metadata_event(out, b"process_name", pid, pid, b"name", &[b"\"", &name[..], b"\""].concat());
+                let name = [&b"\""[..], &self.prefix, &label(token, b"pid "), b"\""].concat();
+                metadata_event(out, b"process_name", pid, pid, b"name", &name);
             }
             if !process.sorted {
-                let order = self.order(pid, Some(SPANS_FROM)).to_string();
+                let stated = Some(SPANS_FROM).filter(|_| self.names.main.as_ref() != Some(token));
+                let order = self.order(pid, stated).to_string();
                 metadata_event(out, b"process_sort_index", pid, pid, b"sort_index", order.as_bytes());
             }
             let mut threads: Vec<_> = process.threads.iter().filter(|(_, thread)| !thread.named).collect();
@@ -118,6 +189,10 @@ impl Tracks {
     }
 
     fn numbers(&mut self, pid: &[u8], tid: &[u8], metadata: Metadata) -> Result<(u64, u64), EventFault> {
+        let own = pid;
+        let home = self.names.home(pid).to_vec();
+        let pid = &home[..];
+        let tid = if own == pid || !tid.is_empty() { tid } else { own };
         if !self.processes.contains_key(pid) {
             let number = self.next_number()?;
             let process = Process { number, named: false, sorted: false, threads: HashMap::new() };
@@ -126,7 +201,7 @@ impl Tracks {
         let (first, used) = (self.first, &mut self.used);
         let process = self.processes.get_mut(pid).expect("it was inserted above if it was not there");
         process.named |= metadata == Metadata::ProcessName;
-        process.sorted |= metadata == Metadata::ProcessOrder;
+        process.sorted |= metadata == Metadata::ProcessOrder && own == pid;
         // What is said of a process is said on thread 0, which need not exist.
         if matches!(metadata, Metadata::ProcessName | Metadata::ProcessOrder) {
             return Ok((process.number, process.number));
@@ -144,24 +219,38 @@ impl Tracks {
         next_number(self.first, &mut self.used)
     }
 
-    /// `python` becomes `node1 host: python (pid 30591)`.
+    /// `python` becomes `rank 2 · gpu-01 · python 30591`, and the process of a device `rank 2 · gpu-01 · GPU 0`.
     fn prefix_name(&self, bytes: &[u8], value: &Range<usize>, pid: &[u8], edits: &mut Edits) {
         if bytes[value.clone()].first() != Some(&b'"') {
             return;
         }
-        edits.replace(value.start + 1..value.start + 1, |out| out.extend_from_slice(&self.prefix));
-        if pid.first().is_some_and(u8::is_ascii_digit) {
+        let home = self.names.home(pid);
+        let device = self.names.labels.get(home).filter(|label| label.starts_with(b"\"GPU"));
+        // A remnant's name is that of its process.
+        let other = device.or(self.names.main_name.as_ref().filter(|_| home != pid));
+        let inside = value.start + 1..value.end - 1;
+        match other {
+            Some(other) => edits.replace(inside, |out| {
+                out.extend_from_slice(&self.prefix);
+                out.extend_from_slice(&other[1..other.len() - 1]);
+            }),
+            None => edits.replace(value.start + 1..value.start + 1, |out| out.extend_from_slice(&self.prefix)),
+        }
+        if device.is_none() && home.first().is_some_and(u8::is_ascii_digit) {
             edits.replace(value.end - 1..value.end - 1, |out| {
-                out.extend_from_slice(b" (pid ");
-                out.extend_from_slice(pid);
-                out.push(b')');
+                out.push(b' ');
+                out.extend_from_slice(home);
             });
         }
     }
 
+    fn is_remnant(&self, pid: &[u8]) -> bool {
+        self.names.home(pid) != pid
+    }
+
     /// A process's place among all nodes': by node, then CPUs, GPUs, spans, as Kineto has them.
     fn order(&self, number: u64, stated: Option<u64>) -> u64 {
-        let node = self.first - STRIDE;
+        let node = self.place * STRIDE;
         let place = number - self.first;
         match stated {
             Some(order) if order >= SPANS_FROM => node + 3 * TRACKS_MAX + place,
@@ -286,5 +375,12 @@ const TRACKS_MAX: u64 = 200_000;
 /// Kineto sorts GPUs from here on, and its own spans from `SPANS_FROM` on.
 const DEVICES_FROM: u64 = 5_000_000;
 const SPANS_FROM: u64 = 1 << 29;
+/// What Kineto calls processes that are none: its own spans, when it began to record, and moments of no process.
+const REMNANTS: [&[u8]; 4] = [b"\"Spans\"", b"\"Traces\"", b"\"\"", b""];
+/// Categories of events that the process itself has.
+const ON_HOST: [&[u8]; 5] =
+    [b"\"cpu_op\"", b"\"user_annotation\"", b"\"python_function\"", b"\"cuda_runtime\"", b"\"cpu_instant_event\""];
+/// Names and labels of processes that are kept of a file.
+const NAMED_MAX: usize = 4096;
 /// Args that hold ids which other events refer to.
 const ID_ARGS: [&[u8]; 3] = [b"External id", b"External Id", b"correlation"];

@@ -96,8 +96,8 @@ fn lanes_moments_and_values_are_locations_regions_and_metrics() {
     for expected in [
         "Ticks per Seconds: 1000000000, Global Offset: 100, Length: 150",
         "Name: \"gpu-01\"",
-        "Name: \"gpu-01 rank 3 pid 7 train\"",
-        "Type: ACCELERATOR, Parent: \"node::gpu-01\" <1>, Creator: \"gpu-01 rank 3 pid 7 train\"",
+        "Name: \"rank 3 · gpu-01 · train 7\"",
+        "Type: ACCELERATOR, Parent: \"node::gpu-01\" <1>, Creator: \"rank 3 · gpu-01 · train 7\"",
         "Name: \"main\"",
         "Name: \"stream 1 (lane 2)\"",
         "Type: METRIC, # Events: 2, Group: \"GPU 0\"",

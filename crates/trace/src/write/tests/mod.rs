@@ -232,7 +232,7 @@ fn read_chrome(trace: &[u8]) -> Vec<Found> {
 
 fn expected(slices: &[(u32, i64, i64, String)], between: &str) -> Vec<Found> {
     let path = |track: u32| {
-        let process = format!("host{rank} rank {rank} pid 77 train", rank = track / 4);
+        let process = format!("rank {rank} · host{rank} · train 77", rank = track / 4);
         let below = if track % 4 == 2 { "main".into() } else { format!("GPU 0{between}stream 7") };
         format!("{process}/{below}")
     };
@@ -436,7 +436,10 @@ fn processes_of_unknown_pid_are_groups_of_their_own() {
     let numbered = described.filter(|descriptor| bytes(descriptor, 3).chain(bytes(descriptor, 4)).next().is_some());
     assert_eq!(numbered.count(), 0);
     let rows: Vec<String> = read_perfetto(&trace).slices().into_iter().map(|(path, ..)| path).collect();
-    assert!(rows[0].contains("gpu-07 rank 0 /host:CPU") && rows[1].contains("gpu-07 rank 1 /host:CPU"), "{rows:?}");
+    assert!(
+        rows[0].contains("rank 0 · gpu-07 · /host:CPU") && rows[1].contains("rank 1 · gpu-07 · /host:CPU"),
+        "{rows:?}"
+    );
 }
 
 /// A map with these knots: time and correction, ns.

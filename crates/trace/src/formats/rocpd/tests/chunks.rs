@@ -201,7 +201,7 @@ fn rows_of_a_database_become_tracks_flows_and_values() {
         let options = ChunkOptions { rank: Some(2), group_by_queue, agent_index, ..with_args() };
         let (chunk, untimed) = read(&path, &options, 0).expect("read");
         let labels: Vec<String> = chunk.tracks.iter().map(|track| track.label()).collect();
-        assert_eq!(labels, ["gpu-1 rank 2 pid 9 train", "main", agent, row, "SQ_WAVES"]);
+        assert_eq!(labels, ["rank 2 · gpu-1 · train 9", "main", agent, row, "SQ_WAVES"]);
         assert_eq!(untimed, 1, "the region that never ended");
         let names: Vec<&str> = chunk.slices.name.iter().map(|name| chunk.strings.text(*name)).collect();
         assert_eq!(names, ["step 3", "hipLaunchKernel", ""], "a marker is called what it says");

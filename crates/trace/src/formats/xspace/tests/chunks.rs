@@ -96,9 +96,9 @@ fn planes_are_processes_and_stats_are_arguments() {
     let tracks: Vec<(String, Option<u32>)> =
         chunk.tracks.iter().map(|track| (track.label(), track.parent.map(|parent| parent.0))).collect();
     let expected = [
-        ("gpu-07 rank 3 /host:CPU", None),
+        ("rank 3 · gpu-07 · /host:CPU", None),
         ("main", Some(0)),
-        ("gpu-07 rank 3 /device:GPU:0", None),
+        ("rank 3 · gpu-07 · /device:GPU:0", None),
         ("line 14", Some(2)),
     ];
     assert_eq!(tracks, expected.map(|(name, parent)| (name.to_owned(), parent)));

@@ -1,0 +1,70 @@
+//! `stragglers`: who was late to the collectives, as text, JSON and CSV.
+//!
+//! Place in the flow: arguments into a request to the library (`traces`), and its result to standard output or files. With one of `--json` and `--csv` on standard
+//! output there is nothing else on it. What it does not do: compute.
+
+use std::path::Path;
+
+use probe_sync_trace::{Lateness, lateness};
+
+use crate::output::{Usage, print};
+use crate::status::Unjudged;
+use crate::trace_args::StragglersArgs;
+use crate::traces::request;
+
+/// Finds and tells who was late.
+///
+/// # Errors
+/// Names the trace, or the output; [`Unjudged`] where there is no collective to judge.
+pub fn run(arguments: &StragglersArgs) -> anyhow::Result<()> {
+    let outputs: Vec<&Path> =
+        [&arguments.json, &arguments.csv].into_iter().flatten().map(|path| path.as_path()).collect();
+    let on_stdout = outputs.iter().filter(|path| is_stdout(path)).count();
+    if on_stdout > 1 || (outputs.len() > 1 && outputs[0] == outputs[1]) {
+        return Err(
+            anyhow::anyhow!("--json and --csv: one output takes one of them; give a file to the other").context(Usage)
+        );
+    }
+    let settings = arguments.steps.settings()?;
+    let files: Vec<_> = outputs.iter().filter(|path| !is_stdout(path)).map(|path| path.to_path_buf()).collect();
+    let request = request(&arguments.input, &files)?;
+    let calibrated = probe_sync_trace::calibrate(&request)?;
+    calibrated.refuse_overwriting(&files)?;
+    let text_of_offsets = calibrated.collectives.as_ref().map(probe_sync_trace::CollectiveOffsets::text);
+    crate::traces::tell(&calibrated);
+    let found = lateness(&calibrated, &settings)?;
+    if let Some(path) = &arguments.json {
+        write(path, format!("{}\n", serde_json::to_string_pretty(&found)?).as_bytes())?;
+    }
+    if let Some(path) = &arguments.csv {
+        write(path, &csv(&found)?)?;
+    }
+    if on_stdout == 0 {
+        print(&text_of_offsets.unwrap_or_default())?;
+        print(&found.text())?;
+    }
+    if found.instances.is_empty() {
+        return Err(Unjudged(NOTHING.to_owned()).into());
+    }
+    Ok(())
+}
+
+fn csv(found: &Lateness) -> anyhow::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    found.write_csv(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    match is_stdout(path) {
+        true => print(std::str::from_utf8(bytes)?),
+        false => crate::output::write_whole(path, bytes),
+    }
+}
+
+/// `-`, as everywhere.
+fn is_stdout(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+const NOTHING: &str = "nothing to judge: the traces share no collective whose parts belong together for certain";

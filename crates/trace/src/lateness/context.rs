@@ -1,0 +1,187 @@
+//! What a trace says beside its collectives: the steps of the program, and when the host launched what ran on a device.
+//!
+//! Place in the flow: a second reading of the traces whose operations do not state their run themselves, as chunks, with their times as they are. Steps are
+//! events of the host whose name a pattern takes apart. A launch and its kernel bear one correlation number (Kineto) or are two ends of a flow (databases).
+//! What it does not do: map times, judge.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use regex::Regex;
+
+use crate::Error;
+use crate::calibrate::CalibratedTrace;
+use crate::formats::ChunkOptions;
+use crate::model::{Instance, PS_PER_NS, Picoseconds, nearest_ns};
+use crate::write::{Chunk, FlowEnd, Value};
+
+/// Number → first start and last end on the reference clock, ns.
+pub(super) type StepSpans = BTreeMap<i64, (i64, i64)>;
+
+/// Of one trace, on its own timeline.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Context {
+    /// Start, end and number of each step, in order of start.
+    pub(crate) steps: Vec<(i64, i64, i64)>,
+    /// When what begins on a device at a time was launched, ns.
+    launches: HashMap<i64, i64>,
+    /// Launches that were not kept.
+    pub(crate) launches_left_out: u64,
+}
+
+impl Context {
+    /// Reads a trace; nothing where its operations state their run, or where it has none.
+    ///
+    /// # Errors
+    /// The trace cannot be read.
+    pub(crate) fn read(calibrated: &CalibratedTrace, steps: &Regex) -> Result<Self, Error> {
+        let trace = &calibrated.trace;
+        let parts = &trace.facts.collectives;
+        let labels: Vec<u32> = parts.labels().map(|(number, ..)| number).collect();
+        let needs = |(_, label, _): (u32, &crate::model::Label, u64)| !matches!(label.instance, Instance::Hlo { .. });
+        if !parts.labels().any(needs) {
+            return Ok(Self::default());
+        }
+        let mut cursor = parts.cursor(&labels);
+        let starts: HashSet<i64> =
+            std::iter::from_fn(|| cursor.next()).filter_map(|part| nearest_ns(part.start_ps)).collect();
+        let mut reading = Reading {
+            pattern: steps,
+            starts,
+            found: Self::default(),
+            launched: HashMap::new(),
+            waiting: HashMap::new(),
+        };
+        let options = ChunkOptions { args: true, ..ChunkOptions::default() };
+        trace.format.read_chunks(&trace.path, &options, &mut |time| time, &mut |chunk| {
+            reading.take(chunk);
+            Ok(())
+        })?;
+        let Reading { mut found, launched, waiting, .. } = reading;
+        for (start, id) in waiting {
+            if let Some(launch) = launched.get(&id).filter(|launch| **launch <= start) {
+                found.launches.insert(start, *launch);
+            }
+        }
+        found.steps.sort_unstable();
+        found.steps.dedup();
+        Ok(found)
+    }
+
+    /// When what begins at this time was launched.
+    pub(crate) fn launch(&self, start_ps: Picoseconds) -> Option<Picoseconds> {
+        self.launches.get(&nearest_ns(start_ps)?).map(|launch| Picoseconds::from(*launch) * PS_PER_NS)
+    }
+
+    /// Number and start, ps, of the step in which something was begun: the last that had begun, since the host goes on while its work is under way.
+    pub(crate) fn step(&self, time_ps: Picoseconds) -> Option<(i64, Picoseconds)> {
+        let time = nearest_ns(time_ps)?;
+        let begun = self.steps.partition_point(|(start, ..)| *start <= time);
+        let (start, _, number) = self.steps[begun.checked_sub(1)?];
+        Some((number, Picoseconds::from(start) * PS_PER_NS))
+    }
+}
+
+/// What joins a launch to its kernel.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+enum Link {
+    Correlation(i64),
+    Flow(u64),
+}
+
+struct Reading<'a> {
+    pattern: &'a Regex,
+    /// When parts of collectives begin.
+    starts: HashSet<i64>,
+    found: Context,
+    launched: HashMap<Link, i64>,
+    waiting: HashMap<i64, Link>,
+}
+
+impl Reading<'_> {
+    fn take(&mut self, chunk: &Chunk) {
+        for row in 0..chunk.slices.track.len() {
+            let (start, category) = (chunk.slices.start_ns[row], chunk.strings.text(chunk.slices.category[row]));
+            // The copy of an annotation on a device's timeline begins when the device got there.
+            let on_device = category == "gpu_user_annotation";
+            let step = || step(self.pattern, chunk.strings.text(chunk.slices.name[row]));
+            if !on_device
+                && self.found.steps.len() < STEPS_MAX
+                && let Some(number) = step()
+            {
+                self.found.steps.push((start, chunk.slices.end_ns[row], number));
+            }
+            let Some((link, is_launch)) = link(chunk, row, category) else { continue };
+            if !is_launch {
+                if self.starts.contains(&start) {
+                    self.waiting.insert(start, link);
+                }
+            } else if self.launched.len() < LAUNCHES_MAX {
+                self.launched.insert(link, start);
+            } else {
+                self.found.launches_left_out += 1;
+            }
+        }
+    }
+}
+
+/// What joins a slice to another, and whether it is the launch.
+fn link(chunk: &Chunk, row: usize, category: &str) -> Option<(Link, bool)> {
+    let flow = chunk.slices.flow[row];
+    if flow.id != 0 {
+        return Some((Link::Flow(flow.id), flow.end == FlowEnd::Out));
+    }
+    let is_launch = category.contains("runtime") || category.contains("driver");
+    if !is_launch && category != "kernel" {
+        return None;
+    }
+    let range = chunk.slices.args[row];
+    let range = range.first as usize..(range.first + range.count) as usize;
+    let mut args = chunk.args.key[range.clone()].iter().zip(&chunk.args.value[range]);
+    args.find_map(|(key, value)| match value {
+        Value::Integer(number) if chunk.strings.text(*key) == "correlation" => {
+            Some((Link::Correlation(*number), is_launch))
+        }
+        _ => None,
+    })
+}
+
+/// The number that a name states.
+fn step(pattern: &Regex, name: &str) -> Option<i64> {
+    let captures = pattern.captures(name)?;
+    captures.name("step").or(captures.get(1))?.as_str().parse().ok()
+}
+
+/// Steps of a trace that are kept.
+const STEPS_MAX: usize = 1 << 20;
+/// Launches of a trace that are kept: 100 MB.
+const LAUNCHES_MAX: usize = 1 << 22;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_states_its_step() {
+        let check = |pattern: &str, name: &str, expected: Option<i64>| {
+            assert_eq!(step(&Regex::new(pattern).expect("a pattern"), name), expected, "{name}");
+        };
+        check(super::super::STEP_PATTERN, "ProfilerStep#12", Some(12));
+        check(super::super::STEP_PATTERN, "ProfilerStep", None);
+        check(super::super::STEP_PATTERN, "my ProfilerStep#1", None);
+        check(r"^train_step#(?<step>\d+)$", "train_step#3", Some(3));
+        check(r"^step (\d+)", "step 99999999999999999999", None);
+    }
+
+    #[test]
+    fn what_was_issued_late_in_a_step_is_of_it() {
+        let context = Context { steps: vec![(10, 20, 1), (30, 40, 2)], ..Context::default() };
+        let check = |time_ns: i128, expected: Option<i64>| {
+            assert_eq!(context.step(time_ns * PS_PER_NS).map(|(number, _)| number), expected, "{time_ns}");
+        };
+        check(9, None);
+        check(10, Some(1));
+        check(29, Some(1));
+        check(30, Some(2));
+        check(1000, Some(2));
+    }
+}

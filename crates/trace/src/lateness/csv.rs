@@ -1,0 +1,61 @@
+//! Every rank's part in every operation as CSV: one row each, with what holds for the operation repeated.
+//!
+//! Place in the flow: last step; the command line writes it. Times are ns on the reference clock. What it does not do: sums; those are in the JSON.
+
+use std::io::{self, Write};
+
+use super::report::Lateness;
+
+impl Lateness {
+    /// Writes all rows. A cell that is not known is empty; a text that a spreadsheet could take for a formula begins with an apostrophe.
+    ///
+    /// # Errors
+    /// The output takes no more.
+    pub fn write_csv(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "{HEADER}")?;
+        for (number, instance) in self.instances.iter().enumerate() {
+            let optional = |value: Option<u32>| value.map_or_else(String::new, |value| value.to_string());
+            let of_all = format!(
+                "{number},{},{},{},{},{},{},{},{:.1},{},{}",
+                quoted(&instance.name),
+                quoted(&instance.instance),
+                instance.waits,
+                instance.step.map_or_else(String::new, |step| step.to_string()),
+                optional(instance.last_rank),
+                quoted(instance.late_host.as_deref().unwrap_or_default()),
+                instance.lead_ns,
+                instance.lead_sigma_ns,
+                instance.spread_ns,
+                instance.transfer_ns,
+            );
+            for arrival in &instance.arrivals {
+                let launch = arrival.launch_ns.map_or_else(String::new, |launch| launch.to_string());
+                let state = match Some(arrival.rank) {
+                    rank if rank == instance.last_rank => "last",
+                    rank if instance.tied_ranks.is_empty() || rank != instance.latest_rank => {
+                        if instance.tied_ranks.contains(&arrival.rank) { "tied" } else { "" }
+                    }
+                    _ => "tied",
+                };
+                writeln!(
+                    out,
+                    "{of_all},{},{},{:.1},{launch},{},{},{state}",
+                    arrival.rank, arrival.arrival_ns, arrival.sigma_ns, arrival.end_ns, arrival.wait_ns
+                )?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A text as a cell.
+fn quoted(text: &str) -> String {
+    let guard = if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { "'" } else { "" };
+    if guard.is_empty() && !text.contains([',', '"', '\n', '\r']) {
+        return text.to_owned();
+    }
+    format!("\"{guard}{}\"", text.replace('"', "\"\""))
+}
+
+const HEADER: &str = "operation,name,instance,waits,step,last_rank,late_host,lead_ns,lead_sigma_ns,spread_ns,transfer_ns,\
+                      rank,arrival_ns,sigma_ns,launch_ns,end_ns,wait_ns,state";

@@ -1,0 +1,151 @@
+//! Takes the operations one by one as they are paired, and judges each.
+//!
+//! Place in the flow: between the pairing of parts and `summary`. Here times leave the traces' own timelines. What it does not do: join operations.
+
+use super::context::{Context, StepSpans};
+use super::history::Held;
+use super::operation::{Arrival, ClockError, Waits, judge};
+use crate::Error;
+use crate::collectives::{NodeCollectives, Operation, instance_text};
+use crate::model::{Instance, MappedTime, PS_PER_NS, Picoseconds, nearest_ns};
+
+/// All operations, judged.
+pub(super) struct Gathered {
+    /// In order of their last arrivals.
+    pub(super) held: Vec<Held>,
+    pub(super) spans: StepSpans,
+    /// What was left out.
+    pub(super) notes: Vec<String>,
+}
+
+/// Holds what was judged.
+pub(super) struct Gatherer<'a> {
+    nodes: &'a [NodeCollectives<'a>],
+    contexts: &'a [Context],
+    held: Vec<Held>,
+    parts: usize,
+    /// Operations whose times do not fit 64 bits of ns.
+    beyond: usize,
+}
+
+impl<'a> Gatherer<'a> {
+    pub(super) fn new(nodes: &'a [NodeCollectives<'a>], contexts: &'a [Context]) -> Self {
+        Self { nodes, contexts, held: Vec::new(), parts: 0, beyond: 0 }
+    }
+
+    pub(super) fn take(&mut self, operation: &Operation<'_>) {
+        self.parts += operation.parts.len();
+        if self.parts > PARTS_MAX {
+            return;
+        }
+        let mut arrivals: Vec<Arrival> = Vec::new();
+        let mut recorded: Vec<(i64, usize)> = Vec::new();
+        for of_node in operation.parts.chunk_by(|a, b| a.node == b.node) {
+            // A host has arrived when its last device has.
+            let Some(last) = of_node.iter().max_by_key(|part| part.start_ps) else { continue };
+            let first_end = of_node.iter().map(|part| part.end_ps).min().unwrap_or(last.end_ps);
+            let end = of_node.iter().map(|part| part.end_ps).max().unwrap_or(last.end_ps);
+            let Some(arrival) = self.arrival(last.node, last.start_ps, first_end, end) else {
+                self.beyond += 1;
+                return;
+            };
+            recorded.extend(nearest_ns(last.start_ps).map(|start| (start, last.node)));
+            arrivals.push(arrival);
+        }
+        let step = self.step(operation);
+        let waits = Waits::of(&operation.order, &arrivals);
+        let judged = judge(&waits, &arrivals);
+        let spread = recorded.iter().max().zip(recorded.iter().min()).map(|(last, first)| (last.1, last.0 - first.0));
+        let part = operation.parts.first();
+        self.held.push(Held {
+            name: part.map_or_else(String::new, |part| part.label.name.clone()),
+            instance: part.map_or_else(String::new, |part| instance_text(&part.label.instance, operation)),
+            evidence: operation.evidence,
+            step,
+            waits,
+            arrivals,
+            recorded: spread.unwrap_or_default(),
+            judged,
+        });
+    }
+
+    fn arrival(&self, node: usize, start: Picoseconds, first_end: Picoseconds, end: Picoseconds) -> Option<Arrival> {
+        let of = &self.nodes[node];
+        let mapped = |time: Picoseconds| nearest_ns((of.map)(time).at);
+        let MappedTime { at, sigma_ns, own_sigma_ns, early_by_ns } = (of.map)(start);
+        let launch = self.contexts[node].launch(start);
+        Some(Arrival {
+            rank: node,
+            start_ns: nearest_ns(at)?,
+            first_end_ns: mapped(first_end)?,
+            end_ns: mapped(end)?,
+            launch_ns: launch.and_then(mapped),
+            begun_ns: self.contexts[node].step(launch.unwrap_or(start)).and_then(|(_, begun)| mapped(begun)),
+            error: ClockError { clock: of.clock, sigma_ns, own_sigma_ns, early_by_ns },
+        })
+    }
+
+    /// The run of a compiled program; else the earliest step that a rank began it in: work that runs beside the host is never begun before it was asked for.
+    fn step(&self, operation: &Operation<'_>) -> Option<i64> {
+        if operation.parts.iter().any(|part| matches!(part.label.instance, Instance::Hlo { .. })) {
+            return Some(operation.number);
+        }
+        let step = |(node, start): (usize, Picoseconds)| {
+            let context: &Context = &self.contexts[node];
+            context.step(context.launch(start).unwrap_or(start)).map(|(number, _)| number)
+        };
+        operation.parts.iter().filter_map(|part| step((part.node, part.start_ps))).min()
+    }
+
+    /// The spans of the steps, from all ranks.
+    fn spans(&self) -> StepSpans {
+        let mut spans = StepSpans::new();
+        let mut widen = |step: i64, start: i64, end: i64| {
+            let span = spans.entry(step).or_insert((start, end));
+            *span = (span.0.min(start), span.1.max(end));
+        };
+        for (node, context) in self.nodes.iter().zip(self.contexts) {
+            let mapped = |time: i64| nearest_ns((node.map)(Picoseconds::from(time) * PS_PER_NS).at);
+            for (start, end, number) in &context.steps {
+                if let Some((start, end)) = mapped(*start).zip(mapped(*end)) {
+                    widen(*number, start, end);
+                }
+            }
+        }
+        for held in &self.held {
+            let Some(step) = held.step else { continue };
+            held.arrivals.iter().for_each(|arrival| widen(step, arrival.start_ns, arrival.end_ns));
+        }
+        spans
+    }
+
+    /// Everything in order of time.
+    ///
+    /// # Errors
+    /// [`Error::Request`]: there were more parts than are held.
+    pub(super) fn finish(mut self) -> Result<Gathered, Error> {
+        if self.parts > PARTS_MAX {
+            let problem = format!(
+                "{} parts of collectives are more than the {PARTS_MAX} that are compared at once; give traces of fewer steps or ranks",
+                self.parts
+            );
+            return Err(Error::Request { problem });
+        }
+        let spans = self.spans();
+        self.held.sort_by_key(|held| {
+            (
+                held.arrivals.iter().map(|arrival| arrival.start_ns).max(),
+                held.arrivals.iter().map(|arrival| arrival.end_ns).max(),
+            )
+        });
+        let launches: u64 = self.contexts.iter().map(|context| context.launches_left_out).sum();
+        let launches = (launches > 0)
+            .then(|| format!("{launches} launches were too many to keep; where their kernels lost time is not said"));
+        let beyond = (self.beyond > 0)
+            .then(|| format!("{} operations at times beyond 64 bits of ns were left out", self.beyond));
+        Ok(Gathered { held: self.held, spans, notes: launches.into_iter().chain(beyond).collect() })
+    }
+}
+
+/// Parts that are held at once: about 500 MB with what is said of them.
+const PARTS_MAX: usize = 1 << 22;

@@ -1,0 +1,261 @@
+//! One operation: who came last, by how much, and how sure that is.
+//!
+//! Place in the flow: after the pairing of parts; `history` and `summary` take what is found here. The formulas are derived in the module above.
+//! What it does not do: look at another operation.
+
+use serde::Serialize;
+
+use crate::collectives::Order;
+
+/// One rank's part in an operation, on the reference clock.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub(crate) struct Arrival {
+    /// Place in the list of ranks.
+    pub(crate) rank: usize,
+    /// When it began to take part, ns: of several devices the latest start.
+    pub(crate) start_ns: i64,
+    /// When its first device was through, ns.
+    pub(crate) first_end_ns: i64,
+    /// When all its devices were, ns.
+    pub(crate) end_ns: i64,
+    /// When the host launched it, ns, where it ran on a device and the trace says so.
+    pub(crate) launch_ns: Option<i64>,
+    /// When the rank began the step that it is in, ns, where steps are known.
+    pub(crate) begun_ns: Option<i64>,
+    /// How sure `start_ns` is.
+    pub(crate) error: ClockError,
+}
+
+/// What a mapped time may be wrong by, as far as another rank's time is wrong by something else.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub(crate) struct ClockError {
+    /// The clock that the trace is on; ranks of one node share it.
+    pub(crate) clock: u32,
+    /// Standard deviation on the reference clock, ns.
+    pub(crate) sigma_ns: f64,
+    /// The trace's own share of it, ns.
+    pub(crate) own_sigma_ns: f64,
+    /// It may be early by as much beside, ns.
+    pub(crate) early_by_ns: f64,
+}
+
+impl ClockError {
+    /// The standard deviation of the difference of two ranks' times, ns.
+    pub(crate) fn with(self, other: Self) -> f64 {
+        let sigma = |error: Self| if self.clock == other.clock { error.own_sigma_ns } else { error.sigma_ns };
+        // A delay that may be anything from 0 to E has the variance E²/12.
+        let delay = |error: Self| error.early_by_ns * UNIFORM_SIGMA;
+        let squares = [sigma(self), sigma(other), delay(self), delay(other)].map(|sigma| sigma * sigma);
+        squares.iter().sum::<f64>().sqrt()
+    }
+}
+
+/// Who waits for whom, as places in a list of arrivals.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Waits {
+    /// Everybody for everybody.
+    All,
+    /// Each for these; whoever waits is among them.
+    Of(Vec<Vec<usize>>),
+}
+
+impl Waits {
+    /// Of an operation whose arrivals are in order of rank.
+    pub(crate) fn of(order: &Order, arrivals: &[Arrival]) -> Self {
+        let place = |rank: usize| arrivals.binary_search_by_key(&rank, |arrival| arrival.rank).ok();
+        let mut of: Vec<Vec<usize>> = (0..arrivals.len()).map(|own| vec![own]).collect();
+        match order {
+            Order::AllToAll => return Self::All,
+            Order::From(root) => {
+                let Some(root) = place(*root) else { return Self::Of(of) };
+                of.iter_mut().enumerate().filter(|(own, _)| *own != root).for_each(|(_, on)| on.push(root));
+            }
+            Order::To(root) => {
+                let Some(root) = place(*root) else { return Self::Of(of) };
+                of[root] = (0..arrivals.len()).collect();
+            }
+            Order::Between { source, destination } => {
+                let Some((source, destination)) = place(*source).zip(place(*destination)) else { return Self::Of(of) };
+                of[destination].push(source);
+            }
+            Order::Exchange(receivers) => {
+                for (receiver, senders) in receivers {
+                    let Some(receiver) = place(*receiver) else { continue };
+                    of[receiver].extend(senders.iter().filter_map(|sender| place(*sender)));
+                }
+            }
+        }
+        Self::Of(of)
+    }
+
+    /// Whether it is of an operation that everybody waits in.
+    pub(crate) fn is_all(&self) -> bool {
+        *self == Self::All
+    }
+
+    /// Those whose start the end of one of so many arrivals must follow, itself included.
+    pub(crate) fn on(&self, place: usize, arrivals: usize) -> Vec<usize> {
+        match self {
+            Self::All => (0..arrivals).collect(),
+            Self::Of(of) => of[place].clone(),
+        }
+    }
+}
+
+/// What an operation's time goes to.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// To the transfer: more than twice the spread.
+    Transfer,
+    /// To waiting for who is late: more than twice the transfer.
+    Skew,
+    /// To both.
+    Mixed,
+    /// The clocks are not known well enough to tell.
+    Undecided,
+}
+
+/// Where the last rank lost its time.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LateIn {
+    /// Its host launched the operation late.
+    Cpu,
+    /// It was launched in time, and its device was still busy.
+    Gpu,
+    /// Both.
+    Both,
+}
+
+/// Who came last.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Judged {
+    /// Place of the latest arrival that anybody waited for; None where nobody waited.
+    pub(crate) latest: Option<usize>,
+    /// Those who may have been last instead; empty: the latest is named.
+    pub(crate) tied: Vec<usize>,
+    /// From the second to the last arrival, ns: how much sooner all would have begun without the last.
+    pub(crate) lead_ns: i64,
+    /// Its standard deviation, ns.
+    pub(crate) lead_sigma_ns: f64,
+    /// From the first to the last arrival, ns; of a rooted operation or a message the longest wait.
+    pub(crate) spread_ns: i64,
+    /// Its standard deviation, ns.
+    pub(crate) spread_sigma_ns: f64,
+    /// From the last arrival to the first end, ns.
+    pub(crate) transfer_ns: i64,
+    /// What the time goes to, of operations that everybody waits in.
+    pub(crate) class: Option<Class>,
+    /// How long each waited, ns, in order of the arrivals.
+    pub(crate) waits_ns: Vec<i64>,
+    /// Where the last rank lost its time.
+    pub(crate) late_in: Option<LateIn>,
+}
+
+impl Judged {
+    /// The place of the rank that is named.
+    pub(crate) fn named(&self) -> Option<usize> {
+        self.latest.filter(|_| self.tied.is_empty())
+    }
+}
+
+/// Judges one operation.
+pub(crate) fn judge(waits: &Waits, arrivals: &[Arrival]) -> Judged {
+    let mut judged = Judged {
+        latest: None,
+        tied: Vec::new(),
+        lead_ns: 0,
+        lead_sigma_ns: 0.0,
+        spread_ns: 0,
+        spread_sigma_ns: 0.0,
+        transfer_ns: 0,
+        class: None,
+        waits_ns: vec![0; arrivals.len()],
+        late_in: None,
+    };
+    let everybody: Vec<usize> = (0..arrivals.len()).collect();
+    let sets: Vec<(&[usize], &[usize])> = match waits {
+        Waits::All => vec![(&everybody, &everybody)],
+        Waits::Of(of) => of.iter().enumerate().map(|(own, on)| (&everybody[own..=own], &on[..])).collect(),
+    };
+    for (who, on) in sets {
+        let Some(verdict) = verdict(who, on, arrivals, &mut judged.waits_ns) else { continue };
+        if judged.latest.is_none() || verdict.lead_ns > judged.lead_ns {
+            let waits_ns = std::mem::take(&mut judged.waits_ns);
+            judged = Judged { waits_ns, ..verdict };
+        }
+    }
+    if waits.is_all() && judged.latest.is_some() {
+        judged.class = Some(class(&judged, arrivals));
+    }
+    judged.late_in = judged.named().and_then(|last| late_in(last, arrivals));
+    judged
+}
+
+/// What it comes to for those `who` wait for the latest of some; None where nobody waits for another.
+fn verdict(who: &[usize], on: &[usize], arrivals: &[Arrival], waits_ns: &mut [i64]) -> Option<Judged> {
+    let start = |place: usize| arrivals[place].start_ns;
+    let latest = on.iter().copied().max_by_key(|place| (start(*place), std::cmp::Reverse(*place)))?;
+    let others = || on.iter().copied().filter(|place| *place != latest);
+    let waiting = || who.iter().copied().filter(|place| *place != latest);
+    waiting().for_each(|place| waits_ns[place] = start(latest) - start(place));
+    let first = waiting().min_by_key(|place| start(*place))?;
+    let second = others().max_by_key(|place| (start(*place), std::cmp::Reverse(*place)))?;
+    let sigma = |place: usize| arrivals[latest].error.with(arrivals[place].error);
+    let explained = |place: &usize| (start(latest) - start(*place)) as f64 <= DEVIATIONS * sigma(*place);
+    let first_end = who.iter().map(|place| arrivals[*place].first_end_ns).min()?;
+    Some(Judged {
+        latest: Some(latest),
+        tied: others().filter(explained).collect(),
+        lead_ns: start(latest) - start(second),
+        lead_sigma_ns: sigma(second),
+        spread_ns: start(latest) - start(first),
+        spread_sigma_ns: sigma(first),
+        transfer_ns: first_end - start(latest),
+        class: None,
+        waits_ns: Vec::new(),
+        late_in: None,
+    })
+}
+
+/// Whether spread or transfer is certainly more than twice the other.
+fn class(judged: &Judged, arrivals: &[Arrival]) -> Class {
+    let ends_first = arrivals.iter().min_by_key(|arrival| arrival.first_end_ns);
+    let sigma = judged.latest.zip(ends_first).map_or(0.0, |(last, first)| arrivals[last].error.with(first.error));
+    let around = |value: i64, sigma: f64| [value as f64 - DEVIATIONS * sigma, value as f64 + DEVIATIONS * sigma];
+    let [spread_min, spread_max] = around(judged.spread_ns, judged.spread_sigma_ns);
+    let [transfer_min, transfer_max] = around(judged.transfer_ns, sigma);
+    match () {
+        () if spread_min > 2.0 * transfer_max => Class::Skew,
+        () if transfer_min > 2.0 * spread_max => Class::Transfer,
+        () if spread_max <= 2.0 * transfer_min && transfer_max <= 2.0 * spread_min => Class::Mixed,
+        () => Class::Undecided,
+    }
+}
+
+/// Compares how late the last rank's launch was, against the middle of all, with how late it arrived.
+fn late_in(last: usize, arrivals: &[Arrival]) -> Option<LateIn> {
+    let launches: Option<Vec<i64>> = arrivals.iter().map(|arrival| arrival.launch_ns).collect();
+    let launches = launches?;
+    let launched = launches[last];
+    let launched_late = launched - median(launches)?;
+    let late = arrivals[last].start_ns - median(arrivals.iter().map(|arrival| arrival.start_ns).collect())?;
+    match () {
+        () if late <= 0 => None,
+        () if 3 * launched_late >= 2 * late => Some(LateIn::Cpu),
+        () if 3 * launched_late <= late => Some(LateIn::Gpu),
+        () => Some(LateIn::Both),
+    }
+}
+
+/// The middle of some values, the lower of two; None without any.
+pub(crate) fn median<T: Ord + Copy>(mut values: Vec<T>) -> Option<T> {
+    let middle = values.len().checked_sub(1)? / 2;
+    Some(*values.select_nth_unstable(middle).1)
+}
+
+/// Standard deviations within which a difference is no evidence, as in `check`.
+pub(crate) const DEVIATIONS: f64 = 3.0;
+/// √(1/12).
+const UNIFORM_SIGMA: f64 = 0.288_675_134_594_812_9;

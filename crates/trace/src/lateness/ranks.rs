@@ -1,0 +1,86 @@
+//! The ranks of a job, and their operations as they are told.
+//!
+//! Place in the flow: under `summary` and `lines`. What it does not do: sum up.
+
+use std::collections::BTreeSet;
+
+use super::history::Held;
+use super::operation::{Arrival, DEVIATIONS};
+use super::report::{ArrivalLine, LateInstance};
+use crate::calibrate::{Calibrated, CalibratedTrace};
+
+/// Numbers and hosts of the ranks.
+pub(super) struct Ranks {
+    pub(super) numbers: Vec<u32>,
+    pub(super) hosts: Vec<String>,
+}
+
+impl Ranks {
+    pub(super) fn of(calibrated: &Calibrated, traces: &[&CalibratedTrace]) -> Self {
+        let host = |of: &&CalibratedTrace| {
+            let stated = of.trace.facts.identity.hostname.clone();
+            let recorded = || calibrated.hosts.get(&of.trace.node).cloned();
+            stated.or_else(recorded).unwrap_or_else(|| format!("node {}", of.trace.node))
+        };
+        Self { numbers: traces.iter().map(|of| of.trace.part).collect(), hosts: traces.iter().map(host).collect() }
+    }
+
+    pub(super) fn of_host(&self, host: &str) -> BTreeSet<usize> {
+        (0..self.hosts.len()).filter(|rank| self.hosts[*rank] == host).collect()
+    }
+
+    pub(super) fn instance(&self, held: &Held) -> LateInstance {
+        let Held { judged, arrivals, .. } = held;
+        let number = |place: usize| self.numbers[arrivals[place].rank];
+        let starts = || arrivals.iter().map(|arrival| arrival.start_ns);
+        let (late_host, host_lead_ns) = self.late_host(held).unzip();
+        let line = |(arrival, wait_ns): (&Arrival, &i64)| ArrivalLine {
+            rank: self.numbers[arrival.rank],
+            arrival_ns: arrival.start_ns,
+            sigma_ns: arrival.error.sigma_ns,
+            launch_ns: arrival.launch_ns,
+            end_ns: arrival.end_ns,
+            wait_ns: *wait_ns,
+        };
+        LateInstance {
+            name: held.name.clone(),
+            instance: held.instance.clone(),
+            evidence: held.evidence,
+            waits: if held.waits.is_all() { "all" } else { "some" },
+            step: held.step,
+            last_rank: judged.named().map(number),
+            latest_rank: judged.latest.map(number),
+            tied_ranks: judged.tied.iter().map(|place| number(*place)).collect(),
+            late_host,
+            host_lead_ns: host_lead_ns.unwrap_or(0),
+            first_arrival_ns: starts().min().unwrap_or(0),
+            last_arrival_ns: judged.latest.map(|place| arrivals[place].start_ns).or(starts().max()).unwrap_or(0),
+            lead_ns: judged.lead_ns,
+            lead_sigma_ns: judged.lead_sigma_ns,
+            spread_ns: judged.spread_ns,
+            spread_sigma_ns: judged.spread_sigma_ns,
+            transfer_ns: judged.transfer_ns,
+            class: judged.class,
+            late_in: judged.late_in,
+            recorded_last_rank: self.numbers[held.recorded.0],
+            recorded_spread_ns: held.recorded.1,
+            arrivals: arrivals.iter().zip(&judged.waits_ns).map(line).collect(),
+        }
+    }
+
+    /// The host all of whose ranks, two or more, came after all others for certain, and by how much.
+    fn late_host(&self, held: &Held) -> Option<(String, i64)> {
+        let last = &held.arrivals[held.judged.latest.filter(|_| held.waits.is_all())?];
+        let host = &self.hosts[last.rank];
+        let (own, others): (Vec<&Arrival>, Vec<&Arrival>) =
+            held.arrivals.iter().partition(|arrival| self.hosts[arrival.rank] == *host);
+        let first = own.iter().min_by_key(|arrival| arrival.start_ns).filter(|_| own.len() > 1)?;
+        let before = others.iter().max_by_key(|arrival| arrival.start_ns)?;
+        let lead_ns = first.start_ns - before.start_ns;
+        let certain = |own: &&Arrival| {
+            others.iter().all(|other| (own.start_ns - other.start_ns) as f64 > DEVIATIONS * own.error.with(other.error))
+        };
+        // Most operations end here: comparing all pairs is for those that are late.
+        (lead_ns > 0 && own.iter().all(certain)).then(|| (host.clone(), lead_ns))
+    }
+}

@@ -1,0 +1,184 @@
+//! From all judged operations to what is told of ranks, hosts, operations and steps.
+//!
+//! Place in the flow: after `gather`; asks `history` and `verdict`. What it does not do: print.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::gather::Gathered;
+use super::history::{Held, History, Saving};
+use super::left_out::{notes, unpaired};
+use super::lines::{as_recorded, host_lines, operation_lines, rank_lines, step_lines};
+use super::ranks::Ranks;
+use super::report::{HostLine, LateInstance, Lateness, RankLine, SCHEMA, Straggler};
+use super::verdict::{Recurrent, Unit, recurrent};
+use crate::calibrate::{Calibrated, CalibratedTrace};
+use crate::collectives::Matching;
+
+/// Sums up; `traces` are the ranks, in the order of their numbers in the operations, which are in order of time.
+pub(super) fn summarize(
+    calibrated: &Calibrated,
+    traces: &[&CalibratedTrace],
+    gathered: Gathered,
+    matching: &Matching,
+) -> Lateness {
+    let Gathered { held, spans, notes: left_out } = gathered;
+    let (held, spans) = (&held[..], &spans);
+    let ranks = Ranks::of(calibrated, traces);
+    let history = History::new(held);
+    let instances: Vec<LateInstance> = held.iter().map(|held| ranks.instance(held)).collect();
+    let first = instances.iter().map(|instance| instance.first_arrival_ns).min().unwrap_or(0);
+    let last = held.iter().flat_map(|held| &held.arrivals).map(|arrival| arrival.end_ns).max().unwrap_or(0);
+    let stepped: i64 = spans.values().map(|(start, end)| end - start).sum();
+    let total_ns = if spans.is_empty() { last - first } else { stepped };
+    let share = |ns: i64| if total_ns > 0 { ns as f64 / total_ns as f64 } else { 0.0 };
+    let mut rank_lines = rank_lines(&ranks, held);
+    let mut host_lines = host_lines(&ranks, &instances);
+    let mut savings = savings(&history, &ranks, &rank_lines, &host_lines);
+    for line in &mut rank_lines {
+        line.lost_share = share(line.lost_ns);
+        line.saved_ns = savings.ranks.get(&line.rank).map(|saving| saving.total_ns);
+    }
+    for line in &mut host_lines {
+        line.lost_share = share(line.lost_ns);
+        line.saved_ns = savings.hosts.get(&line.host).map(|saving| saving.total_ns);
+    }
+    let stragglers = stragglers(&ranks, held, &instances, &mut savings, &share);
+    rank_lines.sort_by_key(|line| (std::cmp::Reverse((line.lost_ns, line.times_last)), line.rank));
+    host_lines.sort_by_key(|line| (std::cmp::Reverse((line.lost_ns, line.times_last)), line.host.clone()));
+    let mut sigmas: Vec<f64> = instances.iter().map(|instance| instance.lead_sigma_ns).collect();
+    sigmas.sort_by(f64::total_cmp);
+    Lateness {
+        schema: SCHEMA,
+        clocks: calibrated.method.to_owned(),
+        timeline: calibrated.timeline.clone(),
+        span_ns: last - first,
+        stepped_ns: total_ns,
+        lead_sigma_median_ns: sigmas.get(sigmas.len() / 2).copied(),
+        stragglers,
+        ranks: rank_lines,
+        hosts: host_lines,
+        operations: operation_lines(&instances),
+        steps: step_lines(&instances, spans),
+        critical_path: history.critical_path(|rank| ranks.numbers[rank]),
+        as_recorded: as_recorded(&instances),
+        unpaired: unpaired(calibrated, matching),
+        notes: notes(calibrated, &instances, spans).into_iter().chain(left_out).collect(),
+        instances,
+    }
+}
+
+/// What the job would have saved, for whoever lost most.
+struct Savings<'a> {
+    history: &'a History<'a>,
+    ranks: BTreeMap<u32, Saving>,
+    hosts: BTreeMap<String, Saving>,
+}
+
+fn savings<'a>(history: &'a History<'a>, ranks: &Ranks, lines: &[RankLine], hosts: &[HostLine]) -> Savings<'a> {
+    let mut savings = Savings { history, ranks: BTreeMap::new(), hosts: BTreeMap::new() };
+    let mut costly: Vec<(i64, usize)> = lines
+        .iter()
+        .filter_map(|line| {
+            let place = ranks.numbers.iter().position(|number| *number == line.rank)?;
+            Some((line.lost_ns, place)).filter(|(lost, _)| *lost > 0)
+        })
+        .collect();
+    costly.sort_by_key(|(lost, place)| (std::cmp::Reverse(*lost), *place));
+    for (_, place) in costly.into_iter().take(REPLAYS_MAX) {
+        savings.of_rank(ranks, place);
+    }
+    let mut costly: Vec<&HostLine> = hosts.iter().filter(|line| line.lost_ns > 0).collect();
+    costly.sort_by_key(|line| std::cmp::Reverse(line.lost_ns));
+    for line in costly.into_iter().take(REPLAYS_MAX) {
+        savings.of_host(ranks, &line.host);
+    }
+    savings
+}
+
+impl Savings<'_> {
+    fn of_rank(&mut self, ranks: &Ranks, place: usize) -> &Saving {
+        let history = self.history;
+        self.ranks.entry(ranks.numbers[place]).or_insert_with(|| history.without_delays_of(&BTreeSet::from([place])))
+    }
+
+    fn of_host(&mut self, ranks: &Ranks, host: &str) -> &Saving {
+        let history = self.history;
+        self.hosts.entry(host.to_owned()).or_insert_with(|| history.without_delays_of(&ranks.of_host(host)))
+    }
+}
+
+/// Ranks and whole hosts that recur and cost.
+fn stragglers(
+    ranks: &Ranks,
+    held: &[Held],
+    instances: &[LateInstance],
+    savings: &mut Savings<'_>,
+    share: &impl Fn(i64) -> f64,
+) -> Vec<Straggler> {
+    let by_rank =
+        held.iter().filter_map(|held| Some((held.step, held.arrivals[held.judged.named()?].rank, held.judged.lead_ns)));
+    let names: Vec<&String> = ranks.hosts.iter().collect::<BTreeSet<_>>().into_iter().collect();
+    let by_host = instances.iter().filter_map(|instance| {
+        let host = names.binary_search(&instance.late_host.as_ref()?).ok()?;
+        Some((instance.step, host, instance.host_lead_ns))
+    });
+    let (of_ranks, of_hosts) = (units(by_rank), units(by_host));
+    let stepped = instances.iter().any(|instance| instance.step.is_some());
+    let of = if stepped {
+        instances.iter().map(|instance| instance.step).collect::<BTreeSet<_>>().len()
+    } else {
+        instances.len()
+    };
+    let mut found = Vec::new();
+    let mut name = |units: &[Unit], recurrent: Recurrent, rank: Option<u32>, host: &str, saving: &Saving| {
+        let of_it = || recurrent.units.iter().map(|place| units[*place]);
+        let saved_by_step_ns = of_it().filter_map(|unit| Some(saving.by_step.get(&unit.step?).copied().unwrap_or(0)));
+        found.push(Straggler {
+            rank,
+            host: host.to_owned(),
+            steps: of_it().filter_map(|unit| unit.step).collect(),
+            times: recurrent.units.len(),
+            of,
+            chance: recurrent.chance,
+            lost_ns: of_it().map(|unit| unit.lost_ns).sum(),
+            saved_ns: saving.total_ns,
+            saved_share: share(saving.total_ns),
+            saved_by_step_ns: saved_by_step_ns.collect(),
+        });
+    };
+    for recurrent in recurrent(&of_ranks, ranks.numbers.len()) {
+        let (number, host) = (ranks.numbers[recurrent.member], &ranks.hosts[recurrent.member]);
+        let saving = savings.of_rank(ranks, recurrent.member);
+        name(&of_ranks, recurrent, Some(number), host, saving);
+    }
+    for recurrent in recurrent(&of_hosts, names.len()) {
+        let host = names[recurrent.member];
+        let saving = savings.of_host(ranks, host);
+        name(&of_hosts, recurrent, None, host, saving);
+    }
+    found.retain(|straggler| straggler.saved_share >= SAVED_SHARE_MIN);
+    found.sort_by_key(|straggler| std::cmp::Reverse(straggler.saved_ns));
+    found
+}
+
+/// Each step with the member that lost most of it; operations without a step stand for themselves.
+fn units(losses: impl Iterator<Item = (Option<i64>, usize, i64)>) -> Vec<Unit> {
+    let mut by_step: BTreeMap<i64, BTreeMap<usize, i64>> = BTreeMap::new();
+    let mut units = Vec::new();
+    for (step, member, lost_ns) in losses.filter(|(.., lost_ns)| *lost_ns > 0) {
+        match step {
+            Some(step) => *by_step.entry(step).or_default().entry(member).or_default() += lost_ns,
+            None => units.push(Unit { step, member, lost_ns }),
+        }
+    }
+    for (step, members) in by_step {
+        let most = members.into_iter().max_by_key(|(member, lost_ns)| (*lost_ns, std::cmp::Reverse(*member)));
+        units.extend(most.map(|(member, lost_ns)| Unit { step: Some(step), member, lost_ns }));
+    }
+    units
+}
+
+/// Ranks, and hosts, for which the job is run again without their delays.
+const REPLAYS_MAX: usize = 8;
+/// A straggler costs at least this share of all steps.
+const SAVED_SHARE_MIN: f64 = 0.01;

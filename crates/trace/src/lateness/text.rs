@@ -1,0 +1,311 @@
+//! Who was late, as text of 80 columns.
+//!
+//! Place in the flow: last step; the command line prints it. What it does not do: compute, colours.
+
+use std::fmt::Write;
+
+use super::report::{LateInstance, Lateness, RankLine, Straggler};
+use crate::collectives::{lay_out, span};
+
+impl Lateness {
+    /// Verdict in words, then ranks, hosts, operations, steps, what the recorded times would have said, and what is left out. No line of a table is wider
+    /// than 80 columns as long as names are of ordinary length; names that are not are cut in the middle.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let mut say = |line: String| {
+            text.push_str(&wrapped(&line));
+            text.push('\n');
+        };
+        say(self.head());
+        if self.instances.is_empty() {
+            say("nothing to judge: the traces share no collective whose parts belong together for certain".to_owned());
+        }
+        self.verdict().into_iter().for_each(&mut say);
+        if !self.instances.is_empty() {
+            self.tables(&mut text);
+        }
+        let mut say = |line: String| {
+            text.push_str(&wrapped(&line));
+            text.push('\n');
+        };
+        say_all(self.remarks(), &mut say);
+        text
+    }
+
+    fn head(&self) -> String {
+        let all = self.instances.iter().filter(|instance| instance.waits == "all").count();
+        let some = self.instances.len() - all;
+        let some = if some > 0 { format!(" and {some} in which only some wait") } else { String::new() };
+        let sigma = self
+            .lead_sigma_median_ns
+            .map_or_else(String::new, |sigma| format!("; a lead is known to ±{} (σ, median)", short(sigma)));
+        format!("{all} collectives{some}, {} ranks, {}{sigma}", self.ranks.len(), span(self.span_ns as f64))
+    }
+
+    /// Who is late again and again.
+    fn verdict(&self) -> Vec<String> {
+        if self.instances.is_empty() {
+            return Vec::new();
+        }
+        let units = if self.steps.is_empty() { self.instances.len() } else { self.steps.len() };
+        let most = super::verdict::chance_of_always(units, self.ranks.len());
+        if self.stragglers.is_empty() && most >= super::verdict::CHANCE_MAX {
+            let what = if self.steps.is_empty() { "operations" } else { "steps" };
+            return vec![format!(
+                "Late again and again: too few {what} to tell. {units} with {} ranks may all have one last rank by chance.",
+                self.ranks.len()
+            )];
+        }
+        if self.stragglers.is_empty() {
+            return vec![NOBODY.to_owned()];
+        }
+        self.stragglers.iter().map(|straggler| sentence(straggler, &self.ranks)).collect()
+    }
+
+    fn tables(&self, text: &mut String) {
+        let mut rows =
+            vec![["rank", "host", "last", "tied", "lost", "waited", "late by", "trend/s", "saves"].map(str::to_owned)];
+        for line in self.ranks.iter().take(LINES) {
+            rows.push([
+                line.rank.to_string(),
+                cut(&line.host, 13),
+                line.times_last.to_string(),
+                line.times_tied.to_string(),
+                short(line.lost_ns as f64),
+                short(line.waited_ns as f64),
+                short(line.late_by_median_ns as f64),
+                trend(line),
+                line.saved_ns.map_or_else(String::new, |saved| percent(self.share(saved))),
+            ]);
+        }
+        lay_out(text, &rows, &[0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        more(text, self.ranks.len(), "ranks");
+        self.host_table(text);
+        let mut rows =
+            vec![["operation", "count", "named", "most often", "spread", "transfer", "mostly"].map(str::to_owned)];
+        for line in self.operations.iter().take(LINES) {
+            let most_often =
+                line.most_often_last.map_or_else(String::new, |rank| format!("rank {rank}: {}", line.times));
+            let (count, class) = line
+                .classes
+                .into_iter()
+                .zip(["transfer", "skew", "mixed", "undecided"])
+                .max_by_key(|(count, _)| *count)
+                .unwrap_or((0, ""));
+            rows.push([
+                cut(&line.name, 18),
+                line.instances.to_string(),
+                line.named.to_string(),
+                most_often,
+                short(line.spread_median_ns as f64),
+                short(line.transfer_median_ns as f64),
+                if count > 0 { class.to_owned() } else { String::new() },
+            ]);
+        }
+        text.push('\n');
+        lay_out(text, &rows, &[0, 1, 2, 3, 4, 5, 6]);
+        more(text, self.operations.len(), "operations");
+        self.step_table(text);
+    }
+
+    fn host_table(&self, text: &mut String) {
+        let late: Vec<_> = self.hosts.iter().filter(|line| line.times_last > 0).collect();
+        if late.is_empty() {
+            return;
+        }
+        let mut rows = vec![["host", "ranks", "last as a whole", "lost", "saves"].map(str::to_owned)];
+        for line in late.iter().take(LINES) {
+            rows.push([
+                cut(&line.host, 30),
+                line.ranks.len().to_string(),
+                line.times_last.to_string(),
+                short(line.lost_ns as f64),
+                line.saved_ns.map_or_else(String::new, |saved| percent(self.share(saved))),
+            ]);
+        }
+        text.push('\n');
+        lay_out(text, &rows, &[0, 1, 2, 3, 4]);
+        more(text, late.len(), "hosts that were late as a whole");
+    }
+
+    fn step_table(&self, text: &mut String) {
+        if self.steps.is_empty() {
+            return;
+        }
+        let mut worst: Vec<_> = self.steps.iter().collect();
+        worst.sort_by_key(|line| (std::cmp::Reverse(line.lost_ns), line.step));
+        let mut rows = vec![["step", "length", "lost", "share", "most by"].map(str::to_owned)];
+        for line in worst.iter().take(LINES) {
+            let by = line
+                .last_rank
+                .map_or_else(String::new, |rank| format!("rank {rank}: {}", short(line.last_rank_lost_ns as f64)));
+            rows.push([
+                line.step.to_string(),
+                short(line.length_ns as f64),
+                short(line.lost_ns as f64),
+                percent(line.lost_share),
+                by,
+            ]);
+        }
+        text.push('\n');
+        lay_out(text, &rows, &[0, 1, 2, 3, 4]);
+        more(text, self.steps.len(), "steps");
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if let Some(path) = &self.critical_path {
+            let most = path
+                .ranks
+                .iter()
+                .take(3)
+                .map(|share| format!("rank {} {}", share.rank, short(share.compute_ns as f64)));
+            let most = most.collect::<Vec<_>>().join(", ");
+            lines.push(format!(
+                "Critical path: {} through {} operations ({} of them tied), {} of it in transfers; between them {most}",
+                span((path.to_ns - path.from_ns) as f64),
+                path.operations,
+                path.tied_operations,
+                span(path.transfer_ns as f64)
+            ));
+        }
+        if let Some(rank) = self.as_recorded.rank {
+            let recorded = &self.as_recorded;
+            lines.push(format!(
+                "As recorded, without correction: rank {rank} would be blamed in {} operations; of {} with a named rank {} would name another; median spread {} instead of {}",
+                recorded.times,
+                recorded.of,
+                recorded.wrong,
+                span(recorded.spread_median_ns as f64),
+                span(recorded.aligned_spread_median_ns as f64)
+            ));
+        }
+        lines.extend(self.unpaired.remedies.iter().map(|remedy| format!("not judged: {remedy}")));
+        lines.extend(self.notes.iter().cloned());
+        lines
+    }
+
+    fn share(&self, ns: i64) -> f64 {
+        if self.stepped_ns > 0 { ns as f64 / self.stepped_ns as f64 } else { 0.0 }
+    }
+}
+
+/// What a straggler costs, in words.
+fn sentence(straggler: &Straggler, ranks: &[RankLine]) -> String {
+    let Straggler { rank, host, times, of, steps, saved_ns, saved_share, chance, lost_ns, .. } = straggler;
+    let who = rank.map_or_else(
+        || format!("Late as a whole: host {host}"),
+        |rank| format!("Late again and again: rank {rank} ({host})"),
+    );
+    let units = if steps.is_empty() { "operations" } else { "steps" };
+    let mean = span(*lost_ns as f64 / (*times).max(1) as f64);
+    let listed: Vec<String> = steps.iter().take(STEPS_LISTED).map(i64::to_string).collect();
+    let dots = if steps.len() > STEPS_LISTED { ", …" } else { "" };
+    let listed = if listed.is_empty() { String::new() } else { format!(" (steps {}{dots})", listed.join(", ")) };
+    let line = rank.and_then(|rank| ranks.iter().find(|line| line.rank == rank));
+    let cause = line.filter(|line| line.times_cpu + line.times_gpu > 0).map_or_else(String::new, |line| {
+        format!("; launched late {} times, its device busy {} times", line.times_cpu, line.times_gpu)
+    });
+    format!(
+        "{who}, in {times} of {of} {units}{listed}, by {mean} on average; as fast as the median it would have saved {} ({}){cause}; \
+         probability of chance {chance:.1e}",
+        span(*saved_ns as f64),
+        percent(*saved_share),
+    )
+}
+
+/// The slope where it is certain.
+fn trend(line: &RankLine) -> String {
+    match (line.trend_ns_per_s, line.trend_sigma_ns_per_s) {
+        (Some(slope), Some(sigma)) if slope.abs() > super::operation::DEVIATIONS * sigma => short(slope),
+        _ => "-".to_owned(),
+    }
+}
+
+fn say_all(lines: Vec<String>, say: &mut impl FnMut(String)) {
+    lines.into_iter().for_each(say);
+}
+
+/// Three digits and a unit.
+fn short(ns: f64) -> String {
+    let (value, unit) = match ns.abs() {
+        size if size >= 1e9 => (ns / 1e9, "s"),
+        size if size >= 1e6 => (ns / 1e6, "ms"),
+        size if size >= 1e3 => (ns / 1e3, "µs"),
+        _ => return format!("{ns:.0} ns"),
+    };
+    let digits = if value.abs() >= 99.95 {
+        0
+    } else if value.abs() >= 9.995 {
+        1
+    } else {
+        2
+    };
+    format!("{value:.digits$} {unit}")
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// A name of so many characters at most: its beginning and its end.
+fn cut(name: &str, most: usize) -> String {
+    // Names come from traces: what is no visible character could write over the table.
+    let visible: Vec<char> =
+        name.chars().map(|character| if character.is_control() { '?' } else { character }).collect();
+    if visible.len() <= most {
+        return visible.into_iter().collect();
+    }
+    let end = (most - 1) / 2;
+    let begin = most - 1 - end;
+    visible[..begin].iter().chain(&['…']).chain(&visible[visible.len() - end..]).collect()
+}
+
+/// Says how many lines a table leaves out.
+fn more(text: &mut String, lines: usize, what: &str) {
+    if lines > LINES {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "… and {} more {what}; --json and --csv have all", lines - LINES);
+    }
+}
+
+/// Broken at spaces into lines of 80 columns, the later ones two columns in.
+fn wrapped(line: &str) -> String {
+    let mut text = String::new();
+    let mut width = 0;
+    for word in line.split(' ') {
+        let word: String = word.chars().map(|character| if character.is_control() { '?' } else { character }).collect();
+        let length = word.chars().count();
+        if width > 0 && width + 1 + length > WIDTH {
+            text.push_str("\n ");
+            width = 1;
+        }
+        if width > 0 {
+            text.push(' ');
+            width += 1;
+        }
+        text.push_str(&word);
+        width += length;
+    }
+    text
+}
+
+impl LateInstance {
+    /// One line that says who was last.
+    pub(super) fn label(&self) -> String {
+        let by = span(self.lead_ns as f64);
+        match (&self.late_host, self.last_rank) {
+            (Some(host), _) => format!("{}: host {host} late by {}", self.name, span(self.host_lead_ns as f64)),
+            (None, Some(rank)) => format!("{}: rank {rank} late by {by}", self.name),
+            (None, None) => format!("{}: tied", self.name),
+        }
+    }
+}
+
+const NOBODY: &str =
+    "Late again and again: nobody. Who was last changed as chance would have it, or cost less than 1 % of the time.";
+const WIDTH: usize = 80;
+/// Lines of a table.
+const LINES: usize = 12;
+/// Steps that a sentence names.
+const STEPS_LISTED: usize = 12;
