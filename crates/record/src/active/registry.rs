@@ -5,13 +5,16 @@
 //!
 //! Who changes the list closes the old state for all threads: a new number of the gate, a barrier, and then a wait until no thread is within an
 //! event that began before ([`Registry::quiet`]). After that nobody holds what was taken off the list.
+//!
+//! Signal handlers may not wait for the list's lock: the thread that they interrupt may hold it. What they need is in a copy that is never changed
+//! ([`Registry::look`]); whoever changes the list puts another in its place, and frees the one before when nobody looks at it.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::core::Core;
+use super::core::{Core, Reach};
 use super::watch::{Watch, Watches};
 use crate::clock::Ticks;
 use crate::memory::{barrier, gate};
@@ -24,12 +27,23 @@ pub(crate) struct Activity {
     pub next: AtomicPtr<Self>,
 }
 
+/// A session, and whose events are its own.
+#[derive(Debug)]
+struct Listed {
+    core: Arc<Core>,
+    members: Vec<u32>,
+}
+
 /// The list.
 #[derive(Debug)]
 pub(crate) struct Registry {
     /// No two registries of a process and its ancestors have one number.
     pub number: u32,
     sessions: Mutex<Vec<Arc<Core>>>,
+    /// The same, for whoever may not wait; null: none were ever added.
+    listed: AtomicPtr<Vec<Listed>>,
+    /// How many look at `listed` at this moment.
+    looking: AtomicU32,
     /// All threads that ever recorded; blocks are used again and never freed.
     activities: AtomicPtr<Activity>,
     /// Something else that events must stop for, as observers.
@@ -58,6 +72,8 @@ impl Registry {
         let made = Box::new(Self {
             number,
             sessions: Mutex::default(),
+            listed: AtomicPtr::new(ptr::null_mut()),
+            looking: AtomicU32::new(0),
             activities: AtomicPtr::new(ptr::null_mut()),
             slow: AtomicU32::new(0),
             watches: AtomicPtr::new(ptr::null_mut()),
@@ -78,18 +94,42 @@ impl Registry {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same, if nobody else has them.
-    pub fn try_sessions(&self) -> Option<MutexGuard<'_, Vec<Arc<Core>>>> {
-        match self.sessions.try_lock() {
-            Ok(sessions) => Some(sessions),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
+    /// Tells all threads that something has changed. Called by whoever holds the sessions.
+    pub fn publish(&self, sessions: &[Arc<Core>]) {
+        let listed = |core: &Arc<Core>| {
+            let members = core.members.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            Listed { core: Arc::clone(core), members }
+        };
+        let new = Box::into_raw(Box::new(sessions.iter().map(listed).collect()));
+        // Before the gate: what a handler counts because the gate is another is counted for sessions of that gate, or of one that came later.
+        let before = self.listed.swap(new, Ordering::SeqCst);
+        gate::change(!sessions.is_empty() || self.slow.load(Ordering::Acquire) != 0);
+        let deadline = Instant::now() + QUIET_LIMIT;
+        while self.looking.load(Ordering::SeqCst) != 0 {
+            if Instant::now() > deadline {
+                return;
+            }
+            std::thread::sleep(QUIET_POLL);
+        }
+        if !before.is_null() {
+            // SAFETY: made here, taken off by this thread alone, and who looks from now on sees the new one.
+            drop(unsafe { Box::from_raw(before) });
         }
     }
 
-    /// Tells all threads that something has changed.
-    pub fn publish(&self, sessions: &[Arc<Core>]) {
-        gate::change(!sessions.is_empty() || self.slow.load(Ordering::Acquire) != 0);
+    /// Shows each session that wants events of these bits, of a thread with this serial number or, without one, of any thread of the process. Waits for
+    /// nobody, and asks for no memory.
+    pub fn look(&self, bit: u32, serial: Option<u32>, mut each: impl FnMut(&Core)) {
+        self.looking.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: only `publish` stores one; it frees the one before when nobody has looked since.
+        let listed = unsafe { self.listed.load(Ordering::SeqCst).as_ref() };
+        for Listed { core, members } in listed.into_iter().flatten() {
+            let covers = core.reach == Reach::Process || serial.is_some_and(|serial| members.contains(&serial));
+            if covers && core.wanted() & bit != 0 {
+                each(core);
+            }
+        }
+        self.looking.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// The clock of all sessions.

@@ -42,8 +42,6 @@ pub(crate) struct Block {
     pub tid: Cell<u64>,
     /// Whether a thread has it.
     pub taken: AtomicBool,
-    /// Events of signal handlers that came before lanes were right.
-    pub interrupted: AtomicU32,
     /// Within a callback of an observer.
     pub observing: Cell<bool>,
 }
@@ -69,7 +67,6 @@ impl Block {
             lane_count: Cell::new(0),
             tid: Cell::new(0),
             taken: AtomicBool::new(false),
-            interrupted: AtomicU32::new(0),
             observing: Cell::new(false),
         }
     }
@@ -134,7 +131,6 @@ impl Block {
         self.fast_gate.set(gate::NEVER);
         self.known_gate.set(0);
         self.kinds.set(0);
-        self.interrupted.store(0, Ordering::Relaxed);
         self.observing.set(false);
     }
 

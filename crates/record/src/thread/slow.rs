@@ -48,7 +48,7 @@ pub(crate) fn within_for<R>(bit: u32, event: impl FnOnce(&Block) -> R) -> Option
     };
     if block.activity.busy.load(Ordering::Relaxed) == registry.number {
         if bit != 0 {
-            sync::interrupted(block, bit);
+            sync::interrupted(registry, block, bit);
         }
         return None;
     }

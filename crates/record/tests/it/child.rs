@@ -42,6 +42,8 @@ fn entry() {
     match task.split_once(' ') {
         Some(("record", policy)) => record(policy, &folder),
         Some(("exit", policy)) => exit(policy, &folder),
+        #[cfg(target_arch = "x86_64")]
+        Some(("stepped", task)) => crate::stepped::run(task, &folder),
         _ => match task.as_str() {
             "handlers" => crate::signals::handlers(),
             "first" => crate::signals::first_event_in_a_handler(),

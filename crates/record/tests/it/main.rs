@@ -21,6 +21,8 @@ mod kills;
 mod off;
 #[cfg(feature = "recording")]
 mod signals;
+#[cfg(all(feature = "recording", target_arch = "x86_64"))]
+mod stepped;
 #[cfg(feature = "recording")]
 mod stops;
 mod support;
