@@ -17,6 +17,7 @@ use crate::layout::header;
 use crate::memory::gate;
 use crate::thread::block::{self, Block, LANES};
 use crate::thread::lane::Lane;
+use crate::thread::masked::Masked;
 
 /// The thread's block, made if it has none; None where the system has no memory for one, or the thread is about to end.
 pub(crate) fn attached() -> Option<&'static Block> {
@@ -168,28 +169,6 @@ fn key_of_end() -> Option<libc::pthread_key_t> {
             unsafe { libc::pthread_key_delete(key) };
             libc::pthread_key_t::try_from(first - 1).ok()
         }
-    }
-}
-
-/// While it is there no signal reaches this thread.
-struct Masked(libc::sigset_t);
-
-impl Masked {
-    fn all() -> Self {
-        let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-        // SAFETY: sigfillset writes the set, which then is one; the second call reads it and writes the other. Neither fails for these arguments.
-        unsafe {
-            libc::sigfillset(all.as_mut_ptr());
-            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-            Self(before.assume_init())
-        }
-    }
-}
-
-impl Drop for Masked {
-    fn drop(&mut self) {
-        // SAFETY: the set that was there before.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
     }
 }
 

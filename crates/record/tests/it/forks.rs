@@ -166,6 +166,32 @@ fn no_child_hangs_that_is_forked_while_others_record() {
     drop(tallies(&session.finish().expect("whole")));
 }
 
+/// What the standard library locks while a thread starts stays locked in a child that is forked meanwhile: a session's own thread may not need it.
+#[test]
+fn no_child_hangs_that_is_forked_while_threads_start() {
+    let _alone = alone();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        for _ in 0..3 {
+            threads.spawn(|| {
+                while !stop.load(Ordering::Acquire) {
+                    let started: Vec<_> = (0..8).map(|_| std::thread::spawn(|| ())).collect();
+                    started.into_iter().for_each(|thread| thread.join().expect("no panic"));
+                }
+            });
+        }
+        let _stopping = Stopping(&stop);
+        for _ in 0..1500 {
+            assert!(in_child(|| {
+                let policy = Policy::DropNewest { bytes: 512 << 10 };
+                let own = Recorder::builder().policy(policy).threads(1).start().expect("the child's own");
+                drop(scope!("of the child"));
+                sums(&own.finish().expect("whole")) == [1, 0, 0]
+            }));
+        }
+    });
+}
+
 #[test]
 fn programs_that_are_started_record_nothing() {
     let _alone = alone();

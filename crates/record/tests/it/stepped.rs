@@ -159,6 +159,7 @@ pub fn run(task: &str, folder: &Path) {
 }
 
 /// Follows a child's threads that asked for it, to the child's end; how often the handler ran.
+#[expect(clippy::zombie_processes, reason = "it is waited for with its threads")]
 fn follow(task: &str, folder: &Path) -> u64 {
     let child = child::start(&format!("stepped {task}"), folder);
     let own = libc::pid_t::try_from(child.id()).expect("a process");
