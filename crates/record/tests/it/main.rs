@@ -17,6 +17,8 @@ mod forks;
 mod hostile;
 #[cfg(feature = "recording")]
 mod kills;
+#[cfg(feature = "recording")]
+mod memory;
 #[cfg(not(feature = "recording"))]
 mod off;
 #[cfg(feature = "recording")]
