@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 use super::core::{Core, Reach};
 use super::watch::{Watch, Watches};
 use crate::clock::Ticks;
-use crate::memory::{barrier, gate};
+use crate::memory::gate;
+use crate::memory::order::{self, Visitors, Word};
 
 /// What threads let others see of them: whether they are within an event.
 #[derive(Debug, Default)]
@@ -42,8 +43,8 @@ pub(crate) struct Registry {
     sessions: Mutex<Vec<Arc<Core>>>,
     /// The same, for whoever may not wait; null: none were ever added.
     listed: AtomicPtr<Vec<Listed>>,
-    /// How many look at `listed` at this moment.
-    looking: AtomicU32,
+    /// Threads that look at `listed` at this moment.
+    looking: Visitors,
     /// All threads that ever recorded; blocks are used again and never freed.
     activities: AtomicPtr<Activity>,
     /// Something else that events must stop for, as observers.
@@ -73,7 +74,7 @@ impl Registry {
             number,
             sessions: Mutex::default(),
             listed: AtomicPtr::new(ptr::null_mut()),
-            looking: AtomicU32::new(0),
+            looking: Visitors::default(),
             activities: AtomicPtr::new(ptr::null_mut()),
             slow: AtomicU32::new(0),
             watches: AtomicPtr::new(ptr::null_mut()),
@@ -105,7 +106,7 @@ impl Registry {
         let before = self.listed.swap(new, Ordering::SeqCst);
         gate::change(!sessions.is_empty() || self.slow.load(Ordering::Acquire) != 0);
         let deadline = Instant::now() + QUIET_LIMIT;
-        while self.looking.load(Ordering::SeqCst) != 0 {
+        while !self.looking.is_empty() {
             if Instant::now() > deadline {
                 return;
             }
@@ -120,16 +121,16 @@ impl Registry {
     /// Shows each session that wants events of these bits, of a thread with this serial number or, without one, of any thread of the process. Waits for
     /// nobody, and asks for no memory.
     pub fn look(&self, bit: u32, serial: Option<u32>, mut each: impl FnMut(&Core)) {
-        self.looking.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: only `publish` stores one; it frees the one before when nobody has looked since.
-        let listed = unsafe { self.listed.load(Ordering::SeqCst).as_ref() };
-        for Listed { core, members } in listed.into_iter().flatten() {
-            let covers = core.reach == Reach::Process || serial.is_some_and(|serial| members.contains(&serial));
-            if covers && core.wanted() & bit != 0 {
-                each(core);
+        self.looking.visit(|| {
+            // SAFETY: only `publish` stores one; it frees the one before when nobody looks at it.
+            let listed = unsafe { self.listed.load(Ordering::SeqCst).as_ref() };
+            for Listed { core, members } in listed.into_iter().flatten() {
+                let covers = core.reach == Reach::Process || serial.is_some_and(|serial| members.contains(&serial));
+                if covers && core.wanted() & bit != 0 {
+                    each(core);
+                }
             }
-        }
-        self.looking.fetch_sub(1, Ordering::SeqCst);
+        });
     }
 
     /// The clock of all sessions.
@@ -198,7 +199,7 @@ impl Registry {
     /// Waits until no thread but `own` is within an event that began before; false where one stays in it, or the kernel has no barrier: then what
     /// they may hold must stay.
     pub fn quiet(&self, own: Option<&Activity>) -> bool {
-        let seen_by_all = barrier::everywhere();
+        let seen_by_all = <AtomicU32 as Word>::heavy();
         let deadline = Instant::now() + QUIET_LIMIT;
         let mut next = self.activities.load(Ordering::Acquire);
         // SAFETY: only `enlist` puts pointers on the list, each to a block that is never freed.
@@ -207,7 +208,7 @@ impl Registry {
             if own.is_some_and(|own| ptr::eq(own, activity)) {
                 continue;
             }
-            while activity.busy.load(Ordering::Acquire) == self.number {
+            while order::is_within(&activity.busy, self.number) {
                 if Instant::now() > deadline {
                     return false;
                 }

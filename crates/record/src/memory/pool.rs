@@ -4,11 +4,12 @@
 //! "flight" the chunk that was completed first is given out again, under "stream" the writer thread gives back what it has written.
 //! A thread that ends leaves what is left of its chunk to the next one that begins.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use crossbeam_queue::ArrayQueue;
 
 use crate::layout::{Layout, WORD, chunk, header, record, slot};
+use crate::memory::chunk::{Segment, go_on, put_to_use};
 use crate::memory::region::Region;
 
 /// Chunks and slots that nobody writes.
@@ -60,18 +61,10 @@ impl Pool {
         let index = self.free.pop().or_else(recycled)?;
         let at = self.layout.chunk_at(index as usize);
         let word = |place: usize| region.word(at + place * WORD);
-        word(chunk::GENERATION).fetch_add(1, Ordering::AcqRel);
-        // Whoever sees a word of the new use sees that number, too.
-        fence(Ordering::Release);
         let empty = chunk::header_bytes(self.layout.chunk_bytes) as u64;
-        word(chunk::COMMITTED).store(empty, Ordering::Relaxed);
-        word(chunk::DRAINED).store(empty, Ordering::Relaxed);
-        word(chunk::SEGMENTS).store(1, Ordering::Relaxed);
-        word(chunk::FIRST_SEGMENT).store(u64::from(serial) << 32 | empty, Ordering::Relaxed);
-        let sequence = region.word(header::SEQUENCE * WORD).fetch_add(1, Ordering::Relaxed);
-        word(chunk::SEQUENCE).store(sequence, Ordering::Relaxed);
-        word(chunk::FIRST_SEGMENT + 1).store(order, Ordering::Relaxed);
-        word(chunk::GENERATION).fetch_add(1, Ordering::AcqRel);
+        // The sequence is taken last, so that chunks with a lower one than a reader knows are whole.
+        let sequence = || region.word(header::SEQUENCE * WORD).fetch_add(1, Ordering::Relaxed);
+        put_to_use(word, Segment { serial, from: empty, order }, sequence);
         Some(Piece { chunk: index, from: empty as usize })
     }
 
@@ -122,16 +115,11 @@ impl Pool {
     /// The rest of a chunk that another thread began.
     fn go_on(&self, region: &Region, index: u32, serial: u32, order: u64) -> Option<Piece> {
         let word = |place: usize| region.word(self.layout.chunk_at(index as usize) + place * WORD);
-        let from = word(chunk::COMMITTED).load(Ordering::Acquire);
-        let segments = word(chunk::SEGMENTS).load(Ordering::Acquire) as usize;
-        if segments >= chunk::segments_max(self.layout.chunk_bytes) {
+        let from = go_on(word, serial, order, chunk::segments_max(self.layout.chunk_bytes));
+        if from.is_none() {
             self.complete(index);
-            return None;
         }
-        word(chunk::FIRST_SEGMENT + 2 * segments).store(u64::from(serial) << 32 | from, Ordering::Relaxed);
-        word(chunk::FIRST_SEGMENT + 2 * segments + 1).store(order, Ordering::Relaxed);
-        word(chunk::SEGMENTS).store(segments as u64 + 1, Ordering::Release);
-        Some(Piece { chunk: index, from: from as usize })
+        Some(Piece { chunk: index, from: from? as usize })
     }
 
     /// What is in a chunk that is about to be used again.

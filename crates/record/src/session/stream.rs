@@ -5,10 +5,11 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use crate::active::core::Core;
 use crate::layout::{MAGIC, WORD, block, chunk, header};
+use crate::memory;
 
 /// The end of the file.
 #[derive(Debug)]
@@ -55,27 +56,13 @@ impl Stream {
     fn collect(&mut self, core: &Core, index: usize) {
         let at = core.layout.chunk_at(index);
         let word = |place: usize| core.region.word(at + place * WORD);
-        let generation = word(chunk::GENERATION).load(Ordering::Acquire);
-        if generation == 0 || !generation.is_multiple_of(2) {
-            return;
-        }
-        let committed = word(chunk::COMMITTED).load(Ordering::Acquire);
-        let segments =
-            (word(chunk::SEGMENTS).load(Ordering::Acquire) as usize).min(chunk::segments_max(core.layout.chunk_bytes));
-        let segment = |k: usize| word(chunk::FIRST_SEGMENT + 2 * k).load(Ordering::Acquire);
-        let drained = word(chunk::DRAINED).load(Ordering::Relaxed);
-        let sequence = word(chunk::SEQUENCE).load(Ordering::Relaxed);
-        fence(Ordering::Acquire);
-        // A thread has put it to use just now: the numbers are of both uses.
-        if word(chunk::GENERATION).load(Ordering::Relaxed) != generation {
-            return;
-        }
-        let mut from = drained;
-        for k in 0..segments {
-            let end = if k + 1 < segments { segment(k + 1) & 0xffff_ffff } else { committed };
+        let Some(used) = memory::chunk::read(word, chunk::segments_max(core.layout.chunk_bytes)) else { return };
+        let mut from = used.drained;
+        for (k, segment) in used.segments.iter().enumerate() {
+            let end = used.segments.get(k + 1).map_or(used.committed, |next| next.from);
             if from < end {
-                let order = word(chunk::FIRST_SEGMENT + 2 * k + 1).load(Ordering::Relaxed);
-                let words = [block::MARK << 32 | (end - from), segment(k) & !0xffff_ffff | from, sequence, order];
+                let (mark, place) = (block::MARK << 32 | (end - from), u64::from(segment.serial) << 32 | from);
+                let words = [mark, place, used.sequence, segment.order];
                 let check = words.iter().fold(MAGIC, |check, word| check ^ word);
                 self.bytes.extend(words.into_iter().chain([check]).flat_map(u64::to_le_bytes));
                 for byte in (from..end).step_by(WORD) {
@@ -86,7 +73,7 @@ impl Stream {
             }
         }
         // Not before the block is written is it counted as such; see `append`. A chunk of which nothing was copied may be free, and in use again by then.
-        if from > drained {
+        if from > used.drained {
             self.drained.push((index, from));
         }
     }

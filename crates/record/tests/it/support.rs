@@ -15,8 +15,10 @@ pub fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// Tells threads to stop when it is dropped, also by a failing test.
+#[cfg(feature = "recording")]
 pub struct Stopping<'a>(pub &'a AtomicBool);
 
+#[cfg(feature = "recording")]
 impl Drop for Stopping<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
