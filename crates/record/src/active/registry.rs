@@ -10,14 +10,15 @@
 //! ([`Registry::look`]); whoever changes the list puts another in its place, and frees the one before when nobody looks at it.
 
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::core::{Core, Reach};
 use super::watch::{Watch, Watches};
 use crate::clock::Ticks;
 use crate::memory::gate;
+use crate::memory::lock::{Held, Lock};
 use crate::memory::order::{self, Visitors, Word};
 
 /// What threads let others see of them: whether they are within an event.
@@ -40,7 +41,7 @@ struct Listed {
 pub(crate) struct Registry {
     /// No two registries of a process and its ancestors have one number.
     pub number: u32,
-    sessions: Mutex<Vec<Arc<Core>>>,
+    sessions: Lock<Vec<Arc<Core>>>,
     /// The same, for whoever may not wait; null: none were ever added.
     listed: AtomicPtr<Vec<Listed>>,
     /// Threads that look at `listed` at this moment.
@@ -72,7 +73,7 @@ impl Registry {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let made = Box::new(Self {
             number,
-            sessions: Mutex::default(),
+            sessions: Lock::default(),
             listed: AtomicPtr::new(ptr::null_mut()),
             looking: Visitors::default(),
             activities: AtomicPtr::new(ptr::null_mut()),
@@ -91,14 +92,14 @@ impl Registry {
     }
 
     /// The sessions, for reading or changing; who changes them calls [`Registry::publish`] before it lets go.
-    pub fn sessions(&self) -> MutexGuard<'_, Vec<Arc<Core>>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn sessions(&self) -> Held<'_, Vec<Arc<Core>>> {
+        self.sessions.lock()
     }
 
     /// Tells all threads that something has changed. Called by whoever holds the sessions.
     pub fn publish(&self, sessions: &[Arc<Core>]) {
         let listed = |core: &Arc<Core>| {
-            let members = core.members.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let members = core.members.lock().clone();
             Listed { core: Arc::clone(core), members }
         };
         let new = Box::into_raw(Box::new(sessions.iter().map(listed).collect()));

@@ -5,6 +5,7 @@
 pub(crate) mod barrier;
 pub(crate) mod chunk;
 pub(crate) mod gate;
+pub(crate) mod lock;
 pub(crate) mod order;
 pub(crate) mod pool;
 pub(crate) mod region;
