@@ -3,6 +3,7 @@
 //! Tests share the process's one session, so each takes [`support::alone`]. Where a process must die or have signal handlers of its own, this program is
 //! started again ([`child`]).
 
+mod behaviour;
 #[cfg(feature = "recording")]
 mod child;
 #[cfg(feature = "recording")]
