@@ -91,6 +91,11 @@ impl Pool {
         self.full.pop()
     }
 
+    /// Whether so many are completed that who moves them must not wait longer.
+    pub fn is_filling(&self) -> bool {
+        self.full.len() * FILLING >= self.layout.chunks
+    }
+
     /// A chunk whose records are in blocks.
     pub fn give_back(&self, chunk: u32) {
         let _ = self.free.push(chunk);
@@ -144,6 +149,8 @@ fn fill(queue: &ArrayQueue<u32>, length: usize) {
     }
 }
 
+/// One in so many.
+const FILLING: usize = 4;
 /// Bytes that must be left in a chunk for another thread to go on in it.
 const LEAST_LEFT: u64 = 1024;
 

@@ -58,7 +58,8 @@ impl Work {
         let mut pair_due = Instant::now() + pair_wait;
         let mut stream_due = self.stream.as_ref().map(|(_, every)| Instant::now() + *every);
         loop {
-            let due = stream_due.map_or(pair_due, |stream| stream.min(pair_due));
+            let look = self.stream.as_ref().map(|(_, every)| Instant::now() + *every / LOOKS);
+            let due = [stream_due, look].into_iter().flatten().fold(pair_due, Instant::min);
             if !self.live.wait_until(due) {
                 break;
             }
@@ -70,10 +71,10 @@ impl Work {
                 pair_due = next(pair_due, pair_wait, now);
             }
             if let Some((stream, every)) = &mut self.stream
-                && stream_due.is_some_and(|due| now >= due)
+                && (stream_due.is_some_and(|due| now >= due) || self.live.core.pool.is_filling())
             {
                 stream.drain(&self.live.core);
-                stream_due = stream_due.map(|due| next(due, *every, now));
+                stream_due = stream_due.map(|due| if now < due { now + *every } else { next(due, *every, now) });
             }
         }
         self.take_pair();
@@ -101,3 +102,5 @@ fn next(due: Instant, period: Duration, now: Instant) -> Instant {
 /// From the start to the pair after the first; later ones are farther and farther apart until the period is reached.
 const FIRST_PAIR: Duration = Duration::from_millis(10);
 const PAIR_GROWTH: u32 = 4;
+/// How often in a period it is looked whether chunks fill up before it is over.
+const LOOKS: u32 = 4;

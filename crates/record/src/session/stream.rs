@@ -29,11 +29,23 @@ impl Stream {
 
     /// Moves everything that is there. What the file system refuses stays where it is and is tried again; threads lose what finds no room then.
     pub fn drain(&mut self, core: &Core) {
-        // Those that are completed now have all their records committed.
+        // Those that are completed now have all their records committed. They come first, and are free as soon as they are written: a slow disk holds up
+        // few of them.
         let mut completed = Vec::new();
         while let Some(index) = core.pool.completed() {
             completed.push(index);
         }
+        let mut moved = 0;
+        for (number, index) in completed.iter().enumerate() {
+            self.collect(core, *index as usize);
+            if self.bytes.len() >= WRITE_BYTES {
+                self.append(core);
+                completed[moved..=number].iter().for_each(|index| free(core, *index));
+                moved = number + 1;
+            }
+        }
+        self.append(core);
+        completed[moved..].iter().for_each(|index| free(core, *index));
         for index in 0..core.layout.chunks {
             self.collect(core, index);
             if self.bytes.len() >= WRITE_BYTES {
@@ -41,15 +53,6 @@ impl Stream {
             }
         }
         self.append(core);
-        for index in completed {
-            let word = |place: usize| core.region.word(core.layout.chunk_at(index as usize) + place * WORD);
-            let whole = word(chunk::DRAINED).load(Ordering::Relaxed) == word(chunk::COMMITTED).load(Ordering::Acquire);
-            if whole {
-                core.pool.give_back(index);
-            } else {
-                core.pool.complete(index);
-            }
-        }
     }
 
     /// Copies what a chunk has that is in no block.
@@ -99,6 +102,16 @@ impl Stream {
             }
         }
         self.bytes.clear();
+    }
+}
+
+/// A chunk that is completed is free, if all of it is in blocks.
+fn free(core: &Core, index: u32) {
+    let word = |place: usize| core.region.word(core.layout.chunk_at(index as usize) + place * WORD);
+    if word(chunk::DRAINED).load(Ordering::Relaxed) == word(chunk::COMMITTED).load(Ordering::Acquire) {
+        core.pool.give_back(index);
+    } else {
+        core.pool.complete(index);
     }
 }
 
