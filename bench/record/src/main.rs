@@ -11,13 +11,16 @@
 //! | [`library`] | the same by the C functions of the shared library |
 //! | `peers` | other recorders (feature `peers`) |
 //! | [`work`] | a loop that computes, with and without scopes recorded |
+//! | [`memory`] | what is resident, and whether all is recorded or counted |
 //!
 //! Options: `--short` (a few passes, to see that it works), `--library FILE` (libprobe_sync.so, after `cargo xtask install --prefix DIR`), `--work` (only
-//! the loop that computes).
+//! the loop that computes), `--memory` (only memory, under each policy; streaming writes some GB into the temporary folder), `--stream SECONDS` (only a
+//! steady stream).
 //! What it does not do: fail where an ask is missed; it says so in the table.
 
 mod library;
 mod measure;
+mod memory;
 mod ours;
 #[cfg(feature = "peers")]
 mod peers;
@@ -25,6 +28,7 @@ mod table;
 mod work;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 
@@ -37,10 +41,23 @@ struct Options {
     short: bool,
     only_work: bool,
     library: Option<PathBuf>,
+    memory: bool,
+    memory_of: Option<String>,
+    stream_seconds: Option<u64>,
 }
 
 fn main() -> Result<()> {
     let options = options()?;
+    if let Some(policy) = &options.memory_of {
+        return memory::one_policy(policy);
+    }
+    if options.memory || options.stream_seconds.is_some() {
+        println!("{}", measure::machine());
+        if options.memory {
+            memory::every_policy()?;
+        }
+        return options.stream_seconds.map_or(Ok(()), |seconds| memory::steady_stream(Duration::from_secs(seconds)));
+    }
     let effort = if options.short { Effort::SHORT } else { Effort::LONG };
     println!("{}", measure::machine());
     let mut table = Table::default();
@@ -61,9 +78,12 @@ fn options() -> Result<Options> {
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--short" => options.short = true,
+            "--memory" => options.memory = true,
+            "--memory-of" => options.memory_of = arguments.next(),
+            "--stream" => options.stream_seconds = Some(arguments.next().unwrap_or_default().parse()?),
             "--work" => options.only_work = true,
             "--library" => options.library = arguments.next().map(PathBuf::from),
-            _ => bail!("{argument} is no option; there are --short, --work, --library FILE"),
+            _ => bail!("{argument} is no option; there are --short, --work, --library FILE, --memory, --stream SECONDS"),
         }
     }
     Ok(options)

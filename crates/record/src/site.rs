@@ -8,10 +8,10 @@
 use std::collections::HashMap;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::kind::{Kind, Kinds};
 use crate::memory::gate;
+use crate::memory::lock::{Held, Lock};
 
 /// A place in a program.
 #[derive(Debug)]
@@ -177,13 +177,13 @@ struct Names {
 }
 
 impl Names {
-    fn lock() -> MutexGuard<'static, Self> {
+    fn lock() -> Held<'static, Self> {
         // Without it, nothing can record.
         let _ = gate::prepare();
         let place = &gate::page().names;
-        let mut known = place.load(Ordering::Acquire).cast::<Mutex<Self>>();
+        let mut known = place.load(Ordering::Acquire).cast::<Lock<Self>>();
         if known.is_null() {
-            let made = Box::into_raw(Box::new(Mutex::new(Self::default())));
+            let made = Box::into_raw(Box::new(Lock::new(Self::default())));
             match place.compare_exchange(ptr::null_mut(), made.cast(), Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => known = made,
                 Err(other) => {
@@ -194,7 +194,7 @@ impl Names {
             }
         }
         // SAFETY: only this function stores one, which is never freed.
-        unsafe { &*known }.lock().unwrap_or_else(PoisonError::into_inner)
+        unsafe { &*known }.lock()
     }
 }
 

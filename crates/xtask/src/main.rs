@@ -16,6 +16,7 @@ mod fuzz;
 mod header;
 mod install;
 mod python;
+mod races;
 mod results;
 mod scale;
 mod setup;
@@ -69,6 +70,8 @@ enum Command {
     },
     /// Count which lines of the recorder its tests run, where cargo-llvm-cov and LLVM's tools are there
     Coverage,
+    /// Run the recorder under ThreadSanitizer, and again with an order taken away, which must be seen
+    Races,
     /// Check what the compiler cannot: purity, order of imports, circles of files, headers, lengths, layout, words
     Tidy,
     /// Build the C libraries and install them with headers, pkg-config and CMake files
@@ -116,6 +119,7 @@ fn main() -> ExitCode {
         Command::Fuzz { seconds, only } => fuzz::fuzz(&root, seconds, only.as_deref()),
         Command::Install { prefix } => install::install(&root, &prefix),
         Command::Coverage => coverage::coverage(&root),
+        Command::Races => races::races(&root),
         Command::Tidy => tidy::tidy(&root),
         Command::Bench { accuracy: true, seeds, .. } => bench::accuracy(&root, seeds),
         Command::Bench { scale: true, short, out, .. } => scale::scale(&root, short, out),

@@ -3,11 +3,10 @@
 //! Place in the flow: threads hold a pointer to it while the gate's number says that it is there. What it does not do: start or end.
 
 use std::panic::Location;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::layout::{Layout, WORD, definition, header, window};
+use crate::memory::lock::Lock;
 use crate::memory::pool::Pool;
 use crate::memory::region::Region;
 use crate::site::Site;
@@ -39,7 +38,7 @@ pub(crate) struct Core {
     pub number: u64,
     pub reach: Reach,
     /// Threads of a session that is not the whole process's, by serial number.
-    pub members: Mutex<Vec<u32>>,
+    pub members: Lock<Vec<u32>>,
     pub place: &'static Location<'static>,
     pub region: Region,
     pub layout: Layout,
@@ -58,13 +57,13 @@ pub(crate) struct Core {
     /// Files that are mapped, as many as are written into it.
     pub modules: AtomicU32,
     /// Held by whoever writes a clock pair; never within an event.
-    pub pairs: Mutex<()>,
+    pub pairs: Lock<()>,
 }
 
 impl Core {
     /// Whether a thread's events are its own.
     pub fn covers(&self, serial: u32) -> bool {
-        let of_thread = || self.members.lock().unwrap_or_else(PoisonError::into_inner).contains(&serial);
+        let of_thread = || self.members.lock().contains(&serial);
         self.reach == Reach::Process || of_thread()
     }
 

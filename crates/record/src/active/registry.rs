@@ -5,16 +5,21 @@
 //!
 //! Who changes the list closes the old state for all threads: a new number of the gate, a barrier, and then a wait until no thread is within an
 //! event that began before ([`Registry::quiet`]). After that nobody holds what was taken off the list.
+//!
+//! Signal handlers may not wait for the list's lock: the thread that they interrupt may hold it. What they need is in a copy that is never changed
+//! ([`Registry::look`]); whoever changes the list puts another in its place, and frees the one before when nobody looks at it.
 
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use super::core::Core;
+use super::core::{Core, Reach};
 use super::watch::{Watch, Watches};
 use crate::clock::Ticks;
-use crate::memory::{barrier, gate};
+use crate::memory::gate;
+use crate::memory::lock::{Held, Lock};
+use crate::memory::order::{self, Visitors, Word};
 
 /// What threads let others see of them: whether they are within an event.
 #[derive(Debug, Default)]
@@ -24,12 +29,23 @@ pub(crate) struct Activity {
     pub next: AtomicPtr<Self>,
 }
 
+/// A session, and whose events are its own.
+#[derive(Debug)]
+struct Listed {
+    core: Arc<Core>,
+    members: Vec<u32>,
+}
+
 /// The list.
 #[derive(Debug)]
 pub(crate) struct Registry {
     /// No two registries of a process and its ancestors have one number.
     pub number: u32,
-    sessions: Mutex<Vec<Arc<Core>>>,
+    sessions: Lock<Vec<Arc<Core>>>,
+    /// The same, for whoever may not wait; null: none were ever added.
+    listed: AtomicPtr<Vec<Listed>>,
+    /// Threads that look at `listed` at this moment.
+    looking: Visitors,
     /// All threads that ever recorded; blocks are used again and never freed.
     activities: AtomicPtr<Activity>,
     /// Something else that events must stop for, as observers.
@@ -57,7 +73,9 @@ impl Registry {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let made = Box::new(Self {
             number,
-            sessions: Mutex::default(),
+            sessions: Lock::default(),
+            listed: AtomicPtr::new(ptr::null_mut()),
+            looking: Visitors::default(),
             activities: AtomicPtr::new(ptr::null_mut()),
             slow: AtomicU32::new(0),
             watches: AtomicPtr::new(ptr::null_mut()),
@@ -74,22 +92,46 @@ impl Registry {
     }
 
     /// The sessions, for reading or changing; who changes them calls [`Registry::publish`] before it lets go.
-    pub fn sessions(&self) -> MutexGuard<'_, Vec<Arc<Core>>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn sessions(&self) -> Held<'_, Vec<Arc<Core>>> {
+        self.sessions.lock()
     }
 
-    /// The same, if nobody else has them.
-    pub fn try_sessions(&self) -> Option<MutexGuard<'_, Vec<Arc<Core>>>> {
-        match self.sessions.try_lock() {
-            Ok(sessions) => Some(sessions),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
+    /// Tells all threads that something has changed. Called by whoever holds the sessions.
+    pub fn publish(&self, sessions: &[Arc<Core>]) {
+        let listed = |core: &Arc<Core>| {
+            let members = core.members.lock().clone();
+            Listed { core: Arc::clone(core), members }
+        };
+        let new = Box::into_raw(Box::new(sessions.iter().map(listed).collect()));
+        // Before the gate: what a handler counts because the gate is another is counted for sessions of that gate, or of one that came later.
+        let before = self.listed.swap(new, Ordering::SeqCst);
+        gate::change(!sessions.is_empty() || self.slow.load(Ordering::Acquire) != 0);
+        let deadline = Instant::now() + QUIET_LIMIT;
+        while !self.looking.is_empty() {
+            if Instant::now() > deadline {
+                return;
+            }
+            std::thread::sleep(QUIET_POLL);
+        }
+        if !before.is_null() {
+            // SAFETY: made here, taken off by this thread alone, and who looks from now on sees the new one.
+            drop(unsafe { Box::from_raw(before) });
         }
     }
 
-    /// Tells all threads that something has changed.
-    pub fn publish(&self, sessions: &[Arc<Core>]) {
-        gate::change(!sessions.is_empty() || self.slow.load(Ordering::Acquire) != 0);
+    /// Shows each session that wants events of these bits, of a thread with this serial number or, without one, of any thread of the process. Waits for
+    /// nobody, and asks for no memory.
+    pub fn look(&self, bit: u32, serial: Option<u32>, mut each: impl FnMut(&Core)) {
+        self.looking.visit(|| {
+            // SAFETY: only `publish` stores one; it frees the one before when nobody looks at it.
+            let listed = unsafe { self.listed.load(Ordering::SeqCst).as_ref() };
+            for Listed { core, members } in listed.into_iter().flatten() {
+                let covers = core.reach == Reach::Process || serial.is_some_and(|serial| members.contains(&serial));
+                if covers && core.wanted() & bit != 0 {
+                    each(core);
+                }
+            }
+        });
     }
 
     /// The clock of all sessions.
@@ -158,7 +200,7 @@ impl Registry {
     /// Waits until no thread but `own` is within an event that began before; false where one stays in it, or the kernel has no barrier: then what
     /// they may hold must stay.
     pub fn quiet(&self, own: Option<&Activity>) -> bool {
-        let seen_by_all = barrier::everywhere();
+        let seen_by_all = <AtomicU32 as Word>::heavy();
         let deadline = Instant::now() + QUIET_LIMIT;
         let mut next = self.activities.load(Ordering::Acquire);
         // SAFETY: only `enlist` puts pointers on the list, each to a block that is never freed.
@@ -167,7 +209,7 @@ impl Registry {
             if own.is_some_and(|own| ptr::eq(own, activity)) {
                 continue;
             }
-            while activity.busy.load(Ordering::Acquire) == self.number {
+            while order::is_within(&activity.busy, self.number) {
                 if Instant::now() > deadline {
                     return false;
                 }

@@ -7,9 +7,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::memory::order::Visitors;
 use crate::site::Site;
 use crate::value::ArgumentValue;
 
@@ -65,7 +66,7 @@ pub(crate) struct Watch {
     pub leave: Option<Box<Leave>>,
     pub on: AtomicBool,
     /// Calls that are under way.
-    pub running: AtomicU32,
+    pub running: Visitors,
     pub calls: AtomicU64,
     pub panics: AtomicU64,
 }
@@ -89,8 +90,7 @@ impl Watch {
 
     /// Calls it, if it is not switched off. One that panics is switched off and counted.
     pub fn call<R>(&self, callback: impl FnOnce() -> R) -> Option<R> {
-        self.running.fetch_add(1, Ordering::SeqCst);
-        let result = self.on.load(Ordering::SeqCst).then(|| {
+        let call = || {
             self.calls.fetch_add(1, Ordering::Relaxed);
             catch_unwind(AssertUnwindSafe(callback)).map_err(|payload| {
                 self.on.store(false, Ordering::SeqCst);
@@ -98,9 +98,8 @@ impl Watch {
                 // Dropping what it panicked with may panic again.
                 std::mem::forget(payload);
             })
-        });
-        self.running.fetch_sub(1, Ordering::SeqCst);
-        result?.ok()
+        };
+        self.running.visit(|| self.on.load(Ordering::SeqCst).then(call))?.ok()
     }
 
     /// No call begins any more.
@@ -111,7 +110,7 @@ impl Watch {
     /// Waits until no call is under way; false where one stays.
     pub fn wait(&self) -> bool {
         let deadline = Instant::now() + CALLS_LIMIT;
-        while self.running.load(Ordering::SeqCst) != 0 {
+        while !self.running.is_empty() {
             if Instant::now() > deadline {
                 return false;
             }

@@ -31,6 +31,12 @@ pub(crate) fn current() -> u32 {
     PAGE.gate.load(Ordering::Relaxed)
 }
 
+/// The word that holds it.
+#[inline]
+pub(crate) fn word() -> &'static AtomicU32 {
+    &PAGE.gate
+}
+
 /// The page.
 #[inline]
 pub(crate) fn page() -> &'static Page {

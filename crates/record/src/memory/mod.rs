@@ -3,6 +3,12 @@
 //! Place in the flow: under `active` and `thread`. Uses [`crate::layout`] alone.
 
 pub(crate) mod barrier;
+pub(crate) mod chunk;
 pub(crate) mod gate;
+pub(crate) mod lock;
+pub(crate) mod order;
 pub(crate) mod pool;
 pub(crate) mod region;
+
+#[cfg(test)]
+mod tests;

@@ -4,11 +4,12 @@
 //! "flight" the chunk that was completed first is given out again, under "stream" the writer thread gives back what it has written.
 //! A thread that ends leaves what is left of its chunk to the next one that begins.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use crossbeam_queue::ArrayQueue;
 
 use crate::layout::{Layout, WORD, chunk, header, record, slot};
+use crate::memory::chunk::{Segment, Writer, go_on, put_to_use};
 use crate::memory::region::Region;
 
 /// Chunks and slots that nobody writes.
@@ -29,26 +30,6 @@ pub(crate) struct Piece {
     pub chunk: u32,
     /// Bytes from the chunk's beginning where its records begin.
     pub from: usize,
-}
-
-/// Who asks for a piece.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct Writer {
-    /// Its thread.
-    pub serial: u32,
-    /// Grows each time that the thread takes part anew.
-    pub part: u64,
-    /// Bytes of records that it has written since.
-    pub written: u64,
-}
-
-impl Writer {
-    /// Tells of the segment that it begins, so many bytes from the chunk's beginning.
-    fn begins<'r>(self, word: impl Fn(usize) -> &'r AtomicU64, from: u64) {
-        for (place, value) in [u64::from(self.serial) << 32 | from, self.part, self.written].into_iter().enumerate() {
-            word(place).store(value, Ordering::Relaxed);
-        }
-    }
 }
 
 impl Pool {
@@ -80,17 +61,10 @@ impl Pool {
         let index = self.free.pop().or_else(recycled)?;
         let at = self.layout.chunk_at(index as usize);
         let word = |place: usize| region.word(at + place * WORD);
-        word(chunk::GENERATION).fetch_add(1, Ordering::AcqRel);
-        // Whoever sees a word of the new use sees that number, too.
-        fence(Ordering::Release);
         let empty = chunk::header_bytes(self.layout.chunk_bytes) as u64;
-        word(chunk::COMMITTED).store(empty, Ordering::Relaxed);
-        word(chunk::DRAINED).store(empty, Ordering::Relaxed);
-        word(chunk::SEGMENTS).store(1, Ordering::Relaxed);
-        writer.begins(|place| word(chunk::segment(0) + place), empty);
-        let sequence = region.word(header::SEQUENCE * WORD).fetch_add(1, Ordering::Relaxed);
-        word(chunk::SEQUENCE).store(sequence, Ordering::Relaxed);
-        word(chunk::GENERATION).fetch_add(1, Ordering::AcqRel);
+        // The sequence is taken last, so that chunks with a lower one than a reader knows are whole.
+        let sequence = || region.word(header::SEQUENCE * WORD).fetch_add(1, Ordering::Relaxed);
+        put_to_use(word, Segment { writer, from: empty }, sequence);
         Some(Piece { chunk: index, from: empty as usize })
     }
 
@@ -117,6 +91,11 @@ impl Pool {
         self.full.pop()
     }
 
+    /// Whether so many are completed that who moves them must not wait longer.
+    pub fn is_filling(&self) -> bool {
+        self.full.len() * FILLING >= self.layout.chunks
+    }
+
     /// A chunk whose records are in blocks.
     pub fn give_back(&self, chunk: u32) {
         let _ = self.free.push(chunk);
@@ -141,15 +120,11 @@ impl Pool {
     /// The rest of a chunk that another thread began.
     fn go_on(&self, region: &Region, index: u32, writer: Writer) -> Option<Piece> {
         let word = |place: usize| region.word(self.layout.chunk_at(index as usize) + place * WORD);
-        let from = word(chunk::COMMITTED).load(Ordering::Acquire);
-        let segments = word(chunk::SEGMENTS).load(Ordering::Acquire) as usize;
-        if segments >= chunk::segments_max(self.layout.chunk_bytes) {
+        let from = go_on(word, writer, chunk::segments_max(self.layout.chunk_bytes));
+        if from.is_none() {
             self.complete(index);
-            return None;
         }
-        writer.begins(|place| word(chunk::segment(segments) + place), from);
-        word(chunk::SEGMENTS).store(segments as u64 + 1, Ordering::Release);
-        Some(Piece { chunk: index, from: from as usize })
+        Some(Piece { chunk: index, from: from? as usize })
     }
 
     /// What is in a chunk that is about to be used again.
@@ -174,6 +149,8 @@ fn fill(queue: &ArrayQueue<u32>, length: usize) {
     }
 }
 
+/// One in so many.
+const FILLING: usize = 4;
 /// Bytes that must be left in a chunk for another thread to go on in it.
 const LEAST_LEFT: u64 = 1024;
 

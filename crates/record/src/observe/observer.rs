@@ -3,13 +3,14 @@
 //! Place in the flow: changes the registry's list, as sessions change theirs. What it does not do: call.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::active::core::Reach;
 use crate::active::registry::Registry;
 use crate::active::watch::{Enter, Leave, Observed, WATCHES_MAX, Watch};
 use crate::error::Error;
 use crate::kind::{Kind, Kinds};
+use crate::memory::order::Visitors;
 use crate::thread::exclusive::Exclusive;
 use crate::thread::{block, sync};
 
@@ -109,7 +110,7 @@ impl Observer {
             enter: self.enter,
             leave: self.leave,
             on: AtomicBool::new(true),
-            running: AtomicU32::new(0),
+            running: Visitors::default(),
             calls: AtomicU64::new(0),
             panics: AtomicU64::new(0),
         }

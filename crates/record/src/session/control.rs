@@ -14,13 +14,13 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use probe_sync_sys::{fork, process, timer};
+use probe_sync_sys::{fork, timer};
 
 use super::live::Live;
 use super::standing::Standing;
+use super::worker::Worker;
 use crate::control::line::{self, LINE_MAX};
 use crate::control::{Answer, PREFIX, Request, SUFFIX, Told};
 use crate::error::Error;
@@ -31,7 +31,7 @@ pub(super) struct Server {
     path: PathBuf,
     listener: Arc<UnixListener>,
     ended: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<Worker>,
     live: Arc<Live>,
 }
 
@@ -71,7 +71,6 @@ impl Server {
         let (listener, ended) = (Arc::clone(&self.listener), Arc::clone(&self.ended));
         let (live, path, askers) = (Arc::clone(&self.live), self.path.clone(), Arc::new(AtomicUsize::new(0)));
         let body = move || {
-            let _ = process::block_signals();
             while !ended.load(Ordering::Acquire) {
                 if !timer::sleep_unless_told(listener.as_fd(), LOOK).unwrap_or(false) {
                     continue;
@@ -84,8 +83,8 @@ impl Server {
                 }
             }
         };
-        let spawned = std::thread::Builder::new().name("recorder-ctl".into()).spawn(body);
-        self.thread = Some(spawned.map_err(|error| Error::Thread { reason: error.to_string() })?);
+        let started = Worker::start(c"recorder-ctl", body);
+        self.thread = Some(started.map_err(|error| Error::Thread { reason: error.to_string() })?);
         Ok(())
     }
 
@@ -103,7 +102,7 @@ impl Drop for Server {
         // Wakes the thread; where it cannot, the thread looks by itself.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+            thread.join();
         }
     }
 }
@@ -136,13 +135,14 @@ fn attend(stream: UnixStream, live: &Arc<Live>, path: &Path, askers: &Arc<Atomic
     let (live, path) = (Arc::clone(live), path.to_path_buf());
     let body = move || {
         let _here = here;
-        let _ = process::block_signals();
         // Whoever asks badly or goes away is his own problem.
         let _ = serve(&stream, &live, &path);
         let _ = stream.shutdown(Shutdown::Both);
     };
     // Without a thread the asker finds its connection closed.
-    let _ = std::thread::Builder::new().name("recorder-asker".into()).spawn(body);
+    if let Ok(thread) = Worker::start(c"recorder-asker", body) {
+        thread.detach();
+    }
 }
 
 /// One of those who ask; gone when it is dropped.

@@ -3,8 +3,8 @@
 //! Place in the flow: made by `prepare`. Ending takes it off the list that threads see, waits until none is within an event that
 //! began before, and only then says that the recording is whole.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use super::control::Server;
 use super::helper::Helper;
@@ -190,7 +190,7 @@ impl Adopter {
         let Some(registry) = Registry::current().filter(|_| self.owner == std::process::id()) else { return };
         let _exclusive = Exclusive::of(registry);
         let sessions = registry.sessions();
-        change(&mut self.core.members.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.core.members.lock());
         registry.publish(&sessions);
     }
 }

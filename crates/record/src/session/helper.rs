@@ -1,14 +1,14 @@
 //! The thread of a session: clock pairs every period, windows when they are due, and, under the policy "stream", chunks into blocks.
 //!
-//! Place in the flow: started and ended by the session. It never holds anything that an event waits for. All signals are blocked in it.
+//! Place in the flow: started and ended by the session. It never holds anything that an event waits for.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::live::Live;
 use super::stream::Stream;
+use super::worker::Worker;
 use crate::clock;
 use crate::error::Error;
 use crate::layout::header;
@@ -17,19 +17,15 @@ use crate::layout::header;
 #[derive(Debug)]
 pub(super) struct Helper {
     live: Arc<Live>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<Worker>,
 }
 
 impl Helper {
     /// Starts it.
     pub fn start(live: Arc<Live>, period: Duration, stream: Option<(Stream, Duration)>) -> Result<Self, Error> {
         let mut work = Work { live: Arc::clone(&live), period, stream };
-        let body = move || {
-            block_signals();
-            work.run();
-        };
-        let spawned = std::thread::Builder::new().name("recorder".into()).spawn(body);
-        let thread = spawned.map_err(|error| Error::Thread { reason: error.to_string() })?;
+        let started = Worker::start(c"recorder", move || work.run());
+        let thread = started.map_err(|error| Error::Thread { reason: error.to_string() })?;
         Ok(Self { live, thread: Some(thread) })
     }
 
@@ -38,14 +34,14 @@ impl Helper {
         self.live.ended();
         self.live.dismiss();
         if let Some(thread) = self.thread.take() {
-            // Its panic is on standard error; what it wrote is there.
-            let _ = thread.join();
+            // Where it has panicked, what it wrote is there.
+            thread.join();
         }
     }
 
     /// In a child, which has no such thread.
     pub fn abandon(&mut self) {
-        std::mem::forget(self.thread.take());
+        self.thread = None;
     }
 }
 
@@ -62,7 +58,8 @@ impl Work {
         let mut pair_due = Instant::now() + pair_wait;
         let mut stream_due = self.stream.as_ref().map(|(_, every)| Instant::now() + *every);
         loop {
-            let due = stream_due.map_or(pair_due, |stream| stream.min(pair_due));
+            let look = self.stream.as_ref().map(|(_, every)| Instant::now() + *every / LOOKS);
+            let due = [stream_due, look].into_iter().flatten().fold(pair_due, Instant::min);
             if !self.live.wait_until(due) {
                 break;
             }
@@ -74,10 +71,10 @@ impl Work {
                 pair_due = next(pair_due, pair_wait, now);
             }
             if let Some((stream, every)) = &mut self.stream
-                && stream_due.is_some_and(|due| now >= due)
+                && (stream_due.is_some_and(|due| now >= due) || self.live.core.pool.is_filling())
             {
                 stream.drain(&self.live.core);
-                stream_due = stream_due.map(|due| next(due, *every, now));
+                stream_due = stream_due.map(|due| if now < due { now + *every } else { next(due, *every, now) });
             }
         }
         self.take_pair();
@@ -105,12 +102,5 @@ fn next(due: Instant, period: Duration, now: Instant) -> Instant {
 /// From the start to the pair after the first; later ones are farther and farther apart until the period is reached.
 const FIRST_PAIR: Duration = Duration::from_millis(10);
 const PAIR_GROWTH: u32 = 4;
-
-fn block_signals() {
-    let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: sigfillset writes the set, which then is one; the second call reads it.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), std::ptr::null_mut());
-    }
-}
+/// How often in a period it is looked whether chunks fill up before it is over.
+const LOOKS: u32 = 4;

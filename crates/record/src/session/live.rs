@@ -7,7 +7,7 @@
 //! Locks are taken in this order: agenda, windows, the list of sessions.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar};
 use std::time::Instant;
 
 use super::appointment::{Act, Appointment, LEAD_NS};
@@ -22,6 +22,7 @@ use crate::backend::Running;
 use crate::clock::Ticks;
 use crate::error::Error;
 use crate::layout::header;
+use crate::memory::lock::Lock;
 use crate::read::Recording;
 use crate::thread::exclusive::Exclusive;
 
@@ -35,10 +36,10 @@ pub(super) struct Live {
     pub backends: Running,
     stage: AtomicU32,
     reference: Option<Reference>,
-    schedule: Option<(Schedule, Mutex<u64>)>,
+    schedule: Option<(Schedule, Lock<u64>)>,
     /// None: all that is recorded counts.
-    windows: Option<Mutex<Windows>>,
-    agenda: Mutex<Agenda>,
+    windows: Option<Lock<Windows>>,
+    agenda: Lock<Agenda>,
     bell: Condvar,
 }
 
@@ -58,9 +59,9 @@ impl Live {
             backends,
             stage: AtomicU32::new(PREPARED),
             reference: settings.reference.clone(),
-            schedule: settings.schedule.map(|schedule| (schedule, Mutex::new(0))),
-            windows: settings.is_windowed().then(Mutex::default),
-            agenda: Mutex::default(),
+            schedule: settings.schedule.map(|schedule| (schedule, Lock::new(0))),
+            windows: settings.is_windowed().then(Lock::default),
+            agenda: Lock::default(),
             bell: Condvar::new(),
         }
     }
@@ -78,7 +79,7 @@ impl Live {
     pub fn started(&self, window: Option<[i64; 2]>) -> Result<(), Error> {
         self.stage.store(STARTED, Ordering::Release);
         if let (Some((schedule, _)), Some(windows)) = (&self.schedule, &self.windows) {
-            self.turn(&mut lock(windows), schedule.step(0))?;
+            self.turn(&mut windows.lock(), schedule.step(0))?;
         }
         window.map_or(Ok(()), |asked| self.arrange(asked))
     }
@@ -86,15 +87,15 @@ impl Live {
     /// Nothing more is asked of it. A window that goes on ends where the recording does.
     pub fn ended(&self) {
         self.stage.store(ENDED, Ordering::Release);
-        lock(&self.agenda).appointment = None;
+        self.agenda.lock().appointment = None;
         if let Some(windows) = &self.windows {
-            lock(windows).close(&self.core, self.ticks.now());
+            windows.lock().close(&self.core, self.ticks.now());
         }
     }
 
     /// The helper is not needed any more.
     pub fn dismiss(&self) {
-        lock(&self.agenda).ended = true;
+        self.agenda.lock().ended = true;
         self.bell.notify_all();
     }
 
@@ -116,11 +117,11 @@ impl Live {
         let Some(windows) = &self.windows else { return self.set_paused(!on) };
         if !on {
             // What was agreed on is not begun any more, or ends now.
-            lock(&self.agenda).appointment = None;
+            self.agenda.lock().appointment = None;
         }
-        let mut windows = lock(windows);
+        let mut windows = windows.lock();
         if let Some((_, number)) = &self.schedule {
-            let number = *lock(number);
+            let number = *number.lock();
             windows.held = !on;
             return self.turn(&mut windows, self.step_of(number));
         }
@@ -133,8 +134,8 @@ impl Live {
         let (Some((_, number)), Some(windows)) = (&self.schedule, &self.windows) else {
             return refuse("schedule", "the session has none to go by; give its builder one, or use pause and resume");
         };
-        let mut windows = lock(windows);
-        let mut number = lock(number);
+        let mut windows = windows.lock();
+        let mut number = number.lock();
         *number += 1;
         let step = self.step_of(*number);
         self.turn(&mut windows, step)?;
@@ -144,7 +145,7 @@ impl Live {
     /// Asked from outside: begins to record.
     pub fn start_as_asked(&self) -> Result<(), Error> {
         self.check_asked()?;
-        let agenda = lock(&self.agenda);
+        let agenda = self.agenda.lock();
         if let Some(appointment) = &agenda.appointment {
             return refuse("start", &already_agreed(appointment.asked_ns));
         }
@@ -190,7 +191,7 @@ impl Live {
             );
             return refuse("window", &reason);
         }
-        let mut agenda = lock(&self.agenda);
+        let mut agenda = self.agenda.lock();
         if let Some(appointment) = &agenda.appointment {
             return refuse("window", &already_agreed(appointment.asked_ns));
         }
@@ -211,7 +212,7 @@ impl Live {
 
     /// The span that was agreed on and is not over.
     pub fn window_ns(&self) -> Option<[i64; 2]> {
-        lock(&self.agenda).appointment.as_ref().map(|appointment| appointment.asked_ns)
+        self.agenda.lock().appointment.as_ref().map(|appointment| appointment.asked_ns)
     }
 
     /// What the reference shows.
@@ -221,7 +222,7 @@ impl Live {
 
     /// Waits until `due`, going on meanwhile with what was agreed on; false when the session ends.
     pub fn wait_until(&self, due: Instant) -> bool {
-        let mut agenda = lock(&self.agenda);
+        let mut agenda = self.agenda.lock();
         loop {
             if agenda.ended {
                 return false;
@@ -236,7 +237,7 @@ impl Live {
             if left.is_zero() && next == due {
                 return true;
             }
-            (agenda, _) = self.bell.wait_timeout(agenda, left).unwrap_or_else(PoisonError::into_inner);
+            agenda = self.agenda.wait(agenda, &self.bell, left);
         }
     }
 
@@ -244,7 +245,7 @@ impl Live {
     fn go_on(&self, appointment: &mut Appointment) -> bool {
         let Some(windows) = &self.windows else { return true };
         let read = || self.reference.as_ref().and_then(|reference| reference.read(self.ticks));
-        let mut windows = lock(windows);
+        let mut windows = windows.lock();
         match appointment.go_on(read()) {
             Act::Wait => false,
             // Somebody has begun by hand meanwhile: that goes on.
@@ -333,10 +334,6 @@ fn refuse<T>(setting: &'static str, reason: &str) -> Result<T, Error> {
 
 fn already_agreed([from, to]: [i64; 2]) -> String {
     format!("a window from {from} to {to} ns of the reference is agreed on; wait until it is over, or stop it")
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const PREPARED: u32 = 0;

@@ -9,7 +9,7 @@
 //! | `prepare` | everything that may be refused; what a start needs |
 //! | `handle` | the caller's end |
 //! | `live` over `windows`, `schedule`, `appointment`, `reference` | what records now |
-//! | `helper`, `pairs`, `stream` | the session's own thread |
+//! | `helper`, `pairs`, `stream` over `worker` | the session's own thread |
 //! | `control` | the socket at which others ask |
 //! | `standing` | who records, and how |
 
@@ -30,6 +30,7 @@ mod settings;
 mod standing;
 mod stream;
 mod windows;
+mod worker;
 
 pub use builder::Builder;
 pub use facts::Facts;

@@ -2,7 +2,6 @@
 //!
 //! Place in the flow: at a session's start, by its helper every period, before a copy, at the end; whoever exports makes the map of them.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use crate::active::core::Core;
@@ -18,7 +17,7 @@ pub(super) fn write_now(core: &Core, ticks: Ticks) {
 /// them true.
 fn write(core: &Core, pair: ClockPair) {
     // The session's thread, and who takes a copy.
-    let _alone = core.pairs.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = core.pairs.lock();
     let capacity = core.layout.pairs;
     let written = core.header(header::PAIRS_WRITTEN);
     let mut at = written.load(Ordering::Acquire) as usize;

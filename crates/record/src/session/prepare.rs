@@ -5,8 +5,8 @@
 
 use std::io::Write as _;
 use std::panic::Location;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::control::Server;
@@ -23,6 +23,7 @@ use crate::backend::{BackendStatus, Request, Running};
 use crate::clock::{self, RecordClock, Ticks};
 use crate::error::Error;
 use crate::layout::{BYTES_LIMIT, BYTES_MIN, Layout, MAGIC, WORD, header, policy, state};
+use crate::memory::lock::Lock;
 use crate::memory::pool::Pool;
 use crate::memory::region::Region;
 use crate::thread::block::LANES;
@@ -119,7 +120,7 @@ fn enter_list(live: &Live, settings: &Settings) -> Result<(), Error> {
         return Err(other_clock(registry.ticks()));
     }
     if let (Reach::Thread, Some(block)) = (settings.reach, exclusive.block) {
-        live.core.members.lock().unwrap_or_else(PoisonError::into_inner).push(block.serial.get());
+        live.core.members.lock().push(block.serial.get());
     }
     define::everything(&live.core);
     live.core.header(header::START).store(live.ticks.now(), Ordering::Release);
@@ -218,7 +219,7 @@ fn core_of(
     Core {
         number: NUMBER.fetch_add(1, Ordering::Relaxed),
         reach: settings.reach,
-        members: Mutex::default(),
+        members: Lock::default(),
         place,
         pool: Pool::new(layout),
         region,
@@ -230,7 +231,7 @@ fn core_of(
         details: settings.details,
         paused: AtomicBool::new(settings.paused),
         modules: AtomicU32::new(0),
-        pairs: Mutex::default(),
+        pairs: Lock::default(),
     }
 }
 

@@ -5,10 +5,12 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use crate::active::core::Core;
 use crate::layout::{MAGIC, WORD, block, chunk, header};
+use crate::memory;
+use crate::memory::chunk::Segment;
 
 /// The end of the file.
 #[derive(Debug)]
@@ -28,11 +30,23 @@ impl Stream {
 
     /// Moves everything that is there. What the file system refuses stays where it is and is tried again; threads lose what finds no room then.
     pub fn drain(&mut self, core: &Core) {
-        // Those that are completed now have all their records committed.
+        // Those that are completed now have all their records committed. They come first, and are free as soon as they are written: a slow disk holds up
+        // few of them.
         let mut completed = Vec::new();
         while let Some(index) = core.pool.completed() {
             completed.push(index);
         }
+        let mut moved = 0;
+        for (number, index) in completed.iter().enumerate() {
+            self.collect(core, *index as usize);
+            if self.bytes.len() >= WRITE_BYTES {
+                self.append(core);
+                completed[moved..=number].iter().for_each(|index| free(core, *index));
+                moved = number + 1;
+            }
+        }
+        self.append(core);
+        completed[moved..].iter().for_each(|index| free(core, *index));
         for index in 0..core.layout.chunks {
             self.collect(core, index);
             if self.bytes.len() >= WRITE_BYTES {
@@ -40,44 +54,19 @@ impl Stream {
             }
         }
         self.append(core);
-        for index in completed {
-            let word = |place: usize| core.region.word(core.layout.chunk_at(index as usize) + place * WORD);
-            let whole = word(chunk::DRAINED).load(Ordering::Relaxed) == word(chunk::COMMITTED).load(Ordering::Acquire);
-            if whole {
-                core.pool.give_back(index);
-            } else {
-                core.pool.complete(index);
-            }
-        }
     }
 
     /// Copies what a chunk has that is in no block.
     fn collect(&mut self, core: &Core, index: usize) {
         let at = core.layout.chunk_at(index);
         let word = |place: usize| core.region.word(at + place * WORD);
-        let generation = word(chunk::GENERATION).load(Ordering::Acquire);
-        if generation == 0 || !generation.is_multiple_of(2) {
-            return;
-        }
-        let committed = word(chunk::COMMITTED).load(Ordering::Acquire);
-        let segments =
-            (word(chunk::SEGMENTS).load(Ordering::Acquire) as usize).min(chunk::segments_max(core.layout.chunk_bytes));
-        let segment = |k: usize| word(chunk::segment(k)).load(Ordering::Acquire);
-        let drained = word(chunk::DRAINED).load(Ordering::Relaxed);
-        let sequence = word(chunk::SEQUENCE).load(Ordering::Relaxed);
-        fence(Ordering::Acquire);
-        // A thread has put it to use just now: the numbers are of both uses.
-        if word(chunk::GENERATION).load(Ordering::Relaxed) != generation {
-            return;
-        }
-        let mut from = drained;
-        for k in 0..segments {
-            let end = if k + 1 < segments { segment(k + 1) & 0xffff_ffff } else { committed };
+        let Some(used) = memory::chunk::read(word, chunk::segments_max(core.layout.chunk_bytes)) else { return };
+        let mut from = used.drained;
+        for (k, Segment { writer, from: begin }) in used.segments.iter().enumerate() {
+            let end = used.segments.get(k + 1).map_or(used.committed, |next| next.from);
             if from < end {
-                let [part, written] = [1, 2].map(|place| word(chunk::segment(k) + place).load(Ordering::Relaxed));
-                let (serial, begin) = (segment(k) & !0xffff_ffff, segment(k) & 0xffff_ffff);
-                let head = block::MARK << 32 | (end - from);
-                let words = [head, serial | from, sequence, part, written.wrapping_add(from - begin)];
+                let (mark, place) = (block::MARK << 32 | (end - from), u64::from(writer.serial) << 32 | from);
+                let words = [mark, place, used.sequence, writer.part, writer.written.wrapping_add(from - begin)];
                 let check = words.iter().fold(MAGIC, |check, word| check ^ word);
                 self.bytes.extend(words.into_iter().chain([check]).flat_map(u64::to_le_bytes));
                 for byte in (from..end).step_by(WORD) {
@@ -88,7 +77,7 @@ impl Stream {
             }
         }
         // Not before the block is written is it counted as such; see `append`. A chunk of which nothing was copied may be free, and in use again by then.
-        if from > drained {
+        if from > used.drained {
             self.drained.push((index, from));
         }
     }
@@ -114,6 +103,16 @@ impl Stream {
             }
         }
         self.bytes.clear();
+    }
+}
+
+/// A chunk that is completed is free, if all of it is in blocks.
+fn free(core: &Core, index: u32) {
+    let word = |place: usize| core.region.word(core.layout.chunk_at(index as usize) + place * WORD);
+    if word(chunk::DRAINED).load(Ordering::Relaxed) == word(chunk::COMMITTED).load(Ordering::Acquire) {
+        core.pool.give_back(index);
+    } else {
+        core.pool.complete(index);
     }
 }
 

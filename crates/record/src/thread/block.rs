@@ -8,11 +8,11 @@
 
 use std::cell::Cell;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use crate::active::registry::Activity;
 use crate::clock::Ticks;
-use crate::memory::gate;
+use crate::memory::{gate, order};
 use crate::thread::lane::{Lane, Opened};
 
 /// A thread's own. What every event looks at lies on the first line of the cache, and that of the first lane on the next: between two events of a program
@@ -42,8 +42,6 @@ pub(crate) struct Block {
     pub tid: Cell<u64>,
     /// Whether a thread has it.
     pub taken: AtomicBool,
-    /// Events of signal handlers that came before lanes were right.
-    pub interrupted: AtomicU32,
     /// Within a callback of an observer.
     pub observing: Cell<bool>,
 }
@@ -69,7 +67,6 @@ impl Block {
             lane_count: Cell::new(0),
             tid: Cell::new(0),
             taken: AtomicBool::new(false),
-            interrupted: AtomicU32::new(0),
             observing: Cell::new(false),
         }
     }
@@ -80,20 +77,17 @@ impl Block {
         if self.fast_gate.get() != gate || self.activity.busy.load(Ordering::Relaxed) == self.registry.get() {
             return false;
         }
-        self.activity.busy.store(self.registry.get(), Ordering::Relaxed);
-        compiler_fence(Ordering::SeqCst);
-        if gate::current() != gate {
+        let is_right = order::begin(&self.activity.busy, self.registry.get(), gate::word(), gate);
+        if !is_right {
             self.end();
-            return false;
         }
-        true
+        is_right
     }
 
     /// Ends an event.
     #[inline]
     pub fn end(&self) {
-        compiler_fence(Ordering::SeqCst);
-        self.activity.busy.store(0, Ordering::Release);
+        order::end(&self.activity.busy);
     }
 
     /// Ends the event when it is dropped, also where a caller's closure panics.
@@ -134,7 +128,6 @@ impl Block {
         self.fast_gate.set(gate::NEVER);
         self.known_gate.set(0);
         self.kinds.set(0);
-        self.interrupted.store(0, Ordering::Relaxed);
         self.observing.set(false);
     }
 

@@ -7,6 +7,7 @@ pub(crate) mod block;
 pub(crate) mod define;
 pub(crate) mod exclusive;
 pub(crate) mod lane;
+pub(crate) mod masked;
 pub(crate) mod observed;
 pub(crate) mod slow;
 pub(crate) mod sync;

@@ -3,10 +3,10 @@
 //! Place in the flow: `event` comes here when [`Block::begin`] says no. What a signal handler records while its thread is within another event is
 //! counted, never mixed with it.
 
-use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::active::registry::Registry;
-use crate::memory::gate;
+use crate::memory::{gate, order};
 use crate::site::Site;
 use crate::thread::block::Block;
 use crate::thread::define;
@@ -48,16 +48,14 @@ pub(crate) fn within_for<R>(bit: u32, event: impl FnOnce(&Block) -> R) -> Option
     };
     if block.activity.busy.load(Ordering::Relaxed) == registry.number {
         if bit != 0 {
-            sync::interrupted(block, bit);
+            sync::interrupted(registry, block, bit);
         }
         return None;
     }
     sync::enlist(block, registry);
-    block.activity.busy.store(registry.number, Ordering::Relaxed);
-    compiler_fence(Ordering::SeqCst);
+    let is_right = order::begin(&block.activity.busy, registry.number, gate::word(), block.known_gate.get());
     let _ending = block.ending();
-    // The last look at the gate, as in `Block::begin`.
-    if block.known_gate.get() != gate::current() {
+    if !is_right {
         sync::bring_up(block, registry);
     }
     Some(event(block))

@@ -11,11 +11,13 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fenc
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::active::core::{Core, Reach};
+use crate::active::core::Core;
 use crate::active::registry::Registry;
+use crate::layout::header;
 use crate::memory::gate;
 use crate::thread::block::{self, Block, LANES};
 use crate::thread::lane::Lane;
+use crate::thread::masked::Masked;
 
 /// The thread's block, made if it has none; None where the system has no memory for one, or the thread is about to end.
 pub(crate) fn attached() -> Option<&'static Block> {
@@ -25,6 +27,10 @@ pub(crate) fn attached() -> Option<&'static Block> {
     }
     // A signal handler that came in between would take a block, too, and one of them would be nobody's.
     let _masked = Masked::all();
+    let current = block::current();
+    if !ptr::eq(current, &raw const block::NONE) {
+        return Some(current);
+    }
     let block = take_free().or_else(map_more)?;
     let serial = new_serial();
     block.take(serial, tid());
@@ -45,6 +51,9 @@ pub(crate) fn enlist(block: &'static Block, registry: &Registry) {
     }
     // A signal handler that came in between would put it on the list twice.
     let _masked = Masked::all();
+    if block.registry.get() == registry.number {
+        return;
+    }
     // In a child: what is there is its parent's.
     block.lanes().iter().for_each(Lane::forget);
     block.lane_count.set(0);
@@ -72,46 +81,30 @@ pub(crate) fn bring_up(block: &Block, registry: &Registry) {
     block.kinds.set(block.lanes().iter().fold(observed, |kinds, lane| kinds | lane.core().wanted()));
     block.details.set(block.lanes().iter().any(|lane| lane.core().details) || watches().any(|watch| watch.arguments));
     block.ticks.set(registry.ticks());
-    block.known_gate.set(gate);
+    // From now on handlers count in the lanes, which must be whole.
     compiler_fence(Ordering::SeqCst);
-    // From now on handlers count in the lanes themselves.
-    count_interrupted(block);
+    block.known_gate.set(gate);
     let plain = |core: &Core| core.every.load(Ordering::Relaxed) <= 1 && core.least_ticks == 0;
     let usual = !registry.is_slow() && block.lane_count.get() == 1 && plain(block.lane().core());
     block.fast_gate.set(if usual { gate } else { gate::NEVER });
 }
 
-/// An event of a signal handler came while the thread was within another, at the gate's number as it is now.
-pub(crate) fn interrupted(block: &Block, bit: u32) {
+/// An event of a signal handler came while the thread was within another.
+pub(crate) fn interrupted(registry: &Registry, block: &Block, bit: u32) {
     // Only then are the lanes right, and stay: whoever ends a session waits for the event that was interrupted.
-    if block.known_gate.get() != gate::current() {
-        block.interrupted.fetch_add(1, Ordering::Relaxed);
-        return;
+    if block.known_gate.get() == gate::current() {
+        let wanting = block.lanes().iter().filter(|lane| lane.core().wanted() & bit != 0);
+        return wanting.for_each(|lane| lane.interrupted(1));
     }
-    for lane in block.lanes().iter().filter(|lane| lane.core().wanted() & bit != 0) {
-        lane.interrupted(1);
-    }
+    registry.look(bit, Some(block.serial.get()), |core| {
+        core.header(header::INTERRUPTED).fetch_add(1, Ordering::Relaxed);
+    });
 }
 
 /// Counts an event of a thread that has no block: it is about to end, or the system has no memory.
 pub(crate) fn lost_without_block(registry: &Registry, bit: u32) {
-    // This thread may hold the lock itself, within what a signal handler has interrupted.
-    for _ in 0..LOCK_ATTEMPTS {
-        if let Some(sessions) = registry.try_sessions() {
-            let now = registry.ticks().now();
-            let concerned = |core: &&Arc<Core>| core.reach == Reach::Process && core.wanted() & bit != 0;
-            sessions.iter().filter(concerned).for_each(|core| core.lose(1, now, now));
-            return;
-        }
-        std::thread::yield_now();
-    }
-}
-
-fn count_interrupted(block: &Block) {
-    let interrupted = block.interrupted.swap(0, Ordering::Relaxed);
-    if interrupted > 0 {
-        block.lanes().iter().for_each(|lane| lane.interrupted(interrupted.into()));
-    }
+    let now = registry.ticks().now();
+    registry.look(bit, None, |core| core.lose(1, now, now));
 }
 
 /// Lanes of sessions that are gone are forgotten; those of sessions that go on without this thread are given back.
@@ -144,7 +137,6 @@ extern "C" fn at_end(block: *mut libc::c_void) {
         block.activity.busy.store(registry.number, Ordering::Relaxed);
         let sessions = registry.sessions();
         leave_ended(block, &sessions);
-        count_interrupted(block);
         block.lanes().iter().for_each(|lane| lane.detach(block.ticks.get().now()));
         drop(sessions);
         block.activity.busy.store(0, Ordering::Release);
@@ -177,28 +169,6 @@ fn key_of_end() -> Option<libc::pthread_key_t> {
             unsafe { libc::pthread_key_delete(key) };
             libc::pthread_key_t::try_from(first - 1).ok()
         }
-    }
-}
-
-/// While it is there no signal reaches this thread.
-struct Masked(libc::sigset_t);
-
-impl Masked {
-    fn all() -> Self {
-        let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-        // SAFETY: sigfillset writes the set, which then is one; the second call reads it and writes the other. Neither fails for these arguments.
-        unsafe {
-            libc::sigfillset(all.as_mut_ptr());
-            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-            Self(before.assume_init())
-        }
-    }
-}
-
-impl Drop for Masked {
-    fn drop(&mut self) {
-        // SAFETY: the set that was there before.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
     }
 }
 
@@ -260,12 +230,35 @@ const NAME_BYTES: usize = 16;
 /// Blocks that are mapped at once.
 const BATCH: usize = 16;
 
-/// How often a lock is tried that this thread may hold itself.
-const LOCK_ATTEMPTS: usize = 1000;
-
 /// One more than [`key_of_end`]; 0: there is none yet.
 static KEY: AtomicU64 = AtomicU64::new(0);
 /// The block of threads that are about to end.
 static ENDED: Block = Block::none();
 static BATCHES: AtomicPtr<Batch> = AtomicPtr::new(ptr::null_mut());
 static SERIAL: AtomicU32 = AtomicU32::new(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Kind, Policy, Reach, Recorder, scope};
+
+    /// Once a handler tried that lock a thousand times, and forgot its event where another thread kept it for longer.
+    #[test]
+    fn handlers_are_counted_while_somebody_holds_the_sessions() {
+        let builder = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 1 << 20 });
+        let session = builder.start().expect("nothing else records this thread");
+        drop(scope!("own"));
+        let (registry, block) =
+            (Registry::current().expect("there is a session"), attached().expect("it has recorded"));
+        let held = registry.sessions();
+        let known = block.known_gate.replace(gate::NEVER);
+        interrupted(registry, block, crate::Kinds::bit(Kind::User));
+        lost_without_block(registry, crate::Kinds::bit(Kind::User));
+        block.known_gate.set(known);
+        drop(held);
+        let recording = session.finish().expect("whole");
+        let of_threads = recording.threads().iter().map(|thread| thread.interrupted).sum::<u64>();
+        assert_eq!((recording.status().interrupted, of_threads), (1, 0), "by its sessions, not by its lanes");
+        assert_eq!(recording.status().lost.events, 0, "a thread that is not known is no member");
+    }
+}

@@ -41,13 +41,18 @@ fn entry() {
     let folder = PathBuf::from(std::env::var("RECORD_FOLDER").expect("set by `start`"));
     match task.split_once(' ') {
         Some(("record", policy)) => record(policy, &folder),
+        Some(("memory", policy)) => crate::memory::stays(policy, &folder),
         Some(("exit", policy)) => exit(policy, &folder),
+        #[cfg(target_arch = "x86_64")]
+        Some(("stepped", task)) => crate::stepped::run(task, &folder),
         _ => match task.as_str() {
             "handlers" => crate::signals::handlers(),
             "first" => crate::signals::first_event_in_a_handler(),
             "starts" => crate::signals::handlers_while_sessions_start_and_stop(),
             "ending" => crate::signals::handlers_while_threads_end(),
             "names" => crate::edges::names_without_room(),
+            "too many names" => crate::edges::too_many_names(),
+            "forking" => crate::forks::forking_handlers(),
             "nothing" => assert!(gate_is_closed()),
             _ => panic!("no such task: {task}"),
         },

@@ -225,6 +225,34 @@ pub fn names_without_room() {
     assert!(lost > 0 && lost < NAMES && recording.status().definitions_lost >= lost as u64, "{lost}");
 }
 
+/// In a process of its own: it keeps its names.
+#[test]
+fn names_beyond_the_most_there_may_be_are_refused() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    child::succeeds("too many names", folder.path());
+}
+
+pub fn too_many_names() {
+    const NAMES: u32 = 1 << 20;
+    let key = |n: u32| probe_sync_record::event::key(&format!("key {n}"));
+    let site = |n: u32| Site::named(Kind::User, &format!("site {n}"));
+    let first = key(0);
+    assert!((1..NAMES).all(|n| key(n).is_some()) && (0..NAMES).all(|n| site(n).is_some()));
+    assert!(key(NAMES).is_none() && site(NAMES).is_none() && Site::named(Kind::Io, "of another kind").is_some());
+    assert!(first.is_some() && key(0) == first && site(0).is_some_and(|site| site.name() == "site 0"));
+    // A session begins all the same, and says that names are missing.
+    let builder = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 1 << 20 });
+    let session = builder.start().expect("nothing else records this thread");
+    let scope = Scope::enter(site(7).expect("known"));
+    scope.argument_named("key 9", &1);
+    scope.argument_named("one too many", &2);
+    drop(scope);
+    let recording = session.finish().expect("whole");
+    assert_eq!(scopes(&recording).len(), 1);
+    assert!(recording.status().definitions_lost > 0, "{:?}", recording.status());
+}
+
 #[test]
 fn threads_beyond_the_slots_are_recorded_without_open_scopes() {
     let _alone = alone();

@@ -1,12 +1,16 @@
 //! Children: they record nothing of their own accord, leave their parent's file as it was, and may record for themselves.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use probe_sync_record::backend::{Backend, Request};
+use probe_sync_record::observe::Observer;
 use probe_sync_record::{Error, Kind, Policy, Reach, Recorder, Recording, Scope, Session, Site, instant, scope};
 
 use crate::child;
+use crate::signals::handle_with;
 use crate::support::{Stopping, alone, sums, tallies};
 
 /// Runs in a forked child, which ends there; whether it said yes. One that hangs is ended by an alarm.
@@ -164,6 +168,162 @@ fn no_child_hangs_that_is_forked_while_others_record() {
         }
     });
     drop(tallies(&session.finish().expect("whole")));
+}
+
+/// What the standard library locks while a thread starts stays locked in a child that is forked meanwhile: a session's own thread may not need it.
+#[test]
+fn no_child_hangs_that_is_forked_while_threads_start() {
+    let _alone = alone();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        for _ in 0..3 {
+            threads.spawn(|| {
+                while !stop.load(Ordering::Acquire) {
+                    let started: Vec<_> = (0..8).map(|_| std::thread::spawn(|| ())).collect();
+                    started.into_iter().for_each(|thread| thread.join().expect("no panic"));
+                }
+            });
+        }
+        let _stopping = Stopping(&stop);
+        for _ in 0..1500 {
+            assert!(in_child(|| {
+                let policy = Policy::DropNewest { bytes: 512 << 10 };
+                let own = Recorder::builder().policy(policy).threads(1).start().expect("the child's own");
+                drop(scope!("of the child"));
+                sums(&own.finish().expect("whole")) == [1, 0, 0]
+            }));
+        }
+    });
+}
+
+/// A device that is not there, and counts what it is asked.
+#[derive(Default)]
+struct Counted(Arc<AtomicU64>);
+
+impl Backend for Counted {
+    fn name(&self) -> &str {
+        "counted"
+    }
+
+    fn prepare(&mut self, _: &Request) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn start(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn stop(&mut self) -> Result<(), String> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_child_has_neither_observers_nor_backends_of_its_parent() {
+    let _alone = alone();
+    let (calls, stops) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let counted = Arc::clone(&calls);
+    let observer = Observer::new().on_enter(move |_| counted.fetch_add(1, Ordering::Relaxed));
+    let mut observing = Some(observer.add().expect("few"));
+    let builder = Recorder::builder().policy(Policy::DropNewest { bytes: 1 << 20 });
+    let mut session = Some(builder.backend(Counted(Arc::clone(&stops))).start().expect("nothing else records"));
+    let mut outer = Some(scope!("outer"));
+    let is_well = in_child(|| {
+        drop(scope!("of the child"));
+        let own = Recorder::builder().policy(Policy::DropNewest { bytes: 1 << 20 }).start().expect("the child's own");
+        drop(scope!("recorded"));
+        // The parent's, which ends nothing here.
+        drop((outer.take(), observing.take(), session.take()));
+        let its_own = Observer::new().on_leave(|_, _| ()).add().expect("few");
+        drop(scope!("observed by its own"));
+        let left = its_own.counts().calls;
+        drop(its_own);
+        let counts = [calls.load(Ordering::Relaxed), stops.load(Ordering::Relaxed), left];
+        sums(&own.finish().expect("whole")) == [2, 0, 0] && counts == [1, 0, 1]
+    });
+    assert!(is_well);
+    drop(scope!("after"));
+    drop(outer);
+    assert_eq!(sums(&session.expect("the parent's").finish().expect("whole")), [2, 0, 0]);
+    assert_eq!([calls.load(Ordering::Relaxed), stops.load(Ordering::Relaxed)], [2, 1]);
+}
+
+static FORKED: AtomicU64 = AtomicU64::new(0);
+const FORKS: u64 = 40;
+
+/// Wherever the thread was, also within an event.
+extern "C" fn fork_and_record(_: libc::c_int) {
+    if FORKED.load(Ordering::Relaxed) < FORKS {
+        FORKED.fetch_add(1, Ordering::Relaxed);
+        assert!(in_child(|| {
+            let nothing = records_nothing();
+            let policy = Policy::DropNewest { bytes: 512 << 10 };
+            let own = Recorder::builder().policy(policy).threads(1).start().expect("the child's own");
+            drop(scope!("of the child"));
+            nothing && sums(&own.finish().expect("whole")) == [1, 0, 0]
+        }));
+    }
+}
+
+/// In a process of its own, whose threads do nothing that a handler must not interrupt.
+pub fn forking_handlers() {
+    let session = Recorder::builder().policy(Policy::Flight { bytes: 1 << 20 }).start().expect("a fresh process");
+    handle_with(libc::SIGUSR1, fork_and_record);
+    // SAFETY: this thread's own number, which the other signals while this one waits for it.
+    let thread = unsafe { libc::pthread_self() };
+    let asking = std::thread::spawn(move || {
+        while FORKED.load(Ordering::Relaxed) < FORKS {
+            // SAFETY: the thread waits for this one.
+            unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
+            std::thread::sleep(Duration::from_micros(300));
+        }
+    });
+    let mut made = 0_u64;
+    while !asking.is_finished() {
+        for _ in 0..100 {
+            drop(scope!("work", n = made));
+            made += 1;
+        }
+    }
+    asking.join().expect("no panic");
+    let [recorded, lost, replaced] = sums(&session.finish().expect("whole"));
+    assert_eq!(recorded + lost + replaced, made, "the parent goes on where it was");
+}
+
+#[test]
+fn a_child_that_a_handler_forks_records_for_itself() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    child::succeeds("forking", folder.path());
+}
+
+/// As `vfork` does, with a stack of its own: the child is its parent's thread, until it is another program.
+#[test]
+fn a_program_that_is_started_in_its_parents_memory_leaves_the_recording_whole() {
+    extern "C" fn start(_: *mut libc::c_void) -> libc::c_int {
+        instant!("before the program");
+        let name = c"/bin/true".as_ptr();
+        // SAFETY: the arguments end with null.
+        unsafe { libc::execl(name, name, std::ptr::null::<libc::c_char>()) };
+        1
+    }
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let session = quiet(&folder.path().join("parent.rec"));
+    let outer = scope!("outer");
+    let mut stack = vec![0_u128; 16 << 10];
+    let (flags, end) = (libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD, stack.as_mut_ptr_range().end);
+    for _ in 0..20 {
+        let mut status = 0;
+        // SAFETY: this thread waits until the child, which has its own stack, is another program; then it waits for its end.
+        let ended =
+            unsafe { libc::waitpid(libc::clone(start, end.cast(), flags, std::ptr::null_mut()), &raw mut status, 0) };
+        assert!(ended > 0 && status == 0, "{status:#x}");
+        drop(scope!("after"));
+    }
+    drop(outer);
+    assert_eq!(sums(&session.finish().expect("whole")), [41, 0, 0]);
 }
 
 #[test]

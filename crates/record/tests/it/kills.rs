@@ -1,4 +1,6 @@
 //! Processes that end without ending their session: what they had recorded is there, and what was open has a name.
+//!
+//! `RECORD_KILLS=67 cargo test -p probe-sync-record --test it kills` kills 201 and aborts 67 of them.
 
 use std::path::Path;
 use std::process::Child;
@@ -51,13 +53,21 @@ fn check(path: &Path, policy: &str, progress: [u64; THREADS]) {
     }
 }
 
-fn killed(policy: &str, times: u64) {
+/// How often a test kills a process: as often as the environment's `RECORD_KILLS` says.
+fn rounds() -> u64 {
+    std::env::var("RECORD_KILLS").map_or(10, |times| times.parse().expect("RECORD_KILLS is a number"))
+}
+
+fn killed(policy: &str, signal: libc::c_int) {
     let _alone = alone();
-    for round in 0..times {
+    for round in 0..rounds() {
         let (folder, mut child, progress) = begun(policy);
         // Some are killed at once, some after memory has been full for long.
-        std::thread::sleep(Duration::from_micros(round * round * 1700));
-        child.kill().expect("it runs");
+        let wait = round * 7 % 10;
+        std::thread::sleep(Duration::from_micros(wait * wait * 1700 + round * 37));
+        let pid = libc::pid_t::try_from(child.id()).expect("a process");
+        // SAFETY: a signal to a child that was not waited for.
+        assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
         child.wait().expect("a child");
         let made = std::array::from_fn(|thread| progress.of(thread).load(Ordering::Acquire));
         check(&folder.path().join("killed.rec"), policy, made);
@@ -66,17 +76,22 @@ fn killed(policy: &str, times: u64) {
 
 #[test]
 fn a_killed_process_leaves_what_it_had_recorded() {
-    killed("drop_newest", 10);
+    killed("drop_newest", libc::SIGKILL);
 }
 
 #[test]
 fn a_killed_flight_recorder_leaves_the_newest() {
-    killed("flight", 10);
+    killed("flight", libc::SIGKILL);
 }
 
 #[test]
 fn a_killed_stream_leaves_what_it_had_recorded() {
-    killed("stream", 10);
+    killed("stream", libc::SIGKILL);
+}
+
+#[test]
+fn a_process_that_aborts_anywhere_leaves_what_it_had_recorded() {
+    killed("stream", libc::SIGABRT);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! Tests share the process's one session, so each takes [`support::alone`]. Where a process must die or have signal handlers of its own, this program is
 //! started again ([`child`]).
 
+mod behaviour;
 #[cfg(feature = "recording")]
 mod child;
 #[cfg(feature = "recording")]
@@ -17,10 +18,14 @@ mod forks;
 mod hostile;
 #[cfg(feature = "recording")]
 mod kills;
+#[cfg(feature = "recording")]
+mod memory;
 #[cfg(not(feature = "recording"))]
 mod off;
 #[cfg(feature = "recording")]
 mod signals;
+#[cfg(all(feature = "recording", target_arch = "x86_64"))]
+mod stepped;
 #[cfg(feature = "recording")]
 mod stops;
 mod support;

@@ -15,8 +15,10 @@ pub fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// Tells threads to stop when it is dropped, also by a failing test.
+#[cfg(feature = "recording")]
 pub struct Stopping<'a>(pub &'a AtomicBool);
 
+#[cfg(feature = "recording")]
 impl Drop for Stopping<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
@@ -153,9 +155,9 @@ pub fn most_bytes<R>(work: impl FnOnce() -> R) -> (R, usize) {
     (result, MOST.load(Ordering::Relaxed).saturating_sub(before))
 }
 
-/// Resident memory of this process, bytes.
-pub fn resident() -> u64 {
+/// Resident memory of this process at most, bytes.
+pub fn most_resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").expect("Linux");
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("every process has it");
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("every process has it");
     1024 * line.trim().trim_end_matches("kB").trim().parse::<u64>().expect("a number")
 }

@@ -3,7 +3,8 @@
 //! Place in the flow: setup, then checks of the text, then clippy over both sets of features, then every test once with all
 //! features that build here, then whole runs: under mpirun, over TCP, and across network namespaces ([`whole_runs`]), then
 //! other people's readers on our traces ([`readers`]) and metrics ([`metrics`]), then one real job from its traces to the truth (`flow`), then the Python
-//! package (`python`) and the C interface as its users get it ([`c_interface`]), then the fuzz targets for a few seconds.
+//! package (`python`) and the C interface as its users get it ([`c_interface`]), the recorder under ThreadSanitizer (`races`),
+//! then the fuzz targets for a few seconds.
 //! A failing step does not stop the later ones, except where they would only repeat its failure.
 //! [`selection`] says which packages and features each step builds; everything uses the development profile.
 //! What it does not do: benches (`cargo xtask bench`).
@@ -27,6 +28,7 @@ use crate::codegen;
 use crate::flow;
 use crate::fuzz;
 use crate::python;
+use crate::races;
 use crate::setup::{self, Tools};
 use crate::steps::{self, Count, Runner};
 use crate::tidy;
@@ -51,6 +53,7 @@ pub fn test(root: &Path, only: Option<&str>) -> Result<()> {
     python::run(&mut runner, root, python::Wheel::ForTests);
     c_interface::run(&mut runner, root);
     record_bench(&mut runner, root);
+    races::run(&mut runner, root);
     fuzz::run(&mut runner, root, FUZZ_SECONDS)?;
     dependencies(&mut runner, root);
     println!("\nall steps took {:.0} s", start.elapsed().as_secs_f64());

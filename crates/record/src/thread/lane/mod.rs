@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::active::core::Core;
 use crate::layout::{WORD, chunk, header, record, slot};
-use crate::memory::pool::Writer;
+use crate::memory::chunk::{Writer, commit};
 use crate::value::{Arguments, Words};
 
 /// A thread's part of one session; what every event needs of it is on its first line of the cache.
@@ -394,7 +394,7 @@ impl Lane {
         self.cursor.set(end);
         let base = self.base.get();
         let bytes = (end.addr() - base.addr()) as u64;
-        self.word(base, chunk::COMMITTED).store(bytes, Ordering::Release);
+        commit(self.word(base, chunk::COMMITTED), bytes);
     }
 
     #[cold]
