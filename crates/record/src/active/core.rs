@@ -7,6 +7,8 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use probe_sync_time::SkewedClock;
+
 use crate::layout::{Layout, WORD, definition, header, window};
 use crate::memory::pool::Pool;
 use crate::memory::region::Region;
@@ -59,6 +61,8 @@ pub(crate) struct Core {
     pub modules: AtomicU32,
     /// Held by whoever writes a clock pair; never within an event.
     pub pairs: Mutex<()>,
+    /// What pairs tie the events' clock to: this, laid over the system clock.
+    pub virtual_clock: SkewedClock,
 }
 
 impl Core {
