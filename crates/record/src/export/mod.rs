@@ -37,6 +37,6 @@ mod tests;
 pub use clock::{Doubt, SystemClock};
 pub use error::ExportError;
 pub use format::Format;
-pub use reference::{OnReference, Reference};
+pub use reference::{OnReference, Reference, write_each};
 pub use report::Exported;
 pub use system::OnSystem;
