@@ -26,6 +26,7 @@ mod error;
 mod fill;
 mod format;
 mod names;
+mod pipe;
 mod reference;
 mod report;
 mod spans;

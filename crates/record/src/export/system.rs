@@ -5,7 +5,7 @@
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
-use probe_sync_trace::write::{Chunk, Meta, OutputFormat, TraceFile};
+use probe_sync_trace::write::{Chunk, Meta, OutputFormat, Sorter, TraceFile};
 
 use super::clock::SystemClock;
 #[cfg(feature = "rocpd")]
@@ -13,6 +13,7 @@ use super::database;
 use super::error::ExportError;
 use super::fill::Fill;
 use super::format::Format;
+use super::pipe::{beside, end, pipe};
 use super::report::Exported;
 use crate::clock::ClockPair;
 use crate::read::Recording;
@@ -90,13 +91,19 @@ impl<'a> OnSystem<'a> {
     }
 
     fn write_trace(&self, format: OutputFormat, path: &Path) -> Result<Exported, ExportError> {
-        let (sorter, mut exported) = Fill::new(self.recording, &self.clock, &self.devices).all(&self.devices)?;
-        let mut sorted = sorter.finish(0)?;
+        let (sorter, mut exported) = self.sorted()?;
         let mut file = TraceFile::create(path, format, &self.meta(format))?;
-        let mut chunk = Chunk::default();
-        while sorted.next(&mut chunk)? {
-            file.write(&chunk)?;
-        }
+        let (inlet, outlet) = pipe();
+        std::thread::scope(|scope| {
+            let ordered = beside(scope, move || {
+                let (mut sorted, mut chunk) = (sorter.finish(0)?, Chunk::default());
+                while sorted.next(&mut chunk)? && inlet.hand_on(&mut chunk) {}
+                Ok::<_, probe_sync_trace::Error>(())
+            })?;
+            let written = outlet.each(|chunk| file.write(chunk));
+            end(ordered)?;
+            written.map_err(ExportError::from)
+        })?;
         let report = file.commit()?;
         exported.path = path.to_owned();
         // What is no file, as a pipe, has no length.
@@ -104,6 +111,20 @@ impl<'a> OnSystem<'a> {
             std::fs::metadata(path).ok().filter(Metadata::is_file).map_or(report.bytes, |found| found.len());
         exported.notes = self.notes(&exported);
         Ok(exported)
+    }
+
+    /// All events in a sorter, and what there is of each sort.
+    fn sorted(&self) -> Result<(Sorter, Exported), ExportError> {
+        let (inlet, outlet) = pipe();
+        std::thread::scope(|scope| {
+            let sorting = beside(scope, move || {
+                let mut sorter = Sorter::of_ends();
+                outlet.each(|chunk| sorter.push(chunk, |_, _| true)).map(|()| sorter)
+            })?;
+            let filled = Fill::new(self.recording, &self.clock, &self.devices, inlet).all(&self.devices);
+            let sorter = end(sorting)?;
+            Ok((sorter, filled?))
+        })
     }
 
     fn meta(&self, format: OutputFormat) -> Meta {
