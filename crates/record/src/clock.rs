@@ -7,7 +7,7 @@
 //! What it does not do: know how long a tick is.
 
 use probe_sync_sys::{RawClock, SystemClock, Tsc, clock, read_pair};
-use probe_sync_time::{Clock, Counter, Duration, Timestamp};
+use probe_sync_time::{Clock, Counter, Duration, SkewedClock, Timestamp};
 
 use crate::layout;
 
@@ -98,6 +98,12 @@ pub(crate) fn pair(ticks: Ticks) -> ClockPair {
         system_ns: pair.a.as_ns(),
         bracket_ticks: pair.bracket.as_ns().unsigned_abs(),
     }
+}
+
+/// The same with a virtual clock in place of the system clock, on which it is laid.
+pub(crate) fn pair_on(ticks: Ticks, virtual_clock: &SkewedClock) -> ClockPair {
+    let pair = pair(ticks);
+    ClockPair { system_ns: virtual_clock.apply(Timestamp::from_ns(pair.system_ns)).as_ns(), ..pair }
 }
 
 /// What `wish` comes to on this machine, and why.

@@ -3,12 +3,12 @@
 //! Place in the flow: arguments → the export of the crate `record`, a file for each recording. Several recordings in one file: `probe_sync merge` of what
 //! this writes. What it does not do: map or write anything itself.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args;
 use probe_sync_record::Recording;
-use probe_sync_record::export::{Exported, Format, Reference};
+use probe_sync_record::export::{Exported, Format, Reference, write_each};
 use probe_sync_trace::ClockSource;
 
 use crate::output::Usage;
@@ -52,24 +52,24 @@ pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
         return Err(anyhow::anyhow!(problem).context(Usage));
     }
     let outputs = outputs(arguments)?;
-    for (at, (path, output)) in arguments.files.iter().zip(&outputs).enumerate() {
-        let recording = Recording::open(path)?;
-        let exported = one(&recording, arguments, at, output).with_context(|| path.display().to_string())?;
+    let recordings: Vec<Recording> =
+        arguments.files.iter().map(|path| Recording::open(path)).collect::<Result<_, _>>()?;
+    for exported in write_each(&recordings, reference(arguments).as_ref(), arguments.format, &outputs)? {
         let text = if arguments.json { format!("{}\n", serde_json::to_string(&exported)?) } else { text(&exported) };
         crate::output::print(&text)?;
     }
     Ok(())
 }
 
-fn one(recording: &Recording, arguments: &ConvertArgs, at: usize, output: &Path) -> anyhow::Result<Exported> {
+/// The clock that was asked for; None: each machine's own.
+fn reference(arguments: &ConvertArgs) -> Option<Reference> {
     let clocks = match (&arguments.run_dir, &arguments.offsets) {
         (Some(directory), _) => ClockSource::Run(directory.clone()),
         (None, Some(file)) => ClockSource::Offsets(file.clone()),
-        (None, None) => return Ok(recording.on_system()?.write(arguments.format, output)?),
+        (None, None) => return None,
     };
     let extrapolate = arguments.extrapolate.unwrap_or_default();
-    let reference = Reference { clocks, node: arguments.nodes.get(at).copied(), extrapolate };
-    Ok(recording.on_reference(&reference)?.write(arguments.format, output)?)
+    Some(Reference { clocks, nodes: arguments.nodes.clone(), extrapolate })
 }
 
 /// A file for one, a folder for several, in which a trace has its recording's name.
@@ -95,6 +95,12 @@ fn outputs(arguments: &ConvertArgs) -> anyhow::Result<Vec<PathBuf>> {
 fn text(exported: &Exported) -> String {
     let Exported { path, events, scopes, .. } = exported;
     let mut text = format!("{}: {events} events, {scopes} of them scopes, {} bytes\n", path.display(), exported.bytes);
+    if let Some(pairs) = &exported.pairs {
+        text.push_str(&format!(
+            "  on its machine's boot clock; the pairs for align --snapshots are in {}\n",
+            pairs.display()
+        ));
+    }
     exported.notes.iter().for_each(|note| text.push_str(&format!("  {note}\n")));
     text
 }

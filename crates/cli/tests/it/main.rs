@@ -25,6 +25,7 @@ mod rank_zero_again;
 mod readme;
 mod record;
 mod record_library;
+mod record_time;
 mod recorded;
 mod recorder;
 mod regional;

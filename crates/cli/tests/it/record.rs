@@ -96,7 +96,8 @@ fn readme_of_the_killed(folder: &Path, file: &Path) {
     let readme = include_str!("../../../../README.md");
     let program = Path::new(env!("CARGO_BIN_EXE_probe_sync")).parent().expect("a folder");
     let path = std::env::var("PATH").unwrap_or_default();
-    let lines: Vec<&str> = readme.lines().filter(|line| line.starts_with("probe_sync record ")).collect();
+    let lines: Vec<&str> =
+        readme.lines().filter(|line| line.starts_with("probe_sync record ") && line.contains(" node0.rec")).collect();
     assert_eq!(lines.len(), 4, "{lines:?}");
     let mut said = String::new();
     for line in lines {
@@ -149,12 +150,24 @@ fn of_rank(folder: &Path, rank: u32) -> PathBuf {
     let path = folder.join(format!("rank{rank}.rec"));
     let builder = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 1 << 20 }).rank(rank);
     let session = builder.spill(&path).start().expect("this thread records nothing else");
+    let begun = Instant::now();
     for sequence in 0..COLLECTIVES {
         let _reduce = collective!(AllReduce, group = "dp", sequence = sequence);
-        std::thread::sleep(Duration::from_micros(200));
+        // By the clock, so that what a busy machine is late by does not add up.
+        std::thread::sleep((begun + LENGTH * (sequence as u32 + 1)).saturating_duration_since(Instant::now()));
     }
     session.finish().expect("whole");
     path
+}
+
+/// When the regions of a database are.
+fn regions(path: &Path) -> Vec<u8> {
+    let database = rusqlite::Connection::open(path).expect("a database");
+    let mut rows = database.prepare("SELECT start, end FROM rocpd_region ORDER BY start, end").expect("a view");
+    let times = rows.query_map([], |row| Ok(format!("{} {}\n", row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)));
+    let times: String = times.expect("rows").map(|row| row.expect("times")).collect();
+    assert!(!times.is_empty());
+    times.into_bytes()
 }
 
 #[test]
@@ -171,11 +184,6 @@ fn align_merge_and_check_take_what_is_exported() {
         assert_eq!(done.status.code(), Some(status), "{arguments:?}: {said} {}", complaint(&done));
         said
     };
-    run(&["record", "convert", "-f", "kineto", "-o", "traces"], &[&recordings[0], &recordings[1]], 0);
-    let traces = [0, 1].map(|rank| folder.join(format!("traces/rank{rank}.pt.trace.json.gz")));
-    let traces = [traces[0].as_path(), traces[1].as_path()];
-    let said = run(&["check", "--traces"], &traces, 3);
-    assert!(said.contains(&format!("{COLLECTIVES} ")), "{said}");
     // By how much rank 1 was later, so that they are side by side.
     let at = |path: &Path| {
         let recording = probe_sync_record::Recording::open(path).expect("sound");
@@ -189,9 +197,39 @@ fn align_merge_and_check_take_what_is_exported() {
     }
     std::fs::write(folder.join("offsets.csv"), lines).expect("writable");
     let clocks = ["--offsets", "offsets.csv", "--nodes", "0", "1", "--traces"];
-    run(&[&["merge", "--output", "merged.json"][..], &clocks].concat(), &traces, 0);
-    run(&[&["align", "--output", "aligned"][..], &clocks].concat(), &traces, 0);
-    assert!(folder.join("merged.json").exists() && folder.join("aligned").is_dir());
+    for (format, ending) in [("kineto", ".pt.trace.json.gz"), ("xspace", ".xplane.pb"), ("rocpd", "_results.db")] {
+        let [own, aligned, merged] = ["own", "aligned", "merged"].map(|kind| format!("{format}_{kind}"));
+        run(&["record", "convert", "-f", format, "-o", &own], &[&recordings[0], &recordings[1]], 0);
+        let traces = |folder: &str| [0, 1].map(|rank| PathBuf::from(format!("{folder}/rank{rank}{ending}")));
+        let said = run(&["check", "--traces"], &traces(&own).each_ref().map(PathBuf::as_path), 3);
+        // Of each operation the end on rank 0 comes before the start on rank 1; on rank 1 it does not.
+        assert!(said.contains(&format!("{COLLECTIVES} of {} edges are broken", 2 * COLLECTIVES)), "{format}: {said}");
+        // A database is on the boot clock, which its pairs tie to the system clock.
+        let pairs = [0, 1].map(|rank| format!("{own}/rank{rank}_results.snapshot_pairs.jsonl"));
+        let pairs = ["--snapshots", pairs[0].as_str(), pairs[1].as_str()];
+        let clocks = if format == "rocpd" { [&pairs[..], &clocks].concat() } else { clocks.to_vec() };
+        let with = |verb: &[&str], traces: &[PathBuf; 2]| {
+            run(&[verb, &clocks].concat(), &traces.each_ref().map(PathBuf::as_path), 0)
+        };
+        let said = with(&["check"], &traces(&own));
+        assert!(said.contains(&format!("causality holds on all {} edges", 2 * COLLECTIVES)), "{format}: {said}");
+        with(&["align", "--output", &aligned], &traces(&own));
+        run(&["check", "--traces"], &traces(&aligned).each_ref().map(PathBuf::as_path), 0);
+        let merged = format!("{merged}{}", ending.trim_end_matches(".gz"));
+        with(&["merge", "--output", &merged], &traces(&own));
+        assert!(folder.join(merged).exists());
+        // At once is as later.
+        let once = format!("{format}_once");
+        let at_once =
+            ["record", "convert", "-f", format, "-o", &once, "--offsets", "offsets.csv", "--nodes", "0", "1", "--"];
+        run(&at_once, &[&recordings[0], &recordings[1]], 0);
+        for (once, later) in traces(&once).iter().zip(&traces(&aligned)) {
+            let [once, later] = [once, later].map(|path| folder.join(path));
+            let content =
+                |path: &Path| if format == "rocpd" { regions(path) } else { std::fs::read(path).expect("there") };
+            assert!(content(&once) == content(&later), "{format}: {} is not {}", once.display(), later.display());
+        }
+    }
 }
 
 #[test]
@@ -213,6 +251,8 @@ fn what_is_no_recording_is_refused_with_its_name() {
     assert!(complaint(&done).contains("`otf2` is no format"), "{}", complaint(&done));
 }
 
-const COLLECTIVES: u64 = 20;
+const COLLECTIVES: u64 = 4;
+/// How long one lasts.
+const LENGTH: Duration = Duration::from_millis(60);
 /// The time after which a process that was not killed ends by itself, and a test gives up.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -76,6 +76,58 @@ fn every_rank_records_its_rounds() {
     assert!(complaint(&again).contains("name another"), "{}", complaint(&again));
 }
 
+/// README's lines, but for the run's length: its own gathers and broadcasts break as each node's clock shows them, and hold on the reference clock.
+#[test]
+fn rounds_of_a_run_are_collectives_that_check_judges() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let run = |line: &str, ends: i32| {
+        let program = Path::new(env!("CARGO_BIN_EXE_probe_sync")).parent().expect("a folder");
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut command = Command::new("sh");
+        command.args(["-c", line]).current_dir(folder.path()).env("PATH", format!("{}:{path}", program.display()));
+        let done = output(command);
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert_eq!(done.status.code(), Some(ends), "{line}: {said} {}", complaint(&done));
+        said
+    };
+    let readme = include_str!("../../../../README.md").lines();
+    let block: Vec<&str> =
+        readme.skip_while(|line| !line.starts_with(README_RUN)).take_while(|line| *line != "```").collect();
+    assert_eq!(block.len(), 5, "{block:?}");
+    for (line, ends) in block.iter().zip([0, 0, 3, 0, 0]) {
+        run(&line.replace("--duration 10s", "--fixed --window 300ms --duration 2s"), ends);
+    }
+    let all = |folder: &str, ending: &str| {
+        let each = (0..4).map(|node| format!("{folder}/node{node}{ending}"));
+        each.collect::<Vec<_>>().join(" ")
+    };
+    let records = all("records", ".rec");
+    for (format, ending) in [("kineto", ".pt.trace.json.gz"), ("xspace", ".xplane.pb")] {
+        let [raw, once, later] = ["raw", "once", "later"].map(|kind| format!("{kind}_{format}"));
+        let (traces, aligned) = (all(&raw, ending), all(&later, ending));
+        run(&format!("probe_sync record convert -f {format} -o {raw} {records}"), 0);
+        let said = run(&format!("probe_sync check --traces {traces}"), 3);
+        let number = |at: usize| -> u64 {
+            let line = said.lines().find(|line| line.contains(" edges are broken")).unwrap_or_else(|| panic!("{said}"));
+            line.split(' ').nth(at).and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("{line}"))
+        };
+        // A gather has one edge, a broadcast three, and there are at least 6 rounds.
+        let (broken, edges) = (number(0), number(2));
+        assert!(broken >= 6 && edges >= 4 * 6, "{said}");
+        let said = run(&format!("probe_sync check --run-dir out --traces {traces}"), 0);
+        assert!(said.contains(&format!("causality holds on all {edges} edges")), "{said}");
+        // At once or later: the same bytes, and nothing is broken in them.
+        run(&format!("probe_sync record convert -f {format} --run-dir out -o {once} {records}"), 0);
+        run(&format!("probe_sync align --run-dir out --output {later} --traces {traces}"), 0);
+        run(&format!("probe_sync check --traces {aligned}"), 0);
+        for node in 0..4 {
+            let bytes =
+                |kind: &str| std::fs::read(folder.path().join(format!("{kind}/node{node}{ending}"))).expect("there");
+            assert!(bytes(&once) == bytes(&later), "{format}, node {node}");
+        }
+    }
+}
+
 #[test]
 fn a_run_that_is_stopped_leaves_whole_recordings_and_is_asked_for_copies_before() {
     let folder = tempfile::tempdir().expect("a temporary directory");
@@ -228,6 +280,8 @@ fn check_rank(folder: &Path, rank: u32, asked: [i64; 2]) {
     assert!(certain.clone().count() > 10 && certain.all(|seen| short.contains(seen)), "rank {rank}");
 }
 
+/// The first of README's lines.
+const README_RUN: &str = "probe_sync run --local 4 --inject-skew 5 --duration 10s --record records";
 const FOLDER: &str = "PROBE_SYNC_TEST_FOLDER";
 const PROCESSES: u32 = 8;
 const TOLERANCE_NS: i64 = 20_000;

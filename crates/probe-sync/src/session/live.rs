@@ -12,7 +12,8 @@ use probe_sync_time::{NodeId, RunId, StampSource};
 
 use super::context::{Context, Started};
 use super::ctl::ControlSocket;
-use super::{recording, start};
+use super::recording::{self, Recorded};
+use super::start;
 use crate::config::RoundMode;
 use crate::join::Joined;
 use crate::measure::virtual_clocks::clock_of;
@@ -120,11 +121,15 @@ impl<'c> Session<'c> {
     ) -> Result<Self, Error> {
         let (rank, leads) = (collective.rank(), collective.rank() == collective.root());
         let (joined, rounds) = start::start(config, collective, context, policy)?;
-        let (of_job, node) = match &context.part {
-            Some(part) => (part.rank, None),
-            None => (rank as u32, joined.plan.probes_for(rank)),
+        let clock = clock_of(&joined, joined.plan.node_of_rank[rank]);
+        let recorded = match &context.part {
+            Some(part) => Recorded { rank: part.rank, ranks: None, node: None, clock },
+            None => {
+                let (ranks, node) = (Some(joined.ranks as u32), joined.plan.probes_for(rank));
+                Recorded { rank: rank as u32, ranks, node, clock }
+            }
         };
-        let recording = recording::start(&joined.config, of_job, node)?;
+        let recording = recording::start(&joined.config, recorded)?;
         let listens = leads && joined.config.rounds == RoundMode::Master;
         let control = listens.then(|| ControlSocket::open(&joined.config.out, context.requests.clone())).flatten();
         Ok(Self {

@@ -4,24 +4,43 @@
 //! Place in the flow: begun when the hand-shake is done, ended with the session. A writer thread brings what is recorded to the file; what it has not brought
 //! when the process is killed is in the file all the same. At the socket beside it `probe_sync record snapshot DIR` asks for copies.
 //!
+//! Under `--inject-skew` a recording is tied to its node's virtual clock, as everything that the node measures is.
+//!
 //! What it does not do: keep a program from recording itself: where one does, this rank's rounds are in its recording.
 
 use std::time::Duration;
 
 use probe_sync_record::{Error as Refusal, Policy, Recorder, Session};
-use probe_sync_time::NodeId;
+use probe_sync_time::{NodeId, SkewedClock};
 
 use crate::{Config, Error};
+
+/// Who records.
+pub(super) struct Recorded {
+    /// The rank in the job, and how many there are where that is known.
+    pub rank: u32,
+    pub ranks: Option<u32>,
+    /// The node, where the rank is one and its number is the job's.
+    pub node: Option<NodeId>,
+    /// What the node shows: laid over the system clock.
+    pub clock: SkewedClock,
+}
 
 /// Begins, if that was asked for.
 ///
 /// # Errors
 /// When the file cannot be made, as when an earlier run's is there.
-pub(super) fn start(config: &Config, rank: u32, node: Option<NodeId>) -> Result<Option<Session>, Error> {
+pub(super) fn start(config: &Config, recorded: Recorded) -> Result<Option<Session>, Error> {
     let Some(folder) = &config.record else { return Ok(None) };
+    let Recorded { rank, ranks, node, clock } = recorded;
     let name = node.map_or_else(|| format!("rank{rank}.rec"), |node| format!("node{node}.rec"));
     let builder = Recorder::builder().policy(Policy::Stream { bytes: BYTES, every: PERIOD }).threads(THREADS);
-    match builder.spill(folder.join(name)).control(folder).rank(rank).start() {
+    let builder = builder.spill(folder.join(name)).control(folder).rank(rank).virtual_clock(clock);
+    let builder = match ranks {
+        Some(ranks) => builder.ranks(ranks),
+        None => builder,
+    };
+    match builder.start() {
         Ok(session) => Ok(Some(session)),
         Err(error @ Refusal::AlreadyRecording { .. }) => {
             tracing::info!("--record: {error}. What this rank does is recorded there");

@@ -5,6 +5,8 @@
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use probe_sync_time::SkewedClock;
+
 use crate::layout::{Layout, WORD, definition, header, window};
 use crate::memory::lock::Lock;
 use crate::memory::pool::Pool;
@@ -58,6 +60,8 @@ pub(crate) struct Core {
     pub modules: AtomicU32,
     /// Held by whoever writes a clock pair; never within an event.
     pub pairs: Lock<()>,
+    /// What pairs tie the events' clock to: this, laid over the system clock.
+    pub virtual_clock: SkewedClock,
 }
 
 impl Core {

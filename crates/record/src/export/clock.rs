@@ -204,8 +204,9 @@ fn factor(pairs: &[ClockPair]) -> Option<i128> {
 fn pair_of_now(facts: &Facts) -> Option<ClockPair> {
     let here = Facts::of_process();
     let same = !facts.boot_id.is_empty() && facts.boot_id == here.boot_id;
+    let virtual_clock = facts.virtual_clock.clone().unwrap_or_default();
     match Ticks::of_number(layout::clock::TSC) {
-        ticks @ Ticks::Tsc(_) if same => Some(clock::pair(ticks)),
+        ticks @ Ticks::Tsc(_) if same => Some(clock::pair_on(ticks, &virtual_clock)),
         _ => None,
     }
 }

@@ -25,11 +25,14 @@ use crate::read::{ArgumentValue, Recording, Thread, What};
 use crate::session::Facts;
 use crate::tree::{Item, Placed, walk};
 
-/// Writes it; the file appears when it is whole.
+/// Writes it, and its clock pairs beside it; the files appear when they are whole.
 pub(super) fn write(recording: &Recording, clock: &SystemClock, path: &Path) -> Result<Exported, ExportError> {
     let refuse = |reason: &str| ExportError::Output { path: path.to_owned(), reason: reason.into() };
     if path.exists() {
         return Err(refuse("there is a file of that name; a database is never replaced"));
+    }
+    if recording.facts().virtual_clock.is_some() {
+        return Err(refuse(VIRTUAL_CLOCK));
     }
     let ahead = recording.facts().system_ahead_of_boot_ns.ok_or_else(|| refuse(NO_BOOT_CLOCK))?;
     let boot = BootClock::of(clock, ahead);
@@ -47,21 +50,28 @@ pub(super) fn write(recording: &Recording, clock: &SystemClock, path: &Path) -> 
     for thread in recording.threads() {
         rows.thread(recording, clock, thread)?;
     }
-    let Rows { writer, mut report, .. } = rows;
+    let Rows { writer, mut report, boot, .. } = rows;
     let written = writer.finish()?;
     if written.dropped > 0 || !written.stands_alone {
         return Err(refuse(&written.problem.unwrap_or_else(|| "the disk did not take all of it".into())));
     }
+    let (own, beside) = (folder.path().join("pairs.jsonl"), pairs_beside(path));
+    std::fs::write(&own, boot_pairs(recording, clock, &boot)).map_err(wrong(&own))?;
+    std::fs::rename(own, &beside).map_err(wrong(&beside))?;
     std::fs::rename(&written.path, path).map_err(wrong(path))?;
+    report.pairs = Some(beside);
     report.path = path.to_owned();
     report.bytes = std::fs::metadata(path).map_or(0, |found| found.len());
     Ok(report)
 }
 
-/// The recording's clock pairs as pairs of the system clock and `CLOCK_BOOTTIME`, a line of JSON each: what puts the database on another clock.
-pub(super) fn boot_pairs(recording: &Recording, clock: &SystemClock) -> String {
-    let Some(ahead) = recording.facts().system_ahead_of_boot_ns else { return String::new() };
-    let boot = BootClock::of(clock, ahead);
+/// Where the clock pairs of the database of this name are: what puts it on another clock.
+pub(super) fn pairs_beside(path: &Path) -> PathBuf {
+    path.with_extension("snapshot_pairs.jsonl")
+}
+
+/// The recording's clock pairs as pairs of the system clock and `CLOCK_BOOTTIME`, a line of JSON each.
+fn boot_pairs(recording: &Recording, clock: &SystemClock, boot: &BootClock) -> String {
     let line = |pair: &crate::ClockPair| {
         let system = clock.at(pair.ticks).0;
         format!(
@@ -286,4 +296,5 @@ const FLUSH_ROWS: usize = 50_000;
 const WAIT: Duration = Duration::from_micros(200);
 /// A minute.
 const WAITS_MAX: u32 = 300_000;
+const VIRTUAL_CLOCK: &str = "the recording is on a virtual clock (--inject-skew), which CLOCK_BOOTTIME, which databases are on, does not follow; write another format";
 const NO_BOOT_CLOCK: &str = "the recording does not say how CLOCK_BOOTTIME, which databases are on, stood to the system clock; write another format";

@@ -1,6 +1,6 @@
 //! What can go wrong when a recording becomes a trace.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why there is no trace.
 #[derive(Debug, thiserror::Error)]
@@ -30,4 +30,23 @@ pub enum ExportError {
         /// Why not, and what to do.
         reason: String,
     },
+    /// One of several recordings cannot be written.
+    #[error("for {}: {source}", output.display())]
+    For {
+        /// Where it was to go.
+        output: PathBuf,
+        /// Why not.
+        source: Box<ExportError>,
+    },
+}
+
+impl ExportError {
+    /// The same where several are written, or one on the way to another file.
+    pub(super) fn of(self, output: &Path) -> Self {
+        match self {
+            Self::Output { reason, .. } => Self::Output { path: output.to_owned(), reason },
+            Self::Clock { .. } => Self::For { output: output.to_owned(), source: Box::new(self) },
+            other => other,
+        }
+    }
 }

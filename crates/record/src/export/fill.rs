@@ -1,6 +1,6 @@
 //! Events of a recording → chunks, on tracks, in the order of time.
 //!
-//! Place in the flow: [`crate::tree::walk`] on the system clock → [`Sorter`], which bounds memory by going to disk → a writer of `trace::write`. A thread is a
+//! Place in the flow: [`crate::tree::walk`] on the system clock → the sorter, which bounds memory by going to disk → a writer of `trace::write`. A thread is a
 //! track; a scope is a slice on it, an instant a moment, an end of a flow a slice without length, so that arrows begin and end where the program said and
 //! not where the scope began. Counters have tracks of their own, spans that may end elsewhere rows by their names ([`super::spans`]), losses a row beside
 //! their thread, devices theirs.
@@ -10,13 +10,12 @@
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
-use probe_sync_trace::write::{
-    ArgRange, Chunk, Flow, FlowEnd, Process, Sorter, StringId, Track, TrackId, TrackKind, Value,
-};
+use probe_sync_trace::write::{ArgRange, Chunk, Flow, FlowEnd, Process, StringId, Track, TrackId, TrackKind, Value};
 
 use super::clock::{self, Doubt, Reader, SystemClock};
 use super::error::ExportError;
 use super::names;
+use super::pipe::Inlet;
 use super::report::Exported;
 use super::spans::Spans;
 use crate::event::FlowPlace;
@@ -28,7 +27,7 @@ use crate::tree::{FORWARD_THREAD, Foreign, Item, Placed, SEQUENCE_NUMBER, walk};
 pub(super) struct Fill<'a> {
     recording: &'a Recording,
     clock: &'a SystemClock,
-    pub sorter: Sorter,
+    out: Inlet,
     pub chunk: Chunk,
     tracks: u32,
     /// Rows that come as they are needed, by what they are and their name.
@@ -60,12 +59,13 @@ struct Put<'a> {
 }
 
 impl<'a> Fill<'a> {
-    pub fn new(recording: &'a Recording, clock: &'a SystemClock, devices: &[Foreign]) -> Self {
+    /// `out`: where its chunks go.
+    pub fn new(recording: &'a Recording, clock: &'a SystemClock, devices: &[Foreign], out: Inlet) -> Self {
         let facts = recording.facts();
         let mut fill = Self {
             recording,
             clock,
-            sorter: Sorter::of_ends(),
+            out,
             chunk: Chunk::default(),
             tracks: 0,
             rows: Default::default(),
@@ -80,8 +80,8 @@ impl<'a> Fill<'a> {
         fill
     }
 
-    /// Everything, in the order of time.
-    pub fn all(mut self, devices: &[Foreign]) -> Result<(Sorter, Exported), ExportError> {
+    /// Everything; a thread's slices in the order of their ends.
+    pub fn all(mut self, devices: &[Foreign]) -> Result<Exported, ExportError> {
         let recording = self.recording;
         for thread in recording.threads() {
             self.thread(thread)?;
@@ -96,7 +96,7 @@ impl<'a> Fill<'a> {
             self.device(event)?;
         }
         self.push()?;
-        Ok((self.sorter, self.report))
+        Ok(self.report)
     }
 
     fn thread(&mut self, thread: &Thread) -> Result<(), ExportError> {
@@ -351,9 +351,9 @@ impl<'a> Fill<'a> {
     }
 
     pub fn push(&mut self) -> Result<(), ExportError> {
-        self.sorter.push(&self.chunk, |_, _| true)?;
-        self.chunk.clear();
-        Ok(())
+        // What the sorter met is its own error, which stands in place of this one.
+        let gone = || crate::Error::Thread { reason: "the sorter has ended".into() };
+        if self.out.hand_on(&mut self.chunk) { Ok(()) } else { Err(gone().into()) }
     }
 }
 

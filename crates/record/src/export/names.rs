@@ -38,7 +38,7 @@ pub(super) fn hash(of: &str, numbers: [u64; 2]) -> u64 {
 }
 
 /// Arguments of collectives, and what `check` and HolisticTraceAnalysis read them by.
-const COLLECTIVE: [(&str, &str); 10] = [
+const COLLECTIVE: [(&str, &str); 11] = [
     ("collective", "Collective name"),
     ("group", "Process Group Name"),
     ("ranks", "Process Group Ranks"),
@@ -49,6 +49,7 @@ const COLLECTIVE: [(&str, &str); 10] = [
     ("received", "Out msg nelems"),
     ("source", "Src Rank"),
     ("destination", "Dst Rank"),
+    ("root", "Root Rank"),
 ];
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! reference clock, or, in a format that `align` does not write, `convert`. So a recording that is put there at once and one that `align` puts there
 //! later are the same bytes, and there is one arithmetic. What it does not do: make maps.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use probe_sync_time::Duration;
@@ -23,8 +24,8 @@ use crate::read::Recording;
 pub struct Reference {
     /// The directory of a run, or a file of offsets.
     pub clocks: ClockSource,
-    /// The node that recorded; None: the one for which the run recorded the host or the rank.
-    pub node: Option<u32>,
+    /// The nodes that recorded, one for each recording; empty: those for which the run recorded the hosts or the ranks.
+    pub nodes: Vec<u32>,
     /// How far outside of the measured span events may lie.
     pub extrapolate: Duration,
 }
@@ -32,17 +33,17 @@ pub struct Reference {
 impl Reference {
     /// A run's directory.
     pub fn run(directory: impl Into<PathBuf>) -> Self {
-        Self { clocks: ClockSource::Run(directory.into()), node: None, extrapolate: Duration::ZERO }
+        Self { clocks: ClockSource::Run(directory.into()), nodes: Vec::new(), extrapolate: Duration::ZERO }
     }
 
     /// A file of offsets.
     pub fn offsets(file: impl Into<PathBuf>) -> Self {
-        Self { clocks: ClockSource::Offsets(file.into()), node: None, extrapolate: Duration::ZERO }
+        Self { clocks: ClockSource::Offsets(file.into()), nodes: Vec::new(), extrapolate: Duration::ZERO }
     }
 
     /// The node that recorded.
     pub fn of_node(self, node: u32) -> Self {
-        Self { node: Some(node), ..self }
+        Self { nodes: vec![node], ..self }
     }
 }
 
@@ -76,56 +77,105 @@ impl OnReference<'_> {
     /// # Errors
     /// Those of [`OnSystem::write`]; those of `calibrate` and `align`: whose the recording is is not known, or the run was not under way then.
     pub fn write(&self, format: Format, path: &Path) -> Result<Exported, ExportError> {
-        format.refuse_other_ending(path)?;
+        let to = Outputs { all: &[path.to_owned()], at: path, format };
+        let mut written = to.write(std::slice::from_ref(&self.system), &self.reference)?;
+        Ok(written.remove(0))
+    }
+}
+
+/// Recordings of several processes, each as the trace of this place in `outputs`, all in one folder. What viewers want to be common to the traces that they
+/// show together is: an XSpace counts from the earliest beginning. With a `reference` the bytes are those without and one `align` of all, where they are of
+/// different ranks; without, times are on each machine's system clock.
+///
+/// # Errors
+/// As of one; those that were written before stay.
+pub fn write_each(
+    recordings: &[Recording],
+    reference: Option<&Reference>,
+    format: Format,
+    outputs: &[PathBuf],
+) -> Result<Vec<Exported>, ExportError> {
+    assert_eq!(recordings.len(), outputs.len(), "each recording has its output");
+    let systems = OnSystem::of_each(recordings, outputs)?;
+    let pairs = systems.iter().zip(outputs);
+    let Some(reference) = reference else { return pairs.map(|(system, path)| system.write(format, path)).collect() };
+    // One alignment has one trace of a rank: where somebody brings several, or they say nothing of ranks, each is aligned alone.
+    let ranks: BTreeSet<u32> = recordings.iter().filter_map(|recording| recording.facts().rank).collect();
+    let together = ranks.len() == recordings.len() && format.can_be_aligned();
+    if let ([first, _, ..], true) = (outputs, together) {
+        let folder = first.parent().unwrap_or(Path::new(""));
+        return Outputs { all: outputs, at: folder, format }.write(&systems, reference);
+    }
+    let of = |at: usize| reference.nodes.get(at).map(|node| vec![*node]).unwrap_or_default();
+    let alone = |(at, (system, path)): (usize, (&OnSystem<'_>, &PathBuf))| {
+        let to = Outputs { all: std::slice::from_ref(path), at: path, format };
+        let mut written = to.write(std::slice::from_ref(system), &Reference { nodes: of(at), ..reference.clone() })?;
+        Ok(written.remove(0))
+    };
+    pairs.enumerate().map(alone).collect()
+}
+
+/// Where traces go.
+struct Outputs<'a> {
+    all: &'a [PathBuf],
+    /// What `align` is given: the file, or the folder of several.
+    at: &'a Path,
+    format: Format,
+}
+
+impl Outputs<'_> {
+    /// Writes traces on the system clock into a folder that goes, and aligns them.
+    fn write(&self, systems: &[OnSystem<'_>], reference: &Reference) -> Result<Vec<Exported>, ExportError> {
+        let Self { all, at, format } = *self;
+        all.iter().try_for_each(|path| format.refuse_other_ending(path))?;
         // A format that cannot be aligned is made of one that can.
         let own = if format.can_be_aligned() { format } else { Format::Kineto };
-        let folder = tempfile::Builder::new()
-            .prefix("probe_sync_record")
-            .tempdir()
-            .map_err(|source| crate::Error::File { path: std::env::temp_dir(), source })?;
-        let name = Path::new(path.file_name().unwrap_or_default());
-        let name = if own == format { name.into() } else { PathBuf::from("recording.pt.trace.json") };
-        let before = folder.path().join(name);
-        let mut exported = self.system.write(own, &before)?;
-        let snapshots = self.boot_pairs(format, folder.path())?;
+        let folder = folder_beside(&all[0])?;
+        let (mut exported, mut traces) = (Vec::new(), Vec::new());
+        #[cfg_attr(not(feature = "rocpd"), expect(unused_mut, reason = "only databases have them"))]
+        let mut snapshots: Vec<PathBuf> = Vec::new();
+        for (system, path) in systems.iter().zip(all) {
+            let name = Path::new(path.file_name().unwrap_or_default());
+            let before = folder.path().join(if own == format { name } else { Path::new("recording.pt.trace.json") });
+            exported.push(system.write(own, &before).map_err(|error| error.of(path))?);
+            #[cfg(feature = "rocpd")]
+            if format == Format::Rocpd {
+                snapshots.push(super::database::pairs_beside(&before));
+            }
+            traces.push(before);
+        }
         let calibrated = calibrate(&Request {
-            traces: vec![before],
+            traces,
             snapshots,
-            nodes: self.reference.node.into_iter().collect(),
-            clocks: self.reference.clocks.clone(),
-            extrapolate: self.reference.extrapolate,
-            outputs: vec![path.to_owned()],
+            nodes: reference.nodes.clone(),
+            clocks: reference.clocks.clone(),
+            extrapolate: reference.extrapolate,
+            outputs: all.to_vec(),
             ..Request::default()
         })?;
         match format.output().filter(|_| own != format) {
-            Some(output) => converted(&calibrated, output, path, &mut exported)?,
+            Some(output) => converted(&calibrated, output, at, &mut exported[0])?,
             None => {
-                for aligned in align(&calibrated, path, AlignSettings::default())? {
+                for (aligned, exported) in align(&calibrated, at, AlignSettings::default())?.zip(&mut exported) {
                     exported.notes.extend(aligned?.stats.notes);
                 }
             }
         }
-        exported.path = path.to_owned();
-        exported.bytes = std::fs::metadata(path).map_or(0, |found| found.len());
+        for (exported, path) in exported.iter_mut().zip(all) {
+            exported.path = path.to_owned();
+            exported.pairs = None;
+            exported.bytes = std::fs::metadata(path).map_or(0, |found| found.len());
+        }
         Ok(exported)
     }
+}
 
-    /// What ties a database's clock to the system clock: the recording's own pairs, as a file of snapshots.
-    #[cfg(feature = "rocpd")]
-    fn boot_pairs(&self, format: Format, folder: &Path) -> Result<Vec<PathBuf>, ExportError> {
-        if format != Format::Rocpd {
-            return Ok(Vec::new());
-        }
-        let path = folder.join("boot.snapshot_pairs.jsonl");
-        let lines = super::database::boot_pairs(self.system.recording, &self.system.clock);
-        std::fs::write(&path, lines).map_err(|source| crate::Error::File { path: path.clone(), source })?;
-        Ok(vec![path])
-    }
-
-    #[cfg(not(feature = "rocpd"))]
-    fn boot_pairs(&self, _: Format, _: &Path) -> Result<Vec<PathBuf>, ExportError> {
-        Ok(Vec::new())
-    }
+/// A folder for what is not on the reference clock yet: on the output's disk, where there is room for it, unless the output is no file.
+fn folder_beside(output: &Path) -> Result<tempfile::TempDir, ExportError> {
+    let beside = output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent = if output.exists() && !output.is_file() { std::env::temp_dir() } else { beside.to_owned() };
+    let made = tempfile::Builder::new().prefix(".probe_sync_record").tempdir_in(&parent);
+    Ok(made.map_err(|source| crate::Error::File { path: parent, source })?)
 }
 
 fn converted(

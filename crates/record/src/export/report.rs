@@ -31,6 +31,9 @@ pub struct Exported {
     pub clock_failed: u64,
     /// Bytes of the file; 0 for a database.
     pub bytes: u64,
+    /// Of a database on its machine's boot clock: the file with the pairs that tie it to the system clock, for `align --snapshots`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pairs: Option<PathBuf>,
     /// Worth telling the user.
     pub notes: Vec<String>,
 }

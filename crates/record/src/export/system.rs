@@ -2,9 +2,10 @@
 //!
 //! Place in the flow: `fill` and `clock` below it, `reference` above it. What it does not do: know another machine's clock.
 
-use std::path::Path;
+use std::fs::Metadata;
+use std::path::{Path, PathBuf};
 
-use probe_sync_trace::write::{Chunk, Meta, OutputFormat, TraceFile};
+use probe_sync_trace::write::{Chunk, Meta, OutputFormat, Sorter, TraceFile};
 
 use super::clock::SystemClock;
 #[cfg(feature = "rocpd")]
@@ -12,6 +13,7 @@ use super::database;
 use super::error::ExportError;
 use super::fill::Fill;
 use super::format::Format;
+use super::pipe::{beside, end, pipe};
 use super::report::Exported;
 use crate::clock::ClockPair;
 use crate::read::Recording;
@@ -23,6 +25,8 @@ pub struct OnSystem<'a> {
     pub(super) recording: &'a Recording,
     pub(super) clock: SystemClock,
     devices: Vec<Foreign>,
+    /// What times are counted from in formats whose readers show files of several nodes from the beginning of each, ns.
+    from: i64,
 }
 
 impl Recording {
@@ -31,7 +35,7 @@ impl Recording {
     /// # Errors
     /// [`ExportError::Clock`]: its clock pairs do not say how.
     pub fn on_system(&self) -> Result<OnSystem<'_>, ExportError> {
-        Ok(OnSystem { recording: self, clock: SystemClock::of(self)?, devices: Vec::new() })
+        Ok(OnSystem::of(self, SystemClock::of(self)?))
     }
 
     /// The same by pairs of the caller's, in the order of their ticks, in place of its own.
@@ -39,11 +43,27 @@ impl Recording {
     /// # Errors
     /// As [`Self::on_system`].
     pub fn on_system_by(&self, pairs: &[ClockPair]) -> Result<OnSystem<'_>, ExportError> {
-        Ok(OnSystem { recording: self, clock: SystemClock::by(self, pairs)?, devices: Vec::new() })
+        Ok(OnSystem::of(self, SystemClock::by(self, pairs)?))
     }
 }
 
 impl<'a> OnSystem<'a> {
+    fn of(recording: &'a Recording, clock: SystemClock) -> Self {
+        let (start, _) = clock.at(recording.status().start);
+        let from = start.div_euclid(NS_PER_S).saturating_mul(NS_PER_S);
+        Self { recording, clock, devices: Vec::new(), from }
+    }
+
+    /// Several that are shown together, for their outputs: they count from the earliest beginning.
+    pub(super) fn of_each(recordings: &'a [Recording], outputs: &[PathBuf]) -> Result<Vec<Self>, ExportError> {
+        let one =
+            |(recording, output): (&'a Recording, &PathBuf)| recording.on_system().map_err(|error| error.of(output));
+        let mut all: Vec<Self> = recordings.iter().zip(outputs).map(one).collect::<Result<_, _>>()?;
+        let from = all.iter().map(|system| system.from).min().unwrap_or(0);
+        all.iter_mut().for_each(|system| system.from = from);
+        Ok(all)
+    }
+
     /// The map of its times.
     pub fn clock(&self) -> &SystemClock {
         &self.clock
@@ -71,25 +91,47 @@ impl<'a> OnSystem<'a> {
     }
 
     fn write_trace(&self, format: OutputFormat, path: &Path) -> Result<Exported, ExportError> {
-        let (sorter, mut exported) = Fill::new(self.recording, &self.clock, &self.devices).all(&self.devices)?;
-        let mut sorted = sorter.finish(0)?;
+        let (sorter, mut exported) = self.sorted()?;
         let mut file = TraceFile::create(path, format, &self.meta(format))?;
-        let mut chunk = Chunk::default();
-        while sorted.next(&mut chunk)? {
-            file.write(&chunk)?;
-        }
+        let (inlet, outlet) = pipe();
+        std::thread::scope(|scope| {
+            let ordered = beside(scope, move || {
+                let (mut sorted, mut chunk) = (sorter.finish(0)?, Chunk::default());
+                while sorted.next(&mut chunk)? && inlet.hand_on(&mut chunk) {}
+                Ok::<_, probe_sync_trace::Error>(())
+            })?;
+            let written = outlet.each(|chunk| file.write(chunk));
+            end(ordered)?;
+            written.map_err(ExportError::from)
+        })?;
         let report = file.commit()?;
         exported.path = path.to_owned();
-        exported.bytes = report.bytes;
+        // What is no file, as a pipe, has no length.
+        exported.bytes =
+            std::fs::metadata(path).ok().filter(Metadata::is_file).map_or(report.bytes, |found| found.len());
         exported.notes = self.notes(&exported);
         Ok(exported)
     }
 
+    /// All events in a sorter, and what there is of each sort.
+    fn sorted(&self) -> Result<(Sorter, Exported), ExportError> {
+        let (inlet, outlet) = pipe();
+        std::thread::scope(|scope| {
+            let sorting = beside(scope, move || {
+                let mut sorter = Sorter::of_ends();
+                outlet.each(|chunk| sorter.push(chunk, |_, _| true)).map(|()| sorter)
+            })?;
+            let filled = Fill::new(self.recording, &self.clock, &self.devices, inlet).all(&self.devices);
+            let sorter = end(sorting)?;
+            Ok((sorter, filled?))
+        })
+    }
+
     fn meta(&self, format: OutputFormat) -> Meta {
-        let (start, _) = self.clock.at(self.recording.status().start);
         // Other formats have bases that files of several nodes share, or none.
         let base_ns = match format {
-            OutputFormat::ChromeJson => start.saturating_sub(NS_PER_S).div_euclid(NS_PER_S).max(0) * NS_PER_S,
+            OutputFormat::ChromeJson => self.from.saturating_sub(NS_PER_S).max(0),
+            OutputFormat::XSpace => self.from,
             _ => 0,
         };
         let facts = self.recording.facts();

@@ -2,19 +2,28 @@
 
 use std::path::Path;
 
-use probe_sync_trace::{AlignSettings, ClockSource, Request, align, calibrate};
+use probe_sync_time::SkewedClock;
+use probe_sync_trace::{AlignSettings, Request, align, calibrate};
 
-use super::{Exported, Format, Reference};
+use super::{Exported, Format, Reference, write_each};
 use crate::tree::Foreign;
 use crate::{Kind, Policy, Reach, Recorder, Recording, Session, correlate, counter, flow, instant, scope, span};
 
 fn session(bytes: usize) -> Session {
-    let builder = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes }).rank(3);
+    session_of(3, bytes)
+}
+
+fn session_of(rank: u32, bytes: usize) -> Session {
+    let builder = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes }).rank(rank);
     builder.start().expect("nothing else records this thread")
 }
 
 fn recording() -> Recording {
-    let session = session(1 << 20);
+    recording_of(3)
+}
+
+fn recording_of(rank: u32) -> Recording {
+    let session = session_of(rank, 1 << 20);
     let spans = {
         let _step = scope!("step", step = 17, what = "warm \"up\"");
         let _link = correlate(99);
@@ -120,37 +129,91 @@ fn devices_are_joined_to_their_launches() {
     assert!(begun.iter().all(|id| ended.contains(id)));
 }
 
+/// Offsets of these nodes around a time: each is ahead by 2.5 ms more than the one before, and wanders.
+fn offsets(folder: &Path, around: i64, nodes: u32) -> std::path::PathBuf {
+    let mut lines = "node,node_realtime_ns,offset_vs_node0_ns\n".to_owned();
+    for node in 0..nodes {
+        for (seconds, wander) in [(-4, 0), (0, 400), (4, 100)] {
+            let offset = i64::from(node) * (2_500_000 + wander);
+            lines += &format!("{node},{},{offset}\n", around + seconds * 1_000_000_000);
+        }
+    }
+    let path = folder.join("offsets.csv");
+    std::fs::write(&path, lines).expect("writable");
+    path
+}
+
 #[test]
 fn at_once_and_later_by_align_are_the_same_bytes() {
-    let recording = recording();
+    let recordings = [recording_of(3), recording_of(2)];
     let folder = tempfile::tempdir().expect("a temporary directory");
-    let [offsets, own, later, at_once] =
-        ["offsets.csv", "own.pt.trace.json", "later.pt.trace.json", "once.pt.trace.json"]
-            .map(|name| folder.path().join(name));
-    let system = recording.on_system().expect("pairs");
-    let (at, _) = system.clock().at(recording.status().start);
-    let line = |seconds: i64, offset: i64| format!("1,{},{offset}\n", at + seconds * 1_000_000_000);
-    let lines = [line(-4, 2_500_000), line(0, 2_500_400), line(4, 2_500_100)].concat();
-    std::fs::write(&offsets, format!("node,node_realtime_ns,offset_vs_node0_ns\n{lines}")).expect("writable");
-    system.write(Format::Kineto, &own).expect("written");
-    let request = Request {
-        traces: vec![own],
-        nodes: vec![1],
-        clocks: ClockSource::Offsets(offsets.clone()),
-        ..Request::default()
+    let folder = folder.path();
+    let start = |recording: &Recording| {
+        let system = recording.on_system().expect("pairs");
+        system.clock().at(recording.status().start).0
     };
-    let calibrated = calibrate(&request).expect("a clock");
-    for aligned in align(&calibrated, &later, AlignSettings::default()).expect("outputs") {
-        aligned.expect("aligned");
+    let reference = Reference::offsets(offsets(folder, start(&recordings[0]), 3));
+    let bytes = |path: &Path| std::fs::read(path).expect("there");
+    for format in [Format::Kineto, Format::XSpace] {
+        let ending = format.endings().iter().find(|ending| !ending.ends_with(".gz")).expect("a plain one");
+        let [own, later, at_once] = ["own", "later", "once"].map(|name| folder.join(format!("{name}{ending}")));
+        recordings[0].on_system().expect("pairs").write(format, &own).expect("written");
+        let alone = reference.clone().of_node(1);
+        let aligned = |traces: &[std::path::PathBuf], nodes: &[u32], to: &Path| {
+            let clocks = reference.clocks.clone();
+            let request = Request { traces: traces.into(), nodes: nodes.into(), clocks, ..Request::default() };
+            let calibrated = calibrate(&request).expect("a clock");
+            align(&calibrated, to, AlignSettings::default())
+                .expect("outputs")
+                .for_each(|done| drop(done.expect("aligned")));
+        };
+        aligned(&[own], &[1], &later);
+        recordings[0].on_reference(&alone).expect("pairs").write(format, &at_once).expect("written");
+        assert!(bytes(&later) == bytes(&at_once), "{format:?} alone");
+        // Together, too: what they have in common is that of all.
+        let together = Reference { nodes: vec![2, 1], ..reference.clone() };
+        let each = |kind: &str| {
+            let folder = folder.join(format!("{}.{kind}", format.as_str()));
+            std::fs::create_dir(&folder).expect("new");
+            ["a", "b"].map(|name| folder.join(format!("{name}{ending}"))).to_vec()
+        };
+        let [own, later, at_once] = ["own", "later", "once"].map(each);
+        write_each(&recordings, None, format, &own).expect("written");
+        aligned(&own, &together.nodes, later[0].parent().expect("its folder"));
+        let exported = write_each(&recordings, Some(&together), format, &at_once).expect("written");
+        for (at, path) in at_once.iter().enumerate() {
+            assert!(bytes(&later[at]) == bytes(path), "{format:?} {at}");
+            assert_eq!((&exported[at].path, exported[at].bytes), (path, bytes(path).len() as u64));
+        }
+        // Two of one rank are no two traces of one alignment.
+        let twice = [recording_of(3), recording_of(3)];
+        let nodes = Reference { nodes: vec![1, 1], ..reference.clone() };
+        assert!(write_each(&twice, Some(&nodes), format, &each("twice")).is_ok(), "{format:?}");
     }
-    let reference = Reference::offsets(&offsets).of_node(1);
-    recording.on_reference(&reference).expect("pairs").write(Format::Kineto, &at_once).expect("written");
-    let [later, at_once] = [later, at_once].map(|path| std::fs::read(path).expect("there"));
-    assert!(later == at_once);
     // In a format that align does not know, too.
-    let path = folder.path().join("once.pftrace");
-    let exported = recording.on_reference(&reference).expect("pairs").write(Format::Perfetto, &path).expect("written");
+    let path = folder.join("once.pftrace");
+    let reference = reference.of_node(1);
+    let exported =
+        recordings[0].on_reference(&reference).expect("pairs").write(Format::Perfetto, &path).expect("written");
     assert!(exported.bytes > 0 && exported.scopes == 3);
+}
+
+#[test]
+fn a_virtual_clock_is_in_the_pairs_and_no_boot_clock() {
+    let clock = SkewedClock { off_ns: 3_600_000_000_000, ..SkewedClock::default() };
+    let builder = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 1 << 20 });
+    let session = builder.virtual_clock(clock.clone()).ranks(4).start().expect("nothing else records this thread");
+    drop(scope!("step"));
+    let recording = session.finish().expect("whole");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_nanos() as i64;
+    assert!(recording.pairs().iter().all(|pair| (now + clock.off_ns - pair.system_ns).abs() < 60_000_000_000));
+    assert_eq!((recording.facts().virtual_clock.as_ref(), recording.facts().ranks), (Some(&clock), Some(4)));
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    if cfg!(feature = "rocpd") {
+        let path = folder.path().join("virtual.db");
+        let refused = recording.on_system().expect("pairs").write(Format::Rocpd, &path).expect_err("no such clock");
+        assert!(refused.to_string().contains("virtual clock") && !path.exists(), "{refused}");
+    }
 }
 
 #[cfg(feature = "rocpd")]

@@ -6,6 +6,8 @@ use std::panic::Location;
 use std::path::Path;
 use std::time::Duration;
 
+use probe_sync_time::SkewedClock;
+
 use super::handle::Session;
 use super::prepare::Prepared;
 use super::reference::Reference;
@@ -90,6 +92,11 @@ impl Builder {
         Self(Settings { rank: Some(rank), ..self.0 })
     }
 
+    /// How many ranks the job has, where no launcher says it.
+    pub fn ranks(self, ranks: u32) -> Self {
+        Self(Settings { ranks: Some(ranks), ..self.0 })
+    }
+
     /// A device, or a tool that scopes are forwarded to, that goes along. Several may be given; sessions of one builder use it one after the other.
     pub fn backend(mut self, backend: impl Backend + 'static) -> Self {
         self.0.backends.push(Shared::of(backend));
@@ -128,6 +135,12 @@ impl Builder {
     /// nodes that are told the same record the same; each errs by what its reference does.
     pub fn window(self, from_ns: i64, to_ns: i64) -> Self {
         Self(Settings { paused: true, window_ns: Some([from_ns, to_ns]), ..self.0 })
+    }
+
+    /// The system clock that the recording is tied to is this one, laid over the real one: for tests whose nodes are one machine's processes. The
+    /// recording says so (`Facts::virtual_clock`).
+    pub fn virtual_clock(self, clock: SkewedClock) -> Self {
+        Self(Settings { virtual_clock: clock, ..self.0 })
     }
 
     /// Takes memory, makes the file, chooses the clock, so that [`Prepared::start`] is cheap.

@@ -3,7 +3,7 @@
 //! Place in the flow: written when a session starts, read by `read`.
 
 use probe_sync_sys::{BootClock, SystemClock, read_pair};
-use probe_sync_time::Duration;
+use probe_sync_time::{Duration, SkewedClock};
 use serde::{Deserialize, Serialize};
 
 /// Which process recorded, and how.
@@ -24,6 +24,9 @@ pub struct Facts {
     pub boot_id: String,
     /// The system clock minus `CLOCK_BOOTTIME` when the recording began, ns; None in recordings of other programs.
     pub system_ahead_of_boot_ns: Option<i64>,
+    /// What the system clock of the pairs is, where it is no real one: laid over the real one for a test.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub virtual_clock: Option<SkewedClock>,
     /// `process` or `thread`.
     pub reach: String,
     /// `drop_newest`, `flight` or `stream`.

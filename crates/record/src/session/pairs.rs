@@ -10,7 +10,7 @@ use crate::layout::{MAGIC, PAIR_WORDS, WORD, header};
 
 /// Reads both clocks now, and writes the pair.
 pub(super) fn write_now(core: &Core, ticks: Ticks) {
-    write(core, clock::pair(ticks));
+    write(core, clock::pair_on(ticks, &core.virtual_clock));
 }
 
 /// Writes a pair into the recording. When there is no room left, every other pair goes; a kill meanwhile leaves pairs in another order, or twice, all of

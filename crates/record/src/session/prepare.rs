@@ -232,6 +232,7 @@ fn core_of(
         paused: AtomicBool::new(settings.paused),
         modules: AtomicU32::new(0),
         pairs: Lock::default(),
+        virtual_clock: settings.virtual_clock.clone(),
     }
 }
 
@@ -254,8 +255,11 @@ fn in_ticks(ticks: Ticks, span: Duration) -> u64 {
 
 fn facts_of(settings: &Settings, place: &Location<'_>, ticks: Ticks, clock_reason: String) -> Facts {
     let own = Facts::of_process();
+    let virtual_clock = Some(&settings.virtual_clock).filter(|clock| !clock.is_identity()).cloned();
     Facts {
+        virtual_clock,
         rank: settings.rank.or(own.rank),
+        ranks: settings.ranks.or(own.ranks),
         reach: settings.reach.as_str().into(),
         policy: settings.policy.as_str().into(),
         kinds: settings.kinds.iter().map(|kind| kind.as_str().to_owned()).collect(),

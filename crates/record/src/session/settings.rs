@@ -5,6 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use probe_sync_time::SkewedClock;
+
 use super::reference::Reference;
 use super::schedule::Schedule;
 use crate::active::core::Reach;
@@ -71,6 +73,7 @@ pub(super) struct Settings {
     pub keep: Option<Duration>,
     pub details: bool,
     pub rank: Option<u32>,
+    pub ranks: Option<u32>,
     pub paused: bool,
     pub on_demand: bool,
     pub backends: Vec<Shared>,
@@ -79,6 +82,7 @@ pub(super) struct Settings {
     pub reference: Option<Reference>,
     /// From when to when, ns of the reference.
     pub window_ns: Option<[i64; 2]>,
+    pub virtual_clock: SkewedClock,
 }
 
 impl Settings {
@@ -112,6 +116,7 @@ impl Default for Settings {
             keep: None,
             details: true,
             rank: None,
+            ranks: None,
             paused: false,
             on_demand: false,
             backends: Vec::new(),
@@ -119,6 +124,7 @@ impl Default for Settings {
             schedule: None,
             reference: None,
             window_ns: None,
+            virtual_clock: SkewedClock::default(),
         }
     }
 }

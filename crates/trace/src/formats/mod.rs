@@ -16,6 +16,7 @@ pub(crate) mod marker;
 mod perfetto;
 #[cfg(feature = "rocpd")]
 pub(crate) mod rocpd;
+mod stated;
 mod xspace;
 
 use std::fs::File;

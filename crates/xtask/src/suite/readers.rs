@@ -59,7 +59,7 @@ pub fn install(runner: &mut Runner, root: &Path) {
 const PYTHON: &str = "target/readers/venv/bin/python";
 
 /// Steps, and the script of each with its arguments.
-const CHECKS: [(&str, &str); 9] = [
+const CHECKS: [(&str, &str); 12] = [
     ("readers, xprof", "xprof_hosts.py"),
     ("readers, HolisticTraceAnalysis", "hta_ranks.py"),
     ("readers, Perfetto", "perfetto_counts.py"),
@@ -69,6 +69,9 @@ const CHECKS: [(&str, &str); 9] = [
     ("readers, HolisticTraceAnalysis on Kineto JSON of ours", "own_formats.py hta"),
     ("readers, xprof on XSpaces of ours", "own_formats.py xprof"),
     ("readers, Perfetto on recordings", "perfetto_recording.py"),
+    ("readers, HolisticTraceAnalysis on recordings", "recordings.py hta"),
+    ("readers, xprof on recordings", "recordings.py xprof"),
+    ("readers, rocprofv3's own on recordings", "recordings.py rocpd"),
 ];
 
 /// Above the script's own deadline, which is what normally ends it.

@@ -14,12 +14,14 @@
 //! `c10d::recv_` in which it begins. Sequence numbers of point-to-point operations count per rank, not per pair, so those are
 //! only ordered. What it does not do: pair anything between ranks.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 
 use memchr::memmem::Finder;
 
 use super::scan::{self, EventSpans, Fault};
+use crate::formats::stated::{Groups, Stated, is_exchange, kind_of};
 use crate::model::{CollectiveEvent, CollectiveKind, GroupKey, Instance, Label, Picoseconds, Recipients, Replicas};
 use crate::parts::{CollectiveParts, Spill};
 
@@ -35,7 +37,7 @@ pub(super) struct Collector {
     pub(super) kernels: u64,
     tracks: HashMap<Vec<u8>, u64>,
     calls: Vec<Call>,
-    groups: Vec<GroupKey>,
+    groups: Groups,
     nccl: Finder<'static>,
     rccl: Finder<'static>,
     stated: Finder<'static>,
@@ -61,20 +63,10 @@ struct Call {
 /// The args of an event that say something about an operation.
 #[derive(Default)]
 struct Params<'a> {
-    collective: &'a [u8],
-    dtype: &'a [u8],
-    sent: &'a [u8],
-    received: &'a [u8],
-    group: &'a [u8],
-    ranks: &'a [u8],
-    size: &'a [u8],
-    sequence: &'a [u8],
-    source: &'a [u8],
-    destination: &'a [u8],
+    stated: Stated<'a>,
     dims: &'a [u8],
     types: &'a [u8],
     concrete: &'a [u8],
-    sent_to: &'a [u8],
 }
 
 impl Collector {
@@ -87,7 +79,7 @@ impl Collector {
             kernels: 0,
             tracks: HashMap::new(),
             calls: Vec::new(),
-            groups: Vec::new(),
+            groups: Groups::default(),
             nccl: Finder::new("nccl"),
             rccl: Finder::new("rccl"),
             stated: Finder::new("\"Collective name\""),
@@ -149,7 +141,7 @@ impl Collector {
         self.found.leave_out(self.messages_left_out);
         self.found.shift(base_ps);
         self.found.close();
-        (self.found, self.groups)
+        (self.found, self.groups.into_keys())
     }
 
     /// Whether args name a collective.
@@ -164,34 +156,9 @@ impl Collector {
 
     /// Keeps an event that is the operation itself, by what its args state.
     fn stated(&mut self, bytes: &[u8], spans: &EventSpans, start: Picoseconds, end: Picoseconds) -> Result<(), Fault> {
-        let params = params(bytes, &spans.args)?;
-        let name = match params.collective {
-            b"" => kernel_name(&text(&bytes[spans.name.clone()])),
-            stated => text(stated),
-        };
-        let group = self.group(&params);
-        let mut kind = kind_of(&name);
-        if let CollectiveKind::PointToPoint { source, destination } = &mut kind {
-            (*source, *destination) = (integer(params.source), integer(params.destination));
-        }
-        // Ranks may give and take different amounts; only what is the same on all of them may tell operations apart.
-        let size = match kind {
-            CollectiveKind::AllToAll if name.contains("gather") => text(params.received),
-            CollectiveKind::AllToAll if !name.contains("all_to_all") && !name.contains("alltoall") => text(params.sent),
-            CollectiveKind::PointToPoint { .. } if name.contains("recv") => text(params.received),
-            CollectiveKind::FromRoot(_) if !name.contains("scatter") => text(params.sent),
-            CollectiveKind::ToRoot(_) | CollectiveKind::PointToPoint { .. } => text(params.sent),
-            _ => String::new(),
-        };
-        let recipients = if is_exchange(&name) { kernel_recipients(&name, &params) } else { Recipients::All };
-        let (instance, number) = match (&kind, group, integer::<i64>(params.sequence)) {
-            (CollectiveKind::PointToPoint { .. }, group, _) => {
-                (Instance::Order { group, signature: format!("p2p {} {size}", text(params.dtype)) }, 0)
-            }
-            (_, Some(group), Some(sequence)) => (Instance::Sequence { group }, sequence),
-            (_, group, _) => (Instance::Order { group, signature: format!("{name} {} {size}", text(params.dtype)) }, 0),
-        };
-        let label = Label { name, kind, instance, replicas: Replicas::Absent, device: None };
+        let stated = params(bytes, &spans.args)?.stated;
+        let called = || kernel_name(&text(&bytes[spans.name.clone()]));
+        let (label, number, recipients) = stated.part(called, &mut self.groups);
         let track = self.track(bytes, spans);
         self.keep(CollectiveEvent { label, number, start_ps: start, end_ps: end, recipients }, track);
         Ok(())
@@ -234,22 +201,6 @@ impl Collector {
         Ok(())
     }
 
-    /// The group that an event names; its members go to the list of groups.
-    fn group(&mut self, params: &Params<'_>) -> Option<GroupKey> {
-        if params.group.is_empty() {
-            return None;
-        }
-        let name = text(params.group);
-        // Kineto abridges long lists with dots.
-        let ranks: Option<Vec<u32>> = serde_json::from_str(&text(params.ranks)).ok();
-        let size = integer(params.size);
-        let known = self.groups.iter().any(|group| group.name == name);
-        if !known && self.groups.len() < GROUPS_MAX {
-            self.groups.push(GroupKey { name: name.clone(), ranks: ranks.clone(), size });
-        }
-        Some(GroupKey { name, ranks: ranks.filter(|ranks| ranks.len() <= RANKS_PER_EVENT_MAX), size })
-    }
-
     fn track(&mut self, bytes: &[u8], spans: &EventSpans) -> u64 {
         let key = [&bytes[spans.pid.clone()], b" ", &bytes[spans.tid.clone()]].concat();
         let next = self.tracks.len() as u64;
@@ -267,74 +218,12 @@ impl Collector {
     }
 }
 
-/// Whether every rank may send another amount to every other, nothing included.
-fn is_exchange(name: &str) -> bool {
-    name.contains("all_to_all") || name.contains("alltoall")
-}
-
-/// To whom an exchange's kernel sends: its split sizes, of elements, say so. Without any an `all_to_all` divides its data
-/// evenly; an `all_to_allv` never is without.
-fn kernel_recipients(name: &str, params: &Params<'_>) -> Recipients {
-    let uneven = name.contains("allv") || name.contains("alltoallv");
-    let Ok(sizes) = serde_json::from_str::<Vec<u64>>(&text(params.sent_to)) else { return Recipients::Unknown };
-    let size: Option<usize> = integer(params.size);
-    match (sizes.len(), integer::<u64>(params.sent)) {
-        (0, Some(0)) => Recipients::Members(0),
-        (0, Some(_)) if !uneven => Recipients::All,
-        (count, _) if count > 0 && Some(count) == size => by_size(&sizes),
-        _ => Recipients::Unknown,
-    }
-}
-
 /// To whom an exchange of lists sends: a tensor for each rank, whose dimensions are given. A single tensor is divided, and by
 /// which sizes is not in the trace.
 fn list_recipients(dims: &[u8]) -> Recipients {
     match serde_json::from_slice::<Vec<Vec<u64>>>(dims) {
         Ok(tensors) if tensors.len() > 1 && tensors.iter().flatten().all(|size| *size > 0) => Recipients::All,
         _ => Recipients::Unknown,
-    }
-}
-
-/// Those whose size is not zero.
-fn by_size(sizes: &[u64]) -> Recipients {
-    if sizes.iter().all(|size| *size > 0) {
-        return Recipients::All;
-    }
-    if sizes.len() > u64::BITS as usize {
-        return Recipients::Unknown;
-    }
-    let members = sizes.iter().zip(0..).filter(|(size, _)| **size > 0).map(|(_, place)| 1u64 << place);
-    Recipients::Members(members.sum())
-}
-
-/// What an operation of this name orders.
-fn kind_of(name: &str) -> CollectiveKind {
-    let lower = name.to_ascii_lowercase();
-    let has = |part: &str| lower.contains(part);
-    let all = [
-        "allreduce",
-        "all_reduce",
-        "allgather",
-        "all_gather",
-        "reduce_scatter",
-        "reducescatter",
-        "alltoall",
-        "all_to_all",
-        "barrier",
-    ];
-    if all.iter().any(|part| has(part)) {
-        CollectiveKind::AllToAll
-    } else if has("sendrecv") {
-        // The kernel of every exchange that is made of sends and receives; which, it does not say.
-        CollectiveKind::Unknown
-    } else if has("broadcast") || has("scatter") {
-        CollectiveKind::FromRoot(None)
-    } else if has("reduce") || has("gather") {
-        CollectiveKind::ToRoot(None)
-    } else if has("send") || has("recv") {
-        CollectiveKind::PointToPoint { source: None, destination: None }
-    } else {
-        CollectiveKind::Unknown
     }
 }
 
@@ -368,25 +257,18 @@ fn params<'a>(bytes: &'a [u8], args: &Range<usize>) -> Result<Params<'a>, Fault>
         return Ok(params);
     }
     scan::object(&bytes[..args.end], args.start, |key, value| {
-        let place = match key {
-            b"Collective name" => &mut params.collective,
-            b"dtype" => &mut params.dtype,
-            b"In msg nelems" => &mut params.sent,
-            b"Out msg nelems" => &mut params.received,
-            b"Process Group Name" => &mut params.group,
-            b"Process Group ID" if params.group.is_empty() => &mut params.group,
-            b"Process Group Ranks" => &mut params.ranks,
-            b"Group size" => &mut params.size,
-            b"Seq" => &mut params.sequence,
-            b"Src Rank" => &mut params.source,
-            b"Dst Rank" => &mut params.destination,
-            b"Input Dims" => &mut params.dims,
-            b"Input type" => &mut params.types,
-            b"Concrete Inputs" => &mut params.concrete,
-            b"In split size" => &mut params.sent_to,
-            _ => return Ok(()),
-        };
-        *place = &bytes[value];
+        let value = &bytes[value];
+        match key {
+            b"Input Dims" => params.dims = value,
+            b"Input type" => params.types = value,
+            b"Concrete Inputs" => params.concrete = value,
+            b"Process Group ID" if params.stated.group.is_empty() => params.stated.group = bare(value),
+            _ => {
+                if let Some(place) = std::str::from_utf8(key).ok().and_then(|key| params.stated.place(key)) {
+                    *place = bare(value);
+                }
+            }
+        }
         Ok(())
     })?;
     Ok(params)
@@ -394,21 +276,24 @@ fn params<'a>(bytes: &'a [u8], args: &Range<usize>) -> Result<Params<'a>, Fault>
 
 /// A string without its quotes, or another value as it is.
 pub(super) fn text(value: &[u8]) -> String {
+    bare(value).into_owned()
+}
+
+fn bare(value: &[u8]) -> Cow<'_, str> {
     let bare = match value {
         [b'"', inner @ .., b'"'] => inner,
         other => other,
     };
-    String::from_utf8_lossy(bare).chars().take(TEXT_MAX).collect()
+    match String::from_utf8_lossy(bare) {
+        long if long.len() > TEXT_MAX => Cow::Owned(long.chars().take(TEXT_MAX).collect()),
+        text => text,
+    }
 }
 
 /// A value without white space: files that were formatted again compare equal.
 fn packed(value: &[u8]) -> String {
     let bytes: Vec<u8> = value.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).take(TEXT_MAX).collect();
     String::from_utf8_lossy(&bytes).into_owned()
-}
-
-fn integer<T: std::str::FromStr>(value: &[u8]) -> Option<T> {
-    text(value).parse().ok()
 }
 
 /// The name of a kernel without its parameters.
@@ -418,10 +303,6 @@ fn kernel_name(full: &str) -> String {
 
 /// Sends and receives that are held until the end of the file; what comes after is counted.
 const MESSAGES_MAX: usize = 500_000;
-/// Longer lists of members are not repeated in every event; `TraceFacts::groups` has them.
-const RANKS_PER_EVENT_MAX: usize = 64;
-/// Groups that are remembered.
-const GROUPS_MAX: usize = 10_000;
 /// Calls of send and receive that are remembered.
 const CALLS_MAX: usize = 500_000;
 /// Strings longer than this are no name of an operation or group.
@@ -432,55 +313,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_what_is_ordered() {
-        let p2p = CollectiveKind::PointToPoint { source: None, destination: None };
-        for (name, expected) in [
-            ("all_reduce", CollectiveKind::AllToAll),
-            ("_allgather_base", CollectiveKind::AllToAll),
-            ("reduce_scatter_tensor_coalesced", CollectiveKind::AllToAll),
-            ("ncclDevKernel_ReduceScatter_Sum_f32", CollectiveKind::AllToAll),
-            ("all_to_allv", CollectiveKind::AllToAll),
-            ("barrier", CollectiveKind::AllToAll),
-            ("broadcast", CollectiveKind::FromRoot(None)),
-            ("scatter", CollectiveKind::FromRoot(None)),
-            ("_reduce_oop", CollectiveKind::ToRoot(None)),
-            ("gather", CollectiveKind::ToRoot(None)),
-            ("send", p2p.clone()),
-            ("recv_any_source", p2p),
-            ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t", CollectiveKind::Unknown),
-            ("ncclDevKernel_Generic", CollectiveKind::Unknown),
-        ] {
-            assert_eq!(kind_of(name), expected, "{name}");
-        }
-    }
-
-    #[test]
-    fn an_exchange_says_to_whom_it_sends() {
-        let check = |name: &str, split: &str, size: &str, elements: &str, expected: Recipients| {
-            let (sent_to, size, sent) = (split.as_bytes(), size.as_bytes(), elements.as_bytes());
-            let params = Params { sent_to, size, sent, ..Params::default() };
-            assert_eq!(kernel_recipients(name, &params), expected, "{name} {split} {size:?} {elements}");
-        };
-        use Recipients::{All, Members, Unknown};
-        check("all_to_allv", "\"[3, 0, 5]\"", "3", "8", Members(0b101));
-        check("all_to_allv", "\"[3, 1, 5]\"", "3", "9", All);
-        check("all_to_allv", "\"[0, 0, 0]\"", "3", "0", Members(0));
-        check("all_to_allv", "\"[3, 0]\"", "3", "3", Unknown);
-        check("all_to_allv", "\"[3, 0]\"", "", "3", Unknown);
-        check("all_to_allv", "\"[]\"", "3", "3", Unknown);
-        check("all_to_allv", "\"[1, 0, ...]\"", "64", "3", Unknown);
-        check("all_to_allv", "", "3", "3", Unknown);
-        check("all_to_all", "\"[]\"", "3", "3", All);
-        check("all_to_all", "\"[]\"", "3", "0", Members(0));
-        check("all_to_all", "\"[]\"", "3", "", Unknown);
-        check("all_to_all", "\"[0, 7, 7]\"", "3", "14", Members(0b110));
-        let many = format!("[0{}]", ", 1".repeat(64));
-        check("all_to_allv", &many, "65", "64", Unknown);
+    fn an_exchange_of_lists_says_to_whom_it_sends() {
+        use Recipients::{All, Unknown};
         assert_eq!(list_recipients(b"[[32], [32]]"), All);
         for dims in [&b"[[32], [0]]"[..], b"[[64]]", b"[]", b"", b"[[[32], [32]], [[32], [32]]]"] {
             assert_eq!(list_recipients(dims), Unknown, "{}", String::from_utf8_lossy(dims));
         }
-        assert!(is_exchange("all_to_all") && is_exchange("alltoallv") && !is_exchange("all_reduce"));
     }
 
     #[test]

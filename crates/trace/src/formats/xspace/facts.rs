@@ -12,10 +12,11 @@ use super::fields::{line, plane, space};
 use super::metadata_plane::{METADATA_PLANE, aligned_to};
 use super::outline;
 use super::programs::Programs;
-use super::roles::{Role, Tables, event_stats};
+use super::roles::{Role, Tables, event_stats, stated};
 use super::sift::{self, EVENTS_TAG, Sifted, sift_in_order};
 use crate::Error;
 use crate::formats::FactOptions;
+use crate::formats::stated::Groups;
 use crate::in_order::Stages;
 use crate::model::{
     ClockPair, CollectiveEvent, Device, Identity, Instance, Label, MarkStamp, PS_PER_NS, PairKind, Picoseconds,
@@ -43,7 +44,8 @@ pub fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Erro
         ..TraceFacts::default()
     };
     let programs = &session.programs;
-    let mut reader = Reader { facts, start_ps, options, programs, raw_span: None, left_out: LeftOut::default() };
+    let (left_out, groups) = (LeftOut::default(), Groups::default());
+    let mut reader = Reader { facts, start_ps, options, programs, raw_span: None, left_out, groups };
     if session.start_ns.is_none() {
         reader.note("no profile_start_time: times are taken as they stand".to_owned());
     }
@@ -94,6 +96,7 @@ struct Reader<'a> {
     /// What the present plane's events touch, where it counts from the machine's start.
     raw_span: Option<(Picoseconds, Picoseconds)>,
     left_out: LeftOut,
+    groups: Groups,
 }
 
 impl Reader<'_> {
@@ -174,6 +177,9 @@ impl Reader<'_> {
         }
         let span = if tables.clock.since_boot { &mut self.raw_span } else { &mut self.facts.span };
         *span = sift::widened(*span, (start_ps, end_ps));
+        if tables.states(bytes) {
+            return self.stated(bytes, (start_ps, end_ps), tables);
+        }
         match role {
             None | Some(Role::Marker(_) | Role::Mark(..)) => Ok(()),
             Some(role) => self.collective(bytes, role, (start_ps, end_ps), tables),
@@ -257,6 +263,19 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// Takes an event in that states its part in an operation.
+    fn stated(
+        &mut self,
+        bytes: &[u8],
+        (start_ps, end_ps): (Picoseconds, Picoseconds),
+        tables: &Tables<'_>,
+    ) -> Result<(), Fault> {
+        let Some(stated) = stated(bytes, tables)? else { return Ok(()) };
+        let (label, number, recipients) = stated.part(String::new, &mut self.groups);
+        self.facts.collectives.push(CollectiveEvent { label, number, start_ps, end_ps, recipients });
+        Ok(())
+    }
+
     /// Says what was left out.
     fn finish(&mut self) {
         let left_out = std::mem::take(&mut self.left_out);
@@ -270,6 +289,7 @@ impl Reader<'_> {
                 self.note(format!("{count} {what} left out"));
             }
         }
+        self.facts.groups = std::mem::take(&mut self.groups).into_keys();
         self.facts.collectives.close();
         if let Some(note) = self.facts.collectives.left_out_note() {
             self.note(note);

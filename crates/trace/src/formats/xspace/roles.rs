@@ -13,6 +13,7 @@ use super::names;
 use super::outline::MetadataVisitor;
 use super::plane_clock::PlaneClock;
 use super::stat::{Stat, StatValue};
+use crate::formats::stated::{COLLECTIVE_CATEGORY, COLLECTIVE_NAME, Stated};
 use crate::formats::{FactOptions, rank_marker};
 use crate::model::CollectiveKind;
 use crate::protobuf::{Fault, Fields, Value};
@@ -54,6 +55,8 @@ pub(super) struct Tables<'a> {
     /// Candidates until the plane's name is known to be a device's.
     names: Vec<(u64, String)>,
     stats: HashMap<u64, String, FixedState>,
+    /// Some stat says of events of a host's plane that they are parts of operations.
+    stating: bool,
     kept_bytes: usize,
     pub(super) dropped: u64,
     /// What a marker states of the rank: no profiler that writes this format does.
@@ -63,8 +66,8 @@ pub(super) struct Tables<'a> {
 impl<'a> Tables<'a> {
     pub(super) fn new(options: &'a FactOptions) -> Tables<'a> {
         let (roles, stats) = (HashMap::default(), HashMap::default());
-        let (plane, clock) = (String::new(), PlaneClock::default());
-        Tables { options, plane, clock, roles, names: Vec::new(), stats, kept_bytes: 0, dropped: 0, rank: None }
+        let (plane, clock, names) = (String::new(), PlaneClock::default(), Vec::new());
+        Tables { options, plane, clock, roles, names, stats, stating: false, kept_bytes: 0, dropped: 0, rank: None }
     }
 
     /// Whether a name of this length still fits.
@@ -94,6 +97,7 @@ impl<'a> Tables<'a> {
         // Kernels of any name may belong to a collective operation, but only where operations of such a name exist.
         let has_operations = self.stats.values().any(|name| names::operation_kind(name).is_some());
         let is_device = self.is_device();
+        self.stating = !is_device && self.stats.values().any(|name| name == COLLECTIVE_NAME);
         for (number, name) in std::mem::take(&mut self.names) {
             let role = if is_device {
                 match names::kernel_kind(&name, None) {
@@ -107,6 +111,20 @@ impl<'a> Tables<'a> {
                 self.roles.insert(number, role);
             }
         }
+    }
+
+    /// Whether an event states that it is a part of an operation.
+    #[inline]
+    pub(super) fn states(&self, bytes: &[u8]) -> bool {
+        if !self.stating {
+            return false;
+        }
+        // A name may have several numbers.
+        let of_stat = |inner: &[u8]| Stat::parse(inner).is_ok_and(|stat| self.stat(stat.number) == COLLECTIVE_NAME);
+        Fields::of(bytes).map_while(Result::ok).any(|field| match (field.number, field.value) {
+            (event::STATS, Value::Bytes(inner)) => of_stat(inner),
+            _ => false,
+        })
     }
 
     /// The marker that a name makes, if it does.
@@ -198,6 +216,26 @@ pub(super) fn event_stats(bytes: &[u8], tables: &Tables<'_>) -> Result<EventStat
     Ok(found)
 }
 
+/// What an event states of an operation; None where no recorder says that it is a part of one: calls that only enqueue state as much.
+pub(super) fn stated(bytes: &[u8], tables: &Tables<'_>) -> Result<Option<Stated<'static>>, Fault> {
+    let (mut stated, mut is_part) = (Stated::default(), false);
+    for field in Fields::of(bytes) {
+        let field = field?;
+        let (event::STATS, Value::Bytes(inner)) = (field.number, field.value) else {
+            continue;
+        };
+        let stat = Stat::parse(inner).map_err(|fault| fault.within(field.value_at))?;
+        let name = tables.stat(stat.number);
+        if name == CATEGORY {
+            is_part = stat_text(&stat, tables).is_some_and(|category| category == COLLECTIVE_CATEGORY);
+        } else if let Some(place) = stated.place(name) {
+            let number = || stat_number(&stat, tables).map(|number| number.to_string());
+            *place = stat_text(&stat, tables).or_else(number).unwrap_or_default().into();
+        }
+    }
+    Ok(is_part.then_some(stated))
+}
+
 /// A stat's value as text.
 fn stat_text(stat: &Stat<'_>, tables: &Tables<'_>) -> Option<String> {
     match stat.value {
@@ -216,6 +254,8 @@ fn stat_number(stat: &Stat<'_>, tables: &Tables<'_>) -> Option<i64> {
     }
 }
 
+/// The stat of an event's category.
+const CATEGORY: &str = "category";
 /// Bytes of names that are kept of one plane at most.
 const NAME_BYTES_MAX: usize = 48 << 20;
 /// The name of this project's own markers.

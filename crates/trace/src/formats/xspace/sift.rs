@@ -58,7 +58,7 @@ fn sift(run: Run, tables: &Tables<'_>, line_ns: i64) -> Sifted {
             continue;
         }
         let role = tables.roles.get(&times.metadata);
-        if of_snapshots || role.is_some_and(|role| says_more(bytes, role, tables)) {
+        if of_snapshots || role.is_some_and(|role| says_more(bytes, role, tables)) || tables.states(bytes) {
             sifted.kept.push(value);
             continue;
         }

@@ -8,24 +8,29 @@
 //! A call inside `ncclGroupStart` and `ncclGroupEnd` only takes note of an operation, which is issued at the group's end: it ends when
 //! the group ends. A call may return before its operation has run; so where kernels of NCCL are in the database, these are the parts,
 //! and calls are not looked at. Where there are none, calls are all there is, and a note says what that means.
+//! Regions of a recorder state their operation by their arguments, as its annotations do in other formats (`formats::stated`): they are parts beside these.
 //! What it does not do: pair anything between ranks.
 
+mod row;
+mod stated;
 mod statements;
 
 use std::collections::HashMap;
 
 use rusqlite::Row;
-use rusqlite::types::ValueRef;
 
 use super::catalog::{Table, Writer};
 use super::cpu_clock;
 use super::reading::{Behind, Database, REGION, STRING};
 use crate::Error;
+use crate::formats::stated::Groups;
 use crate::model::{
     CollectiveEvent, CollectiveKind, Communicator, Instance, Label, PS_PER_NS, Picoseconds, Recipients, Replicas,
     TraceFacts,
 };
 use crate::parts::{CollectiveParts, Spill};
+use row::{TEXT_MAX, bytes, integer, time};
+use stated::StatedRow;
 use statements::{calls, kernels};
 
 /// What was found so far.
@@ -54,6 +59,7 @@ pub(super) struct Collector {
     cut_ahead: u64,
     /// Operations of such groups.
     of_cut: u64,
+    groups: Groups,
     notes: Vec<String>,
 }
 
@@ -96,6 +102,7 @@ pub(super) fn read(
 ) -> Result<(), Error> {
     collector.of_kernels = has_kernels(database, writer)?;
     read_calls(database, writer, by_ns, collector)?;
+    stated::read(database, writer, by_ns, &mut |row| collector.stated(row))?;
     if collector.of_kernels { read_kernels(database, writer, collector) } else { Ok(()) }
 }
 
@@ -203,6 +210,7 @@ impl Collector {
             cut: HashMap::new(),
             cut_ahead: 0,
             of_cut: 0,
+            groups: Groups::default(),
             notes: Vec::new(),
         }
     }
@@ -231,6 +239,12 @@ impl Collector {
             return None;
         }
         Some((start, end))
+    }
+
+    fn stated(&mut self, row: &StatedRow<'_>) {
+        let Some((start, end)) = self.times(row.start, row.end, row.place) else { return };
+        let (label, number, recipients) = row.stated.part(String::new, &mut self.groups);
+        self.parts.push(CollectiveEvent { number, recipients, ..part(label, start, end) });
     }
 
     fn call(&mut self, call: Call, table: &str) {
@@ -353,6 +367,7 @@ impl Collector {
         }
         facts.notes.extend(self.notes);
         facts.notes.extend(self.parts.left_out_note());
+        facts.groups = self.groups.into_keys();
         (facts.collectives, facts.communicators) = (self.parts, self.communicators);
     }
 
@@ -449,27 +464,6 @@ fn part(label: Label, start: i64, end: i64) -> CollectiveEvent {
     CollectiveEvent { label, number: 0, start_ps: ps(start), end_ps: ps(end), recipients: Recipients::All }
 }
 
-/// A time that is set; whether it is one at all, all tables' times were looked at for before.
-fn time(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<i64>> {
-    integer(row, at).map(|time| time.filter(|time| *time != 0))
-}
-
-fn integer(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<i64>> {
-    match row.get_ref(at)? {
-        ValueRef::Integer(number) => Ok(Some(number)),
-        _ => Ok(None),
-    }
-}
-
-/// Text or number as text, not longer than anything that is needed.
-fn bytes(row: &Row<'_>, at: usize) -> rusqlite::Result<Vec<u8>> {
-    Ok(match row.get_ref(at)? {
-        ValueRef::Text(text) | ValueRef::Blob(text) => text[..text.len().min(TEXT_MAX)].to_vec(),
-        ValueRef::Integer(number) => number.to_string().into_bytes(),
-        _ => Vec::new(),
-    })
-}
-
 fn number(text: &[u8]) -> Option<u32> {
     std::str::from_utf8(text).ok()?.trim().parse().ok()
 }
@@ -487,5 +481,3 @@ const COMMUNICATORS_MAX: usize = 10_000;
 const ARGUMENTS_MAX: i64 = 64;
 /// Operations of one group that are held until it ends.
 const GROUPED_MAX: usize = 100_000;
-/// Longer names and values are cut.
-const TEXT_MAX: usize = 1024;

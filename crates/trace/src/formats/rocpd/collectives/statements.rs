@@ -1,9 +1,10 @@
-//! What SQLite is asked for: calls of NCCL with their arguments, and dispatches of its kernels.
+//! What SQLite is asked for: calls of NCCL with their arguments, dispatches of its kernels, and regions that state their operation.
 //!
 //! Place in the flow: under [`super`], which reads the rows that come. What it does not do: run anything.
 
 use crate::formats::rocpd::catalog::{Table, quoted};
 use crate::formats::rocpd::reading::{Behind, brought_up, join_one};
+use crate::formats::stated::COLLECTIVE_NAME;
 
 /// The statement that reads calls with such names by thread and time, each once with its arguments; those that are behind the others are
 /// brought to their clock.
@@ -37,6 +38,28 @@ pub(super) fn calls(
         quoted(&region.name),
         quoted(&string.name),
         region.column("t", "name_id"),
+    )
+}
+
+/// The statement that finds whether any region states its operation.
+pub(super) fn states(arg: &Table) -> String {
+    let (name, from) = (arg.column("t", "name"), quoted(&arg.name));
+    format!("SELECT 1 FROM {from} t NOT INDEXED WHERE {name} = '{COLLECTIVE_NAME}' LIMIT 1")
+}
+
+/// The statement that reads regions that state their operation: start, end, row, and the arguments of these names, in their order.
+pub(super) fn stated(region: &Table, arg: &Table, behind: Option<&Behind>, names: &[&str]) -> String {
+    let (name, value) = (arg.column("o", "name"), arg.column("o", "value"));
+    let of = |(place, of): (usize, &&str)| format!("max(CASE WHEN {name} = '{of}' THEN {value} END) AS a{place}");
+    let values: Vec<String> = names.iter().enumerate().map(of).collect();
+    let columns: Vec<String> = (0..names.len()).map(|place| format!("a.a{place}")).collect();
+    let time = |name: &str| brought_up(&region.column("t", name), behind);
+    let (start, end, row) = (time("start"), time("end"), region.row("t"));
+    let join = join_one((region, "event_id"), (arg, "event_id"), "a", &values.join(", "));
+    format!(
+        "SELECT {start}, {end}, {row}, {} FROM {} t NOT INDEXED CROSS JOIN {join} WHERE a.a0 IS NOT NULL ORDER BY {start}, {row}",
+        columns.join(", "),
+        quoted(&region.name),
     )
 }
 

@@ -1,0 +1,31 @@
+//! What stands in a row that SQLite shows.
+//!
+//! Place in the flow: a leaf under [`super`]. What it does not do: know columns.
+
+use rusqlite::Row;
+use rusqlite::types::ValueRef;
+
+/// A time that is set; whether it is one at all, all tables' times were looked at for before.
+pub(super) fn time(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<i64>> {
+    integer(row, at).map(|time| time.filter(|time| *time != 0))
+}
+
+/// A whole number, if it is one.
+pub(super) fn integer(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<i64>> {
+    match row.get_ref(at)? {
+        ValueRef::Integer(number) => Ok(Some(number)),
+        _ => Ok(None),
+    }
+}
+
+/// Text or number as text, not longer than anything that is needed.
+pub(super) fn bytes(row: &Row<'_>, at: usize) -> rusqlite::Result<Vec<u8>> {
+    Ok(match row.get_ref(at)? {
+        ValueRef::Text(text) | ValueRef::Blob(text) => text[..text.len().min(TEXT_MAX)].to_vec(),
+        ValueRef::Integer(number) => number.to_string().into_bytes(),
+        _ => Vec::new(),
+    })
+}
+
+/// Longer names and values are cut.
+pub(super) const TEXT_MAX: usize = 1024;
