@@ -343,6 +343,7 @@ EXAMPLES
   probe_sync align --traces rank*.pt.trace.json.gz --from-collectives --output aligned/
   probe_sync merge --traces node*.xplane.pb --run-dir probe_sync_out --output combined.xplane.pb --validate
   probe_sync check --traces rank*.pt.trace.json.gz --run-dir probe_sync_out --json check.json
+  probe_sync stragglers --traces rank*.pt.trace.json.gz --run-dir probe_sync_out --json=late.json
 
 WHOSE TRACE
   A trace belongs to the node for which the run recorded its host, where that is one node's alone, or its rank in a job of as many

@@ -5,6 +5,9 @@
 //! What it does not do: map times, judge.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::ScopedJoinHandle;
 
 use regex::Regex;
 
@@ -12,6 +15,7 @@ use crate::Error;
 use crate::calibrate::CalibratedTrace;
 use crate::formats::ChunkOptions;
 use crate::model::{Instance, PS_PER_NS, Picoseconds, nearest_ns};
+use crate::workers::workers;
 use crate::write::{Chunk, FlowEnd, Value};
 
 /// Number → first start and last end on the reference clock, ns.
@@ -29,6 +33,30 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// Reads all traces, several at once; what is told of one that cannot be read is that of the first in their order.
+    ///
+    /// # Errors
+    /// A trace cannot be read.
+    pub(crate) fn read_all(traces: &[&CalibratedTrace], steps: &Regex) -> Result<Vec<Self>, Error> {
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut done = Vec::new();
+            while let place = next.fetch_add(1, Ordering::Relaxed)
+                && let Some(of) = traces.get(place)
+            {
+                done.push((place, Self::read(of, steps)));
+            }
+            done
+        };
+        let mut all: Vec<(usize, Result<Self, Error>)> = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..workers().min(traces.len())).map(|_| scope.spawn(work)).collect();
+            let join = |worker: ScopedJoinHandle<'_, _>| worker.join().unwrap_or_else(|panic| resume_unwind(panic));
+            workers.into_iter().flat_map(join).collect()
+        });
+        all.sort_by_key(|(place, _)| *place);
+        all.into_iter().map(|(_, read)| read).collect()
+    }
+
     /// Reads a trace; nothing where its operations state their run, or where it has none.
     ///
     /// # Errors

@@ -118,8 +118,7 @@ impl Default for LatenessSettings {
 pub fn lateness(calibrated: &Calibrated, settings: &LatenessSettings) -> Result<Lateness, Error> {
     one_clock::expect(calibrated, "to say who was late")?;
     let single: Vec<&CalibratedTrace> = calibrated.traces.iter().filter(|of| !of.trace.facts.merged).collect();
-    let contexts =
-        single.iter().map(|of| Context::read(of, &settings.steps)).collect::<Result<Vec<Context>, Error>>()?;
+    let contexts = Context::read_all(&single, &settings.steps)?;
     // Without a map all are on one clock already.
     let maps: Vec<Option<Box<MapTime<'_>>>> = single.iter().copied().map(CalibratedTrace::look).collect();
     let traces: Vec<_> = single.iter().map(|of| &of.trace).collect();
