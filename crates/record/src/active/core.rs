@@ -9,6 +9,7 @@ use crate::layout::{Layout, WORD, definition, header, window};
 use crate::memory::lock::Lock;
 use crate::memory::pool::Pool;
 use crate::memory::region::Region;
+use crate::memory::stream::{Chunks, Stream};
 use crate::site::Site;
 
 /// Whose events a session records.
@@ -58,6 +59,8 @@ pub(crate) struct Core {
     pub modules: AtomicU32,
     /// Held by whoever writes a clock pair; never within an event.
     pub pairs: Lock<()>,
+    /// Under the policy "stream"; never held within an event.
+    pub stream: Option<Lock<Stream>>,
 }
 
 impl Core {
@@ -70,6 +73,13 @@ impl Core {
     /// Bits of the kinds that it records now.
     pub fn wanted(&self) -> u32 {
         if self.paused.load(Ordering::Acquire) { 0 } else { self.kinds }
+    }
+
+    /// Moves what is in chunks into blocks, under the policy "stream".
+    pub fn drain(&self) {
+        if let Some(stream) = &self.stream {
+            stream.lock().drain(Chunks { layout: &self.layout, region: &self.region, pool: &self.pool });
+        }
     }
 
     /// A word of the header.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::clock::{DeviceClock, HostClock};
-use super::sink::{ROOM_TRIES, Sink};
+use super::sink::Sink;
 use super::{Request, Shared};
 use crate::active::core::Core;
 use crate::clock::Ticks;
@@ -193,9 +193,6 @@ impl Member {
         self.note(stopped);
         self.until_pair = 0;
         self.take_pair();
-        if let Some(sink) = &mut self.sink {
-            sink.waits_left = ROOM_TRIES;
-        }
         let collected = self.collect();
         self.note(collected);
         if let Some(mut sink) = self.sink.take() {
