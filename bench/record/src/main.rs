@@ -83,7 +83,9 @@ fn options() -> Result<Options> {
             "--stream" => options.stream_seconds = Some(arguments.next().unwrap_or_default().parse()?),
             "--work" => options.only_work = true,
             "--library" => options.library = arguments.next().map(PathBuf::from),
-            _ => bail!("{argument} is no option; there are --short, --work, --library FILE, --memory, --stream SECONDS"),
+            _ => {
+                bail!("{argument} is no option; there are --short, --work, --library FILE, --memory, --stream SECONDS")
+            }
         }
     }
     Ok(options)

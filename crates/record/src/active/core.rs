@@ -11,6 +11,7 @@ use crate::layout::{Layout, WORD, definition, header, window};
 use crate::memory::lock::Lock;
 use crate::memory::pool::Pool;
 use crate::memory::region::Region;
+use crate::memory::stream::{Chunks, Stream};
 use crate::site::Site;
 
 /// Whose events a session records.
@@ -62,6 +63,8 @@ pub(crate) struct Core {
     pub pairs: Lock<()>,
     /// What pairs tie the events' clock to: this, laid over the system clock.
     pub virtual_clock: SkewedClock,
+    /// Under the policy "stream"; never held within an event.
+    pub stream: Option<Lock<Stream>>,
 }
 
 impl Core {
@@ -74,6 +77,13 @@ impl Core {
     /// Bits of the kinds that it records now.
     pub fn wanted(&self) -> u32 {
         if self.paused.load(Ordering::Acquire) { 0 } else { self.kinds }
+    }
+
+    /// Moves what is in chunks into blocks, under the policy "stream".
+    pub fn drain(&self) {
+        if let Some(stream) = &self.stream {
+            stream.lock().drain(Chunks { layout: &self.layout, region: &self.region, pool: &self.pool });
+        }
     }
 
     /// A word of the header.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::clock::{DeviceClock, HostClock};
-use super::sink::{ROOM_TRIES, Sink};
+use super::sink::Sink;
 use super::{Request, Shared};
 use crate::active::core::Core;
 use crate::clock::Ticks;
@@ -126,7 +126,7 @@ impl Running {
     /// A pair period of the session has passed.
     pub fn tick(&self) {
         for member in &self.0 {
-            // One that is being stopped may wait until this thread has made room in a stream.
+            // One that is being stopped is looked after there.
             let mut member = match member.try_lock() {
                 Ok(member) => member,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -198,9 +198,6 @@ impl Member {
         self.note(stopped);
         self.until_pair = 0;
         self.take_pair();
-        if let Some(sink) = &mut self.sink {
-            sink.waits_left = ROOM_TRIES;
-        }
         let collected = self.collect();
         self.note(collected);
         if let Some(mut sink) = self.sink.take() {

@@ -7,14 +7,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::clock::{DeviceMap, DevicePair};
 use crate::active::core::Core;
 use crate::active::registry::Registry;
 use crate::event::FlowPlace;
 use crate::kind::Kind;
-use crate::layout::{header, policy, record};
+use crate::layout::record;
 use crate::site::Site;
 use crate::thread::lane::Lane;
 use crate::thread::{define, sync};
@@ -52,8 +51,6 @@ pub struct Sink {
     tracks: Vec<Track>,
     sites: HashMap<(Kind, String), u32>,
     keys: HashMap<String, u32>,
-    /// How often it may still wait for the session's thread to make room.
-    pub(super) waits_left: usize,
 }
 
 #[derive(Debug)]
@@ -91,7 +88,7 @@ impl Sink {
     pub(super) fn new(core: Arc<Core>, clock: u32, rate: f64) -> Self {
         let map = DeviceMap::of(Vec::new(), rate);
         let (sites, keys) = (HashMap::new(), HashMap::new());
-        Self { core, clock, map, tracks: Vec::new(), sites, keys, waits_left: 0 }
+        Self { core, clock, map, tracks: Vec::new(), sites, keys }
     }
 
     /// A queue; the same for the same names.
@@ -185,14 +182,12 @@ impl Sink {
 
     fn write(&mut self, track: TrackId, row: usize, words: &[u64], start: u64, end: u64) {
         let lane = &self.tracks[track.0].rows[row].lane.0;
-        let streams = || self.core.header(header::POLICY).load(std::sync::atomic::Ordering::Relaxed) == policy::STREAM;
-        while self.waits_left > 0 && streams() && !lane.has_room(words.len()) {
-            self.waits_left -= 1;
-            std::thread::sleep(ROOM_POLL);
-            // A slow disk is waited for as long as it takes anything.
-            if self.waits_left > 0 && lane.has_room(words.len()) {
-                self.waits_left = ROOM_TRIES;
+        // A device may hand over more at once than there is room for. Others may take what is made.
+        for _ in 0..DRAINS {
+            if self.core.stream.is_none() || lane.has_room(words.len()) {
+                break;
             }
+            self.core.drain();
         }
         lane.write(words, self.map.ticks(start), self.map.ticks(end));
     }
@@ -247,6 +242,5 @@ const ROWS_MAX: usize = 16;
 const DEVICE_TID: u64 = 1 << 22;
 /// How often another thread is given time to number a name.
 const NUMBER_TRIES: usize = 1000;
-/// How long a full stream is waited for until it takes something: 10 s.
-pub(super) const ROOM_TRIES: usize = 10_000;
-const ROOM_POLL: Duration = Duration::from_millis(1);
+/// How often room is made for an event.
+const DRAINS: usize = 3;

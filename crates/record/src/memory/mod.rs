@@ -9,6 +9,7 @@ pub(crate) mod lock;
 pub(crate) mod order;
 pub(crate) mod pool;
 pub(crate) mod region;
+pub(crate) mod stream;
 
 #[cfg(test)]
 mod tests;

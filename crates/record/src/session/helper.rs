@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::live::Live;
-use super::stream::Stream;
 use super::worker::Worker;
 use crate::clock;
 use crate::error::Error;
@@ -22,8 +21,8 @@ pub(super) struct Helper {
 
 impl Helper {
     /// Starts it.
-    pub fn start(live: Arc<Live>, period: Duration, stream: Option<(Stream, Duration)>) -> Result<Self, Error> {
-        let mut work = Work { live: Arc::clone(&live), period, stream };
+    pub fn start(live: Arc<Live>, period: Duration, every: Option<Duration>) -> Result<Self, Error> {
+        let work = Work { live: Arc::clone(&live), period, every };
         let started = Worker::start(c"recorder", move || work.run());
         let thread = started.map_err(|error| Error::Thread { reason: error.to_string() })?;
         Ok(Self { live, thread: Some(thread) })
@@ -48,17 +47,18 @@ impl Helper {
 struct Work {
     live: Arc<Live>,
     period: Duration,
-    stream: Option<(Stream, Duration)>,
+    /// How often chunks are moved into blocks, under the policy "stream".
+    every: Option<Duration>,
 }
 
 impl Work {
-    fn run(&mut self) {
+    fn run(&self) {
         // A process that is killed early leaves pairs all the same: one tells nothing of the length of a tick.
         let mut pair_wait = FIRST_PAIR.min(self.period);
         let mut pair_due = Instant::now() + pair_wait;
-        let mut stream_due = self.stream.as_ref().map(|(_, every)| Instant::now() + *every);
+        let mut stream_due = self.every.map(|every| Instant::now() + every);
         loop {
-            let look = self.stream.as_ref().map(|(_, every)| Instant::now() + *every / LOOKS);
+            let look = self.every.map(|every| Instant::now() + every / LOOKS);
             let due = [stream_due, look].into_iter().flatten().fold(pair_due, Instant::min);
             if !self.live.wait_until(due) {
                 break;
@@ -70,17 +70,15 @@ impl Work {
                 pair_wait = (pair_wait * PAIR_GROWTH).min(self.period);
                 pair_due = next(pair_due, pair_wait, now);
             }
-            if let Some((stream, every)) = &mut self.stream
+            if let Some(every) = self.every
                 && (stream_due.is_some_and(|due| now >= due) || self.live.core.pool.is_filling())
             {
-                stream.drain(&self.live.core);
-                stream_due = stream_due.map(|due| if now < due { now + *every } else { next(due, *every, now) });
+                self.live.core.drain();
+                stream_due = stream_due.map(|due| if now < due { now + every } else { next(due, every, now) });
             }
         }
         self.take_pair();
-        if let Some((stream, _)) = &mut self.stream {
-            stream.drain(&self.live.core);
-        }
+        self.live.core.drain();
     }
 
     fn take_pair(&self) {

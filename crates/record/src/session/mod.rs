@@ -9,7 +9,7 @@
 //! | `prepare` | everything that may be refused; what a start needs |
 //! | `handle` | the caller's end |
 //! | `live` over `windows`, `schedule`, `appointment`, `reference` | what records now |
-//! | `helper`, `pairs`, `stream` over `worker` | the session's own thread |
+//! | `helper`, `pairs` over `worker` | the session's own thread |
 //! | `control` | the socket at which others ask |
 //! | `standing` | who records, and how |
 
@@ -28,7 +28,6 @@ mod reference;
 mod schedule;
 mod settings;
 mod standing;
-mod stream;
 mod windows;
 mod worker;
 

@@ -16,7 +16,6 @@ use super::helper::Helper;
 use super::live::Live;
 use super::pairs;
 use super::settings::{Policy, Settings};
-use super::stream::Stream;
 use crate::active::core::{Core, Reach};
 use crate::active::registry::Registry;
 use crate::backend::{BackendStatus, Request, Running};
@@ -26,6 +25,7 @@ use crate::layout::{BYTES_LIMIT, BYTES_MIN, Layout, MAGIC, WORD, header, policy,
 use crate::memory::lock::Lock;
 use crate::memory::pool::Pool;
 use crate::memory::region::Region;
+use crate::memory::stream::Stream;
 use crate::thread::block::LANES;
 use crate::thread::define;
 use crate::thread::exclusive::Exclusive;
@@ -61,7 +61,7 @@ impl Prepared {
             kept: false,
             owner: std::process::id(),
         };
-        let core = Arc::new(core_of(&settings, place, region, layout, ticks));
+        let core = Arc::new(core_of(&settings, place, region, layout, ticks)?);
         let facts = facts_of(&settings, place, ticks, reason);
         write_header(&core, &facts, ticks, &settings)?;
         let live = Arc::new(Live::of(Arc::clone(&core), ticks, &settings, backends));
@@ -69,8 +69,8 @@ impl Prepared {
         let control = folder.map(|folder| Server::bind(folder, facts.rank, Arc::clone(&live))).transpose()?;
         let mut choices = choices(&facts, &core);
         choices.extend(control.as_ref().map(|control| format!("asked from outside at {}", control.path().display())));
-        let stream = stream_of(&core, settings.policy)?;
-        let helper = Helper::start(Arc::clone(&live), settings.pair_period, stream)?;
+        let every = if let Policy::Stream { every, .. } = settings.policy { Some(every) } else { None };
+        let helper = Helper::start(Arc::clone(&live), settings.pair_period, every)?;
         Ok(Self { session: Session { live, helper: Some(helper), control, choices }, remove, settings })
     }
 
@@ -214,9 +214,10 @@ fn core_of(
     region: Region,
     layout: Layout,
     ticks: Ticks,
-) -> Core {
+) -> Result<Core, Error> {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
-    Core {
+    let stream = stream_of(&region, settings.policy)?.map(Lock::new);
+    Ok(Core {
         number: NUMBER.fetch_add(1, Ordering::Relaxed),
         reach: settings.reach,
         members: Lock::default(),
@@ -233,7 +234,8 @@ fn core_of(
         modules: AtomicU32::new(0),
         pairs: Lock::default(),
         virtual_clock: settings.virtual_clock.clone(),
-    }
+        stream,
+    })
 }
 
 /// A span in ticks, as well as a short measurement tells: for filters only.
@@ -326,10 +328,10 @@ fn write_header(core: &Core, facts: &Facts, ticks: Ticks, settings: &Settings) -
     Ok(())
 }
 
-fn stream_of(core: &Core, policy: Policy) -> Result<Option<(Stream, Duration)>, Error> {
-    let (Policy::Stream { every, .. }, Some((file, path))) = (policy, core.region.file()) else { return Ok(None) };
+fn stream_of(region: &Region, policy: Policy) -> Result<Option<Stream>, Error> {
+    let (Policy::Stream { .. }, Some((file, path))) = (policy, region.file()) else { return Ok(None) };
     let file = file.try_clone().map_err(|source| Error::File { path: path.to_path_buf(), source })?;
-    Ok(Some((Stream::of(file), every)))
+    Ok(Some(Stream::of(file)))
 }
 
 /// Set, and every session says on standard error what was chosen for it, and why.

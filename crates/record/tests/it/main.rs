@@ -13,6 +13,8 @@ mod disk;
 #[cfg(feature = "recording")]
 mod edges;
 #[cfg(feature = "recording")]
+mod filters;
+#[cfg(feature = "recording")]
 mod forks;
 #[cfg(feature = "recording")]
 mod hostile;

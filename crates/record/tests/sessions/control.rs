@@ -160,6 +160,27 @@ fn a_session_with_a_schedule_goes_by_it() {
     assert!(ask(socket, &Request::Status).expect("an answer").standing.recording);
 }
 
+#[test]
+fn what_listens_and_is_no_session_is_told_from_one() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let (socket, file) = (folder.path().join("any.sock"), folder.path().join("file"));
+    std::fs::write(&file, "").expect("room");
+    assert!(sockets(&file).expect_err("no socket").to_string().contains("neither a folder nor a socket"));
+    let listener = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
+    assert_eq!(sockets(&socket).expect("named itself"), std::slice::from_ref(&socket));
+    for (answer, expected) in [("", "ended without an answer"), ("{\"no\": 1}\n", "what no session does")] {
+        let told = std::thread::scope(|threads| {
+            threads.spawn(|| {
+                let (mut stream, _) = listener.accept().expect("somebody asks");
+                let _ = stream.read(&mut [0; 4096]);
+                stream.write_all(answer.as_bytes()).expect("it listens");
+            });
+            ask(&socket, &Request::Status).expect_err("no session").to_string()
+        });
+        assert!(told.contains(expected), "{told}");
+    }
+}
+
 /// The file's mode keeps others out; where somebody has changed it, the system still says who asks.
 #[test]
 fn another_user_is_refused() {

@@ -1,25 +1,44 @@
 //! Moves what is in chunks into blocks behind them, in the session's file.
 //!
-//! Place in the flow: called by the session's thread. Threads that record are not waited for: what is committed is copied, a chunk that is
+//! Place in the flow: called by the session's thread every period, and by whoever hands over a device's events and finds no room. Threads that record are not
+//! waited for: what is committed is copied, a chunk that is
 //! completed and copied is free again. A block counts when [`header::BLOCK_BYTES`] says so; what is in the chunks meanwhile is found there.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::active::core::Core;
-use crate::layout::{MAGIC, WORD, block, chunk, header};
-use crate::memory;
-use crate::memory::chunk::Segment;
+use super::chunk::Segment;
+use crate::layout::{Layout, MAGIC, WORD, block, chunk, header};
+use crate::memory::pool::Pool;
+use crate::memory::region::Region;
 
 /// The end of the file.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(crate) struct Stream {
     file: File,
     /// Blocks that are not written yet.
     bytes: Vec<u8>,
     /// How far chunks are in blocks once these are written.
     drained: Vec<(usize, u64)>,
+}
+
+/// What it moves.
+#[derive(Copy, Clone)]
+pub(crate) struct Chunks<'a> {
+    pub layout: &'a Layout,
+    pub region: &'a Region,
+    pub pool: &'a Pool,
+}
+
+impl Chunks<'_> {
+    fn word(&self, index: usize, place: usize) -> &AtomicU64 {
+        self.region.word(self.layout.chunk_at(index) + place * WORD)
+    }
+
+    fn header(&self, place: usize) -> &AtomicU64 {
+        self.region.word(place * WORD)
+    }
 }
 
 impl Stream {
@@ -29,38 +48,37 @@ impl Stream {
     }
 
     /// Moves everything that is there. What the file system refuses stays where it is and is tried again; threads lose what finds no room then.
-    pub fn drain(&mut self, core: &Core) {
+    pub fn drain(&mut self, chunks: Chunks<'_>) {
         // Those that are completed now have all their records committed. They come first, and are free as soon as they are written: a slow disk holds up
         // few of them.
         let mut completed = Vec::new();
-        while let Some(index) = core.pool.completed() {
+        while let Some(index) = chunks.pool.completed() {
             completed.push(index);
         }
         let mut moved = 0;
         for (number, index) in completed.iter().enumerate() {
-            self.collect(core, *index as usize);
+            self.collect(chunks, *index as usize);
             if self.bytes.len() >= WRITE_BYTES {
-                self.append(core);
-                completed[moved..=number].iter().for_each(|index| free(core, *index));
+                self.append(chunks);
+                completed[moved..=number].iter().for_each(|index| free(chunks, *index));
                 moved = number + 1;
             }
         }
-        self.append(core);
-        completed[moved..].iter().for_each(|index| free(core, *index));
-        for index in 0..core.layout.chunks {
-            self.collect(core, index);
+        self.append(chunks);
+        completed[moved..].iter().for_each(|index| free(chunks, *index));
+        for index in 0..chunks.layout.chunks {
+            self.collect(chunks, index);
             if self.bytes.len() >= WRITE_BYTES {
-                self.append(core);
+                self.append(chunks);
             }
         }
-        self.append(core);
+        self.append(chunks);
     }
 
     /// Copies what a chunk has that is in no block.
-    fn collect(&mut self, core: &Core, index: usize) {
-        let at = core.layout.chunk_at(index);
-        let word = |place: usize| core.region.word(at + place * WORD);
-        let Some(used) = memory::chunk::read(word, chunk::segments_max(core.layout.chunk_bytes)) else { return };
+    fn collect(&mut self, chunks: Chunks<'_>, index: usize) {
+        let word = |place: usize| chunks.word(index, place);
+        let Some(used) = super::chunk::read(word, chunk::segments_max(chunks.layout.chunk_bytes)) else { return };
         let mut from = used.drained;
         for (k, Segment { writer, from: begin }) in used.segments.iter().enumerate() {
             let end = used.segments.get(k + 1).map_or(used.committed, |next| next.from);
@@ -70,7 +88,7 @@ impl Stream {
                 let check = words.iter().fold(MAGIC, |check, word| check ^ word);
                 self.bytes.extend(words.into_iter().chain([check]).flat_map(u64::to_le_bytes));
                 for byte in (from..end).step_by(WORD) {
-                    let record = core.region.word(at + byte as usize).load(Ordering::Relaxed);
+                    let record = word(byte as usize / WORD).load(Ordering::Relaxed);
                     self.bytes.extend(record.to_le_bytes());
                 }
                 from = end;
@@ -82,23 +100,22 @@ impl Stream {
         }
     }
 
-    fn append(&mut self, core: &Core) {
+    fn append(&mut self, chunks: Chunks<'_>) {
         if self.bytes.is_empty() {
             return;
         }
-        let end = core.header(header::BLOCK_BYTES);
+        let end = chunks.header(header::BLOCK_BYTES);
         let written = end.load(Ordering::Relaxed);
-        let place = core.region.bytes() as u64 + written;
+        let place = chunks.region.bytes() as u64 + written;
         match self.file.write_all_at(&self.bytes, place) {
             Ok(()) => {
                 end.store(written + self.bytes.len() as u64, Ordering::Release);
                 for (index, drained) in self.drained.drain(..) {
-                    let word = core.region.word(core.layout.chunk_at(index) + chunk::DRAINED * WORD);
-                    word.store(drained, Ordering::Release);
+                    chunks.word(index, chunk::DRAINED).store(drained, Ordering::Release);
                 }
             }
             Err(_) => {
-                core.header(header::BLOCKS_LOST).fetch_add(1, Ordering::Relaxed);
+                chunks.header(header::BLOCKS_LOST).fetch_add(1, Ordering::Relaxed);
                 self.drained.clear();
             }
         }
@@ -107,12 +124,12 @@ impl Stream {
 }
 
 /// A chunk that is completed is free, if all of it is in blocks.
-fn free(core: &Core, index: u32) {
-    let word = |place: usize| core.region.word(core.layout.chunk_at(index as usize) + place * WORD);
+fn free(chunks: Chunks<'_>, index: u32) {
+    let word = |place: usize| chunks.word(index as usize, place);
     if word(chunk::DRAINED).load(Ordering::Relaxed) == word(chunk::COMMITTED).load(Ordering::Acquire) {
-        core.pool.give_back(index);
+        chunks.pool.give_back(index);
     } else {
-        core.pool.complete(index);
+        chunks.pool.complete(index);
     }
 }
 
