@@ -237,7 +237,11 @@ fn counted(chunk: &Chunk, name: &str) -> BTreeMap<String, Vec<(i64, f64)>> {
 fn bytes_copied_and_allocated_are_what_sql_finds() {
     let mut points = 0;
     for set in ["a_2node", "b_4node_offset_drift"] {
-        for path in shared(set) {
+        let databases = shared(set);
+        if databases.is_empty() {
+            return;
+        }
+        for path in databases {
             let (chunk, _) = read(&path, &with_args(), 0).expect("read");
             let connection = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY).expect("a database");
             let at =

@@ -37,7 +37,10 @@ fn check(inputs: &[PathBuf]) {
 #[test]
 fn shared_databases_keep_every_cell_but_times() {
     for set in ["a_2node", "b_4node_offset_drift", "c_real_mi350_1node", "c_real_mi350_1node_2"] {
-        check(&shared(set));
+        let databases = shared(set);
+        if !databases.is_empty() {
+            check(&databases);
+        }
     }
 }
 
