@@ -268,7 +268,7 @@ class Torch(Mended):
         _, _, told = self.recorded(folder="rank$RANK")
         self.check_merged(root, [self.folder / f"rank{rank}" for rank in range(RANKS)], told)
         merged = json.loads(gzip.decompress((root / "merged.0.json.gz").read_bytes()))
-        named = {event["args"]["name"].partition(" (")[0] for event in merged["traceEvents"] if event["name"] == "process_name"}
+        named = {event["args"]["name"].partition(" · ")[0] for event in merged["traceEvents"] if event["name"] == "process_name"}
         self.assertEqual(named, {f"rank {rank}" for rank in range(RANKS)})
 
     def test_all_cycles_of_a_schedule_are_sent_and_merged_before_the_process_ends(self):
