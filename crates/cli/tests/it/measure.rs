@@ -201,7 +201,8 @@ fn help_and_the_table_read_well() {
         out.to_str().expect("UTF-8"),
     ]));
     let table = String::from_utf8_lossy(&run.stdout).into_owned();
-    for word in ["node", "host", "offset", "rate ppm", "±95 %", "hard interval", "edges", "lost", "error", "reference"] {
+    for word in ["node", "host", "offset", "rate ppm", "±95 %", "hard interval", "edges", "lost", "error", "reference"]
+    {
         assert!(table.contains(word), "no {word} in {table}");
     }
 }
