@@ -3,7 +3,6 @@
 //! Place in the flow: beside a run, in another process on a host that sees its directory; no socket, and nothing is locked. The ends of the recorded files are
 //! read, however long they are. What it does not do: ask the run for anything (`session::ctl`).
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -11,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use probe_sync_estimate::faults::Fault;
+use probe_sync_estimate::record::{OffsetRecord, OffsetsHeader};
 use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_estimate::window::NodeEstimate;
 use probe_sync_files::{closed_segments, continuations};
 use probe_sync_time::{NodeId, RoundId};
 use serde::{Deserialize, Serialize};
@@ -94,40 +95,10 @@ pub struct NodeStanding {
     pub offset_ns: f64,
     /// How fast that grows, ppm.
     pub rate_ppm: f64,
-    /// Half-width of the 95 % interval, ns.
+    /// Half-width of the 95 % interval, ns; +∞ (JSON: null) unless `reachable`.
     pub half_width_95_ns: f64,
     /// No offset outside can have produced the packets, ns; none where they do not bound it.
     pub hard_interval_ns: [Option<f64>; 2],
-}
-
-/// A line of offsets.jsonl.
-#[derive(Deserialize)]
-struct Line {
-    round_id: u64,
-    window_start_ns: i64,
-    window_end_ns: i64,
-    node_id: NodeId,
-    offset_ns: f64,
-    drift_ppm: f64,
-    reachable: bool,
-    converged: bool,
-    sigma_ns: f64,
-    bound_lo_ns: Option<f64>,
-    bound_hi_ns: Option<f64>,
-    clock_disturbed: bool,
-}
-
-/// The first line of offsets.jsonl.
-#[derive(Deserialize)]
-struct Meta {
-    nodes: Vec<Named>,
-    reference: NodeId,
-}
-
-#[derive(Deserialize)]
-struct Named {
-    hostname: String,
-    node_id: NodeId,
 }
 
 /// Of report.json.
@@ -165,34 +136,34 @@ pub fn standing(directory: &Path) -> Result<Standing, Error> {
     let Ok(file) = File::open(&offsets) else { return Ok(standing) };
     let failed = || Error::file(&offsets, "read");
     let written = file.metadata().and_then(|metadata| metadata.modified()).map_err(failed())?;
-    let hosts = hosts(&file, &offsets)?;
-    let lines = last_lines(&file, |lines: &[Line]| lines.iter().any(|line| line.round_id != lines[0].round_id))
+    let header = header(&file, &offsets)?;
+    let lines = last_lines(&file, |lines: &[OffsetRecord]| lines.iter().any(|line| line.round_id != lines[0].round_id))
         .map_err(failed())?;
     let Some(last) = lines.first() else { return Ok(standing) };
     let of_last = lines.iter().filter(|line| line.round_id == last.round_id);
-    standing.nodes = of_last.map(|line| node(line, &hosts)).collect();
+    standing.nodes = of_last.map(|line| node(line, &header)).collect();
     standing.nodes.sort_by_key(|node| node.node);
     let rounds = rounds(&newest(&directory.join("global_windows.jsonl")))?;
-    let decided = rounds.first().filter(|round| round.round_id.0 == last.round_id);
+    let decided = rounds.first().filter(|round| round.round_id == last.round_id);
     let age = SystemTime::now().duration_since(written).unwrap_or_default();
-    let window = Duration::from_nanos(u64::try_from(last.window_end_ns - last.window_start_ns).unwrap_or(0));
+    let window = Duration::from_nanos(u64::try_from((last.window_end - last.window_start).as_ns()).unwrap_or(0));
     let next = decided.and_then(|round| u64::try_from(round.decision.next_window.as_ns()).ok());
     let next = next.filter(|ns| *ns > 0).map_or(window, Duration::from_nanos);
     let is_paused = decided.is_some_and(|round| round.decision.paused);
     standing.state = state(has_report, process.is_some(), age, next, is_paused);
-    let reached = standing.nodes.iter().filter(|node| node.reachable && node.node != hosts.1);
+    let reached = standing.nodes.iter().filter(|node| node.reachable && node.node != header.reference);
     standing.round = Some(LastRound {
-        number: RoundId(last.round_id),
+        number: last.round_id,
         age_s: age.as_secs_f64(),
         window_s: window.as_secs_f64(),
-        reference: hosts.1,
+        reference: header.reference,
         carried_by: decided.and_then(|round| round.carried_by),
         phase: decided.and_then(|round| round.decision.phase.clone()),
         worst_half_width_95_ns: reached.map(|node| node.half_width_95_ns).reduce(f64::max),
     });
     standing.faults_of_rounds = rounds.len();
     standing.faults = rounds.iter().rev().flat_map(|round| &round.watch.faults).map(Fault::to_string).collect();
-    if let Some(report) = report(folder).filter(|_| has_report) {
+    if let Some(report) = report(folder) {
         standing.faults = report.faults.iter().map(Fault::to_string).collect();
         standing.faults_of_rounds = report.rounds;
     }
@@ -217,27 +188,31 @@ fn newest(path: &Path) -> PathBuf {
     if last.is_file() { last } else { closed_segments(&last).pop().map_or(last, |(_, segment)| segment) }
 }
 
-/// Names of the nodes' hosts, and the reference.
-fn hosts(file: &File, path: &Path) -> Result<(BTreeMap<NodeId, String>, NodeId), Error> {
+/// The first line: who the nodes are.
+fn header(file: &File, path: &Path) -> Result<OffsetsHeader, Error> {
     let mut line = String::new();
     let mut reader = BufReader::new(file).take(META_MAX);
     reader.read_line(&mut line).map_err(Error::file(path, "read"))?;
-    // A run that has begun just now.
-    let Ok(meta) = serde_json::from_str::<Meta>(&line) else { return Ok((BTreeMap::new(), NodeId(0))) };
-    Ok((meta.nodes.into_iter().map(|named| (named.node_id, named.hostname)).collect(), meta.reference))
+    // A run that has begun just now has none.
+    let unknown = OffsetsHeader { meta: true, nodes: Vec::new(), reference: NodeId(0), ranks: Vec::new() };
+    Ok(serde_json::from_str(&line).unwrap_or(unknown))
 }
 
-fn node(line: &Line, hosts: &(BTreeMap<NodeId, String>, NodeId)) -> NodeStanding {
+fn node(line: &OffsetRecord, header: &OffsetsHeader) -> NodeStanding {
+    let NodeEstimate {
+        node_id, offset_ns, drift_ppm, reachable, converged, sigma_ns, bound_lo_ns, bound_hi_ns, ..
+    } = line.estimate;
+    let named = header.nodes.iter().find(|node| node.node_id == node_id);
     NodeStanding {
-        node: line.node_id,
-        host: hosts.0.get(&line.node_id).cloned().unwrap_or_default(),
-        reachable: line.reachable,
-        converged: line.converged,
+        node: node_id,
+        host: named.and_then(|node| node.hostname.clone()).unwrap_or_default(),
+        reachable,
+        converged,
         clock_disturbed: line.clock_disturbed,
-        offset_ns: line.offset_ns,
-        rate_ppm: line.drift_ppm,
-        half_width_95_ns: line.sigma_ns * SIGMAS_95,
-        hard_interval_ns: [line.bound_lo_ns, line.bound_hi_ns],
+        offset_ns,
+        rate_ppm: drift_ppm,
+        half_width_95_ns: sigma_ns * SIGMAS_95,
+        hard_interval_ns: [bound_lo_ns, bound_hi_ns].map(|bound| Some(bound).filter(|bound| bound.is_finite())),
     }
 }
 
@@ -334,6 +309,26 @@ mod tests {
         check("\"cut off".into(), 5, &[]);
         let long = "x".repeat(3 * READ_BYTES as usize + 17);
         check(format!("\"first\"\n\"{long}\"\n\"last\"\n"), 5, &["last", &long, "first"]);
+    }
+
+    #[test]
+    fn a_node_that_is_out_of_reach_is_there() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let line = |node: u32, reachable: bool, sigma: &str| {
+            format!(
+                "{{\"round_id\":3,\"window_id\":3,\"window_start_ns\":0,\"window_end_ns\":1000000000,\"node_id\":{node},\"offset_ns\":5.0,\"drift_ppm\":0.0,\
+                 \"residual\":0.0,\"reachable\":{reachable},\"converged\":true,\"sigma_ns\":{sigma},\"drift_sigma_ppm\":{sigma},\"bound_lo_ns\":null,\"bound_hi_ns\":9.0,\
+                 \"edges_used\":1,\"edges_excluded\":0}}\n"
+            )
+        };
+        let head = "{\"meta\":true,\"nodes\":[{\"hostname\":\"one\",\"node_id\":1}],\"reference\":0}\n";
+        let text = [head.to_owned(), line(0, true, "0.0"), line(1, false, "null")].concat();
+        std::fs::write(folder.path().join("offsets.jsonl"), text).expect("room");
+        std::fs::write(folder.path().join("run.json"), "{}").expect("room");
+        let found = standing(folder.path()).expect("a run");
+        let told = found.nodes.iter().map(|node| (node.host.as_str(), node.reachable, node.hard_interval_ns));
+        assert_eq!(told.collect::<Vec<_>>(), [("", true, [None, Some(9.0)]), ("one", false, [None, Some(9.0)])]);
+        assert_eq!(found.round.map(|round| round.window_s), Some(1.0));
     }
 
     #[test]
