@@ -7,7 +7,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::clock::{DeviceClock, HostClock};
 use super::sink::Sink;
@@ -126,12 +126,7 @@ impl Running {
     /// A pair period of the session has passed.
     pub fn tick(&self) {
         for member in &self.0 {
-            // One that is being stopped is looked after there.
-            let mut member = match member.try_lock() {
-                Ok(member) => member,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => continue,
-            };
+            let mut member = lock(member);
             if member.sink.is_some() && member.status.state == BackendState::Running {
                 member.take_pair();
                 let collected = member.collect();

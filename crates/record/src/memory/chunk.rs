@@ -46,6 +46,11 @@ pub(crate) struct Writer {
 }
 
 impl Segment {
+    /// What its words say.
+    pub fn of([place, part, written]: [u64; chunk::SEGMENT_WORDS]) -> Self {
+        Self { writer: Writer { serial: (place >> 32) as u32, part, written }, from: place & 0xffff_ffff }
+    }
+
     /// Its words.
     fn store<'a, W: Word64 + 'a>(self, word: impl Fn(usize) -> &'a W, number: usize) {
         let Self { writer: Writer { serial, part, written }, from } = self;
@@ -103,11 +108,8 @@ pub(crate) fn read<'a, W: Word64 + 'a>(word: impl Fn(usize) -> &'a W, segments_m
     // Before the segments: those of all threads that have committed are then there.
     let committed = word(chunk::COMMITTED).load(Ordering::Acquire);
     let count = (word(chunk::SEGMENTS).load(Ordering::Acquire) as usize).min(segments_max);
-    let segment = |k: usize| {
-        let [place, part, written] = [0, 1, 2].map(|at| word(chunk::segment(k) + at).load(Ordering::Acquire));
-        Segment { writer: Writer { serial: (place >> 32) as u32, part, written }, from: place & 0xffff_ffff }
-    };
-    let segments = (0..count).map(segment).collect();
+    let words = |k: usize| [0, 1, 2].map(|at| word(chunk::segment(k) + at).load(Ordering::Acquire));
+    let segments = (0..count).map(|k| Segment::of(words(k))).collect();
     let [drained, sequence] = [chunk::DRAINED, chunk::SEQUENCE].map(|place| word(place).load(Ordering::Relaxed));
     W::fence(Ordering::Acquire);
     // Else a thread has put it to use just now: the numbers are of both uses.

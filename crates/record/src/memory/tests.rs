@@ -136,6 +136,15 @@ impl Kept {
     }
 }
 
+/// What a session held is taken away once nobody is within an event of it.
+fn remove<W: Modelled>(busy: &W, kept: &Kept) {
+    assert!(W::heavy());
+    while order::is_within(busy, 7) {
+        thread::yield_now();
+    }
+    kept.removed();
+}
+
 /// A session ends while a thread records: once nobody is within, what the session held is taken away.
 fn stop<W: Modelled>() {
     let (busy, gate, kept) = (W::zero(), W::zero(), Kept::default());
@@ -153,11 +162,7 @@ fn stop<W: Modelled>() {
     });
     let (busy, gate, kept) = &*shared;
     gate.store(2, Ordering::SeqCst);
-    assert!(W::heavy());
-    while order::is_within(busy, 7) {
-        thread::yield_now();
-    }
-    kept.removed();
+    remove(busy, kept);
     thread.join().expect("no panic");
 }
 
@@ -191,11 +196,7 @@ fn adopt<W: Modelled>() {
         *list = is_there;
         gate.store(number, Ordering::SeqCst);
     }
-    assert!(W::heavy());
-    while order::is_within(busy, 7) {
-        thread::yield_now();
-    }
-    kept.removed();
+    remove(busy, kept);
     thread.join().expect("no panic");
 }
 

@@ -12,6 +12,7 @@ use super::thread::{Loss, OpenScope, Thread};
 use super::view::View;
 use crate::error::Error;
 use crate::layout::{Layout, MAGIC, WORD, block, chunk, definition, header, policy, record, slot, state};
+use crate::memory::chunk::{Segment, Writer};
 use crate::value::ArgumentValue;
 
 /// Records of one thread, one after the other.
@@ -61,10 +62,8 @@ impl Chunk {
         }
     }
 
-    /// Its thread, where it begins, and its thread's part and bytes before.
-    fn segment(&self, k: usize) -> (u32, u64, [u64; 2]) {
-        let [word, part, before] = [0, 1, 2].map(|place| self.words[chunk::segment(k) + place]);
-        ((word >> 32) as u32, word & 0xffff_ffff, [part, before])
+    fn segment(&self, k: usize) -> Segment {
+        Segment::of([0, 1, 2].map(|place| self.words[chunk::segment(k) + place]))
     }
 }
 
@@ -167,13 +166,13 @@ impl Index {
         let moved =
             drained.get(&chunk.words[chunk::SEQUENCE]).copied().unwrap_or(0).max((chunk.words.len() * WORD) as u64);
         for k in 0..chunk.segments {
-            let (serial, all_begin, [part, before]) = chunk.segment(k);
-            let begin = all_begin.max(moved);
-            let end = if k + 1 < chunk.segments { chunk.segment(k + 1).1 } else { chunk.committed };
+            let Segment { writer: Writer { serial, part, written }, from } = chunk.segment(k);
+            let begin = from.max(moved);
+            let end = if k + 1 < chunk.segments { chunk.segment(k + 1).from } else { chunk.committed };
             let end = end.min(chunk.committed);
             if begin < end && begin.is_multiple_of(WORD as u64) && end.is_multiple_of(WORD as u64) {
                 let whole = Some((chunk.at, chunk.words[chunk::GENERATION]));
-                let before = before.saturating_add(begin - all_begin);
+                let before = written.saturating_add(begin - from);
                 let (at, bytes) = (chunk.at + begin, end - begin);
                 let piece = Piece { part, before, at, bytes, chunk: whole, cut: false };
                 self.pieces.entry(serial).or_default().push(piece);
