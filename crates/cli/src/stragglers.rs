@@ -10,7 +10,7 @@ use probe_sync_trace::{Lateness, lateness};
 use crate::output::{Usage, print};
 use crate::status::Unjudged;
 use crate::trace_args::StragglersArgs;
-use crate::traces::request;
+use crate::traces::{NOTHING_TO_JUDGE, request};
 
 /// Finds and tells who was late.
 ///
@@ -44,7 +44,7 @@ pub fn run(arguments: &StragglersArgs) -> anyhow::Result<()> {
         print(&found.text())?;
     }
     if found.instances.is_empty() {
-        return Err(Unjudged(NOTHING.to_owned()).into());
+        return Err(Unjudged(NOTHING_TO_JUDGE.to_owned()).into());
     }
     Ok(())
 }
@@ -66,5 +66,3 @@ fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
-
-const NOTHING: &str = "nothing to judge: the traces share no collective whose parts belong together for certain";

@@ -180,6 +180,6 @@ fn summary(trace: &NodeTrace, output: &Path, stats: &AlignmentStats) -> String {
     text
 }
 
-const NOTHING_TO_JUDGE: &str =
+pub(crate) const NOTHING_TO_JUDGE: &str =
     "nothing to judge: the traces share no collective whose parts belong together for certain";
 const NO_TRACES: &str = "no traces: give --traces, or --run-dir with traces in it";

@@ -28,6 +28,8 @@ pub mod protobuf;
 mod provenance;
 #[cfg(feature = "rocpd")]
 pub mod query;
+#[cfg(test)]
+mod shared_sets;
 mod workers;
 pub mod write;
 

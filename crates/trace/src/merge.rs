@@ -117,10 +117,8 @@ pub fn merge(calibrated: &Calibrated, output: &Path, settings: MergeSettings) ->
     let format = one_format(traces)?;
     refuse_other_ending(format, output)?;
     refuse_unknown()?;
-    let late = match &settings.mark_late {
-        Some(asked) => Some(marks_of_format(calibrated, format, output, asked)?),
-        None => None,
-    };
+    let marked = |asked| marks_of_format(calibrated, format, output, asked);
+    let late = settings.mark_late.as_ref().map(marked).transpose()?;
     let options = MergeOptions {
         base_ns: None,
         annotate: settings.annotate,

@@ -4,9 +4,10 @@ use std::path::Path;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::faults::signal;
 use crate::support::{complaint, output, probe_sync, wait};
 
 const WINDOW: Duration = Duration::from_secs(1);
@@ -36,11 +37,6 @@ fn until(out: &Path, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
         assert!(Instant::now() < deadline, "never {what}: nothing is there");
         std::thread::sleep(Duration::from_millis(50));
     }
-}
-
-fn signal(child: &Child, signal: Signal) {
-    let process = Pid::from_raw(child.id().cast_signed()).expect("a number");
-    kill_process(process, signal).expect("it is ours");
 }
 
 #[test]

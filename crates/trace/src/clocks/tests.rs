@@ -230,21 +230,12 @@ fn too_few_markers_are_named_and_left_out() {
 
 /// The real sets of `../shared/data`, whose clocks are known exactly.
 mod data_sets {
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
 
     use serde::Deserialize;
 
     use super::super::*;
-
-    /// A set, or None with a message where it is absent.
-    fn folder(name: &str) -> Option<PathBuf> {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(name);
-        if path.is_dir() {
-            return Some(path);
-        }
-        println!("skipped: {} is absent", path.display());
-        None
-    }
+    use crate::shared_sets::folder;
 
     /// `truth.json` of one node; these sets have neither wander nor steps.
     #[derive(Deserialize)]

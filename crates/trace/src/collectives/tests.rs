@@ -6,16 +6,7 @@ use super::matching::MatchOptions;
 use super::{CheckOptions, CheckReport, NodeCollectives, OffsetOptions, check, from_collectives};
 use crate::formats::{FactOptions, Kineto, TraceFormat, XSpace};
 use crate::model::{MappedTime, Picoseconds, TraceFacts};
-
-/// A set, or None with a message where it is absent.
-fn folder(name: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(name);
-    if path.is_dir() {
-        return Some(path);
-    }
-    println!("skipped: {} is absent", path.display());
-    None
-}
+use crate::shared_sets::{Exact, folder};
 
 /// The facts of every node of a set, in order.
 fn facts(folder: &Path) -> Vec<TraceFacts> {
@@ -27,28 +18,6 @@ fn facts(folder: &Path) -> Vec<TraceFacts> {
     let of_jax = paths.iter().filter(|path| ends(path, ".xplane.pb")).map(|path| XSpace.read_facts(path, &options));
     let of_torch = paths.iter().filter(|path| ends(path, ".json.gz")).map(|path| Kineto.read_facts(path, &options));
     of_jax.chain(of_torch).collect::<Result<_, _>>().expect("facts")
-}
-
-/// offsets.csv of one node: its own time and its offset, ns, interpolated; exact to a few ns between rows 20 ms apart.
-struct Exact(Vec<(i128, i128)>);
-
-impl Exact {
-    fn new(folder: &Path, node: usize) -> Self {
-        let text = std::fs::read_to_string(folder.join("offsets.csv")).expect("offsets.csv");
-        let row = |line: &str| {
-            let cells: Vec<&str> = line.split(',').collect();
-            let number = |cell: &str| cell.parse::<i128>().expect("a number");
-            (cells[0] == node.to_string()).then(|| (number(cells[1]), number(cells[2])))
-        };
-        Self(text.lines().skip(1).filter_map(row).collect())
-    }
-
-    /// The offset at a time of the node's clock, ps.
-    fn at(&self, time_ps: Picoseconds) -> Picoseconds {
-        let place = self.0.partition_point(|row| row.0 * 1000 <= time_ps).clamp(1, self.0.len() - 1);
-        let [(from, low), (to, high)] = [self.0[place - 1], self.0[place]];
-        low * 1000 + (high - low) * (time_ps - from * 1000) / (to - from)
-    }
 }
 
 fn identity(at: Picoseconds) -> MappedTime {

@@ -30,12 +30,12 @@ impl Lateness {
             );
             for arrival in &instance.arrivals {
                 let launch = arrival.launch_ns.map_or_else(String::new, |launch| launch.to_string());
-                let state = match Some(arrival.rank) {
-                    rank if rank == instance.last_rank => "last",
-                    rank if instance.tied_ranks.is_empty() || rank != instance.latest_rank => {
-                        if instance.tied_ranks.contains(&arrival.rank) { "tied" } else { "" }
-                    }
-                    _ => "tied",
+                let is = |rank: Option<u32>| rank == Some(arrival.rank);
+                let is_tied = !instance.tied_ranks.is_empty() && is(instance.latest_rank);
+                let state = match () {
+                    () if is(instance.last_rank) => "last",
+                    () if is_tied || instance.tied_ranks.contains(&arrival.rank) => "tied",
+                    () => "",
                 };
                 writeln!(
                     out,

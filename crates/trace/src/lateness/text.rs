@@ -12,23 +12,12 @@ impl Lateness {
     /// than 80 columns as long as names are of ordinary length; names that are not are cut in the middle.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        let mut say = |line: String| {
-            text.push_str(&wrapped(&line));
-            text.push('\n');
-        };
-        say(self.head());
-        if self.instances.is_empty() {
-            say("nothing to judge: the traces share no collective whose parts belong together for certain".to_owned());
-        }
-        self.verdict().into_iter().for_each(&mut say);
+        let nothing = self.instances.is_empty().then(|| NOTHING.to_owned());
+        say(&mut text, [self.head()].into_iter().chain(nothing).chain(self.verdict()));
         if !self.instances.is_empty() {
             self.tables(&mut text);
         }
-        let mut say = |line: String| {
-            text.push_str(&wrapped(&line));
-            text.push('\n');
-        };
-        say_all(self.remarks(), &mut say);
+        say(&mut text, self.remarks());
         text
     }
 
@@ -222,8 +211,11 @@ fn trend(line: &RankLine) -> String {
     }
 }
 
-fn say_all(lines: Vec<String>, say: &mut impl FnMut(String)) {
-    lines.into_iter().for_each(say);
+fn say(text: &mut String, lines: impl IntoIterator<Item = String>) {
+    for line in lines {
+        text.push_str(&wrapped(&line));
+        text.push('\n');
+    }
 }
 
 /// Three digits and a unit.
@@ -302,6 +294,7 @@ impl LateInstance {
     }
 }
 
+const NOTHING: &str = "nothing to judge: the traces share no collective whose parts belong together for certain";
 const NOBODY: &str =
     "Late again and again: nobody. Who was last changed as chance would have it, or cost less than 1 % of the time.";
 const WIDTH: usize = 80;

@@ -4,17 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::model::{CollectiveEvent, CollectiveKind, Instance, Picoseconds};
+use crate::shared_sets::{Exact, folder};
 use crate::{Calibrated, ClockSource, Lateness, LatenessSettings, Request, calibrate, lateness};
-
-/// A set, or None with a message where it is absent.
-fn folder(name: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(name);
-    if path.is_dir() {
-        return Some(path);
-    }
-    println!("skipped: {} is absent", path.display());
-    None
-}
 
 fn traces(folder: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> =
@@ -24,40 +15,19 @@ fn traces(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// offsets.csv of one node: its own time and its offset, ns, exact to a few ns between rows 20 ms apart.
-struct Exact(Vec<(i128, i128)>);
-
-impl Exact {
-    fn new(folder: &Path, node: usize) -> Self {
-        let text = std::fs::read_to_string(folder.join("offsets.csv")).expect("offsets.csv");
-        let row = |line: &str| {
-            let cells: Vec<&str> = line.split(',').collect();
-            let number = |cell: &str| cell.parse::<i128>().expect("a number");
-            (cells[0] == node.to_string()).then(|| (number(cells[1]), number(cells[2])))
-        };
-        Self(text.lines().skip(1).filter_map(row).collect())
-    }
-
-    fn true_ns(&self, time_ps: Picoseconds) -> i64 {
-        let place = self.0.partition_point(|row| row.0 * 1000 <= time_ps).clamp(1, self.0.len() - 1);
-        let [(from, low), (to, high)] = [self.0[place - 1], self.0[place]];
-        let offset_ps = low * 1000 + (high - low) * (time_ps - from * 1000) / (to - from);
-        ((time_ps - offset_ps) / 1000) as i64
-    }
-}
-
 /// True arrivals, by name and place in the order of the file: neither the maps nor the pairing of the program is in it.
 fn truth(folder: &Path, calibrated: &Calibrated) -> BTreeMap<(String, i64, usize), Vec<(u32, i64)>> {
     let mut found: BTreeMap<_, Vec<(u32, i64)>> = BTreeMap::new();
     for (node, of) in calibrated.traces.iter().enumerate() {
         let exact = Exact::new(folder, node);
+        let true_ns = |time_ps| ((time_ps - exact.at(time_ps)) / 1000) as i64;
         let mut places: BTreeMap<(String, i64), usize> = BTreeMap::new();
         let mut events: Vec<CollectiveEvent> = of.trace.facts.collectives.events();
         events.sort_by_key(|event| event.start_ps);
         for event in events.iter().filter(|event| event.label.kind == CollectiveKind::AllToAll) {
             let number = if matches!(event.label.instance, Instance::Hlo { .. }) { event.number } else { 0 };
             let place = places.entry((event.label.name.clone(), number)).or_default();
-            let arrival = (of.trace.part, exact.true_ns(event.start_ps));
+            let arrival = (of.trace.part, true_ns(event.start_ps));
             found.entry((event.label.name.clone(), number, *place)).or_default().push(arrival);
             *place += 1;
         }

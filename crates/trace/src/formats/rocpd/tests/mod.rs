@@ -17,14 +17,12 @@ use super::access::guard;
 use super::rewrite::{merge, rewrite};
 use super::*;
 use crate::model::Picoseconds;
+use crate::shared_sets::folder;
 
 /// The databases of a shared set; none, with a message, where they are not at hand.
 fn shared(set: &str) -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/rocpd").join(set);
-    let Ok(entries) = std::fs::read_dir(&folder) else {
-        println!("skipped: {} is absent", folder.display());
-        return Vec::new();
-    };
+    let Some(folder) = folder(&format!("rocpd/{set}")) else { return Vec::new() };
+    let entries = std::fs::read_dir(folder).expect("a folder");
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("a listing").path()).collect();
     files.retain(|path| path.extension().is_some_and(|ending| ending == "db"));
     files.sort();
