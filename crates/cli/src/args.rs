@@ -3,12 +3,16 @@
 //! Flags that are configuration keys are kept as text and pass through `Config::set`, so that a flag, a variable and a
 //! file mean the same and fail alike.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use probe_sync::config::{Config, KEYS, Key};
 
 use crate::convert_guide::CONVERT_GUIDE;
+use crate::log::Telling;
 #[cfg(feature = "rocpd")]
 use crate::query_args::QueryArgs;
 use crate::status::help;
@@ -16,7 +20,7 @@ use crate::trace_args::{AlignArgs, CheckArgs, ConvertArgs, MergeArgs, Stragglers
 
 /// What time is it on every node? Measures how the clocks of a training cluster differ while the job runs.
 #[derive(Parser, Debug)]
-#[command(name = "probe_sync", version, after_long_help = guide(GUIDE), args_conflicts_with_subcommands = true)]
+#[command(name = "probe_sync", version, after_long_help = guide(GUIDE))]
 pub struct Cli {
     /// What to do; `run` when left out
     #[command(subcommand)]
@@ -24,6 +28,31 @@ pub struct Cli {
     /// Flags of `run`
     #[command(flatten)]
     pub run: RunArgs,
+    /// What is told meanwhile
+    #[command(flatten)]
+    pub telling: Telling,
+}
+
+impl Cli {
+    /// The command line of this process. Flags of `run` belong behind a command that has them: before another one they would do nothing.
+    ///
+    /// # Errors
+    /// What is wrong with it, or that help or the version is asked for.
+    pub fn read(arguments: Vec<OsString>) -> Result<Self, clap::Error> {
+        let mut command = Self::command();
+        let matches = command.try_get_matches_from_mut(arguments)?;
+        let given = |id: &&clap::Id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);
+        let of_run = |id: &&clap::Id| command.get_arguments().any(|arg| arg.get_id() == *id && !arg.is_global_set());
+        if let (Some(name), Some(flag)) = (matches.subcommand_name(), matches.ids().filter(given).find(of_run)) {
+            let long = command.get_arguments().find(|arg| arg.get_id() == flag).and_then(|arg| arg.get_long());
+            let flag = long.unwrap_or(flag.as_str());
+            let text = format!(
+                "--{flag} stands before '{name}', where it would do nothing: flags of a command stand behind its name"
+            );
+            return Err(command.error(ErrorKind::ArgumentConflict, text));
+        }
+        Self::from_arg_matches(&matches)
+    }
 }
 
 /// The commands.
@@ -255,6 +284,9 @@ pub struct DoctorArgs {
     /// How the hosts are looked at.
     #[command(flatten)]
     pub run: RunArgs,
+    /// What is told meanwhile
+    #[command(flatten)]
+    pub telling: Telling,
 }
 
 /// Flags of `export`.
@@ -407,7 +439,6 @@ Variables and keys of the XLA distributed profiler are read as ours where none o
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn every_key_has_its_flag_and_its_help() {
@@ -434,5 +465,16 @@ mod tests {
         assert_eq!(config.window(), probe_sync_time::Duration::from_ms(2000));
         assert_eq!(config.cadence(), probe_sync_time::Duration::from_us(400));
         assert!(config.keep_probes);
+    }
+
+    #[test]
+    fn messages_are_asked_for_before_and_behind_a_command_and_flags_of_a_run_behind_it() {
+        let read = |line: &str| Cli::read(line.split(' ').map(OsString::from).collect());
+        for line in ["probe_sync -q", "probe_sync -q run", "probe_sync run -q", "probe_sync --window 2s -q"] {
+            assert!(read(line).expect(line).telling.quiet, "{line}");
+        }
+        let refused = read("probe_sync --window 2s run").expect_err("it would do nothing").to_string();
+        assert!(refused.contains("--window stands before 'run'"), "{refused}");
+        assert!(read("probe_sync -q -v run").is_err());
     }
 }

@@ -12,9 +12,12 @@ mod convert_guide;
 mod cpu_clock;
 mod ctl;
 mod doctor;
+#[cfg(test)]
+mod documents;
 mod launch;
 mod local;
 mod log;
+mod node_table;
 mod old_flags;
 #[cfg(feature = "otlp")]
 mod otlp;
@@ -42,12 +45,13 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use probe_sync::config::ReferenceChoice;
 use probe_sync::solve::{Input, Selection, Solved};
 
 use args::{Cli, Command, RunArgs, SolveArgs, SolveInput};
 use launch::Ranks;
+use log::Telling;
 use output::Usage;
 use status::Status;
 
@@ -60,7 +64,7 @@ fn main() -> ExitCode {
         Err(error) => return if launch::speaks() { failed(&error) } else { ExitCode::SUCCESS },
     };
     // Until the end: spans that wait to be sent are sent when it goes.
-    let _log = log::start();
+    let _log = log::start(parsed.as_ref().map_or_else(|_| Telling::default(), |(cli, _)| cli.telling));
     let parsed = parsed.map(|(cli, line)| {
         if let Some(line) = line {
             tracing::info!("{line}");
@@ -68,7 +72,7 @@ fn main() -> ExitCode {
         cli
     });
     let result = match (parsed, mpi) {
-        (Ok(Cli { command: None, run }), mpi) => measure(&run, run.configuration(), mpi),
+        (Ok(Cli { command: None, run, .. }), mpi) => measure(&run, run.configuration(), mpi),
         (Ok(Cli { command: Some(Command::Run(run)), .. }), mpi) => measure(&run, run.configuration(), mpi),
         (Ok(Cli { command: Some(Command::Doctor(asked)), .. }), mpi) if asked.peers => peers::run(&asked, mpi),
         (Ok(Cli { command: Some(command), .. }), _) => without_ranks(&command),
@@ -88,13 +92,13 @@ fn main() -> ExitCode {
 fn parse() -> Result<(Cli, Option<String>), clap::Error> {
     let usage = |reason: String| Cli::command().error(clap::error::ErrorKind::UnknownArgument, reason);
     let (arguments, line) = old_flags::translate(std::env::args_os().collect()).map_err(usage)?;
-    Ok((Cli::try_parse_from(arguments)?, line))
+    Ok((Cli::read(arguments)?, line))
 }
 
 /// The rank that is to lead: 0 where the command line or the configuration cannot be used, which all ranks are told later.
 fn master(parsed: &Result<(Cli, Option<String>), clap::Error>) -> usize {
     let run = match parsed {
-        Ok((Cli { command: None, run }, _)) => run,
+        Ok((Cli { command: None, run, .. }, _)) => run,
         Ok((Cli { command: Some(Command::Run(run)), .. }, _)) => run,
         Ok((Cli { command: Some(Command::Doctor(asked)), .. }, _)) => &asked.run,
         _ => return 0,
@@ -143,7 +147,7 @@ fn measure(
         return result;
     }
     let local::Connected { mut ranks, children, config } = connected;
-    let mut progress = progress::Progress::new();
+    let mut progress = progress::RunProgress::default();
     let (towards_root, ends_with_lost_rank) = (ranks.towards_root(), children.is_some());
     let context = probe_sync::Context { stop, towards_root, ends_with_lost_rank, ..Default::default() };
     let out = config.as_ref().map(|config| config.out.clone()).unwrap_or_default();

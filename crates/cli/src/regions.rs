@@ -19,7 +19,7 @@ use crate::{compose, output, progress};
 /// Those of [`Regions`]; regions that are not among the offsets of all.
 pub fn run(connected: Connected, stop: Arc<AtomicBool>, json: bool) -> (anyhow::Result<()>, Vec<usize>) {
     let Connected { mut ranks, children, config } = connected;
-    let mut progress = progress::Progress::new();
+    let mut progress = progress::RunProgress::default();
     let context = Context { stop, towards_root: ranks.towards_root(), ..Context::default() };
     let met = Regions::meet(config, ranks.collective(), &context);
     let (met, mut world) = match met {

@@ -5,12 +5,11 @@
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
 use probe_sync::standing::{NodeStanding, Standing, State, standing};
 
 use crate::args::StatusArgs;
-use crate::output;
-use crate::table::{signed, unsigned};
+use crate::table::unsigned;
+use crate::{node_table, output};
 
 /// Prints it, once or until the run is over.
 ///
@@ -56,13 +55,11 @@ fn rendered(found: &Standing, all: bool) -> String {
     lines.extend(newest.map(|fault| format!("            {fault}")));
     let mut text = lines.join("\n") + "\n";
     if let Some(round) = &found.round {
-        let mut nodes: Vec<&NodeStanding> = found.nodes.iter().filter(|node| node.node != round.reference).collect();
-        if !all {
-            nodes.sort_by(|a, b| a.reachable.cmp(&b.reachable).then(b.half_width_95_ns.total_cmp(&a.half_width_95_ns)));
-            nodes.truncate(NODES_MAX);
-        }
+        let others = found.nodes.iter().filter(|node| node.node != round.reference);
+        let others: Vec<NodeStanding> = others.cloned().collect();
+        let nodes = if all { others.iter().collect() } else { node_table::worst(&others, NODES_MAX) };
         if !nodes.is_empty() {
-            text += &format!("\n{}\n", table(&nodes));
+            text += &format!("\n{}\n", node_table::table(&nodes));
         }
         let left = found.nodes.len().saturating_sub(1 + nodes.len());
         if left > 0 {
@@ -84,49 +81,6 @@ fn state(found: &Standing) -> String {
     }
 }
 
-fn table(nodes: &[&NodeStanding]) -> Table {
-    let mut table = Table::new();
-    table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["node", "host", "offset", "rate ppm", "±95 %", "hard", "state"]);
-    for node in nodes {
-        let state = match node {
-            node if !node.reachable => "unreachable",
-            node if node.clock_disturbed => "disturbed",
-            node if !node.converged => "unsettled",
-            _ => "ok",
-        };
-        table.add_row([
-            node.node.to_string(),
-            shortened(&node.host),
-            signed(node.offset_ns),
-            format!("{:+.3}", node.rate_ppm),
-            unsigned(node.half_width_95_ns),
-            unsigned(farthest(node)),
-            state.to_owned(),
-        ]);
-    }
-    for column in table.column_iter_mut().filter(|column| ![1, 6].contains(&column.index)) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
-}
-
-/// How far the offset can be from the one shown, at most.
-fn farthest(node: &NodeStanding) -> f64 {
-    let side = |bound: Option<f64>| bound.map_or(f64::INFINITY, |bound| (bound - node.offset_ns).abs());
-    node.hard_interval_ns.map(side).into_iter().fold(0.0, f64::max)
-}
-
-/// A name that leaves room for the numbers: its beginning and its end, where nodes differ.
-fn shortened(host: &str) -> String {
-    let letters: Vec<char> = host.chars().collect();
-    if letters.len() <= HOST_MAX {
-        return host.to_owned();
-    }
-    let (begin, end) = (&letters[..HOST_MAX / 2], &letters[letters.len() - (HOST_MAX - HOST_MAX / 2 - 1)..]);
-    begin.iter().chain(&['~']).chain(end).collect()
-}
-
 fn age(seconds: f64) -> String {
     match seconds {
         s if s < 1.0 => format!("{:.0} ms", s * 1e3),
@@ -141,4 +95,3 @@ const AGAIN: Duration = Duration::from_secs(1);
 const CLEAR: &str = "\x1b[H\x1b[2J";
 const NODES_MAX: usize = 10;
 const FAULTS_MAX: usize = 5;
-const HOST_MAX: usize = 15;

@@ -38,7 +38,8 @@ pub struct AdaptiveRun {
 }
 
 /// Simulates `duration` in windows of `window`: at the scenario's gap, or paced by `pacing`, whose cadence then is the first
-/// window's gap whatever the scenario says. None when `stopped` said so.
+/// window's gap whatever the scenario says. `goes_on` hears which share is done, 0 to 1,
+/// and answers whether to go on; None when it said no.
 ///
 /// # Errors
 /// When the scenario cannot be run, or the window does not fit.
@@ -47,7 +48,7 @@ pub fn run(
     seed: u64,
     [duration, window]: [Duration; 2],
     pacing: Option<PacingOptions>,
-    stopped: &dyn Fn() -> bool,
+    goes_on: &dyn Fn(f64) -> bool,
 ) -> Result<Option<AdaptiveRun>, Error> {
     let mut scenario = scenario.clone();
     if let Some(options) = &pacing {
@@ -66,11 +67,11 @@ pub fn run(
         extra: Vec::new(),
         run: AdaptiveRun::default(),
     };
-    while let Some(round) = rounds.step() {
-        if stopped() {
-            return Ok(None);
-        }
+    while let Some(round) = rounds.step_watched(goes_on) {
         master.take(&round, &mut rounds)?;
+    }
+    if !goes_on(1.0) {
+        return Ok(None);
     }
     master.run.packets = rounds.running().packets_sent();
     Ok(Some(master.run))

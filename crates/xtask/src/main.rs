@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod book;
 mod codegen;
 mod coverage;
 mod demo;
@@ -15,6 +16,7 @@ mod flow;
 mod fuzz;
 mod header;
 mod install;
+mod package;
 mod python;
 mod races;
 mod results;
@@ -72,6 +74,14 @@ enum Command {
     Coverage,
     /// Run the recorder under ThreadSanitizer, and again with an order taken away, which must be seen
     Races,
+    /// Make the documentation's site, and check its links, shell blocks and manifests
+    Book,
+    /// Make packages: a tarball, Debian packages, a Python wheel
+    Package {
+        /// Which; without it all
+        #[arg(value_enum)]
+        kind: Option<package::Kind>,
+    },
     /// Check what the compiler cannot: purity, order of imports, circles of files, headers, lengths, layout, words
     Tidy,
     /// Build the C libraries and install them with headers, pkg-config and CMake files
@@ -120,6 +130,8 @@ fn main() -> ExitCode {
         Command::Install { prefix } => install::install(&root, &prefix),
         Command::Coverage => coverage::coverage(&root),
         Command::Races => races::races(&root),
+        Command::Book => book::book(&root),
+        Command::Package { kind } => package::package(&root, kind),
         Command::Tidy => tidy::tidy(&root),
         Command::Bench { accuracy: true, seeds, .. } => bench::accuracy(&root, seeds),
         Command::Bench { scale: true, short, out, .. } => scale::scale(&root, short, out),

@@ -70,9 +70,10 @@ pub fn run(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
     for (name, scenario) in scenarios {
         let times = [arguments.duration.unwrap_or(scenario.duration()), arguments.window.unwrap_or(scenario.window())];
         let load = scenario.network.load;
-        let of_seed = |seed, stopped: &dyn Fn() -> bool| {
-            let paced = |pacing| adaptive::run(&scenario, seed, times, pacing, stopped);
-            Ok(match (paced(None)?, paced(Some(options))?) {
+        let of_seed = |seed, goes_on: &dyn Fn(f64) -> bool| {
+            let half =
+                |pacing, done: f64| adaptive::run(&scenario, seed, times, pacing, &|share| goes_on(done + share / 2.0));
+            Ok(match (half(None, 0.0)?, half(Some(options), 0.5)?) {
                 (Some(fixed), Some(adaptive)) => Some([fixed, adaptive]),
                 _ => None,
             })

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use probe_sync_sim::Scenario;
-use probe_sync_sim::accuracy::cells::with_stamps;
+use probe_sync_sim::accuracy::cells::{BASE, with_stamps};
 use probe_sync_sim::accuracy::{Method, Plan, Tuning};
 use probe_sync_time::{Duration, NodeId, StampSource};
 
@@ -58,7 +58,7 @@ pub struct SimArgs {
     /// Timestamps: hw (8 ns noise) or sw (0.5 us, one-sided)
     #[arg(long, value_name = "KIND")]
     pub stamps: Option<StampKind>,
-    /// Simulated time [default: the scenario file's; without one 64s, beyond 64 nodes 16s]
+    /// Simulated time [default: the scenario file's; without one 64s, beyond 16 nodes 16s]
     #[arg(long, value_parser = probe_sync::config::duration)]
     pub duration: Option<Duration>,
     /// Length of a window [default: the scenario's, 4s without a file]
@@ -108,7 +108,7 @@ impl SimArgs {
         chosen.sort_unstable();
         chosen.dedup();
         let own = scenario.duration();
-        let short = self.scenario.is_none() && scenario.nodes > LARGE && own > LARGE_DURATION;
+        let short = self.scenario.is_none() && scenario.nodes > MANY && own > LARGE_DURATION;
         Plan {
             duration: self.duration.unwrap_or(if short { LARGE_DURATION } else { own }),
             window: self.window.unwrap_or(scenario.window()),
@@ -164,7 +164,7 @@ impl SimArgs {
 /// # Errors
 /// Never but for a mistake in the file.
 pub fn cell_scenario() -> anyhow::Result<Scenario> {
-    Scenario::from_toml(CELL_SCENARIO).context("the built-in scenario of the cells")
+    Scenario::from_toml(BASE).context("the built-in scenario of the cells")
 }
 
 fn share(text: &str) -> Result<f64, String> {
@@ -189,10 +189,10 @@ fn method(text: &str) -> Result<Method, String> {
     Method::from_name(text.trim()).ok_or_else(|| format!("no such method; there are {names}"))
 }
 
-/// The base of the twelve cells.
-const CELL_SCENARIO: &str = include_str!("../../../../bench/scenarios/cell.toml");
-
-/// Above this many nodes a run is shorter by default, because it has packets enough.
+/// Above this many nodes not all packets are kept.
 pub const LARGE: u32 = 64;
+
+/// Above this many nodes a run is shorter by default: it has nodes and packets enough, and somebody waits for the answer.
+const MANY: u32 = 16;
 
 const LARGE_DURATION: Duration = Duration::from_ms(16_000);

@@ -59,7 +59,7 @@ pub fn run(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
     let without = seeds.map("clean", |seed, _| run_case(&base, &clean(), seed).map(Some))?.with_context(stopped)?;
     let mut rows = Vec::new();
     for (at, name) in names.iter().enumerate() {
-        let of_seed = |seed, _: &dyn Fn() -> bool| {
+        let of_seed = |seed, _: &dyn Fn(f64) -> bool| {
             let edges = Simulation::new(base.clone(), seed)?.edges().to_vec();
             let case: FaultCase = cases(&base, &edges, start_s).swap_remove(at);
             run_case(&base, &case, seed).map(Some)
@@ -79,7 +79,7 @@ pub fn run(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
         scenario.clocks.thermal = WARMING;
         let name = format!("warming, {}", cell.name());
         let of_seed =
-            |seed, _: &dyn Fn() -> bool| run_case(&scenario, &clean(), seed).map(|run| Some(without_rates(run)));
+            |seed, _: &dyn Fn(f64) -> bool| run_case(&scenario, &clean(), seed).map(|run| Some(without_rates(run)));
         rows.push(Row::new(&name, seeds.map(&name, of_seed)?.with_context(stopped)?, None));
     }
     seeds.finish();

@@ -5,35 +5,35 @@
 //!
 //! What it does not do: keep packets; a run's judgements are all that leaves a worker.
 
-use std::io::IsTerminal;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use probe_sync_sim::accuracy::{Plan, SeedRun, judge};
 use probe_sync_sim::{Error, Scenario};
+
+use crate::progress::Work;
 
 /// The seeds of a command, and how far it has come.
 pub struct Seeds {
     numbers: Vec<u64>,
     stop: Arc<AtomicBool>,
-    bar: ProgressBar,
+    work: Work,
+    /// Runs of the command: seeds times scenarios.
+    expected: usize,
+    /// Parts of a run, [`PARTS`] each, that are done of all.
+    done: AtomicU64,
 }
 
 impl Seeds {
     /// These seeds, until `stop` is raised.
     pub fn new(numbers: Vec<u64>, stop: Arc<AtomicBool>) -> Self {
-        Self { numbers, stop, bar: ProgressBar::hidden() }
+        let expected = numbers.len();
+        Self { numbers, stop, work: Work::begin("sim"), expected, done: AtomicU64::new(0) }
     }
 
-    /// Shows the progress over so many scenarios, on a terminal.
+    /// So many scenarios will be run with all seeds.
     pub fn expect(&mut self, scenarios: usize) {
-        let total = (scenarios * self.numbers.len()) as u64;
-        let target =
-            if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let style = ProgressStyle::with_template("{elapsed_precise} {bar:30} {pos}/{len} runs, {eta} left: {msg}")
-            .unwrap_or_else(|_| ProgressStyle::default_bar());
-        self.bar = ProgressBar::with_draw_target(Some(total), target).with_style(style);
+        self.expected = scenarios * self.numbers.len();
     }
 
     /// Judges all seeds of a scenario; None when a signal ended it.
@@ -41,19 +41,19 @@ impl Seeds {
     /// # Errors
     /// The first seed's that failed.
     pub fn run(&self, name: &str, scenario: &Scenario, plan: &Plan) -> Result<Option<Vec<SeedRun>>, Error> {
-        self.map(name, |seed, stopped| judge(scenario, seed, plan, stopped))
+        self.map(name, |seed, goes_on| judge(scenario, seed, plan, goes_on))
     }
 
-    /// Does the same work for all seeds; the work gives None when it was told to stop, and this then does too.
+    /// Does the same work for all seeds. The work tells which share of its time is over, hears whether to go on, and gives None when it is not to; this then
+    /// does, too.
     ///
     /// # Errors
     /// The first seed's that failed.
     pub fn map<T: Send>(
         &self,
         name: &str,
-        of_seed: impl Fn(u64, &dyn Fn() -> bool) -> Result<Option<T>, Error> + Sync,
+        of_seed: impl Fn(u64, &dyn Fn(f64) -> bool) -> Result<Option<T>, Error> + Sync,
     ) -> Result<Option<Vec<T>>, Error> {
-        self.bar.set_message(name.to_owned());
         let next = AtomicUsize::new(0);
         let failed = AtomicBool::new(false);
         let results: Mutex<Vec<Option<Result<T, Error>>>> = Mutex::new(self.numbers.iter().map(|_| None).collect());
@@ -62,12 +62,17 @@ impl Seeds {
             loop {
                 let at = next.fetch_add(1, Ordering::Relaxed);
                 let Some(seed) = self.numbers.get(at).filter(|_| !stopped()) else { return };
-                let result = of_seed(*seed, &stopped);
+                let told = AtomicU64::new(0);
+                let goes_on = |share: f64| {
+                    self.tell(&told, share, name);
+                    !stopped()
+                };
+                let result = of_seed(*seed, &goes_on);
                 failed.fetch_or(result.is_err(), Ordering::Relaxed);
                 let Some(result) = result.transpose() else { return };
                 // A worker that panicked has poisoned nothing that matters: its slot stays empty.
                 results.lock().unwrap_or_else(PoisonError::into_inner)[at] = Some(result);
-                self.bar.inc(1);
+                self.tell(&told, 1.0, name);
             }
         };
         let workers = std::thread::available_parallelism().map_or(1, usize::from).min(self.numbers.len());
@@ -83,8 +88,18 @@ impl Seeds {
         Ok(whole.then_some(all))
     }
 
+    /// This share of a run is done, of which so many parts had been told before.
+    fn tell(&self, told: &AtomicU64, share: f64, name: &str) {
+        let parts = (share * PARTS) as u64;
+        let new = parts.saturating_sub(told.fetch_max(parts, Ordering::Relaxed));
+        let done = self.done.fetch_add(new, Ordering::Relaxed) + new;
+        self.work.at(done as f64 / (PARTS * self.expected.max(1) as f64), name);
+    }
+
     /// Takes the progress away.
     pub fn finish(&self) {
-        self.bar.finish_and_clear();
+        self.work.finish();
     }
 }
+
+const PARTS: f64 = 1e4;

@@ -37,7 +37,7 @@ struct Row {
 pub fn run(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
     let base = cell_scenario()?;
     seeds.expect(1);
-    let of_seed = |seed, _: &dyn Fn() -> bool| swinging::run(&base, seed).map(|outcome| Some((seed, outcome)));
+    let of_seed = |seed, _: &dyn Fn(f64) -> bool| swinging::run(&base, seed).map(|outcome| Some((seed, outcome)));
     let runs = seeds.map("swinging", of_seed)?.context("stopped by a signal; nothing was written")?;
     seeds.finish();
     let mut rows: Vec<Row> = Vec::new();

@@ -1,6 +1,7 @@
 //! The command as its users run it: real processes, real packets on loopback, real signals.
 
 mod adaptive;
+mod book;
 mod boot_clock;
 mod clock;
 mod convert;

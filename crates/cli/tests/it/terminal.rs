@@ -25,6 +25,7 @@ fn shown(written: &str) -> Vec<String> {
                 let count = sequence.trim_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(1);
                 match sequence.chars().last() {
                     Some('A') => row = row.saturating_sub(count),
+                    Some('B') => row += count,
                     Some('K') if sequence.contains('2') => lines[row].clear(),
                     Some('K') => lines[row].truncate(column),
                     Some('J') => lines.truncate(row + 1),
@@ -32,6 +33,7 @@ fn shown(written: &str) -> Vec<String> {
                 }
             }
             c => {
+                lines.resize(lines.len().max(row + 1), Vec::new());
                 // The cursor waits at a line's end until something follows.
                 if column == WIDTH {
                     (row, column) = (row + 1, 0);

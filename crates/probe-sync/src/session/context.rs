@@ -69,6 +69,8 @@ pub struct Started<'a> {
     pub ranks: usize,
     /// Number of nodes.
     pub nodes: usize,
+    /// Their hosts' names, in the order of the nodes' numbers.
+    pub hosts: Vec<&'a str>,
     /// Number of distinct system clocks.
     pub clocks: u32,
     /// Number of edges.

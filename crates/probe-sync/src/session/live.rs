@@ -215,6 +215,7 @@ impl<'c> Session<'c> {
             backend,
             ranks: *ranks,
             nodes: plan.nodes(),
+            hosts: (0..plan.nodes()).map(|node| plan.hostname(NodeId(node as u32))).collect(),
             clocks: plan.clocks,
             edges: edges.len(),
             reference: roster.reference,

@@ -101,6 +101,24 @@ pub struct NodeStanding {
     pub hard_interval_ns: [Option<f64>; 2],
 }
 
+impl NodeStanding {
+    /// How a node on this host stands after a round, whose estimate this is.
+    pub fn new(estimate: &NodeEstimate, host: String, clock_disturbed: bool) -> Self {
+        let bound = |bound: f64| Some(bound).filter(|bound| bound.is_finite());
+        Self {
+            node: estimate.node_id,
+            host,
+            reachable: estimate.reachable,
+            converged: estimate.converged,
+            clock_disturbed,
+            offset_ns: estimate.offset_ns,
+            rate_ppm: estimate.drift_ppm,
+            half_width_95_ns: estimate.sigma_ns * SIGMAS_95,
+            hard_interval_ns: [estimate.bound_lo_ns, estimate.bound_hi_ns].map(bound),
+        }
+    }
+}
+
 /// Of report.json.
 #[derive(Deserialize)]
 struct Report {
@@ -199,21 +217,9 @@ fn header(file: &File, path: &Path) -> Result<OffsetsHeader, Error> {
 }
 
 fn node(line: &OffsetRecord, header: &OffsetsHeader) -> NodeStanding {
-    let NodeEstimate {
-        node_id, offset_ns, drift_ppm, reachable, converged, sigma_ns, bound_lo_ns, bound_hi_ns, ..
-    } = line.estimate;
-    let named = header.nodes.iter().find(|node| node.node_id == node_id);
-    NodeStanding {
-        node: node_id,
-        host: named.and_then(|node| node.hostname.clone()).unwrap_or_default(),
-        reachable,
-        converged,
-        clock_disturbed: line.clock_disturbed,
-        offset_ns,
-        rate_ppm: drift_ppm,
-        half_width_95_ns: sigma_ns * SIGMAS_95,
-        hard_interval_ns: [bound_lo_ns, bound_hi_ns].map(|bound| Some(bound).filter(|bound| bound.is_finite())),
-    }
+    let named = header.nodes.iter().find(|node| node.node_id == line.estimate.node_id);
+    let host = named.and_then(|node| node.hostname.clone()).unwrap_or_default();
+    NodeStanding::new(&line.estimate, host, line.clock_disturbed)
 }
 
 /// The last rounds, newest first.

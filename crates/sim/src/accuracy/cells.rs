@@ -283,6 +283,9 @@ const ASYMMETRY_SOFTWARE_NS: f64 = 50.0;
 /// How much worse than the best baseline a cell may be.
 const WORST_RATIO_MAX: f64 = 1.05;
 
+/// The scenario that all cells change, as a file has it; `bench/scenarios/cell.toml` leads here.
+pub const BASE: &str = include_str!("cell.toml");
+
 #[cfg(test)]
 mod tests {
     use super::*;

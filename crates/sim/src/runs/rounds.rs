@@ -81,9 +81,23 @@ impl<'a> Rounds<'a> {
 
     /// The next window, solved; None when less than a whole window is left.
     pub fn step(&mut self) -> Option<Round> {
+        self.step_watched(&|_| true)
+    }
+
+    /// The same for whoever waits: `goes_on` hears now and then which share of the whole run is simulated, 0 to 1, and answers whether to go on; None also
+    /// when it said no, and then the run is not to be gone on with.
+    pub fn step_watched(&mut self, goes_on: &dyn Fn(f64) -> bool) -> Option<Round> {
         let (begun, end) = (self.begun, self.begun + self.window);
         if end > self.end {
             return None;
+        }
+        let whole = (self.end - Simulation::START).as_ns_f64();
+        for part in 1..=PARTS {
+            let at = begun + Duration::from_ns(self.window.as_ns() / PARTS * part);
+            self.running.advance_to(at);
+            if !goes_on((at - Simulation::START).as_ns_f64() / whole) {
+                return None;
+            }
         }
         self.running.advance_to(end);
         let cuts = self.running.cut();
@@ -127,6 +141,9 @@ impl<'a> Rounds<'a> {
         &self.running
     }
 }
+
+/// How often within a window whoever waits is told.
+const PARTS: i64 = 16;
 
 impl Round {
     /// The instant at which the round's offsets hold.

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use crate::book;
 use crate::codegen;
 use crate::flow;
 use crate::fuzz;
@@ -49,6 +50,7 @@ pub fn test(root: &Path, only: Option<&str>) -> Result<()> {
     whole_runs::run(&mut runner, root, tools);
     readers::run(&mut runner, root, tools);
     metrics::run(&mut runner, root, tools);
+    book::run(&mut runner, root);
     whole_flow(&mut runner, root, tools);
     python::run(&mut runner, root, python::Wheel::ForTests);
     c_interface::run(&mut runner, root);

@@ -1,9 +1,12 @@
 //! What Prometheus' own tool says of our metrics and alert rules.
 //!
 //! Place in the flow: a part of `cargo xtask test`, after the programs are built: a run of four ranks leaves its `metrics.prom`, and `promtool` reads it and the rules
-//! of `docs/grafana`. It is taken from `PATH`, or out of Debian's package `prometheus`, which is unpacked under `target/` and not installed.
+//! of `docs/grafana` and proves them with their own samples. Then a Prometheus server scrapes a run, and every query of the dashboard must find something. Both programs are taken
+//! from `PATH`, or out of Debian's package `prometheus`, which is unpacked under `target/` and not installed.
 //!
 //! What it does not do: fail because there is no network.
+
+mod dashboard;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,13 +20,14 @@ use crate::steps::{self, Count, Runner};
 
 /// Checks metrics and rules.
 pub fn run(runner: &mut Runner, root: &Path, tools: Tools) {
-    if ![METRICS, RULES].iter().any(|name| runner.wants(name)) {
+    let steps = [METRICS, RULES, RULE_SAMPLES, DASHBOARD];
+    if !steps.iter().any(|name| runner.wants(name)) {
         return;
     }
-    let promtool = match promtool(root) {
-        Ok(promtool) => promtool,
+    let [promtool, prometheus] = match programs(root) {
+        Ok(programs) => programs,
         Err(reason) => {
-            return [METRICS, RULES].iter().for_each(|name| runner.skip(name, &format!("no promtool: {reason:#}")));
+            return steps.iter().for_each(|name| runner.skip(name, &format!("no Prometheus: {reason:#}")));
         }
     };
     let mut rules = Command::new(&promtool);
@@ -33,11 +37,23 @@ pub fn run(runner: &mut Runner, root: &Path, tools: Tools) {
         SHORT,
         rules.args(["check", "rules"]).arg(root.join("docs/grafana/alerts.yaml")),
     );
+    let mut samples = Command::new(&promtool);
+    runner.command(
+        RULE_SAMPLES,
+        Count::Step,
+        SHORT,
+        samples.args(["test", "rules"]).arg(root.join("docs/grafana/alerts_test.yaml")),
+    );
     let mut build = everything(root, tools, &["build", "--bins", "--tests"]);
-    if runner.wants(METRICS) && !runner.prerequisite("build programs for metrics", Count::Step, BUILD, &mut build) {
-        return runner.skip(METRICS, "the programs do not build");
+    let runs = [METRICS, DASHBOARD];
+    if !runs.iter().any(|name| runner.wants(name)) {
+        return;
+    }
+    if !runner.prerequisite("build programs for metrics", Count::Step, BUILD, &mut build) {
+        return runs.iter().for_each(|name| runner.skip(name, "the programs do not build"));
     }
     runner.check(METRICS, || check_metrics(root, &promtool));
+    runner.check(DASHBOARD, || dashboard::check(root, &promtool, &prometheus));
 }
 
 fn check_metrics(root: &Path, promtool: &Path) -> Result<()> {
@@ -52,14 +68,15 @@ fn check_metrics(root: &Path, promtool: &Path) -> Result<()> {
     steps::visible(check.args(["check", "metrics"]).stdin(text), SHORT)
 }
 
-/// The program, from where it can be had.
-fn promtool(root: &Path) -> Result<PathBuf> {
-    if steps::answer("promtool", &["--version"]).is_some() {
-        return Ok("promtool".into());
+/// promtool and the server, from where they can be had.
+fn programs(root: &Path) -> Result<[PathBuf; 2]> {
+    let names = ["promtool", "prometheus"];
+    if names.iter().all(|name| steps::answer(name, &["--version"]).is_some()) {
+        return Ok(names.map(PathBuf::from));
     }
     let folder = steps::target(root).join("xtask/prometheus");
-    let program = folder.join("usr/bin/promtool");
-    if !program.exists() {
+    let programs = names.map(|name| folder.join("usr/bin").join(name));
+    if !programs.iter().all(|program| program.exists()) {
         ensure!(
             steps::answer("apt-get", &["--version"]).is_some(),
             "not installed, and no apt-get to fetch Debian's package prometheus"
@@ -76,11 +93,15 @@ fn promtool(root: &Path) -> Result<PathBuf> {
         let mut unpack = Command::new("dpkg-deb");
         steps::visible(unpack.arg("-x").arg(&package).arg(&folder), FETCH).context("unpacking it")?;
     }
-    ensure!(program.exists(), "{} is not there", program.display());
-    Ok(program)
+    for program in &programs {
+        ensure!(program.exists(), "{} is not there", program.display());
+    }
+    Ok(programs)
 }
 
 const METRICS: &str = "promtool, metrics";
 const RULES: &str = "promtool, alert rules";
+const RULE_SAMPLES: &str = "promtool, alert rules on samples";
+const DASHBOARD: &str = "Prometheus, queries of the dashboard";
 const SHORT: Duration = Duration::from_secs(60);
 const FETCH: Duration = Duration::from_secs(120);

@@ -1,0 +1,72 @@
+//! The table of how nodes stand: live, and of `status`.
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
+use probe_sync::standing::NodeStanding;
+
+use crate::table::{signed, unsigned};
+
+/// The nodes that are known worst, those out of reach first.
+pub fn worst(nodes: &[NodeStanding], most: usize) -> Vec<&NodeStanding> {
+    let mut sorted: Vec<&NodeStanding> = nodes.iter().collect();
+    sorted.sort_by(|a, b| a.reachable.cmp(&b.reachable).then(b.half_width_95_ns.total_cmp(&a.half_width_95_ns)));
+    sorted.truncate(most);
+    sorted
+}
+
+/// A line per node.
+pub fn table(nodes: &[&NodeStanding]) -> Table {
+    let mut table = Table::new();
+    table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(["node", "host", "offset", "rate ppm", "±95 %", "hard", "state"]);
+    for node in nodes {
+        let state = match node {
+            node if !node.reachable => "unreachable",
+            node if node.clock_disturbed => "disturbed",
+            node if !node.converged => "unsettled",
+            _ => "ok",
+        };
+        table.add_row([
+            node.node.to_string(),
+            shortened(&node.host),
+            signed(node.offset_ns),
+            format!("{:+.3}", node.rate_ppm),
+            unsigned(node.half_width_95_ns),
+            unsigned(farthest(node)),
+            state.to_owned(),
+        ]);
+    }
+    for column in table.column_iter_mut().filter(|column| ![1, 6].contains(&column.index)) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// How far the offset can be from the one shown, at most.
+fn farthest(node: &NodeStanding) -> f64 {
+    let side = |bound: Option<f64>| bound.map_or(f64::INFINITY, |bound| (bound - node.offset_ns).abs());
+    node.hard_interval_ns.map(side).into_iter().fold(0.0, f64::max)
+}
+
+/// A name that leaves room for the numbers: its beginning and its end, where nodes differ. Hosts name themselves: what would move a terminal's cursor is `?`.
+fn shortened(host: &str) -> String {
+    let letters: Vec<char> = host.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    if letters.len() <= HOST_MAX {
+        return letters.into_iter().collect();
+    }
+    let (begin, end) = (&letters[..HOST_MAX / 2], &letters[letters.len() - (HOST_MAX - HOST_MAX / 2 - 1)..]);
+    begin.iter().chain(&['~']).chain(end).collect()
+}
+
+const HOST_MAX: usize = 15;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_leave_room_and_move_nothing() {
+        assert_eq!(shortened("gpu-01"), "gpu-01");
+        assert_eq!(shortened("ip-10-0-17-203.compute.internal"), "ip-10-0~nternal");
+        assert_eq!(shortened("a\u{1b}[2Jb\n"), "a?[2Jb?");
+    }
+}

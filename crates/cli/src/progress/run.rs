@@ -1,0 +1,162 @@
+//! What a person sees while a run goes on: the nodes' table, drawn in place on a terminal; a line per round otherwise.
+
+use std::time::Duration;
+
+use console::{Term, truncate_str};
+use indicatif::ProgressBar;
+use probe_sync::report::{SIGMAS_95, median};
+use probe_sync::standing::NodeStanding;
+use probe_sync::{Observer, Started};
+use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_estimate::window::NodeEstimate;
+
+use super::{draw, draws};
+use crate::log::{self, LogFormat};
+use crate::node_table;
+use crate::table::unsigned;
+
+/// Shows the progress of a run at rank 0.
+#[derive(Default)]
+pub struct RunProgress {
+    bar: Option<ProgressBar>,
+    hosts: Vec<String>,
+}
+
+impl RunProgress {
+    /// Leaves the last table standing.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.abandon();
+        }
+    }
+}
+
+impl Observer for RunProgress {
+    fn started(&mut self, started: &Started<'_>) {
+        tracing::info!("{}", what_starts(started));
+        self.hosts = started.hosts.iter().map(|host| (*host).to_owned()).collect();
+        self.bar = draws().then(|| draw(ProgressBar::new_spinner(), "{msg}\n{spinner} {elapsed_precise}"));
+    }
+
+    fn round(&mut self, round: &GlobalWindowData, latency: Duration) {
+        let (widths, happened) = (Widths::of(round), happened(round));
+        let line = line(round, &widths, latency);
+        match &self.bar {
+            Some(bar) => {
+                // What happened stays above the table that the next round draws anew.
+                if !happened.is_empty() {
+                    bar.println(format!("round {}{happened}", round.round_id));
+                }
+                bar.set_message(self.drawn(round, &line));
+            }
+            None if log::telling().log_format == LogFormat::Json => tracing::info!(
+                round = round.round_id.0,
+                nodes = widths.nodes,
+                reached = widths.reached.len(),
+                half_width_95_median_ns = widths.median(),
+                half_width_95_worst_ns = widths.worst(),
+                solved_s = latency.as_secs_f64(),
+                "{line}{happened}"
+            ),
+            None => tracing::info!("{line}{happened}"),
+        }
+        for fault in round.watch.faults.iter().take(MAX_NAMED) {
+            tracing::warn!("{fault}");
+        }
+    }
+}
+
+impl RunProgress {
+    /// The table of the nodes that are known worst, as many as the terminal has room for, and the round's line. Nothing is wider than the terminal: what
+    /// wraps cannot be drawn anew.
+    fn drawn(&self, round: &GlobalWindowData, line: &str) -> String {
+        let (rows, columns) = Term::stderr().size();
+        let others = round.all_nodes.iter().filter(|node| node.node_id != round.reference);
+        let standing = others.map(|node| {
+            let host = self.hosts.get(node.node_id.index()).cloned().unwrap_or_default();
+            NodeStanding::new(node, host, round.clock_disturbed(node.node_id))
+        });
+        let standing: Vec<NodeStanding> = standing.collect();
+        let shown = node_table::worst(&standing, usize::from(rows).saturating_sub(ROWS_BESIDE).clamp(1, NODES_MAX));
+        let mut text = if shown.is_empty() { String::new() } else { format!("{}\n", node_table::table(&shown)) };
+        if shown.len() < standing.len() {
+            text += &format!("{} nodes that are known better\n", standing.len() - shown.len());
+        }
+        text += line;
+        let lines = text.lines().map(|line| truncate_str(line, usize::from(columns).saturating_sub(1), "…"));
+        lines.collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// How well the nodes are known after a round.
+struct Widths {
+    /// All but the reference.
+    nodes: usize,
+    /// Half-widths of the 95 % intervals of those that are reached, ns.
+    reached: Vec<f64>,
+}
+
+impl Widths {
+    fn of(round: &GlobalWindowData) -> Self {
+        let others = || round.all_nodes.iter().filter(|node| node.node_id != round.reference);
+        let width = |node: &NodeEstimate| node.sigma_ns * SIGMAS_95;
+        Self { nodes: others().count(), reached: others().filter(|node| node.reachable).map(width).collect() }
+    }
+
+    fn median(&self) -> Option<f64> {
+        (!self.reached.is_empty()).then(|| median(self.reached.clone()))
+    }
+
+    fn worst(&self) -> Option<f64> {
+        self.reached.iter().copied().reduce(f64::max)
+    }
+}
+
+fn what_starts(started: &Started<'_>) -> String {
+    format!(
+        "{} ranks over {}, {} nodes on {} host clock(s), reference node {}, {} edges, {} timestamps, window {}, cadence {}, files in {}",
+        started.ranks,
+        started.backend,
+        started.nodes,
+        started.clocks,
+        started.reference,
+        started.edges,
+        started.stamp.as_str(),
+        unsigned(started.config.window().as_ns_f64()),
+        unsigned(started.config.cadence().as_ns_f64()),
+        started.config.out.display()
+    )
+}
+
+fn line(round: &GlobalWindowData, widths: &Widths, latency: Duration) -> String {
+    let text = match (widths.median(), widths.worst()) {
+        (Some(median), Some(worst)) => format!("±95 % median {} worst {}", unsigned(median), unsigned(worst)),
+        _ => "no node reached".to_owned(),
+    };
+    let Widths { nodes, reached } = widths;
+    format!(
+        "round {}: {}/{nodes} nodes, {text}, solved in {:.1} ms",
+        round.round_id,
+        reached.len(),
+        latency.as_secs_f64() * 1e3
+    )
+}
+
+/// Edges that were left out, and clocks that were disturbed.
+fn happened(round: &GlobalWindowData) -> String {
+    let mut text = String::new();
+    for (edge, reason) in round.excluded_edges.iter().take(MAX_NAMED) {
+        text.push_str(&format!("; edge {edge} left out: {reason}"));
+    }
+    for (node, _) in round.clock_events.iter().take(MAX_NAMED) {
+        text.push_str(&format!("; clock of node {node} disturbed"));
+    }
+    text
+}
+
+/// A line stays readable; the files name every edge.
+const MAX_NAMED: usize = 3;
+/// Nodes in the table; `status --all` shows all.
+const NODES_MAX: usize = 10;
+/// Lines of a terminal that the table leaves: its header, what is below, and what is said above.
+const ROWS_BESIDE: usize = 8;

@@ -1,0 +1,120 @@
+//! How far long work of one process is, and how long it will take.
+//!
+//! Nothing is said of work that is over within two seconds. What it does not do: know the work; who does it says which share is done.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressState};
+
+use super::{draw, draws};
+
+/// Work under way.
+pub struct Work {
+    what: String,
+    begun: Instant,
+    shown: Mutex<Shown>,
+}
+
+struct Shown {
+    bar: Option<ProgressBar>,
+    /// Where nothing is drawn: after how long the next line is due.
+    next_line: Duration,
+}
+
+impl Work {
+    /// Begins now; `what` is a word or two, as in "merge".
+    pub fn begin(what: impl Into<String>) -> Self {
+        let shown = Mutex::new(Shown { bar: None, next_line: UNSAID });
+        Self { what: what.into(), begun: Instant::now(), shown }
+    }
+
+    /// This share of the work is done, 0 to 1, in terms of time; `doing` is what comes next. Shares of several threads may come in any order.
+    pub fn at(&self, share: f64, doing: &str) {
+        let elapsed = self.begun.elapsed();
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if elapsed < shown.next_line {
+            return;
+        }
+        if shown.bar.is_none() && draws() {
+            let bar = ProgressBar::new(PARTS).with_elapsed(elapsed);
+            shown.bar = Some(draw(bar, "{msg} {bar:20} {percent:>3} % after {elapsed}{left}"));
+        }
+        let what = if doing.is_empty() { self.what.clone() } else { format!("{}, {doing}", self.what) };
+        match &shown.bar {
+            Some(bar) => {
+                bar.set_position((share * PARTS as f64) as u64);
+                bar.set_message(what);
+            }
+            None => {
+                shown.next_line = elapsed + if elapsed < EARLY { UNSAID } else { BETWEEN_LINES };
+                let left = left(elapsed, share);
+                tracing::info!("{what}: {:.0} % after {}{left}", share * 100.0, seconds(elapsed));
+            }
+        }
+    }
+
+    /// Takes away what is drawn.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.shown.lock().unwrap_or_else(PoisonError::into_inner).bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+/// How long the rest will take, if it goes on as it has.
+pub(super) fn write_left(state: &ProgressState, text: &mut dyn fmt::Write) {
+    // A closed terminal is nobody to tell.
+    let _ = write!(text, "{}", left(state.elapsed(), f64::from(state.fraction())));
+}
+
+/// How long it has taken.
+pub(super) fn write_elapsed(state: &ProgressState, text: &mut dyn fmt::Write) {
+    let _ = write!(text, "{}", seconds(state.elapsed()));
+}
+
+fn left(elapsed: Duration, share: f64) -> String {
+    if share < KNOWN {
+        return String::new();
+    }
+    format!(", about {} left", seconds(elapsed.mul_f64((1.0 - share).max(0.0) / share)))
+}
+
+fn seconds(length: Duration) -> String {
+    match length.as_secs() {
+        0..120 => format!("{} s", length.as_secs()),
+        120..7200 => format!("{} min", (length.as_secs() + 30) / 60),
+        more => format!("{:.1} h", more as f64 / 3600.0),
+    }
+}
+
+/// Shorter work needs no words.
+const UNSAID: Duration = Duration::from_secs(2);
+/// Where nothing is drawn, lines come this often, and a little oftener at first.
+const BETWEEN_LINES: Duration = Duration::from_secs(10);
+const EARLY: Duration = Duration::from_secs(8);
+/// Below this share nothing can be said of the rest.
+const KNOWN: f64 = 0.02;
+const PARTS: u64 = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_is_told_in_units_of_its_size() {
+        let of = |elapsed, share| left(Duration::from_secs(elapsed), share);
+        assert_eq!(of(10, 0.01), "");
+        assert_eq!(of(10, 0.25), ", about 30 s left");
+        assert_eq!(of(600, 0.5), ", about 10 min left");
+        assert_eq!(of(3600, 0.2), ", about 4.0 h left");
+        assert_eq!(of(10, 1.0), ", about 0 s left");
+    }
+}
