@@ -433,7 +433,7 @@ READING THE TABLE
            jumped within the window or changed its rate there by more than 3 ppm (see clock_events).
 
 SETTINGS come from flags, then PROBE_SYNC_<KEY> variables, then --config FILE, then defaults. Keys are the flags' names
-with underscores (the cadence is probe_cadence). Unknown keys are errors. PROBE_SYNC_LOG=debug shows more.
+with underscores (the cadence is probe_cadence). Unknown keys are errors. -v or PROBE_SYNC_LOG=debug shows more.
 Variables and keys of the XLA distributed profiler are read as ours where none of ours is given (docs/xla.md).";
 
 #[cfg(test)]

@@ -12,8 +12,6 @@ mod convert_guide;
 mod cpu_clock;
 mod ctl;
 mod doctor;
-#[cfg(test)]
-mod documents;
 mod launch;
 mod local;
 mod log;
@@ -22,6 +20,10 @@ mod old_flags;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod output;
+#[cfg(test)]
+mod pages;
+#[cfg(test)]
+mod pages;
 mod peers;
 mod progress;
 #[cfg(feature = "rocpd")]

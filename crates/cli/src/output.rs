@@ -12,7 +12,8 @@ use anyhow::Context as _;
 /// # Errors
 /// When standard output cannot be written.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
+    // On a terminal both outputs are one screen.
+    match crate::progress::suspended(|| std::io::stdout().lock().write_all(text.as_bytes())) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
     }

@@ -9,12 +9,13 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import unittest
 
 import probe_sync
-from common import HERE, LIMIT_S, RANKS, ROOT, Folder, clean
+from common import CLI, HERE, LIMIT_S, RANKS, ROOT, Folder, clean
 from test_launch import free_port
 
 FLOW = ROOT / "bench/flow"
@@ -224,6 +225,43 @@ class Torch(Mended):
         self.assertEqual(told["mark_without_trace"], "no error")
         self.assertRegex(told["unknown_setting"], r"^ConfigError: .*unknown key; known: duration")
         self.assertIn("make a trace_handler for it", told["traced_after_the_end"])
+
+    def late_job(self, name, late):
+        """Where a job of gloo lies in which rank 2 sleeps 5 ms in every third of 30 steps, or nobody does: traces as recorded, bent ones, and the run's directory."""
+        folder = self.folder / name
+        folder.mkdir()
+        settings = ["--local", RANKS, "--inject-skew", "5", "--skew-model", "sinusoid", "--fixed", "--window", "500ms", "--out", folder / "run"]
+        beside = subprocess.Popen([str(part) for part in [CLI, "run", *settings]], env=clean(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            command = [self.python, "-m", "torch.distributed.run", "--nproc-per-node", RANKS, "--master-port", free_port()]
+            run(*command, ROOT / "bench/gloo_late.py", OUT=str(folder / "traces"), LATE=late)
+        finally:
+            beside.send_signal(signal.SIGINT)
+            self.assertEqual(beside.wait(LIMIT_S), 0)
+        traces = [folder / "traces" / f"rank{rank}.pt.trace.json" for rank in range(RANKS)]
+        run(sys.executable, FLOW / "torch_truth.py", "bend", folder / "run/truth.json", folder / "bent", *traces)
+        return traces, [folder / "bent" / path.name for path in traces], folder / "run"
+
+    def stragglers(self, traces, *clocks):
+        """What the command says, and in which operations it names rank 2 with a lead that a sleep makes."""
+        said = json.loads(run(CLI, "stragglers", "--traces", *traces, "--nodes", *range(RANKS), *clocks, "--json"))
+        slept = {one["instance"]: one["lead_ns"] for one in said["instances"] if one["last_rank"] == 2 and one["lead_ns"] > 2_500_000}
+        return said, slept
+
+    def test_a_rank_that_sleeps_is_named_under_bent_clocks(self):
+        traces, bent, run_dir = self.late_job("late", "1")
+        # Recorded times are the true ones here: on one clock, and so without any correction.
+        exact = self.folder / "exact.csv"
+        exact.write_text("node,node_realtime_ns,offset_vs_node0_ns\n" + "".join(f"{node},{at},0\n" for node in range(RANKS) for at in (0, 4 * 10**18)))
+        _, truth = self.stragglers(traces, "--offsets", exact)
+        said, slept = self.stragglers(bent, "--run-dir", run_dir)
+        print(f"rank 2 slept in {len(truth)} of 30 steps; named in {len(slept)}, {sum(slept.values()) / 1e6:.2f} ms of {sum(truth.values()) / 1e6:.2f} ms")
+        self.assertEqual(set(slept), set(truth))
+        self.assertGreaterEqual(len(slept), 8)
+        self.assertAlmostEqual(sum(slept.values()) / sum(truth.values()), 1, delta=0.05)
+        self.assertEqual([one["rank"] for one in said["stragglers"]], [2])
+        _, bent, run_dir = self.late_job("even", "0")
+        self.assertEqual(self.stragglers(bent, "--run-dir", run_dir)[0]["stragglers"], [])
 
     def test_a_loop_of_accelerate(self):
         folder, traces, told = self.recorded(job=EXAMPLES / "accelerate_loop.py")

@@ -12,6 +12,7 @@ mod check;
 pub mod clocks;
 mod collectives;
 mod convert;
+mod counted;
 mod counting;
 mod error;
 pub mod formats;
@@ -40,6 +41,7 @@ pub use collectives::{CheckReport, CollectiveOffsets, Outcome};
 pub use convert::{
     Bound, CollectiveFlows, ConvertReport, ConvertSettings, Converted, Output, OutputKind, Window, Written, convert,
 };
+pub use counted::bytes_read;
 pub use counting::AlignmentStats;
 pub use error::Error;
 pub use formats::{AgentIndex, CpuClock, PlaneLayout};

@@ -1,8 +1,9 @@
 //! What a person sees while work goes on: on a terminal drawn in place, elsewhere a line now and then.
 //!
-//! Place in the flow: beside a run ([`RunProgress`]) or long work of one process ([`Work`]); both draw one thing at a time ([`draw`]), and what is written to
+//! Place in the flow: beside a run ([`RunProgress`]) or long work of one process ([`Work`], [`Reading`]); all draw one thing at a time ([`draw`]), and what is written to
 //! standard error meanwhile stays above it ([`AboveTheLine`]). What it does not do: decide what is told at all ([`crate::log::Telling`]).
 
+mod reading;
 mod run;
 mod work;
 
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+pub use reading::Reading;
 pub use run::RunProgress;
 pub use work::Work;
 
@@ -38,15 +40,20 @@ pub struct AboveTheLine;
 
 impl Write for AboveTheLine {
     fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
-        let bar = DRAWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match bar.filter(|bar| !bar.is_finished()) {
-            Some(bar) => bar.suspend(|| std::io::stderr().write(text)),
-            None => std::io::stderr().write(text),
-        }
+        suspended(|| std::io::stderr().write(text))
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
         std::io::stderr().flush()
+    }
+}
+
+/// Does something to the screen while nothing is drawn in place.
+pub fn suspended<T>(act: impl FnOnce() -> T) -> T {
+    let bar = DRAWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    match bar.filter(|bar| !bar.is_finished()) {
+        Some(bar) => bar.suspend(act),
+        None => act(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The shell blocks of the README and of the guide, run as they stand.
 //!
 //! A block marked `sh` is run, those of one page one after the other in one folder, which has the project's `examples`; `exit=3` is the status of its last command. `sh launcher`
-//! needs a cluster, a job or hours, `sh build` the sources: of these the syntax is checked, and the command lines are in `src/documents.rs`. What it does not do: Python's blocks.
+//! needs a cluster, a job or hours, `sh build` the sources: of these the syntax is checked, and the command lines are in `src/pages.rs`. What it does not do: Python's blocks.
 
 use std::path::Path;
 use std::process::Command;

@@ -13,6 +13,7 @@ use flate2::bufread::MultiGzDecoder;
 
 use super::{Fault, VARINT_MAX};
 use crate::Error;
+use crate::counted::Counted;
 use crate::formats::gzip;
 
 /// A file being read.
@@ -31,8 +32,8 @@ pub(crate) struct Source {
 
 /// Where the bytes come from.
 enum Input {
-    Plain(File),
-    Gzip(Box<MultiGzDecoder<BufReader<File>>>),
+    Plain(Counted<File>),
+    Gzip(Box<MultiGzDecoder<BufReader<Counted<File>>>>),
 }
 
 /// A field's tag and number or length; the bytes of its value, if it has any, come next.
@@ -97,6 +98,7 @@ impl Source {
         if head.is_empty() {
             return Err(Error::malformed(path, 0, "the file is empty"));
         }
+        let file = Counted::new(file);
         let (input, length) = if gzip::is_packed(&head) {
             (Input::Gzip(Box::new(MultiGzDecoder::new(BufReader::with_capacity(BUFFER_BYTES, file)))), None)
         } else {

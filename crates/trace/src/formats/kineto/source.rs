@@ -12,12 +12,13 @@ use std::thread::JoinHandle;
 use flate2::bufread::MultiGzDecoder;
 
 use crate::Error;
+use crate::counted::Counted;
 use crate::formats::gzip;
 
 /// Where bytes come from.
 pub(super) enum Source {
     /// A file as it is.
-    Plain(File),
+    Plain(Counted<File>),
     /// A file that is inflated.
     Gzip(Inflater),
 }
@@ -28,7 +29,7 @@ impl Source {
         let mut file = File::open(path).map_err(Error::io(path, "open"))?;
         let head = gzip::head(&mut file, HEAD_BYTES).map_err(Error::io(path, "read"))?;
         if !gzip::is_packed(&head) {
-            return Ok(Source::Plain(file));
+            return Ok(Source::Plain(Counted::new(file)));
         }
         Ok(Source::Gzip(Inflater::start(file).map_err(Error::io(path, "start a thread for"))?))
     }
@@ -95,7 +96,7 @@ impl Drop for Inflater {
 
 /// The thread's work: whole pieces, then the end or an error.
 fn inflate(file: File, pieces: &SyncSender<std::io::Result<Vec<u8>>>) {
-    let mut decoder = MultiGzDecoder::new(BufReader::with_capacity(PIECE_BYTES, file));
+    let mut decoder = MultiGzDecoder::new(BufReader::with_capacity(PIECE_BYTES, Counted::new(file)));
     loop {
         let mut piece = Vec::with_capacity(PIECE_BYTES);
         let outcome = Read::by_ref(&mut decoder).take(PIECE_BYTES as u64).read_to_end(&mut piece);

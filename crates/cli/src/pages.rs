@@ -134,7 +134,7 @@ fn the_reference_of_the_command_line_is_fresh() {
     let there = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         there == text,
-        "docs/reference/command_line.md is not what --help says: {WRITE}=1 cargo test -p probe-sync-cli documents writes it"
+        "docs/reference/command_line.md is not what --help says: {WRITE}=1 cargo test -p probe-sync-cli pages writes it"
     );
 }
 
