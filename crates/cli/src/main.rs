@@ -22,8 +22,6 @@ mod otlp;
 mod output;
 #[cfg(test)]
 mod pages;
-#[cfg(test)]
-mod pages;
 mod peers;
 mod progress;
 #[cfg(feature = "rocpd")]
