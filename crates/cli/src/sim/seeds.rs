@@ -26,6 +26,11 @@ impl Seeds {
         Self { numbers, stop, bar: ProgressBar::hidden() }
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.numbers.len()
+    }
+
     /// Shows the progress over so many scenarios, on a terminal.
     pub fn expect(&mut self, scenarios: usize) {
         let total = (scenarios * self.numbers.len()) as u64;
