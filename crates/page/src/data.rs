@@ -1,6 +1,6 @@
 //! What the page's scripts draw: one block of JSON, and how it is written into HTML.
 //!
-//! Place in the flow: made by `series`, `edges` and `traces`, printed by `html`, read by `assets/page.js`. Times are seconds since the first round's middle on the reference clock; differences of clocks
+//! Place in the flow: made by `series`, `edges` and `traces`, printed by `html`, read by the scripts of `assets`. Times are seconds since the first round's middle on the reference clock; differences of clocks
 //! are ns, rates ppb; what is not known is null. What it does not do: decide what is shown.
 
 use probe_sync::report::{NodeRow, TruthVerdict};

@@ -5,7 +5,7 @@
 //! [`Page`]: `verdict` puts it into words, `data` is what charts draw, and `html` prints both by a template, with styles and scripts inside.
 //!
 //! The same input gives the same bytes: no time of making, no path of the machine. Names of hosts and events are hostile: the template escapes them, and the data
-//! block holds no `<`. The page's policy lets nothing in from outside, and no script but the two whose hashes it states.
+//! block holds no `<`. The page's policy lets nothing in from outside, and no script but those whose hashes it states.
 //!
 //! What it does not do: measure, judge traces (crate `trace`), write files, or parse command lines.
 #![forbid(unsafe_code)]

@@ -57,7 +57,7 @@ mod tests {
         check(Number::tenth(f64::INFINITY), "null");
         check(Number::NONE, "null");
         check(Number::thousandth(1.23456), "1.235");
-        check(Number::thousandth(123_456.7891), "123456.789");
+        check(Number::thousandth(123_456.789_1), "123456.789");
         check(Number::thousandth(3_596.0), "3596");
         check(Number::tenth(-9.9e18), "-9.9e+18");
     }

@@ -41,8 +41,6 @@ pub(crate) struct NodeSurvey {
     pub last: Estimate,
     /// Rounds in which it was reached.
     pub reached: usize,
-    /// Its widest 95 % interval, ns.
-    pub widest_ns: f64,
     /// Each with the place of its first round.
     trends: Vec<(usize, Trend)>,
     /// The trend has ended.
@@ -83,7 +81,7 @@ impl Survey {
             if self.nodes.len() >= NODES_MAX && !self.nodes.contains_key(&estimate.node) {
                 continue;
             }
-            let fresh = || NodeSurvey { last: *estimate, reached: 0, widest_ns: 0.0, trends: Vec::new(), broken: true };
+            let fresh = || NodeSurvey { last: *estimate, reached: 0, trends: Vec::new(), broken: true };
             self.nodes.entry(estimate.node).or_insert_with(fresh).take(estimate, self.rounds - 1, seconds);
         }
         let kept = LATEST_VALUES.checked_div(round.nodes.len()).unwrap_or(LATEST_ROUNDS).clamp(1, LATEST_ROUNDS);
@@ -141,7 +139,6 @@ impl NodeSurvey {
             return;
         }
         self.reached += 1;
-        self.widest_ns = self.widest_ns.max(estimate.half_width_ns);
         if estimate.disturbed {
             self.broken = true;
             return;

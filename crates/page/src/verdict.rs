@@ -75,15 +75,14 @@ pub(crate) fn of_run(seen: &Seen<'_>) -> Vec<Sentence> {
         said.push(Sentence::plain(format!("No rounds were solved: every node kept its windows in a file, and {how}.")));
     } else if seen.rounds == 0 {
         said.push(Sentence::bad(
-            "Nothing was measured: no round is in the run's files, because it ended before its first window did.",
+            "Nothing was measured: no round is in the run's files. It ended before its first window did, or that is not over.",
         ));
     } else {
         said.extend(knowledge(seen));
     }
     if report.is_none() {
-        said.push(Sentence::plain(
-            "The run has left no report: it goes on, or it was killed. The last round in its files stands for the end.",
-        ));
+        let last = if seen.rounds > 0 { " The last round in its files stands for the end." } else { "" };
+        said.push(Sentence::plain(format!("The run has left no report: it goes on, or it was killed.{last}")));
     }
     if seen.rounds > 0 {
         said.push(faults(seen, report));

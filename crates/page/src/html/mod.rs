@@ -22,7 +22,7 @@ struct Document<'a> {
     page: &'a Page,
     policy: String,
     styles: [&'static str; 2],
-    scripts: [&'static str; 2],
+    scripts: [&'static str; 5],
     data: String,
     nodes: Vec<NodeLine<'a>>,
     has_truth: bool,
@@ -88,8 +88,9 @@ fn print(page: &Page) -> Result<String, Error> {
 
 /// Lets the page's own styles and scripts in, and nothing else.
 fn policy() -> String {
-    let [styles, scripts] =
-        [STYLES, SCRIPTS].map(|texts| texts.map(|text| format!("'sha256-{}'", hash(text))).join(" "));
+    let hashes =
+        |texts: &[&str]| texts.iter().map(|text| format!("'sha256-{}'", hash(text))).collect::<Vec<_>>().join(" ");
+    let (styles, scripts) = (hashes(&STYLES), hashes(&SCRIPTS));
     format!("default-src 'none'; style-src {styles}; script-src {scripts}; base-uri 'none'; form-action 'none'")
 }
 
@@ -159,7 +160,14 @@ mod filters {
 
 const UPLOT: &str = include_str!("../../assets/uplot/uPlot.iife.min.js");
 const STYLES: [&str; 2] = [include_str!("../../assets/uplot/uPlot.min.css"), include_str!("../../assets/page.css")];
-const SCRIPTS: [&str; 2] = [UPLOT, include_str!("../../assets/page.js")];
+/// In the order in which they build on each other.
+const SCRIPTS: [&str; 5] = [
+    UPLOT,
+    include_str!("../../assets/common.js"),
+    include_str!("../../assets/time.js"),
+    include_str!("../../assets/maps.js"),
+    include_str!("../../assets/page.js"),
+];
 const FAULTS_MAX: usize = 500;
 const EDGES_MAX: usize = 40;
 

@@ -145,7 +145,14 @@ impl Documents {
             ("ranks", format!("{ranks} over {backend}")),
             ("nodes", self.run.nodes.len().max(survey.nodes.len()).to_string()),
             ("reference", self.reference().map_or_else(|| "unknown".into(), |node| format!("node {node}"))),
-            ("rounds", format!("{} in {}", survey.rounds, unsigned(span))),
+            (
+                "rounds",
+                if survey.rounds > 1 {
+                    format!("{} in {}", survey.rounds, unsigned(span))
+                } else {
+                    survey.rounds.to_string()
+                },
+            ),
             ("probe_sync", version.clone()),
         ];
         if let Some(seed) = configuration.get("inject_skew").filter(|seed| *seed != "none") {

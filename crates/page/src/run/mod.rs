@@ -36,7 +36,8 @@ pub fn page_of_run(directory: &Path, limit: Limit) -> Result<Page, Error> {
     let (series, times) = survey.series(&source, reference, &wanted)?;
     let all = documents.rows(&survey);
     let (report, target_ns, rounds) = (&documents.report, documents.target_ns(), survey.rounds);
-    let seen = verdict::Seen { report, nodes: &all, reference, target_ns, faults: &faults, rounds };
+    let stated = report.as_ref().map_or(0, |report| report.rounds as usize);
+    let seen = verdict::Seen { report, nodes: &all, reference, target_ns, faults: &faults, rounds: rounds.max(stated) };
     let verdict = verdict::of_run(&seen);
     let nodes = worst_rows(all);
     let names: Vec<_> = nodes.iter().map(|row| row.node_id).collect();
@@ -62,6 +63,9 @@ pub fn page_of_run(directory: &Path, limit: Limit) -> Result<Page, Error> {
         data,
         traces: None,
     };
+    if stated > rounds {
+        page.notes.push(format!("The files of the run hold {rounds} of its {stated} rounds: charts show those."));
+    }
     page.note_reading(&survey);
     Ok(page)
 }

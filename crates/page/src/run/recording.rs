@@ -141,6 +141,7 @@ impl Rounds<'_> {
 }
 
 /// A line of a file.
+#[derive(Copy, Clone)]
 enum Line<'a> {
     Whole(&'a [u8]),
     TooLong,
