@@ -49,7 +49,8 @@ pub fn offset_ns(node: u32, at_ns: i64) -> f64 {
 /// Writes the directory of a run.
 pub fn run(folder: &Path, made: &Made<'_>) -> Result<()> {
     std::fs::create_dir_all(folder.join("windows"))?;
-    let nodes: Vec<Value> = (0..made.nodes).map(|node| json!({"hostname": (made.host)(node), "node_id": node})).collect();
+    let nodes: Vec<Value> =
+        (0..made.nodes).map(|node| json!({"hostname": (made.host)(node), "node_id": node})).collect();
     let of_run = |node: u32| json!({"node_id": node, "rank": node, "hostname": (made.host)(node), "stamp": "kernel"});
     let document = json!({
         "run_id": "00000000deadbeef", "version": "0.1.0", "backend": "tcp", "ranks": made.nodes, "reference": 0, "start_ns": START_NS,
@@ -66,7 +67,8 @@ pub fn run(folder: &Path, made: &Made<'_>) -> Result<()> {
             let sigma = if node == 0 { 0.0 } else { 40.0 + 25.0 * f64::from(node % 7) + 12.0 * random.next() };
             let offset = offset_ns(node, middle) + sigma * random.next();
             let silent = made.faults && node == 5 && (200..230).contains(&round);
-            let bound = |sign: f64| if node == 0 { 0.0 } else { offset + sign * (600.0 + 80.0 * random_of(node, round)) };
+            let bound =
+                |sign: f64| if node == 0 { 0.0 } else { offset + sign * (600.0 + 80.0 * random_of(node, round)) };
             let line = json!({
                 "round_id": round, "window_id": round, "window_start_ns": start, "window_end_ns": start + WINDOW_NS, "node_id": node,
                 "offset_ns": offset, "drift_ppm": if node == 0 { 0.0 } else { 40.0 * (f64::from(node) * 2.3).cos() + 0.002 * random.next() },
@@ -124,7 +126,10 @@ fn windows(made: &Made<'_>, node: u32, random: &mut Random) -> Result<String> {
                 "bound_hi_ns": null, "alpha_bounds": [0.0, 0.0], "feasible": true, "purity": 0.5, "stamp": "kernel", "stamp_errors_ns": [0.0, 0.0],
             })
         };
-        let edges: Vec<Value> = (1..=4.min(made.nodes.saturating_sub(1))).map(|step| edge((node + step * step) % made.nodes, random)).filter(|edge| edge["src"] != edge["dst"]).collect();
+        let edges: Vec<Value> = (1..=4.min(made.nodes.saturating_sub(1)))
+            .map(|step| edge((node + step * step) % made.nodes, random))
+            .filter(|edge| edge["src"] != edge["dst"])
+            .collect();
         let line = json!({
             "node_id": node, "window_id": round, "round_id": round, "window_start_ns": own - WINDOW_NS / 2, "window_end_ns": own + WINDOW_NS / 2, "edges": edges,
             "clock_event": null, "stop_requested": false,
@@ -150,7 +155,9 @@ pub fn traces(folder: &Path, ranks: u32, host: &dyn Fn(u32) -> String) -> Result
             let us = |at: i64| format!("{:.3}", own(at) * 1e-3);
             let number = (step + 20) % 40;
             events.push(format!(r#"{{"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#{number}", "pid": 1, "tid": 1, "ts": {}, "dur": 9000}}"#, us(begin)));
-            let args = format!(r#""Collective name": "allreduce", "Process Group Name": "0", "Seq": {step}, "Process Group Ranks": "{all:?}""#);
+            let args = format!(
+                r#""Collective name": "allreduce", "Process Group Name": "0", "Seq": {step}, "Process Group Ranks": "{all:?}""#
+            );
             events.push(format!(
                 r#"{{"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "pid": 0, "tid": 7, "ts": {}, "dur": {:.3}, "args": {{{args}}}}}"#,
                 us(arrival), (end - arrival) as f64 * 1e-3
@@ -159,7 +166,10 @@ pub fn traces(folder: &Path, ranks: u32, host: &dyn Fn(u32) -> String) -> Result
         let head = json!({"rank": rank, "world_size": ranks, "pg_config": [{"pg_name": "0", "ranks": all}]});
         let host = json!((host)(rank));
         let path = folder.join(format!("rank{rank}.json"));
-        let text = format!(r#"{{"baseTimeNanoseconds": {START_NS}, "distributedInfo": {head}, "host_name": {host}, "traceEvents": [{}]}}"#, events.join(",\n"));
+        let text = format!(
+            r#"{{"baseTimeNanoseconds": {START_NS}, "distributedInfo": {head}, "host_name": {host}, "traceEvents": [{}]}}"#,
+            events.join(",\n")
+        );
         std::fs::write(&path, text)?;
         paths.push(path);
     }
