@@ -16,7 +16,7 @@ use crate::log::Telling;
 #[cfg(feature = "rocpd")]
 use crate::query_args::QueryArgs;
 use crate::status::help;
-use crate::trace_args::{AlignArgs, CheckArgs, ConvertArgs, MergeArgs, StragglersArgs};
+use crate::trace_args::{AlignArgs, CheckArgs, ConvertArgs, MergeArgs, StepArgs, StragglersArgs};
 
 /// What time is it on every node? Measures how the clocks of a training cluster differ while the job runs.
 #[derive(Parser, Debug)]
@@ -96,6 +96,9 @@ pub enum Command {
     /// Say how a run stands: under way, stalled or over, the age of the last round, the nodes that are known worst, faults. Reads its files and disturbs nothing
     #[command(after_long_help = guide(STATUS_GUIDE))]
     Status(StatusArgs),
+    /// Write a run as one page of HTML that needs no network: the verdict in words, offsets with their intervals, rates, faults, who probed whom; with --traces what alignment moved and who was late
+    #[command(after_long_help = help())]
+    Report(ReportArgs),
     /// Ask something of the run under way in a directory on this host, and wait until it holds
     #[command(after_long_help = help())]
     Ctl(CtlArgs),
@@ -161,6 +164,31 @@ pub struct StatusArgs {
     /// Print JSON, with --watch an object a line
     #[arg(long)]
     pub json: bool,
+}
+
+/// Flags of `report`.
+#[derive(Args, Debug)]
+pub struct ReportArgs {
+    /// The run's directory
+    #[arg(value_name = "RUN_DIR", default_value = "probe_sync_out")]
+    pub run_dir: PathBuf,
+    /// The page; - is standard output [default: report.html in the run's directory]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Traces of the job: what alignment moves in them, whether its collectives hold, who was late
+    #[arg(long, visible_alias = "trace", num_args = 1.., value_name = "FILE")]
+    pub traces: Vec<PathBuf>,
+    /// The nodes that wrote them, in the same order [default: those for which the run recorded the traces' hosts or ranks]
+    #[arg(long, visible_alias = "node", num_args = 1.., value_name = "N", requires = "traces")]
+    pub nodes: Vec<u32>,
+    /// The traces are one per node, listed in the order of the nodes
+    #[arg(long, requires = "traces", conflicts_with = "nodes")]
+    pub assume_order: bool,
+    /// How far outside of the measured span events may lie (2s, 500ms) [default: not at all]
+    #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration, requires = "traces")]
+    pub extrapolate: Option<probe_sync_time::Duration>,
+    #[command(flatten)]
+    pub steps: StepArgs,
 }
 
 /// What is asked of a run.

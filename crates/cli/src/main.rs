@@ -30,6 +30,7 @@ mod query;
 mod query_args;
 mod record;
 mod regions;
+mod report;
 mod run_status;
 mod shell;
 mod signals;
@@ -126,6 +127,7 @@ fn without_ranks(command: &Command) -> anyhow::Result<()> {
         Command::Sim(arguments) => sim::run(arguments),
         Command::Clock(arguments) => clock::run(arguments),
         Command::Status(arguments) => run_status::run(arguments),
+        Command::Report(arguments) => report::run(arguments),
         Command::Ctl(arguments) => ctl::run(arguments),
         Command::Record(arguments) => record::run(arguments),
         Command::Completions(arguments) => shell::completions(arguments, Cli::command()),
@@ -158,7 +160,9 @@ fn measure(
         Ok(Some(report)) => {
             let text =
                 if run.json { format!("{}\n", serde_json::to_string_pretty(&report)?) } else { table::render(&report) };
-            output::print(&text).and_then(|()| recorded_whole(&report))
+            let told = output::print(&text).and_then(|()| recorded_whole(&report));
+            report::at_end(&report);
+            told
         }
         Ok(None) => Ok(()),
         Err(error) => {

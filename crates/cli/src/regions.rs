@@ -33,7 +33,11 @@ pub fn run(connected: Connected, stop: Arc<AtomicBool>, json: bool) -> (anyhow::
     progress.finish();
     let result = match result {
         // Before the ranks part: mpirun may kill a stopped job while they do.
-        Ok(Some(report)) => print(&report, json),
+        Ok(Some(report)) => {
+            let printed = print(&report, json);
+            report.region.iter().chain(&report.masters).for_each(crate::report::at_end);
+            printed
+        }
         Ok(None) => Ok(()),
         Err(error) => {
             world.iter_mut().for_each(|ranks| abort(ranks, &error));

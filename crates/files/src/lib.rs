@@ -23,6 +23,6 @@ mod whole_folder;
 pub use atomic::{AtomicFile, write_whole};
 pub use folders::NewFolders;
 pub use partial::remove_partials;
-pub use segments::{closed_segments, continuations, segment, segments};
+pub use segments::{closed_segments, continuations, newest, segment, segments};
 pub use target::is_stream;
 pub use whole_folder::AtomicFolder;

@@ -65,6 +65,12 @@ pub fn continuations(path: &Path) -> Vec<(u64, PathBuf)> {
     all
 }
 
+/// The last file of a recording: its successor's where others went on with it, and the last segment where the next one has not begun.
+pub fn newest(path: &Path) -> PathBuf {
+    let last = continuations(path).pop().map_or_else(|| path.to_owned(), |(_, path)| path);
+    if last.is_file() { last } else { closed_segments(&last).pop().map_or(last, |(_, segment)| segment) }
+}
+
 /// Only JSON lines are recorded in segments.
 fn extension(path: &Path) -> Option<&str> {
     path.extension().and_then(|ending| ending.to_str()).filter(|ending| *ending == "jsonl")

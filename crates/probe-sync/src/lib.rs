@@ -12,7 +12,7 @@
 //! 9. `session` — a run as an object ([`Session`]) and as a function ([`run()`]). Beside it `solve`: a run once more, from its files;
 //! 10. `regions` — several runs in one job, and one among their masters, put on one timeline by `solve`.
 //!
-//! `error` and `wire` (the bytes between ranks) stand below all rooms. A caller brings a `Collective`.
+//! `error`, `infinity` and `wire` (the bytes between ranks) stand below all rooms. A caller brings a `Collective`.
 //!
 //! What it does not do: parse command lines, print, install signal handlers (crate `cli`), touch traces (crate `trace`).
 #![forbid(unsafe_code)]
@@ -23,6 +23,7 @@ mod error;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod infinity;
 mod join;
 mod measure;
 mod pace;
@@ -40,6 +41,7 @@ pub use error::Error;
 pub use join::{KeyFile, PartOfJob};
 pub use measure::counters::Counter;
 pub use measure::snapshots;
+pub use measure::virtual_clocks::Truth;
 pub use pace::adaptive::PacingReport;
 pub use probe_sync_collective as collective;
 #[cfg(feature = "mpi")]

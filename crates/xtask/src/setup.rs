@@ -120,8 +120,8 @@ fn install(root: &Path) -> Result<()> {
     install_all(root, &OTF2_PACKAGES)
 }
 
-/// The lists are fetched only when they lack a package, because that alone takes a while.
-fn install_all(root: &Path, packages: &[&str]) -> Result<()> {
+/// Installs Debian's packages. The lists are fetched only when they lack a package, because that alone takes a while.
+pub fn install_all(root: &Path, packages: &[&str]) -> Result<()> {
     if steps::visible(&mut apt(root, &["install"], packages), INSTALL_LIMIT).is_ok() {
         return Ok(());
     }

@@ -83,7 +83,7 @@ pub struct SimArgs {
     /// Unit of length, in halves of the smallest round trip, in which svm+ and huygens+ have C = 1
     #[arg(long, value_name = "X", default_value_t = Tuning::default().svm_unit, value_parser = positive)]
     pub svm_unit: f64,
-    /// Write accuracy.csv, plots and, with --cells, accuracy.md into this directory; with --faults, --swinging, --adaptive or
+    /// Write accuracy.csv, plots, report.html and, with --cells, accuracy.md into this directory; with --faults, --swinging, --adaptive or
     /// --warming faults.csv, swinging.csv, adaptive.csv or warming.csv alone
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,

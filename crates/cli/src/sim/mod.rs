@@ -1,7 +1,7 @@
 //! `probe_sync sim`: how accurate offsets will be, found by simulation, where the truth is known.
 //!
 //! Place in the flow: `args` become a scenario and a plan for `probe_sync_sim::accuracy`; `seeds` runs the seeds on all
-//! cores, `tables` prints, `files` and `plot` write. Without `--cells` it answers a planner: what error, which bounds, at what
+//! cores, `tables` prints, `files`, `plot` and `page` write. Without `--cells` it answers a planner: what error, which bounds, at what
 //! cost. With `--cells` it compares all methods in the twelve cells and judges the demands.
 //!
 //! What it does not do: simulate or judge itself; and the files it writes hold nothing that another run would change.
@@ -10,6 +10,7 @@ mod adaptive;
 mod args;
 mod faults;
 mod files;
+mod page;
 mod plot;
 mod seeds;
 mod swinging;
@@ -66,12 +67,14 @@ fn compare(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
     check(&plan, &base)?;
     let mut outcomes = Vec::new();
     let mut truths = files::Truths::new(arguments.truth);
+    let mut first = None;
     seeds.expect(Cell::all().len());
     for cell in Cell::all() {
         let scenario = cell.scenario(&base);
         let Some(runs) = seeds.run(&cell.name(), &scenario, &plan)? else { break };
         truths.add(&cell.name(), &runs);
         outcomes.push(CellOutcome { cell, outcome: pooled(&runs) });
+        first = first.or_else(|| runs.into_iter().next());
     }
     seeds.finish();
     crate::output::print(&tables::cells(&outcomes, &plan.methods))?;
@@ -85,7 +88,15 @@ fn compare(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
         crate::output::write_whole(&out.join("accuracy.md"), text.as_bytes())?;
     }
     let named: Vec<(String, Outcome)> = outcomes.into_iter().map(|of| (of.cell.name(), of.outcome)).collect();
-    write(arguments, &named, &truths)
+    let simulation = page::Simulation {
+        facts: facts(&base, &plan, seeds),
+        reference: base.reference,
+        first: first.as_ref(),
+        named: &named,
+        demands: &demands,
+        cost: None,
+    };
+    write(arguments, &simulation, &truths)
 }
 
 /// One scenario.
@@ -103,7 +114,26 @@ fn plan(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
     crate::output::print(&tables::planner(&scenario, &plan, &outcome, &cost))?;
     let mut truths = files::Truths::new(arguments.truth);
     truths.add(name, &runs);
-    write(arguments, &[(name.to_owned(), outcome)], &truths)
+    let simulation = page::Simulation {
+        facts: facts(&scenario, &plan, seeds),
+        reference: scenario.reference,
+        first: runs.first(),
+        named: &[(name.to_owned(), outcome)],
+        demands: &[],
+        cost: Some(cost),
+    };
+    write(arguments, &simulation, &truths)
+}
+
+/// What was simulated, for people.
+fn facts(scenario: &Scenario, plan: &Plan, seeds: &Seeds) -> Vec<(&'static str, String)> {
+    let [duration, window] = [plan.duration, plan.window].map(|time| crate::table::unsigned(time.as_ns_f64()));
+    vec![
+        ("nodes", scenario.nodes.to_string()),
+        ("reference", format!("node {}", scenario.reference)),
+        ("simulated", format!("{duration} in windows of {window}")),
+        ("seeds", seeds.count().to_string()),
+    ]
 }
 
 /// What is wrong is said before the work begins.
@@ -124,10 +154,11 @@ fn pooled(runs: &[SeedRun]) -> Outcome {
     outcome
 }
 
-fn write(arguments: &SimArgs, named: &[(String, Outcome)], truths: &files::Truths) -> anyhow::Result<()> {
+fn write(arguments: &SimArgs, simulation: &page::Simulation<'_>, truths: &files::Truths) -> anyhow::Result<()> {
     let Some(out) = &arguments.out else { return Ok(()) };
-    files::write(out, named, truths)?;
-    plot::write(out, named)?;
+    files::write(out, simulation.named, truths)?;
+    plot::write(out, simulation.named)?;
+    page::write(out, simulation)?;
     crate::output::print(&format!("files in {}\n", out.display()))
 }
 

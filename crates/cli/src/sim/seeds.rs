@@ -31,6 +31,11 @@ impl Seeds {
         Self { numbers, stop, work: Work::begin("sim"), expected, done: AtomicU64::new(0) }
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.numbers.len()
+    }
+
     /// So many scenarios will be run with all seeds.
     pub fn expect(&mut self, scenarios: usize) {
         self.expected = scenarios * self.numbers.len();

@@ -31,6 +31,7 @@ mod recorded;
 mod recorder;
 mod regional;
 mod regions;
+mod report;
 mod shell;
 mod side_by_side;
 mod sim;

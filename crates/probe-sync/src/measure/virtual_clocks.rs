@@ -15,16 +15,20 @@
 //!
 //! It means something only where all nodes share one real clock, so `roster` refuses it across machines.
 
+use std::collections::BTreeMap;
 use std::f64::consts::TAU;
+use std::io::ErrorKind;
+use std::path::Path;
 
 use probe_sync_time::{Duration, NodeId, Reference, SkewedClock, Step, System, Timestamp, Wave};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::Config;
 use crate::config::SkewModel;
 use crate::join::Joined;
+use crate::{Config, Error};
 
 /// The virtual clock of a node of this run.
 pub(crate) fn clock_of(joined: &Joined, node: NodeId) -> SkewedClock {
@@ -79,15 +83,37 @@ fn steps(config: &Config, start_ns: i64, random: &mut ChaCha8Rng) -> Vec<Step> {
         .collect()
 }
 
-/// The clocks of all nodes, and what they truly show against the reference.
+/// The clocks of all nodes of a run with virtual clocks, and what they truly show against the reference.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Truth {
+pub struct Truth {
     /// By node; empty when nothing is known.
     clocks: Vec<SkewedClock>,
     reference: SkewedClock,
 }
 
 impl Truth {
+    /// The truth that a run has left in its directory; none where its clocks were real.
+    ///
+    /// # Errors
+    /// [`Error::File`] names the file that cannot be read, or states no clocks.
+    pub fn read(directory: &Path) -> Result<Option<Self>, Error> {
+        let path = directory.join(TRUTH);
+        let text = match std::fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::file(&path, "read")(error)),
+        };
+        let stated = serde_json::from_slice(&text).map_err(|error| Error::file(&path, "read")(error.into()))?;
+        Ok(Some(Self::stated(&stated)))
+    }
+
+    /// What [`document`] states.
+    fn stated(Stated { reference_node, nodes }: &Stated) -> Self {
+        let clock = |node: u32| nodes.get(&node).map(Clock::clock).unwrap_or_default();
+        let count = nodes.keys().next_back().map_or(0, |last| last.saturating_add(1)).min(NODES_MAX);
+        Self { clocks: (0..count).map(clock).collect(), reference: clock(reference_node.0) }
+    }
+
     /// The truth of a run whose nodes have clocks of these numbers; empty without `--inject-skew`.
     pub(crate) fn of(config: &Config, numbers: &[u32], reference: NodeId, start: Timestamp<System>) -> Self {
         if config.inject_skew.is_none() {
@@ -109,7 +135,7 @@ impl Truth {
     }
 
     /// True offset of a node, ns, when the reference's clock shows `at`: `node_i(t) − at` for the t at which `node_r(t) = at`.
-    pub(crate) fn offset_ns(&self, node: NodeId, at: Timestamp<Reference>) -> Option<f64> {
+    pub fn offset_ns(&self, node: NodeId, at: Timestamp<Reference>) -> Option<f64> {
         let clock = self.clocks.get(node.index())?;
         let real = self.reference.invert(at.of_reference_node());
         Some(clock.error_ns(real) - self.reference.error_ns(real))
@@ -121,6 +147,50 @@ impl Truth {
         let real = self.reference.invert(at.of_reference_node());
         let of_reference = self.reference.rate_ppm(real);
         Some((clock.rate_ppm(real) - of_reference) / (1.0 + of_reference * 1e-6))
+    }
+}
+
+/// What is read of `truth.json`.
+#[derive(Deserialize)]
+struct Stated {
+    reference_node: NodeId,
+    nodes: BTreeMap<u32, Clock>,
+}
+
+/// One clock as [`parameters`] states it.
+#[derive(Deserialize)]
+struct Clock {
+    t0_ns: i64,
+    off_ns: i64,
+    ppm: f64,
+    amp_ns: f64,
+    period_ns: i64,
+    phase_rad: f64,
+    #[serde(flatten)]
+    first: StepSinceStart,
+    #[serde(default)]
+    more_steps: Vec<StepSinceStart>,
+}
+
+#[derive(Deserialize)]
+struct StepSinceStart {
+    step_ns: i64,
+    step_at_ns: i64,
+}
+
+impl Clock {
+    fn clock(&self) -> SkewedClock {
+        let Self { t0_ns, off_ns, ppm, amp_ns, period_ns, phase_rad, first, more_steps } = self;
+        let waves = *amp_ns != 0.0 && *period_ns > 0;
+        let steps = [first].into_iter().chain(more_steps).filter(|step| step.step_ns != 0);
+        let step = |step: &StepSinceStart| Step { at_ns: t0_ns.saturating_add(step.step_at_ns), step_ns: step.step_ns };
+        SkewedClock {
+            t0_ns: *t0_ns,
+            off_ns: *off_ns,
+            ppm: *ppm,
+            wave: waves.then_some(Wave { amp_ns: *amp_ns, period_ns: *period_ns, phase_rad: *phase_rad }),
+            steps: steps.map(step).collect(),
+        }
     }
 }
 
@@ -153,6 +223,11 @@ fn parameters(clock: &SkewedClock, start_ns: i64) -> Value {
         "step_ns": step_ns, "step_at_ns": step_at_ns, "more_steps": more,
     })
 }
+
+/// The file in a run's directory.
+pub(crate) const TRUTH: &str = "truth.json";
+/// More nodes no run has: a number in a file that is not ours must not fill the memory.
+const NODES_MAX: u32 = 1 << 20;
 
 /// The number of the clock that is the real one, whoever is the reference.
 const UNSKEWED: u32 = 0;
@@ -234,6 +309,9 @@ mod tests {
             );
         }
         assert_eq!(document["skew_model"], "sinusoid");
+
+        let read = Truth::stated(&serde_json::from_value(document).expect("as it is stated"));
+        assert_eq!(read.clocks(), [SkewedClock::default(), clock].map(|clock| SkewedClock { t0_ns: 1_000, ..clock }));
     }
 
     #[test]

@@ -10,6 +10,8 @@ use probe_sync_estimate::round::SolvedRound;
 use probe_sync_time::{Duration, Edge};
 use serde::{Deserialize, Serialize};
 
+use crate::infinity::null_is_infinite;
+
 /// What adaptive probing did in a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PacingReport {
@@ -25,7 +27,8 @@ pub struct PacingReport {
     pub nodes_within: u32,
     /// Nodes that could be judged then.
     pub nodes_judged: u32,
-    /// The governing node's half-width then, ns.
+    /// The governing node's half-width then, ns; +∞ (JSON: null) where nothing was known.
+    #[serde(deserialize_with = "null_is_infinite")]
     pub half_width_ns: f64,
     /// The part of it that more packets cannot reduce, ns.
     pub floor_ns: f64,

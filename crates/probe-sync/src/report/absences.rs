@@ -3,12 +3,12 @@
 //! Place in the flow: the master tells who has left and who is back; the report lists it. What it does not do: find out.
 
 use probe_sync_time::{NodeId, RoundId};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::join::Plan;
 
 /// A rank without which the run went on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Absence {
     /// The rank.
     pub rank: usize,

@@ -16,17 +16,21 @@ mod recorder;
 mod whole;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use probe_sync_estimate::faults::{Fault, FaultKind};
 pub use probe_sync_estimate::statistics::SIGMAS_95;
 use probe_sync_estimate::window::ClockEvent;
+use probe_sync_files::continuations;
 use probe_sync_time::{NodeId, RoundId, StampSource};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use self::absences::Absence;
 pub(crate) use self::metrics::Observed;
 pub use self::phases::Phase;
 pub(crate) use self::recorder::{Recorder, Stopped};
+use crate::Error;
+use crate::infinity::null_is_infinite;
 use crate::join::Ready;
 use crate::measure::account::RankAccount;
 use crate::measure::counters::Counter;
@@ -34,7 +38,7 @@ use crate::pace::adaptive::PacingReport;
 pub use crate::store::StreamState;
 
 /// The end of a run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunReport {
     /// The run, as in every file.
     pub run_id: String,
@@ -95,7 +99,7 @@ pub struct RunReport {
 }
 
 /// Since when a rank is the master in place of another.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TakenOver {
     /// From this rank.
     pub from_rank: usize,
@@ -104,18 +108,19 @@ pub struct TakenOver {
 }
 
 /// A node whose clock carried the timeline of a reference that was gone.
-#[derive(Copy, Clone, Debug, PartialEq, Serialize)]
+#[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Carrier {
     /// The node.
     pub node: NodeId,
     /// From this round on.
     pub since: RoundId,
-    /// Half-width of its own 95 % interval against the timeline in the last round that it carried, ns.
+    /// Half-width of its own 95 % interval against the timeline in the last round that it carried, ns; +∞ (JSON: null) where nothing was known.
+    #[serde(deserialize_with = "null_is_infinite")]
     pub half_width_95_ns: f64,
 }
 
 /// One line of the table.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeRow {
     /// The node.
     pub node_id: NodeId,
@@ -133,7 +138,8 @@ pub struct NodeRow {
     pub offset_ns: f64,
     /// Rate against the reference, ppm.
     pub drift_ppm: f64,
-    /// Half-width of the 95 % interval, ns.
+    /// Half-width of the 95 % interval, ns; +∞ (JSON: null) unless `reachable`.
+    #[serde(deserialize_with = "null_is_infinite")]
     pub half_width_95_ns: f64,
     /// Hard interval, ns; null where nothing bounds it.
     pub hard_interval_ns: [Option<f64>; 2],
@@ -150,7 +156,7 @@ pub struct NodeRow {
 }
 
 /// How estimates compared with known truth, over nodes and rounds from the second on, the reference left out.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TruthVerdict {
     /// Node-rounds judged.
     pub judged: usize,
@@ -173,7 +179,7 @@ pub struct TruthVerdict {
 }
 
 /// A node that another cannot send to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnreachablePeer {
     /// The sender.
     pub src: NodeId,
@@ -186,7 +192,7 @@ pub struct UnreachablePeer {
 }
 
 /// Packets from one node to another.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectionPackets {
     /// The sender.
     pub src: NodeId,
@@ -198,6 +204,25 @@ pub struct DirectionPackets {
     pub received: u64,
     /// The difference.
     pub lost: i64,
+}
+
+impl RunReport {
+    /// The report that a run has left in its directory; none where it was killed, or goes on. A rank that took the place of a lost master leaves it in a folder of
+    /// its own, and that of the last one counts.
+    ///
+    /// # Errors
+    /// [`Error::File`] names the file that cannot be read, or is no report.
+    pub fn read(directory: &Path) -> Result<Option<Self>, Error> {
+        let first = directory.join("report.json");
+        let offsets = continuations(&directory.join("offsets.jsonl")).pop().map(|(_, path)| path);
+        let path = offsets.and_then(|path| Some(path.parent()?.join("report.json"))).unwrap_or(first);
+        let text = match std::fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::file(&path, "read")(error)),
+        };
+        serde_json::from_slice(&text).map(Some).map_err(|error| Error::file(&path, "read")(error.into()))
+    }
 }
 
 /// Joins both sides' packet accounts. Indexed by node. Accounts that are not `whole`, of a part of the run, compare with no other.

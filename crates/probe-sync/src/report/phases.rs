@@ -5,10 +5,10 @@
 
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_time::{Reference, RoundId, Timestamp};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A named part of a run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Phase {
     /// Its name.
     pub name: String,

@@ -13,7 +13,7 @@ use probe_sync_estimate::faults::Fault;
 use probe_sync_estimate::record::{OffsetRecord, OffsetsHeader};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::window::NodeEstimate;
-use probe_sync_files::{closed_segments, continuations};
+use probe_sync_files::newest;
 use probe_sync_time::{NodeId, RoundId};
 use serde::{Deserialize, Serialize};
 
@@ -131,11 +131,7 @@ struct Report {
 /// # Errors
 /// [`Error::File`] names what is missing or cannot be read.
 pub fn standing(directory: &Path) -> Result<Standing, Error> {
-    let run = directory.join("run.json");
-    if !run.is_file() {
-        let reason = "no run of probe_sync is here: give the directory that --out named";
-        return Err(Error::file(&run, "read")(std::io::Error::new(std::io::ErrorKind::NotFound, reason)));
-    }
+    expect_run(directory)?;
     let offsets = newest(&directory.join("offsets.jsonl"));
     // A master that took a lost one's place has a folder of its own.
     let folder = offsets.parent().unwrap_or(directory);
@@ -188,6 +184,19 @@ pub fn standing(directory: &Path) -> Result<Standing, Error> {
     Ok(standing)
 }
 
+/// Refuses a directory that is no run's.
+///
+/// # Errors
+/// [`Error::File`] names what is missing, and what to do.
+pub fn expect_run(directory: &Path) -> Result<(), Error> {
+    let run = directory.join("run.json");
+    if run.is_file() {
+        return Ok(());
+    }
+    let reason = "no run of probe_sync is here: give the directory that --out named";
+    Err(Error::file(&run, "read")(std::io::Error::new(std::io::ErrorKind::NotFound, reason)))
+}
+
 /// The next round is due a window after the last one; it comes as much later as it takes to gather.
 fn state(has_report: bool, is_held: bool, age: Duration, window: Duration, is_paused: bool) -> State {
     let is_late = age > window.mul_f64(LATE_WINDOWS) + GATHER;
@@ -198,12 +207,6 @@ fn state(has_report: bool, is_held: bool, age: Duration, window: Duration, is_pa
         _ if is_paused => State::Paused,
         _ => State::Running,
     }
-}
-
-/// The last file of a recording: its successor's where the master was replaced, and the last segment where the next one has not begun.
-fn newest(path: &Path) -> PathBuf {
-    let last = continuations(path).pop().map_or_else(|| path.to_owned(), |(_, path)| path);
-    if last.is_file() { last } else { closed_segments(&last).pop().map_or(last, |(_, segment)| segment) }
 }
 
 /// The first line: who the nodes are.
@@ -228,9 +231,15 @@ fn rounds(path: &Path) -> Result<Vec<GlobalWindowData>, Error> {
     last_lines(&file, |rounds: &[GlobalWindowData]| rounds.len() >= ROUNDS_MAX).map_err(Error::file(path, "read"))
 }
 
-/// Lines from the end on, newest first, until there are enough, or so many bytes have been read. One that is being written, and others that are no such
+/// Lines from the end of a recorded file on, newest first, until there are enough, or 8 MiB have been read. One that is being written, and others that are no such
 /// values, as the first of a file, are left out.
-fn last_lines<T: for<'a> Deserialize<'a>>(file: &File, is_enough: impl Fn(&[T]) -> bool) -> std::io::Result<Vec<T>> {
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn last_lines<T: for<'a> Deserialize<'a>>(
+    file: &File,
+    is_enough: impl Fn(&[T]) -> bool,
+) -> std::io::Result<Vec<T>> {
     let mut begin = file.metadata()?.len();
     let end = begin;
     // The beginning of a line whose end was read before.

@@ -2,13 +2,14 @@
 //!
 //! Place in the flow: setup, then checks of the text, then clippy over both sets of features, then every test once with all
 //! features that build here, then whole runs: under mpirun, over TCP, and across network namespaces ([`whole_runs`]), then
-//! other people's readers on our traces ([`readers`]) and metrics ([`metrics`]), then one real job from its traces to the truth (`flow`), then the Python
+//! other people's readers on our traces ([`readers`]) and metrics ([`metrics`]), the report page in a browser ([`browser`]), then one real job from its traces to the truth (`flow`), then the Python
 //! package (`python`) and the C interface as its users get it ([`c_interface`]), the recorder under ThreadSanitizer (`races`),
 //! then the fuzz targets for a few seconds.
 //! A failing step does not stop the later ones, except where they would only repeat its failure.
 //! [`selection`] says which packages and features each step builds; everything uses the development profile.
 //! What it does not do: benches (`cargo xtask bench`).
 
+mod browser;
 mod c_interface;
 mod ends;
 mod launchers;
@@ -51,6 +52,7 @@ pub fn test(root: &Path, only: Option<&str>) -> Result<()> {
     readers::run(&mut runner, root, tools);
     metrics::run(&mut runner, root, tools);
     book::run(&mut runner, root);
+    browser::run(&mut runner, root, tools);
     whole_flow(&mut runner, root, tools);
     python::run(&mut runner, root, python::Wheel::ForTests);
     c_interface::run(&mut runner, root);

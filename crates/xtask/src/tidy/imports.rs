@@ -76,7 +76,7 @@ fn dependencies(manifest: &Table) -> Vec<String> {
 }
 
 /// Every package of ours and what it may import of ours.
-const MAY_IMPORT: [(&str, &[&str]); 21] = [
+const MAY_IMPORT: [(&str, &[&str]); 22] = [
     ("probe-sync-time", &[]),
     ("probe-sync-files", &[]),
     ("probe-sync-probe", &["probe-sync-time"]),
@@ -116,6 +116,10 @@ const MAY_IMPORT: [(&str, &[&str]); 21] = [
             "probe-sync-rocpd",
             "probe-sync-otf2",
         ],
+    ),
+    (
+        "probe-sync-page",
+        &["probe-sync-time", "probe-sync-files", "probe-sync-estimate", "probe-sync", "probe-sync-trace"],
     ),
     ("probe-sync-cli", ALL),
     ("probe-sync-capi", ALL),

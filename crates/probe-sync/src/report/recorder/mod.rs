@@ -88,7 +88,7 @@ impl Recorder {
         let truth = Truth::of(config, &plan.clock_numbers, roster.reference, roster.start);
         if truth.is_known() {
             let document = virtual_clocks::document(config, truth.clocks(), roster.reference, roster.start);
-            directory.write_document("truth.json", &format!("{document:#}\n"))?;
+            directory.write_document(virtual_clocks::TRUTH, &format!("{document:#}\n"))?;
         }
         let header = documents::offsets_header(&joined, hellos);
         let limits = Limits::of(config);

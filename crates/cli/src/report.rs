@@ -1,0 +1,81 @@
+//! `report`: a run as one page of HTML; and the same at a run's end.
+//!
+//! Place in the flow: arguments into a page of `probe_sync_page`, and with traces what crate `trace` says of them; the page into a file. What it does not do: decide what is on the page.
+
+use std::path::{Path, PathBuf};
+
+use probe_sync_page::{Limit, Page, Traces, page_of_run};
+use probe_sync_trace::{ClockSource, Request, check, lateness};
+
+use crate::args::ReportArgs;
+use crate::output::{Usage, print, write_whole};
+
+/// Writes the page.
+///
+/// # Errors
+/// Names the directory that holds no run, the trace, or the output.
+pub fn run(arguments: &ReportArgs) -> anyhow::Result<()> {
+    let output = arguments.output.clone().unwrap_or_else(|| arguments.run_dir.join(REPORT_PAGE));
+    refuse_records(&arguments.run_dir, &output)?;
+    let mut page = page_of_run(&arguments.run_dir, Limit::None)?;
+    if !arguments.traces.is_empty() {
+        add_traces(&mut page, arguments, &output)?;
+    }
+    let html = page.html()?;
+    if output.as_os_str() == "-" {
+        return print(&html);
+    }
+    write_whole(&output, html.as_bytes())?;
+    print(&format!("{}\n", output.display()))
+}
+
+fn add_traces(page: &mut Page, arguments: &ReportArgs, output: &Path) -> anyhow::Result<()> {
+    let settings = arguments.steps.settings()?;
+    let request = Request {
+        traces: arguments.traces.clone(),
+        nodes: arguments.nodes.clone(),
+        assume_order: arguments.assume_order,
+        clocks: ClockSource::Run(arguments.run_dir.clone()),
+        extrapolate: arguments.extrapolate.unwrap_or_default(),
+        outputs: vec![output.to_owned()],
+        ..Request::default()
+    };
+    let calibrated = crate::traces::calibrate(&request)?;
+    calibrated.refuse_overwriting(&[output.to_owned()])?;
+    let verdict = check(&calibrated);
+    // Traces whose ranks cannot be compared still have edges, and times that move.
+    let late = lateness(&calibrated, &settings).map_err(|error| error.to_string());
+    page.add_traces(Traces::new(&calibrated, &verdict, late.as_ref().map_err(Clone::clone)));
+    Ok(())
+}
+
+/// A record of the run is no output.
+fn refuse_records(run_dir: &Path, output: &Path) -> anyhow::Result<()> {
+    let real = |path: &Path| std::fs::canonicalize(path).ok();
+    let is_inside = real(output).zip(real(run_dir)).is_some_and(|(file, folder)| file.starts_with(folder));
+    let is_record =
+        output.extension().is_some_and(|ending| ["json", "jsonl", "prom", "pb"].iter().any(|own| ending == *own));
+    if is_inside && is_record {
+        let text = format!("--output: {} is a record of the run; write the page to another file", output.display());
+        return Err(anyhow::anyhow!(text).context(Usage));
+    }
+    Ok(())
+}
+
+/// The page of a run that has ended, beside its report. It is for people to look at: that it cannot be written is told, and fails nothing.
+pub fn at_end(report: &probe_sync::RunReport) {
+    let out = PathBuf::from(&report.out);
+    let write = || -> anyhow::Result<()> {
+        let html = page_of_run(&out, Limit::Bytes(AT_END_MAX))?.html()?;
+        write_whole(&out.join(REPORT_PAGE), html.as_bytes())
+    };
+    if let Err(error) = write() {
+        tracing::warn!("the report page is not written: {error:#}; to write it: probe_sync report {}", out.display());
+    }
+}
+
+/// In a run's directory.
+pub const REPORT_PAGE: &str = "report.html";
+
+/// Offsets of so many bytes are read at a run's end: some seconds.
+const AT_END_MAX: u64 = 256 << 20;

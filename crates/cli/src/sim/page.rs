@@ -1,0 +1,98 @@
+//! `report.html` of `probe_sync sim --out`: the run that was simulated, over time and beside the truth, and how the methods compare.
+//!
+//! Place in the flow: end of `sim`, into `probe_sync_page`. Shown over time is the first seed of the first scenario, by the method that a live run has where it was judged, else by the last one that states an estimate.
+//! What it does not do: simulate, judge; and nothing is on the page that the seed does not decide.
+
+use std::path::Path;
+
+use probe_sync_page::{Sample, Simulated, Table, unsigned};
+use probe_sync_sim::accuracy::cells::{Demand, Outcome};
+use probe_sync_sim::accuracy::{Cost, Judgement, Method, SeedRun, Summary};
+use probe_sync_time::{NodeId, StampSource};
+
+/// What the page is made of.
+pub struct Simulation<'a> {
+    /// What was simulated: name and value.
+    pub facts: Vec<(&'static str, String)>,
+    /// The node whose offset is zero.
+    pub reference: NodeId,
+    /// The run that is shown over time.
+    pub first: Option<&'a SeedRun>,
+    /// By cell.
+    pub named: &'a [(String, Outcome)],
+    /// What is demanded of the methods.
+    pub demands: &'a [Demand],
+    /// What a host pays.
+    pub cost: Option<Cost>,
+}
+
+/// Writes the page.
+///
+/// # Errors
+/// Names the file that cannot be written.
+pub fn write(out: &Path, simulation: &Simulation<'_>) -> anyhow::Result<()> {
+    let shown = simulation.first.and_then(shown);
+    let mut facts: Vec<(String, String)> =
+        simulation.facts.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+    if let Some((run, (method, _))) = simulation.first.zip(shown) {
+        facts.push(("shown over time".into(), format!("seed {}, method {}", run.seed, method.as_str())));
+    }
+    let simulated = Simulated {
+        title: "probe_sync simulation".into(),
+        facts,
+        reference: simulation.reference,
+        stamp: StampSource::Kernel,
+        samples: shown.into_iter().flat_map(|(_, judgements)| judgements).map(sample).collect(),
+        demands: simulation.demands.iter().map(|of| (of.reached, format!("{}: {}", of.what, of.found))).collect(),
+        tables: [Some(methods(simulation.named)), simulation.cost.as_ref().map(cost)].into_iter().flatten().collect(),
+    };
+    crate::output::write_whole(&out.join(crate::report::REPORT_PAGE), simulated.page()?.html()?.as_bytes())
+}
+
+fn shown(run: &SeedRun) -> Option<(Method, &Vec<Judgement>)> {
+    let live = run.methods.iter().find(|(method, _)| *method == Method::Live);
+    live.or(run.methods.last()).map(|(method, judgements)| (*method, judgements))
+}
+
+fn sample(judgement: &Judgement) -> Sample {
+    let Judgement { node, window, at, truth_ns, estimate_ns, half_width_95_ns, hard_ns } = *judgement;
+    Sample {
+        node,
+        window: window as u64,
+        at_ns: at.as_ns(),
+        truth_ns,
+        offset_ns: estimate_ns,
+        half_width_95_ns,
+        hard_ns,
+    }
+}
+
+fn methods(named: &[(String, Outcome)]) -> Table {
+    let header = ["scenario", "method", "error p50", "p95", "p99", "max", "±95 % (mean)", "covers", "missing"];
+    let mut table = Table::new("|error| by method, all seeds", &header);
+    for (name, outcome) in named {
+        for (method, pool) in &outcome.methods {
+            let Summary { p50_ns, p95_ns, p99_ns, max_ns, interval, missing, .. } = pool.summary();
+            let mut row = vec![name.clone(), method.as_str().to_owned()];
+            row.extend([p50_ns, p95_ns, p99_ns, max_ns].map(unsigned));
+            row.push(interval.as_ref().map_or_else(|| "none".into(), |of| unsigned(of.half_width_ns)));
+            row.push(interval.as_ref().map_or_else(|| "none".into(), |of| format!("{:.1} %", 100.0 * of.share())));
+            row.push(missing.to_string());
+            table.rows.push(row);
+        }
+    }
+    table
+}
+
+fn cost(cost: &Cost) -> Table {
+    let Cost { packets_per_second, bytes_per_second, cpu_share } = cost;
+    let mut table = Table::new("Cost to a host", &["what", "value"]);
+    table.rows = [
+        ("packets sent", format!("{packets_per_second:.0} a second")),
+        ("bytes there and back", format!("{bytes_per_second:.0} a second")),
+        ("processor", format!("{:.2} % of one core", 100.0 * cpu_share)),
+    ]
+    .map(|(what, value)| vec![what.to_owned(), value])
+    .to_vec();
+    table
+}

@@ -1,0 +1,172 @@
+//! The map of who probed whom: what each edge leaves unexplained, its margin, its loss.
+//!
+//! Place in the flow: joins the last windows of every node's file with the offsets of the same rounds; `maps.js` draws the square, `html` lists the worst. An edge from i to j measures θ = offset_j − offset_i about a middle of its own, so at the
+//! round's instant M, when i's clock shows M + offset_i, its residual is α·(M + offset_i − middle) + β − (offset_j − offset_i). Residual and margin are medians over these rounds. Loss is that of the
+//! whole run, as `report.json` counts packets; without a report that of exchanges in these rounds.
+//! What it does not do: read the beginning of a file.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+
+use probe_sync::report::RunReport;
+use probe_sync_estimate::statistics::median;
+use probe_sync_estimate::window::{EdgeAlphaBeta, NodeWindowData};
+use probe_sync_files::newest;
+use probe_sync_time::NodeId;
+use serde::Serialize;
+
+use crate::number::Number;
+use crate::rounds::Round;
+
+/// Edges and what is known of them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct EdgeMap {
+    /// Rows and columns of the map, in order.
+    pub nodes: Vec<NodeId>,
+    /// The edges, in order of source and destination; of too many those with the largest residuals.
+    pub edges: Vec<EdgeCell>,
+    /// Edges that are left out.
+    pub left_out: usize,
+    /// Rounds at the run's end that residuals and margins are of.
+    pub rounds: usize,
+    /// Nodes whose files of edge fits are not in the directory.
+    pub without_file: usize,
+    /// Loss is of packets over the whole run.
+    pub loss_of_packets: bool,
+}
+
+/// One edge.
+#[derive(Copy, Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct EdgeCell {
+    /// Who probed.
+    pub src: NodeId,
+    /// Who answered.
+    pub dst: NodeId,
+    /// Median residual, ns.
+    pub residual_ns: Number,
+    /// Median margin, ns.
+    pub margin_ns: Number,
+    /// Share lost, 0 to 1.
+    pub loss: Number,
+}
+
+/// Sums of an edge.
+#[derive(Default)]
+struct Edge {
+    residuals: Vec<f64>,
+    margins: Vec<f64>,
+    finished: u64,
+    lost: u64,
+}
+
+/// The map of a run, of its last rounds.
+pub(crate) fn map<'a>(
+    directory: &Path,
+    nodes: &[NodeId],
+    latest: impl IntoIterator<Item = &'a Round>,
+    report: Option<&RunReport>,
+) -> EdgeMap {
+    let rounds: BTreeMap<u64, Known<'_>> = latest.into_iter().map(|round| (round.number, Known::of(round))).collect();
+    let mut map = EdgeMap { rounds: rounds.len(), ..EdgeMap::default() };
+    let mut edges: BTreeMap<(NodeId, NodeId), Edge> = BTreeMap::new();
+    for node in nodes.iter().take(FILES_MAX) {
+        let path = directory.join("windows").join(format!("node{node}.jsonl"));
+        let Ok(windows) = File::open(newest(&path)).and_then(|file| last_windows(&file, rounds.len())) else {
+            map.without_file += 1;
+            continue;
+        };
+        let known = windows.iter().filter_map(|window| Some((window, rounds.get(&window.round_id.0)?)));
+        for (fit, known) in known.flat_map(|(window, known)| window.edges.iter().map(move |fit| (fit, known))) {
+            edges.entry((fit.src_node_id, fit.dst_node_id)).or_default().take(fit, known);
+        }
+    }
+    map.without_file += nodes.len().saturating_sub(FILES_MAX);
+    let packets = report.map_or(&[][..], |report| &report.packets);
+    map.loss_of_packets = !packets.is_empty();
+    let loss: BTreeMap<_, f64> =
+        packets.iter().map(|of| ((of.src, of.dst), of.lost as f64 / (of.sent.max(1)) as f64)).collect();
+    for direction in loss.keys() {
+        edges.entry(*direction).or_default();
+    }
+    let cell = |((src, dst), edge): ((NodeId, NodeId), Edge)| EdgeCell {
+        src,
+        dst,
+        residual_ns: middle(edge.residuals),
+        margin_ns: middle(edge.margins),
+        loss: match loss.get(&(src, dst)) {
+            Some(share) => Number((share * 1e5).round() / 1e5),
+            None if edge.finished + edge.lost == 0 || map.loss_of_packets => Number::NONE,
+            None => Number((edge.lost as f64 / (edge.finished + edge.lost) as f64 * 1e5).round() / 1e5),
+        },
+    };
+    map.edges = edges.into_iter().map(cell).collect();
+    map.left_out = keep_worst(&mut map.edges);
+    map.nodes = nodes.to_vec();
+    map
+}
+
+impl EdgeMap {
+    /// The edges with the largest residuals, then loss.
+    pub fn worst(&self, count: usize) -> Vec<&EdgeCell> {
+        let mut worst: Vec<&EdgeCell> = self.edges.iter().collect();
+        worst.sort_by(|a, b| size(b).total_cmp(&size(a)).then(b.loss.0.total_cmp(&a.loss.0)));
+        worst.truncate(count);
+        worst
+    }
+}
+
+/// Offsets of a round by node.
+struct Known<'a> {
+    round: &'a Round,
+    offsets: BTreeMap<NodeId, f64>,
+}
+
+impl<'a> Known<'a> {
+    fn of(round: &'a Round) -> Self {
+        let known = round.nodes.iter().filter(|node| node.reachable && !node.disturbed && node.offset_ns.is_finite());
+        Self { round, offsets: known.map(|node| (node.node, node.offset_ns)).collect() }
+    }
+}
+
+impl Edge {
+    fn take(&mut self, fit: &EdgeAlphaBeta, known: &Known<'_>) {
+        self.finished += u64::from(fit.pairs_count);
+        self.lost += u64::from(fit.lost_count);
+        self.margins.push(fit.margin_ns);
+        let of = |node| known.offsets.get(&node).copied();
+        if let Some((src, dst)) = of(fit.src_node_id).zip(of(fit.dst_node_id)) {
+            // Integers first: absolute times do not fit into a float.
+            let x = (i128::from(known.round.at_ns) - i128::from(fit.midpoint.as_ns())) as f64 + src;
+            self.residuals.push(fit.alpha * x + fit.beta - (dst - src));
+        }
+    }
+}
+
+fn middle(values: Vec<f64>) -> Number {
+    if values.is_empty() { Number::NONE } else { Number::tenth(median(values)) }
+}
+
+fn size(edge: &EdgeCell) -> f64 {
+    if edge.residual_ns.0.is_nan() { -1.0 } else { edge.residual_ns.0.abs() }
+}
+
+/// Leaves out the edges with the smallest residuals where there are too many; how many.
+fn keep_worst(edges: &mut Vec<EdgeCell>) -> usize {
+    let left_out = edges.len().saturating_sub(EDGES_MAX);
+    if left_out > 0 {
+        edges.sort_by(|a, b| size(b).total_cmp(&size(a)));
+        edges.truncate(EDGES_MAX);
+        edges.sort_by_key(|edge| (edge.src, edge.dst));
+    }
+    left_out
+}
+
+fn last_windows(file: &File, count: usize) -> std::io::Result<Vec<NodeWindowData>> {
+    probe_sync::standing::last_lines(file, |windows: &[NodeWindowData]| windows.len() >= count)
+}
+
+/// Files that are opened.
+const FILES_MAX: usize = 4096;
+/// Edges in the page: some hundred kilobytes.
+const EDGES_MAX: usize = 10_000;

@@ -1,0 +1,12 @@
+//! How much of a run is read.
+//!
+//! Place in the flow: below `run`, which asks it before it reads. What it does not do: read.
+
+/// How much is read.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// All of it, however long it takes.
+    None,
+    /// A run whose offsets have more bytes is refused: at a run's end nobody wants to wait.
+    Bytes(u64),
+}

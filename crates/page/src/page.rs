@@ -1,0 +1,135 @@
+//! All that a page says, before it is printed.
+//!
+//! Place in the flow: `run` and `simulation` make it, `traces` adds to it, `html` prints it. What it does not do: read or compute.
+
+use probe_sync::report::NodeRow;
+use probe_sync_estimate::faults::Fault;
+
+use crate::data::{Data, Mark, Series};
+use crate::number::Number;
+use crate::series::{NODES_SHOWN, Survey, Times};
+use crate::table::Table;
+use crate::traces::Traces;
+use crate::verdict::Sentence;
+
+/// A report page.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// What it is of.
+    pub(crate) title: String,
+    /// What the run was: name and value.
+    pub(crate) facts: Vec<(String, String)>,
+    /// The run in words.
+    pub(crate) verdict: Vec<Sentence>,
+    /// What could not be read, and what is left out.
+    pub(crate) notes: Vec<String>,
+    /// Faults in sentences.
+    pub(crate) faults: Vec<String>,
+    /// Cost, and other lists.
+    pub(crate) tables: Vec<Table>,
+    /// What the charts draw.
+    pub(crate) data: Data,
+    /// What the traces say.
+    pub(crate) traces: Option<Traces>,
+}
+
+impl Page {
+    /// Adds what the traces say.
+    pub fn add_traces(&mut self, traces: Traces) {
+        self.verdict.extend(traces.verdict.iter().cloned());
+        self.notes.extend(traces.notes.iter().cloned());
+        self.data.traces = Some(traces.data.clone());
+        self.traces = Some(traces);
+    }
+
+    /// Says what of the rounds could not be read, and how they are thinned.
+    pub(crate) fn note_reading(&mut self, survey: &Survey) {
+        let reading = &survey.reading;
+        if reading.ends_mid_line {
+            self.notes.push("The file of offsets ends in the middle of a line: its writer was killed there, or is writing it. The rounds before are whole.".into());
+        }
+        if reading.unreadable_lines > 0 {
+            self.notes.push(format!(
+                "{} lines of the file of offsets cannot be read and are left out.",
+                reading.unreadable_lines
+            ));
+        }
+        if reading.unordered_rounds > 0 {
+            self.notes.push(format!(
+                "{} rounds do not come after those before them and are left out.",
+                reading.unordered_rounds
+            ));
+        }
+        let left_out = survey.nodes.len().saturating_sub(self.data.nodes.len());
+        if left_out > 0 {
+            self.notes.push(format!("The table of nodes leaves out {left_out} that are known better."));
+        }
+        self.note_what_is_left_out(survey);
+    }
+
+    fn note_what_is_left_out(&mut self, survey: &Survey) {
+        let series = &self.data.series;
+        if series.thinned {
+            self.notes.push(format!(
+                "Charts over time are thinned: {} rounds in {} columns, two for every {:.0} rounds. The least and the greatest value of these rounds stay, so no extreme is lost.",
+                survey.rounds,
+                series.t.len(),
+                2.0 * survey.rounds as f64 / series.t.len().max(1) as f64
+            ));
+        }
+        if let Some(others) = &series.others {
+            self.notes.push(format!(
+                "Charts over time show the {NODES_SHOWN} nodes that are known worst; the other {} are one band in the chart of widths.",
+                others.nodes
+            ));
+        }
+        let edges = &self.data.edges;
+        if edges.without_file > 0 && !self.data.nodes.is_empty() {
+            self.notes.push(format!(
+                "The edge fits of {} of {} nodes are not in this directory: their residuals and margins are not shown.",
+                edges.without_file,
+                edges.nodes.len()
+            ));
+        }
+        if edges.left_out > 0 {
+            self.notes.push(format!("The map of edges leaves out {} with small residuals.", edges.left_out));
+        }
+    }
+}
+
+/// The rows that a page has room for, in order: of too many those of nodes that are known worst.
+pub(crate) fn worst_rows(mut rows: Vec<NodeRow>) -> Vec<NodeRow> {
+    if rows.len() > ROWS_MAX {
+        rows.sort_by(|a, b| a.reachable.cmp(&b.reachable).then(b.half_width_95_ns.total_cmp(&a.half_width_95_ns)));
+        rows.truncate(ROWS_MAX);
+        rows.sort_by_key(|row| row.node_id);
+    }
+    rows
+}
+
+/// Faults on the axis of time; where several lie in one column of a long run one mark stands for them.
+pub(crate) fn marks(faults: &[Fault], times: &Times, series: &Series) -> Vec<Mark> {
+    let when = |fault: &Fault| times.get(&fault.began.0).or_else(|| times.get(&fault.round.0)).copied();
+    let mut placed: Vec<(f64, &Fault)> = faults.iter().filter_map(|fault| Some((when(fault)?, fault))).collect();
+    placed.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let last = series.t.last().map_or(0.0, |t| t.0);
+    let apart = if placed.len() > MARKS_MAX { last / MARKS_MAX as f64 } else { 0.0 };
+    let mut marks: Vec<Mark> = Vec::new();
+    for (t, fault) in placed {
+        match marks.last_mut() {
+            Some(mark) if apart > 0.0 && t - mark.t.0 < apart => mark.count += 1,
+            _ => marks.push(Mark {
+                t: Number::thousandth(t),
+                kind: fault.kind.as_str(),
+                text: fault.to_string(),
+                count: 1,
+            }),
+        }
+    }
+    marks
+}
+
+/// Rows of nodes.
+const ROWS_MAX: usize = 1000;
+/// Marks on the axis.
+const MARKS_MAX: usize = 500;

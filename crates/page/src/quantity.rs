@@ -1,0 +1,63 @@
+//! Times for people: a number with the unit that suits its size.
+//!
+//! Place in the flow: under everything that prints, here and in the command line. What it does not do: know what the time means.
+
+/// A difference of clocks in nanoseconds, to the nanosecond, with the unit that suits its size, and its sign.
+pub fn signed(ns: f64) -> String {
+    let sign = if ns < 0.0 { "-" } else { "+" };
+    match ns.abs() {
+        ns if !ns.is_finite() => format!("{sign}∞"),
+        ns if ns < 1e3 => format!("{sign}{ns:.1} ns"),
+        ns if ns < 1e6 => format!("{sign}{:.3} µs", ns * 1e-3),
+        ns if ns < 1e9 => format!("{sign}{:.6} ms", ns * 1e-6),
+        ns => format!("{sign}{:.9} s", ns * 1e-9),
+    }
+}
+
+/// A length of time in nanoseconds, as a person needs it: four digits, without zeros at the end, with the unit that suits its size.
+pub fn unsigned(ns: f64) -> String {
+    if !ns.is_finite() {
+        return "∞".into();
+    }
+    // The digits decide on the unit, too: 999.96 ns are 1 µs.
+    let digits = if ns > 0.0 { 3 - (ns.log10().floor() as i32).max(-1) } else { 0 };
+    let ns = (ns * 10_f64.powi(digits)).round() / 10_f64.powi(digits);
+    let (number, unit) = match ns {
+        ns if ns < 1e3 => (ns, "ns"),
+        ns if ns < 1e6 => (ns * 1e-3, "µs"),
+        ns if ns < 1e9 => (ns * 1e-6, "ms"),
+        ns => (ns * 1e-9, "s"),
+    };
+    let decimals = if number > 0.0 { (3 - number.log10().floor() as i32).clamp(0, 3) as usize } else { 0 };
+    let text = format!("{number:.decimals$}");
+    let text = if decimals > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_carry_sign_and_unit() {
+        assert_eq!(signed(-7_654_321.0), "-7.654321 ms");
+        assert_eq!(signed(12.34), "+12.3 ns");
+        assert_eq!(signed(2.5e9), "+2.500000000 s");
+        assert_eq!(signed(f64::NEG_INFINITY), "-∞");
+        for (ns, text) in [
+            (0.0, "0 ns"),
+            (0.04, "0.04 ns"),
+            (10.62, "10.62 ns"),
+            (205.0, "205 ns"),
+            (999.96, "1 µs"),
+            (1234.4, "1.234 µs"),
+            (165_900.0, "165.9 µs"),
+            (5e8, "500 ms"),
+            (2.5e9, "2.5 s"),
+            (86_400e9, "86400 s"),
+            (f64::INFINITY, "∞"),
+        ] {
+            assert_eq!(unsigned(ns), text);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! A run's directory becomes a page.
+//!
+//! Place in the flow: `documents` reads what is written once, `recording` the rounds; the files of edge fits are `edges`' business. A directory whose run was killed, or goes on, has no report: then the
+//! last round in `offsets.jsonl` stands for it, and the page says so. What it does not do: ask a run under way for anything.
+
+mod documents;
+mod recording;
+
+use std::path::Path;
+
+use probe_sync_estimate::faults::Fault;
+
+use crate::data::{Data, SCHEMA};
+use crate::edges;
+use crate::limit::Limit;
+use crate::page::{Page, marks, worst_rows};
+use crate::series::Survey;
+use crate::{Error, verdict};
+use documents::Documents;
+use recording::Recording;
+
+/// The page of a run, from its directory.
+///
+/// # Errors
+/// [`Error::Run`] where the directory holds no run; [`Error::File`] names a file that cannot be read; [`Error::TooLong`].
+pub fn page_of_run(directory: &Path, limit: Limit) -> Result<Page, Error> {
+    probe_sync::standing::expect_run(directory)?;
+    let recording = Recording::of(directory);
+    recording.refuse_longer(limit)?;
+    let documents = Documents::read(directory)?;
+    let source = recording.with_truth(documents.truth.as_ref());
+    let survey = Survey::of(&source)?;
+    let reference = documents.reference();
+    let faults = documents.faults(directory)?;
+    let wanted = faults.iter().flat_map(|fault| [fault.began.0, fault.round.0]).collect();
+    let (series, times) = survey.series(&source, reference, &wanted)?;
+    let all = documents.rows(&survey);
+    let (report, target_ns, rounds) = (&documents.report, documents.target_ns(), survey.rounds);
+    let stated = report.as_ref().map_or(0, |report| report.rounds as usize);
+    let seen = verdict::Seen { report, nodes: &all, reference, target_ns, faults: &faults, rounds: rounds.max(stated) };
+    let verdict = verdict::of_run(&seen);
+    let nodes = worst_rows(all);
+    let names: Vec<_> = nodes.iter().map(|row| row.node_id).collect();
+    let data = Data {
+        schema: SCHEMA,
+        reference,
+        target_ns,
+        rounds,
+        edges: edges::map(directory, &names, &survey.latest, documents.report.as_ref()),
+        nodes,
+        truth: documents.report.as_ref().and_then(|report| report.truth.clone()),
+        marks: marks(&faults, &times, &series),
+        series,
+        traces: None,
+    };
+    let mut page = Page {
+        title: "probe_sync run".to_owned(),
+        facts: documents.facts(&survey),
+        verdict,
+        notes: documents.notes.clone(),
+        faults: faults.iter().map(Fault::to_string).collect(),
+        tables: documents.tables(),
+        data,
+        traces: None,
+    };
+    if stated > rounds {
+        page.notes.push(format!("The files of the run hold {rounds} of its {stated} rounds: charts show those."));
+    }
+    page.note_reading(&survey);
+    Ok(page)
+}

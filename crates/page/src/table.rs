@@ -1,0 +1,33 @@
+//! A table of the page.
+//!
+//! Place in the flow: made by whoever has rows; `html` prints it. What it does not do: format what is in the cells.
+
+/// A table of texts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    /// What it shows.
+    pub caption: String,
+    /// Names of the columns, with units.
+    pub header: Vec<String>,
+    /// The cells, row by row.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// An empty one.
+    pub fn new(caption: impl Into<String>, header: &[&str]) -> Self {
+        Self {
+            caption: caption.into(),
+            header: header.iter().map(|name| (*name).to_owned()).collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Whether a column holds numbers, which stand to the right.
+    pub(crate) fn is_numeric(&self, column: &usize) -> bool {
+        let is_number = |text: &String| {
+            text.is_empty() || text == "none" || text.starts_with(|c: char| c.is_ascii_digit() || "+-±−∞".contains(c))
+        };
+        !self.rows.is_empty() && self.rows.iter().all(|row| row.get(*column).is_none_or(is_number))
+    }
+}

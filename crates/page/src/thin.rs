@@ -1,0 +1,131 @@
+//! How a long run is thinned: extremes stay.
+//!
+//! Place in the flow: under `series`. A run of few rounds has a column per round. A longer one is cut into buckets of equally many rounds, and each bucket gets two columns, at its first and its
+//! last round: of a value its least and its greatest, in the order in which they came; of a band its lowest and its highest edge in both. So what a screen's pixel would show of all rounds is still there, as in
+//! Jugel et al., "M4: A Visualization-Oriented Time Series Data Aggregation", 2014, without its first and last value, which lie between the extremes.
+//! What it does not do: read rounds.
+
+/// Which rounds share columns.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Columns {
+    rounds: usize,
+    buckets: usize,
+}
+
+/// The least and the greatest of some values, with the order in which they came.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub(crate) struct Extremes {
+    low: f64,
+    high: f64,
+    /// The greatest came last.
+    rises: bool,
+}
+
+impl Columns {
+    /// For so many rounds of so many nodes whose values are shown.
+    pub fn new(rounds: usize, nodes: usize) -> Self {
+        let most = (VALUES_MAX / nodes.max(1)).clamp(COLUMNS_MIN, COLUMNS_MAX);
+        Self { rounds, buckets: if rounds <= most { rounds } else { most / 2 } }
+    }
+
+    /// Rounds share columns.
+    pub fn are_thinned(self) -> bool {
+        self.buckets < self.rounds
+    }
+
+    /// How many buckets there are.
+    pub fn buckets(self) -> usize {
+        self.buckets
+    }
+
+    /// Columns of a bucket.
+    pub fn of_bucket(self) -> usize {
+        if self.are_thinned() { 2 } else { 1 }
+    }
+
+    /// The bucket of the round at this place.
+    pub fn bucket(self, round: usize) -> usize {
+        // Wide enough for any product.
+        (round as u128 * self.buckets as u128 / self.rounds.max(1) as u128) as usize
+    }
+}
+
+impl Extremes {
+    /// Of nothing yet.
+    pub const NONE: Self = Self { low: f64::INFINITY, high: f64::NEG_INFINITY, rises: true };
+
+    /// Takes a value; NaN is none.
+    pub fn take(&mut self, value: f64) {
+        if value < self.low {
+            self.low = value;
+            self.rises = false;
+        }
+        if value > self.high {
+            self.high = value;
+            self.rises = true;
+        }
+    }
+
+    /// The least; NaN of nothing.
+    pub fn low(self) -> f64 {
+        if self.low <= self.high { self.low } else { f64::NAN }
+    }
+
+    /// The greatest; NaN of nothing.
+    pub fn high(self) -> f64 {
+        if self.low <= self.high { self.high } else { f64::NAN }
+    }
+
+    /// Both, in the order in which they came.
+    pub fn in_order(self) -> [f64; 2] {
+        if self.rises { [self.low(), self.high()] } else { [self.high(), self.low()] }
+    }
+}
+
+/// Columns times nodes: with eight numbers each some 2 MB of text.
+const VALUES_MAX: usize = 60_000;
+/// No screen is wider, and zooming in shows the extremes of a bucket.
+const COLUMNS_MAX: usize = 1_000;
+const COLUMNS_MIN: usize = 200;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_rounds_have_a_column_each_and_many_share() {
+        let check = |rounds, nodes, buckets, thinned| {
+            let columns = Columns::new(rounds, nodes);
+            assert_eq!((columns.buckets(), columns.are_thinned()), (buckets, thinned), "{rounds} rounds of {nodes}");
+            let of: Vec<usize> = (0..rounds).map(|round| columns.bucket(round)).collect();
+            assert!(of.is_sorted() && of.first().is_none_or(|first| *first == 0), "in order");
+            assert!(of.last().is_none_or(|last| *last == buckets - 1), "all are used");
+            let least = (0..buckets).map(|bucket| of.iter().filter(|of| **of == bucket).count()).min();
+            assert!(!thinned || least >= Some(2), "two columns need two rounds");
+        };
+        check(0, 5, 0, false);
+        check(1, 5, 1, false);
+        check(900, 64, 900, false);
+        check(1_000, 3, 1_000, false);
+        check(1_001, 3, 500, true);
+        check(938, 64, 468, true);
+        check(43_200, 64, 468, true);
+        check(5_000, 100_000, 100, true);
+    }
+
+    #[test]
+    fn extremes_stay_in_the_order_in_which_they_came() {
+        let check = |values: &[f64], expected: [f64; 2]| {
+            let mut extremes = Extremes::NONE;
+            values.iter().for_each(|value| extremes.take(*value));
+            let found = extremes.in_order();
+            let same = |(a, b): (&f64, &f64)| a == b || (a.is_nan() && b.is_nan());
+            assert!(found.iter().zip(&expected).all(same), "{values:?}: {found:?}");
+        };
+        check(&[], [f64::NAN; 2]);
+        check(&[f64::NAN], [f64::NAN; 2]);
+        check(&[3.0], [3.0, 3.0]);
+        check(&[3.0, f64::NAN, -7.0, 1.0], [3.0, -7.0]);
+        check(&[0.0, -7.0, 1.0, 9.0, 2.0], [-7.0, 9.0]);
+    }
+}

@@ -1,0 +1,72 @@
+//! The report page in a real browser: `bench/browser`, with the program that was built, Debian's Chromium and axe-core.
+//!
+//! Place in the flow: a part of `cargo xtask test`, after the programs are built. Chromium and its driver are installed where this is root, axe-core is fetched by `npm` into `target/browser`. What cannot be had is a skip with its
+//! reason; without axe-core alone everything else is looked at.
+//! What it does not do: fail because there is no network; judge times.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::selection::{BUILD, cargo, everything};
+use crate::setup::{self, Tools};
+use crate::steps::{self, Count, Runner};
+
+/// Looks at pages.
+pub fn run(runner: &mut Runner, root: &Path, tools: Tools) {
+    if !runner.wants(NAME) {
+        return;
+    }
+    if let Err(reason) = browser(root) {
+        return runner.skip(NAME, &format!("no browser: {reason:#}"));
+    }
+    let mut build = everything(root, tools, &["build", "--bins", "--tests"]);
+    if !runner.prerequisite("build programs for the browser", Count::Step, BUILD, &mut build) {
+        return runner.skip(NAME, "the programs do not build");
+    }
+    let folder = steps::target(root).join("bench-browser");
+    let mut test = cargo(root, &["test", "--locked", "--manifest-path", "bench/browser/Cargo.toml"]);
+    // A browser a test is enough for one machine.
+    test.args(["--", "--nocapture", "--test-threads=1"]).env("CARGO_TARGET_DIR", folder);
+    test.env("PROBE_SYNC", steps::target(root).join("debug/probe_sync"));
+    match axe(root) {
+        Ok(axe) => drop(test.env("AXE", axe)),
+        Err(reason) => runner.skip("report page, axe-core", &format!("{reason:#}")),
+    }
+    runner.command(NAME, Count::Tests, BUILD, &mut test);
+}
+
+/// Finds or installs Chromium and its driver.
+fn browser(root: &Path) -> Result<()> {
+    let there = || ["chromium", "chromedriver"].iter().all(|program| steps::answer(program, &["--version"]).is_some());
+    if there() {
+        return Ok(());
+    }
+    ensure!(steps::answer("apt-get", &["--version"]).is_some(), "install Chromium and its driver");
+    let to_do = "sudo apt-get install chromium chromium-driver";
+    ensure!(rustix::process::geteuid().is_root(), "not root; to install it: {to_do}");
+    setup::install_all(root, &["chromium", "chromium-driver"])?;
+    ensure!(there(), "still missing; {to_do}");
+    Ok(())
+}
+
+/// The file of axe-core.
+fn axe(root: &Path) -> Result<PathBuf> {
+    let folder = steps::target(root).join("browser");
+    let file = folder.join("node_modules/axe-core/axe.min.js");
+    if !file.exists() {
+        ensure!(steps::answer("npm", &["--version"]).is_some(), "npm, which fetches it, is not installed");
+        std::fs::create_dir_all(&folder)?;
+        let mut install = Command::new("npm");
+        install.args(["install", "--no-audit", "--no-fund", "--no-save", "--ignore-scripts", "--prefix"]).arg(&folder);
+        steps::visible(install.arg("axe-core@4").current_dir(&folder), FETCH).context("npm install axe-core")?;
+    }
+    ensure!(file.exists(), "npm has left no {}", file.display());
+    Ok(file)
+}
+
+const NAME: &str = "report page in a browser";
+
+const FETCH: Duration = Duration::from_secs(120);
