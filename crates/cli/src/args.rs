@@ -4,6 +4,7 @@
 //! file mean the same and fail alike.
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand};
 use probe_sync::config::{Config, KEYS, Key};
@@ -16,11 +17,14 @@ use crate::trace_args::{AlignArgs, CheckArgs, ConvertArgs, MergeArgs, Stragglers
 
 /// What time is it on every node? Measures how the clocks of a training cluster differ while the job runs.
 #[derive(Parser, Debug)]
-#[command(name = "probe_sync", version, after_long_help = guide(GUIDE), args_conflicts_with_subcommands = true)]
+#[command(name = "probe_sync", version, long_version = LONG_VERSION.as_str(), after_long_help = guide(GUIDE), args_conflicts_with_subcommands = true)]
 pub struct Cli {
     /// What to do; `run` when left out
     #[command(subcommand)]
     pub command: Option<Command>,
+    /// Show all columns of tables; without it those are left out that would make a line longer than 80 letters
+    #[arg(long, global = true)]
+    pub wide: bool,
     /// Flags of `run`
     #[command(flatten)]
     pub run: RunArgs,
@@ -76,6 +80,9 @@ pub enum Command {
     /// Write a run directory as one protobuf file (proto/probe_sync.proto, message RunExport)
     #[command(after_long_help = help())]
     Export(ExportArgs),
+    /// Settings of a run
+    #[command(after_long_help = help())]
+    Config(ConfigArgs),
     /// Print the completions of a shell
     #[command(after_long_help = help())]
     Completions(crate::shell::CompletionsArgs),
@@ -105,6 +112,14 @@ pub struct RunArgs {
 /// The flags that are configuration keys, as key and text. They come from the configuration's own table.
 #[derive(Clone, Debug, Default)]
 struct Settings(Vec<(String, String)>);
+
+/// Flags of `config`.
+#[derive(Args, Debug)]
+pub struct ConfigArgs {
+    /// Print all settings with what they mean and their defaults, as a file for --config
+    #[arg(long, required = true)]
+    pub example: bool,
+}
 
 /// Flags of `clock`.
 #[derive(Args, Debug)]
@@ -186,7 +201,7 @@ pub struct SolveArgs {
     #[arg(long, value_name = "NS", conflicts_with_all = ["probes", "packets"])]
     pub at: Option<i64>,
     /// Where to write the offsets
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'o', long = "output", visible_alias = "out", value_name = "FILE")]
     pub out: PathBuf,
     /// Lines to write: auto (so many that straight lines between them suffice), rounds (one per round), or a time (500ms, 1s; at
     /// least 1ms): one every so long. Between rounds hard intervals also assume that clocks do not wander off by more than five
@@ -214,7 +229,7 @@ pub struct ComposeArgs {
     #[arg(long = "master", value_name = "NAME=NODE", value_parser = named::<u32>)]
     pub masters_of: Vec<(String, u32)>,
     /// Where to write the offsets of all nodes
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'o', long = "output", visible_alias = "out", value_name = "FILE")]
     pub out: PathBuf,
     /// Print JSON
     #[arg(long)]
@@ -264,7 +279,7 @@ pub struct ExportArgs {
     #[arg(long, value_name = "DIR")]
     pub run_dir: PathBuf,
     /// The protobuf file to write
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'o', long = "output", visible_alias = "out", value_name = "FILE")]
     pub out: PathBuf,
 }
 
@@ -295,6 +310,8 @@ impl Args for Settings {
     fn augment_args(command: clap::Command) -> clap::Command {
         let flag = |key: &'static Key| {
             let flag = Arg::new(key.name).long(key.flag).help(key.help()).help_heading(key.section.title());
+            // The run's directory is its output, as a file is that of other commands.
+            let flag = if key.name == "out" { flag.short('o').visible_alias("output") } else { flag };
             match key.value_name {
                 "" => flag.action(ArgAction::SetTrue),
                 value => flag.value_name(value),
@@ -328,6 +345,25 @@ fn ratio(text: &str) -> Result<f64, String> {
     let ratio: f64 = text.parse().map_err(|error| format!("{error}"))?;
     if ratio >= 0.0 { Ok(ratio) } else { Err("not at least 0".into()) }
 }
+
+/// The version, and what is built in.
+fn long_version() -> String {
+    let all = [
+        ("mpi", cfg!(feature = "mpi")),
+        ("hwloc", cfg!(feature = "hwloc")),
+        ("rocpd", cfg!(feature = "rocpd")),
+        ("otf2", cfg!(feature = "otf2")),
+        ("otlp", cfg!(feature = "otlp")),
+    ];
+    let of = |wanted: bool| {
+        let names: Vec<&str> = all.iter().filter(|(_, built)| *built == wanted).map(|(name, _)| *name).collect();
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    };
+    format!("{}\nfeatures: {}\nnot built in: {}", env!("CARGO_PKG_VERSION"), of(true), of(false))
+}
+
+/// It does not change while the command runs.
+static LONG_VERSION: LazyLock<String> = LazyLock::new(long_version);
 
 /// What is taught, and how commands end.
 fn guide(text: &str) -> String {

@@ -10,7 +10,7 @@ use probe_sync::standing::{NodeStanding, Standing, State, standing};
 
 use crate::args::StatusArgs;
 use crate::output;
-use crate::table::{signed, unsigned};
+use crate::table::{fitted, signed, unsigned};
 
 /// Prints it, once or until the run is over.
 ///
@@ -62,7 +62,7 @@ fn rendered(found: &Standing, all: bool) -> String {
             nodes.truncate(NODES_MAX);
         }
         if !nodes.is_empty() {
-            text += &format!("\n{}\n", table(&nodes));
+            text += &format!("\n{}", fitted(table(&nodes), &[5, 3]));
         }
         let left = found.nodes.len().saturating_sub(1 + nodes.len());
         if left > 0 {

@@ -48,14 +48,19 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
         annotate: arguments.annotate,
         schema: arguments.schema.clone(),
         drop_foreign: arguments.drop_foreign,
-        mark_late: arguments.mark_late.then(|| arguments.steps.settings()).transpose()?,
+        mark_late: arguments.mark_late.then(|| arguments.step_names.settings()).transpose()?,
+        filter: arguments.filter.settings(arguments.step_names.settings()?)?,
     };
     let report = merge(&calibrated, &arguments.output, settings)?;
-    for (calibrated, stats) in calibrated.traces.iter().zip(&report.traces) {
+    for (place, stats) in report.written.iter().zip(&report.traces) {
+        let calibrated = &calibrated.traces[*place];
         crate::output::print(&summary(&calibrated.trace, &arguments.output, stats))?;
     }
     for note in &report.notes {
         crate::output::print(&format!("{note}\n"))?;
+    }
+    if let Some(filter) = &report.filter {
+        crate::output::print(&filter.text())?;
     }
     if arguments.validate { print_verdict(&calibrated, &check(&calibrated)) } else { Ok(()) }
 }
@@ -94,7 +99,8 @@ pub(crate) fn tell(calibrated: &Calibrated) {
 }
 
 pub(crate) fn request(arguments: &TraceArgs, outputs: &[PathBuf]) -> anyhow::Result<Request> {
-    if arguments.traces.is_empty() && arguments.run_dir.is_none() {
+    let traces = arguments.named();
+    if traces.is_empty() && arguments.run_dir.is_none() {
         return Err(anyhow::anyhow!(NO_TRACES).context(Usage));
     }
     let markers = arguments.snapshot_markers.as_deref().map(regex::Regex::new).transpose();
@@ -106,7 +112,7 @@ pub(crate) fn request(arguments: &TraceArgs, outputs: &[PathBuf]) -> anyhow::Res
         (None, None) => ClockSource::Nothing,
     };
     Ok(Request {
-        traces: arguments.traces.clone(),
+        traces,
         nodes: arguments.nodes.clone(),
         assume_order: arguments.assume_order,
         clocks,
@@ -182,4 +188,4 @@ fn summary(trace: &NodeTrace, output: &Path, stats: &AlignmentStats) -> String {
 
 pub(crate) const NOTHING_TO_JUDGE: &str =
     "nothing to judge: the traces share no collective whose parts belong together for certain";
-const NO_TRACES: &str = "no traces: give --traces, or --run-dir with traces in it";
+const NO_TRACES: &str = "no traces: name files or folders (--traces), or give --run-dir with traces in it";

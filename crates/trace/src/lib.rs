@@ -14,6 +14,8 @@ mod collectives;
 mod convert;
 mod counting;
 mod error;
+mod filter;
+mod folders;
 pub mod formats;
 mod in_order;
 mod lateness;
@@ -42,6 +44,7 @@ pub use convert::{
 };
 pub use counting::AlignmentStats;
 pub use error::Error;
+pub use filter::{EventFilter, FilterReport, FilterSettings, Kinds, Ranks, Steps};
 pub use formats::{AgentIndex, CpuClock, PlaneLayout};
 pub use lateness::{
     ArrivalLine, AsRecorded, Class, CriticalPath, HostLine, LateIn, LateInstance, Lateness, LatenessSettings,

@@ -25,6 +25,7 @@ use serde::Serialize;
 use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::counting::{AlignmentStats, Counting};
+use crate::filter::{ChunkFilter, EventFilter};
 use crate::formats::{AgentIndex, ChunkOptions, ChunkStats};
 use crate::one_clock;
 use crate::outputs;
@@ -163,7 +164,7 @@ pub fn convert(
         one_clock::expect(calibrated, "--collective-flows")?;
         refuse_flows_between_files(outputs)?;
     }
-    let report = write_all(calibrated, outputs, settings, None)?;
+    let report = write_all(calibrated, outputs, settings, &Beside::default())?;
     for written in &report.outputs {
         // Beside the file of all traces; of files of their own in a folder, as those of aligned traces.
         let is_of_all = outputs.iter().any(|output| output.path == written.path);
@@ -172,12 +173,21 @@ pub fn convert(
     Ok(report)
 }
 
-/// Writes all outputs, without their statistics; traces without a map keep their own clock. `beside` is of no trace, on the clock of the outputs, and of files of all traces.
+/// What goes into outputs of all traces beside these, and what does not.
+#[derive(Copy, Clone, Default)]
+pub(crate) struct Beside<'a> {
+    /// Of no trace, on the clock of the outputs.
+    pub(crate) track: Option<&'a Chunk>,
+    /// Which events stay; None: all.
+    pub(crate) filter: Option<&'a EventFilter>,
+}
+
+/// Writes all outputs, without their statistics; traces without a map keep their own clock.
 pub(crate) fn write_all(
     calibrated: &Calibrated,
     outputs: &[Output],
     settings: &ConvertSettings,
-    beside: Option<&Chunk>,
+    beside: &Beside<'_>,
 ) -> Result<ConvertReport, Error> {
     let window_ns = window::resolve(&settings.window, &calibrated.traces)?;
     if settings.machines {
@@ -202,18 +212,21 @@ pub(crate) fn write_all(
             let machine = group.machine.as_ref();
             report.traces.push(read(&calibrated.traces[part], part, settings, window_ns, machine, flows, &mut sorter)?);
         }
-        let of_group = write_sorted(sorter, tracks, group, &mut joined, &mut writers)?;
+        let of_group = write_sorted(sorter, tracks, group, beside.filter, &mut joined, &mut writers)?;
         // Where no output has all tracks, each trace's are numbered from 0 on.
         tracks += if writers.iter().any(OpenOutput::is_of_all) { of_group } else { 0 };
     }
-    if let Some(beside) = beside {
+    if let Some(track) = beside.track {
         let mut sorter = Sorter::default();
-        sorter.push(beside, |_, _| true)?;
+        sorter.push(track, |start, end| beside.filter.is_none_or(|filter| filter.is_within(start, end)))?;
         let of_all = Group { parts: vec![0], machine: None };
-        write_sorted(sorter, tracks, &of_all, &mut Joined::default(), &mut writers)?;
+        write_sorted(sorter, tracks, &of_all, None, &mut Joined::default(), &mut writers)?;
     }
     let finished: Vec<Vec<(Unnamed, Written)>> =
         writers.into_iter().map(OpenOutput::finish).collect::<Result<_, _>>()?;
+    if let Some(filter) = beside.filter {
+        filter.accept(finished.iter().flatten().map(|(_, written)| written.report.bytes).max().unwrap_or(0))?;
+    }
     for (output, written) in finished.into_iter().flatten() {
         output.commit().map_err(Error::io(&written.path, "write"))?;
         report.outputs.push(written);
@@ -228,6 +241,7 @@ fn write_sorted(
     sorter: Sorter,
     first_track: u32,
     group: &Group,
+    filter: Option<&EventFilter>,
     joined: &mut Joined,
     writers: &mut [OpenOutput],
 ) -> Result<u32, Error> {
@@ -238,8 +252,13 @@ fn write_sorted(
     }
     // Several traces are in one group for machines alone, and the one format that has these does not ask which trace it is.
     let Some(&trace) = group.parts.first() else { return Ok(tracks) };
+    let survey = |filter| ChunkFilter::survey(filter, trace, first_track, &mut sorted);
+    let filter = filter.map(survey).transpose()?;
     let mut chunk = Chunk::default();
     while sorted.next(&mut chunk)? {
+        if let Some(filter) = &filter {
+            filter.apply(&mut chunk);
+        }
         for writer in writers.iter_mut() {
             writer.write(trace, first_track, &chunk, joined)?;
         }

@@ -15,6 +15,7 @@ use std::path::Path;
 
 use super::event::{EventTimes, put_correction, put_event, put_stat_metadata, relink, replace_numbers};
 use super::fields::{event, line, plane, space, stat};
+use super::kept::Kept;
 use super::metadata_plane;
 use super::outline::{self, CORRECTION_STAT, Outline, PlaneOutline};
 use super::plane_clock::{PlaneClock, PlaneClocks};
@@ -53,6 +54,8 @@ pub(super) struct Renaming<'a> {
     pub(super) line_ids: &'a mut dyn FnMut(u64) -> u64,
     /// Added to values that link events of one host, so that hosts do not mix.
     pub(super) link_addend: u64,
+    /// Which events stay; None: all.
+    pub(super) kept: Option<Kept<'a>>,
 }
 
 /// One input on its way.
@@ -82,6 +85,8 @@ struct PlaneContext<'a> {
     on_system_clock: bool,
     /// The clock that stated starts are on.
     clock: PlaneClock,
+    /// Its place in the file.
+    index: usize,
 }
 
 /// Where a line starts.
@@ -151,7 +156,7 @@ impl<'a> Rewriter<'a> {
         let annotates = self.options.annotate && outline.has_lines && !outline.is_snapshots();
         let annotation = annotates.then(|| outline.correction_stat.unwrap_or(outline.largest_stat.saturating_add(1)));
         let clock = self.clocks.of(&outline.starts);
-        let context = PlaneContext { outline, annotation, on_system_clock: outline.is_snapshots(), clock };
+        let context = PlaneContext { outline, annotation, on_system_clock: outline.is_snapshots(), clock, index };
         if let Some((name, id)) = self.renaming.as_ref().and_then(|renaming| renaming.planes.get(index)) {
             put_number(self.sink.out(), plane::ID, *id);
             put_bytes(self.sink.out(), plane::NAME, name.as_bytes());
@@ -328,6 +333,13 @@ impl<'a> Rewriter<'a> {
             Ok(times) => times,
             Err(fault) => return Err(source.fault(header.body_at(), fault)),
         };
+        let kept = renaming.as_ref().and_then(|renaming| renaming.kept.as_ref());
+        if let Some(kept) = kept.filter(|_| !(times.aggregated || context.on_system_clock))
+            && !kept.takes(context.index, start.old_ps, &times, bytes.len())
+        {
+            source.consume(header.body() as usize);
+            return Ok(());
+        }
         appended.clear();
         let (mut new_offset, mut new_duration) = (times.offset.value, times.duration.value);
         if times.aggregated {
