@@ -37,10 +37,10 @@ pub enum Command {
     #[command(after_long_help = guide(GUIDE))]
     Run(Box<RunArgs>),
     /// Recompute offsets from recorded exchanges (--keep-probes) or from recorded fits, each round in the light of the whole run
-    #[command(after_long_help = help())]
+    #[command(after_long_help = help(), override_usage = SOLVE_USAGE)]
     Solve(SolveArgs),
     /// Put the runs of several regions (sites, racks) on one timeline, by the run among their masters
-    #[command(after_long_help = help())]
+    #[command(after_long_help = help(), override_usage = COMPOSE_USAGE)]
     Compose(ComposeArgs),
     /// Say what this machine offers (timestamps, MPI, permissions, clock discipline) and what to fix; exit status 1 when something prevents a measurement
     #[command(after_long_help = help())]
@@ -83,6 +83,9 @@ pub enum Command {
     /// Settings of a run
     #[command(after_long_help = help())]
     Config(ConfigArgs),
+    /// Print the JSON Schemas of what commands print with --json, or write them into a directory
+    #[command(name = "json-schemas", hide = true)]
+    Schemas(crate::shell::SchemasArgs),
     /// Print the completions of a shell
     #[command(after_long_help = help())]
     Completions(crate::shell::CompletionsArgs),
@@ -211,6 +214,9 @@ pub struct SolveArgs {
     /// The node whose clock is the reference [default: the recorded run's, from the offsets.jsonl in its directory; else node 0]
     #[arg(long, value_name = "NODE")]
     pub reference: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
     /// How an edge's line is fitted: hull, svm or min-rtt
     #[arg(long, default_value = "hull", conflicts_with_all = ["windows", "packets"])]
     pub fit: String,
@@ -281,6 +287,9 @@ pub struct ExportArgs {
     /// The protobuf file to write
     #[arg(short = 'o', long = "output", visible_alias = "out", value_name = "FILE")]
     pub out: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 impl RunArgs {
@@ -361,6 +370,10 @@ fn long_version() -> String {
     };
     format!("{}\nfeatures: {}\nnot built in: {}", env!("CARGO_PKG_VERSION"), of(true), of(false))
 }
+
+/// clap breaks no lines there, and its own would be longer than a terminal is wide.
+const COMPOSE_USAGE: &str = "probe_sync compose [OPTIONS] --masters RUN --region NAME=RUN -o FILE";
+const SOLVE_USAGE: &str = "probe_sync solve [OPTIONS] -o FILE --probes|--windows|--packets FILE...";
 
 /// It does not change while the command runs.
 static LONG_VERSION: LazyLock<String> = LazyLock::new(long_version);

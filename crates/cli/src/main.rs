@@ -12,6 +12,7 @@ mod convert_guide;
 mod cpu_clock;
 mod ctl;
 mod doctor;
+mod documents;
 mod filter_args;
 mod launch;
 mod local;
@@ -136,12 +137,16 @@ fn without_ranks(command: &Command) -> anyhow::Result<()> {
         Command::Clock(arguments) => clock::run(arguments),
         // It has one flag, which is required.
         Command::Config(_) => output::print(&probe_sync::config::example()),
+        Command::Schemas(arguments) => shell::schemas(arguments),
         Command::Status(arguments) => run_status::run(arguments),
         Command::Ctl(arguments) => ctl::run(arguments),
         Command::Record(arguments) => record::run(arguments),
         Command::Completions(arguments) => shell::completions(arguments, Cli::command()),
         Command::Man(arguments) => shell::man(arguments, Cli::command()),
-        Command::Export(arguments) => Ok(probe_sync::export::run_directory(&arguments.run_dir, &arguments.out)?),
+        Command::Export(arguments) => {
+            probe_sync::export::run_directory(&arguments.run_dir, &arguments.out)?;
+            if arguments.json { documents::print(&documents::Export::new(arguments.out.clone())) } else { Ok(()) }
+        }
     }
 }
 
@@ -236,7 +241,10 @@ fn recompute(arguments: &SolveArgs) -> anyhow::Result<()> {
     for note in &solved.notes {
         tracing::warn!("{note}");
     }
-    output::print(&summary(&solved, what, &arguments.out))
+    match arguments.json {
+        true => documents::print(&documents::Solve::new(arguments.out.clone(), &solved)),
+        false => output::print(&summary(&solved, what, &arguments.out)),
+    }
 }
 
 fn summary(solved: &Solved, what: &str, out: &Path) -> String {

@@ -55,6 +55,11 @@ pub struct TraceArgs {
 }
 
 impl TraceArgs {
+    /// Whether some are named without a flag, so that the value of a flag before them may be one of them.
+    pub fn are_positional(&self) -> bool {
+        !self.files.is_empty()
+    }
+
     /// All traces that are named.
     pub fn named(&self) -> Vec<PathBuf> {
         [&self.files[..], &self.traces].concat()
@@ -81,6 +86,9 @@ pub struct AlignArgs {
     /// Check happens-before on the aligned times
     #[arg(long)]
     pub validate: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Flags of `merge`.
@@ -126,6 +134,9 @@ pub struct MergeArgs {
     /// Check happens-before on the merged clock
     #[arg(long)]
     pub validate: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Which events are wanted, of `convert` and `query`.
@@ -207,6 +218,9 @@ pub struct ConvertArgs {
     /// CSV of databases: without the columns Host and Rank, which rocprofv3's own has not
     #[arg(long)]
     pub plain_columns: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Flags of `check`.
@@ -215,8 +229,8 @@ pub struct CheckArgs {
     /// What to check; without offsets the traces are checked as they are
     #[command(flatten)]
     pub input: TraceArgs,
-    /// Write the whole report as JSON
-    #[arg(long, value_name = "FILE")]
+    /// Write the whole report as JSON, to standard output or a file
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub json: Option<PathBuf>,
 }
 

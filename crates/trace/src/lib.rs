@@ -37,14 +37,14 @@ pub mod write;
 
 pub use align::{AlignSettings, Aligned, Aligning, align};
 pub use calibrate::{Calibrated, CalibratedTrace, ClockSource, OutputClock, Request, calibrate};
-pub use check::{Verdict, check};
+pub use check::{Verdict, VerdictDocument, check};
 pub use collectives::{CheckReport, CollectiveOffsets, Outcome};
 pub use convert::{
     Bound, CollectiveFlows, ConvertReport, ConvertSettings, Converted, Output, OutputKind, Window, Written, convert,
 };
 pub use counting::AlignmentStats;
 pub use error::Error;
-pub use filter::{EventFilter, FilterReport, FilterSettings, Kinds, Ranks, Steps};
+pub use filter::{FilterReport, FilterSettings, Kinds, Ranks, Steps};
 pub use formats::{AgentIndex, CpuClock, PlaneLayout};
 pub use lateness::{
     ArrivalLine, AsRecorded, Class, CriticalPath, HostLine, LateIn, LateInstance, Lateness, LatenessSettings,

@@ -16,9 +16,9 @@ use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::convert::{self, Beside, ConvertSettings, Output, OutputKind};
 use crate::counting::{AlignmentStats, Counting};
-use crate::filter::{EventFilter, FilterReport, FilterSettings, Ranks};
+use crate::filter::{FilterReport, FilterSettings, JobFilter, Ranks};
 use crate::formats::{
-    Kineto, MergeInput, MergeOptions, MergeStats, PlaneLayout, TraceFormat, XSpace, refuse_other_ending,
+    EventFilter, Kineto, MergeInput, MergeOptions, MergeStats, PlaneLayout, TraceFormat, XSpace, refuse_other_ending,
 };
 use crate::lateness::{Lateness, LatenessSettings, lateness, marks};
 use crate::model::Picoseconds;
@@ -48,6 +48,7 @@ pub struct MergeSettings {
 
 /// What merging did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MergeReport {
     /// Per trace that was written, in the order of [`Calibrated::traces`].
     pub traces: Vec<AlignmentStats>,
@@ -118,26 +119,19 @@ fn merge_some(
     let traces = &calibrated.traces;
     let unknown = traces.iter().filter(|calibrated| calibrated.map.is_none());
     let uncalibrated: Vec<String> = unknown.map(|calibrated| calibrated.trace.name.clone()).collect();
-    let refuse_unknown = || match uncalibrated.is_empty() || settings.allow_uncalibrated {
+    let refuse_unknown = || match settings.allow_uncalibrated {
         true => Ok(()),
-        false => {
-            let names = uncalibrated.join(", ");
-            let problem =
-                format!("no clock is known for {names}; give offsets, or --allow-uncalibrated to merge as they are");
-            Err(calibrated.no_clock(problem))
-        }
+        false => refuse_uncalibrated(calibrated, &uncalibrated),
     };
-    let filter = |asked: bool| match asked {
-        true => EventFilter::new(all, calibrated, &settings.filter).map(|filter| Some(Rc::new(filter))),
+    let filter = || match settings.filter.is_asked() {
+        true => JobFilter::new(all, calibrated, &settings.filter).map(|filter| Some(Rc::new(filter))),
         false => Ok(None),
     };
-    let is_filtered = settings.filter != FilterSettings::default();
     if perfetto_tar::is_meant(output) {
         refuse_settings(output, &settings)?;
         refuse_marks(output, &settings)?;
         refuse_filter(output, &settings, "Perfetto's traces are put into it as they are")?;
-        let filter = filter(is_filtered)?;
-        return merge_side_by_side(calibrated, output, filter.map(|filter| filter.report()));
+        return merge_side_by_side(calibrated, output, filter()?.map(|filter| filter.report()));
     }
     if let Some(format) = format_for_viewers(output, traces) {
         refuse_settings(output, &settings)?;
@@ -145,7 +139,7 @@ fn merge_some(
         refuse_unknown()?;
         let late = settings.mark_late.as_ref().map(|asked| lateness(all, asked)).transpose()?;
         let output = Output { path: output.to_owned(), kind: OutputKind::File(format) };
-        return merge_for_viewers(calibrated, output, uncalibrated, late.as_ref(), filter(is_filtered)?.as_deref());
+        return merge_for_viewers(calibrated, output, uncalibrated, late.as_ref(), filter()?.as_deref());
     }
     let format = one_format(traces)?;
     refuse_other_ending(format, output)?;
@@ -155,7 +149,37 @@ fn merge_some(
     refuse_unknown()?;
     let marked = |asked| marks_of_format(all, format, output, asked);
     let late = settings.mark_late.as_ref().map(marked).transpose()?;
-    let filter = filter(is_filtered)?;
+    let marks = late.as_ref().map(|(_, path)| path.as_path());
+    let filter = filter()?;
+    merge_within(format, calibrated, output, settings, Within { uncalibrated, filter, marks })
+}
+
+/// Refuses traces whose clocks are not known.
+fn refuse_uncalibrated(calibrated: &Calibrated, names: &[String]) -> Result<(), Error> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let names = names.join(", ");
+    let problem = format!("no clock is known for {names}; give offsets, or --allow-uncalibrated to merge as they are");
+    Err(calibrated.no_clock(problem))
+}
+
+/// What goes with a merge into the inputs' own format.
+struct Within<'a> {
+    uncalibrated: Vec<String>,
+    filter: Option<Rc<JobFilter>>,
+    marks: Option<&'a Path>,
+}
+
+/// Writes traces of one format into a file of it.
+fn merge_within(
+    format: &dyn TraceFormat,
+    calibrated: &Calibrated,
+    output: &Path,
+    settings: MergeSettings,
+    within: Within<'_>,
+) -> Result<MergeReport, Error> {
+    let Within { uncalibrated, filter, marks } = within;
     let options = MergeOptions {
         base_ns: None,
         annotate: settings.annotate,
@@ -163,10 +187,9 @@ fn merge_some(
         metadata: provenance::of_job(calibrated, &uncalibrated),
         schema: settings.schema,
         drop_foreign: settings.drop_foreign,
-        cpu_behind_ns: traces.iter().map(|calibrated| calibrated.trace.facts.cpu_behind_ns).collect(),
-        filter: filter.clone(),
+        cpu_behind_ns: calibrated.traces.iter().map(|calibrated| calibrated.trace.facts.cpu_behind_ns).collect(),
+        filter: filter.clone().map(|filter| filter as Rc<dyn EventFilter>),
     };
-    let marks = late.as_ref().map(|(_, path)| path.as_path());
     let (merged, stats) = attempts(filter.as_deref(), output, || write(format, calibrated, output, &options, marks))?;
     let report = MergeReport {
         traces: stats,
@@ -198,7 +221,7 @@ fn of_ranks(calibrated: &Calibrated, ranks: &Ranks) -> Result<Calibrated, Error>
 
 /// Writes an output until it has the size that was allowed.
 fn attempts<T>(
-    filter: Option<&EventFilter>,
+    filter: Option<&JobFilter>,
     output: &Path,
     mut write: impl FnMut() -> Result<T, Error>,
 ) -> Result<T, Error> {
@@ -320,7 +343,7 @@ fn merge_for_viewers(
     output: Output,
     uncalibrated: Vec<String>,
     late: Option<&Lateness>,
-    filter: Option<&EventFilter>,
+    filter: Option<&JobFilter>,
 ) -> Result<MergeReport, Error> {
     let path = output.path.clone();
     let track = late.map(Lateness::track);
@@ -334,7 +357,7 @@ fn merge_for_viewers(
         }
     }
     let notes = converted.outputs.iter().flat_map(|written| written.notes()).collect();
-    let filter = filter.map(EventFilter::report);
+    let filter = filter.map(JobFilter::report);
     let base_ns = convert::base_ns(calibrated);
     let report = MergeReport { traces, written: Vec::new(), base_ns, uncalibrated, notes, tar: None, filter };
     outputs::write_statistics(&path, false, &report)?;

@@ -25,8 +25,8 @@ use serde::Serialize;
 use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::counting::{AlignmentStats, Counting};
-use crate::filter::{ChunkFilter, EventFilter};
-use crate::formats::{AgentIndex, ChunkOptions, ChunkStats};
+use crate::filter::{ChunkFilter, JobFilter};
+use crate::formats::{AgentIndex, ChunkOptions, ChunkStats, EventFilter as _};
 use crate::one_clock;
 use crate::outputs;
 use crate::provenance;
@@ -98,6 +98,7 @@ impl ConvertSettings {
 
 /// What came of a conversion.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConvertReport {
     /// The traces, in the order in which they were read.
     pub traces: Vec<Converted>,
@@ -111,6 +112,7 @@ pub struct ConvertReport {
 
 /// One trace that was read.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Converted {
     /// The file.
     pub path: PathBuf,
@@ -179,7 +181,15 @@ pub(crate) struct Beside<'a> {
     /// Of no trace, on the clock of the outputs.
     pub(crate) track: Option<&'a Chunk>,
     /// Which events stay; None: all.
-    pub(crate) filter: Option<&'a EventFilter>,
+    pub(crate) filter: Option<&'a JobFilter>,
+}
+
+impl Beside<'_> {
+    /// Lets the filter look at how large the outputs are.
+    fn accept(&self, finished: &[Vec<(Unnamed, Written)>]) -> Result<(), Error> {
+        let bytes = finished.iter().flatten().map(|(_, written)| written.report.bytes).max();
+        self.filter.map_or(Ok(()), |filter| filter.accept(bytes.unwrap_or(0)))
+    }
 }
 
 /// Writes all outputs, without their statistics; traces without a map keep their own clock.
@@ -216,17 +226,10 @@ pub(crate) fn write_all(
         // Where no output has all tracks, each trace's are numbered from 0 on.
         tracks += if writers.iter().any(OpenOutput::is_of_all) { of_group } else { 0 };
     }
-    if let Some(track) = beside.track {
-        let mut sorter = Sorter::default();
-        sorter.push(track, |start, end| beside.filter.is_none_or(|filter| filter.is_within(start, end)))?;
-        let of_all = Group { parts: vec![0], machine: None };
-        write_sorted(sorter, tracks, &of_all, None, &mut Joined::default(), &mut writers)?;
-    }
+    write_beside(beside, tracks, &mut writers)?;
     let finished: Vec<Vec<(Unnamed, Written)>> =
         writers.into_iter().map(OpenOutput::finish).collect::<Result<_, _>>()?;
-    if let Some(filter) = beside.filter {
-        filter.accept(finished.iter().flatten().map(|(_, written)| written.report.bytes).max().unwrap_or(0))?;
-    }
+    beside.accept(&finished)?;
     for (output, written) in finished.into_iter().flatten() {
         output.commit().map_err(Error::io(&written.path, "write"))?;
         report.outputs.push(written);
@@ -236,12 +239,21 @@ pub(crate) fn write_all(
     Ok(report)
 }
 
+/// Writes what is of no trace, behind the tracks of all.
+fn write_beside(beside: &Beside<'_>, tracks: u32, writers: &mut [OpenOutput]) -> Result<(), Error> {
+    let Some(track) = beside.track else { return Ok(()) };
+    let mut sorter = Sorter::default();
+    sorter.push(track, |start, end| beside.filter.is_none_or(|filter| filter.is_within_ns(start, end)))?;
+    let of_all = Group { parts: vec![0], machine: None };
+    write_sorted(sorter, tracks, &of_all, None, &mut Joined::default(), writers).map(|_| ())
+}
+
 /// Gives what was sorted of a group to all writers, its tracks numbered from `first_track` on; how many tracks these are.
 fn write_sorted(
     sorter: Sorter,
     first_track: u32,
     group: &Group,
-    filter: Option<&EventFilter>,
+    filter: Option<&JobFilter>,
     joined: &mut Joined,
     writers: &mut [OpenOutput],
 ) -> Result<u32, Error> {

@@ -7,13 +7,14 @@ use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
 
-use super::judge::{EventFilter, Named, Seen};
+use super::judge::JobFilter;
 use crate::Error;
+use crate::formats::{EventFilter as _, Named, Seen};
 use crate::write::{ArgRange, Chunk, Flow, FlowEnd, Sorted, StringId, Track, TrackId, TrackKind};
 
 /// What is known of one trace's events.
 pub(crate) struct ChunkFilter<'a> {
-    filter: &'a EventFilter,
+    filter: &'a JobFilter,
     input: usize,
     first_track: u32,
     on_device: Vec<bool>,
@@ -33,7 +34,7 @@ impl<'a> ChunkFilter<'a> {
     /// # Errors
     /// What was put to disk cannot be read back.
     pub(crate) fn survey(
-        filter: &'a EventFilter,
+        filter: &'a JobFilter,
         input: usize,
         first_track: u32,
         sorted: &mut Sorted,
@@ -143,7 +144,7 @@ impl<'a> ChunkFilter<'a> {
 struct Names(HashMap<StringId, Named, FixedState>);
 
 impl Names {
-    fn of(&mut self, filter: &EventFilter, chunk: &Chunk, name: StringId) -> Named {
+    fn of(&mut self, filter: &JobFilter, chunk: &Chunk, name: StringId) -> Named {
         *self.0.entry(name).or_insert_with(|| filter.named(chunk.strings.text(name)))
     }
 }

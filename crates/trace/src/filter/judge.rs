@@ -5,22 +5,23 @@
 
 use std::cell::{Cell, RefCell};
 
-use probe_sync_estimate::series::TimeMap;
 use regex::Regex;
 
 use super::budget::Budget;
+use super::clock::Clock;
 use super::report::FilterReport;
 use super::steps;
 use super::wanted::{FilterSettings, Kinds};
 use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::convert::{Window, window};
+use crate::formats::{EventFilter, Named, Seen};
 use crate::lateness::step_number;
-use crate::model::{Picoseconds, UNIX_TIME_MIN_PS, nearest_ns};
+use crate::model::{Picoseconds, nearest_ns};
 
 /// Which events of the traces of a merge stay. Asked twice of one event it says the same.
 #[derive(Debug)]
-pub struct EventFilter {
+pub struct JobFilter {
     /// In the order of the traces that are written.
     inputs: Vec<Input>,
     /// ns on the reference clock; None: all.
@@ -33,29 +34,6 @@ pub struct EventFilter {
     traces_left_out: Vec<String>,
     attempts: Cell<u32>,
     bytes_max: Option<u64>,
-}
-
-/// An event as it is judged.
-#[derive(Copy, Clone, Debug, Default)]
-pub(crate) struct Seen {
-    /// When it begins and ends: on the trace's own timeline.
-    pub(crate) start_ps: Picoseconds,
-    pub(crate) end_ps: Picoseconds,
-    /// What its name says.
-    pub(crate) named: Named,
-    /// It ran on a device.
-    pub(crate) on_device: bool,
-    /// It tells of a collective, as its launch does.
-    pub(crate) of_collective: bool,
-    /// How long it is in the file.
-    pub(crate) bytes: u64,
-}
-
-/// What an event's name says.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Named {
-    pub(crate) is_step: bool,
-    pub(crate) is_wanted: bool,
 }
 
 /// Why an event stays or goes.
@@ -89,30 +67,7 @@ struct Input {
     parts: Vec<(i64, i64)>,
 }
 
-/// From a trace's timeline to the reference clock.
-#[derive(Debug)]
-pub(super) struct Clock {
-    map: TimeMap,
-    raw: Option<TimeMap>,
-}
-
-impl Clock {
-    pub(super) fn of(trace: &CalibratedTrace) -> Self {
-        let raw = trace.clock.as_ref().and_then(|clock| clock.raw.as_ref()).map(|raw| raw.map.clone());
-        Self { map: trace.map.clone().unwrap_or_else(TimeMap::identity), raw }
-    }
-
-    pub(super) fn ps(&self, time: Picoseconds) -> Picoseconds {
-        let raw = self.raw.as_ref().filter(|_| time < UNIX_TIME_MIN_PS);
-        raw.unwrap_or(&self.map).map(time).time_ps
-    }
-
-    pub(super) fn ns(&self, time: Picoseconds) -> Option<i64> {
-        nearest_ns(self.ps(time))
-    }
-}
-
-impl EventFilter {
+impl JobFilter {
     /// What the settings ask of these traces, of which `written` are written.
     ///
     /// # Errors
@@ -135,24 +90,6 @@ impl EventFilter {
         })
     }
 
-    /// What a name says of its event.
-    pub(crate) fn named(&self, name: &str) -> Named {
-        Named {
-            is_step: step_number(&self.steps, name).is_some(),
-            is_wanted: self.only.names.iter().any(|pattern| pattern.is_match(name)),
-        }
-    }
-
-    /// Whether an event stays.
-    pub(crate) fn wants(&self, input: usize, seen: &Seen) -> bool {
-        matches!(self.judge(input, seen), Judged::Stays | Judged::Protected)
-    }
-
-    /// Whether an event stays, which is counted.
-    pub(crate) fn take(&self, input: usize, seen: &Seen) -> bool {
-        self.count(self.judge(input, seen), self.length(input, seen), seen.bytes)
-    }
-
     /// As [`Self::take`], of an event whose times are on the reference clock, ns.
     pub(super) fn take_mapped(&self, input: usize, start_ns: i64, end_ns: i64, seen: &Seen) -> bool {
         self.count(self.judge_mapped(input, start_ns, end_ns, seen), end_ns - start_ns, seen.bytes)
@@ -163,51 +100,9 @@ impl EventFilter {
         matches!(self.judge_mapped(input, start_ns, end_ns, seen), Judged::Stays | Judged::Protected)
     }
 
-    /// An end of a flow: it stays where both its events do.
-    pub(crate) fn take_flow_end(&self, stays: bool) -> bool {
-        let mut counts = self.counts.borrow_mut();
-        counts.events += 1;
-        counts.half_flows += u64::from(!stays);
-        stays
-    }
-
-    /// Leaves out an event that does not say how long it lasts.
-    pub(crate) fn leave_unjudged(&self) {
-        let mut counts = self.counts.borrow_mut();
-        counts.events += 1;
-        counts.unjudged += 1;
-    }
-
     /// Whether a moment of the output, on the reference clock, is within the span; what is put beside the traces is only asked this.
-    pub(crate) fn is_within(&self, start_ns: i64, end_ns: i64) -> bool {
+    pub(crate) fn is_within_ns(&self, start_ns: i64, end_ns: i64) -> bool {
         self.span_ns.is_none_or(|span| reaches_into(span, start_ns, end_ns))
-    }
-
-    /// As [`Self::is_within`], in ps.
-    pub(crate) fn is_within_ps(&self, start: Picoseconds, end: Picoseconds) -> bool {
-        nearest_ns(start).zip(nearest_ns(end)).is_some_and(|(start, end)| self.is_within(start, end))
-    }
-
-    /// Whether this input is of the traces, and not put beside them.
-    pub(crate) fn knows(&self, input: usize) -> bool {
-        input < self.inputs.len()
-    }
-
-    /// To be asked before an output of so many bytes gets its name.
-    ///
-    /// # Errors
-    /// [`Error::Request`] where nothing is in it, [`Error::OverBudget`] where it is too large.
-    pub(crate) fn accept(&self, bytes: u64) -> Result<(), Error> {
-        let mut counts = self.counts.borrow_mut();
-        counts.bytes = bytes;
-        if counts.kept == 0 && !self.budget.as_ref().is_some_and(|budget| budget.borrow().full) {
-            let problem = format!("{} leaves none of {} events; nothing is written", self.rule, counts.events);
-            return Err(Error::Request { problem });
-        }
-        match self.bytes_max {
-            Some(max) if bytes > max || self.is_full() => Err(Error::OverBudget { bytes }),
-            _ => Ok(()),
-        }
     }
 
     /// Whether an output may have to be written more than once.
@@ -281,7 +176,7 @@ impl EventFilter {
     }
 
     fn judge_mapped(&self, input: usize, start: i64, end: i64, seen: &Seen) -> Judged {
-        if !self.is_within(start, end) {
+        if !self.is_within_ns(start, end) {
             return Judged::Outside;
         }
         let collective = seen.of_collective || self.inputs[input].is_part(start, end);
@@ -324,6 +219,57 @@ impl EventFilter {
             budget.borrow_mut().count(may_go, bytes, stays);
         }
         stays
+    }
+}
+
+impl EventFilter for JobFilter {
+    fn named(&self, name: &str) -> Named {
+        Named {
+            is_step: step_number(&self.steps, name).is_some(),
+            is_wanted: self.only.names.iter().any(|pattern| pattern.is_match(name)),
+        }
+    }
+
+    fn wants(&self, input: usize, seen: &Seen) -> bool {
+        matches!(self.judge(input, seen), Judged::Stays | Judged::Protected)
+    }
+
+    fn take(&self, input: usize, seen: &Seen) -> bool {
+        self.count(self.judge(input, seen), self.length(input, seen), seen.bytes)
+    }
+
+    fn take_flow_end(&self, stays: bool) -> bool {
+        let mut counts = self.counts.borrow_mut();
+        counts.events += 1;
+        counts.half_flows += u64::from(!stays);
+        stays
+    }
+
+    fn leave_unjudged(&self) {
+        let mut counts = self.counts.borrow_mut();
+        counts.events += 1;
+        counts.unjudged += 1;
+    }
+
+    fn is_within(&self, start: Picoseconds, end: Picoseconds) -> bool {
+        nearest_ns(start).zip(nearest_ns(end)).is_some_and(|(start, end)| self.is_within_ns(start, end))
+    }
+
+    fn knows(&self, input: usize) -> bool {
+        input < self.inputs.len()
+    }
+
+    fn accept(&self, bytes: u64) -> Result<(), Error> {
+        let mut counts = self.counts.borrow_mut();
+        counts.bytes = bytes;
+        if counts.kept == 0 && !self.budget.as_ref().is_some_and(|budget| budget.borrow().full) {
+            let problem = format!("{} leaves none of {} events; nothing is written", self.rule, counts.events);
+            return Err(Error::Request { problem });
+        }
+        match self.bytes_max {
+            Some(max) if bytes > max || self.is_full() => Err(Error::OverBudget { bytes }),
+            _ => Ok(()),
+        }
     }
 }
 

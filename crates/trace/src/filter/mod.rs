@@ -7,6 +7,7 @@
 
 mod budget;
 mod chunks;
+mod clock;
 mod judge;
 mod report;
 mod steps;
@@ -15,7 +16,6 @@ mod tests;
 mod wanted;
 
 pub(crate) use chunks::ChunkFilter;
-pub use judge::EventFilter;
-pub(crate) use judge::{Named, Seen};
+pub(crate) use judge::JobFilter;
 pub use report::FilterReport;
 pub use wanted::{FilterSettings, Kinds, Ranks, Steps};

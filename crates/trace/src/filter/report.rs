@@ -6,6 +6,7 @@ use serde::Serialize;
 
 /// What was left out of an output.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FilterReport {
     /// The rule, as the flags that ask for it.
     pub rule: String,

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::judge::Clock;
+use super::clock::Clock;
 use super::wanted::Steps;
 use crate::Error;
 use crate::calibrate::CalibratedTrace;

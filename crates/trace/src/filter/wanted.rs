@@ -31,6 +31,11 @@ pub struct FilterSettings {
 }
 
 impl FilterSettings {
+    /// Whether anything is to be left out.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.ranks.is_some() || self.flag().is_some()
+    }
+
     /// The first flag by which events are left out.
     pub(crate) fn flag(&self) -> Option<&'static str> {
         let asked = [

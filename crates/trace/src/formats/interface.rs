@@ -10,8 +10,8 @@ use std::rc::Rc;
 use probe_sync_time::Duration;
 use serde::Serialize;
 
+use super::keep::EventFilter;
 use crate::Error;
-use crate::filter::EventFilter;
 use crate::model::{ClockPair, Picoseconds, TraceFacts};
 use crate::parts::Spill;
 use crate::write::Chunk;
@@ -128,6 +128,7 @@ pub enum AgentIndex {
 
 /// What reading a file's chunks came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ChunkStats {
     /// Events that were given.
     pub events: u64,
@@ -266,7 +267,7 @@ pub struct MergeOptions {
     /// As in [`RewriteOptions`], of each input in order; none where it is shorter.
     pub cpu_behind_ns: Vec<Option<i64>>,
     /// Which events go into the output; None: all. Formats that leave out none are not asked to.
-    pub filter: Option<Rc<EventFilter>>,
+    pub filter: Option<Rc<dyn EventFilter>>,
 }
 
 /// How the planes of an XSpace are laid out.

@@ -11,6 +11,7 @@
 
 pub(crate) mod gzip;
 mod interface;
+mod keep;
 mod kineto;
 pub(crate) mod marker;
 mod perfetto;
@@ -31,6 +32,7 @@ pub use interface::{
     MergeOptions, MergeStats, PlaneLayout, RewriteOptions, RewriteStats, TraceFormat,
 };
 pub(crate) use interface::{BYTE_ORDER_MARK, rank_marker};
+pub use keep::{EventFilter, Named, Seen};
 pub use kineto::Kineto;
 pub use perfetto::Perfetto;
 #[cfg(feature = "rocpd")]

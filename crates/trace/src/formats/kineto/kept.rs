@@ -17,12 +17,12 @@ use super::document::{Document, Event, Item};
 use super::rewrite::EventFault;
 use super::scan::{self, EventSpans};
 use crate::Error;
-use crate::filter::{EventFilter, Named, Seen};
+use crate::formats::{EventFilter, Named, Seen};
 use crate::model::Picoseconds;
 
 /// What stays of one input.
 pub(super) struct Kept<'a> {
-    filter: &'a EventFilter,
+    filter: &'a dyn EventFilter,
     input: usize,
     base_ps: Picoseconds,
     /// Correlations of kernels that are parts of collectives.
@@ -38,7 +38,7 @@ pub(super) struct Kept<'a> {
 }
 
 impl<'a> Kept<'a> {
-    pub(super) fn new(filter: &'a EventFilter, input: usize) -> Self {
+    pub(super) fn new(filter: &'a dyn EventFilter, input: usize) -> Self {
         Self {
             filter,
             input,
@@ -117,7 +117,7 @@ impl<'a> Kept<'a> {
         }
         if !self.filter.knows(self.input) {
             let seen = self.seen(event)?;
-            return Ok(self.filter.is_within_ps(seen.start_ps, seen.end_ps));
+            return Ok(self.filter.is_within(seen.start_ps, seen.end_ps));
         }
         match phase {
             b'X' => {

@@ -31,17 +31,7 @@ pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &Merg
     if inputs.len() > NODES_MAX {
         return Err(Error::malformed(output, 0, format!("more than {NODES_MAX} nodes cannot be told apart")));
     }
-    let mut surveys = Vec::with_capacity(inputs.len());
-    let mut kept: Vec<Option<Kept<'_>>> = Vec::with_capacity(inputs.len());
-    for (index, input) in inputs.iter().enumerate() {
-        let mut of_input = options.filter.as_deref().map(|filter| Kept::new(filter, index));
-        let found = survey(input, of_input.as_mut())?;
-        if let Some(of_input) = &mut of_input {
-            of_input.survey(&input.path, found.base_ns)?;
-        }
-        kept.push(of_input);
-        surveys.push(found);
-    }
+    let (mut surveys, mut kept) = look_through(inputs, options)?;
     let first = inputs.iter_mut().zip(&surveys).filter_map(|(input, found)| found.first_ps.map(&mut *input.map)).min();
     let base_ns = options.base_ns.unwrap_or_else(|| base::quarter_before(first.unwrap_or(0)));
     let stride = id_stride(inputs, &surveys)?;
@@ -75,6 +65,25 @@ pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &Merg
     }
     stats.bytes_written = merger.sink.finish()?;
     Ok(stats)
+}
+
+/// What must be known of all inputs, and what stays of each.
+fn look_through<'a>(
+    inputs: &[MergeInput<'_>],
+    options: &'a MergeOptions,
+) -> Result<(Vec<Survey>, Vec<Option<Kept<'a>>>), Error> {
+    let mut surveys = Vec::with_capacity(inputs.len());
+    let mut kept: Vec<Option<Kept<'a>>> = Vec::with_capacity(inputs.len());
+    for (index, input) in inputs.iter().enumerate() {
+        let mut of_input = options.filter.as_deref().map(|filter| Kept::new(filter, index));
+        let found = survey(input, of_input.as_mut())?;
+        if let Some(of_input) = &mut of_input {
+            of_input.survey(&input.path, found.base_ns)?;
+        }
+        kept.push(of_input);
+        surveys.push(found);
+    }
+    Ok((surveys, kept))
 }
 
 /// What must be known of an input before the first byte is written.

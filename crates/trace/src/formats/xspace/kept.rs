@@ -12,13 +12,13 @@ use super::event::EventTimes;
 use super::fields::space;
 use super::outline::{self, MetadataVisitor};
 use crate::Error;
-use crate::filter::{EventFilter, Named, Seen};
+use crate::formats::{EventFilter, Named, Seen};
 use crate::model::Picoseconds;
 use crate::protobuf::Source;
 
 /// What stays of one input.
 pub(super) struct Kept<'a> {
-    filter: &'a EventFilter,
+    filter: &'a dyn EventFilter,
     input: usize,
     /// In the order of the file.
     planes: Vec<Plane>,
@@ -36,7 +36,7 @@ impl<'a> Kept<'a> {
     ///
     /// # Errors
     /// When the file cannot be read or is not XSpace.
-    pub(super) fn of(filter: &'a EventFilter, input: usize, path: &Path) -> Result<Self, Error> {
+    pub(super) fn of(filter: &'a dyn EventFilter, input: usize, path: &Path) -> Result<Self, Error> {
         let mut kept = Self { filter, input, planes: Vec::new() };
         let mut source = Source::open(path)?;
         while let Some(field) = outline::next_space_field(&mut source)? {
@@ -56,7 +56,7 @@ impl<'a> Kept<'a> {
         let start_ps = line_ps + Picoseconds::from(times.offset.value);
         let end_ps = start_ps + Picoseconds::from(times.duration.value);
         if !self.filter.knows(self.input) {
-            return self.filter.is_within_ps(start_ps, end_ps);
+            return self.filter.is_within(start_ps, end_ps);
         }
         let named = self.planes.get(plane).and_then(|plane| plane.named.get(&times.metadata));
         let seen = Seen {
@@ -72,7 +72,7 @@ impl<'a> Kept<'a> {
 }
 
 struct Names<'a> {
-    filter: &'a EventFilter,
+    filter: &'a dyn EventFilter,
     plane: Plane,
 }
 

@@ -58,6 +58,14 @@ pub(super) struct Renaming<'a> {
     pub(super) kept: Option<Kept<'a>>,
 }
 
+impl Renaming<'_> {
+    /// Whether an event is left out; what has a count in place of a time, and pairs of clock readings, never are.
+    fn leaves_out(&self, start: &LineStart, context: &PlaneContext<'_>, times: &EventTimes, bytes: usize) -> bool {
+        let kept = self.kept.as_ref().filter(|_| !(times.aggregated || context.on_system_clock));
+        kept.is_some_and(|kept| !kept.takes(context.index, start.old_ps, times, bytes))
+    }
+}
+
 /// One input on its way.
 pub(super) struct Rewriter<'a> {
     source: Source,
@@ -333,20 +341,14 @@ impl<'a> Rewriter<'a> {
             Ok(times) => times,
             Err(fault) => return Err(source.fault(header.body_at(), fault)),
         };
-        let kept = renaming.as_ref().and_then(|renaming| renaming.kept.as_ref());
-        if let Some(kept) = kept.filter(|_| !(times.aggregated || context.on_system_clock))
-            && !kept.takes(context.index, start.old_ps, &times, bytes.len())
-        {
+        if renaming.as_ref().is_some_and(|renaming| renaming.leaves_out(start, context, &times, bytes.len())) {
             source.consume(header.body() as usize);
             return Ok(());
         }
         appended.clear();
         let (mut new_offset, mut new_duration) = (times.offset.value, times.duration.value);
-        if times.aggregated {
-            stats.untimed += 1;
-        } else {
-            stats.events += 1;
-        }
+        stats.untimed += u64::from(times.aggregated);
+        stats.events += u64::from(!times.aggregated);
         if !times.aggregated && !context.on_system_clock {
             let old_ps = start.old_ps + Picoseconds::from(times.offset.value);
             let mapped = map(old_ps);
