@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
@@ -20,11 +21,14 @@ use crate::trace_args::{AlignArgs, CheckArgs, ConvertArgs, MergeArgs, StepArgs, 
 
 /// What time is it on every node? Measures how the clocks of a training cluster differ while the job runs.
 #[derive(Parser, Debug)]
-#[command(name = "probe_sync", version, after_long_help = guide(GUIDE))]
+#[command(name = "probe_sync", version, long_version = LONG_VERSION.as_str(), after_long_help = guide(GUIDE))]
 pub struct Cli {
     /// What to do; `run` when left out
     #[command(subcommand)]
     pub command: Option<Command>,
+    /// Show all columns of tables; without it those are left out that would make a line longer than 80 letters
+    #[arg(long, global = true)]
+    pub wide: bool,
     /// Flags of `run`
     #[command(flatten)]
     pub run: RunArgs,
@@ -62,10 +66,10 @@ pub enum Command {
     #[command(after_long_help = guide(GUIDE))]
     Run(Box<RunArgs>),
     /// Recompute offsets from recorded exchanges (--keep-probes) or from recorded fits, each round in the light of the whole run
-    #[command(after_long_help = help())]
+    #[command(after_long_help = help(), override_usage = SOLVE_USAGE)]
     Solve(SolveArgs),
     /// Put the runs of several regions (sites, racks) on one timeline, by the run among their masters
-    #[command(after_long_help = help())]
+    #[command(after_long_help = help(), override_usage = COMPOSE_USAGE)]
     Compose(ComposeArgs),
     /// Say what this machine offers (timestamps, MPI, permissions, clock discipline) and what to fix; exit status 1 when something prevents a measurement
     #[command(after_long_help = help())]
@@ -108,6 +112,12 @@ pub enum Command {
     /// Write a run directory as one protobuf file (proto/probe_sync.proto, message RunExport)
     #[command(after_long_help = help())]
     Export(ExportArgs),
+    /// Settings of a run
+    #[command(after_long_help = help())]
+    Config(ConfigArgs),
+    /// Print the JSON Schemas of what commands print with --json, or write them into a directory
+    #[command(name = "json-schemas", hide = true)]
+    Schemas(crate::shell::SchemasArgs),
     /// Print the completions of a shell
     #[command(after_long_help = help())]
     Completions(crate::shell::CompletionsArgs),
@@ -137,6 +147,14 @@ pub struct RunArgs {
 /// The flags that are configuration keys, as key and text. They come from the configuration's own table.
 #[derive(Clone, Debug, Default)]
 struct Settings(Vec<(String, String)>);
+
+/// Flags of `config`.
+#[derive(Args, Debug)]
+pub struct ConfigArgs {
+    /// Print all settings with what they mean and their defaults, as a file for --config
+    #[arg(long, required = true)]
+    pub example: bool,
+}
 
 /// Flags of `clock`.
 #[derive(Args, Debug)]
@@ -243,7 +261,7 @@ pub struct SolveArgs {
     #[arg(long, value_name = "NS", conflicts_with_all = ["probes", "packets"])]
     pub at: Option<i64>,
     /// Where to write the offsets
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'o', long = "output", visible_alias = "out", value_name = "FILE")]
     pub out: PathBuf,
     /// Lines to write: auto (so many that straight lines between them suffice), rounds (one per round), or a time (500ms, 1s; at
     /// least 1ms): one every so long. Between rounds hard intervals also assume that clocks do not wander off by more than five
@@ -253,6 +271,9 @@ pub struct SolveArgs {
     /// The node whose clock is the reference [default: the recorded run's, from the offsets.jsonl in its directory; else node 0]
     #[arg(long, value_name = "NODE")]
     pub reference: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
     /// How an edge's line is fitted: hull, svm or min-rtt
     #[arg(long, default_value = "hull", conflicts_with_all = ["windows", "packets"])]
     pub fit: String,
@@ -271,7 +292,7 @@ pub struct ComposeArgs {
     #[arg(long = "master", value_name = "NAME=NODE", value_parser = named::<u32>)]
     pub masters_of: Vec<(String, u32)>,
     /// Where to write the offsets of all nodes
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'o', long = "output", visible_alias = "out", value_name = "FILE")]
     pub out: PathBuf,
     /// Print JSON
     #[arg(long)]
@@ -324,8 +345,11 @@ pub struct ExportArgs {
     #[arg(long, value_name = "DIR")]
     pub run_dir: PathBuf,
     /// The protobuf file to write
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'o', long = "output", visible_alias = "out", value_name = "FILE")]
     pub out: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 impl RunArgs {
@@ -355,6 +379,8 @@ impl Args for Settings {
     fn augment_args(command: clap::Command) -> clap::Command {
         let flag = |key: &'static Key| {
             let flag = Arg::new(key.name).long(key.flag).help(key.help()).help_heading(key.section.title());
+            // The run's directory is its output, as a file is that of other commands.
+            let flag = if key.name == "out" { flag.short('o').visible_alias("output") } else { flag };
             match key.value_name {
                 "" => flag.action(ArgAction::SetTrue),
                 value => flag.value_name(value),
@@ -388,6 +414,29 @@ fn ratio(text: &str) -> Result<f64, String> {
     let ratio: f64 = text.parse().map_err(|error| format!("{error}"))?;
     if ratio >= 0.0 { Ok(ratio) } else { Err("not at least 0".into()) }
 }
+
+/// The version, and what is built in.
+fn long_version() -> String {
+    let all = [
+        ("mpi", cfg!(feature = "mpi")),
+        ("hwloc", cfg!(feature = "hwloc")),
+        ("rocpd", cfg!(feature = "rocpd")),
+        ("otf2", cfg!(feature = "otf2")),
+        ("otlp", cfg!(feature = "otlp")),
+    ];
+    let of = |wanted: bool| {
+        let names: Vec<&str> = all.iter().filter(|(_, built)| *built == wanted).map(|(name, _)| *name).collect();
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    };
+    format!("{}\nfeatures: {}\nnot built in: {}", env!("CARGO_PKG_VERSION"), of(true), of(false))
+}
+
+/// clap breaks no lines there, and its own would be longer than a terminal is wide.
+const COMPOSE_USAGE: &str = "probe_sync compose [OPTIONS] --masters RUN --region NAME=RUN -o FILE";
+const SOLVE_USAGE: &str = "probe_sync solve [OPTIONS] -o FILE --probes|--windows|--packets FILE...";
+
+/// It does not change while the command runs.
+static LONG_VERSION: LazyLock<String> = LazyLock::new(long_version);
 
 /// What is taught, and how commands end.
 fn guide(text: &str) -> String {

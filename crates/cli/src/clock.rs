@@ -4,10 +4,9 @@
 
 use probe_sync::GlobalClock;
 use probe_sync::clock::{Reading, Status};
-use serde_json::json;
 
 use crate::args::ClockArgs;
-use crate::output;
+use crate::{documents, output};
 
 /// Prints the time; an error where nothing is known yet.
 pub fn run(arguments: &ClockArgs) -> anyhow::Result<()> {
@@ -23,12 +22,19 @@ pub fn run(arguments: &ClockArgs) -> anyhow::Result<()> {
     let system_ns = system.duration_since(std::time::UNIX_EPOCH)?.as_nanos() as i64;
     let (node, reference) = clock.nodes().map_or((None, None), |(node, reference)| (Some(node), Some(reference)));
     if arguments.json {
-        let document = json!({
-            "time_ns": now.time.as_ns(), "earliest_ns": now.earliest.as_ns(), "latest_ns": now.latest.as_ns(),
-            "bound95_ns": now.bound95.as_ns(), "status": now.status.as_str(), "epoch": now.epoch,
-            "system_ns": system_ns, "node": node, "reference": reference,
+        let number = |node: Option<probe_sync_time::NodeId>| node.map(|node| node.0);
+        return documents::print(&documents::Clock {
+            schema: 1,
+            time_ns: now.time.as_ns(),
+            earliest_ns: now.earliest.as_ns(),
+            latest_ns: now.latest.as_ns(),
+            bound95_ns: now.bound95.as_ns(),
+            status: now.status.as_str(),
+            epoch: now.epoch,
+            system_ns,
+            node: number(node),
+            reference: number(reference),
         });
-        return output::print(&format!("{document}\n"));
     }
     let of = |node: Option<probe_sync_time::NodeId>| node.map_or_else(|| "?".into(), |node| node.to_string());
     let (below, above) = hard(&now);

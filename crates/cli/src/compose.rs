@@ -7,10 +7,9 @@ use std::path::Path;
 
 use probe_sync::solve::{Composed, Region, compose_runs};
 use probe_sync_time::NodeId;
-use serde_json::json;
 
 use crate::args::ComposeArgs;
-use crate::output;
+use crate::{documents, output};
 
 /// Composes and prints.
 ///
@@ -37,7 +36,10 @@ pub fn run(arguments: &ComposeArgs) -> anyhow::Result<()> {
     for note in &composed.notes {
         tracing::warn!("{note}");
     }
-    output::print(&if arguments.json { document(&composed) } else { summary(&composed, &arguments.out) })
+    match arguments.json {
+        true => documents::print(&document(&composed)),
+        false => output::print(&summary(&composed, &arguments.out)),
+    }
 }
 
 /// For people: what was put into `out`.
@@ -66,16 +68,24 @@ pub fn summary(composed: &Composed, out: &Path) -> String {
 }
 
 /// As JSON.
-pub fn document(composed: &Composed) -> String {
+pub fn document(composed: &Composed) -> documents::Compose {
     let region = |region: &probe_sync::solve::ComposedRegion| {
-        let (first, count) = region.nodes;
-        json!({
-            "name": region.name, "first_node": first, "nodes": count, "master": region.master,
-            "sigma_ns_within": region.sigma_ns.map(|sigma| sigma[0]), "sigma_ns": region.sigma_ns.map(|sigma| sigma[1]),
-            "left_out_lines": region.left_out,
-        })
+        let (NodeId(first_node), nodes) = region.nodes;
+        documents::ComposedRegion {
+            name: region.name.clone(),
+            first_node,
+            nodes,
+            master: region.master.0,
+            sigma_ns_within: region.sigma_ns.map(|sigma| sigma[0]),
+            sigma_ns: region.sigma_ns.map(|sigma| sigma[1]),
+            left_out_lines: region.left_out,
+        }
     };
-    let regions: Vec<_> = composed.regions.iter().map(region).collect();
-    let document = json!({ "lines": composed.lines, "reference": composed.reference, "regions": regions, "notes": composed.notes });
-    format!("{document:#}\n")
+    documents::Compose {
+        schema: 1,
+        lines: composed.lines,
+        reference: composed.reference.0,
+        regions: composed.regions.iter().map(region).collect(),
+        notes: composed.notes.clone(),
+    }
 }

@@ -13,8 +13,9 @@ use probe_sync_trace::{
     AgentIndex, CollectiveFlows, ConvertReport, ConvertSettings, Converted, Output, OutputKind, convert,
 };
 
+use crate::documents::{self, CsvFile};
 use crate::trace_args::ConvertArgs;
-use crate::traces::{calibrate, request};
+use crate::traces::{calibrate_for, request, shared_notes};
 
 /// Writes all traces in every format asked for.
 ///
@@ -23,12 +24,19 @@ use crate::traces::{calibrate, request};
 pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
     let outputs = outputs(arguments)?;
     let settings = settings(arguments);
+    let mut report = None;
     if !outputs.is_empty() {
         let paths: Vec<PathBuf> = outputs.iter().map(|output| output.path.clone()).collect();
-        let calibrated = calibrate(&request(&arguments.input, &paths)?)?;
-        crate::output::print(&text(&convert(&calibrated, &outputs, &settings)?))?;
+        let calibrated = calibrate_for(&request(&arguments.input, &paths)?, arguments.json)?;
+        let converted = convert(&calibrated, &outputs, &settings)?;
+        if !arguments.json {
+            crate::output::print(&text(&converted))?;
+        }
+        report = Some(converted);
     }
-    if arguments.output_format.iter().any(|name| name == CSV) { write_csv(arguments, &settings) } else { Ok(()) }
+    let wants_csv = arguments.output_format.iter().any(|name| name == CSV);
+    let csv = if wants_csv { write_csv(arguments, &settings)? } else { Vec::new() };
+    if arguments.json { documents::print(&documents::Convert::new(report, csv)) } else { Ok(()) }
 }
 
 fn settings(arguments: &ConvertArgs) -> ConvertSettings {
@@ -49,7 +57,7 @@ fn settings(arguments: &ConvertArgs) -> ConvertSettings {
 
 /// Writes databases as CSV files; without a clock their times stay as they are.
 #[cfg(feature = "rocpd")]
-fn write_csv(arguments: &ConvertArgs, settings: &ConvertSettings) -> anyhow::Result<()> {
+fn write_csv(arguments: &ConvertArgs, settings: &ConvertSettings) -> anyhow::Result<Vec<CsvFile>> {
     let request = request(&arguments.input, &[])?;
     let own_clocks = request.clocks == ClockSource::Nothing;
     let query = Query::open(&request, &QuerySettings { own_clocks, window: settings.window.clone() })?;
@@ -58,15 +66,20 @@ fn write_csv(arguments: &ConvertArgs, settings: &ConvertSettings) -> anyhow::Res
     }
     let csv = CsvSettings { agent_index: settings.agent_index, plain_columns: arguments.plain_columns };
     let written = query.write_csv(&arguments.output_path, &arguments.output_file, &csv)?;
+    let files = written.iter().map(|file| CsvFile { path: file.path.clone(), rows: file.rows }).collect();
+    if arguments.json {
+        return Ok(files);
+    }
     let lines = written.iter().map(|file| format!("{}: {} rows\n", file.path.display(), file.rows));
     let none = || "the databases hold no events: no CSV file was written\n".to_owned();
     let lines = lines.reduce(|all, line| all + &line).unwrap_or_else(none);
-    crate::output::print(&format!("{lines}times are on {}\n", query.timeline))
+    crate::output::print(&format!("{lines}times are on {}\n", query.timeline))?;
+    Ok(files)
 }
 
 /// Databases are the only traces that have these columns.
 #[cfg(not(feature = "rocpd"))]
-fn write_csv(_: &ConvertArgs, _: &ConvertSettings) -> anyhow::Result<()> {
+fn write_csv(_: &ConvertArgs, _: &ConvertSettings) -> anyhow::Result<Vec<CsvFile>> {
     Err(anyhow::anyhow!("-f csv: this program was built without databases (feature rocpd)")
         .context(crate::output::Usage))
 }
@@ -125,7 +138,9 @@ fn text(report: &ConvertReport) -> String {
     if let Some([from, until]) = report.window_ns {
         text.push_str(&format!("window: {from} to {until} ns\n"));
     }
-    report.traces.iter().for_each(|trace| text_of_trace(trace, &mut text));
+    let shared = shared_notes(report.traces.iter().map(|trace| &trace.alignment));
+    report.traces.iter().for_each(|trace| text_of_trace(trace, &shared, &mut text));
+    shared.iter().for_each(|note| text.push_str(&format!("all traces: {note}\n")));
     if let Some(joined) = &report.collective_flows {
         let CollectiveFlows { operations, parts, without_slice, not_joined } = joined;
         text.push_str(&format!("collectives: {operations} operations of {parts} parts joined by flows"));
@@ -154,7 +169,7 @@ fn text(report: &ConvertReport) -> String {
     text
 }
 
-fn text_of_trace(trace: &Converted, text: &mut String) {
+fn text_of_trace(trace: &Converted, shared: &[String], text: &mut String) {
     let known = trace.alignment.correction_ns.filter(|_| trace.alignment.uncertainty_ns.is_finite());
     let moved = known.map_or_else(String::new, |[least, median, most]| {
         let signed = crate::table::signed;
@@ -162,7 +177,7 @@ fn text_of_trace(trace: &Converted, text: &mut String) {
     });
     let outside = if trace.outside > 0 { format!(", {} outside of the window", trace.outside) } else { String::new() };
     text.push_str(&format!("{}: {} events{outside}{moved}\n", trace.path.display(), trace.read.events));
-    for note in &trace.alignment.notes {
+    for note in trace.alignment.notes.iter().filter(|note| !shared.contains(note)) {
         text.push_str(&format!("  {note}\n"));
     }
 }

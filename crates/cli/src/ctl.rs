@@ -5,7 +5,7 @@
 use probe_sync::Request;
 
 use crate::args::{Ask, CtlArgs};
-use crate::output;
+use crate::{documents, output};
 
 /// Asks, and prints from which round on it holds.
 pub fn run(arguments: &CtlArgs) -> anyhow::Result<()> {
@@ -19,7 +19,8 @@ pub fn run(arguments: &CtlArgs) -> anyhow::Result<()> {
     };
     let since = probe_sync::ask(&arguments.run_dir, &request)?;
     if arguments.json {
-        return output::print(&format!("{}\n", serde_json::to_string(&since)?));
+        let (round, start_ns) = (since.round.0, since.start.as_ns());
+        return documents::print(&documents::Ctl { schema: 1, round, start_ns });
     }
     output::print(&match request {
         Request::Stop => format!("the run ends with round {}\n", since.round),

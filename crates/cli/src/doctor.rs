@@ -20,8 +20,10 @@ pub fn run(arguments: &DoctorArgs) -> anyhow::Result<()> {
     }
     let mut facts = examine();
     facts.push(mpi());
-    let text = if arguments.run.json { serde_json::to_string_pretty(&facts)? + "\n" } else { readable(&facts) };
-    crate::output::print(&text)?;
+    match arguments.run.json {
+        true => crate::documents::print(&crate::documents::Doctor::new(&facts))?,
+        false => crate::output::print(&readable(&facts))?,
+    }
     let failures = facts.iter().filter(|fact| fact.level == Level::Fail).count();
     if failures > 0 {
         anyhow::bail!("{failures} finding(s) above prevent a measurement");

@@ -12,6 +12,8 @@ mod convert_guide;
 mod cpu_clock;
 mod ctl;
 mod doctor;
+mod documents;
+mod filter_args;
 mod launch;
 mod local;
 mod log;
@@ -72,6 +74,9 @@ fn main() -> ExitCode {
         }
         cli
     });
+    if let Ok(cli) = &parsed {
+        table::set_wide(cli.wide);
+    }
     let result = match (parsed, mpi) {
         (Ok(Cli { command: None, run, .. }), mpi) => measure(&run, run.configuration(), mpi),
         (Ok(Cli { command: Some(Command::Run(run)), .. }), mpi) => measure(&run, run.configuration(), mpi),
@@ -79,7 +84,7 @@ fn main() -> ExitCode {
         (Ok(Cli { command: Some(command), .. }), _) => without_ranks(&command),
         // A rank with a wrong command line must not leave the others waiting: it is refused like a wrong configuration.
         (Err(error), Some(mpi)) if error.use_stderr() => {
-            let reason = error.to_string().lines().next().unwrap_or("unusable").to_owned();
+            let reason = reason(&error);
             let wrong =
                 probe_sync::Error::Configuration { origin: "command line".into(), key: "arguments".into(), reason };
             measure(&RunArgs::default(), Err(wrong), Some(mpi))
@@ -87,6 +92,15 @@ fn main() -> ExitCode {
         (Err(error), _) => return unparsed(&error),
     };
     result.map_or_else(|error| failed(&error), |()| Status::Done.into())
+}
+
+/// What is wrong with a command line and the tips for it, in one line; how it should be used is told by --help.
+fn reason(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let said: Vec<&str> = lines.filter(|line| !(line.is_empty() || line.starts_with("For more information"))).collect();
+    let said = said.join("; ");
+    said.strip_prefix("error: ").unwrap_or(&said).to_owned()
 }
 
 /// The command line; flags of the XLA distributed profiler's tools are read as ours, and one line says so.
@@ -126,13 +140,19 @@ fn without_ranks(command: &Command) -> anyhow::Result<()> {
         Command::Stragglers(arguments) => stragglers::run(arguments),
         Command::Sim(arguments) => sim::run(arguments),
         Command::Clock(arguments) => clock::run(arguments),
+        // It has one flag, which is required.
+        Command::Config(_) => output::print(&probe_sync::config::example()),
+        Command::Schemas(arguments) => shell::schemas(arguments),
         Command::Status(arguments) => run_status::run(arguments),
         Command::Report(arguments) => report::run(arguments),
         Command::Ctl(arguments) => ctl::run(arguments),
         Command::Record(arguments) => record::run(arguments),
         Command::Completions(arguments) => shell::completions(arguments, Cli::command()),
         Command::Man(arguments) => shell::man(arguments, Cli::command()),
-        Command::Export(arguments) => Ok(probe_sync::export::run_directory(&arguments.run_dir, &arguments.out)?),
+        Command::Export(arguments) => {
+            probe_sync::export::run_directory(&arguments.run_dir, &arguments.out)?;
+            if arguments.json { documents::print(&documents::Export::new(arguments.out.clone())) } else { Ok(()) }
+        }
     }
 }
 
@@ -229,7 +249,10 @@ fn recompute(arguments: &SolveArgs) -> anyhow::Result<()> {
     for note in &solved.notes {
         tracing::warn!("{note}");
     }
-    output::print(&summary(&solved, what, &arguments.out))
+    match arguments.json {
+        true => documents::print(&documents::Solve::new(arguments.out.clone(), &solved)),
+        false => output::print(&summary(&solved, what, &arguments.out)),
+    }
 }
 
 fn summary(solved: &Solved, what: &str, out: &Path) -> String {
@@ -275,8 +298,10 @@ fn said(error: &anyhow::Error) -> Status {
     let for_others = error.chain().find_map(|cause| cause.downcast_ref::<started::Started>());
     if for_others.map_or(launch::speaks() || !everywhere, started::Started::speaks) {
         let rank = if error.downcast_ref::<Usage>().is_some() { String::new() } else { launch::rank_prefix() };
+        let told = status::told(error);
+        let remedy = status::remedy(error, &told).map_or_else(String::new, |remedy| format!("; {remedy}"));
         // A closed standard error leaves nobody to tell.
-        let _ = writeln!(std::io::stderr(), "probe_sync: {rank}{}", status::told(error));
+        let _ = writeln!(std::io::stderr(), "probe_sync: {rank}{told}{remedy}");
     }
     status
 }

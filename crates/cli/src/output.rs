@@ -2,7 +2,7 @@
 //!
 //! Place in the flow: under all commands. What it does not do: decide what is said, or the exit status (`main`).
 
-use std::io::Write;
+use std::io::{Read as _, Write};
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -25,6 +25,30 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
 /// Names the file.
 pub(crate) fn write_whole(path: &Path, content: &[u8]) -> anyhow::Result<()> {
     probe_sync_files::write_whole(path, content).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Refuses to put a document in the place of a trace: the value of a flag that may stand alone is easily meant as one.
+///
+/// # Errors
+/// Names it, and what to write.
+pub(crate) fn refuse_trace(path: &Path, flag: &str) -> anyhow::Result<()> {
+    // A pipe would wait for its other end.
+    if !std::fs::metadata(path).is_ok_and(|found| found.is_file()) || probe_sync_trace::formats::detect(path).is_err() {
+        return Ok(());
+    }
+    let mut head = [0; 64];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read(&mut head)).unwrap_or(0);
+    let head = String::from_utf8_lossy(&head[..read]);
+    let first = head.trim_start_matches('{').trim_start();
+    // Earlier documents of `check` begin otherwise.
+    if ["\"schema\"", "\"before\""].iter().any(|key| first.starts_with(key)) {
+        return Ok(());
+    }
+    let path = path.display();
+    let problem = format!(
+        "{flag} {path} would overwrite {path}, which is a trace; write {flag}=FILE, or name traces before {flag}"
+    );
+    Err(anyhow::anyhow!(problem).context(Usage))
 }
 
 /// Marks errors of the command line.

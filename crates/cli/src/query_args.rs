@@ -24,10 +24,10 @@ pub struct QueryArgs {
     #[arg(long, value_name = "FORMAT", default_value = "table")]
     pub format: Format,
     /// Where rows are written [default: standard output]
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'o', long = "output", visible_alias = "out", value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// Ask times as they are; offsets and snapshots are not looked at
-    #[arg(long, requires = "traces", conflicts_with_all = ["from_collectives"])]
+    #[arg(long, requires = "given", conflicts_with_all = ["from_collectives"])]
     pub no_correction: bool,
     /// Leave out databases that cannot be read, and say which; without this one bad file refuses all
     #[arg(long)]

@@ -71,7 +71,10 @@ fn print(report: &RegionsReport, json: bool) -> anyhow::Result<()> {
     for note in &composed.notes {
         tracing::warn!("{note}");
     }
-    output::print(&if json { compose::document(composed) } else { compose::summary(composed, out) })?;
+    match json {
+        true => crate::documents::print(&compose::document(composed))?,
+        false => output::print(&compose::summary(composed, out))?,
+    }
     match &missing[..] {
         [] => Ok(()),
         missing => anyhow::bail!("not all regions are in {}: {}", out.display(), missing.join("; ")),

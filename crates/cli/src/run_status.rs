@@ -8,7 +8,7 @@ use std::time::Duration;
 use probe_sync::standing::{NodeStanding, Standing, State, standing};
 
 use crate::args::StatusArgs;
-use crate::table::unsigned;
+use crate::table::{fitted, unsigned};
 use crate::{node_table, output};
 
 /// Prints it, once or until the run is over.
@@ -59,7 +59,7 @@ fn rendered(found: &Standing, all: bool) -> String {
         let others: Vec<NodeStanding> = others.cloned().collect();
         let nodes = if all { others.iter().collect() } else { node_table::worst(&others, NODES_MAX) };
         if !nodes.is_empty() {
-            text += &format!("\n{}\n", node_table::table(&nodes));
+            text += &format!("\n{}", fitted(node_table::table(&nodes), &[5, 3]));
         }
         let left = found.nodes.len().saturating_sub(1 + nodes.len());
         if left > 0 {

@@ -19,6 +19,14 @@ pub struct CompletionsArgs {
     pub shell: Shell,
 }
 
+/// Flags of `json-schemas`.
+#[derive(Args, Debug)]
+pub struct SchemasArgs {
+    /// Write a file for each, COMMAND.vN.json, into this directory
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+}
+
 /// Flags of `man`.
 #[derive(Args, Debug)]
 pub struct ManArgs {
@@ -51,6 +59,29 @@ pub fn man(arguments: &ManArgs, mut command: Command) -> anyhow::Result<()> {
     let mut count = 0;
     write_pages(&command, NAME, folder, &mut count)?;
     output::print(&format!("wrote {count} pages to {}\n", folder.display()))
+}
+
+/// Prints the schemas of all documents, or writes them into a directory.
+///
+/// # Errors
+/// Names the file that cannot be written.
+pub fn schemas(arguments: &SchemasArgs) -> anyhow::Result<()> {
+    let all = crate::documents::schemas();
+    let Some(folder) = &arguments.output else {
+        let all: serde_json::Map<String, serde_json::Value> =
+            all.into_iter().map(|(name, number, schema)| (schema_name(name, number), schema.to_value())).collect();
+        return output::print(&format!("{}\n", serde_json::to_string_pretty(&all)?));
+    };
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    for (name, number, schema) in &all {
+        let text = format!("{}\n", serde_json::to_string_pretty(schema)?);
+        output::write_whole(&folder.join(schema_name(name, *number)), text.as_bytes())?;
+    }
+    output::print(&format!("wrote {} schemas to {}\n", all.len(), folder.display()))
+}
+
+fn schema_name(command: &str, number: u32) -> String {
+    format!("{command}.v{number}.json")
 }
 
 /// The page of a command and those of the commands within it.

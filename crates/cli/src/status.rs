@@ -3,6 +3,7 @@
 //! Place in the flow: `main` ends with a [`Status`]; `--help` and the README tell what they mean, from here. An error of the
 //! libraries is a failure unless it says that the command line or the configuration was wrong. What it does not do: find anything out.
 
+use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use crate::output::Usage;
@@ -103,6 +104,27 @@ pub fn told(error: &anyhow::Error) -> String {
     if error.downcast_ref::<Usage>().is_some() { format!("{text} ({hint})") } else { text }
 }
 
+/// What may help against what the system said, where nothing else is said of it.
+pub fn remedy(error: &anyhow::Error, told: &str) -> Option<String> {
+    let kind = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>()).map(std::io::Error::kind)?;
+    match kind {
+        // A message that says what to do has more than one clause.
+        _ if told.contains("; ") => None,
+        ErrorKind::NotFound if told.contains(['*', '?']) => {
+            Some("the shell found no file for this pattern: look at it with ls".to_owned())
+        }
+        ErrorKind::NotFound => {
+            let from = std::env::current_dir().map_or_else(|_| "here".to_owned(), |path| path.display().to_string());
+            Some(format!("check the path, which is looked for from {from}"))
+        }
+        ErrorKind::PermissionDenied => Some("look at its owner and mode with ls -l, or name another place".to_owned()),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            Some("make room, or write elsewhere; temporary files go where TMPDIR says".to_owned())
+        }
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use anyhow::Context as _;
@@ -141,6 +163,21 @@ mod tests {
         assert_eq!(text.matches("No such file").count(), 1, "{text}");
         let nested: Result<(), _> = Err(gone()).context("one").context("two");
         check(nested.expect_err("an error"), "two: one: gone");
+    }
+
+    #[test]
+    fn what_the_system_said_comes_with_a_remedy() {
+        let check = |kind: ErrorKind, context: &'static str, part: &str| {
+            let error = anyhow::Error::from(std::io::Error::from(kind)).context(context);
+            let said = remedy(&error, &told(&error)).unwrap_or_default();
+            assert!(said.contains(part) && said.is_empty() == part.is_empty(), "{context}: {said}");
+        };
+        check(ErrorKind::NotFound, "cannot read f", "check the path");
+        check(ErrorKind::NotFound, "cannot read rank*.json", "the shell found no file");
+        check(ErrorKind::PermissionDenied, "cannot read f", "ls -l");
+        check(ErrorKind::StorageFull, "cannot write f", "make room");
+        check(ErrorKind::NotFound, "no run is here; give another directory", "");
+        check(ErrorKind::BrokenPipe, "cannot write f", "");
     }
 
     #[test]

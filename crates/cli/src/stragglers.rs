@@ -7,7 +7,7 @@ use std::path::Path;
 
 use probe_sync_trace::{Lateness, lateness};
 
-use crate::output::{Usage, print};
+use crate::output::{Usage, print, refuse_trace};
 use crate::status::Unjudged;
 use crate::trace_args::StragglersArgs;
 use crate::traces::{NOTHING_TO_JUDGE, request};
@@ -24,6 +24,9 @@ pub fn run(arguments: &StragglersArgs) -> anyhow::Result<()> {
         return Err(
             anyhow::anyhow!("--json and --csv: one output takes one of them; give a file to the other").context(Usage)
         );
+    }
+    if let Some(path) = arguments.json.as_ref().filter(|path| !is_stdout(path) && arguments.input.are_positional()) {
+        refuse_trace(path, "--json")?;
     }
     let settings = arguments.steps.settings()?;
     let files: Vec<_> = outputs.iter().filter(|path| !is_stdout(path)).map(|path| path.to_path_buf()).collect();

@@ -1,6 +1,8 @@
 //! The final report for people: one line per node, then what the truth says, what was lost, and what it cost.
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, TableStyle};
 use probe_sync::PacingReport;
 use probe_sync::report::{Absence, NodeRow, RunReport, StreamState, TruthVerdict};
 pub use probe_sync_page::{signed, unsigned};
@@ -16,7 +18,8 @@ pub fn render(report: &RunReport) -> String {
     } else if report.rounds == 0 {
         "stopped before the first window ended: nothing was measured\n".to_owned()
     } else {
-        format!("{}\n", table(report))
+        // What is known of the node itself stays longest.
+        fitted(table(report), &[8, 6, 7, 5])
     };
     for line in remarks(report) {
         text.push_str(&line);
@@ -24,6 +27,48 @@ pub fn render(report: &RunReport) -> String {
     }
     text
 }
+
+/// All columns of tables are wanted.
+static WIDE: AtomicBool = AtomicBool::new(false);
+
+/// Whether all columns of tables are wanted, however wide they become.
+pub fn set_wide(wide: bool) {
+    WIDE.store(wide, Ordering::Relaxed);
+}
+
+/// A table as text of at most 80 columns: where it is wider, columns are left out one by one, those that are named in the order in which they are named, then the rest from the last
+/// to the second; a line says which, and how to see them.
+pub fn fitted(table: Table, first: &[usize]) -> String {
+    if WIDE.load(Ordering::Relaxed) { format!("{table}\n") } else { narrowed(table, first) }
+}
+
+fn narrowed(mut table: Table, first: &[usize]) -> String {
+    let too_wide = |table: &Table| table.lines().any(|line| line.trim_end().chars().count() > WIDTH);
+    let names: Vec<String> =
+        table.header().map(|row| row.cell_iter().map(comfy_table::Cell::content).collect()).unwrap_or_default();
+    let rest = (1..names.len()).rev().filter(|column| !first.contains(column));
+    let mut hidden: Vec<usize> = Vec::new();
+    for column in first.iter().copied().filter(|column| *column < names.len()).chain(rest) {
+        if !too_wide(&table) {
+            break;
+        }
+        if let Some(column) = table.column_mut(column) {
+            column.set_constraint(ColumnConstraint::Hidden);
+        }
+        hidden.push(column);
+    }
+    hidden.sort_unstable();
+    let names: Vec<&str> = hidden.into_iter().map(|column| names[column].as_str()).collect();
+    let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    let mut text = lines.join("\n") + "\n";
+    if !names.is_empty() {
+        text += &format!("--wide shows also: {}\n", names.join(", "));
+    }
+    text
+}
+
+/// What a terminal shows at least.
+const WIDTH: usize = 80;
 
 fn table(report: &RunReport) -> Table {
     let mut table = Table::new();
@@ -207,3 +252,29 @@ fn pacing(pacing: &PacingReport) -> String {
 
 /// A table stays readable; the report file names them all.
 const MAX_LINES: usize = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_that_is_too_wide_loses_columns_and_says_which() {
+        let made = |host: &str| {
+            let mut table = Table::new();
+            table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Disabled);
+            table.set_header(["node", "host", "offset", "edges", "stamps"]);
+            table.add_row(["0", host, "+1.234567 ms", "12", "software"]);
+            table
+        };
+        let check = |host: &str, first: &[usize], expected: &str| {
+            let text = narrowed(made(host), first);
+            assert!(text.ends_with(expected), "{text}");
+            assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        };
+        check("gpu", &[3], "software\n");
+        check(&"g".repeat(45), &[3], "--wide shows also: edges\n");
+        check(&"g".repeat(45), &[], "--wide shows also: stamps\n");
+        check(&"g".repeat(54), &[4], "--wide shows also: edges, stamps\n");
+        check(&"g".repeat(90), &[4], "--wide shows also: host, offset, edges, stamps\n");
+    }
+}

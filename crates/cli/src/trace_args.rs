@@ -4,24 +4,29 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args};
+use clap::{ArgAction, ArgGroup, Args};
 use probe_sync_trace::{Bound, LatenessSettings, Window};
 
 use crate::cpu_clock::CpuClockArgs;
+use crate::filter_args::FilterArgs;
 use crate::output::Usage;
 
 /// Which traces, and what is known of their clocks.
 #[derive(Args, Debug)]
+#[command(group = ArgGroup::new("given").multiple(true))]
 pub struct TraceArgs {
-    /// Traces, one per node or process: XSpace (*.xplane.pb), PyTorch Kineto JSON (plain or gzip), databases of rocprofv3 (*_results.db); for
-    /// `merge` into a .tar also Perfetto's (*.pftrace)
-    #[arg(long, visible_alias = "trace", num_args = 1.., value_name = "FILE")]
-    pub traces: Vec<PathBuf>,
+    /// Traces, one per node or process, or folders that hold them: XSpace (*.xplane.pb), PyTorch Kineto JSON (plain or gzip), databases of
+    /// rocprofv3 (*_results.db); for `merge` into a .tar also Perfetto's (*.pftrace)
+    #[arg(value_name = "TRACE", group = "given")]
+    files: Vec<PathBuf>,
+    /// The same; what stands without a flag comes first
+    #[arg(long, visible_alias = "trace", num_args = 1.., value_name = "FILE", group = "given")]
+    traces: Vec<PathBuf>,
     /// The nodes that wrote them, in the same order [default: those for which the run recorded the traces' hosts or ranks]
     #[arg(long, visible_alias = "node", num_args = 1.., value_name = "N")]
     pub nodes: Vec<u32>,
     /// The traces are one per node, listed in the order of the nodes. Without it the order of a list decides nothing
-    #[arg(long, requires = "traces", conflicts_with = "nodes")]
+    #[arg(long, requires = "given", conflicts_with = "nodes")]
     pub assume_order: bool,
     /// The directory of a run of probe_sync: offsets and snapshots of all nodes
     #[arg(long, value_name = "DIR")]
@@ -49,6 +54,18 @@ pub struct TraceArgs {
     pub from_collectives: bool,
 }
 
+impl TraceArgs {
+    /// Whether some are named without a flag, so that the value of a flag before them may be one of them.
+    pub fn are_positional(&self) -> bool {
+        !self.files.is_empty()
+    }
+
+    /// All traces that are named.
+    pub fn named(&self) -> Vec<PathBuf> {
+        [&self.files[..], &self.traces].concat()
+    }
+}
+
 /// Flags of `align`.
 #[derive(Args, Debug)]
 pub struct AlignArgs {
@@ -57,7 +74,7 @@ pub struct AlignArgs {
     #[command(flatten)]
     pub cpu_clock: CpuClockArgs,
     /// The file to write, or the directory for several traces
-    #[arg(long, value_name = "PATH")]
+    #[arg(short, long, value_name = "PATH")]
     pub output: PathBuf,
     /// Keep each event's correction (stat or argument timestamp_correction_ns)
     #[arg(long)]
@@ -69,6 +86,9 @@ pub struct AlignArgs {
     /// Check happens-before on the aligned times
     #[arg(long)]
     pub validate: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Flags of `merge`.
@@ -81,13 +101,15 @@ pub struct MergeArgs {
     /// The file to write: combined.xplane.pb, combined.json.gz or combined.db, of traces of that format; combined.pftrace (Perfetto) or
     /// combined.json[.gz] (Chrome's JSON) of any traces together; combined.tar of Perfetto traces, as they are, with the offsets of their
     /// clocks beside them
-    #[arg(long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
+    #[command(flatten)]
+    pub filter: FilterArgs,
     /// Merge nodes without known clocks too, unchanged and marked so
     #[arg(long)]
     pub allow_uncalibrated: bool,
     /// Merge all traces with their times as they are; offsets and snapshots are not looked at
-    #[arg(long, requires = "traces", conflicts_with_all = ["from_collectives", "annotate"])]
+    #[arg(long, requires = "given", conflicts_with_all = ["from_collectives", "annotate"])]
     pub no_correction: bool,
     /// How XSpace planes are laid out
     #[arg(long, value_name = "LAYOUT", default_value = "xprof", value_parser = ["xprof", "gpu-tracks"])]
@@ -108,10 +130,13 @@ pub struct MergeArgs {
     #[arg(long)]
     pub mark_late: bool,
     #[command(flatten)]
-    pub steps: StepArgs,
+    pub step_names: StepArgs,
     /// Check happens-before on the merged clock
     #[arg(long)]
     pub validate: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Which events are wanted, of `convert` and `query`.
@@ -161,7 +186,14 @@ pub struct ConvertArgs {
     #[arg(short = 'f', long, num_args = 1.., required = true, value_name = "FORMAT", value_parser = ["pftrace", "perfetto", "json", "json.gz", "kineto", "kineto.gz", "xspace", "csv", "otf2"])]
     pub output_format: Vec<String>,
     /// The first part of the outputs' names
-    #[arg(short = 'o', long, value_name = "NAME", env = "ROCPD_OUTPUT_NAME", default_value = "out")]
+    #[arg(
+        short = 'o',
+        long,
+        visible_alias = "output",
+        value_name = "NAME",
+        env = "ROCPD_OUTPUT_NAME",
+        default_value = "out"
+    )]
     pub output_file: String,
     /// The directory of the outputs, which is made
     #[arg(short = 'd', long, value_name = "DIR", env = "ROCPD_OUTPUT_PATH", default_value = "./rocpd-output-data")]
@@ -186,6 +218,9 @@ pub struct ConvertArgs {
     /// CSV of databases: without the columns Host and Rank, which rocprofv3's own has not
     #[arg(long)]
     pub plain_columns: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Flags of `check`.
@@ -194,8 +229,8 @@ pub struct CheckArgs {
     /// What to check; without offsets the traces are checked as they are
     #[command(flatten)]
     pub input: TraceArgs,
-    /// Write the whole report as JSON
-    #[arg(long, value_name = "FILE")]
+    /// Write the whole report as JSON, to standard output or a file
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub json: Option<PathBuf>,
 }
 

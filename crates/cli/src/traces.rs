@@ -10,7 +10,8 @@ use probe_sync_trace::{
     PlaneLayout, Request, Verdict, align, check, merge,
 };
 
-use crate::output::Usage;
+use crate::documents::{self, AlignedTrace};
+use crate::output::{Usage, refuse_trace};
 use crate::status::{Unjudged, Violations};
 use crate::trace_args::{AlignArgs, CheckArgs, MergeArgs, TraceArgs};
 
@@ -21,13 +22,23 @@ use crate::trace_args::{AlignArgs, CheckArgs, MergeArgs, TraceArgs};
 pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
     let mut request = request(&arguments.input, &[])?;
     request.cpu_clock = arguments.cpu_clock.named()?;
-    let calibrated = calibrate(&request)?;
+    let calibrated = calibrate_for(&request, arguments.json)?;
     let settings = AlignSettings { annotate: arguments.annotate, embed_snapshots: arguments.embed_snapshots };
+    let mut traces = Vec::new();
     for aligned in align(&calibrated, &arguments.output, settings)? {
         let aligned = aligned?;
-        crate::output::print(&summary(&aligned.calibrated.trace, &aligned.output, &aligned.stats))?;
+        let (trace, output) = (&aligned.calibrated.trace, &aligned.output);
+        if arguments.json {
+            traces.push(AlignedTrace { path: trace.path.clone(), output: output.clone(), alignment: aligned.stats });
+        } else {
+            crate::output::print(&summary(trace, output, &aligned.stats))?;
+        }
     }
-    if arguments.validate { print_verdict(&calibrated, &check(&calibrated)) } else { Ok(()) }
+    let verdict = arguments.validate.then(|| check(&calibrated));
+    if arguments.json {
+        documents::print(&documents::Align::new(traces, verdict.as_ref()))?;
+    }
+    judged(&calibrated, verdict.as_ref(), arguments.json)
 }
 
 /// Puts all traces into one file.
@@ -41,23 +52,48 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
     }
     request.skip_bad = arguments.skip_bad;
     request.cpu_clock = arguments.cpu_clock.named()?;
-    let calibrated = calibrate(&request)?;
+    let calibrated = calibrate_for(&request, arguments.json)?;
     let settings = MergeSettings {
         layout: if arguments.plane_layout == "gpu-tracks" { PlaneLayout::GpuTracks } else { PlaneLayout::Xprof },
         allow_uncalibrated: arguments.allow_uncalibrated || arguments.no_correction,
         annotate: arguments.annotate,
         schema: arguments.schema.clone(),
         drop_foreign: arguments.drop_foreign,
-        mark_late: arguments.mark_late.then(|| arguments.steps.settings()).transpose()?,
+        mark_late: arguments.mark_late.then(|| arguments.step_names.settings()).transpose()?,
+        filter: arguments.filter.settings(arguments.step_names.settings()?)?,
     };
     let report = merge(&calibrated, &arguments.output, settings)?;
-    for (calibrated, stats) in calibrated.traces.iter().zip(&report.traces) {
-        crate::output::print(&summary(&calibrated.trace, &arguments.output, stats))?;
+    let verdict = arguments.validate.then(|| check(&calibrated));
+    if arguments.json {
+        let output = arguments.output.clone();
+        documents::print(&documents::Merge::new(output, &calibrated, &report, verdict.as_ref()))?;
+        return judged(&calibrated, verdict.as_ref(), true);
+    }
+    let shared = shared_notes(report.traces.iter());
+    for (place, stats) in report.written.iter().zip(&report.traces) {
+        let own = stats.notes.iter().filter(|note| !shared.contains(note)).cloned().collect();
+        let stats = AlignmentStats { notes: own, ..stats.clone() };
+        crate::output::print(&summary(&calibrated.traces[*place].trace, &arguments.output, &stats))?;
+    }
+    for note in &shared {
+        crate::output::print(&format!("all traces: {note}\n"))?;
     }
     for note in &report.notes {
         crate::output::print(&format!("{note}\n"))?;
     }
-    if arguments.validate { print_verdict(&calibrated, &check(&calibrated)) } else { Ok(()) }
+    if let Some(filter) = &report.filter {
+        crate::output::print(&filter.text())?;
+    }
+    judged(&calibrated, verdict.as_ref(), false)
+}
+
+/// Ends as --validate asks; with JSON the document has said it.
+fn judged(calibrated: &Calibrated, verdict: Option<&Verdict<'_>>, json: bool) -> anyhow::Result<()> {
+    match verdict {
+        None => Ok(()),
+        Some(verdict) if json => ended(verdict),
+        Some(verdict) => print_verdict(calibrated, verdict),
+    }
 }
 
 /// Judges happens-before, before and after correction where clocks are known.
@@ -65,18 +101,27 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
 /// # Errors
 /// [`Violations`], or [`Unjudged`] without any.
 pub fn run_check(arguments: &CheckArgs) -> anyhow::Result<()> {
-    let calibrated = calibrate(&request(&arguments.input, &[])?)?;
+    let on_stdout = arguments.json.as_ref().is_some_and(|path| path.as_os_str() == "-");
+    if let Some(path) = arguments.json.as_ref().filter(|_| !on_stdout && arguments.input.are_positional()) {
+        refuse_trace(path, "--json")?;
+    }
+    let calibrated = calibrate_for(&request(&arguments.input, &[])?, on_stdout)?;
     let verdict = check(&calibrated);
-    if let Some(json) = &arguments.json {
-        verdict.write(json)?;
+    match &arguments.json {
+        Some(_) if on_stdout => {
+            documents::print(&verdict.document())?;
+            return ended(&verdict);
+        }
+        Some(path) => verdict.write(path)?,
+        None => {}
     }
     print_verdict(&calibrated, &verdict)
 }
 
 /// Calls the library and prints what it says of no trace in particular.
-pub(crate) fn calibrate(request: &Request) -> anyhow::Result<Calibrated> {
+pub(crate) fn calibrate_for(request: &Request, json: bool) -> anyhow::Result<Calibrated> {
     let calibrated = probe_sync_trace::calibrate(request)?;
-    if let Some(found) = &calibrated.collectives {
+    if let Some(found) = calibrated.collectives.as_ref().filter(|_| !json) {
         crate::output::print(&found.text())?;
     }
     tell(&calibrated);
@@ -94,7 +139,8 @@ pub(crate) fn tell(calibrated: &Calibrated) {
 }
 
 pub(crate) fn request(arguments: &TraceArgs, outputs: &[PathBuf]) -> anyhow::Result<Request> {
-    if arguments.traces.is_empty() && arguments.run_dir.is_none() {
+    let traces = arguments.named();
+    if traces.is_empty() && arguments.run_dir.is_none() {
         return Err(anyhow::anyhow!(NO_TRACES).context(Usage));
     }
     let markers = arguments.snapshot_markers.as_deref().map(regex::Regex::new).transpose();
@@ -106,7 +152,7 @@ pub(crate) fn request(arguments: &TraceArgs, outputs: &[PathBuf]) -> anyhow::Res
         (None, None) => ClockSource::Nothing,
     };
     Ok(Request {
-        traces: arguments.traces.clone(),
+        traces,
         nodes: arguments.nodes.clone(),
         assume_order: arguments.assume_order,
         clocks,
@@ -131,6 +177,11 @@ fn print_verdict(calibrated: &Calibrated, verdict: &Verdict<'_>) -> anyhow::Resu
             tracing::info!("{}: {note}", calibrated.trace.path.display());
         }
     }
+    ended(verdict)
+}
+
+/// The status that a verdict is.
+fn ended(verdict: &Verdict<'_>) -> anyhow::Result<()> {
     match verdict.outcome() {
         Outcome::Holds => Ok(()),
         Outcome::Violated => Err(Violations(verdict.result.violations()).into()),
@@ -140,6 +191,13 @@ fn print_verdict(calibrated: &Calibrated, verdict: &Verdict<'_>) -> anyhow::Resu
             Err(Unjudged(format!("{} could not be judged; {rest}", verdict.result.unjudged())).into())
         }
     }
+}
+
+/// What is said of every one of several traces, and need be said but once.
+pub(crate) fn shared_notes<'a>(mut all: impl Iterator<Item = &'a AlignmentStats> + Clone) -> Vec<String> {
+    let Some(first) = all.next().filter(|_| all.clone().next().is_some()) else { return Vec::new() };
+    let in_all = |note: &&String| all.clone().all(|other| other.notes.contains(note));
+    first.notes.iter().filter(in_all).cloned().collect()
 }
 
 fn summary(trace: &NodeTrace, output: &Path, stats: &AlignmentStats) -> String {
@@ -182,4 +240,4 @@ fn summary(trace: &NodeTrace, output: &Path, stats: &AlignmentStats) -> String {
 
 pub(crate) const NOTHING_TO_JUDGE: &str =
     "nothing to judge: the traces share no collective whose parts belong together for certain";
-const NO_TRACES: &str = "no traces: give --traces, or --run-dir with traces in it";
+const NO_TRACES: &str = "no traces: name files or folders (--traces), or give --run-dir with traces in it";

@@ -103,7 +103,15 @@ pub fn merge(
         }
     };
     let mark_late = mark_late.then(probe_sync_trace::LatenessSettings::default);
-    let settings = MergeSettings { layout, allow_uncalibrated, annotate, schema, drop_foreign, mark_late };
+    let settings = MergeSettings {
+        layout,
+        allow_uncalibrated,
+        annotate,
+        schema,
+        drop_foreign,
+        mark_late,
+        ..MergeSettings::default()
+    };
     let request = Request { skip_bad, ..asked.request(vec![output.clone()])? };
     let told: Result<String, Failure> = waiting::run(py, None, move |_| {
         let mut calibrated = calibrate(&request)?;

@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use probe_sync_estimate::series::{Place, TimeMap};
-use serde_json::json;
+use serde::Serialize;
 
 use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
@@ -108,20 +108,48 @@ impl Verdict<'_> {
     /// The file would overwrite an input, or cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         self.calibrated.refuse_overwriting(&[path.to_owned()])?;
+        outputs::write_json(path, &self.document())
+    }
+
+    /// What [`Self::write`] writes.
+    pub fn document(&self) -> VerdictDocument<'_> {
         let result = &self.result;
-        let unjudged = result.ambiguous_instances as u64 + result.unjudged_edges as u64 + result.unjudged_parts;
-        let sums = json!({
-            "before": self.before,
-            "result": result,
-            "violations": result.violations(),
-            "overlaps": result.edges - result.violations(),
-            "warnings": unjudged,
-            "gap_count": result.start_gaps,
-            "avg_gap_ns": result.start_gap_mean_ns,
-        });
-        outputs::write_json(path, &sums)
+        VerdictDocument {
+            schema: VERDICT_SCHEMA,
+            before: self.before.as_ref(),
+            result,
+            violations: result.violations(),
+            overlaps: result.edges - result.violations(),
+            warnings: result.ambiguous_instances as u64 + result.unjudged_edges as u64 + result.unjudged_parts,
+            gap_count: result.start_gaps,
+            avg_gap_ns: result.start_gap_mean_ns,
+        }
     }
 }
+
+/// A verdict as JSON.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct VerdictDocument<'a> {
+    /// Raised when a field changes its meaning or goes.
+    schema: u32,
+    /// The check of the times as they are in the files, where there is one of corrected times too.
+    before: Option<&'a CheckReport>,
+    /// The check that counts.
+    result: &'a CheckReport,
+    /// Broken edges that uncertainty does not explain.
+    violations: usize,
+    /// The other edges.
+    overlaps: usize,
+    /// What could not be judged.
+    warnings: u64,
+    /// Operations whose starts are known on all ranks.
+    gap_count: usize,
+    /// Mean of the latest start minus the earliest over these, ns.
+    avg_gap_ns: f64,
+}
+
+const VERDICT_SCHEMA: u32 = 1;
 
 #[cfg(test)]
 mod tests {

@@ -12,6 +12,7 @@ use crate::nodes::{NodeTrace, SettledBy};
 
 /// What aligning a trace did: the content of `alignment_stats.json`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AlignmentStats {
     /// The node whose clock the trace was on; None where no node's offsets were applied.
     pub node: Option<u32>,

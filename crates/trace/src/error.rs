@@ -119,6 +119,12 @@ pub enum Error {
         /// Which table and row, and what is wrong.
         problem: String,
     },
+    /// An output is larger than was allowed; whoever asked for it leaves out more and tries again.
+    #[error("the output would have {bytes} bytes")]
+    OverBudget {
+        /// How many bytes it has.
+        bytes: u64,
+    },
     /// An output does not take what is written.
     #[error("cannot write the output: {source}")]
     Sink {

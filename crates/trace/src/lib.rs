@@ -15,6 +15,8 @@ mod convert;
 mod counted;
 mod counting;
 mod error;
+mod filter;
+mod folders;
 pub mod formats;
 mod in_order;
 mod lateness;
@@ -36,7 +38,7 @@ pub mod write;
 
 pub use align::{AlignSettings, Aligned, Aligning, align};
 pub use calibrate::{Calibrated, CalibratedTrace, ClockSource, OutputClock, Request, calibrate};
-pub use check::{Verdict, check};
+pub use check::{Verdict, VerdictDocument, check};
 pub use collectives::{CheckReport, CollectiveOffsets, Outcome};
 pub use convert::{
     Bound, CollectiveFlows, ConvertReport, ConvertSettings, Converted, Output, OutputKind, Window, Written, convert,
@@ -44,6 +46,7 @@ pub use convert::{
 pub use counted::bytes_read;
 pub use counting::AlignmentStats;
 pub use error::Error;
+pub use filter::{FilterReport, FilterSettings, Kinds, Ranks, Steps};
 pub use formats::{AgentIndex, CpuClock, PlaneLayout};
 pub use lateness::{
     ArrivalLine, AsRecorded, Class, CriticalPath, HostLine, LateIn, LateInstance, Lateness, LatenessSettings,

@@ -6,6 +6,7 @@
 //! Kineto in `.json`. A `.tar` takes Perfetto traces, as they are, with the offsets of their clocks beside them (`perfetto_tar`). What it does not do: mix formats in a file of one of them, print.
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use probe_sync_estimate::series::TimeMap;
 use serde::Serialize;
@@ -13,10 +14,11 @@ use tempfile::TempDir;
 
 use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
-use crate::convert::{self, ConvertSettings, Output, OutputKind};
+use crate::convert::{self, Beside, ConvertSettings, Output, OutputKind};
 use crate::counting::{AlignmentStats, Counting};
+use crate::filter::{FilterReport, FilterSettings, JobFilter, Ranks};
 use crate::formats::{
-    Kineto, MergeInput, MergeOptions, MergeStats, PlaneLayout, TraceFormat, XSpace, refuse_other_ending,
+    EventFilter, Kineto, MergeInput, MergeOptions, MergeStats, PlaneLayout, TraceFormat, XSpace, refuse_other_ending,
 };
 use crate::lateness::{Lateness, LatenessSettings, lateness, marks};
 use crate::model::Picoseconds;
@@ -26,7 +28,7 @@ use crate::provenance;
 use crate::write::OutputFormat;
 
 /// What to do beside mapping and joining.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct MergeSettings {
     /// How XSpace planes are laid out.
     pub layout: PlaneLayout,
@@ -40,13 +42,19 @@ pub struct MergeSettings {
     pub drop_foreign: bool,
     /// Add a track that says who was late to each collective.
     pub mark_late: Option<LatenessSettings>,
+    /// What is to be in the output.
+    pub filter: FilterSettings,
 }
 
 /// What merging did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MergeReport {
-    /// Per trace, in the order of [`Calibrated::traces`].
+    /// Per trace that was written, in the order of [`Calibrated::traces`].
     pub traces: Vec<AlignmentStats>,
+    /// The places of these traces among [`Calibrated::traces`]: all, unless some ranks were chosen.
+    #[serde(skip)]
+    pub written: Vec<usize>,
     /// The common base, ns.
     pub base_ns: i64,
     /// Traces whose clock is not known.
@@ -56,6 +64,9 @@ pub struct MergeReport {
     /// What a TAR says of the clocks of its traces; None for any other output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tar: Option<TarReport>,
+    /// What was left out; None where nothing was to be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filter: Option<FilterReport>,
 }
 
 /// Merges all traces, each through its map, into `output`, which appears when it is whole; its statistics are beside it.
@@ -89,36 +100,86 @@ pub struct MergeReport {
 /// reading and writing meet.
 pub fn merge(calibrated: &Calibrated, output: &Path, settings: MergeSettings) -> Result<MergeReport, Error> {
     calibrated.refuse_overwriting(&[output.to_owned()])?;
+    let all = calibrated;
+    let of_ranks = settings.filter.ranks.as_ref().map(|ranks| of_ranks(all, ranks)).transpose()?;
+    let calibrated = of_ranks.as_ref().unwrap_or(all);
+    let mut report = merge_some(all, calibrated, output, settings)?;
+    let is_written = |path: &PathBuf| calibrated.traces.iter().any(|of| of.trace.path == *path);
+    report.written = (0..all.traces.len()).filter(|place| is_written(&all.traces[*place].trace.path)).collect();
+    Ok(report)
+}
+
+/// Merges some of the traces.
+fn merge_some(
+    all: &Calibrated,
+    calibrated: &Calibrated,
+    output: &Path,
+    settings: MergeSettings,
+) -> Result<MergeReport, Error> {
     let traces = &calibrated.traces;
     let unknown = traces.iter().filter(|calibrated| calibrated.map.is_none());
     let uncalibrated: Vec<String> = unknown.map(|calibrated| calibrated.trace.name.clone()).collect();
-    let refuse_unknown = || match uncalibrated.is_empty() || settings.allow_uncalibrated {
+    let refuse_unknown = || match settings.allow_uncalibrated {
         true => Ok(()),
-        false => {
-            let names = uncalibrated.join(", ");
-            let problem =
-                format!("no clock is known for {names}; give offsets, or --allow-uncalibrated to merge as they are");
-            Err(calibrated.no_clock(problem))
-        }
+        false => refuse_uncalibrated(calibrated, &uncalibrated),
+    };
+    let filter = || match settings.filter.is_asked() {
+        true => JobFilter::new(all, calibrated, &settings.filter).map(|filter| Some(Rc::new(filter))),
+        false => Ok(None),
     };
     if perfetto_tar::is_meant(output) {
         refuse_settings(output, &settings)?;
         refuse_marks(output, &settings)?;
-        return merge_side_by_side(calibrated, output);
+        refuse_filter(output, &settings, "Perfetto's traces are put into it as they are")?;
+        return merge_side_by_side(calibrated, output, filter()?.map(|filter| filter.report()));
     }
     if let Some(format) = format_for_viewers(output, traces) {
         refuse_settings(output, &settings)?;
         refuse_two_clocks(output, traces)?;
         refuse_unknown()?;
-        let late = settings.mark_late.as_ref().map(|asked| lateness(calibrated, asked)).transpose()?;
+        let late = settings.mark_late.as_ref().map(|asked| lateness(all, asked)).transpose()?;
         let output = Output { path: output.to_owned(), kind: OutputKind::File(format) };
-        return merge_for_viewers(calibrated, output, uncalibrated, late.as_ref());
+        return merge_for_viewers(calibrated, output, uncalibrated, late.as_ref(), filter()?.as_deref());
     }
     let format = one_format(traces)?;
     refuse_other_ending(format, output)?;
+    if !format.leaves_out_events() {
+        refuse_filter(output, &settings, "rows of databases refer to each other")?;
+    }
     refuse_unknown()?;
-    let marked = |asked| marks_of_format(calibrated, format, output, asked);
+    let marked = |asked| marks_of_format(all, format, output, asked);
     let late = settings.mark_late.as_ref().map(marked).transpose()?;
+    let marks = late.as_ref().map(|(_, path)| path.as_path());
+    let filter = filter()?;
+    merge_within(format, calibrated, output, settings, Within { uncalibrated, filter, marks })
+}
+
+/// Refuses traces whose clocks are not known.
+fn refuse_uncalibrated(calibrated: &Calibrated, names: &[String]) -> Result<(), Error> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let names = names.join(", ");
+    let problem = format!("no clock is known for {names}; give offsets, or --allow-uncalibrated to merge as they are");
+    Err(calibrated.no_clock(problem))
+}
+
+/// What goes with a merge into the inputs' own format.
+struct Within<'a> {
+    uncalibrated: Vec<String>,
+    filter: Option<Rc<JobFilter>>,
+    marks: Option<&'a Path>,
+}
+
+/// Writes traces of one format into a file of it.
+fn merge_within(
+    format: &dyn TraceFormat,
+    calibrated: &Calibrated,
+    output: &Path,
+    settings: MergeSettings,
+    within: Within<'_>,
+) -> Result<MergeReport, Error> {
+    let Within { uncalibrated, filter, marks } = within;
     let options = MergeOptions {
         base_ns: None,
         annotate: settings.annotate,
@@ -126,13 +187,73 @@ pub fn merge(calibrated: &Calibrated, output: &Path, settings: MergeSettings) ->
         metadata: provenance::of_job(calibrated, &uncalibrated),
         schema: settings.schema,
         drop_foreign: settings.drop_foreign,
-        cpu_behind_ns: traces.iter().map(|calibrated| calibrated.trace.facts.cpu_behind_ns).collect(),
+        cpu_behind_ns: calibrated.traces.iter().map(|calibrated| calibrated.trace.facts.cpu_behind_ns).collect(),
+        filter: filter.clone().map(|filter| filter as Rc<dyn EventFilter>),
     };
-    let marks = late.as_ref().map(|(_, path)| path.as_path());
-    let (merged, stats) = write(format, calibrated, output, &options, marks)?;
-    let report = MergeReport { traces: stats, base_ns: merged.base_ns, uncalibrated, notes: merged.notes, tar: None };
+    let (merged, stats) = attempts(filter.as_deref(), output, || write(format, calibrated, output, &options, marks))?;
+    let report = MergeReport {
+        traces: stats,
+        written: Vec::new(),
+        base_ns: merged.base_ns,
+        uncalibrated,
+        notes: merged.notes,
+        tar: None,
+        filter: filter.map(|filter| filter.report()),
+    };
     outputs::write_statistics(output, false, &report)?;
     Ok(report)
+}
+
+/// The traces of some ranks; of a trace that states none its node counts.
+fn of_ranks(calibrated: &Calibrated, ranks: &Ranks) -> Result<Calibrated, Error> {
+    let known: Vec<u32> = calibrated.traces.iter().map(|of| of.trace.part).collect();
+    let absent = ranks.without_any(&known);
+    if !absent.is_empty() {
+        let known: Vec<String> = known.iter().map(u32::to_string).collect();
+        let problem =
+            format!("--ranks {ranks}: no trace is of {}; the traces are of {}", absent.join(", "), known.join(", "));
+        return Err(Error::Request { problem });
+    }
+    let mut some = calibrated.clone();
+    some.traces.retain(|of| ranks.contains(of.trace.part));
+    Ok(some)
+}
+
+/// Writes an output until it has the size that was allowed.
+fn attempts<T>(
+    filter: Option<&JobFilter>,
+    output: &Path,
+    mut write: impl FnMut() -> Result<T, Error>,
+) -> Result<T, Error> {
+    let Some(filter) = filter else { return write() };
+    if filter.may_repeat() && probe_sync_files::is_stream(output) {
+        let problem = format!(
+            "--max-size: {} is no file, and the size of an output is known only when it was written; give a file",
+            output.display()
+        );
+        return Err(Error::Request { problem });
+    }
+    loop {
+        filter.begin();
+        match write() {
+            Err(Error::OverBudget { bytes }) => filter.narrow(bytes)?,
+            done => return done,
+        }
+    }
+}
+
+/// Refuses filters of events where an output takes whole traces only.
+fn refuse_filter(output: &Path, settings: &MergeSettings, reason: &str) -> Result<(), Error> {
+    match settings.filter.flag() {
+        None => Ok(()),
+        Some(flag) => {
+            let output = output.display();
+            let problem = format!(
+                "{flag}: {output} holds whole traces only ({reason}), of which --ranks chooses; merge into .pftrace or .json for less"
+            );
+            Err(Error::Request { problem })
+        }
+    }
 }
 
 /// The viewers' format that an output's ending asks for; none where the output is a trace of the inputs' own format.
@@ -222,10 +343,13 @@ fn merge_for_viewers(
     output: Output,
     uncalibrated: Vec<String>,
     late: Option<&Lateness>,
+    filter: Option<&JobFilter>,
 ) -> Result<MergeReport, Error> {
     let path = output.path.clone();
     let track = late.map(Lateness::track);
-    let converted = convert::write_all(calibrated, &[output], &ConvertSettings::default(), track.as_ref())?;
+    let (outputs, settings) = ([output], ConvertSettings::default());
+    let beside = Beside { track: track.as_ref(), filter };
+    let converted = attempts(filter, &path, || convert::write_all(calibrated, &outputs, &settings, &beside))?;
     let mut traces: Vec<AlignmentStats> = converted.traces.into_iter().map(|trace| trace.alignment).collect();
     for (stats, calibrated) in traces.iter_mut().zip(&calibrated.traces) {
         if calibrated.map.is_none() {
@@ -233,13 +357,19 @@ fn merge_for_viewers(
         }
     }
     let notes = converted.outputs.iter().flat_map(|written| written.notes()).collect();
-    let report = MergeReport { traces, base_ns: convert::base_ns(calibrated), uncalibrated, notes, tar: None };
+    let filter = filter.map(JobFilter::report);
+    let base_ns = convert::base_ns(calibrated);
+    let report = MergeReport { traces, written: Vec::new(), base_ns, uncalibrated, notes, tar: None, filter };
     outputs::write_statistics(&path, false, &report)?;
     Ok(report)
 }
 
 /// Puts Perfetto traces as they are into one TAR, with what relates their clocks.
-fn merge_side_by_side(calibrated: &Calibrated, output: &Path) -> Result<MergeReport, Error> {
+fn merge_side_by_side(
+    calibrated: &Calibrated,
+    output: &Path,
+    filter: Option<FilterReport>,
+) -> Result<MergeReport, Error> {
     let tar = perfetto_tar::write(calibrated, output)?;
     let identity = TimeMap::identity();
     let traces = calibrated.traces.iter().zip(&tar.files).map(|(of, file)| {
@@ -254,7 +384,7 @@ fn merge_side_by_side(calibrated: &Calibrated, output: &Path) -> Result<MergeRep
         stats
     });
     let traces = traces.collect();
-    let report = MergeReport { traces, tar: Some(tar), ..MergeReport::default() };
+    let report = MergeReport { traces, tar: Some(tar), filter, ..MergeReport::default() };
     outputs::write_statistics(output, false, &report)?;
     Ok(report)
 }

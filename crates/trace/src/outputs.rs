@@ -89,6 +89,12 @@ pub(crate) fn statistics_beside(output: &Path) -> PathBuf {
     output.with_file_name(name)
 }
 
+/// Whether a file is called as statistics are.
+pub(crate) fn is_statistics(path: &Path) -> bool {
+    let in_folder = path.parent().and_then(Path::file_name).is_some_and(|folder| folder == STATISTICS_FOLDER);
+    in_folder || path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(STATISTICS))
+}
+
 /// The statistics of one of several outputs: in a folder of their own, because HTA takes every JSON file beside the traces for
 /// another trace. The folder is made.
 fn statistics_in_folder(output: &Path) -> Result<PathBuf, Error> {

@@ -4,6 +4,7 @@
 //! The generated files are committed, so that neither users nor CI need a generator; with `--check` they are
 //! generated again and compared, which is how `cargo xtask test` notices a forgotten regeneration. protox parses and
 //! prost-build writes, both in Rust: the alternative `protoc` is a C++ program that a fresh machine does not have.
+//! The JSON Schemas in `docs/schemas` are written by the command itself, from its types, and compared by a test of its own.
 //! What it does not do: the conversion to and from the types of the run; that is hand-written in `probe-sync`.
 
 use std::path::Path;
@@ -19,7 +20,17 @@ use crate::header;
 /// A source does not parse, rustfmt is missing, or with `check` a committed file is older than its source.
 pub fn codegen(root: &Path, check: bool) -> Result<()> {
     settle(root, SCHEMA, GENERATED, &generate(root)?, check)?;
-    settle(root, "crates/capi/src", header::TARGET, &header::generate(root)?, check)
+    settle(root, "crates/capi/src", header::TARGET, &header::generate(root)?, check)?;
+    if check { Ok(()) } else { schemas(root) }
+}
+
+/// Has the command write the JSON Schemas of its documents. A test of the command compares them; a new one also needs its line in `RELEASED`.
+fn schemas(root: &Path) -> Result<()> {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root).args(["run", "--locked", "--quiet", "-p", "probe-sync-cli", "--"]);
+    let status = command.args(["json-schemas", "--output", "docs/schemas"]).status().context("starting cargo")?;
+    ensure!(status.success(), "probe_sync json-schemas ended with {status}");
+    Ok(())
 }
 
 /// Writes one file, or compares it.

@@ -28,7 +28,8 @@ pub(super) fn readable(survey: &Survey) -> String {
     survey.hosts.iter().for_each(|host| {
         table.add_row(line(host));
     });
-    let mut text = format!("{table}\n");
+    // Whom it reaches is what was asked.
+    let mut text = crate::table::fitted(table, &[9, 7, 8, 10]);
     text += "delay: half the smallest round trip, median of the node's edges; asymmetry: the most by which an edge disagrees with \
              the solved offsets\n";
     text.extend(survey.findings.iter().map(told));

@@ -139,7 +139,7 @@ impl<'a> Inspected<'a> {
         note(self.definitions_lost > 0, format!("{} definitions found no room", self.definitions_lost));
         note(self.pauses > 0, format!("paused and resumed {} times", self.pauses));
         note(self.clock.problem.is_some(), self.clock.problem.clone().unwrap_or_default());
-        text + &format!("{}\n", table(&self.threads))
+        text + &crate::table::fitted(table(&self.threads), &[5, 4])
     }
 }
 

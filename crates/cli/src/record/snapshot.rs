@@ -12,7 +12,7 @@ use super::asking::Asked;
 #[derive(Args, Debug)]
 pub struct SnapshotArgs {
     /// The folder for the copies, which is made if it is not there [default: beside each socket]
-    #[arg(long, value_name = "DIR")]
+    #[arg(short = 'o', long = "output", visible_alias = "out", value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Whom.
     #[command(flatten)]

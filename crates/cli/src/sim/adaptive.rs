@@ -19,7 +19,7 @@ use probe_sync_time::{Duration, StampSource};
 use super::args::{SimArgs, cell_scenario};
 use super::seeds::Seeds;
 use crate::output::Usage;
-use crate::table::unsigned;
+use crate::table::{fitted, unsigned};
 
 /// Seeds of `--adaptive`.
 pub const SEEDS: u64 = 5;
@@ -199,8 +199,9 @@ fn table(rows: &[Row], target: Duration) -> String {
     }
     format!(
         "target ±{}; within: nodes and rounds with |error| at most that; p99: |error| of the live smoother; window alone: without \
-         it; ±95 %: median\n{table}\n",
-        unsigned(target.as_ns_f64())
+         it; ±95 %: median\n{}",
+        unsigned(target.as_ns_f64()),
+        fitted(table, &[])
     )
 }
 

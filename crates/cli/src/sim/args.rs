@@ -85,7 +85,7 @@ pub struct SimArgs {
     pub svm_unit: f64,
     /// Write accuracy.csv, plots, report.html and, with --cells, accuracy.md into this directory; with --faults, --swinging, --adaptive or
     /// --warming faults.csv, swinging.csv, adaptive.csv or warming.csv alone
-    #[arg(long, value_name = "DIR")]
+    #[arg(short = 'o', long = "output", visible_alias = "out", value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// With --out: also truth.csv, every estimate beside the true offset
     #[arg(long, requires = "out")]

@@ -17,7 +17,7 @@ use probe_sync_time::StampSource;
 use super::args::{SimArgs, StampKind, cell_scenario};
 use super::seeds::Seeds;
 use crate::output::Usage;
-use crate::table::unsigned;
+use crate::table::{fitted, unsigned};
 
 /// Seeds of `--faults`.
 pub const SEEDS: u64 = 20;
@@ -174,7 +174,8 @@ fn table(rows: &[Row]) -> String {
     }
     format!(
         "named after: most rounds from a fault's begin to its name; others: names that nobody expected; left out: rounds of \
-         healthy edges; invalid: rounds of healthy nodes; p99: healthy nodes' error\n{table}\n"
+         healthy edges; invalid: rounds of healthy nodes; p99: healthy nodes' error\n{}",
+        fitted(table, &[])
     )
 }
 

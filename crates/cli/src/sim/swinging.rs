@@ -12,7 +12,7 @@ use probe_sync_sim::swinging::{self, Outside, SIGMAS, SLACK_NS, Stated, Swinging
 
 use super::args::{SimArgs, cell_scenario};
 use super::seeds::Seeds;
-use crate::table::unsigned;
+use crate::table::{fitted, unsigned};
 
 /// Seeds of `--swinging`.
 pub const SEEDS: u64 = 200;
@@ -132,7 +132,8 @@ fn table(rows: &[Row]) -> String {
     }
     format!(
         "false: faults of clocks and paths named, none of which happened; rates: changes of rate named; outside: further from the truth \
-         than {SIGMAS} sigma + {SLACK_NS} ns\n{table}\n"
+         than {SIGMAS} sigma + {SLACK_NS} ns\n{}",
+        fitted(table, &[])
     )
 }
 

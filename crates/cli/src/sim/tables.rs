@@ -7,7 +7,7 @@ use probe_sync_sim::Scenario;
 use probe_sync_sim::accuracy::cells::{CellOutcome, Demand, Outcome};
 use probe_sync_sim::accuracy::{Cost, Coverage, Method, Plan, Summary};
 
-use crate::table::unsigned;
+use crate::table::{fitted, unsigned};
 
 /// The planner's answer.
 pub fn planner(scenario: &Scenario, plan: &Plan, outcome: &Outcome, cost: &Cost) -> String {
@@ -31,7 +31,7 @@ pub fn planner(scenario: &Scenario, plan: &Plan, outcome: &Outcome, cost: &Cost)
     let [floor_p50, floor_p99] = outcome.floor();
     let seconds = plan.duration.as_ns_f64() * 1e-9;
     format!(
-        "{} nodes, {} edges ({} neighbours each), {seconds} s in windows of {} s, {} seed(s)\n{table}\n\
+        "{} nodes, {} edges ({} neighbours each), {seconds} s in windows of {} s, {} seed(s)\n{}\
          asymmetry floor: p50 {}, p99 {}: with these paths no method can be better on average\n\
          per host: {:.0} packets/s sent and as many received, {:.2} MB/s in all ({:.2} Mbit/s), {:.2} % of one core\n\
          {}",
@@ -40,6 +40,7 @@ pub fn planner(scenario: &Scenario, plan: &Plan, outcome: &Outcome, cost: &Cost)
         scenario.neighbors,
         plan.window.as_ns_f64() * 1e-9,
         outcome.seeds,
+        fitted(table, &[]),
         unsigned(floor_p50),
         unsigned(floor_p99),
         cost.packets_per_second,
@@ -56,7 +57,7 @@ pub fn cells(outcomes: &[CellOutcome], methods: &[Method]) -> String {
     let mut table = fresh(&header.iter().map(String::as_str).collect::<Vec<_>>());
     table.add_rows(rows);
     align(&mut table);
-    format!("|error| in ns, p50/p99\n{table}\n")
+    format!("|error| in ns, p50/p99\n{}", fitted(table, &[]))
 }
 
 /// The demands, one a line.

@@ -13,7 +13,7 @@ use probe_sync_time::StampSource;
 
 use super::args::SimArgs;
 use super::seeds::Seeds;
-use crate::table::unsigned;
+use crate::table::{fitted, unsigned};
 
 /// Seeds of `--warming`.
 pub const SEEDS: u64 = 12;
@@ -128,7 +128,8 @@ fn table(rows: &[Row]) -> String {
     format!(
         "{seeds} seeds; |error| of every node every 250 ms; of asymmetry alone: p99 where all else is known; z: mean error of a node over the run in its \
          stated asymmetry, RMS per seed;\njoined: the windows' lines joined by straight ones; longest hole: between two usable lines of the windows\n\
-         {table}\n"
+         {}",
+        fitted(table, &[])
     )
 }
 

@@ -42,6 +42,7 @@ fn the_readme_shows_every_command() {
         "sim",
         "doctor",
         "clock",
+        "config",
         "record",
         "export",
         "completions",

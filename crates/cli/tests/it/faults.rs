@@ -895,7 +895,7 @@ fn simulated_faults_are_tabled_and_written() {
     let small = cell.replace("nodes = 16", "nodes = 10").replace("duration_s = 64.0", "duration_s = 15.0");
     std::fs::write(&file, small.replace("window_s = 4.0", "window_s = 1.0")).expect("writable");
     let [file, out] = [file, directory.path().join("out")].map(|path| path.to_str().expect("UTF-8").to_owned());
-    let table = output(probe_sync(&["sim", "--faults", "--scenario", &file, "--seed", "1", "--out", &out]));
+    let table = output(probe_sync(&["sim", "--wide", "--faults", "--scenario", &file, "--seed", "1", "--out", &out]));
     assert!(table.status.success(), "{}", complaint(&table));
     assert!(String::from_utf8_lossy(&table.stdout).contains("node 5 stepped by 10.000 ms"));
     let csv = std::fs::read_to_string(format!("{out}/faults.csv")).expect("written");

@@ -9,6 +9,7 @@
 //!
 //! What it does not do: parse command lines (crate `cli`), check that an address exists (crate `sys`).
 
+mod example;
 mod skew_model;
 mod sources;
 mod table;
@@ -22,11 +23,12 @@ use probe_sync_estimate::edge_fit::FitOptions;
 use probe_sync_estimate::pacing::{Budget, PacingOptions};
 use probe_sync_time::{Duration, NodeId};
 
+pub use self::example::example;
 pub use self::skew_model::SkewModel;
 pub use self::table::{Config, KEYS, Key, Section};
 pub(crate) use self::values::region_name;
 pub use self::values::{
-    ClockCounter, Connections, InjectedStep, ReferenceChoice, RoundMode, TracerClockChoice, duration,
+    ClockCounter, Connections, InjectedStep, ReferenceChoice, RoundMode, TracerClockChoice, bytes, duration,
 };
 use crate::Error;
 

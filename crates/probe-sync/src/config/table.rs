@@ -76,6 +76,11 @@ impl Key {
         format!("{}{}", self.help, default.unwrap_or_default())
     }
 
+    /// What it means.
+    pub(super) fn own_help(&self) -> &'static str {
+        self.help
+    }
+
     /// A file may give it as a list.
     pub(super) fn is_list(&self) -> bool {
         self.value_name == "NODES"

@@ -223,6 +223,15 @@ pub(super) fn own_address(text: &str) -> Result<IpAddr, String> {
     Ok(address)
 }
 
+/// A number of bytes, as in `64MiB` or `400M`.
+///
+/// # Errors
+/// Shows how to write it.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let size: Result<ByteSize, _> = text.trim().parse();
+    size.map(|size| size.as_u64()).map_err(|_| format!("\"{text}\" is no size; write one as in 400M or 1GiB"))
+}
+
 /// A number of bytes, as in `64MiB` or `1G`, or `none`.
 pub(super) fn size(text: &str) -> Result<Option<u64>, String> {
     if text.trim() == "none" {

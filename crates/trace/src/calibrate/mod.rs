@@ -58,7 +58,7 @@ pub use request::{ClockSource, OutputClock, Request};
 /// has no map then, and a note says so.
 pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
     let source = Source::open(&request.clocks)?;
-    let Traces { paths, read: mut traces, left_out } = traces::read(request, &source)?;
+    let Traces { paths, read: mut traces, left_out, notes } = traces::read(request, &source)?;
     refuse_aligned(&traces, !matches!(source, Source::Nothing) || !request.snapshots.is_empty())?;
     if request.realtime_only {
         traces.iter_mut().for_each(|trace| {
@@ -74,7 +74,7 @@ pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
         traces: Vec::with_capacity(traces.len()),
         method: source.method(),
         timeline: String::new(),
-        notes: Vec::new(),
+        notes,
         warnings: left_out.iter().map(|bad| format!("left out: {bad}")).collect(),
         collectives: None,
         hosts: source.survey().map(|survey| survey.hostnames.clone()).unwrap_or_default(),

@@ -4,15 +4,15 @@
 //! do: read a trace itself; its format does.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::Request;
 use super::source::Source;
 use crate::Error;
 use crate::clocks::{Snapshots, read_snapshots};
-use crate::formats::{CpuClock, FORMATS, FactOptions};
+use crate::folders::{self, Wanted};
+use crate::formats::{CpuClock, FactOptions};
 use crate::nodes::{self, NodeTrace};
-use crate::outputs;
 
 /// The traces of a request.
 pub(super) struct Traces {
@@ -22,6 +22,8 @@ pub(super) struct Traces {
     pub(super) read: Vec<NodeTrace>,
     /// Why others were left out, where that is allowed.
     pub(super) left_out: Vec<Error>,
+    /// What was found in folders.
+    pub(super) notes: Vec<String>,
 }
 
 /// Reads what all traces say and settles whose they are.
@@ -37,9 +39,14 @@ pub(super) fn read(request: &Request, source: &Source) -> Result<Traces, Error> 
             "--assume-order goes with a list of --traces and without --nodes: it is their order that counts".to_owned();
         return Err(Error::Request { problem });
     }
+    let mut notes = Vec::new();
     let paths = match source {
-        _ if !request.traces.is_empty() => request.traces.clone(),
-        Source::Run(run) => traces_in(run.path(), &request.outputs)?,
+        _ if !request.traces.is_empty() => {
+            let found = folders::search(request, Wanted::Traces)?;
+            notes = found.notes;
+            found.paths
+        }
+        Source::Run(run) => folders::of_run(run.path(), &request.outputs)?,
         _ => {
             let problem = "no traces: give --traces, or --run-dir with traces in it".to_owned();
             return Err(Error::Request { problem });
@@ -67,7 +74,7 @@ pub(super) fn read(request: &Request, source: &Source) -> Result<Traces, Error> 
             expect_hosts(clock, &hosts)?;
         }
     }
-    Ok(Traces { paths, read, left_out })
+    Ok(Traces { paths, read, left_out, notes })
 }
 
 /// Refuses a name in `--suspended` that is the host of no trace: what was meant would stay as it is.
@@ -106,31 +113,6 @@ pub(super) fn snapshots(
         }
     };
     traces.iter_mut().map(of).collect()
-}
-
-/// Traces in a run's directory or in its `traces` folder; not what this program wrote, which has its statistics
-/// beside it.
-fn traces_in(directory: &Path, outputs: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
-    let endings: Vec<&str> = FORMATS.iter().flat_map(|format| format.profiler_endings()).copied().collect();
-    let mut found = Vec::new();
-    for folder in [directory.to_owned(), directory.join("traces")] {
-        let Ok(entries) = std::fs::read_dir(&folder) else { continue };
-        found.extend(entries.flatten().map(|entry| entry.path()).filter(|path| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let trace = endings.iter().any(|ending| name.ends_with(ending));
-            let ours = outputs::statistics_beside(path).exists()
-                || outputs.iter().any(|output| outputs::same_file(output, path));
-            trace && !ours
-        }));
-    }
-    found.sort();
-    if found.is_empty() {
-        let names: Vec<String> = endings.iter().map(|ending| format!("*{ending}")).collect();
-        let (names, directory) = (names.join(" or "), directory.display());
-        let problem = format!("no {names} in {directory} or its traces folder; give --traces");
-        return Err(Error::Request { problem });
-    }
-    Ok(found)
 }
 
 #[cfg(test)]

@@ -53,6 +53,7 @@ pub enum Timeline<'a> {
 
 /// What ties the trace's timeline to the system clock.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Tie {
     /// Nothing: R is taken as S.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::check::{BrokenEdge, CheckReport, OperationLine};
+use super::matching::Ambiguous;
 
 /// The table of a check, beside the same check before correction where there is one; then the broken edges, what is
 /// ambiguous, and the verdict.
@@ -39,13 +40,7 @@ pub(crate) fn table(before: Option<&CheckReport>, after: &CheckReport) -> String
     if hidden > 0 {
         let _ = writeln!(text, "… and {hidden} more broken edges");
     }
-    for ambiguous in &after.ambiguous {
-        let _ = writeln!(
-            text,
-            "ambiguous, not judged: {} × {} ({} parts): {}",
-            ambiguous.instances, ambiguous.operation, ambiguous.parts, ambiguous.reason
-        );
-    }
+    ambiguous(&mut text, after);
     if after.unordered_parts + after.unpaired_parts > 0 {
         let _ = writeln!(
             text,
@@ -65,6 +60,26 @@ pub(crate) fn table(before: Option<&CheckReport>, after: &CheckReport) -> String
     }
     let _ = writeln!(text, "{}", verdict(after));
     text
+}
+
+/// A line for each reason: operations that cannot be judged for one reason are many or few, and what is to be done is the same.
+fn ambiguous(text: &mut String, report: &CheckReport) {
+    let mut by_reason: Vec<(&str, Vec<&Ambiguous>)> = Vec::new();
+    for ambiguous in &report.ambiguous {
+        match by_reason.iter_mut().find(|(reason, _)| *reason == ambiguous.reason) {
+            Some((_, all)) => all.push(ambiguous),
+            None => by_reason.push((&ambiguous.reason, vec![ambiguous])),
+        }
+    }
+    for (reason, all) in by_reason {
+        let instances: usize = all.iter().map(|ambiguous| ambiguous.instances).sum();
+        let parts: usize = all.iter().map(|ambiguous| ambiguous.parts).sum();
+        let which = match all[..] {
+            [one] => one.operation.clone(),
+            _ => format!("{} and {} more", all[0].operation, all.len() - 1),
+        };
+        let _ = writeln!(text, "ambiguous, not judged: {instances} × {which} ({parts} parts): {reason}");
+    }
 }
 
 fn verdict(report: &CheckReport) -> String {

@@ -15,6 +15,7 @@ use crate::write::{TraceFile, WriteReport};
 
 /// One output that was written.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Written {
     /// The file or folder.
     pub path: PathBuf,

@@ -27,6 +27,7 @@ use crate::write::{Chunk, Flow, FlowEnd};
 
 /// What was joined.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CollectiveFlows {
     /// Operations of at least two ranks whose parts are joined.
     pub operations: u64,

@@ -25,7 +25,8 @@ use serde::Serialize;
 use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::counting::{AlignmentStats, Counting};
-use crate::formats::{AgentIndex, ChunkOptions, ChunkStats};
+use crate::filter::{ChunkFilter, JobFilter};
+use crate::formats::{AgentIndex, ChunkOptions, ChunkStats, EventFilter as _};
 use crate::one_clock;
 use crate::outputs;
 use crate::provenance;
@@ -97,6 +98,7 @@ impl ConvertSettings {
 
 /// What came of a conversion.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConvertReport {
     /// The traces, in the order in which they were read.
     pub traces: Vec<Converted>,
@@ -110,6 +112,7 @@ pub struct ConvertReport {
 
 /// One trace that was read.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Converted {
     /// The file.
     pub path: PathBuf,
@@ -163,7 +166,7 @@ pub fn convert(
         one_clock::expect(calibrated, "--collective-flows")?;
         refuse_flows_between_files(outputs)?;
     }
-    let report = write_all(calibrated, outputs, settings, None)?;
+    let report = write_all(calibrated, outputs, settings, &Beside::default())?;
     for written in &report.outputs {
         // Beside the file of all traces; of files of their own in a folder, as those of aligned traces.
         let is_of_all = outputs.iter().any(|output| output.path == written.path);
@@ -172,12 +175,29 @@ pub fn convert(
     Ok(report)
 }
 
-/// Writes all outputs, without their statistics; traces without a map keep their own clock. `beside` is of no trace, on the clock of the outputs, and of files of all traces.
+/// What goes into outputs of all traces beside these, and what does not.
+#[derive(Copy, Clone, Default)]
+pub(crate) struct Beside<'a> {
+    /// Of no trace, on the clock of the outputs.
+    pub(crate) track: Option<&'a Chunk>,
+    /// Which events stay; None: all.
+    pub(crate) filter: Option<&'a JobFilter>,
+}
+
+impl Beside<'_> {
+    /// Lets the filter look at how large the outputs are.
+    fn accept(&self, finished: &[Vec<(Unnamed, Written)>]) -> Result<(), Error> {
+        let bytes = finished.iter().flatten().map(|(_, written)| written.report.bytes).max();
+        self.filter.map_or(Ok(()), |filter| filter.accept(bytes.unwrap_or(0)))
+    }
+}
+
+/// Writes all outputs, without their statistics; traces without a map keep their own clock.
 pub(crate) fn write_all(
     calibrated: &Calibrated,
     outputs: &[Output],
     settings: &ConvertSettings,
-    beside: Option<&Chunk>,
+    beside: &Beside<'_>,
 ) -> Result<ConvertReport, Error> {
     let window_ns = window::resolve(&settings.window, &calibrated.traces)?;
     if settings.machines {
@@ -202,18 +222,14 @@ pub(crate) fn write_all(
             let machine = group.machine.as_ref();
             report.traces.push(read(&calibrated.traces[part], part, settings, window_ns, machine, flows, &mut sorter)?);
         }
-        let of_group = write_sorted(sorter, tracks, group, &mut joined, &mut writers)?;
+        let of_group = write_sorted(sorter, tracks, group, beside.filter, &mut joined, &mut writers)?;
         // Where no output has all tracks, each trace's are numbered from 0 on.
         tracks += if writers.iter().any(OpenOutput::is_of_all) { of_group } else { 0 };
     }
-    if let Some(beside) = beside {
-        let mut sorter = Sorter::default();
-        sorter.push(beside, |_, _| true)?;
-        let of_all = Group { parts: vec![0], machine: None };
-        write_sorted(sorter, tracks, &of_all, &mut Joined::default(), &mut writers)?;
-    }
+    write_beside(beside, tracks, &mut writers)?;
     let finished: Vec<Vec<(Unnamed, Written)>> =
         writers.into_iter().map(OpenOutput::finish).collect::<Result<_, _>>()?;
+    beside.accept(&finished)?;
     for (output, written) in finished.into_iter().flatten() {
         output.commit().map_err(Error::io(&written.path, "write"))?;
         report.outputs.push(written);
@@ -223,11 +239,21 @@ pub(crate) fn write_all(
     Ok(report)
 }
 
+/// Writes what is of no trace, behind the tracks of all.
+fn write_beside(beside: &Beside<'_>, tracks: u32, writers: &mut [OpenOutput]) -> Result<(), Error> {
+    let Some(track) = beside.track else { return Ok(()) };
+    let mut sorter = Sorter::default();
+    sorter.push(track, |start, end| beside.filter.is_none_or(|filter| filter.is_within_ns(start, end)))?;
+    let of_all = Group { parts: vec![0], machine: None };
+    write_sorted(sorter, tracks, &of_all, None, &mut Joined::default(), writers).map(|_| ())
+}
+
 /// Gives what was sorted of a group to all writers, its tracks numbered from `first_track` on; how many tracks these are.
 fn write_sorted(
     sorter: Sorter,
     first_track: u32,
     group: &Group,
+    filter: Option<&JobFilter>,
     joined: &mut Joined,
     writers: &mut [OpenOutput],
 ) -> Result<u32, Error> {
@@ -238,8 +264,13 @@ fn write_sorted(
     }
     // Several traces are in one group for machines alone, and the one format that has these does not ask which trace it is.
     let Some(&trace) = group.parts.first() else { return Ok(tracks) };
+    let survey = |filter| ChunkFilter::survey(filter, trace, first_track, &mut sorted);
+    let filter = filter.map(survey).transpose()?;
     let mut chunk = Chunk::default();
     while sorted.next(&mut chunk)? {
+        if let Some(filter) = &filter {
+            filter.apply(&mut chunk);
+        }
         for writer in writers.iter_mut() {
             writer.write(trace, first_track, &chunk, joined)?;
         }

@@ -19,6 +19,8 @@ pub enum Bound {
     Open,
     /// A time, ns.
     At(i64),
+    /// So long after the first event of all traces, ns.
+    After(i64),
     /// A share of what all traces span together, 0 to 1.
     Share(f64),
     /// The start of the event of this name: where every trace has one, the earliest for a start and the latest for an end.
@@ -28,8 +30,16 @@ pub enum Bound {
 impl std::str::FromStr for Bound {
     type Err = String;
 
-    /// Nanoseconds, or a percentage: `1795187183203286272`, `12.5%`.
+    /// Nanoseconds, a time after the first event, or a percentage: `1795187183203286272`, `+1.5s`, `12.5%`.
     fn from_str(text: &str) -> Result<Bound, String> {
+        if let Some(after) = text.strip_prefix('+') {
+            let unit = after.find(|c: char| c.is_ascii_alphabetic() || c == 'µ').unwrap_or(after.len());
+            let (number, unit) = after.split_at(unit);
+            let ns = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, ns)| *ns);
+            let after = number.trim().parse::<f64>().ok().filter(|number| (0.0..1e15).contains(number));
+            let wrong = || format!("{text} is no time after the first event, as +1.5s or +20ms is");
+            return ns.zip(after).map(|(ns, after)| Bound::After((ns * after).round() as i64)).ok_or_else(wrong);
+        }
         if let Some(percent) = text.strip_suffix('%') {
             let share = percent.parse::<f64>().ok().map(|percent| percent / 100.0);
             return match share.filter(|share| (0.0..=1.0).contains(share)) {
@@ -37,7 +47,22 @@ impl std::str::FromStr for Bound {
                 None => Err(format!("{text} is no percentage between 0% and 100%")),
             };
         }
-        text.parse().map(Bound::At).map_err(|_| format!("{text} is neither nanoseconds nor a percentage"))
+        text.parse().map(Bound::At).map_err(|_| {
+            format!("{text} is neither nanoseconds, nor a time after the first event (+1.5s), nor a percentage")
+        })
+    }
+}
+
+/// As it is said.
+impl std::fmt::Display for Bound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Open => f.write_str("open"),
+            Self::At(ns) => write!(f, "{ns}"),
+            Self::After(ns) => write!(f, "+{ns}ns"),
+            Self::Share(share) => write!(f, "{}%", share * 100.0),
+            Self::Marker(name) => f.write_str(name),
+        }
     }
 }
 
@@ -73,15 +98,18 @@ pub(crate) fn resolve(window: &Window, traces: &[CalibratedTrace]) -> Result<Opt
     let first = spans.iter().map(|span| span.0).min().unwrap_or(0) / PS_PER_NS;
     let last = spans.iter().map(|span| span.1).max().unwrap_or(0) / PS_PER_NS;
     let share = |share: f64| i64::try_from(first + ((last - first) as f64 * share) as i128).unwrap_or(i64::MAX);
+    let after = |ns: i64| i64::try_from(first + Picoseconds::from(ns)).unwrap_or(i64::MAX);
     let from = match &window.start {
         Bound::Open => i64::MIN,
         Bound::At(time) => *time,
+        Bound::After(ns) => after(*ns),
         Bound::Share(part) => share(*part),
         Bound::Marker(name) => markers(name, "--start-marker", traces)?.into_iter().min().unwrap_or(i64::MIN),
     };
     let until = match &window.end {
         Bound::Open => i64::MAX,
         Bound::At(time) => *time,
+        Bound::After(ns) => after(*ns),
         Bound::Share(part) => share(*part),
         Bound::Marker(name) => markers(name, "--end-marker", traces)?.into_iter().max().unwrap_or(i64::MAX),
     };
@@ -141,6 +169,8 @@ fn collect(chunk: &Chunk, name: &str, times: &mut Vec<i64>) {
     times.truncate(MARKERS_MAX);
 }
 
+/// Units of times after the first event, in ns.
+const UNITS: [(&str, f64); 5] = [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)];
 /// More than one is too many already.
 const MARKERS_MAX: usize = 1000;
 
@@ -160,7 +190,11 @@ mod tests {
         check("100%", Ok(Bound::Share(1.0)));
         check("101%", Err("between 0% and 100%"));
         check("-1%", Err("between 0% and 100%"));
-        check("5s", Err("neither nanoseconds nor a percentage"));
+        check("5s", Err("neither nanoseconds, nor"));
+        check("+1.5s", Ok(Bound::After(1_500_000_000)));
+        check("+20 ms", Ok(Bound::After(20_000_000)));
+        check("+5", Err("no time after the first event"));
+        check("+-5s", Err("no time after the first event"));
     }
 
     #[test]

@@ -5,10 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use probe_sync_time::Duration;
 use serde::Serialize;
 
+use super::keep::EventFilter;
 use crate::Error;
 use crate::model::{ClockPair, Picoseconds, TraceFacts};
 use crate::parts::Spill;
@@ -51,6 +53,11 @@ pub trait TraceFormat: std::fmt::Debug + Sync {
 
     /// Whether a file can hold pairs of clock readings ([`RewriteOptions::snapshots`]).
     fn holds_snapshots(&self) -> bool {
+        false
+    }
+
+    /// Whether a merge leaves out events ([`MergeOptions::filter`]).
+    fn leaves_out_events(&self) -> bool {
         false
     }
 
@@ -121,6 +128,7 @@ pub enum AgentIndex {
 
 /// What reading a file's chunks came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ChunkStats {
     /// Events that were given.
     pub events: u64,
@@ -258,6 +266,8 @@ pub struct MergeOptions {
     pub drop_foreign: bool,
     /// As in [`RewriteOptions`], of each input in order; none where it is shorter.
     pub cpu_behind_ns: Vec<Option<i64>>,
+    /// Which events go into the output; None: all. Formats that leave out none are not asked to.
+    pub filter: Option<Rc<dyn EventFilter>>,
 }
 
 /// How the planes of an XSpace are laid out.

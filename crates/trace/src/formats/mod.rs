@@ -11,6 +11,7 @@
 
 pub(crate) mod gzip;
 mod interface;
+mod keep;
 mod kineto;
 pub(crate) mod marker;
 mod perfetto;
@@ -31,6 +32,7 @@ pub use interface::{
     MergeOptions, MergeStats, PlaneLayout, RewriteOptions, RewriteStats, TraceFormat,
 };
 pub(crate) use interface::{BYTE_ORDER_MARK, rank_marker};
+pub use keep::{EventFilter, Named, Seen};
 pub use kineto::Kineto;
 pub use perfetto::Perfetto;
 #[cfg(feature = "rocpd")]
@@ -60,6 +62,26 @@ pub fn detect(path: &Path) -> Result<&'static dyn TraceFormat, Error> {
     let spaces = head.strip_prefix(&BYTE_ORDER_MARK).unwrap_or(&head).iter().all(u8::is_ascii_whitespace);
     let problem = if spaces { "holds nothing but spaces at its beginning" } else { NONE_OF_OURS };
     Err(Error::malformed(path, 0, problem))
+}
+
+/// Whether a file of JSON begins as Kineto's do; one that cannot be read does not.
+pub(crate) fn is_kineto(path: &Path) -> bool {
+    let kineto: &dyn TraceFormat = &Kineto;
+    if known(Evidence::Name(&plain_name(path))).is_none_or(|format| format != kineto) {
+        return false;
+    }
+    let mut head = Vec::with_capacity(HEAD_BYTES);
+    let read = |file: File, head: &mut Vec<u8>| {
+        let mut file = std::io::BufReader::new(file);
+        let packed = std::io::BufRead::fill_buf(&mut file).is_ok_and(gzip::is_packed);
+        match packed {
+            true => flate2::read::MultiGzDecoder::new(file).take(HEAD_BYTES as u64).read_to_end(head),
+            false => file.take(HEAD_BYTES as u64).read_to_end(head),
+        }
+    };
+    let begins = File::open(path).is_ok_and(|file| read(file, &mut head).is_ok());
+    let holds = |key: &[u8]| memchr::memmem::find(&head, key).is_some();
+    begins && (holds(b"\"traceEvents\"") || holds(b"\"schemaVersion\"") || holds(b"\"baseTimeNanoseconds\""))
 }
 
 /// Refuses an output whose name promises another format than is going to be written.

@@ -131,7 +131,7 @@ impl Reading<'_> {
             let (start, category) = (chunk.slices.start_ns[row], chunk.strings.text(chunk.slices.category[row]));
             // The copy of an annotation on a device's timeline begins when the device got there.
             let on_device = category == "gpu_user_annotation";
-            let step = || step(self.pattern, chunk.strings.text(chunk.slices.name[row]));
+            let step = || step_number(self.pattern, chunk.strings.text(chunk.slices.name[row]));
             if !on_device
                 && self.found.steps.len() < STEPS_MAX
                 && let Some(number) = step()
@@ -174,7 +174,7 @@ fn link(chunk: &Chunk, row: usize, category: &str) -> Option<(Link, bool)> {
 }
 
 /// The number that a name states.
-fn step(pattern: &Regex, name: &str) -> Option<i64> {
+pub(crate) fn step_number(pattern: &Regex, name: &str) -> Option<i64> {
     let captures = pattern.captures(name)?;
     captures.name("step").or(captures.get(1))?.as_str().parse().ok()
 }
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_name_states_its_step() {
         let check = |pattern: &str, name: &str, expected: Option<i64>| {
-            assert_eq!(step(&Regex::new(pattern).expect("a pattern"), name), expected, "{name}");
+            assert_eq!(step_number(&Regex::new(pattern).expect("a pattern"), name), expected, "{name}");
         };
         check(super::super::STEP_PATTERN, "ProfilerStep#12", Some(12));
         check(super::super::STEP_PATTERN, "ProfilerStep", None);

@@ -45,6 +45,7 @@ pub(crate) struct History<'a> {
 
 /// The longest chain of causes that leads to the last end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CriticalPath {
     /// From when, ns on the reference clock.
     pub from_ns: i64,
@@ -62,6 +63,7 @@ pub struct CriticalPath {
 
 /// A rank's part of the critical path.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PathShare {
     /// The rank.
     pub rank: u32,

@@ -61,6 +61,7 @@ use crate::collectives::{MapTime, MatchOptions, match_operations};
 use crate::nodes;
 use crate::one_clock;
 use context::Context;
+pub(crate) use context::step_number;
 use gather::Gatherer;
 
 pub use history::{CriticalPath, PathShare};

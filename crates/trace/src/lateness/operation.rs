@@ -104,6 +104,7 @@ impl Waits {
 
 /// What an operation's time goes to.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
     /// To the transfer: more than twice the spread.
@@ -118,6 +119,7 @@ pub enum Class {
 
 /// Where the last rank lost its time.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LateIn {
     /// Its host launched the operation late.

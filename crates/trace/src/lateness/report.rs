@@ -11,6 +11,7 @@ use crate::collectives::Evidence;
 
 /// Who was late in a job.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Lateness {
     /// Of the layout of this document: raised when a field changes its meaning or goes.
     pub schema: u32,
@@ -48,6 +49,7 @@ pub struct Lateness {
 
 /// One operation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LateInstance {
     /// What it is called.
     pub name: String,
@@ -97,6 +99,7 @@ pub struct LateInstance {
 
 /// One rank's part in an operation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ArrivalLine {
     /// The rank.
     pub rank: u32,
@@ -114,6 +117,7 @@ pub struct ArrivalLine {
 
 /// A rank in all operations.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RankLine {
     /// The rank.
     pub rank: u32,
@@ -147,6 +151,7 @@ pub struct RankLine {
 
 /// A host in all operations.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HostLine {
     /// Its name.
     pub host: String,
@@ -164,6 +169,7 @@ pub struct HostLine {
 
 /// All operations of one name.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OperationLine {
     /// The name.
     pub name: String,
@@ -185,6 +191,7 @@ pub struct OperationLine {
 
 /// A step of the program.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StepLine {
     /// Its number.
     pub step: i64,
@@ -206,6 +213,7 @@ pub struct StepLine {
 
 /// A rank or a whole host that is late again and again.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Straggler {
     /// The rank; None: a whole host.
     pub rank: Option<u32>,
@@ -231,6 +239,7 @@ pub struct Straggler {
 
 /// What the traces' own times would have said.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AsRecorded {
     /// The rank that they name most often.
     pub rank: Option<u32>,
@@ -248,6 +257,7 @@ pub struct AsRecorded {
 
 /// What is in no instance, and what would change that.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Unpaired {
     /// Instances that no order pairs with certainty.
     pub ambiguous_instances: usize,

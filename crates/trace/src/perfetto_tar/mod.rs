@@ -30,6 +30,7 @@ use machines::Machine;
 
 /// What a TAR of Perfetto traces says of their clocks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TarReport {
     /// In the order of the traces; the first is the one whose clock all are put on.
     pub files: Vec<TarMember>,
@@ -37,6 +38,7 @@ pub struct TarReport {
 
 /// A trace in a TAR.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TarMember {
     /// Its name in the TAR.
     pub member: String,

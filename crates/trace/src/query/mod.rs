@@ -12,7 +12,6 @@
 mod blocks;
 mod csv;
 mod csv_tables;
-mod find;
 mod one;
 mod pool;
 mod rights;
@@ -32,6 +31,7 @@ use crate::Error;
 use crate::calibrate::{Calibrated, ClockSource, Request, calibrate};
 use crate::convert::Window;
 use crate::convert::window::resolve;
+use crate::folders::{self, Wanted};
 use pool::{Failure, Pool};
 use tables::{Process, Table, Tables};
 
@@ -109,7 +109,8 @@ impl Query {
     /// Those of [`calibrate()`](crate::calibrate()); a trace that is no database of rocprofv3; a clock that is not known while
     /// `own_clocks` is not set; two files of one process; files whose schemas differ in their major number.
     pub fn open(request: &Request, settings: &QuerySettings) -> Result<Query, Error> {
-        let mut request = Request { traces: find::databases(&request.traces, ordered(request))?, ..request.clone() };
+        let found = folders::search(request, Wanted::Databases)?;
+        let mut request = Request { traces: found.paths, ..request.clone() };
         if settings.own_clocks {
             (request.clocks, request.snapshots, request.markers) = (ClockSource::Nothing, Vec::new(), None);
         }
@@ -117,6 +118,7 @@ impl Query {
         let timeline = timeline(&calibrated, settings)?;
         let window = resolve(&settings.window, &calibrated.traces)?.map(|span| (span, settings.window.inclusive));
         let Tables { files, tables, processes, notes } = Tables::of(&calibrated)?;
+        let notes: Vec<String> = found.notes.into_iter().chain(notes).collect();
         let tables: Vec<Arc<Table>> = tables.into_iter().map(Arc::new).collect();
         let pool = Arc::new(Pool::new(files));
         let failure = Failure::default();
@@ -232,16 +234,6 @@ impl<'a> From<ValueRef<'a>> for Value<'a> {
             ValueRef::Blob(bytes) => Self::Blob(bytes),
         }
     }
-}
-
-/// What a request gives in the order of its traces.
-fn ordered(request: &Request) -> Option<&'static str> {
-    let given = [
-        (request.assume_order, "--assume-order"),
-        (!request.nodes.is_empty(), "--nodes"),
-        (!request.snapshots.is_empty(), "--snapshots"),
-    ];
-    given.into_iter().find(|(given, _)| *given).map(|(_, flag)| flag)
 }
 
 /// The clock that all times are on; a refusal where there is none and none is wanted.

@@ -29,6 +29,7 @@ mod perfetto_sequence;
 mod records;
 mod remembered;
 mod report;
+mod retain;
 mod sink;
 mod sorter;
 mod spool;

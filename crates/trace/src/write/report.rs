@@ -19,6 +19,7 @@ pub struct Meta {
 
 /// What was written.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WriteReport {
     /// Tracks that were declared.
     pub tracks: u64,

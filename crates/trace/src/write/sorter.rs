@@ -97,7 +97,8 @@ impl Sorter {
         let piece_bytes = (MERGE_BYTES / self.runs.len().max(1)).clamp(PIECE_BYTES_MIN, PIECE_BYTES);
         self.index.sort_unstable();
         let mut sorted = Sorted {
-            tracks: Some(self.tracks),
+            tracks: self.tracks,
+            declared: false,
             first_track,
             records: self.records,
             index: self.index,
@@ -109,11 +110,9 @@ impl Sorter {
         for (start, end) in self.runs {
             let file = self.spill.as_ref().map(File::try_clone).transpose().map_err(temporary("read"))?;
             let file = file.expect("runs are in the file");
-            sorted.runs.push(Run { file, at: start, end, buffer: Vec::new(), taken: 0, piece_bytes });
+            sorted.runs.push(Run { file, start, at: start, end, buffer: Vec::new(), taken: 0, piece_bytes });
         }
-        for run in 0..sorted.runs.len() {
-            sorted.advance(run)?;
-        }
+        sorted.rewind()?;
         Ok(sorted)
     }
 
@@ -172,7 +171,9 @@ impl Order {
 /// Events in the order of time.
 #[derive(Debug)]
 pub struct Sorted {
-    tracks: Option<Vec<Track>>,
+    tracks: Vec<Track>,
+    /// The tracks were given already.
+    declared: bool,
     first_track: u32,
     records: Vec<u8>,
     index: Vec<(Key, u64, u32)>,
@@ -187,6 +188,7 @@ pub struct Sorted {
 #[derive(Debug)]
 struct Run {
     file: File,
+    start: u64,
     at: u64,
     end: u64,
     buffer: Vec<u8>,
@@ -198,7 +200,28 @@ struct Run {
 impl Sorted {
     /// How many tracks there are.
     pub fn tracks(&self) -> usize {
-        self.tracks.as_ref().map_or(0, Vec::len)
+        self.tracks.len()
+    }
+
+    /// The tracks, numbered from the first of this sorter on.
+    pub(crate) fn all_tracks(&self) -> &[Track] {
+        &self.tracks
+    }
+
+    /// Goes back to the first event.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    pub(crate) fn rewind(&mut self) -> Result<(), Error> {
+        (self.declared, self.next) = (false, 0);
+        self.heads.clear();
+        for run in 0..self.runs.len() {
+            let reader = &mut self.runs[run];
+            (reader.at, reader.taken) = (reader.start, 0);
+            reader.buffer.clear();
+            self.advance(run)?;
+        }
+        Ok(())
     }
 
     /// Fills `chunk` with what comes next; `false` when nothing is left. What begins at one time stays together.
@@ -207,8 +230,8 @@ impl Sorted {
     /// What was put to disk cannot be read back.
     pub fn next(&mut self, chunk: &mut Chunk) -> Result<bool, Error> {
         chunk.clear();
-        if let Some(tracks) = self.tracks.take() {
-            chunk.tracks = tracks;
+        if !std::mem::replace(&mut self.declared, true) {
+            chunk.tracks.clone_from(&self.tracks);
             for track in &mut chunk.tracks {
                 if let Some(parent) = &mut track.parent {
                     parent.0 += self.first_track;
@@ -350,6 +373,9 @@ mod tests {
         let mut sorter = Sorter::with_memory(memory);
         chunks(slices).iter().for_each(|chunk| sorter.push(chunk, |_, _| true).expect("pushed"));
         let mut sorted = sorter.finish(10).expect("finished");
+        // Whoever has seen some of it may begin anew.
+        sorted.next(&mut Chunk::default()).expect("read back");
+        sorted.rewind().expect("read back");
         let (mut chunk, mut found, mut counts, mut tracks) = (Chunk::default(), Vec::new(), [0; 4], 10);
         while sorted.next(&mut chunk).expect("read back") {
             chunk.check(tracks).expect("a sound chunk");

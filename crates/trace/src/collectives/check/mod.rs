@@ -46,6 +46,7 @@ impl Default for CheckOptions {
 
 /// The outcome of a check.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CheckReport {
     /// Happens-before edges that were judged.
     pub edges: usize,
@@ -90,6 +91,7 @@ pub struct CheckReport {
 
 /// What a check comes to.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// Every edge of every operation that can be paired holds, or is explained by the clocks' uncertainty.
@@ -137,6 +139,7 @@ impl CheckReport {
 
 /// All operations of one name.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OperationLine {
     /// The name.
     pub name: String,
@@ -158,6 +161,7 @@ pub struct OperationLine {
 
 /// A node that took part.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeLine {
     /// Its number.
     pub node: u32,
@@ -171,6 +175,7 @@ pub struct NodeLine {
 
 /// An end that precedes a start that it must follow.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BrokenEdge {
     /// The operation's name.
     pub operation: String,

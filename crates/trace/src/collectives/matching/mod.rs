@@ -59,6 +59,7 @@ impl Default for MatchOptions {
 
 /// Operations that cannot be paired with certainty, of one name and for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Ambiguous {
     /// Name and shape.
     pub operation: String,

@@ -8,6 +8,7 @@ use crate::model::{Label, Picoseconds, Recipients};
 
 /// Why parts are believed to be one operation.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Evidence {
     /// Equal labels on all nodes.

@@ -13,6 +13,7 @@ use super::base::{self, BASE_KEY};
 use super::decimal;
 use super::document::{Document, Item};
 use super::edits::Edits;
+use super::kept::Kept;
 use super::rewrite::Times;
 use super::sink::Sink;
 use super::tracks::{self, NODES_MAX, ProcessNames, Tracks};
@@ -30,10 +31,7 @@ pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &Merg
     if inputs.len() > NODES_MAX {
         return Err(Error::malformed(output, 0, format!("more than {NODES_MAX} nodes cannot be told apart")));
     }
-    let mut surveys = Vec::with_capacity(inputs.len());
-    for input in &*inputs {
-        surveys.push(survey(input)?);
-    }
+    let (mut surveys, mut kept) = look_through(inputs, options)?;
     let first = inputs.iter_mut().zip(&surveys).filter_map(|(input, found)| found.first_ps.map(&mut *input.map)).min();
     let base_ns = options.base_ns.unwrap_or_else(|| base::quarter_before(first.unwrap_or(0)));
     let stride = id_stride(inputs, &surveys)?;
@@ -50,7 +48,8 @@ pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &Merg
         let names = std::mem::take(&mut found.names).close();
         let tracks = Tracks::new(index, place, &format!("{}{BETWEEN_NAMES}", input.label()), stride, names);
         let times = Times::new(found.base_ns, Some(base_ns));
-        let (node, left_out) = merger.node(input, tracks, times)?;
+        // What an input needed is let go with it.
+        let (node, left_out) = merger.node(input, kept[index].take(), tracks, times)?;
         stats.inputs.push(node);
         stats.headers_left_out += left_out;
     }
@@ -61,8 +60,30 @@ pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &Merg
     let metadata = Value::Object(metadata.collect());
     let key = String::from_utf8_lossy(MERGED_KEY);
     merger.sink.put(format!("\n  ],\n  \"{key}\": {metadata}\n}}\n").as_bytes())?;
+    if let Some(filter) = &options.filter {
+        filter.accept(merger.sink.written())?;
+    }
     stats.bytes_written = merger.sink.finish()?;
     Ok(stats)
+}
+
+/// What must be known of all inputs, and what stays of each.
+fn look_through<'a>(
+    inputs: &[MergeInput<'_>],
+    options: &'a MergeOptions,
+) -> Result<(Vec<Survey>, Vec<Option<Kept<'a>>>), Error> {
+    let mut surveys = Vec::with_capacity(inputs.len());
+    let mut kept: Vec<Option<Kept<'a>>> = Vec::with_capacity(inputs.len());
+    for (index, input) in inputs.iter().enumerate() {
+        let mut of_input = options.filter.as_deref().map(|filter| Kept::new(filter, index));
+        let found = survey(input, of_input.as_mut())?;
+        if let Some(of_input) = &mut of_input {
+            of_input.survey(&input.path, found.base_ns)?;
+        }
+        kept.push(of_input);
+        surveys.push(found);
+    }
+    Ok((surveys, kept))
 }
 
 /// What must be known of an input before the first byte is written.
@@ -76,7 +97,7 @@ struct Survey {
     names: ProcessNames,
 }
 
-fn survey(input: &MergeInput<'_>) -> Result<Survey, Error> {
+fn survey(input: &MergeInput<'_>, mut kept: Option<&mut Kept<'_>>) -> Result<Survey, Error> {
     let mut document = Document::open(&input.path, &[BASE_KEY])?;
     let mut found = Survey { base_ns: None, first_ps: None, largest_id: 0, at: 0, names: ProcessNames::default() };
     loop {
@@ -97,6 +118,9 @@ fn survey(input: &MergeInput<'_>) -> Result<Survey, Error> {
             Item::Event(event) => {
                 let (bytes, spans, offset) = (event.bytes, &event.spans, event.offset);
                 found.names.look(bytes, spans);
+                if let Some(kept) = &mut kept {
+                    kept.look(bytes, spans);
+                }
                 match tracks::largest_id(bytes, spans) {
                     Ok(Some(id)) if id > found.largest_id => (found.largest_id, found.at) = (id, offset),
                     Ok(_) => {}
@@ -143,6 +167,7 @@ impl Merger<'_> {
     fn node(
         &mut self,
         input: &mut MergeInput<'_>,
+        mut kept: Option<Kept<'_>>,
         mut tracks: Tracks,
         mut times: Times,
     ) -> Result<(RewriteStats, u64), Error> {
@@ -153,6 +178,14 @@ impl Merger<'_> {
             match document.next()? {
                 Item::End => break,
                 Item::Event(event) => {
+                    match kept.as_mut().map_or(Ok(true), |kept| kept.takes(&event)) {
+                        Ok(true) => {}
+                        Ok(false) => continue,
+                        Err((at, problem)) => {
+                            let offset = event.offset;
+                            return Err(document.malformed(offset, at, problem));
+                        }
+                    }
                     edits.clear();
                     let timed = times.edit(&event, &mut *input.map, self.options.annotate, &mut edits).map(|_| ());
                     if let Err((at, problem)) = timed.and_then(|()| tracks.edit(&event, &mut edits)) {

@@ -21,6 +21,7 @@ mod decimal;
 mod document;
 mod edits;
 mod facts;
+mod kept;
 mod merge;
 mod rewrite;
 mod scan;
@@ -52,6 +53,10 @@ impl TraceFormat for Kineto {
 
     fn output_ending(&self) -> &'static str {
         ".json or .json.gz"
+    }
+
+    fn leaves_out_events(&self) -> bool {
+        true
     }
 
     fn packs_outputs(&self) -> bool {

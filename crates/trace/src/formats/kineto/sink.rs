@@ -63,6 +63,11 @@ impl Sink {
         self.relieve()
     }
 
+    /// Bytes so far, before compression.
+    pub(super) fn written(&self) -> u64 {
+        self.bytes + self.buffer.len() as u64
+    }
+
     /// Makes the file appear under its name; its length before compression.
     pub(super) fn finish(mut self) -> Result<u64, Error> {
         self.flush()?;

@@ -9,6 +9,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
 use super::fields::space;
+use super::kept::Kept;
 use super::metadata_plane::{METADATA_PLANE, metadata_plane};
 use super::outline::{self, Outline};
 use super::rewrite::{Renaming, Rewriter};
@@ -31,11 +32,12 @@ pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &Merg
     let mut line_ids = LineIds::default();
     let mut stats = MergeStats { base_ns, stride, ..MergeStats::default() };
     let mut sink = Sink::create(output)?;
-    for (input, outline) in inputs.iter_mut().zip(&outlines) {
+    for (index, (input, outline)) in inputs.iter_mut().zip(&outlines).enumerate() {
         let planes = outline.planes.iter().map(|plane| names.plane(&plane.name, input)).collect::<Vec<_>>();
         let mut fresh = |id| line_ids.unique(id);
         let link_addend = u64::from(input.part) << LINK_SHIFT;
-        let renaming = Renaming { planes: &planes, line_ids: &mut fresh, link_addend };
+        let kept = options.filter.as_deref().map(|filter| Kept::of(filter, index, &input.path)).transpose()?;
+        let renaming = Renaming { planes: &planes, line_ids: &mut fresh, link_addend, kept };
         let rewriting =
             RewriteOptions { base_ns: Some(base_ns), annotate: options.annotate, ..RewriteOptions::default() };
         let rewriter = Rewriter::open(&input.path, outline, rewriting, Some(renaming), &mut sink, input.map)?;
@@ -45,6 +47,9 @@ pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &Merg
     put_bytes(sink.out(), space::PLANES, &metadata_plane(&name, id, &options.metadata));
     for hostname in hostnames(inputs, &outlines) {
         put_bytes(sink.out(), space::HOSTNAMES, hostname.as_bytes());
+    }
+    if let Some(filter) = &options.filter {
+        filter.accept(sink.written())?;
     }
     stats.bytes_written = sink.finish()?;
     Ok(stats)

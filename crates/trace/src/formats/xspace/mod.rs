@@ -21,6 +21,7 @@ mod device_groups;
 mod event;
 mod facts;
 mod fields;
+mod kept;
 mod merge;
 mod metadata_plane;
 mod names;
@@ -58,6 +59,10 @@ impl TraceFormat for XSpace {
 
     fn output_ending(&self) -> &'static str {
         ".xplane.pb"
+    }
+
+    fn leaves_out_events(&self) -> bool {
+        true
     }
 
     fn packs_outputs(&self) -> bool {

@@ -15,6 +15,7 @@ use std::path::Path;
 
 use super::event::{EventTimes, put_correction, put_event, put_stat_metadata, relink, replace_numbers};
 use super::fields::{event, line, plane, space, stat};
+use super::kept::Kept;
 use super::metadata_plane;
 use super::outline::{self, CORRECTION_STAT, Outline, PlaneOutline};
 use super::plane_clock::{PlaneClock, PlaneClocks};
@@ -53,6 +54,16 @@ pub(super) struct Renaming<'a> {
     pub(super) line_ids: &'a mut dyn FnMut(u64) -> u64,
     /// Added to values that link events of one host, so that hosts do not mix.
     pub(super) link_addend: u64,
+    /// Which events stay; None: all.
+    pub(super) kept: Option<Kept<'a>>,
+}
+
+impl Renaming<'_> {
+    /// Whether an event is left out; what has a count in place of a time, and pairs of clock readings, never are.
+    fn leaves_out(&self, start: &LineStart, context: &PlaneContext<'_>, times: &EventTimes, bytes: usize) -> bool {
+        let kept = self.kept.as_ref().filter(|_| !(times.aggregated || context.on_system_clock));
+        kept.is_some_and(|kept| !kept.takes(context.index, start.old_ps, times, bytes))
+    }
 }
 
 /// One input on its way.
@@ -82,6 +93,8 @@ struct PlaneContext<'a> {
     on_system_clock: bool,
     /// The clock that stated starts are on.
     clock: PlaneClock,
+    /// Its place in the file.
+    index: usize,
 }
 
 /// Where a line starts.
@@ -151,7 +164,7 @@ impl<'a> Rewriter<'a> {
         let annotates = self.options.annotate && outline.has_lines && !outline.is_snapshots();
         let annotation = annotates.then(|| outline.correction_stat.unwrap_or(outline.largest_stat.saturating_add(1)));
         let clock = self.clocks.of(&outline.starts);
-        let context = PlaneContext { outline, annotation, on_system_clock: outline.is_snapshots(), clock };
+        let context = PlaneContext { outline, annotation, on_system_clock: outline.is_snapshots(), clock, index };
         if let Some((name, id)) = self.renaming.as_ref().and_then(|renaming| renaming.planes.get(index)) {
             put_number(self.sink.out(), plane::ID, *id);
             put_bytes(self.sink.out(), plane::NAME, name.as_bytes());
@@ -328,13 +341,14 @@ impl<'a> Rewriter<'a> {
             Ok(times) => times,
             Err(fault) => return Err(source.fault(header.body_at(), fault)),
         };
+        if renaming.as_ref().is_some_and(|renaming| renaming.leaves_out(start, context, &times, bytes.len())) {
+            source.consume(header.body() as usize);
+            return Ok(());
+        }
         appended.clear();
         let (mut new_offset, mut new_duration) = (times.offset.value, times.duration.value);
-        if times.aggregated {
-            stats.untimed += 1;
-        } else {
-            stats.events += 1;
-        }
+        stats.untimed += u64::from(times.aggregated);
+        stats.events += u64::from(!times.aggregated);
         if !times.aggregated && !context.on_system_clock {
             let old_ps = start.old_ps + Picoseconds::from(times.offset.value);
             let mapped = map(old_ps);

@@ -110,7 +110,7 @@ impl Sink {
     }
 
     /// Bytes so far.
-    fn written(&self) -> u64 {
+    pub(super) fn written(&self) -> u64 {
         self.flushed + self.buffer.len() as u64
     }
 

@@ -1,0 +1,150 @@
+//! What commands print with `--json`, against the JSON Schemas that are committed.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::support::{collective_traces, complaint, output, probe_sync, text};
+
+fn committed() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schemas")
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Of a schema without what it says to people, which may become better: FNV-1a, which is a few lines.
+fn hash(text: &str) -> String {
+    let mut schema: Value = serde_json::from_str(text).expect("JSON");
+    without_words(&mut schema);
+    let text = schema.to_string();
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    format!("{:016x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, step))
+}
+
+fn without_words(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            // A field that is called so is an object, and stays.
+            fields.retain(|key, value| key != "description" || !value.is_string());
+            fields.values_mut().for_each(without_words);
+        }
+        Value::Array(values) => values.iter_mut().for_each(without_words),
+        _ => {}
+    }
+}
+
+#[test]
+fn schemas_are_those_that_are_committed_and_released_ones_never_change() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let made = output(probe_sync(&["json-schemas", "-o", text(folder.path())]));
+    assert!(made.status.success(), "{}", complaint(&made));
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder.path()).expect("a folder") {
+        let fresh = entry.expect("an entry").path();
+        let name = fresh.file_name().expect("a name");
+        assert!(
+            read(&committed().join(name)) == read(&fresh),
+            "docs/schemas/{} is not what the types say: a field that changed or went needs the next schema number (crates/cli/src/documents.rs) and a new file; \
+             `probe_sync json-schemas -o docs/schemas` writes it, and docs/schemas/RELEASED gets its line",
+            name.display()
+        );
+        count += 1;
+    }
+    assert!(count >= 11, "{count}");
+    let released = read(&committed().join("RELEASED"));
+    let released: BTreeMap<&str, &str> = released.lines().filter_map(|line| line.split_once(' ')).collect();
+    let mut files = 0;
+    for entry in std::fs::read_dir(committed()).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        if name != "RELEASED" {
+            let expected = hash(&read(&path));
+            assert_eq!(
+                released.get(name.as_str()),
+                Some(&expected.as_str()),
+                "docs/schemas/RELEASED: {name} {expected}"
+            );
+            files += 1;
+        }
+    }
+    assert_eq!(files, released.len(), "a released schema was removed");
+}
+
+/// Runs a command whose standard output has to be one document of its schema.
+fn check(command: &str, arguments: &[&str]) {
+    let found = output(probe_sync(&[&[command], arguments].concat()));
+    // A machine that cannot measure has a document, too.
+    assert!(found.status.success() || command == "doctor", "{command}: {}", complaint(&found));
+    let document: Value = serde_json::from_slice(&found.stdout)
+        .unwrap_or_else(|error| panic!("{command}: {error}: {}", String::from_utf8_lossy(&found.stdout)));
+    let number = document["schema"].as_u64().expect("a schema number");
+    let schema = committed().join(format!("{command}.v{number}.json"));
+    let fields: Value = serde_json::from_str(&read(&schema)).expect("JSON");
+    for field in document.as_object().expect("an object").keys() {
+        assert!(fields["properties"].get(field).is_some(), "{command}: {field} is not in {}", schema.display());
+    }
+    for field in fields["required"].as_array().expect("what is required") {
+        let field = field.as_str().expect("a name");
+        assert!(document.get(field).is_some(), "{command}: {field} is required");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let whole = folder.path().join("whole.json");
+    std::fs::write(&whole, &found.stdout).expect("writable");
+    assert_eq!(valid(&schema, &whole).unwrap_or(true), true, "{command}");
+    // A schema that takes anything proves nothing.
+    let mut less = document;
+    less["schema"] = Value::from("one");
+    std::fs::write(&whole, less.to_string()).expect("writable");
+    assert_eq!(valid(&schema, &whole).unwrap_or(false), false, "{command}: a number that is none");
+}
+
+/// What `check-jsonschema` says of a file; None, aloud, where it is not installed.
+fn valid(schema: &Path, file: &Path) -> Option<bool> {
+    let mut judge = std::process::Command::new("check-jsonschema");
+    let Ok(found) = judge.arg("--schemafile").args([schema, file]).output() else {
+        println!("skipped: check-jsonschema is not installed (pip install check-jsonschema)");
+        return None;
+    };
+    print!("{}{}", String::from_utf8_lossy(&found.stdout), complaint(&found));
+    Some(found.status.success())
+}
+
+#[test]
+fn every_document_is_as_its_schema_says() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let [one, two] = collective_traces(folder.path(), Some([10, 12]));
+    let clocks = at("offsets.csv");
+    let table = "node,node_realtime_ns,offset_vs_node0_ns\n0,0,0\n0,90000000,0\n1,0,0\n1,90000000,0\n";
+    std::fs::write(&clocks, table).expect("writable");
+    let traces = [text(&one), text(&two), "--offsets", text(&clocks), "--nodes", "0", "1"];
+    let with = |more: &[&'static str], out: &str| -> Vec<String> {
+        let flags = traces.iter().chain(more).map(|part| (*part).to_owned());
+        let out = (!out.is_empty()).then(|| ["-o".to_owned(), text(&at(out)).to_owned()]);
+        flags.chain(out.into_iter().flatten()).collect()
+    };
+    let run = |command: &str, arguments: Vec<String>| {
+        check(command, &arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    };
+    run("align", with(&["--validate", "--json"], "aligned"));
+    run("merge", with(&["--validate", "--json", "--only", "gpu", "--mark-late"], "all.json"));
+    run("merge", with(&["--json"], "all.pftrace"));
+    run("check", with(&["--json"], ""));
+    run("stragglers", with(&["--json"], ""));
+    let folder_of = [with(&["--json", "-f", "pftrace", "-d"], ""), vec![text(&at("converted")).to_owned()]].concat();
+    run("convert", folder_of);
+    let packets = at("packets.csv");
+    let lines = "src,dst,send_ns,recv_ns\n0,1,0,1200\n1,0,2000,1200\n0,1,50000,51200\n1,0,52000,51200\n";
+    std::fs::write(&packets, lines).expect("writable");
+    check("solve", &["--json", "--packets", text(&packets), "-o", text(&at("solved.jsonl"))]);
+    check("doctor", &["--json"]);
+    for part in ["run/windows", "run/probes"] {
+        std::fs::create_dir_all(at(part)).expect("writable");
+    }
+    std::fs::write(at("run/run.json"), "{}").expect("writable");
+    std::fs::write(at("run/global_windows.jsonl"), "").expect("writable");
+    check("export", &["--json", "--run-dir", text(&at("run")), "-o", text(&at("run.pb"))]);
+}

@@ -1,0 +1,112 @@
+//! What a filter left out, for people and for statistics.
+//!
+//! Place in the flow: from `judge` into [`MergeReport`](crate::MergeReport). What it does not do: decide.
+
+use serde::Serialize;
+
+/// What was left out of an output.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FilterReport {
+    /// The rule, as the flags that ask for it.
+    pub rule: String,
+    /// Traces that are not in the output, by name.
+    pub traces_left_out: Vec<String>,
+    /// What was kept of time, ns on the reference clock; an end is none where it was not asked for.
+    pub span_ns: [Option<i64>; 2],
+    /// Events with a time in the other traces.
+    pub events: u64,
+    /// Of these, those that are not in the output: the sum of those below.
+    pub left_out: u64,
+    /// Events that lie outside of the span whole.
+    pub outside: u64,
+    /// Events of other kinds.
+    pub of_other_kinds: u64,
+    /// Events that were too short for the size.
+    pub too_short: u64,
+    /// Ends of flows whose other end, or whose event, is not in the output.
+    pub half_flows: u64,
+    /// Events that begin or end something and do not say when the rest is, which no filter can judge.
+    pub unjudged: u64,
+    /// Events shorter than this were left out, ns; none where the size left out nothing.
+    pub shortest_ns: Option<i64>,
+    /// How many bytes were allowed.
+    pub bytes_max: Option<u64>,
+    /// How many the output has, before packing.
+    pub bytes: u64,
+}
+
+impl FilterReport {
+    /// What was left out, in lines; nothing where nothing was.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        if !self.traces_left_out.is_empty() {
+            let names: Vec<&str> = self.traces_left_out.iter().take(NAMED).map(String::as_str).collect();
+            let more = self.traces_left_out.len().saturating_sub(NAMED);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            text += &format!("left out {} traces: {}{more}\n", self.traces_left_out.len(), names.join(", "));
+        }
+        if self.left_out > 0 {
+            let shorter = self.shortest_ns.map_or_else(String::new, |ns| format!(" (all shorter than {ns} ns)"));
+            let parts = [
+                (self.outside, "outside of the span".to_owned()),
+                (self.of_other_kinds, "of other kinds".to_owned()),
+                (self.too_short, format!("too short for the size{shorter}")),
+                (self.half_flows, "ends of flows that have lost the other".to_owned()),
+                (self.unjudged, "that do not say how long they last".to_owned()),
+            ];
+            let parts: Vec<String> = parts
+                .into_iter()
+                .filter(|(count, _)| *count > 0)
+                .map(|(count, what)| format!("{} {what}", grouped(count)))
+                .collect();
+            text += &format!(
+                "left out {} of {} events ({}): {}\n",
+                grouped(self.left_out),
+                grouped(self.events),
+                self.rule,
+                parts.join(", ")
+            );
+        }
+        text
+    }
+}
+
+/// A number with a space between thousands.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.char_indices() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// So many traces are named in a message.
+const NAMED: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_left_out_is_said_with_its_reason() {
+        let report = FilterReport {
+            rule: "--max-size 400000000".into(),
+            events: 2_000_000,
+            left_out: 1_234_567,
+            outside: 567,
+            too_short: 1_234_000,
+            shortest_ns: Some(900),
+            ..FilterReport::default()
+        };
+        assert_eq!(
+            report.text(),
+            "left out 1 234 567 of 2 000 000 events (--max-size 400000000): 567 outside of the span, 1 234 000 too short for the size (all shorter than 900 ns)\n"
+        );
+        assert_eq!(FilterReport::default().text(), "");
+    }
+}
