@@ -14,6 +14,7 @@ use probe_sync_trace::{
 };
 
 use crate::documents::{self, CsvFile};
+use crate::progress::Reading;
 use crate::trace_args::ConvertArgs;
 use crate::traces::{calibrate_for, request, shared_notes};
 
@@ -27,8 +28,11 @@ pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
     let mut report = None;
     if !outputs.is_empty() {
         let paths: Vec<PathBuf> = outputs.iter().map(|output| output.path.clone()).collect();
-        let calibrated = calibrate_for(&request(&arguments.input, &paths)?, arguments.json)?;
+        let request = request(&arguments.input, &paths)?;
+        let progress = Reading::begin("convert", &request.traces, 2);
+        let calibrated = calibrate_for(&request, arguments.json)?;
         let converted = convert(&calibrated, &outputs, &settings)?;
+        drop(progress);
         if !arguments.json {
             crate::output::print(&text(&converted))?;
         }

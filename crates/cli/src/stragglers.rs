@@ -8,6 +8,7 @@ use std::path::Path;
 use probe_sync_trace::{Lateness, lateness};
 
 use crate::output::{Usage, print, refuse_trace};
+use crate::progress::Reading;
 use crate::status::Unjudged;
 use crate::trace_args::StragglersArgs;
 use crate::traces::{NOTHING_TO_JUDGE, request};
@@ -31,11 +32,13 @@ pub fn run(arguments: &StragglersArgs) -> anyhow::Result<()> {
     let settings = arguments.steps.settings()?;
     let files: Vec<_> = outputs.iter().filter(|path| !is_stdout(path)).map(|path| path.to_path_buf()).collect();
     let request = request(&arguments.input, &files)?;
+    let progress = Reading::begin("stragglers", &request.traces, 2);
     let calibrated = probe_sync_trace::calibrate(&request)?;
     calibrated.refuse_overwriting(&files)?;
     let text_of_offsets = calibrated.collectives.as_ref().map(probe_sync_trace::CollectiveOffsets::text);
     crate::traces::tell(&calibrated);
     let found = lateness(&calibrated, &settings)?;
+    drop(progress);
     if let Some(path) = &arguments.json {
         write(path, format!("{}\n", serde_json::to_string_pretty(&found)?).as_bytes())?;
     }

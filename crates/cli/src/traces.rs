@@ -12,6 +12,7 @@ use probe_sync_trace::{
 
 use crate::documents::{self, AlignedTrace};
 use crate::output::{Usage, refuse_trace};
+use crate::progress::Reading;
 use crate::status::{Unjudged, Violations};
 use crate::trace_args::{AlignArgs, CheckArgs, MergeArgs, TraceArgs};
 
@@ -22,6 +23,7 @@ use crate::trace_args::{AlignArgs, CheckArgs, MergeArgs, TraceArgs};
 pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
     let mut request = request(&arguments.input, &[])?;
     request.cpu_clock = arguments.cpu_clock.named()?;
+    let _progress = Reading::begin("align", &request.traces, 2);
     let calibrated = calibrate_for(&request, arguments.json)?;
     let settings = AlignSettings { annotate: arguments.annotate, embed_snapshots: arguments.embed_snapshots };
     let mut traces = Vec::new();
@@ -52,6 +54,7 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
     }
     request.skip_bad = arguments.skip_bad;
     request.cpu_clock = arguments.cpu_clock.named()?;
+    let _progress = Reading::begin("merge", &request.traces, 2);
     let calibrated = calibrate_for(&request, arguments.json)?;
     let settings = MergeSettings {
         layout: if arguments.plane_layout == "gpu-tracks" { PlaneLayout::GpuTracks } else { PlaneLayout::Xprof },
@@ -105,7 +108,9 @@ pub fn run_check(arguments: &CheckArgs) -> anyhow::Result<()> {
     if let Some(path) = arguments.json.as_ref().filter(|_| !on_stdout && arguments.input.are_positional()) {
         refuse_trace(path, "--json")?;
     }
-    let calibrated = calibrate_for(&request(&arguments.input, &[])?, on_stdout)?;
+    let request = request(&arguments.input, &[])?;
+    let _progress = Reading::begin("check", &request.traces, 1);
+    let calibrated = calibrate_for(&request, on_stdout)?;
     let verdict = check(&calibrated);
     match &arguments.json {
         Some(_) if on_stdout => {

@@ -86,7 +86,11 @@
       values: [series.t, ...stated.map((it) => it[key])],
     };
   };
-  const ppb = (plot, ticks) => ticks.map((tick) => (tick === null ? "" : digits(tick) + " ppb"));
+  /* All ticks have one unit. */
+  const rates = (plot, ticks) => {
+    const [least, unit] = Math.max(...ticks.map(Math.abs), 0) >= 1e3 ? [1e3, "ppm"] : [1, "ppb"];
+    return ticks.map((tick) => (tick === null ? "" : digits(tick / least) + " " + unit));
+  };
 
   function readout(at) {
     const place = byId("readout");
@@ -166,7 +170,7 @@
     chart("offset", "Offsets of the chosen nodes less their trends over time, with 95 % bands", offsets, readout);
     chart("one", "One node's offset less its trend over time, with its 95 % band and hard interval", one, readout);
     chart("width", "Half-widths of the 95 % intervals over time, on a logarithmic axis", widths, readout);
-    chart("rate", "Rates of the chosen nodes less their trends over time", plain("rate", "rate less trend", ppb), readout);
+    chart("rate", "Rates of the chosen nodes less their trends over time", plain("rate", "rate less trend", rates), readout);
     chart("error", "Errors of the chosen nodes against the true clocks over time", plain("error", "offset − truth", unitTexts), readout);
     byId("zoom-reset").addEventListener("click", resetZoom);
   } else {

@@ -2,7 +2,7 @@
 //!
 //! What it does not do: tell of databases, of which nothing is counted; nothing is shown then.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -37,6 +37,14 @@ impl Reading {
         // Without a thread to watch nothing is shown, and the work goes on.
         let thread = std::thread::Builder::new().name("progress".into()).spawn(watch).ok();
         Self { end: Some(end), thread }
+    }
+}
+
+/// Of a file, or of those in a folder that is given in place of its traces.
+fn bytes(path: &Path) -> u64 {
+    match std::fs::read_dir(path) {
+        Ok(entries) => entries.flatten().filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum(),
+        Err(_) => path.metadata().map_or(0, |metadata| metadata.len()),
     }
 }
 
