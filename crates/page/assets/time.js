@@ -36,7 +36,7 @@
     const it = nodes.find((candidate) => candidate.node === focus);
     const none = series.t.map(() => null);
     const edge = { stroke: () => "transparent", width: 0, points: { show: false } };
-    const bound = { stroke: () => color("soft"), width: 1, dash: [5, 4], points: { show: false } };
+    const bound = { stroke: () => color("soft"), width: 1, dash: series.t.length > 200 ? [] : [5, 4], points: { show: false } };
     const hardLow = it.hard_low.length ? it.hard_low : none;
     const hardHigh = it.hard_high.length ? it.hard_high : none;
     return {
