@@ -36,7 +36,7 @@
     const it = nodes.find((candidate) => candidate.node === focus);
     const none = series.t.map(() => null);
     const edge = { stroke: () => "transparent", width: 0, points: { show: false } };
-    const bound = { stroke: () => color("soft"), width: 1, dash: [5, 4], points: { show: false } };
+    const bound = { stroke: () => color("soft"), width: 1, dash: series.t.length > 200 ? [] : [5, 4], points: { show: false } };
     const hardLow = it.hard_low.length ? it.hard_low : none;
     const hardHigh = it.hard_high.length ? it.hard_high : none;
     return {
@@ -69,7 +69,7 @@
     /* 1, 2 and 5 of each power of ten. */
     const ticks = [];
     for (let power = Math.floor(Math.log10(least / 1.5)); power <= Math.log10(most * 1.5); power++) for (const part of [1, 2, 5]) ticks.push(part * 10 ** power);
-    const both = axes(X, "half-width", (plot, at) => at.map(length));
+    const both = axes(X, "half-width", (plot, at) => at.map((tick) => (tick === null ? "" : length(tick))));
     both[1].splits = () => ticks.filter((tick) => tick >= least / 1.5 && tick <= most * 1.5);
     return {
       options: {

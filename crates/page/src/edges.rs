@@ -168,5 +168,5 @@ fn last_windows(file: &File, count: usize) -> std::io::Result<Vec<NodeWindowData
 
 /// Files that are opened.
 const FILES_MAX: usize = 4096;
-/// Edges in the page: some hundred kilobytes.
-const EDGES_MAX: usize = 10_000;
+/// Edges in the page: two hundred kilobytes.
+const EDGES_MAX: usize = 3_000;

@@ -22,10 +22,12 @@ pub(crate) struct Extremes {
 }
 
 impl Columns {
-    /// For so many rounds of so many nodes whose values are shown.
-    pub fn new(rounds: usize, nodes: usize) -> Self {
-        let most = (VALUES_MAX / nodes.max(1)).clamp(COLUMNS_MIN, COLUMNS_MAX);
-        Self { rounds, buckets: if rounds <= most { rounds } else { most / 2 } }
+    /// For so many rounds of so many nodes whose values are shown, with others beside them or not: their rows need room, too.
+    pub fn new(rounds: usize, nodes: usize, others: bool) -> Self {
+        let values = if others { VALUES_BESIDE_OTHERS } else { VALUES_MAX };
+        let most = (values / nodes.max(1)).clamp(COLUMNS_MIN, COLUMNS_MAX);
+        // A thinned band has edges of its own: more numbers a column.
+        Self { rounds, buckets: if rounds <= most { rounds } else { most * 2 / 5 } }
     }
 
     /// Rounds share columns.
@@ -82,8 +84,10 @@ impl Extremes {
     }
 }
 
-/// Columns times nodes: with eight numbers each some 2 MB of text.
+/// Columns times nodes: some 2 MB of text, and the page stays below 3.
 const VALUES_MAX: usize = 60_000;
+/// The same where a table of a thousand nodes and their edges take 1 MB.
+const VALUES_BESIDE_OTHERS: usize = 24_000;
 /// No screen is wider, and zooming in shows the extremes of a bucket.
 const COLUMNS_MAX: usize = 1_000;
 const COLUMNS_MIN: usize = 200;
@@ -95,7 +99,7 @@ mod tests {
     #[test]
     fn few_rounds_have_a_column_each_and_many_share() {
         let check = |rounds, nodes, buckets, thinned| {
-            let columns = Columns::new(rounds, nodes);
+            let columns = Columns::new(rounds, nodes, nodes >= 64);
             assert_eq!((columns.buckets(), columns.are_thinned()), (buckets, thinned), "{rounds} rounds of {nodes}");
             let of: Vec<usize> = (0..rounds).map(|round| columns.bucket(round)).collect();
             assert!(of.is_sorted() && of.first().is_none_or(|first| *first == 0), "in order");
@@ -105,12 +109,14 @@ mod tests {
         };
         check(0, 5, 0, false);
         check(1, 5, 1, false);
-        check(900, 64, 900, false);
+        check(900, 63, 900, false);
+        check(375, 64, 375, false);
         check(1_000, 3, 1_000, false);
-        check(1_001, 3, 500, true);
-        check(938, 64, 468, true);
-        check(43_200, 64, 468, true);
-        check(5_000, 100_000, 100, true);
+        check(1_001, 3, 400, true);
+        check(953, 63, 380, true);
+        check(43_200, 63, 380, true);
+        check(43_200, 64, 150, true);
+        check(5_000, 100_000, 80, true);
     }
 
     #[test]

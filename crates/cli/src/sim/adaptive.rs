@@ -17,6 +17,7 @@ use probe_sync_sim::adaptive::{self, AdaptiveRun};
 use probe_sync_time::{Duration, StampSource};
 
 use super::args::{SimArgs, cell_scenario};
+use super::page;
 use super::seeds::Seeds;
 use crate::output::Usage;
 use crate::table::{fitted, unsigned};
@@ -85,7 +86,7 @@ pub fn run(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
     crate::output::print(&table(&rows, target))?;
     crate::output::print(&demands(&rows))?;
     let Some(out) = &arguments.out else { return Ok(()) };
-    crate::output::write_whole(&out.join("adaptive.csv"), csv(&rows).as_bytes())?;
+    page::write_rows(out, "adaptive", &csv(&rows))?;
     crate::output::print(&format!("files in {}\n", out.display()))
 }
 

@@ -83,8 +83,8 @@ pub struct SimArgs {
     /// Unit of length, in halves of the smallest round trip, in which svm+ and huygens+ have C = 1
     #[arg(long, value_name = "X", default_value_t = Tuning::default().svm_unit, value_parser = positive)]
     pub svm_unit: f64,
-    /// Write accuracy.csv, plots, report.html and, with --cells, accuracy.md into this directory; with --faults, --swinging, --adaptive or
-    /// --warming faults.csv, swinging.csv, adaptive.csv or warming.csv alone
+    /// Write accuracy.csv, plots, the page report.html and, with --cells, accuracy.md into this directory; with --faults, --swinging, --adaptive or
+    /// --warming faults.csv, swinging.csv, adaptive.csv or warming.csv and a page of it
     #[arg(short = 'o', long = "output", visible_alias = "out", value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// With --out: also truth.csv, every estimate beside the true offset

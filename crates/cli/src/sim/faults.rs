@@ -1,7 +1,7 @@
 //! `probe_sync sim --faults`: every fault of the list, what was named and when, and the errors of the healthy nodes.
 //!
 //! Place in the flow: `fault_cases` of the pure crate runs and judges; this runs its cases over the seeds, prints a table and
-//! writes `faults.csv`. The last lines are clean runs of the twelve cells: whatever is named there is a false alarm. So
+//! writes `faults.csv` and a page of it. The last lines are clean runs of the twelve cells: whatever is named there is a false alarm. So
 //! is, in the lines after them, whatever is named of clocks that warm up but a change of rate.
 //!
 //! What it does not do: decide what counts as named or healthy; see `probe_sync_sim::fault_cases`.
@@ -15,6 +15,7 @@ use probe_sync_sim::{Scenario, Simulation, Thermal};
 use probe_sync_time::StampSource;
 
 use super::args::{SimArgs, StampKind, cell_scenario};
+use super::page;
 use super::seeds::Seeds;
 use crate::output::Usage;
 use crate::table::{fitted, unsigned};
@@ -85,7 +86,7 @@ pub fn run(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
     seeds.finish();
     crate::output::print(&table(&rows))?;
     if let Some(out) = &arguments.out {
-        crate::output::write_whole(&out.join("faults.csv"), csv(&rows).as_bytes())?;
+        page::write_rows(out, "faults", &csv(&rows))?;
         crate::output::print(&format!("files in {}\n", out.display()))?;
     }
     Ok(())

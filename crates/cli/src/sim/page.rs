@@ -49,6 +49,40 @@ pub fn write(out: &Path, simulation: &Simulation<'_>) -> anyhow::Result<()> {
     crate::output::write_whole(&out.join(crate::report::REPORT_PAGE), simulated.page()?.html()?.as_bytes())
 }
 
+/// Writes the rows of a simulation that has no run to show over time, `NAME.csv` and a page of them.
+///
+/// # Errors
+/// Names the file that cannot be written.
+pub fn write_rows(out: &Path, name: &str, csv: &str) -> anyhow::Result<()> {
+    crate::output::write_whole(&out.join(format!("{name}.csv")), csv.as_bytes())?;
+    let mut lines = csv.lines().map(cells);
+    let (header, rows) = (lines.next().unwrap_or_default(), lines.collect());
+    let simulated = Simulated {
+        title: format!("probe_sync simulation: {name}"),
+        facts: Vec::new(),
+        reference: NodeId(0),
+        stamp: StampSource::Kernel,
+        samples: Vec::new(),
+        demands: Vec::new(),
+        tables: vec![Table { caption: format!("{name}.csv"), header, rows }],
+    };
+    crate::output::write_whole(&out.join(crate::report::REPORT_PAGE), simulated.page()?.html()?.as_bytes())
+}
+
+/// The fields of a line of ours, of which some are in quotes.
+fn cells(line: &str) -> Vec<String> {
+    let mut cells = vec![String::new()];
+    let mut quoted = false;
+    for letter in line.chars() {
+        match letter {
+            '"' => quoted = !quoted,
+            ',' if !quoted => cells.push(String::new()),
+            other => cells.last_mut().expect("there is a first").push(other),
+        }
+    }
+    cells
+}
+
 fn shown(run: &SeedRun) -> Option<(Method, &Vec<Judgement>)> {
     let live = run.methods.iter().find(|(method, _)| *method == Method::Live);
     live.or(run.methods.last()).map(|(method, judgements)| (*method, judgements))

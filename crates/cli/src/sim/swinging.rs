@@ -1,7 +1,7 @@
 //! `probe_sync sim --swinging`: clocks that swing on a loaded machine, and what is said of them that is not true.
 //!
 //! Place in the flow: `swinging` of the pure crate runs a seed and judges it; this runs the seeds, gathers them by length of window and by
-//! whether nodes paused, prints a table and writes `swinging.csv`.
+//! whether nodes paused, prints a table and writes `swinging.csv` and a page of it.
 //!
 //! What it does not do: decide what is false or outside; see `probe_sync_sim::swinging`.
 
@@ -11,6 +11,7 @@ use probe_sync_sim::accuracy::quantile;
 use probe_sync_sim::swinging::{self, Outside, SIGMAS, SLACK_NS, Stated, SwingingOutcome, WINDOWS_S};
 
 use super::args::{SimArgs, cell_scenario};
+use super::page;
 use super::seeds::Seeds;
 use crate::table::{fitted, unsigned};
 
@@ -53,7 +54,7 @@ pub fn run(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
     rows.retain(|row| row.runs > 0);
     crate::output::print(&table(&rows))?;
     if let Some(out) = &arguments.out {
-        crate::output::write_whole(&out.join("swinging.csv"), csv(&rows).as_bytes())?;
+        page::write_rows(out, "swinging", &csv(&rows))?;
         crate::output::print(&format!("files in {}\n", out.display()))?;
     }
     Ok(())

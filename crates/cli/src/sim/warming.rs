@@ -1,7 +1,7 @@
 //! `probe_sync sim --warming`: clocks that warm up, from the second generator: errors, whether what is stated holds, and what was named.
 //!
 //! Place in the flow: `probe_sync_sim::warming` runs and judges a seed; this runs its three cells over the seeds, prints a table with
-//! demands, and writes `warming.csv`.
+//! demands, and writes `warming.csv` and a page of it.
 //!
 //! What it does not do: simulate.
 
@@ -12,6 +12,7 @@ use probe_sync_sim::warming::{WarmingCell, WarmingOutcome, run as run_seed};
 use probe_sync_time::StampSource;
 
 use super::args::SimArgs;
+use super::page;
 use super::seeds::Seeds;
 use crate::table::{fitted, unsigned};
 
@@ -44,7 +45,7 @@ pub fn run(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
     crate::output::print(&table(&rows))?;
     crate::output::print(&demands(&rows))?;
     let Some(out) = &arguments.out else { return Ok(()) };
-    crate::output::write_whole(&out.join("warming.csv"), csv(&rows).as_bytes())?;
+    page::write_rows(out, "warming", &csv(&rows))?;
     crate::output::print(&format!("files in {}\n", out.display()))
 }
 

@@ -32,7 +32,9 @@ pub fn run(runner: &mut Runner, root: &Path, tools: Tools) {
     test.args(["--", "--nocapture", "--test-threads=1"]).env("CARGO_TARGET_DIR", folder);
     test.env("PROBE_SYNC", steps::target(root).join("debug/probe_sync"));
     match axe(root) {
-        Ok(axe) => drop(test.env("AXE", axe)),
+        Ok(axe) => {
+            test.env("AXE", axe);
+        }
         Err(reason) => runner.skip("report page, axe-core", &format!("{reason:#}")),
     }
     runner.command(NAME, Count::Tests, BUILD, &mut test);
