@@ -40,7 +40,7 @@ fn add_traces(page: &mut Page, arguments: &ReportArgs, output: &Path) -> anyhow:
         outputs: vec![output.to_owned()],
         ..Request::default()
     };
-    let calibrated = crate::traces::calibrate(&request)?;
+    let calibrated = crate::traces::calibrate_for(&request, false)?;
     calibrated.refuse_overwriting(&[output.to_owned()])?;
     let verdict = check(&calibrated);
     // Traces whose ranks cannot be compared still have edges, and times that move.
