@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn a_cause_is_told_once() {
         let check = |error: anyhow::Error, expected: &str| assert_eq!(told(&error), expected);
-        let gone = || std::io::Error::new(std::io::ErrorKind::NotFound, "gone");
+        let gone = || std::io::Error::new(ErrorKind::NotFound, "gone");
         let file = probe_sync::Error::File { path: "f".into(), action: "read", source: gone() };
         check(file.into(), "cannot read f: gone");
         check(anyhow::Error::from(gone()).context("cannot read f"), "cannot read f: gone");
