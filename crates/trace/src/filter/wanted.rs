@@ -80,7 +80,7 @@ impl Ranks {
     /// The ranges that none of these ranks is in.
     pub(crate) fn without_any(&self, ranks: &[u32]) -> Vec<String> {
         let absent = self.0.iter().filter(|range| !ranks.iter().any(|rank| range.contains(rank)));
-        absent.map(|range| text_of(range)).collect()
+        absent.map(text_of).collect()
     }
 }
 
