@@ -20,8 +20,7 @@ pub struct Reading {
 impl Reading {
     /// `what` is going to read these files so many times.
     pub fn begin(what: &'static str, files: &[PathBuf], passes: u64) -> Self {
-        let total =
-            files.iter().filter_map(|file| file.metadata().ok()).map(|metadata| metadata.len()).sum::<u64>() * passes;
+        let total = files.iter().map(|path| bytes(path)).sum::<u64>() * passes;
         let (end, ended) = channel();
         let begun = bytes_read();
         let watch = move || {

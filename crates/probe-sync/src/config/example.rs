@@ -63,8 +63,8 @@ mod tests {
         let (text, path) = (example(), folder.path().join("example.toml"));
         std::fs::write(&path, &text).expect("written");
         assert_eq!(
-            Config::load(Some(&path), [], &[]).expect("it is read"),
-            Config::load(None, [], &[]).expect("defaults")
+            Config::load(Some(&path), std::iter::empty(), &[]).expect("it is read"),
+            Config::load(None, std::iter::empty(), &[]).expect("defaults")
         );
         for key in KEYS {
             let lines =
