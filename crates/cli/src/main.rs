@@ -14,6 +14,7 @@ mod ctl;
 mod doctor;
 mod documents;
 mod filter_args;
+mod guides;
 mod launch;
 mod local;
 mod log;
@@ -41,6 +42,7 @@ mod started;
 mod status;
 mod stragglers;
 mod table;
+mod telling;
 mod trace_args;
 mod traces;
 
@@ -54,9 +56,9 @@ use probe_sync::solve::{Input, Selection, Solved};
 
 use args::{Cli, Command, RunArgs, SolveArgs, SolveInput};
 use launch::Ranks;
-use log::Telling;
 use output::Usage;
 use status::Status;
+use telling::Telling;
 
 fn main() -> ExitCode {
     // Reads only, so that MPI knows the master; nothing exits for it before MPI is there: see above.

@@ -154,4 +154,4 @@ const REFERENCE: &str = "\
 
 What `probe_sync COMMAND --help` says, of every command. This page is made from the program; a test keeps it so. Builds without some features lack what belongs to them.
 ";
-const WRITE: &str = "PROBE_SYNC_WRITE";
+const WRITE: &str = "PAGES_WRITE";

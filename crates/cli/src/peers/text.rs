@@ -77,9 +77,7 @@ mod tests {
             "2/2",
             "0/1",
             "10.0 %",
-            "kernel",
-            "tsc",
-            "chronyd, synchronized",
+            "--wide shows also: asymmetry, stamps, clock source, time sync",
             "FAIL  reachability",
             "→ a firewall",
         ] {

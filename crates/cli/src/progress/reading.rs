@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use probe_sync_trace::bytes_read;
 
-use super::Work;
+use super::work::Work;
 
 /// Watches until it goes.
 pub struct Reading {

@@ -10,10 +10,10 @@ use probe_sync::{Observer, Started};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::window::NodeEstimate;
 
-use super::{draw, draws};
-use crate::log::{self, LogFormat};
+use super::drawn::{draw, draws, style};
 use crate::node_table;
 use crate::table::unsigned;
+use crate::telling::{LogFormat, telling};
 
 /// Shows the progress of a run at rank 0.
 #[derive(Default)]
@@ -35,7 +35,7 @@ impl Observer for RunProgress {
     fn started(&mut self, started: &Started<'_>) {
         tracing::info!("{}", what_starts(started));
         self.hosts = started.hosts.iter().map(|host| (*host).to_owned()).collect();
-        self.bar = draws().then(|| draw(ProgressBar::new_spinner(), "{msg}\n{spinner} {elapsed_precise}"));
+        self.bar = draws().then(|| draw(ProgressBar::new_spinner(), style("{msg}\n{spinner} {elapsed_precise}")));
     }
 
     fn round(&mut self, round: &GlobalWindowData, latency: Duration) {
@@ -49,7 +49,7 @@ impl Observer for RunProgress {
                 }
                 bar.set_message(self.drawn(round, &line));
             }
-            None if log::telling().log_format == LogFormat::Json => tracing::info!(
+            None if telling().log_format == LogFormat::Json => tracing::info!(
                 round = round.round_id.0,
                 nodes = widths.nodes,
                 reached = widths.reached.len(),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressState};
 
-use super::{draw, draws};
+use super::drawn::{draw, draws, style};
 
 /// Work under way.
 pub struct Work {
@@ -39,7 +39,8 @@ impl Work {
         }
         if shown.bar.is_none() && draws() {
             let bar = ProgressBar::new(PARTS).with_elapsed(elapsed);
-            shown.bar = Some(draw(bar, "{msg} {bar:20} {percent:>3} % after {elapsed}{left}"));
+            let style = style("{msg} {bar:20} {percent:>3} % after {elapsed}{left}").progress_chars("##-");
+            shown.bar = Some(draw(bar, style.with_key("left", write_left).with_key("elapsed", write_elapsed)));
         }
         let what = if doing.is_empty() { self.what.clone() } else { format!("{}, {doing}", self.what) };
         match &shown.bar {
@@ -70,13 +71,13 @@ impl Drop for Work {
 }
 
 /// How long the rest will take, if it goes on as it has.
-pub(super) fn write_left(state: &ProgressState, text: &mut dyn fmt::Write) {
+fn write_left(state: &ProgressState, text: &mut dyn fmt::Write) {
     // A closed terminal is nobody to tell.
     let _ = write!(text, "{}", left(state.elapsed(), f64::from(state.fraction())));
 }
 
 /// How long it has taken.
-pub(super) fn write_elapsed(state: &ProgressState, text: &mut dyn fmt::Write) {
+fn write_elapsed(state: &ProgressState, text: &mut dyn fmt::Write) {
     let _ = write!(text, "{}", seconds(state.elapsed()));
 }
 

@@ -1,0 +1,54 @@
+//! What is drawn in place at the foot of a terminal, one thing at a time, and how everything else stays above it.
+
+use std::io::{IsTerminal as _, Write};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::telling::telling;
+
+/// Whether something is drawn in place: standard error is a terminal, and a person asked for text.
+pub fn draws() -> bool {
+    telling().draws() && std::io::stderr().is_terminal()
+}
+
+/// Begins to draw in place.
+pub fn draw(bar: ProgressBar, style: ProgressStyle) -> ProgressBar {
+    bar.set_style(style);
+    bar.enable_steady_tick(REDRAW);
+    *DRAWN.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
+    bar
+}
+
+/// A template of indicatif's, which is right when it is written.
+pub fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
+}
+
+/// Standard error, where it does not run into what is drawn in place: what is written there stays above it.
+pub struct AboveTheLine;
+
+impl Write for AboveTheLine {
+    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+        suspended(|| std::io::stderr().write(text))
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stderr().flush()
+    }
+}
+
+/// Does something to the screen while nothing is drawn in place.
+pub fn suspended<T>(act: impl FnOnce() -> T) -> T {
+    let bar = DRAWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    match bar.filter(|bar| !bar.is_finished()) {
+        Some(bar) => bar.suspend(act),
+        None => act(),
+    }
+}
+
+/// What is drawn in place.
+static DRAWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
+
+const REDRAW: Duration = Duration::from_millis(250);

@@ -1,0 +1,51 @@
+//! What the command line asks to be told meanwhile: flags of every command.
+//!
+//! Place in the flow: read once (`main`), asked by `log` and `progress`. What it does not do: tell.
+
+use std::sync::OnceLock;
+
+use clap::{Args, ValueEnum};
+
+/// What is told on standard error: flags of every command.
+#[derive(Args, Clone, Copy, Debug, Default)]
+#[command(next_help_heading = "Messages")]
+pub struct Telling {
+    /// Tell warnings and errors only, and draw no progress
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Tell every part of a run's rounds, with the time that it took
+    #[arg(short, long, global = true)]
+    pub verbose: bool,
+    /// How messages are written: text, or one JSON object a line
+    #[arg(long, global = true, value_name = "FORMAT", value_enum, default_value_t)]
+    pub log_format: LogFormat,
+}
+
+/// How messages are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs.
+    Json,
+}
+
+impl Telling {
+    /// Whether progress may be drawn in place.
+    pub fn draws(self) -> bool {
+        !self.quiet && self.log_format == LogFormat::Text
+    }
+}
+
+/// What the command line asked for, from now on.
+pub fn ask(asked: Telling) -> Telling {
+    *TELLING.get_or_init(|| asked)
+}
+
+/// What the command line asked for.
+pub fn telling() -> Telling {
+    TELLING.get().copied().unwrap_or_default()
+}
+
+static TELLING: OnceLock<Telling> = OnceLock::new();
