@@ -213,6 +213,9 @@ impl<W: Write> Perfetto<W> {
 
     fn declare(&mut self, tracks: &[Track]) -> Result<(), Error> {
         let before = self.tracks.len();
+        if before == 0 && !tracks.is_empty() {
+            self.sequence.descriptor(self.sink.buffer(), &ordered_processes());
+        }
         for track in tracks {
             self.tracks.push(Known { uuid: self.next_uuid, name: track.label(), pid: None });
             self.next_uuid += 1;
@@ -297,11 +300,49 @@ impl<W: Write> Perfetto<W> {
             }
         }
         put_number(&mut body, field::DESCRIPTOR_CHILD_ORDER, field::BY_RANK);
-        put_number(&mut body, field::DESCRIPTOR_RANK, index as u64);
+        put_number(&mut body, field::DESCRIPTOR_RANK, place(&track.kind, index));
         put_number(&mut body, field::DESCRIPTOR_MERGE, field::NEVER_MERGE);
         body
     }
 }
 
+/// The track above all: processes are shown in the order of their places. Versions of Perfetto before July 2026 pass over it, and show the busiest process first.
+fn ordered_processes() -> Vec<u8> {
+    let mut body = Vec::new();
+    put_number(&mut body, field::DESCRIPTOR_UUID, 0);
+    put_number(&mut body, field::DESCRIPTOR_PROCESS_ORDER, field::PROCESSES_BY_RANK);
+    body
+}
+
+/// Where a track stands among those beside it: processes in the order of ranks, those without a rank last; all others, and processes of one rank, as they were described.
+fn place(kind: &TrackKind, index: usize) -> u64 {
+    let rank = match kind {
+        TrackKind::Process(process) => process.rank.map_or(RANKS, |rank| u64::from(rank).min(RANKS)),
+        _ => return index as u64,
+    };
+    rank * TRACKS_OF_RANK + (index as u64).min(TRACKS_OF_RANK - 1)
+}
+
+/// Ranks that can be told apart, and tracks; together they fill the 31 bits that Perfetto has for a place.
+const RANKS: u64 = (1 << 16) - 1;
+const TRACKS_OF_RANK: u64 = 1 << 15;
+
 /// How deep tracks are below each other at most; deeper ones are described all the same, in another order.
 const TREE_DEPTH_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::write::chunk::Process;
+
+    #[test]
+    fn processes_stand_in_the_order_of_ranks() {
+        let process = |rank| TrackKind::Process(Process { rank, ..Process::default() });
+        let mut described = [(Some(10), 0), (None, 1), (Some(2), 2), (Some(2), 3)];
+        described.sort_by_key(|(rank, index)| place(&process(*rank), *index));
+        assert_eq!(described, [(Some(2), 2), (Some(2), 3), (Some(10), 0), (None, 1)]);
+        assert_eq!(place(&process(Some(u32::MAX)), usize::MAX), i32::MAX as u64);
+        // TrackDescriptor { uuid: 0, process_ordering: PROCESS_ORDERING_EXPLICIT }
+        assert_eq!(ordered_processes(), [0x08, 0, 0x98, 0x01, 1]);
+    }
+}

@@ -61,10 +61,13 @@ pub(crate) const DESCRIPTOR_PARENT: u32 = 5;
 pub(crate) const DESCRIPTOR_COUNTER: u32 = 8;
 pub(crate) const DESCRIPTOR_CHILD_ORDER: u32 = 11;
 pub(crate) const DESCRIPTOR_RANK: u32 = 12;
+/// Of the track above all, number 0.
+pub(crate) const DESCRIPTOR_PROCESS_ORDER: u32 = 19;
 pub(crate) const DESCRIPTOR_MERGE: u32 = 15;
 
 // TrackDescriptor.ChildTracksOrdering, TrackDescriptor.SiblingMergeBehavior
 pub(crate) const BY_RANK: u64 = 3;
+pub(crate) const PROCESSES_BY_RANK: u64 = 1;
 pub(crate) const NEVER_MERGE: u64 = 2;
 
 // ProcessDescriptor
