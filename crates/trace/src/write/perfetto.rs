@@ -306,7 +306,7 @@ impl<W: Write> Perfetto<W> {
     }
 }
 
-/// The track above all: processes are shown in the order of their places. Versions of Perfetto before July 2026 pass over it, and show the busiest process first.
+/// The track above all: processes are shown in the order of their places. Perfetto knows it from version 57 on; before, the busiest process is shown first.
 fn ordered_processes() -> Vec<u8> {
     let mut body = Vec::new();
     put_number(&mut body, field::DESCRIPTOR_UUID, 0);
