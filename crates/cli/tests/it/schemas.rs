@@ -53,7 +53,7 @@ fn schemas_are_those_that_are_committed_and_released_ones_never_change() {
         );
         count += 1;
     }
-    assert!(count >= 11, "{count}");
+    assert!(count >= 12, "{count}");
     let released = read(&committed().join("RELEASED"));
     let released: BTreeMap<&str, &str> = released.lines().filter_map(|line| line.split_once(' ')).collect();
     let mut files = 0;
@@ -141,6 +141,12 @@ fn every_document_is_as_its_schema_says() {
     std::fs::write(&packets, lines).expect("writable");
     check("solve", &["--json", "--packets", text(&packets), "-o", text(&at("solved.jsonl"))]);
     check("doctor", &["--json"]);
+    let measured = at("measured");
+    let line =
+        ["run", "--local", "2", "--fixed", "--duration", "1s", "--window", "500ms", "-q", "--out", text(&measured)];
+    let ran = output(probe_sync(&line));
+    assert!(ran.status.success(), "{}", complaint(&ran));
+    check("status", &[text(&measured), "--json"]);
     for part in ["run/windows", "run/probes"] {
         std::fs::create_dir_all(at(part)).expect("writable");
     }

@@ -22,6 +22,7 @@ use crate::report::SIGMAS_95;
 
 /// How a run stands.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Standing {
     /// Version of this form: a field that is taken away or means something else gives another number.
     pub schema: u32,
@@ -43,6 +44,7 @@ pub struct Standing {
 
 /// What a run is doing.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// No window has ended yet.
@@ -61,16 +63,20 @@ pub enum State {
 
 /// The last round.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LastRound {
     /// Its number.
+    #[cfg_attr(feature = "schema", schemars(with = "u64"))]
     pub number: RoundId,
     /// How long ago it was written, by the clock of this host, seconds.
     pub age_s: f64,
     /// Length of its window, seconds.
     pub window_s: f64,
     /// The node whose clock is the reference.
+    #[cfg_attr(feature = "schema", schemars(with = "u32"))]
     pub reference: NodeId,
     /// The node whose clock carries the reference's timeline while that is gone.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<u32>"))]
     pub carried_by: Option<NodeId>,
     /// The phase that the next rounds belong to.
     pub phase: Option<String>,
@@ -80,8 +86,10 @@ pub struct LastRound {
 
 /// How one node stands.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeStanding {
     /// Its number.
+    #[cfg_attr(feature = "schema", schemars(with = "u32"))]
     pub node: NodeId,
     /// Its host, as the run calls it.
     pub host: String,

@@ -16,7 +16,7 @@ mod launchers;
 mod metrics;
 mod mpich;
 pub mod readers;
-mod selection;
+pub mod selection;
 mod ulfm;
 mod whole_runs;
 
@@ -51,7 +51,7 @@ pub fn test(root: &Path, only: Option<&str>) -> Result<()> {
     whole_runs::run(&mut runner, root, tools);
     readers::run(&mut runner, root, tools);
     metrics::run(&mut runner, root, tools);
-    book::run(&mut runner, root);
+    book::run(&mut runner, root, tools);
     browser::run(&mut runner, root, tools);
     whole_flow(&mut runner, root, tools);
     python::run(&mut runner, root, python::Wheel::ForTests);
