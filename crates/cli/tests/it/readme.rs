@@ -19,7 +19,8 @@ use crate::support::{complaint, free_port, text, wait, wait_for_lines};
 fn block() -> String {
     let readme = include_str!("../../../../README.md");
     let found = readme.split("```").skip(1).step_by(2).find(|block| block.contains("rocprofv3 --sys-trace"));
-    let lines = found.expect("a block").trim().to_owned();
+    // Behind the fence stands what kind of block it is.
+    let lines = found.and_then(|block| block.split_once('\n')).expect("a block").1.trim().to_owned();
     assert_eq!(lines.lines().count(), 4, "four lines: {lines}");
     lines
 }
