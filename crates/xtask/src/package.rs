@@ -47,7 +47,8 @@ pub fn package(root: &Path, kind: Option<Kind>) -> Result<()> {
     Ok(())
 }
 
-/// Builds the command and what it prints of itself: pages in `man`, completions in `completions`, below the staging folder. The program's path.
+/// Builds the command, and puts it without debug information into `bin`, and what it prints of itself, packed pages into `man`, completions into `completions`, below the
+/// staging folder, whose path it returns.
 fn staged(root: &Path, target: &Path, features: &str) -> Result<PathBuf> {
     let mut build = Command::new("cargo");
     build.args(["build", "--release", "--locked", "--package", "probe-sync-cli", "--features", features]);
@@ -58,23 +59,29 @@ fn staged(root: &Path, target: &Path, features: &str) -> Result<PathBuf> {
     if stage.exists() {
         std::fs::remove_dir_all(&stage).with_context(|| format!("removing {}", stage.display()))?;
     }
-    let completions = stage.join("completions");
-    std::fs::create_dir_all(&completions).with_context(|| format!("creating {}", completions.display()))?;
+    let (completions, bin) = (stage.join("completions"), stage.join("bin"));
+    for folder in [&completions, &bin] {
+        std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+    }
+    let mut strip = Command::new("strip");
+    steps::visible(strip.arg("-o").arg(bin.join("probe_sync")).arg(&program), LIMIT)?;
     steps::visible(Command::new(&program).args(["man", "--output"]).arg(stage.join("man")), LIMIT)?;
+    for page in std::fs::read_dir(stage.join("man"))?.flatten() {
+        steps::visible(Command::new("gzip").arg("-9n").arg(page.path()), LIMIT)?;
+    }
     for (shell, name) in [("bash", "probe_sync"), ("zsh", "_probe_sync"), ("fish", "probe_sync.fish")] {
         let program = program.to_str().context("a path that is not UTF-8")?;
         let text =
             steps::answer(program, &["completions", shell]).with_context(|| format!("no completions for {shell}"))?;
         std::fs::write(completions.join(name), text).with_context(|| format!("writing {name}"))?;
     }
-    Ok(program)
+    Ok(stage)
 }
 
 /// The same bytes of the same sources and tools: sorted, without owners, at the time of the sources' last commit.
 fn tarball(root: &Path, folder: &Path) -> Result<PathBuf> {
     let target = steps::target(root);
-    let program = staged(root, &target, "rocpd")?;
-    let stage = target.join("release/packaged");
+    let stage = staged(root, &target, "rocpd")?;
     let name = format!("probe_sync-{}-{}-linux-gnu", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
     let tree = folder.join(&name);
     if tree.exists() {
@@ -86,9 +93,7 @@ fn tarball(root: &Path, folder: &Path) -> Result<PathBuf> {
         std::fs::copy(from, &to).with_context(|| format!("copying {} to {}", from.display(), to.display()))?;
         Ok(())
     };
-    place(&program, "bin/probe_sync")?;
-    let mut strip = Command::new("strip");
-    steps::visible(strip.arg(tree.join("bin/probe_sync")), LIMIT)?;
+    place(&stage.join("bin/probe_sync"), "bin/probe_sync")?;
     for page in std::fs::read_dir(stage.join("man"))?.flatten() {
         let name = page.file_name();
         place(&page.path(), &format!("share/man/man1/{}", name.to_string_lossy()))?;
