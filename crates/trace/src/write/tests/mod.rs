@@ -109,6 +109,11 @@ impl PerfettoReader {
             return self.synchronize(machine.expect("of a machine"), sync);
         }
         if let Some(descriptor) = bytes(packet, 60).next() {
+            // The track above all orders the processes, and has no name.
+            if number(descriptor, 1) == Some(0) {
+                assert_eq!((number(descriptor, 19), self.tracks.is_empty()), (Some(1), true));
+                return;
+            }
             let named = bytes(descriptor, 3).next().and_then(|process| text(process, 6));
             let named = named.or_else(|| bytes(descriptor, 4).next().and_then(|thread| text(thread, 5)));
             let name = named.or_else(|| text(descriptor, 2)).expect("every track has a name");
