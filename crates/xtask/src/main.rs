@@ -25,6 +25,7 @@ mod setup;
 mod steps;
 mod suite;
 mod tidy;
+mod tools;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

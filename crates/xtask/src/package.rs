@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 
-use crate::{python, steps};
+use crate::{python, steps, tools};
 
 /// What is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -124,7 +124,7 @@ fn deb(root: &Path, folder: &Path, variant: Option<&str>) -> Result<PathBuf> {
         Some(variant) => (folder.join(format!("target-{variant}")), "mpi,hwloc"),
     };
     staged(root, &target, features)?;
-    let tool = cargo_deb(root)?;
+    let tool = tools::cargo_tool(root, "cargo-deb", CARGO_DEB, &[])?;
     let made = folder.join(format!("new-{}", variant.unwrap_or("plain")));
     if made.exists() {
         std::fs::remove_dir_all(&made).with_context(|| format!("removing {}", made.display()))?;
@@ -137,21 +137,6 @@ fn deb(root: &Path, folder: &Path, variant: Option<&str>) -> Result<PathBuf> {
     std::fs::create_dir_all(&made)?;
     steps::visible(package.env("CARGO_TARGET_DIR", &target).current_dir(root), LIMIT)?;
     moved(&made, folder, "deb")
-}
-
-/// cargo-deb, from `PATH` or built from the registry.
-fn cargo_deb(root: &Path) -> Result<PathBuf> {
-    if steps::answer("cargo-deb", &["--version"]).is_some() {
-        return Ok("cargo-deb".into());
-    }
-    let tools = root.join("target/package-tools");
-    let program = tools.join("bin/cargo-deb");
-    if !program.exists() {
-        let mut install = Command::new("cargo");
-        install.args(["install", "--locked", "--debug", "--version", CARGO_DEB, "--root"]).arg(&tools).arg("cargo-deb");
-        steps::visible(install.current_dir(root), BUILD).context("cargo-deb cannot be installed")?;
-    }
-    Ok(program)
 }
 
 fn wheel(root: &Path, folder: &Path) -> Result<PathBuf> {

@@ -280,6 +280,12 @@ fn parent(stat: &str) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
+/// A port that is free now. Another program may take it before the job does; the job says so then.
+pub fn free_port() -> Result<u16> {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).context("no free port on loopback")?;
+    Ok(listener.local_addr()?.port())
+}
+
 /// A command as one would type it.
 pub fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());

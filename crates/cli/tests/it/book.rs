@@ -4,37 +4,10 @@
 //! needs a cluster, a job or hours, `sh build` the sources: of these the syntax is checked, and the command lines are in `src/pages.rs`. What it does not do: Python's blocks.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
+use crate::fences::{Block, blocks, pages, root};
 use crate::support::{output, text};
-
-struct Block {
-    place: String,
-    marks: Vec<String>,
-    script: String,
-}
-
-/// The shell blocks of a page.
-fn blocks(page: &str) -> Vec<Block> {
-    let content = std::fs::read_to_string(root().join(page)).expect("a page");
-    let mut found = Vec::new();
-    let mut rest = content.as_str();
-    while let Some((_, after)) = rest.split_once("\n```") {
-        let (info, after) = after.split_once('\n').expect("a line's end");
-        let (script, after) = after.split_once("\n```").expect("the block's end");
-        let place = format!("{page}:{}", content.len() - after.len());
-        let mut marks = info.split(' ').map(str::to_owned);
-        if marks.next().as_deref() == Some("sh") {
-            found.push(Block { place, marks: marks.collect(), script: script.to_owned() });
-        }
-        rest = after;
-    }
-    found
-}
-
-fn root() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-}
 
 /// Bash in a folder, with the program in its path; it stops at the first error.
 fn bash(folder: &Path, script: &str) -> Command {
@@ -54,10 +27,12 @@ fn check(page: &str, runs: usize) {
     )
     .expect("a link");
     let mut count = 0;
-    for Block { place, marks, script } in blocks(page) {
+    for block in blocks(&root().join(page)).into_iter().filter(Block::is_shell) {
+        let Block { place, info, text: script } = block;
+        let marks: Vec<&str> = info.split(' ').skip(1).collect();
         let syntax = Command::new("bash").args(["-n", "-c", &script]).output().expect("bash is installed");
         assert!(syntax.status.success(), "{place}: {}", String::from_utf8_lossy(&syntax.stderr));
-        if marks.iter().any(|mark| ["launcher", "build"].contains(&mark.as_str())) {
+        if marks.iter().any(|mark| ["launcher", "build"].contains(mark)) {
             continue;
         }
         let status =
@@ -96,4 +71,39 @@ fn an_installed_program_works_as_written() {
 #[test]
 fn the_readme_works_as_written() {
     check("README.md", 3);
+}
+
+/// What a checker says of a block; None, aloud, where it is not installed.
+fn judged(checker: &str, arguments: &[&str], block: &Block) -> Option<Output> {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let file = folder.path().join("block");
+    std::fs::write(&file, &block.text).expect("writable");
+    let Ok(found) = Command::new(checker).args(arguments).arg(&file).output() else {
+        println!("skipped: {checker} is not installed; cargo xtask book installs it");
+        return None;
+    };
+    Some(found)
+}
+
+/// Blocks are parts of a session: words that a reader replaces, variables that somebody else sets.
+#[test]
+fn checked_shell_blocks_have_no_faults() {
+    let arguments = ["--shell=bash", "--severity=warning", "--exclude=SC2148,SC2034,SC2046"];
+    let all: Vec<Block> = pages().iter().flat_map(|page| blocks(page)).filter(Block::is_shell).collect();
+    assert!(all.len() > 20, "only {} shell blocks were found", all.len());
+    for block in &all {
+        let Some(found) = judged("shellcheck", &arguments, block) else { return };
+        assert!(found.status.success(), "{}:\n{}", block.place, String::from_utf8_lossy(&found.stdout));
+    }
+}
+
+#[test]
+fn checked_manifests_of_kubernetes_are_valid() {
+    let is_manifest = |block: &Block| block.info == "yaml" && block.text.contains("apiVersion");
+    let all: Vec<Block> = pages().iter().flat_map(|page| blocks(page)).filter(is_manifest).collect();
+    assert!(!all.is_empty(), "no manifest was found");
+    for block in &all {
+        let Some(found) = judged("kubernetes-validate", &["--strict"], block) else { return };
+        assert!(found.status.success(), "{}:\n{}", block.place, String::from_utf8_lossy(&found.stderr));
+    }
 }

@@ -9,6 +9,7 @@ mod databases;
 mod days;
 mod documents;
 mod faults;
+mod fences;
 mod hosts;
 mod master;
 mod measure;

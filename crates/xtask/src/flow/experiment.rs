@@ -63,7 +63,7 @@ impl Experiment<'_> {
     /// The job's ranks, and `probe_sync` beside them.
     fn measure(&self, root: &Path, folder: &Path) -> Result<()> {
         let mut processes = Processes::default();
-        let port = free_port()?.to_string();
+        let port = steps::free_port()?.to_string();
         for rank in 0..RANKS {
             let mut job = Command::new(self.python);
             job.arg(root.join("bench/flow/job.py")).args([rank.to_string(), RANKS.to_string(), port.clone()]);
@@ -152,12 +152,6 @@ fn succeeds(command: &mut Command, log: &Path) -> Result<()> {
     let output = std::fs::read_to_string(log).unwrap_or_default();
     ensure!(status.success(), "{} ended with {status}:\n{}", steps::shown(command), steps::tail(&output));
     Ok(())
-}
-
-/// A port that is free now. Another program may take it before the job does; the job says so then.
-fn free_port() -> Result<u16> {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).context("no free port on loopback")?;
-    Ok(listener.local_addr()?.port())
 }
 
 /// Ranks of the job, and nodes of the measurement.

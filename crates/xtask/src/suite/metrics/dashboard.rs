@@ -2,7 +2,6 @@
 //!
 //! What it does not do: draw; Grafana itself is not started.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -18,7 +17,7 @@ pub fn check(root: &Path, promtool: &Path, prometheus: &Path) -> Result<()> {
         std::fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
     }
     std::fs::create_dir_all(&folder)?;
-    let [metrics, server] = [free_address()?, free_address()?];
+    let [metrics, server] = [steps::free_port()?, steps::free_port()?].map(|port| format!("127.0.0.1:{port}"));
     let config = folder.join("prometheus.yml");
     std::fs::write(&config, CONFIG.replace("@TARGET@", &metrics)).context("writing its configuration")?;
     let mut run = Command::new(steps::target(root).join("debug/probe_sync"));
@@ -94,11 +93,6 @@ fn queries(dashboard: &Path) -> Result<Vec<String>> {
     let queries: Vec<String> = queries.collect();
     ensure!(queries.len() > 20, "only {} queries", queries.len());
     Ok(queries)
-}
-
-fn free_address() -> Result<String> {
-    let listener = TcpListener::bind("127.0.0.1:0").context("looking for a free port")?;
-    Ok(listener.local_addr()?.to_string())
 }
 
 const CONFIG: &str = "\

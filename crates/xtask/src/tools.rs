@@ -1,0 +1,34 @@
+//! Programs of the registry that commands here call: taken from `PATH` in the version that is asked for, or built below `target/tools`.
+//!
+//! What it does not do: fail a test run because a registry cannot be reached; its callers decide.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+use crate::steps;
+
+/// The path of a program of the crate of its name.
+///
+/// # Errors
+/// It is not there and cannot be built.
+pub fn cargo_tool(root: &Path, name: &str, version: &str, options: &[&str]) -> Result<PathBuf> {
+    if steps::answer(name, &["--version"]).is_some_and(|told| told.contains(version)) {
+        return Ok(name.into());
+    }
+    let folder = root.join("target/tools");
+    let program = folder.join("bin").join(name);
+    let told = program.to_str().and_then(|program| steps::answer(program, &["--version"]));
+    if told.is_none_or(|told| !told.contains(version)) {
+        let mut install = Command::new("cargo");
+        install.args(["install", "--locked", "--debug", "--version", version]).args(options);
+        install.arg("--root").arg(&folder).arg(name).env("CARGO_TARGET_DIR", folder.join("target")).current_dir(root);
+        steps::visible(&mut install, BUILD).with_context(|| format!("{name} {version} cannot be installed"))?;
+    }
+    Ok(program)
+}
+
+/// Two cores and a cold cache.
+const BUILD: Duration = Duration::from_secs(900);
