@@ -334,9 +334,6 @@ pub struct DoctorArgs {
     /// How the hosts are looked at.
     #[command(flatten)]
     pub run: RunArgs,
-    /// What is told meanwhile
-    #[command(flatten)]
-    pub telling: Telling,
 }
 
 /// Flags of `export`.

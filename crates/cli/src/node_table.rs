@@ -6,8 +6,8 @@ use probe_sync::standing::NodeStanding;
 use crate::table::{signed, unsigned};
 
 /// The nodes that are known worst, those out of reach first.
-pub fn worst(nodes: &[NodeStanding], most: usize) -> Vec<&NodeStanding> {
-    let mut sorted: Vec<&NodeStanding> = nodes.iter().collect();
+pub fn worst<'a>(nodes: impl Iterator<Item = &'a NodeStanding>, most: usize) -> Vec<&'a NodeStanding> {
+    let mut sorted: Vec<&NodeStanding> = nodes.collect();
     sorted.sort_by(|a, b| a.reachable.cmp(&b.reachable).then(b.half_width_95_ns.total_cmp(&a.half_width_95_ns)));
     sorted.truncate(most);
     sorted

@@ -5,7 +5,7 @@
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use probe_sync::standing::{NodeStanding, Standing, State, standing};
+use probe_sync::standing::{Standing, State, standing};
 
 use crate::args::StatusArgs;
 use crate::table::{fitted, unsigned};
@@ -56,8 +56,7 @@ fn rendered(found: &Standing, all: bool) -> String {
     let mut text = lines.join("\n") + "\n";
     if let Some(round) = &found.round {
         let others = found.nodes.iter().filter(|node| node.node != round.reference);
-        let others: Vec<NodeStanding> = others.cloned().collect();
-        let nodes = if all { others.iter().collect() } else { node_table::worst(&others, NODES_MAX) };
+        let nodes = if all { others.collect() } else { node_table::worst(others, NODES_MAX) };
         if !nodes.is_empty() {
             text += &format!("\n{}", fitted(node_table::table(&nodes), &[5, 3]));
         }

@@ -77,7 +77,8 @@ impl RunProgress {
             NodeStanding::new(node, host, round.clock_disturbed(node.node_id))
         });
         let standing: Vec<NodeStanding> = standing.collect();
-        let shown = node_table::worst(&standing, usize::from(rows).saturating_sub(ROWS_BESIDE).clamp(1, NODES_MAX));
+        let shown =
+            node_table::worst(standing.iter(), usize::from(rows).saturating_sub(ROWS_BESIDE).clamp(1, NODES_MAX));
         let mut text = if shown.is_empty() { String::new() } else { format!("{}\n", node_table::table(&shown)) };
         if shown.len() < standing.len() {
             text += &format!("{} nodes that are known better\n", standing.len() - shown.len());

@@ -237,9 +237,7 @@ pub(super) fn size(text: &str) -> Result<Option<u64>, String> {
     if text.trim() == "none" {
         return Ok(None);
     }
-    let size: ByteSize =
-        text.trim().parse().map_err(|_| format!("\"{text}\" is no size; write one as in 64MiB, 20GB or none"))?;
-    Ok(Some(size.as_u64()))
+    bytes(text).map(Some).map_err(|_| format!("\"{text}\" is no size; write one as in 64MiB, 20GB or none"))
 }
 
 pub(super) fn size_text(size: Option<u64>) -> String {
