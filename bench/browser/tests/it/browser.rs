@@ -3,7 +3,7 @@
 //! Place in the flow: under the tests. What it does not do: go anywhere but loopback.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::TcpListener;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -127,31 +127,46 @@ pub struct Server {
 
 impl Server {
     pub fn of(page: &Path) -> Result<Self> {
-        let html = std::fs::read(page)?;
+        let html: Arc<[u8]> = std::fs::read(page)?.into();
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = format!("http://{}/", listener.local_addr()?);
         let asked = Arc::new(Mutex::new(Vec::new()));
         let kept = asked.clone();
         std::thread::spawn(move || {
-            for mut stream in listener.incoming().flatten() {
-                let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
-                let Some(first) = lines.next().filter(|line| !line.is_empty()) else { continue };
-                lines.take_while(|line| !line.is_empty()).for_each(drop);
-                kept.lock().expect("nobody panics with it").push(first);
-                let head = format!(
-                    "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-                    html.len()
-                );
-                // A browser that hangs up has seen enough.
-                let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&html));
+            for stream in listener.incoming().flatten() {
+                let (html, kept) = (html.clone(), kept.clone());
+                // A browser opens connections before it needs them: none may hold up the others.
+                std::thread::spawn(move || answer(stream, &html, &kept));
             }
         });
         Ok(Self { address, asked })
     }
 
+    /// Forgets what was asked.
+    pub fn forget(&self) {
+        self.asked.lock().expect("nobody panics with it").clear();
+    }
+
     pub fn asked(&self) -> Vec<String> {
         self.asked.lock().expect("nobody panics with it").clone()
     }
+}
+
+/// Answers one request. A browser that hangs up has seen enough.
+fn answer(mut stream: TcpStream, html: &[u8], kept: &Mutex<Vec<String>>) -> Option<()> {
+    let mut lines = BufReader::new(stream.try_clone().ok()?).lines().map_while(Result::ok);
+    let first = lines.next().filter(|line| !line.is_empty())?;
+    lines.by_ref().take_while(|line| !line.is_empty()).for_each(drop);
+    kept.lock().expect("nobody panics with it").push(first);
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        html.len()
+    );
+    stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(html)).ok()?;
+    stream.shutdown(Shutdown::Write).ok()?;
+    // To close with something unread would take back what was sent.
+    lines.for_each(drop);
+    Some(())
 }
 
 const START: Duration = Duration::from_secs(60);

@@ -8,6 +8,7 @@ mod made;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -96,12 +97,7 @@ async fn page_holds(
     pages: &Path,
     out: PathBuf,
 ) -> Result<(Seen, Value)> {
-    browser.client.goto(&server.address).await?;
-    ensure!(
-        browser.ask("return document.documentElement.dataset.painted").await? == "yes",
-        "the script has not come to its end: {:?}",
-        browser.console().await?
-    );
+    open(name, browser, server).await?;
     let load_ms = browser.ask("const of = performance.getEntriesByType('navigation')[0]; return Math.round(of.loadEventEnd - of.startTime)").await?;
     picture(browser, pages, &format!("{name}-light")).await?;
     holds_as_it_is(browser, "light, wide").await?;
@@ -114,7 +110,7 @@ async fn page_holds(
     holds_as_it_is(browser, "every choice").await?;
     browser.client.set_window_size(420, 900).await?;
     browser.ask("document.getElementById('theme').click()").await?;
-    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
     picture(browser, pages, &format!("{name}-narrow")).await?;
     holds_as_it_is(browser, "narrow").await?;
     browser
@@ -129,6 +125,36 @@ async fn page_holds(
     let data = browser.ask("return JSON.parse(document.getElementById('data').textContent)").await?;
     Ok((Seen { out, data }, load_ms))
 }
+
+/// Opens the page and waits until its script has come to its end.
+///
+/// A browser that has just started may still load its own first page, and that may take the place of ours. Then ours is opened again, and only what was asked for after that counts.
+async fn open(name: &str, browser: &Browser, server: &Server) -> Result<()> {
+    let begun = Instant::now();
+    browser.client.goto(&server.address).await?;
+    loop {
+        let at = browser.ask(STATE).await?;
+        if at["address"] != server.address {
+            println!("{name}: the browser is at {at}, opened again");
+            server.forget();
+            browser.client.goto(&server.address).await?;
+        } else if at["painted"] == "yes" {
+            return Ok(());
+        }
+        ensure!(
+            begun.elapsed() < PAINTED,
+            "the script has not come to its end: {at}, asked {:?}, console {:?}",
+            server.asked(),
+            browser.console().await?
+        );
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Where the browser is.
+const STATE: &str = "return {address: location.href, ready: document.readyState, painted: document.documentElement.dataset.painted || null, bytes: document.documentElement.outerHTML.length}";
+
+const PAINTED: Duration = Duration::from_secs(30);
 
 /// No blank chart, and nothing that sticks out to the side.
 async fn holds_as_it_is(browser: &Browser, when: &str) -> Result<()> {
@@ -159,7 +185,7 @@ async fn picture(browser: &Browser, pages: &Path, name: &str) -> Result<()> {
         browser.ask("return document.documentElement.scrollHeight").await?.as_u64().unwrap_or(900).min(12_000) as u32;
     let width = browser.ask("return window.outerWidth").await?.as_u64().unwrap_or(1280) as u32;
     browser.client.set_window_size(width, height + 150).await?;
-    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
     std::fs::write(pages.join(format!("{name}.png")), browser.client.screenshot().await?)?;
     browser.client.set_window_size(width, 900).await?;
     Ok(())
