@@ -194,6 +194,9 @@ pub struct ReportArgs {
     /// The page; - is standard output [default: report.html in the run's directory]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Print the verdict as JSON, with a schema number (docs/schemas)
+    #[arg(long)]
+    pub json: bool,
     /// Traces of the job: what alignment moves in them, whether its collectives hold, who was late
     #[arg(long, visible_alias = "trace", num_args = 1.., value_name = "FILE")]
     pub traces: Vec<PathBuf>,
@@ -481,5 +484,23 @@ mod tests {
         let refused = read("probe_sync --window 2s run").expect_err("it would do nothing").to_string();
         assert!(refused.contains("--window stands before 'run'"), "{refused}");
         assert!(read("probe_sync -q -v run").is_err());
+    }
+    /// Of commands that have a result: what `completions`, `man` and `config` print is a file of its own form.
+    #[test]
+    fn every_command_answers_in_json() {
+        fn without(command: &clap::Command, path: &str, found: &mut Vec<String>) {
+            for verb in command.get_subcommands().filter(|verb| verb.get_name() != "help") {
+                let path = format!("{path} {}", verb.get_name());
+                let flags: Vec<&str> = verb.get_arguments().filter_map(Arg::get_long).collect();
+                match verb.has_subcommands() && !flags.contains(&"json") {
+                    true => without(verb, &path, found),
+                    false if flags.contains(&"json") => {}
+                    false => found.push(path),
+                }
+            }
+        }
+        let mut found = Vec::new();
+        without(&Cli::command(), "", &mut found);
+        assert_eq!(found, [" config", " json-schemas", " completions", " man"]);
     }
 }

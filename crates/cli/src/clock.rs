@@ -23,7 +23,7 @@ pub fn run(arguments: &ClockArgs) -> anyhow::Result<()> {
     let (node, reference) = clock.nodes().map_or((None, None), |(node, reference)| (Some(node), Some(reference)));
     if arguments.json {
         let number = |node: Option<probe_sync_time::NodeId>| node.map(|node| node.0);
-        return documents::print(&documents::Clock {
+        return output::json(&documents::Clock {
             schema: 1,
             time_ns: now.time.as_ns(),
             earliest_ns: now.earliest.as_ns(),
@@ -38,7 +38,7 @@ pub fn run(arguments: &ClockArgs) -> anyhow::Result<()> {
     }
     let of = |node: Option<probe_sync_time::NodeId>| node.map_or_else(|| "?".into(), |node| node.to_string());
     let (below, above) = hard(&now);
-    output::print(&format!(
+    output::tell(&format!(
         "{} ns, the time of node {} ({})\n  in 95 %  ± {} ns\n  hard     -{below} to +{above} ns\n  node {}'s system clock is {} ns ahead of it\n",
         now.time.as_ns(),
         of(reference),

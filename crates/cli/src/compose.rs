@@ -37,8 +37,8 @@ pub fn run(arguments: &ComposeArgs) -> anyhow::Result<()> {
         tracing::warn!("{note}");
     }
     match arguments.json {
-        true => documents::print(&document(&composed)),
-        false => output::print(&summary(&composed, &arguments.out)),
+        true => output::json(&document(&composed)),
+        false => output::tell(&summary(&composed, &arguments.out)),
     }
 }
 

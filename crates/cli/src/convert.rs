@@ -34,13 +34,13 @@ pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
         let converted = convert(&calibrated, &outputs, &settings)?;
         drop(progress);
         if !arguments.json {
-            crate::output::print(&text(&converted))?;
+            crate::output::tell(&text(&converted))?;
         }
         report = Some(converted);
     }
     let wants_csv = arguments.output_format.iter().any(|name| name == CSV);
     let csv = if wants_csv { write_csv(arguments, &settings)? } else { Vec::new() };
-    if arguments.json { documents::print(&documents::Convert::new(report, csv)) } else { Ok(()) }
+    if arguments.json { crate::output::json(&documents::Convert::new(report, csv)) } else { Ok(()) }
 }
 
 fn settings(arguments: &ConvertArgs) -> ConvertSettings {
@@ -77,7 +77,7 @@ fn write_csv(arguments: &ConvertArgs, settings: &ConvertSettings) -> anyhow::Res
     let lines = written.iter().map(|file| format!("{}: {} rows\n", file.path.display(), file.rows));
     let none = || "the databases hold no events: no CSV file was written\n".to_owned();
     let lines = lines.reduce(|all, line| all + &line).unwrap_or_else(none);
-    crate::output::print(&format!("{lines}times are on {}\n", query.timeline))?;
+    crate::output::tell(&format!("{lines}times are on {}\n", query.timeline))?;
     Ok(files)
 }
 
@@ -142,7 +142,7 @@ fn text(report: &ConvertReport) -> String {
     if let Some([from, until]) = report.window_ns {
         text.push_str(&format!("window: {from} to {until} ns\n"));
     }
-    let shared = shared_notes(report.traces.iter().map(|trace| &trace.alignment));
+    let shared = shared_notes(report.traces.iter().map(|trace| trace.alignment.notes.as_slice()));
     report.traces.iter().for_each(|trace| text_of_trace(trace, &shared, &mut text));
     shared.iter().for_each(|note| text.push_str(&format!("all traces: {note}\n")));
     if let Some(joined) = &report.collective_flows {

@@ -20,9 +20,9 @@ pub fn run(arguments: &CtlArgs) -> anyhow::Result<()> {
     let since = probe_sync::ask(&arguments.run_dir, &request)?;
     if arguments.json {
         let (round, start_ns) = (since.round.0, since.start.as_ns());
-        return documents::print(&documents::Ctl { schema: 1, round, start_ns });
+        return output::json(&documents::Ctl { schema: 1, round, start_ns });
     }
-    output::print(&match request {
+    output::tell(&match request {
         Request::Stop => format!("the run ends with round {}\n", since.round),
         _ => format!(
             "from round {} on, which begins at {} ns of the reference clock\n",

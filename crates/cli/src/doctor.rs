@@ -21,8 +21,8 @@ pub fn run(arguments: &DoctorArgs) -> anyhow::Result<()> {
     let mut facts = examine();
     facts.push(mpi());
     match arguments.run.json {
-        true => crate::documents::print(&crate::documents::Doctor::new(&facts))?,
-        false => crate::output::print(&readable(&facts))?,
+        true => crate::output::json(&crate::documents::Doctor::new(&facts))?,
+        false => crate::output::tell(&readable(&facts))?,
     }
     let failures = facts.iter().filter(|fact| fact.level == Level::Fail).count();
     if failures > 0 {

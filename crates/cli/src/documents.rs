@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 use probe_sync::solve::Solved;
 use probe_sync::standing::Standing;
+use probe_sync_page::{Mood, Page};
+use probe_sync_record::export::Exported;
 use probe_sync_sys::doctor::{Fact, Level};
 use probe_sync_trace::{
     AlignmentStats, Calibrated, ConvertReport, Lateness, MergeReport, Outcome, Verdict, VerdictDocument,
@@ -15,14 +17,6 @@ use probe_sync_trace::{
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
-
-/// Prints a document.
-///
-/// # Errors
-/// When standard output cannot be written.
-pub fn print(document: &impl Serialize) -> anyhow::Result<()> {
-    crate::output::print(&format!("{}\n", serde_json::to_string_pretty(document)?))
-}
 
 /// Of `align`.
 #[derive(Serialize, JsonSchema)]
@@ -264,6 +258,67 @@ pub struct ComposedRegion {
     pub left_out_lines: usize,
 }
 
+/// Of `query`. It is written as its rows come, so nothing holds it whole.
+#[derive(Serialize, JsonSchema)]
+pub struct Query<'a> {
+    pub schema: u32,
+    /// The clock of times.
+    pub timeline: &'a str,
+    /// The names of columns, in the statement's order.
+    pub columns: &'a [String],
+    /// Rows by their columns' names; bytes as hexadecimal digits.
+    pub rows: &'a [serde_json::Map<String, serde_json::Value>],
+}
+
+/// Of `report`.
+#[derive(Serialize, JsonSchema)]
+pub struct Report {
+    schema: u32,
+    /// The page.
+    output: PathBuf,
+    bytes: usize,
+    /// The run in words.
+    verdict: Vec<ReportSentence>,
+    /// What could not be read, and what the page leaves out.
+    notes: Vec<String>,
+}
+
+/// A sentence of the verdict.
+#[derive(Serialize, JsonSchema)]
+struct ReportSentence {
+    /// `good`: as it should be. `plain`: worth knowing. `bad`: somebody should look.
+    mood: &'static str,
+    text: String,
+}
+
+impl Report {
+    pub fn new(page: &Page, output: PathBuf, bytes: usize) -> Self {
+        let sentence = |(mood, text): (Mood, &str)| ReportSentence {
+            mood: match mood {
+                Mood::Good => "good",
+                Mood::Plain => "plain",
+                Mood::Bad => "bad",
+            },
+            text: text.to_owned(),
+        };
+        Self { schema: 1, output, bytes, verdict: page.verdict().map(sentence).collect(), notes: page.notes().to_vec() }
+    }
+}
+
+/// Of `record convert`, a line a trace.
+#[derive(Serialize, JsonSchema)]
+pub struct RecordConvert<'a> {
+    schema: u32,
+    #[serde(flatten)]
+    exported: &'a Exported,
+}
+
+impl<'a> RecordConvert<'a> {
+    pub fn new(exported: &'a Exported) -> Self {
+        Self { schema: 1, exported }
+    }
+}
+
 /// Every document: its command, its number and its schema.
 pub fn schemas() -> Vec<(&'static str, u32, Schema)> {
     fn of<T: JsonSchema>() -> Schema {
@@ -281,8 +336,17 @@ pub fn schemas() -> Vec<(&'static str, u32, Schema)> {
         ("convert", 1, of::<Convert>()),
         ("ctl", 1, of::<Ctl>()),
         ("doctor", 1, of::<Doctor<'static>>()),
+        ("doctor_peers", 1, of::<crate::peers::Survey>()),
         ("export", 1, of::<Export>()),
         ("merge", 1, of::<Merge<'static>>()),
+        ("query", 1, of::<Query<'static>>()),
+        ("record_convert", 1, of::<RecordConvert<'static>>()),
+        ("record_inspect", 1, of::<crate::record::Inspected<'static>>()),
+        ("record_recover", 1, of::<crate::record::Recovered<'static>>()),
+        ("record_session", 1, of::<crate::record::Answered<'static>>()),
+        ("report", 1, of::<Report>()),
+        ("run", probe_sync::report::SCHEMA, of::<probe_sync::report::RunReport>()),
+        ("sim", 1, of::<crate::sim::Document>()),
         ("solve", 1, of::<Solve>()),
         ("status", 1, of::<Standing>()),
         ("stragglers", 1, of::<Lateness>()),

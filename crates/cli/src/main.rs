@@ -35,6 +35,7 @@ mod record;
 mod regions;
 mod report;
 mod run_status;
+mod screen;
 mod shell;
 mod signals;
 mod sim;
@@ -153,7 +154,7 @@ fn without_ranks(command: &Command) -> anyhow::Result<()> {
         Command::Man(arguments) => shell::man(arguments, Cli::command()),
         Command::Export(arguments) => {
             probe_sync::export::run_directory(&arguments.run_dir, &arguments.out)?;
-            if arguments.json { documents::print(&documents::Export::new(arguments.out.clone())) } else { Ok(()) }
+            if arguments.json { output::json(&documents::Export::new(arguments.out.clone())) } else { Ok(()) }
         }
     }
 }
@@ -180,9 +181,8 @@ fn measure(
     let result = match report {
         // Before the ranks part: mpirun may kill a stopped job while they do.
         Ok(Some(report)) => {
-            let text =
-                if run.json { format!("{}\n", serde_json::to_string_pretty(&report)?) } else { table::render(&report) };
-            let told = output::print(&text).and_then(|()| recorded_whole(&report));
+            let told = if run.json { output::json(&report) } else { output::tell(&table::render(&report)) };
+            let told = told.and_then(|()| recorded_whole(&report));
             report::at_end(&report);
             told
         }
@@ -252,8 +252,8 @@ fn recompute(arguments: &SolveArgs) -> anyhow::Result<()> {
         tracing::warn!("{note}");
     }
     match arguments.json {
-        true => documents::print(&documents::Solve::new(arguments.out.clone(), &solved)),
-        false => output::print(&summary(&solved, what, &arguments.out)),
+        true => output::json(&documents::Solve::new(arguments.out.clone(), &solved)),
+        false => output::tell(&summary(&solved, what, &arguments.out)),
     }
 }
 
@@ -303,7 +303,8 @@ fn said(error: &anyhow::Error) -> Status {
         let told = status::told(error);
         let remedy = status::remedy(error, &told).map_or_else(String::new, |remedy| format!("; {remedy}"));
         // A closed standard error leaves nobody to tell.
-        let _ = writeln!(std::io::stderr(), "probe_sync: {rank}{told}{remedy}");
+        let text = format!("probe_sync: {rank}{told}{remedy}\n");
+        let _ = std::io::stderr().write_all(screen::fitted(&text, &console::Term::stderr()).as_bytes());
     }
     status
 }

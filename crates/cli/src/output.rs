@@ -6,6 +6,8 @@ use std::io::{Read as _, Write};
 use std::path::Path;
 
 use anyhow::Context as _;
+use console::Term;
+use serde::Serialize;
 
 /// Writes to standard output; a closed pipe (as under `| head`) is no failure.
 ///
@@ -17,6 +19,30 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
     }
+}
+
+/// The same of text for people: on a terminal lines that are longer than it is wide are broken at spaces.
+///
+/// # Errors
+/// When standard output cannot be written.
+pub(crate) fn tell(text: &str) -> anyhow::Result<()> {
+    print(&crate::screen::fitted(text, &Term::stdout()))
+}
+
+/// Writes a document.
+///
+/// # Errors
+/// When standard output cannot be written.
+pub(crate) fn json(document: &impl Serialize) -> anyhow::Result<()> {
+    print(&format!("{}\n", serde_json::to_string_pretty(document)?))
+}
+
+/// Writes a document as one line, where several may follow each other.
+///
+/// # Errors
+/// When standard output cannot be written.
+pub(crate) fn json_line(document: &impl Serialize) -> anyhow::Result<()> {
+    print(&format!("{}\n", serde_json::to_string(document)?))
 }
 
 /// Writes a whole file: it appears when it is complete.

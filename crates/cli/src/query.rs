@@ -52,7 +52,8 @@ pub fn run(arguments: &QueryArgs) -> anyhow::Result<()> {
 fn write<W: Write>(query: &Query, arguments: &QueryArgs, to: W) -> anyhow::Result<W> {
     let mut rows = Rows {
         to: BufWriter::new(to),
-        format: arguments.format,
+        format: if arguments.json { Format::Json } else { arguments.format },
+        document_on: arguments.json.then(|| query.timeline.to_string()),
         names: Vec::new(),
         held: Vec::new(),
         widths: Vec::new(),
@@ -71,6 +72,8 @@ fn is_closed(error: &anyhow::Error) -> bool {
 struct Rows<W: Write> {
     to: BufWriter<W>,
     format: Format,
+    /// Around the rows stands a document, and this is the clock of their times.
+    document_on: Option<String>,
     names: Vec<String>,
     /// Of a table: the first rows, until they tell how wide columns are.
     held: Vec<Vec<String>>,
@@ -89,7 +92,10 @@ impl<W: Write> RowSink for Rows<W> {
                     let problem = format!("--format json: two columns are named {}; name one otherwise (AS)", name.1);
                     return Err(Error::Request { problem });
                 }
-                self.to.write_all(b"[")
+                match &self.document_on {
+                    Some(timeline) => document_begins(&mut self.to, timeline, names),
+                    None => self.to.write_all(b"["),
+                }
             }
         }
         .map_err(|source| Error::Sink { source })
@@ -111,8 +117,10 @@ impl<W: Write> Rows<W> {
     fn finish(&mut self) -> std::io::Result<()> {
         match self.format {
             Format::Table if self.widths.is_empty() => self.table_begins(),
-            Format::Json if self.count > 0 => self.to.write_all(b"\n]\n"),
-            Format::Json => self.to.write_all(b"]\n"),
+            Format::Json => {
+                self.to.write_all(if self.count > 0 { b"\n]" } else { b"]" })?;
+                self.to.write_all(if self.document_on.is_some() { b"}\n" } else { b"\n" })
+            }
             _ => Ok(()),
         }?;
         self.to.flush()
@@ -195,6 +203,12 @@ impl<W: Write> Rows<W> {
     }
 }
 
+/// A document up to its rows: its last closing marks follow them.
+fn document_begins(to: &mut impl Write, timeline: &str, columns: &[String]) -> std::io::Result<()> {
+    let empty = serde_json::to_string(&crate::documents::Query { schema: 1, timeline, columns, rows: &[] })?;
+    to.write_all(empty.strip_suffix("]}").expect("its rows are last").as_bytes())
+}
+
 /// A cell as text; bytes as hexadecimal digits, and U+FFFD for what is no UTF-8.
 fn text(value: Value<'_>) -> String {
     match value {
@@ -238,8 +252,15 @@ mod tests {
 
     fn check(format: Format, rows: &[&[Value<'_>]], expected: &str) {
         let names = ["a", "b,\"c\""].map(str::to_owned);
-        let mut sink =
-            Rows { to: BufWriter::new(Vec::new()), format, names: vec![], held: vec![], widths: vec![], count: 0 };
+        let mut sink = Rows {
+            to: BufWriter::new(Vec::new()),
+            format,
+            document_on: None,
+            names: vec![],
+            held: vec![],
+            widths: vec![],
+            count: 0,
+        };
         sink.columns(&names).expect("memory");
         rows.iter().for_each(|row| sink.row(row).expect("memory"));
         sink.finish().expect("memory");
@@ -278,6 +299,7 @@ mod tests {
         let mut sink = Rows {
             to: BufWriter::new(Vec::new()),
             format: Format::Json,
+            document_on: None,
             names: vec![],
             held: vec![],
             widths: vec![],

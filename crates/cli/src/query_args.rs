@@ -23,6 +23,9 @@ pub struct QueryArgs {
     /// How rows are written
     #[arg(long, value_name = "FORMAT", default_value = "table")]
     pub format: Format,
+    /// Write one JSON document: schema number (docs/schemas), the clock of times, the names of columns, and the rows as with --format json
+    #[arg(long, conflicts_with = "format")]
+    pub json: bool,
     /// Where rows are written [default: standard output]
     #[arg(short = 'o', long = "output", visible_alias = "out", value_name = "FILE")]
     pub out: Option<PathBuf>,

@@ -72,8 +72,8 @@ fn print(report: &RegionsReport, json: bool) -> anyhow::Result<()> {
         tracing::warn!("{note}");
     }
     match json {
-        true => crate::documents::print(&compose::document(composed))?,
-        false => output::print(&compose::summary(composed, out))?,
+        true => output::json(&compose::document(composed))?,
+        false => output::tell(&compose::summary(composed, out))?,
     }
     match &missing[..] {
         [] => Ok(()),

@@ -8,7 +8,8 @@ use probe_sync_page::{Limit, Page, Traces, page_of_run};
 use probe_sync_trace::{ClockSource, Request, check, lateness};
 
 use crate::args::ReportArgs;
-use crate::output::{Usage, print, write_whole};
+use crate::documents;
+use crate::output::{Usage, print, tell, write_whole};
 
 /// Writes the page.
 ///
@@ -23,10 +24,16 @@ pub fn run(arguments: &ReportArgs) -> anyhow::Result<()> {
     }
     let html = page.html()?;
     if output.as_os_str() == "-" {
-        return print(&html);
+        return match arguments.json {
+            true => Err(anyhow::anyhow!("--json: standard output has the page; write it to a file").context(Usage)),
+            false => print(&html),
+        };
     }
     write_whole(&output, html.as_bytes())?;
-    print(&format!("{}\n", output.display()))
+    match arguments.json {
+        true => crate::output::json(&documents::Report::new(&page, output, html.len())),
+        false => tell(&format!("{}\n", output.display())),
+    }
 }
 
 fn add_traces(page: &mut Page, arguments: &ReportArgs, output: &Path) -> anyhow::Result<()> {

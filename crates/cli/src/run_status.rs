@@ -19,12 +19,11 @@ pub fn run(arguments: &StatusArgs) -> anyhow::Result<()> {
     let is_drawn_anew = arguments.watch && !arguments.json && std::io::stdout().is_terminal();
     loop {
         let found = standing(&arguments.run_dir)?;
-        let text = if arguments.json {
-            format!("{}\n", serde_json::to_string(&found)?)
-        } else {
-            rendered(&found, arguments.all)
-        };
-        output::print(&if is_drawn_anew { format!("{CLEAR}{text}") } else { text })?;
+        match arguments.json {
+            true => output::json_line(&found)?,
+            false if is_drawn_anew => output::tell(&format!("{CLEAR}{}", rendered(&found, arguments.all)))?,
+            false => output::tell(&rendered(&found, arguments.all))?,
+        }
         if !arguments.watch || found.state == State::Ended {
             return Ok(());
         }

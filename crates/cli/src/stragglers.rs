@@ -7,7 +7,7 @@ use std::path::Path;
 
 use probe_sync_trace::{Lateness, lateness};
 
-use crate::output::{Usage, print, refuse_trace};
+use crate::output::{Usage, print, refuse_trace, tell};
 use crate::progress::Reading;
 use crate::status::Unjudged;
 use crate::trace_args::StragglersArgs;
@@ -46,8 +46,8 @@ pub fn run(arguments: &StragglersArgs) -> anyhow::Result<()> {
         write(path, &csv(&found)?)?;
     }
     if on_stdout == 0 {
-        print(&text_of_offsets.unwrap_or_default())?;
-        print(&found.text())?;
+        tell(&text_of_offsets.unwrap_or_default())?;
+        tell(&found.text())?;
     }
     if found.instances.is_empty() {
         return Err(Unjudged(NOTHING_TO_JUDGE.to_owned()).into());

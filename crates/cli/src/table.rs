@@ -36,10 +36,19 @@ pub fn set_wide(wide: bool) {
     WIDE.store(wide, Ordering::Relaxed);
 }
 
+/// The same, asked.
+pub fn is_wide() -> bool {
+    WIDE.load(Ordering::Relaxed)
+}
+
 /// A table as text of at most 80 columns: where it is wider, columns are left out one by one, those that are named in the order in which they are named, then the rest from the last
 /// to the second; a line says which, and how to see them.
 pub fn fitted(table: Table, first: &[usize]) -> String {
-    if WIDE.load(Ordering::Relaxed) { format!("{table}\n") } else { narrowed(table, first) }
+    if is_wide() { lines_of(&table) } else { narrowed(table, first) }
+}
+
+fn lines_of(table: &Table) -> String {
+    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
 fn narrowed(mut table: Table, first: &[usize]) -> String {
@@ -59,8 +68,7 @@ fn narrowed(mut table: Table, first: &[usize]) -> String {
     }
     hidden.sort_unstable();
     let names: Vec<&str> = hidden.into_iter().map(|column| names[column].as_str()).collect();
-    let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
-    let mut text = lines.join("\n") + "\n";
+    let mut text = lines_of(&table);
     if !names.is_empty() {
         text += &format!("--wide shows also: {}\n", names.join(", "));
     }

@@ -27,20 +27,24 @@ pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
     let calibrated = calibrate_for(&request, arguments.json)?;
     let settings = AlignSettings { annotate: arguments.annotate, embed_snapshots: arguments.embed_snapshots };
     let mut traces = Vec::new();
+    let shared = shared_notes(calibrated.traces.iter().map(|calibrated| calibrated.notes.as_slice()));
     for aligned in align(&calibrated, &arguments.output, settings)? {
         let aligned = aligned?;
         let (trace, output) = (&aligned.calibrated.trace, &aligned.output);
         if arguments.json {
             traces.push(AlignedTrace { path: trace.path.clone(), output: output.clone(), alignment: aligned.stats });
         } else {
-            crate::output::print(&summary(trace, output, &aligned.stats))?;
+            crate::output::tell(&summary(trace, output, &aligned.stats, &shared))?;
         }
+    }
+    if !arguments.json {
+        tell_shared(&shared)?;
     }
     let verdict = arguments.validate.then(|| check(&calibrated));
     if arguments.json {
-        documents::print(&documents::Align::new(traces, verdict.as_ref()))?;
+        crate::output::json(&documents::Align::new(traces, verdict.as_ref()))?;
     }
-    judged(&calibrated, verdict.as_ref(), arguments.json)
+    judged(verdict.as_ref(), arguments.json)
 }
 
 /// Puts all traces into one file.
@@ -69,33 +73,29 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
     let verdict = arguments.validate.then(|| check(&calibrated));
     if arguments.json {
         let output = arguments.output.clone();
-        documents::print(&documents::Merge::new(output, &calibrated, &report, verdict.as_ref()))?;
-        return judged(&calibrated, verdict.as_ref(), true);
+        crate::output::json(&documents::Merge::new(output, &calibrated, &report, verdict.as_ref()))?;
+        return judged(verdict.as_ref(), true);
     }
-    let shared = shared_notes(report.traces.iter());
+    let shared = shared_notes(report.traces.iter().map(|stats| stats.notes.as_slice()));
     for (place, stats) in report.written.iter().zip(&report.traces) {
-        let own = stats.notes.iter().filter(|note| !shared.contains(note)).cloned().collect();
-        let stats = AlignmentStats { notes: own, ..stats.clone() };
-        crate::output::print(&summary(&calibrated.traces[*place].trace, &arguments.output, &stats))?;
+        crate::output::tell(&summary(&calibrated.traces[*place].trace, &arguments.output, stats, &shared))?;
     }
-    for note in &shared {
-        crate::output::print(&format!("all traces: {note}\n"))?;
-    }
+    tell_shared(&shared)?;
     for note in &report.notes {
-        crate::output::print(&format!("{note}\n"))?;
+        crate::output::tell(&format!("{note}\n"))?;
     }
     if let Some(filter) = &report.filter {
-        crate::output::print(&filter.text())?;
+        crate::output::tell(&filter.text())?;
     }
-    judged(&calibrated, verdict.as_ref(), false)
+    judged(verdict.as_ref(), false)
 }
 
 /// Ends as --validate asks; with JSON the document has said it.
-fn judged(calibrated: &Calibrated, verdict: Option<&Verdict<'_>>, json: bool) -> anyhow::Result<()> {
+fn judged(verdict: Option<&Verdict<'_>>, json: bool) -> anyhow::Result<()> {
     match verdict {
         None => Ok(()),
         Some(verdict) if json => ended(verdict),
-        Some(verdict) => print_verdict(calibrated, verdict),
+        Some(verdict) => print_verdict(verdict),
     }
 }
 
@@ -114,20 +114,30 @@ pub fn run_check(arguments: &CheckArgs) -> anyhow::Result<()> {
     let verdict = check(&calibrated);
     match &arguments.json {
         Some(_) if on_stdout => {
-            documents::print(&verdict.document())?;
+            crate::output::json(&verdict.document())?;
             return ended(&verdict);
         }
         Some(path) => verdict.write(path)?,
         None => {}
     }
-    print_verdict(&calibrated, &verdict)
+    let notes = || calibrated.traces.iter().map(|calibrated| calibrated.notes.as_slice());
+    let shared = shared_notes(notes());
+    for note in &shared {
+        tracing::info!("all traces: {note}");
+    }
+    for calibrated in &calibrated.traces {
+        for note in calibrated.notes.iter().filter(|note| !shared.contains(note)) {
+            tracing::info!("{}: {note}", calibrated.trace.path.display());
+        }
+    }
+    print_verdict(&verdict)
 }
 
 /// Calls the library and prints what it says of no trace in particular.
 pub(crate) fn calibrate_for(request: &Request, json: bool) -> anyhow::Result<Calibrated> {
     let calibrated = probe_sync_trace::calibrate(request)?;
     if let Some(found) = calibrated.collectives.as_ref().filter(|_| !json) {
-        crate::output::print(&found.text())?;
+        crate::output::tell(&found.text())?;
     }
     tell(&calibrated);
     Ok(calibrated)
@@ -172,15 +182,10 @@ pub(crate) fn request(arguments: &TraceArgs, outputs: &[PathBuf]) -> anyhow::Res
     })
 }
 
-fn print_verdict(calibrated: &Calibrated, verdict: &Verdict<'_>) -> anyhow::Result<()> {
-    crate::output::print(&verdict.text())?;
+fn print_verdict(verdict: &Verdict<'_>) -> anyhow::Result<()> {
+    crate::output::tell(&verdict.text())?;
     for remark in verdict.remarks() {
-        crate::output::print(&format!("{remark}\n"))?;
-    }
-    for calibrated in &calibrated.traces {
-        for note in &calibrated.notes {
-            tracing::info!("{}: {note}", calibrated.trace.path.display());
-        }
+        crate::output::tell(&format!("{remark}\n"))?;
     }
     ended(verdict)
 }
@@ -199,13 +204,18 @@ fn ended(verdict: &Verdict<'_>) -> anyhow::Result<()> {
 }
 
 /// What is said of every one of several traces, and need be said but once.
-pub(crate) fn shared_notes<'a>(mut all: impl Iterator<Item = &'a AlignmentStats> + Clone) -> Vec<String> {
+pub(crate) fn shared_notes<'a>(mut all: impl Iterator<Item = &'a [String]> + Clone) -> Vec<String> {
     let Some(first) = all.next().filter(|_| all.clone().next().is_some()) else { return Vec::new() };
-    let in_all = |note: &&String| all.clone().all(|other| other.notes.contains(note));
-    first.notes.iter().filter(in_all).cloned().collect()
+    let in_all = |note: &&String| all.clone().all(|other| other.contains(note));
+    first.iter().filter(in_all).cloned().collect()
 }
 
-fn summary(trace: &NodeTrace, output: &Path, stats: &AlignmentStats) -> String {
+fn tell_shared(shared: &[String]) -> anyhow::Result<()> {
+    shared.iter().try_for_each(|note| crate::output::tell(&format!("all traces: {note}\n")))
+}
+
+/// A trace in a few lines, without the notes that are said of all.
+fn summary(trace: &NodeTrace, output: &Path, stats: &AlignmentStats, shared: &[String]) -> String {
     let correction = stats.correction_ns.map_or_else(
         || {
             let moved =
@@ -237,7 +247,7 @@ fn summary(trace: &NodeTrace, output: &Path, stats: &AlignmentStats) -> String {
     if let (Some(node), Some(by)) = (stats.node, &stats.node_settled_by) {
         text.push_str(&format!("  node {node}, by {by}\n"));
     }
-    for note in &stats.notes {
+    for note in stats.notes.iter().filter(|note| !shared.contains(note)) {
         text.push_str(&format!("  {note}\n"));
     }
     text

@@ -125,6 +125,7 @@ pub struct PeerPackets {
 
 /// A disturbance of the system clock, seen against `CLOCK_MONOTONIC_RAW`.
 #[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClockEvent {
     /// The sudden change, ns; 0 when the clock only changed its rate.
     pub step_ns: i64,
@@ -132,10 +133,12 @@ pub struct ClockEvent {
     pub slew_ppm: f64,
     /// When it was seen, on the node's clock.
     #[serde(rename = "at_ns")]
+    #[cfg_attr(feature = "schema", schemars(with = "i64"))]
     pub at: Timestamp<System>,
     /// Between which readings of the node's clock the step was, or all of them: the last before it and the first after it, of the watch, or
     /// closer where packets tell. A clock that was set back may show less after it.
     #[serde(rename = "step_between_ns", default)]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<[i64; 2]>"))]
     pub step_between: Option<[Timestamp<System>; 2]>,
 }
 

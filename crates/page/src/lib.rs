@@ -35,3 +35,4 @@ pub use run::page_of_run;
 pub use simulation::{Sample, Simulated};
 pub use table::Table;
 pub use traces::Traces;
+pub use verdict::Mood;

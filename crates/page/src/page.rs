@@ -10,7 +10,7 @@ use crate::number::Number;
 use crate::series::{NODES_SHOWN, Survey, Times};
 use crate::table::Table;
 use crate::traces::Traces;
-use crate::verdict::Sentence;
+use crate::verdict::{Mood, Sentence};
 
 /// A report page.
 #[derive(Clone, Debug)]
@@ -34,6 +34,16 @@ pub struct Page {
 }
 
 impl Page {
+    /// The run in words: how each sentence is to be taken, and what it says.
+    pub fn verdict(&self) -> impl Iterator<Item = (Mood, &str)> {
+        self.verdict.iter().map(|sentence| (sentence.mood, sentence.text.as_str()))
+    }
+
+    /// What could not be read, and what is left out.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
     /// Adds what the traces say.
     pub fn add_traces(&mut self, traces: Traces) {
         self.verdict.extend(traces.verdict.iter().cloned());

@@ -21,6 +21,7 @@ use crate::{Error, NARROW_BRACKET, RawClock, SystemClock, read_pair, timer};
 
 /// How a fact bears on a measurement.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// As it should be.
@@ -33,6 +34,7 @@ pub enum Level {
 
 /// One thing found out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Fact {
     /// What it is about, a few words.
     pub topic: String,
@@ -64,6 +66,7 @@ impl Fact {
 
 /// Who steers a host's clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TimeSync {
     /// The programs that can be seen.
     pub daemons: Vec<String>,

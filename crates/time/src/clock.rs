@@ -20,6 +20,7 @@ pub trait Clock<D: Domain = System> {
 
 /// A sudden change of a virtual clock.
 #[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Step {
     /// When it happens, on the clock underneath, ns.
     pub at_ns: i64,
@@ -29,6 +30,7 @@ pub struct Step {
 
 /// A regular wave in a virtual clock's error, as a room's temperature makes it.
 #[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Wave {
     /// Largest error, ns.
     pub amp_ns: f64,
@@ -68,6 +70,7 @@ impl Wave {
 /// assert!((clock.error_ns(real) - 11_000.0).abs() < 1e-6);
 /// ```
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SkewedClock {
     /// The time on the clock underneath at which the error is exactly `off_ns`.
     pub t0_ns: i64,

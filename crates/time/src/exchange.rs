@@ -18,6 +18,7 @@ use crate::{Duration, System, Timestamp};
 
 /// A node: a clock that takes part in a run. Numbered from 0.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct NodeId(pub u32);
 
@@ -52,6 +53,7 @@ impl fmt::Display for RunId {
 
 /// A directed edge: `src` starts the exchanges, `dst` answers.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Edge {
     /// The node that probes.
     pub src: NodeId,
@@ -88,6 +90,7 @@ pub struct Stamp {
 
 /// Where a packet's timestamps were taken. Never mixed within one fit.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum StampSource {
     /// By the network interface.

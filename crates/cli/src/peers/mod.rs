@@ -27,7 +27,8 @@ use serde::de::DeserializeOwned;
 use crate::args::DoctorArgs;
 use crate::launch::Ranks;
 use crate::{local, output, signals};
-use survey::{EdgeSeen, HostState, Survey};
+pub use survey::Survey;
+use survey::{EdgeSeen, HostState};
 
 /// Measures and prints.
 ///
@@ -97,8 +98,10 @@ fn survey_of(
 }
 
 fn show(survey: &Survey, json: bool) -> anyhow::Result<()> {
-    let text = if json { serde_json::to_string_pretty(survey)? + "\n" } else { text::readable(survey) };
-    output::print(&text)?;
+    match json {
+        true => output::json(survey)?,
+        false => output::tell(&text::readable(survey))?,
+    }
     match survey.failures() {
         0 => Ok(()),
         failures => anyhow::bail!("{failures} finding(s) above prevent a measurement"),

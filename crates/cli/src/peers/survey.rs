@@ -15,6 +15,7 @@ use probe_sync::report::{DirectionPackets, RunReport};
 use probe_sync_estimate::window::EdgeAlphaBeta;
 use probe_sync_sys::doctor::{Fact, Level, TimeSync, examine};
 use probe_sync_time::NodeId;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What a rank says of its host.
@@ -40,8 +41,10 @@ pub(super) struct EdgeSeen {
 }
 
 /// Everything.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Survey {
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Survey {
+    /// Version of this form.
+    schema: u32,
     /// By node.
     pub hosts: Vec<HostRow>,
     /// Packets from each node to each that it was to reach.
@@ -53,8 +56,8 @@ pub(super) struct Survey {
 }
 
 /// One line of the table.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct HostRow {
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct HostRow {
     pub node_id: NodeId,
     pub rank: u32,
     pub host: String,
@@ -74,8 +77,8 @@ pub(super) struct HostRow {
 }
 
 /// Of how many nodes how many.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub(super) struct Reached {
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Reached {
     pub reached: usize,
     pub of: usize,
 }
@@ -96,14 +99,14 @@ impl EdgeSeen {
 
 impl Survey {
     /// `states` by rank.
-    pub fn new(states: &[HostState], report: &RunReport, edges: &[EdgeSeen]) -> Self {
+    pub(super) fn new(states: &[HostState], report: &RunReport, edges: &[EdgeSeen]) -> Self {
         let hosts: Vec<HostRow> = report.nodes.iter().map(|node| row(node, states, report, edges)).collect();
         let mut findings = unreached(&hosts, report);
         findings.extend(losses(&hosts, &report.packets));
         findings.extend(of_hosts(&hosts, states));
         findings.extend(different_daemons(&hosts));
         findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
-        Self { hosts, directions: report.packets.clone(), findings, asymmetry_sd_ns: report.asymmetry_sd_ns }
+        Self { schema: 1, hosts, directions: report.packets.clone(), findings, asymmetry_sd_ns: report.asymmetry_sd_ns }
     }
 
     /// Findings that prevent a measurement.
@@ -296,6 +299,7 @@ pub(super) mod tests {
             lost: sent as i64 - received as i64,
         };
         let report = RunReport {
+            schema: probe_sync::report::SCHEMA,
             run_id: String::new(),
             backend: "tcp".into(),
             ranks: 3,

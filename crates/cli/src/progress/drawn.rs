@@ -4,9 +4,10 @@ use std::io::{IsTerminal as _, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use console::Term;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::telling::telling;
+use crate::telling::{LogFormat, telling};
 
 /// Whether something is drawn in place: standard error is a terminal, and a person asked for text.
 pub fn draws() -> bool {
@@ -31,7 +32,13 @@ pub struct AboveTheLine;
 
 impl Write for AboveTheLine {
     fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
-        suspended(|| std::io::stderr().write(text))
+        // A message comes in one piece, and is written in one.
+        let message = String::from_utf8_lossy(text);
+        let message = match telling().log_format {
+            LogFormat::Text => crate::screen::fitted(&message, &Term::stderr()),
+            LogFormat::Json => message,
+        };
+        suspended(|| std::io::stderr().write_all(message.as_bytes())).map(|()| text.len())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {

@@ -5,6 +5,8 @@
 use std::path::{Path, PathBuf};
 
 use probe_sync_record::control::{self, Answer, Request};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::output;
 
@@ -48,7 +50,7 @@ impl Asked {
             });
             for (socket, answer) in some.iter().zip(answers) {
                 match answer {
-                    Ok(answer) => output::print(&self.line(socket, &answer, &say)?)?,
+                    Ok(answer) => self.tell(socket, &answer, &say)?,
                     Err(error) => failed.push(error.to_string()),
                 }
             }
@@ -63,15 +65,23 @@ impl Asked {
         }
     }
 
-    fn line(&self, socket: &Path, answer: &Answer, say: impl Fn(&Answer) -> String) -> anyhow::Result<String> {
+    fn tell(&self, socket: &Path, answer: &Answer, say: impl Fn(&Answer) -> String) -> anyhow::Result<()> {
         if self.json {
-            let document = serde_json::json!({ "socket": socket, "answer": answer });
-            return Ok(format!("{document}\n"));
+            return output::json_line(&Answered { schema: 1, socket, answer });
         }
         let facts = &answer.standing.facts;
         let rank = facts.rank.map_or_else(String::new, |rank| format!("rank {rank}, "));
-        Ok(format!("{rank}{} {}: {}\n", facts.program, facts.pid, say(answer)))
+        output::tell(&format!("{rank}{} {}: {}\n", facts.program, facts.pid, say(answer)))
     }
+}
+
+/// What a session said.
+#[derive(Serialize, JsonSchema)]
+pub struct Answered<'a> {
+    schema: u32,
+    /// Where it was asked.
+    socket: &'a Path,
+    answer: &'a Answer,
 }
 
 /// Sessions that are asked at the same time.

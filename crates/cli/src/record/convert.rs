@@ -11,7 +11,8 @@ use probe_sync_record::Recording;
 use probe_sync_record::export::{Exported, Format, Reference, write_each};
 use probe_sync_trace::ClockSource;
 
-use crate::output::Usage;
+use crate::documents;
+use crate::output::{self, Usage};
 
 /// Flags of `record convert`.
 #[derive(Args, Debug)]
@@ -55,8 +56,10 @@ pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
     let recordings: Vec<Recording> =
         arguments.files.iter().map(|path| Recording::open(path)).collect::<Result<_, _>>()?;
     for exported in write_each(&recordings, reference(arguments).as_ref(), arguments.format, &outputs)? {
-        let text = if arguments.json { format!("{}\n", serde_json::to_string(&exported)?) } else { text(&exported) };
-        crate::output::print(&text)?;
+        match arguments.json {
+            true => output::json_line(&documents::RecordConvert::new(&exported))?,
+            false => output::tell(&text(&exported))?,
+        }
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
 use probe_sync_record::export::SystemClock;
 use probe_sync_record::read::Thread;
 use probe_sync_record::{Facts, Recording};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::table::unsigned;
@@ -32,15 +33,18 @@ pub fn run(arguments: &InspectArgs) -> anyhow::Result<()> {
     for path in &arguments.files {
         let recording = Recording::open(path)?;
         let found = Inspected::of(path, &recording);
-        let text = if arguments.json { format!("{}\n", serde_json::to_string(&found)?) } else { found.text() };
-        crate::output::print(&text)?;
+        match arguments.json {
+            true => crate::output::json_line(&found)?,
+            false => crate::output::tell(&found.text())?,
+        }
     }
     Ok(())
 }
 
 /// What is said of a recording.
-#[derive(Serialize)]
-struct Inspected<'a> {
+#[derive(Serialize, JsonSchema)]
+pub struct Inspected<'a> {
+    schema: u32,
     file: &'a Path,
     facts: &'a Facts,
     finished: bool,
@@ -57,7 +61,7 @@ struct Inspected<'a> {
 }
 
 /// Of its clock.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Clock {
     pairs: usize,
     /// 95th percentile of the pairs' distance from the map through them.
@@ -68,7 +72,7 @@ struct Clock {
 }
 
 /// Of a thread.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct OfThread<'a> {
     serial: u32,
     tid: u64,
@@ -90,6 +94,7 @@ impl<'a> Inspected<'a> {
             system.as_ref().ok().map(|system| [status.start, status.end].map(|ticks| system.clock().at(ticks).0));
         let residuals = system.as_ref().ok().map(|system| SystemClock::residuals(system.clock()));
         Self {
+            schema: 1,
             file,
             facts: recording.facts(),
             finished: status.finished,

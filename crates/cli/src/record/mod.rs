@@ -13,6 +13,10 @@ mod stop;
 
 use clap::{Args, Subcommand};
 
+pub use self::asking::Answered;
+pub use self::inspect::Inspected;
+pub use self::recover::Recovered;
+
 /// Flags of `record`.
 #[derive(Args, Debug)]
 pub struct RecordArgs {

@@ -10,6 +10,7 @@ use clap::Args;
 use probe_sync_record::export::{Format, OnSystem};
 use probe_sync_record::read::{ArgumentValue, OpenScope, Thread};
 use probe_sync_record::{Facts, Recording};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Flags of `record recover`.
@@ -35,14 +36,16 @@ pub fn run(arguments: &RecoverArgs) -> anyhow::Result<()> {
     // Without a clock everything but how long it took is known.
     let system = recording.on_system();
     let recovered = Recovered::of(&recording, system.as_ref().ok());
-    let text = if arguments.json { format!("{}\n", serde_json::to_string(&recovered)?) } else { recovered.text() };
-    crate::output::print(&text)?;
+    match arguments.json {
+        true => crate::output::json_line(&recovered)?,
+        false => crate::output::tell(&recovered.text())?,
+    }
     let Some(output) = &arguments.output else { return Ok(()) };
     let exported = system?.write(format_of(output), output)?;
     if arguments.json {
         return Ok(());
     }
-    crate::output::print(&format!("{}: {} events\n", output.display(), exported.events))
+    crate::output::tell(&format!("{}: {} events\n", output.display(), exported.events))
 }
 
 /// By the ending; the writer refuses others.
@@ -58,8 +61,9 @@ fn format_of(path: &Path) -> Format {
 }
 
 /// What is said.
-#[derive(Serialize)]
-struct Recovered<'a> {
+#[derive(Serialize, JsonSchema)]
+pub struct Recovered<'a> {
+    schema: u32,
     program: &'a str,
     pid: u32,
     host: &'a str,
@@ -69,7 +73,7 @@ struct Recovered<'a> {
 }
 
 /// How the process stands.
-#[derive(Copy, Clone, Serialize, PartialEq, Eq)]
+#[derive(Copy, Clone, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 enum State {
     /// The recording ended in order.
@@ -83,7 +87,7 @@ enum State {
 }
 
 /// A thread and what it is inside of, the outermost first.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct OfThread<'a> {
     tid: u64,
     name: &'a str,
@@ -93,7 +97,7 @@ struct OfThread<'a> {
 }
 
 /// A scope that was not left.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct OfScope<'a> {
     name: &'a str,
     kind: &'static str,
@@ -125,7 +129,7 @@ impl<'a> Recovered<'a> {
             inside: thread.open.iter().map(scope).collect(),
         };
         let threads = recording.threads().iter().map(thread).collect();
-        Self { program: &facts.program, pid: facts.pid, host: &facts.host, rank: facts.rank, state, threads }
+        Self { schema: 1, program: &facts.program, pid: facts.pid, host: &facts.host, rank: facts.rank, state, threads }
     }
 
     fn text(&self) -> String {

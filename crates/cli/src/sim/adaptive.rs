@@ -11,14 +11,15 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
 use probe_sync::Config;
 use probe_sync_estimate::pacing::{PacingOptions, Verdict};
 use probe_sync_sim::Scenario;
-use probe_sync_sim::accuracy::cells::with_stamps;
+use probe_sync_sim::accuracy::cells::{Demand, with_stamps};
 use probe_sync_sim::accuracy::quantile;
 use probe_sync_sim::adaptive::{self, AdaptiveRun};
 use probe_sync_time::{Duration, StampSource};
 
 use super::args::{SimArgs, cell_scenario};
-use super::page;
+use super::document::{AdaptiveRow, Document, ns, share, written};
 use super::seeds::Seeds;
+use super::{page, tables};
 use crate::output::Usage;
 use crate::table::{fitted, unsigned};
 
@@ -83,11 +84,14 @@ pub fn run(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
         rows.push(Row::new(name, load, &runs, &options));
     }
     seeds.finish();
-    crate::output::print(&table(&rows, target))?;
-    crate::output::print(&demands(&rows))?;
+    let demands = demands(&rows);
+    let mut document = Document::new("adaptive", seeds.count());
+    document.adaptive = rows.iter().flat_map(Row::document).collect();
+    document.demands = demands.iter().map(Into::into).collect();
+    document.tell(arguments, &(table(&rows, target) + &tables::demands(&demands)))?;
     let Some(out) = &arguments.out else { return Ok(()) };
-    page::write_rows(out, "adaptive", &csv(&rows))?;
-    crate::output::print(&format!("files in {}\n", out.display()))
+    page::write_rows(out, "adaptive", &document.adaptive, &demands)?;
+    written(arguments, out)
 }
 
 /// By name: stamps and loads, at the cadence of a real run.
@@ -128,6 +132,24 @@ impl Row {
             reached: [ends.iter().filter(|(_, verdict)| *verdict == Verdict::Reached).count(), ends.len()],
             extra_edges: steps.map(|step| step.extra_edges.len()).max().unwrap_or(0),
         }
+    }
+
+    fn document(&self) -> [AdaptiveRow; 2] {
+        let row = |pace, of: &Figures, cadence_ns, extra_edges| AdaptiveRow {
+            cell: self.name.clone(),
+            pace,
+            packets: of.packets,
+            within: share(of.within),
+            p99_ns: ns(of.p99_ns),
+            window_p99_ns: ns(of.window_p99_ns),
+            half_width_ns: ns(of.half_width_ns),
+            last_cadence_ns: ns(cadence_ns),
+            extra_edges,
+        };
+        [
+            row("fixed", &self.fixed, Config::default().cadence().as_ns_f64(), 0),
+            row("adaptive", &self.adaptive, self.cadence_ns, self.extra_edges),
+        ]
     }
 
     fn share_of_packets(&self) -> f64 {
@@ -207,40 +229,20 @@ fn table(rows: &[Row], target: Duration) -> String {
 }
 
 /// What is demanded of quiet and of loaded cells.
-fn demands(rows: &[Row]) -> String {
-    let verdict = |reached: bool| if reached { "reached" } else { "NOT REACHED" };
-    let mut text = String::new();
+fn demands(rows: &[Row]) -> Vec<Demand> {
     let most = rows.iter().filter(|row| row.quiet).max_by(|a, b| a.share_of_packets().total_cmp(&b.share_of_packets()));
-    if let Some(row) = most {
-        let share = row.share_of_packets();
-        let reached = verdict(share <= PACKETS_SHARE_MAX);
-        text +=
-            &format!("{reached:12} quiet: at most 1/5 of the fixed packets: {:.1} % ({})\n", 100.0 * share, row.name);
-    }
     let least = rows.iter().filter(|row| row.loaded).min_by(|a, b| a.adaptive.within.total_cmp(&b.adaptive.within));
-    if let Some(row) = least {
-        let within = row.adaptive.within;
-        let reached = verdict(within >= WITHIN_MIN);
-        text +=
-            &format!("{reached:12} loaded: at least 95 % within the target: {:.1} % ({})\n", 100.0 * within, row.name);
-    }
-    text
-}
-
-fn csv(rows: &[Row]) -> String {
-    let mut text =
-        "cell,pace,packets,within,p99_ns,window_p99_ns,half_width_ns,last_cadence_ns,extra_edges\n".to_owned();
-    for row in rows {
-        let cadence = Config::default().cadence().as_ns_f64();
-        let paces = [("fixed", &row.fixed, cadence, 0), ("adaptive", &row.adaptive, row.cadence_ns, row.extra_edges)];
-        for (pace, of, cadence_ns, extra) in paces {
-            text += &format!(
-                "\"{}\",{pace},{},{:.5},{:.3},{:.3},{:.3},{cadence_ns:.0},{extra}\n",
-                row.name, of.packets, of.within, of.p99_ns, of.window_p99_ns, of.half_width_ns
-            );
-        }
-    }
-    text
+    let quiet = most.map(|row| (row, row.share_of_packets())).map(|(row, share)| Demand {
+        what: "quiet: at most 1/5 of the fixed packets".into(),
+        found: format!("{:.1} % ({})", 100.0 * share, row.name),
+        reached: share <= PACKETS_SHARE_MAX,
+    });
+    let loaded = least.map(|row| (row, row.adaptive.within)).map(|(row, within)| Demand {
+        what: "loaded: at least 95 % within the target".into(),
+        found: format!("{:.1} % ({})", 100.0 * within, row.name),
+        reached: within >= WITHIN_MIN,
+    });
+    quiet.into_iter().chain(loaded).collect()
 }
 
 /// Quiet, middling, loaded.

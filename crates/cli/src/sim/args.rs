@@ -70,8 +70,8 @@ pub struct SimArgs {
     /// This seed alone
     #[arg(long, value_name = "SEED")]
     pub seed: Option<u64>,
-    /// Methods of ntp, ntp+, huygens, huygens+, svm, svm+, mean, hull, live, smooth, ours, separated by commas [default: all with
-    /// --cells, otherwise ours per window (hull), round by round (live), over the run (smooth), and from all its packets (ours, up to 64 nodes)]
+    /// Methods of ntp, ntp+, huygens, huygens+, svm, svm+, mean, hull, live, smooth, probe_sync, separated by commas [default: all with
+    /// --cells, otherwise probe_sync per window (hull), round by round (live), over the run (smooth), and from all its packets (probe_sync, up to 64 nodes)]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = method)]
     pub methods: Vec<Method>,
     /// Largest change of a pair's gap that huygens' filter lets pass with hardware stamps, ns
@@ -87,6 +87,9 @@ pub struct SimArgs {
     /// --warming faults.csv, swinging.csv, adaptive.csv or warming.csv and a page of it
     #[arg(short = 'o', long = "output", visible_alias = "out", value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Print the result as JSON, with a schema number (docs/schemas)
+    #[arg(long)]
+    pub json: bool,
     /// With --out: also truth.csv, every estimate beside the true offset
     #[arg(long, requires = "out")]
     pub truth: bool,

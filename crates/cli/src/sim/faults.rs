@@ -15,6 +15,7 @@ use probe_sync_sim::{Scenario, Simulation, Thermal};
 use probe_sync_time::StampSource;
 
 use super::args::{SimArgs, StampKind, cell_scenario};
+use super::document::{Document, FaultRow, ns, written};
 use super::page;
 use super::seeds::Seeds;
 use crate::output::Usage;
@@ -84,12 +85,12 @@ pub fn run(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
         rows.push(Row::new(&name, seeds.map(&name, of_seed)?.with_context(stopped)?, None));
     }
     seeds.finish();
-    crate::output::print(&table(&rows))?;
-    if let Some(out) = &arguments.out {
-        page::write_rows(out, "faults", &csv(&rows))?;
-        crate::output::print(&format!("files in {}\n", out.display()))?;
-    }
-    Ok(())
+    let mut document = Document::new("faults", seeds.count());
+    document.faults = rows.iter().map(Row::document).collect();
+    document.tell(arguments, &table(&rows))?;
+    let Some(out) = &arguments.out else { return Ok(()) };
+    page::write_rows(out, "faults", &document.faults, &[])?;
+    written(arguments, out)
 }
 
 /// The file, or the base of the cells at 20 pairs per second; changed by the flags.
@@ -130,6 +131,24 @@ impl Row {
             row.p99_ns = Some([comparison.live_ns, comparison.smoothed_ns]);
         }
         row
+    }
+
+    fn document(&self) -> FaultRow {
+        let p99 = |which: usize, clean: usize| self.p99_ns.and_then(|both| ns(both[which][clean]));
+        FaultRow {
+            fault: self.name.clone(),
+            runs: self.runs,
+            worst_delay_rounds: self.worst_delay,
+            unnamed: self.unnamed,
+            others: self.others,
+            healthy_left_out: self.healthy_left_out,
+            healthy_invalid: self.healthy_invalid,
+            p99_live_ns: p99(0, 0),
+            p99_live_clean_ns: p99(0, 1),
+            p99_smoothed_ns: p99(1, 0),
+            p99_smoothed_clean_ns: p99(1, 1),
+            said: self.example.clone(),
+        }
     }
 }
 
@@ -178,23 +197,6 @@ fn table(rows: &[Row]) -> String {
          healthy edges; invalid: rounds of healthy nodes; p99: healthy nodes' error\n{}",
         fitted(table, &[])
     )
-}
-
-fn csv(rows: &[Row]) -> String {
-    let mut text =
-        "fault,runs,worst_delay_rounds,unnamed,others,healthy_left_out,healthy_invalid,p99_live_ns,p99_live_clean_ns,\
-                    p99_smoothed_ns,p99_smoothed_clean_ns\n"
-            .to_owned();
-    for row in rows {
-        let delay = row.worst_delay.map_or_else(String::new, |delay| delay.to_string());
-        let numbers =
-            row.p99_ns.map_or_else(|| ",,,".into(), |[[a, b], [c, d]]| format!("{a:.3},{b:.3},{c:.3},{d:.3}"));
-        text.push_str(&format!(
-            "\"{}\",{},{delay},{},{},{},{},{numbers}\n",
-            row.name, row.runs, row.unnamed, row.others, row.healthy_left_out, row.healthy_invalid
-        ));
-    }
-    text
 }
 
 fn ratio(with: f64, without: f64) -> f64 {

@@ -1,59 +1,26 @@
 //! `accuracy.csv` and `truth.csv` of `probe_sync sim --out`.
 //!
 //! Place in the flow: end of `sim`. Written beside their place and renamed, with nothing in them that the seed does not decide.
-//! accuracy.csv: a row per cell and method; lengths in ns, an empty field where a method states no interval.
+//! accuracy.csv: the rows `methods` of the document.
 //! truth.csv: a row per seed, method, node and window; `at_ns` is on the reference's clock.
 
 use std::fmt::Write;
 use std::path::Path;
 
-use probe_sync_sim::accuracy::cells::Outcome;
-use probe_sync_sim::accuracy::{Coverage, Judgement, SeedRun, Summary};
+use probe_sync_sim::accuracy::{Judgement, SeedRun};
+
+use super::document::{MethodRow, csv};
 
 /// Writes the files.
 ///
 /// # Errors
 /// Names the file that cannot be written.
-pub fn write(out: &Path, named: &[(String, Outcome)], truths: &Truths) -> anyhow::Result<()> {
-    crate::output::write_whole(&out.join("accuracy.csv"), accuracy(named).as_bytes())?;
+pub fn write(out: &Path, methods: &[MethodRow], truths: &Truths) -> anyhow::Result<()> {
+    crate::output::write_whole(&out.join("accuracy.csv"), &csv(methods)?)?;
     if let Some(text) = &truths.text {
         crate::output::write_whole(&out.join("truth.csv"), text.as_bytes())?;
     }
     Ok(())
-}
-
-fn accuracy(named: &[(String, Outcome)]) -> String {
-    let mut text = String::from(
-        "cell,method,seeds,estimates,missing,p50_ns,p95_ns,p99_ns,max_ns,rms_ns,coverage_95,half_width_95_ns,\
-         half_width_per_rms,hard_intervals,hard_violated,floor_p50_ns,floor_p99_ns,packets\n",
-    );
-    for (name, outcome) in named {
-        let [floor_p50, floor_p99] = outcome.floor();
-        let mut row = |method: &str, summary: &Summary| {
-            let Summary { count, missing, p50_ns, p95_ns, p99_ns, max_ns, rms_ns, interval, hard } = summary;
-            let stated =
-                |of: fn(&Coverage) -> f64| interval.as_ref().map_or_else(String::new, |c| format!("{:.4}", of(c)));
-            let violated =
-                hard.map_or_else(|| ",".to_owned(), |hard| format!("{},{}", hard.count, hard.count - hard.held));
-            text.push_str(&format!(
-                "{name},{method},{},{count},{missing},{p50_ns:.3},{p95_ns:.3},{p99_ns:.3},{max_ns:.3},{rms_ns:.3},{},{},{},\
-                 {violated},{floor_p50:.3},{floor_p99:.3},{}\n",
-                outcome.seeds,
-                stated(Coverage::share),
-                stated(|coverage| coverage.half_width_ns),
-                stated(|coverage| coverage.half_width_per_rms),
-                outcome.packets,
-            ));
-        };
-        for (method, pool) in &outcome.methods {
-            row(method.as_str(), &pool.summary());
-        }
-        let between = outcome.between.summary();
-        if between.count > 0 {
-            row("ours_between", &between);
-        }
-    }
-    text
 }
 
 /// The rows of truth.csv under collection.
@@ -75,7 +42,7 @@ impl Truths {
         let Some(text) = &mut self.text else { return };
         for run in runs {
             let own = run.methods.iter().map(|(method, judgements)| (method.as_str(), judgements));
-            for (name, judgements) in own.chain([("ours_between", &run.between)]) {
+            for (name, judgements) in own.chain([("probe_sync_between", &run.between)]) {
                 for judgement in judgements {
                     row(text, cell, run.seed, name, judgement);
                 }

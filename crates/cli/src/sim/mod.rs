@@ -8,6 +8,7 @@
 
 mod adaptive;
 mod args;
+mod document;
 mod faults;
 mod files;
 mod page;
@@ -28,6 +29,8 @@ use probe_sync_time::Duration;
 
 pub use self::args::SimArgs;
 use self::args::{LARGE, cell_scenario};
+pub use self::document::Document;
+use self::document::{MethodRow, Simulated};
 use self::seeds::Seeds;
 use crate::output::Usage;
 use crate::signals;
@@ -77,17 +80,25 @@ fn compare(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
         first = first.or_else(|| runs.into_iter().next());
     }
     seeds.finish();
-    crate::output::print(&tables::cells(&outcomes, &plan.methods))?;
+    let table = tables::cells(&outcomes, &plan.methods);
     if outcomes.len() < Cell::all().len() {
+        if !arguments.json {
+            crate::output::tell(&table)?;
+        }
         bail!("stopped by a signal after {} of {} cells; nothing was written", outcomes.len(), Cell::all().len());
     }
     let demands = demands(&outcomes);
-    crate::output::print(&tables::demands(&demands))?;
     if let Some(out) = &arguments.out {
         let text = tables::markdown(&outcomes, &plan.methods, &demands);
         crate::output::write_whole(&out.join("accuracy.md"), text.as_bytes())?;
     }
     let named: Vec<(String, Outcome)> = outcomes.into_iter().map(|of| (of.cell.name(), of.outcome)).collect();
+    let mut document = Document::new("cells", seeds.count());
+    let edges = named.first().map_or(0, |(_, outcome)| outcome.edges);
+    document.scenario = Some(Simulated::new(&base, &plan, edges));
+    document.methods = MethodRow::all(&named);
+    document.demands = demands.iter().map(Into::into).collect();
+    document.tell(arguments, &(table + &tables::demands(&demands)))?;
     let simulation = page::Simulation {
         facts: facts(&base, &plan, seeds),
         reference: base.reference,
@@ -96,7 +107,7 @@ fn compare(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
         demands: &demands,
         cost: None,
     };
-    write(arguments, &simulation, &truths)
+    write(arguments, &simulation, &document, &truths)
 }
 
 /// One scenario.
@@ -111,18 +122,24 @@ fn plan(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
     let outcome = pooled(&runs);
     let seconds = Duration::from_ns(plan.duration.as_ns().saturating_mul(runs.len() as i64));
     let cost = Cost::new(outcome.packets, scenario.nodes, seconds).context("a scenario without nodes or time")?;
-    crate::output::print(&tables::planner(&scenario, &plan, &outcome, &cost))?;
+    let table = tables::planner(&scenario, &plan, &outcome, &cost);
+    let mut document = Document::new("scenario", seeds.count());
+    document.scenario = Some(Simulated::new(&scenario, &plan, outcome.edges));
+    document.cost = Some(cost.into());
+    let named = [(name.to_owned(), outcome)];
+    document.methods = MethodRow::all(&named);
+    document.tell(arguments, &table)?;
     let mut truths = files::Truths::new(arguments.truth);
     truths.add(name, &runs);
     let simulation = page::Simulation {
         facts: facts(&scenario, &plan, seeds),
         reference: scenario.reference,
         first: runs.first(),
-        named: &[(name.to_owned(), outcome)],
+        named: &named,
         demands: &[],
         cost: Some(cost),
     };
-    write(arguments, &simulation, &truths)
+    write(arguments, &simulation, &document, &truths)
 }
 
 /// What was simulated, for people.
@@ -154,12 +171,17 @@ fn pooled(runs: &[SeedRun]) -> Outcome {
     outcome
 }
 
-fn write(arguments: &SimArgs, simulation: &page::Simulation<'_>, truths: &files::Truths) -> anyhow::Result<()> {
+fn write(
+    arguments: &SimArgs,
+    simulation: &page::Simulation<'_>,
+    document: &Document,
+    truths: &files::Truths,
+) -> anyhow::Result<()> {
     let Some(out) = &arguments.out else { return Ok(()) };
-    files::write(out, simulation.named, truths)?;
+    files::write(out, &document.methods, truths)?;
     plot::write(out, simulation.named)?;
     page::write(out, simulation)?;
-    crate::output::print(&format!("files in {}\n", out.display()))
+    document::written(arguments, out)
 }
 
 /// Seeds of `--cells`.

@@ -9,6 +9,9 @@ use probe_sync_page::{Sample, Simulated, Table, unsigned};
 use probe_sync_sim::accuracy::cells::{Demand, Outcome};
 use probe_sync_sim::accuracy::{Cost, Judgement, Method, SeedRun, Summary};
 use probe_sync_time::{NodeId, StampSource};
+use serde::Serialize;
+
+use super::document::csv;
 
 /// What the page is made of.
 pub struct Simulation<'a> {
@@ -43,7 +46,7 @@ pub fn write(out: &Path, simulation: &Simulation<'_>) -> anyhow::Result<()> {
         reference: simulation.reference,
         stamp: StampSource::Kernel,
         samples: shown.into_iter().flat_map(|(_, judgements)| judgements).map(sample).collect(),
-        demands: simulation.demands.iter().map(|of| (of.reached, format!("{}: {}", of.what, of.found))).collect(),
+        demands: said(simulation.demands),
         tables: [Some(methods(simulation.named)), simulation.cost.as_ref().map(cost)].into_iter().flatten().collect(),
     };
     crate::output::write_whole(&out.join(crate::report::REPORT_PAGE), simulated.page()?.html()?.as_bytes())
@@ -53,34 +56,25 @@ pub fn write(out: &Path, simulation: &Simulation<'_>) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// Names the file that cannot be written.
-pub fn write_rows(out: &Path, name: &str, csv: &str) -> anyhow::Result<()> {
-    crate::output::write_whole(&out.join(format!("{name}.csv")), csv.as_bytes())?;
-    let mut lines = csv.lines().map(cells);
-    let (header, rows) = (lines.next().unwrap_or_default(), lines.collect());
+pub fn write_rows<T: Serialize>(out: &Path, name: &str, rows: &[T], demands: &[Demand]) -> anyhow::Result<()> {
+    let csv = csv(rows)?;
+    crate::output::write_whole(&out.join(format!("{name}.csv")), &csv)?;
+    let mut lines = csv::ReaderBuilder::new().has_headers(false).from_reader(csv.as_slice()).into_deserialize();
+    let header = lines.next().transpose()?.unwrap_or_default();
     let simulated = Simulated {
         title: format!("probe_sync simulation: {name}"),
         facts: Vec::new(),
         reference: NodeId(0),
         stamp: StampSource::Kernel,
         samples: Vec::new(),
-        demands: Vec::new(),
-        tables: vec![Table { caption: format!("{name}.csv"), header, rows }],
+        demands: said(demands),
+        tables: vec![Table { caption: format!("{name}.csv"), header, rows: lines.collect::<Result<_, _>>()? }],
     };
     crate::output::write_whole(&out.join(crate::report::REPORT_PAGE), simulated.page()?.html()?.as_bytes())
 }
 
-/// The fields of a line of ours, of which some are in quotes.
-fn cells(line: &str) -> Vec<String> {
-    let mut cells = vec![String::new()];
-    let mut quoted = false;
-    for letter in line.chars() {
-        match letter {
-            '"' => quoted = !quoted,
-            ',' if !quoted => cells.push(String::new()),
-            other => cells.last_mut().expect("there is a first").push(other),
-        }
-    }
-    cells
+fn said(demands: &[Demand]) -> Vec<(bool, String)> {
+    demands.iter().map(|of| (of.reached, format!("{}: {}", of.what, of.found))).collect()
 }
 
 fn shown(run: &SeedRun) -> Option<(Method, &Vec<Judgement>)> {

@@ -11,6 +11,7 @@ use probe_sync_sim::accuracy::quantile;
 use probe_sync_sim::swinging::{self, Outside, SIGMAS, SLACK_NS, Stated, SwingingOutcome, WINDOWS_S};
 
 use super::args::{SimArgs, cell_scenario};
+use super::document::{Document, SwingingRow, ns, written};
 use super::page;
 use super::seeds::Seeds;
 use crate::table::{fitted, unsigned};
@@ -52,12 +53,12 @@ pub fn run(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
         row.context("a seed without a row")?.take_in(outcome);
     }
     rows.retain(|row| row.runs > 0);
-    crate::output::print(&table(&rows))?;
-    if let Some(out) = &arguments.out {
-        page::write_rows(out, "swinging", &csv(&rows))?;
-        crate::output::print(&format!("files in {}\n", out.display()))?;
-    }
-    Ok(())
+    let mut document = Document::new("swinging", seeds.count());
+    document.swinging = rows.iter().map(Row::document).collect();
+    document.tell(arguments, &table(&rows))?;
+    let Some(out) = &arguments.out else { return Ok(()) };
+    page::write_rows(out, "swinging", &document.swinging, &[])?;
+    written(arguments, out)
 }
 
 impl Row {
@@ -71,6 +72,26 @@ impl Row {
         }
         self.live.add(&outcome.live);
         self.smoothed.add(&outcome.smoothed);
+    }
+
+    fn document(&self) -> SwingingRow {
+        let Self { live, smoothed, .. } = self;
+        SwingingRow {
+            window_s: self.window_s,
+            pauses: self.pauses,
+            runs: self.runs,
+            false_names: self.false_names,
+            rate_changes: self.rate_changes,
+            estimates_live: live.errors_ns.len(),
+            unusable_live: live.unusable,
+            outside_live: live.outside,
+            p99_live_ns: ns(p99(live)),
+            estimates_smoothed: smoothed.errors_ns.len(),
+            unusable_smoothed: smoothed.unusable,
+            outside_smoothed: smoothed.outside,
+            p99_smoothed_ns: ns(p99(smoothed)),
+            outside_hard: live.outside_hard + smoothed.outside_hard,
+        }
     }
 
     /// The first false name, else the estimate that lies farthest outside of what it states.
@@ -136,28 +157,4 @@ fn table(rows: &[Row]) -> String {
          than {SIGMAS} sigma + {SLACK_NS} ns\n{}",
         fitted(table, &[])
     )
-}
-
-fn csv(rows: &[Row]) -> String {
-    let mut text =
-        "window_s,pauses,runs,false_names,rate_changes,estimates_live,unusable_live,outside_live,p99_live_ns,\
-                    estimates_smoothed,unusable_smoothed,outside_smoothed,p99_smoothed_ns,outside_hard\n"
-            .to_owned();
-    for row in rows {
-        let of = |stated: &Stated| {
-            format!("{},{},{},{:.3}", stated.errors_ns.len(), stated.unusable, stated.outside, p99(stated))
-        };
-        text.push_str(&format!(
-            "{},{},{},{},{},{},{},{}\n",
-            row.window_s,
-            row.pauses,
-            row.runs,
-            row.false_names,
-            row.rate_changes,
-            of(&row.live),
-            of(&row.smoothed),
-            row.live.outside_hard + row.smoothed.outside_hard
-        ));
-    }
-    text
 }

@@ -7,13 +7,15 @@
 
 use anyhow::Context;
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
+use probe_sync_sim::accuracy::cells::Demand;
 use probe_sync_sim::accuracy::{Coverage, Summary, quantile};
 use probe_sync_sim::warming::{WarmingCell, WarmingOutcome, run as run_seed};
 use probe_sync_time::StampSource;
 
 use super::args::SimArgs;
-use super::page;
+use super::document::{Document, WarmingRow, ns, share, written};
 use super::seeds::Seeds;
+use super::{page, tables};
 use crate::table::{fitted, unsigned};
 
 /// Seeds of `--warming`.
@@ -42,11 +44,14 @@ pub fn run(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
         rows.push(Row::new(cell, outcome));
     }
     seeds.finish();
-    crate::output::print(&table(&rows))?;
-    crate::output::print(&demands(&rows))?;
+    let demands = demands(&rows);
+    let mut document = Document::new("warming", seeds.count());
+    document.warming = rows.iter().map(Row::document).collect();
+    document.demands = demands.iter().map(Into::into).collect();
+    document.tell(arguments, &(table(&rows) + &tables::demands(&demands)))?;
     let Some(out) = &arguments.out else { return Ok(()) };
-    page::write_rows(out, "warming", &csv(&rows))?;
-    crate::output::print(&format!("files in {}\n", out.display()))
+    page::write_rows(out, "warming", &document.warming, &demands)?;
+    written(arguments, out)
 }
 
 impl Row {
@@ -59,6 +64,31 @@ impl Row {
         let mut sorted = self.outcome.floor_ns.clone();
         sorted.sort_unstable_by(f64::total_cmp);
         quantile(&sorted, 0.99)
+    }
+
+    fn document(&self) -> WarmingRow {
+        let Self { lines, joined, live, outcome, .. } = self;
+        let covers = |of: &Summary| of.interval.as_ref().and_then(|interval| share(interval.share()));
+        WarmingRow {
+            cell: self.cell.name(),
+            p50_ns: ns(lines.p50_ns),
+            p99_ns: ns(lines.p99_ns),
+            floor_p99_ns: ns(self.floor_p99_ns()),
+            max_ns: ns(lines.max_ns),
+            half_width_ns: lines.interval.as_ref().and_then(|interval| ns(interval.half_width_ns)),
+            covers: covers(lines),
+            hard_violated: lines.hard.map_or(0, |hard| hard.count - hard.held),
+            missing: lines.missing,
+            asymmetry_z: share(self.asymmetry_z()[0]),
+            joined_p50_ns: ns(joined.p50_ns),
+            joined_p99_ns: ns(joined.p99_ns),
+            live_p50_ns: ns(live.p50_ns),
+            live_p99_ns: ns(live.p99_ns),
+            live_covers: covers(live),
+            hole_s: ns(outcome.hole_s),
+            rate_changes: outcome.rate_changes,
+            others: outcome.others.len(),
+        }
     }
 
     /// Root mean square over the seeds, and the largest.
@@ -106,7 +136,7 @@ fn table(rows: &[Row]) -> String {
             unsigned(row.floor_p99_ns()),
             unsigned(lines.max_ns),
             lines.interval.map_or_else(String::new, |interval| unsigned(interval.half_width_ns)),
-            share(lines.interval),
+            covers(lines.interval),
             per_rms,
             hard,
             lines.missing.to_string(),
@@ -116,7 +146,7 @@ fn table(rows: &[Row]) -> String {
             unsigned(joined.p99_ns),
             unsigned(live.p50_ns),
             unsigned(live.p99_ns),
-            share(live.interval),
+            covers(live.interval),
             unsigned(outcome.hole_s * 1e9),
             outcome.rate_changes.to_string(),
             outcome.others.len().to_string(),
@@ -134,10 +164,10 @@ fn table(rows: &[Row]) -> String {
     )
 }
 
-fn demands(rows: &[Row]) -> String {
-    let mut text = String::new();
+fn demands(rows: &[Row]) -> Vec<Demand> {
+    let mut all = Vec::new();
     let mut demand = |what: &str, found: String, reached: bool| {
-        text += &format!("{:12} {what}: {found}\n", if reached { "reached" } else { "NOT reached" });
+        all.push(Demand { what: what.to_owned(), found, reached });
     };
     let stated = rows.iter().filter_map(|row| row.lines.interval);
     let (held, count) = stated.fold((0, 0), |(held, count), interval| (held + interval.held, count + interval.count));
@@ -157,39 +187,9 @@ fn demands(rows: &[Row]) -> String {
     demand("nothing but changes of rate is named", format!("{} others{first}", others.len()), others.is_empty());
     let missing: usize = rows.iter().map(|row| row.lines.missing).sum();
     demand("no line is missing", format!("{missing} missing"), missing == 0);
-    text
+    all
 }
 
-fn share(interval: Option<Coverage>) -> String {
+fn covers(interval: Option<Coverage>) -> String {
     interval.map_or_else(String::new, |interval| format!("{:.1} %", 100.0 * interval.share()))
-}
-
-fn csv(rows: &[Row]) -> String {
-    let mut text = "cell,p50_ns,p99_ns,floor_p99_ns,max_ns,half_width_ns,covers,hard_violated,missing,asymmetry_z,\
-                    joined_p50_ns,joined_p99_ns,live_p50_ns,live_p99_ns,live_covers,hole_s,rate_changes,others\n"
-        .to_owned();
-    for row in rows {
-        let Row { lines, joined, live, outcome, .. } = row;
-        let interval = |of: &Summary| of.interval.map_or([f64::NAN; 2], |of| [of.half_width_ns, of.share()]);
-        let ([half_width, covers], [_, live_covers]) = (interval(lines), interval(live));
-        text += &format!(
-            "\"{}\",{:.3},{:.3},{:.3},{:.3},{half_width:.3},{covers:.5},{},{},{:.3},{:.3},{:.3},{:.3},{:.3},{live_covers:.5},{:.3},{},{}\n",
-            row.cell.name(),
-            lines.p50_ns,
-            lines.p99_ns,
-            row.floor_p99_ns(),
-            lines.max_ns,
-            lines.hard.map_or(0, |hard| hard.count - hard.held),
-            lines.missing,
-            row.asymmetry_z()[0],
-            joined.p50_ns,
-            joined.p99_ns,
-            live.p50_ns,
-            live.p99_ns,
-            outcome.hole_s,
-            outcome.rate_changes,
-            outcome.others.len(),
-        );
-    }
-    text
 }

@@ -899,14 +899,14 @@ fn simulated_faults_are_tabled_and_written() {
     assert!(table.status.success(), "{}", complaint(&table));
     assert!(String::from_utf8_lossy(&table.stdout).contains("node 5 stepped by 10.000 ms"));
     let csv = std::fs::read_to_string(format!("{out}/faults.csv")).expect("written");
-    let row = |name: &str| csv.lines().find(|line| line.starts_with(&format!("\"{name}\",")));
+    let row = |name: &str| csv.lines().find(|line| line.starts_with(&format!("{name},")));
     let step = row("step 10 ms").expect("a row").split(',').map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(
         (step[1].as_str(), step[3].as_str(), step[4].as_str()),
         ("1", "0", "0"),
         "one run, named, nothing else: {csv}"
     );
-    assert!(row("clean").is_some_and(|row| row.ends_with("0,0,0,0,,,,")), "{csv}");
+    assert!(row("clean").is_some_and(|row| row.contains("0,0,0,0,,,,,")), "{csv}");
 
     let refused = output(probe_sync(&["sim", "--faults", "--nodes", "4"]));
     assert_eq!(refused.status.code(), Some(2));
@@ -925,7 +925,7 @@ fn simulated_swings_are_tabled_and_written() {
     let csv = std::fs::read_to_string(format!("{out}/swinging.csv")).expect("written");
     let row: Vec<&str> = csv.lines().nth(1).expect("a row").split(',').collect();
     assert_eq!((row.len(), csv.lines().count()), (14, 2), "{csv}");
-    assert_eq!(row[..4], ["2", "false", "1", "0"], "windows of 2 s, no pauses, one run, nothing false: {csv}");
+    assert_eq!(row[..4], ["2.0", "false", "1", "0"], "windows of 2 s, no pauses, one run, nothing false: {csv}");
     let refused = output(probe_sync(&["sim", "--swinging", "--load", "0.5"]));
     assert_eq!(refused.status.code(), Some(2));
 }

@@ -47,4 +47,5 @@ mod tables;
 mod terminal;
 mod timed;
 mod traces;
+mod words;
 mod xla;

@@ -129,7 +129,7 @@ fn what_is_no_run_and_what_would_be_overwritten_is_refused() {
         assert_eq!(output.status.code(), Some(status), "{arguments:?}: {}", complaint(&output));
         assert!(complaint(&output).contains(part), "{arguments:?}: {}", complaint(&output));
     };
-    check(&["report", text(folder.path())], 1, "give the directory that --out named");
+    check(&["report", text(folder.path())], 1, "give the directory that --output named");
     let out = folder.path().join("out");
     std::fs::create_dir(&out).expect("writable");
     let run = out.join("run.json");

@@ -23,7 +23,8 @@ fn stdout_of(arguments: &[&str]) -> String {
 #[test]
 fn a_planner_gets_error_bounds_cost_and_floor() {
     let text = stdout_of(SMALL);
-    for part in ["5 nodes, 7 edges", "3 seed(s)", "error p50", "ours", "asymmetry floor", "packets/s", "% of one core"]
+    for part in
+        ["5 nodes, 7 edges", "3 seed(s)", "error p50", "probe_sync", "asymmetry floor", "packets/s", "% of one core"]
     {
         assert!(text.contains(part), "{part} is missing in\n{text}");
     }

@@ -2,7 +2,9 @@
 
 use std::process::{Command, Stdio};
 
-use crate::support::output;
+use probe_sync_record::{Policy, Reach, Recorder, scope};
+
+use crate::support::{collective_traces, complaint, output, probe_sync};
 
 /// What a terminal of so many columns shows of what was written to it, as far as lines are drawn anew: the lines, without spaces at their ends.
 fn shown(written: &str, columns: usize) -> Vec<String> {
@@ -58,13 +60,103 @@ fn a_line_that_is_drawn_anew_leaves_what_is_above() {
 
 /// What a command writes to a terminal of this size, whole.
 fn on_terminal(columns: usize, arguments: &str) -> String {
+    let (success, written) = any_on_terminal(columns, arguments);
+    assert!(success, "{arguments}: {written}");
+    written
+}
+
+/// The same, and whether it came to a good end.
+fn any_on_terminal(columns: usize, arguments: &str) -> (bool, String) {
     let line = format!("stty cols {columns} rows 50; {} {arguments}", env!("CARGO_BIN_EXE_probe_sync"));
     let mut command = Command::new("script");
     command.args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"]).stdin(Stdio::null());
     let output = output(command);
-    let written = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{arguments}: {written}");
-    written
+    (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Every command on real input, and every help page: no line is longer than the terminal, but where a single word is.
+#[test]
+fn every_command_and_help_page_fits_its_terminal() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let [one, two] = collective_traces(folder.path(), Some([10, 12])).map(|path| path.display().to_string());
+    std::fs::write(
+        at("clocks.csv"),
+        "node,node_realtime_ns,offset_vs_node0_ns\n0,0,0\n0,90000000,0\n1,0,0\n1,90000000,0\n",
+    )
+    .expect("writable");
+    let packets = "src,dst,send_ns,recv_ns\n0,1,0,1200\n1,0,2000,1200\n0,1,50000,51200\n1,0,52000,51200\n";
+    std::fs::write(at("packets.csv"), packets).expect("writable");
+    let (run, recording) = (at("run"), at("rank0.rec"));
+    {
+        let builder = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 1 << 20 }).rank(0);
+        let session = builder.spill(&recording).start().expect("this thread records nothing else");
+        drop(scope!("step", step = 1));
+        session.finish().expect("whole");
+    }
+    let traces = format!("{one} {two} --offsets {} --nodes 0 1", at("clocks.csv"));
+    let short = "--duration 1s --window 500ms";
+    let measure = |out: &str| format!("run --local 3 --fixed {short} --inject-skew 7 --out {out}");
+    let commands = [
+        measure(&run),
+        format!("status {run}"),
+        format!("report {run}"),
+        format!("doctor --peers --local 2 {short}"),
+        format!("solve --packets {} -o {}", at("packets.csv"), at("solved.jsonl")),
+        format!("solve --windows {run}/windows/node0.jsonl -o {}", at("fits.jsonl")),
+        format!("check {traces}"),
+        format!("stragglers {traces}"),
+        format!("align {traces} --validate -o {}", at("aligned")),
+        format!("merge {traces} --mark-late -o {}", at("all.json")),
+        format!("merge {traces} --only gpu -o {}", at("gpu.json")),
+        format!("convert {traces} -f pftrace -d {}", at("converted")),
+        format!("record inspect {recording}"),
+        format!("record recover {recording}"),
+        format!("record convert {recording} -f kineto -o {}", at("rank0.pt.trace.json")),
+        format!("record convert {recording} -f rocpd -o {}", at("rank0_results.db")),
+        format!("query {} --no-correction --sql 'SELECT name, start FROM regions'", at("rank0_results.db")),
+        "sim --nodes 4 --neighbors 3 --rate 20 --duration 8s --window 2s".to_owned(),
+        "sim --swinging --seeds 1".to_owned(),
+        format!("sim --adaptive --nodes 4 --neighbors 3 --load 0.2 --seeds 1 {short}"),
+        "doctor".to_owned(),
+        "--version".to_owned(),
+    ];
+    for columns in [80, 120] {
+        let pages = help_pages();
+        for command in commands.iter().chain(&pages) {
+            // A machine that cannot measure is told in the same lines.
+            let written = any_on_terminal(columns, command).1;
+            for line in written.split(['\r', '\n']).filter(|line| !line.contains('\u{1b}')) {
+                let length = line.trim_end().chars().count();
+                let is_one_word = line.split_whitespace().any(|word| word.chars().count() > 50);
+                assert!(length <= columns || is_one_word, "{command} at {columns}: {length} columns: {line}");
+            }
+            let lines = shown(&written, columns);
+            assert!(lines.iter().any(|line| !line.is_empty()), "{command} says nothing");
+        }
+    }
+}
+
+/// The lines that print all help pages, short and long.
+fn help_pages() -> Vec<String> {
+    fn pages_of(path: &str, pages: &mut Vec<String>) {
+        let asked = output(probe_sync(&[path.split_whitespace().collect::<Vec<_>>(), vec!["--help"]].concat()));
+        assert!(asked.status.success(), "{path}: {}", complaint(&asked));
+        let text = String::from_utf8_lossy(&asked.stdout).into_owned();
+        pages.extend([format!("{path} -h"), format!("{path} --help")]);
+        let verbs = text.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+        // A name stands two columns in, and what it does further.
+        for line in verbs.filter(|line| line.starts_with("  ") && !line.starts_with("   ")) {
+            let verb = line.split_whitespace().next().expect("a name");
+            if verb != "help" {
+                pages_of(&format!("{path} {verb}"), pages);
+            }
+        }
+    }
+    let mut pages = Vec::new();
+    pages_of("", &mut pages);
+    assert!(pages.len() > 50, "{pages:?}");
+    pages
 }
 
 /// A clock is stepped early in the run: what was said of it is there at the end, in a line of its own, above the table that was drawn anew.

@@ -14,6 +14,7 @@ macro_rules! counters {
     ($( $counter:ident $name:literal $help:literal; )+) => {
         /// What can be counted.
         #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         pub enum Counter {
             $( #[doc = $help] #[serde(rename = $name)] $counter, )+
         }

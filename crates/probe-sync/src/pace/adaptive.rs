@@ -14,6 +14,7 @@ use crate::infinity::null_is_infinite;
 
 /// What adaptive probing did in a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PacingReport {
     /// The wanted half-width, ns.
     pub target_ns: f64,

@@ -9,6 +9,7 @@ use crate::join::Plan;
 
 /// A rank without which the run went on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Absence {
     /// The rank.
     pub rank: usize,

@@ -39,7 +39,11 @@ pub use crate::store::StreamState;
 
 /// The end of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunReport {
+    /// Version of this form, [`SCHEMA`]: a field that is taken away or means something else gives another number. 0 in reports from before there was one.
+    #[serde(default)]
+    pub schema: u32,
     /// The run, as in every file.
     pub run_id: String,
     /// How the ranks talked: mpi, tcp.
@@ -100,6 +104,7 @@ pub struct RunReport {
 
 /// Since when a rank is the master in place of another.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TakenOver {
     /// From this rank.
     pub from_rank: usize,
@@ -109,6 +114,7 @@ pub struct TakenOver {
 
 /// A node whose clock carried the timeline of a reference that was gone.
 #[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Carrier {
     /// The node.
     pub node: NodeId,
@@ -121,6 +127,7 @@ pub struct Carrier {
 
 /// One line of the table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeRow {
     /// The node.
     pub node_id: NodeId,
@@ -157,6 +164,7 @@ pub struct NodeRow {
 
 /// How estimates compared with known truth, over nodes and rounds from the second on, the reference left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TruthVerdict {
     /// Node-rounds judged.
     pub judged: usize,
@@ -180,6 +188,7 @@ pub struct TruthVerdict {
 
 /// A node that another cannot send to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UnreachablePeer {
     /// The sender.
     pub src: NodeId,
@@ -193,6 +202,7 @@ pub struct UnreachablePeer {
 
 /// Packets from one node to another.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DirectionPackets {
     /// The sender.
     pub src: NodeId,
@@ -205,6 +215,9 @@ pub struct DirectionPackets {
     /// The difference.
     pub lost: i64,
 }
+
+/// Version of a report's form.
+pub const SCHEMA: u32 = 1;
 
 impl RunReport {
     /// The report that a run has left in its directory; none where it was killed, or goes on. A rank that took the place of a lost master leaves it in a folder of

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// A named part of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Phase {
     /// Its name.
     pub name: String,
@@ -17,8 +18,10 @@ pub struct Phase {
     /// Its last round.
     pub last: RoundId,
     /// Where its first window began, on the reference clock.
+    #[cfg_attr(feature = "schema", schemars(with = "i64"))]
     pub start_ns: Timestamp<Reference>,
     /// Where its last window ended.
+    #[cfg_attr(feature = "schema", schemars(with = "i64"))]
     pub end_ns: Timestamp<Reference>,
 }
 

@@ -201,7 +201,7 @@ pub fn expect_run(directory: &Path) -> Result<(), Error> {
     if run.is_file() {
         return Ok(());
     }
-    let reason = "no run of probe_sync is here: give the directory that --out named";
+    let reason = "no run of probe_sync is here: give the directory that --output named";
     Err(Error::file(&run, "read")(std::io::Error::new(std::io::ErrorKind::NotFound, reason)))
 }
 

@@ -39,6 +39,7 @@ impl Limits {
 
 /// How the writing of a file went.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StreamState {
     /// The file, as it is called in the run's directory.
     pub name: String,

@@ -52,6 +52,7 @@ pub enum Request {
 
 /// What a session says, when it has done what it was asked.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Answer {
     /// Configuration, whether it records now, counts.

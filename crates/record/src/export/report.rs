@@ -10,6 +10,7 @@ use super::clock::Doubt;
 
 /// What is in a trace, and what is to be known of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Exported {
     /// The file.
     pub path: PathBuf,

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Which process recorded, and how.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Facts {
     /// Name of the host.

@@ -16,6 +16,7 @@ use crate::thread::sync;
 
 /// Numbers of a session.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Counts {
     /// Events that were lost for want of room.
     pub lost: u64,
@@ -27,6 +28,7 @@ pub struct Counts {
 
 /// A session of this process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Standing {
     /// Its number in the process.

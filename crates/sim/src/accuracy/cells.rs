@@ -174,7 +174,7 @@ impl Figures {
 fn complete(figures: &[Figures]) -> Option<Demand> {
     let missing = figures.iter().map(|cell| cell.ours().map(|ours| ours.missing)).sum::<Option<usize>>()?;
     (!figures.is_empty()).then(|| Demand {
-        what: "ours has an estimate of every node in every window".into(),
+        what: "probe_sync has an estimate of every node in every window".into(),
         found: format!("{missing} missing"),
         reached: missing == 0,
     })
@@ -231,7 +231,7 @@ fn fewer_packets(figures: &[Figures]) -> Vec<Demand> {
         let many = hardware(200.0).find(|many| many.cell.load == few.cell.load)?;
         let (ours, huygens) = (few.ours()?.p99_ns, many.of(Method::Huygens)?.p99_ns);
         Some(Demand {
-            what: format!("p99 of ours in {} at most huygens' in {}", few.cell.name(), many.cell.name()),
+            what: format!("p99 of probe_sync in {} at most huygens' in {}", few.cell.name(), many.cell.name()),
             found: format!("{ours:.1} against {huygens:.1} ns"),
             reached: ours <= huygens,
         })

@@ -64,12 +64,13 @@ impl Method {
             Self::Hull => "hull",
             Self::Live => "live",
             Self::Smooth => "smooth",
-            Self::Ours => "ours",
+            Self::Ours => "probe_sync",
         }
     }
 
-    /// The method of that name.
+    /// The method of that name; `ours` is what [`Method::Ours`] was called before.
     pub fn from_name(name: &str) -> Option<Self> {
+        let name = if name == "ours" { Self::Ours.as_str() } else { name };
         Self::ALL.into_iter().find(|method| method.as_str() == name)
     }
 }

@@ -41,7 +41,7 @@ fn check(name: &str, scenario: &Scenario, seed: u64) -> (DirectionCounts, u64) {
         let exchanges = counters.total().exchanges;
         assert_eq!(exchanges.in_flight(), 0, "{name}, node {node}");
         let finished = outcome.exchanges.iter().filter(|(edge, _)| edge.src.index() == node);
-        assert_eq!(exchanges.finished, finished.map(|(_, list)| list.len() as u64).sum(), "{name}, node {node}");
+        assert_eq!(exchanges.finished, finished.map(|(_, list)| list.len() as u64).sum::<u64>(), "{name}, node {node}");
     }
     (sum, late)
 }

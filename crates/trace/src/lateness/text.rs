@@ -150,8 +150,9 @@ impl Lateness {
                 .take(3)
                 .map(|share| format!("rank {} {}", share.rank, short(share.compute_ns as f64)));
             let most = most.collect::<Vec<_>>().join(", ");
+            let most = if most.is_empty() { String::new() } else { format!("; between them {most}") };
             lines.push(format!(
-                "Critical path: {} through {} operations ({} of them tied), {} of it in transfers; between them {most}",
+                "Critical path: {} through {} operations ({} of them tied), {} of it in transfers{most}",
                 span((path.to_ns - path.from_ns) as f64),
                 path.operations,
                 path.tied_operations,

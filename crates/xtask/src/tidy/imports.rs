@@ -140,8 +140,18 @@ const PURE: [&str; 5] =
     ["probe-sync-time", "probe-sync-global-clock", "probe-sync-probe", "probe-sync-estimate", "probe-sync-sim"];
 
 /// External crates that read no clock and do no input or output in the features that we use.
-const HARMLESS: [&str; 9] =
-    ["serde", "thiserror", "toml", "nalgebra", "nalgebra-sparse", "rand", "rand_chacha", "smallvec", "blake3"];
+const HARMLESS: [&str; 10] = [
+    "serde",
+    "schemars",
+    "thiserror",
+    "toml",
+    "nalgebra",
+    "nalgebra-sparse",
+    "rand",
+    "rand_chacha",
+    "smallvec",
+    "blake3",
+];
 
 #[cfg(test)]
 mod tests {

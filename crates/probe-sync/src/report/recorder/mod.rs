@@ -289,6 +289,7 @@ impl Recorder {
         // Whoever is gone has been named.
         unreachable_peers.retain(|peer| !self.absences.is_away(peer.dst, plan));
         RunReport {
+            schema: super::SCHEMA,
             run_id: plan.run.to_string(),
             backend: self.joined.backend.into(),
             ranks: self.joined.ranks,

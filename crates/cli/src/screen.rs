@@ -1,0 +1,62 @@
+//! Text for people as a terminal takes it.
+//!
+//! Place in the flow: under `output` and the messages of `progress`. What it does not do: write.
+
+use std::borrow::Cow;
+
+use console::Term;
+
+/// A text as a terminal takes it: the rest of a line that is too long stands below, two columns further in. A word is never broken, so that paths can be copied; and what is no terminal takes all as it is.
+pub(crate) fn fitted<'a>(text: &'a str, terminal: &Term) -> Cow<'a, str> {
+    match terminal.size_checked() {
+        Some((_, columns)) if terminal.is_term() && !crate::table::is_wide() => broken(text, usize::from(columns)),
+        _ => Cow::Borrowed(text),
+    }
+}
+
+fn broken(text: &str, columns: usize) -> Cow<'_, str> {
+    // Tables are made for 80 columns; on a narrower terminal nothing helps.
+    let columns = columns.max(80);
+    let is_long = |line: &str| textwrap::core::display_width(line.trim_end()) > columns;
+    if !text.lines().any(is_long) {
+        return Cow::Borrowed(text);
+    }
+    let mut all = String::new();
+    for line in text.split_inclusive('\n') {
+        let words = line.trim_start_matches(' ');
+        if !is_long(line) {
+            all.push_str(line);
+            continue;
+        }
+        let own = &line[..line.len() - words.len()];
+        let further = format!("{own}  ");
+        let options = textwrap::Options::new(columns)
+            .initial_indent(own)
+            .subsequent_indent(&further)
+            .break_words(false)
+            .word_separator(textwrap::WordSeparator::AsciiSpace)
+            .word_splitter(textwrap::WordSplitter::NoHyphenation);
+        all.push_str(&textwrap::fill(words.trim_end(), options));
+        all.push_str(if line.ends_with('\n') { "\n" } else { "" });
+    }
+    Cow::Owned(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_are_broken_at_spaces_and_short_ones_stay() {
+        let long = "word ".repeat(20);
+        let text = format!("short  line\n  {long}\n{}\n", "/path".repeat(30));
+        let all = broken(&text, 80);
+        let lines: Vec<&str> = all.lines().collect();
+        assert_eq!((lines[0], lines.len()), ("short  line", 4), "{all}");
+        assert!(lines[1].starts_with("  word word") && lines[1].len() <= 80, "{all}");
+        assert!(lines[2].starts_with("    word"), "{all}");
+        assert_eq!(lines[3].len(), 150, "a path is one word: {all}");
+        assert!(all.ends_with('\n'));
+        assert!(matches!(broken("a\n", 80), Cow::Borrowed(_)));
+    }
+}
