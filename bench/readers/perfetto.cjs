@@ -1,6 +1,6 @@
 // Loads one trace into Perfetto's trace processor and prints what it found, as JSON.
 //
-//     node bench/readers/perfetto.cjs ENGINE_FOLDER TRACE [--list | --tree | --depths]
+//     node bench/readers/perfetto.cjs ENGINE_FOLDER TRACE [--list | --tree | --depths | --processes]
 //
 // Place in the flow: called by perfetto_counts.py. ENGINE_FOLDER holds the engine_bundle.js and .wasm that browsers
 // run as a worker; a fresh script context plays the worker here, in which nothing of node is visible, so that the engine does
@@ -153,6 +153,12 @@ async function main() {
       left join process_track pt on pt.id = t.id left join process pp on pp.upid = pt.upid`);
     answer.counts = query(port, "select c.ts, cast(c.value as int), coalesce(t.name, '') from counter c join track t on t.id = c.track_id");
     answer.machines = Number(query(port, 'select count(*) from machine')[0]);
+  }
+  // In the order in which Perfetto's page shows them: by the hint that a trace gives, and by name where it gives none.
+  if (list === '--processes') {
+    answer.processes = query(port, `select p.name, (select int_value from args where arg_set_id = p.arg_set_id and key = 'process_sort_index_hint'),
+      (select count(*) from slice s join thread_track tt on tt.id = s.track_id join thread th using (utid) where th.upid = p.upid)
+      from process p where p.name is not null order by 2, p.name`);
   }
   if (list === '--tree') answer.tree = query(port, 'select name, ts, dur, depth from slice');
   // Of slices on threads, by depth and name: how many, ns of their lengths, ns from the first to their beginnings.

@@ -3,7 +3,8 @@
 //! Place in the flow: one of the formats behind [`super::TraceWriter`]. Reference: `protos/perfetto/trace` of Perfetto, of which the
 //! fields used are listed in `perfetto_fields`; the messages are few and flat, and encoding them by hand needs a third of the time of
 //! building structs first. What makes a slice small: names are interned, times count from the event before (an incremental clock of
-//! the sequence), and tracks have small numbers of their own, which also keeps processes of equal pids apart. An event that is
+//! the sequence), and tracks have small numbers of their own. Perfetto tells processes apart by their pids: one whose pid another has, as on the next host or in
+//! the next container, gets a number that no system gives, and its name keeps the pid. An event that is
 //! earlier than the one before it states its time in full; after many such a new sequence is begun. Texts that were interned are
 //! forgotten, and a new sequence is begun, when they become many.
 //! What it does not do: sort (the reader of this format does), ring buffers, packets of other data sources.
@@ -36,6 +37,7 @@ pub(super) struct Perfetto<W> {
     next_uuid: u64,
     /// Processes and tids that have a track: Perfetto takes a second one for the same thread, and its slices for overlapping ones.
     threads: HashSet<(u64, i64), FixedState>,
+    pids: Pids,
     sequence: Sequence,
     waiting: Waiting,
     taken: Vec<Flow>,
@@ -62,8 +64,8 @@ fn attributes(metadata: &[(String, String)]) -> Vec<u8> {
 struct Known {
     uuid: u64,
     name: String,
-    /// The pid of the process that it belongs to.
-    pid: Option<i64>,
+    /// The number of the process that it belongs to; none where Perfetto cannot hold it.
+    pid: Option<u64>,
 }
 
 impl<W: Write> Perfetto<W> {
@@ -79,6 +81,7 @@ impl<W: Write> Perfetto<W> {
             lane_uuids: Vec::new(),
             next_uuid: 1,
             threads: HashSet::default(),
+            pids: Pids::default(),
             sequence: Sequence::default(),
             waiting: Waiting::default(),
             taken: Vec::new(),
@@ -221,12 +224,17 @@ impl<W: Write> Perfetto<W> {
             self.next_uuid += 1;
         }
         self.lanes.add_rows(tracks.len());
+        for (known, track) in self.tracks[before..].iter_mut().zip(tracks) {
+            if let TrackKind::Process(process) = &track.kind {
+                known.pid = self.pids.number(process.pid);
+            }
+        }
         // Tracks may stand before the tracks that they are below: one pass per level.
         for _ in 0..tracks.len() {
             let mut changed = false;
             for (index, track) in tracks.iter().enumerate() {
                 let pid = match (&track.kind, track.parent) {
-                    (TrackKind::Process(process), _) => Some(process.pid),
+                    (TrackKind::Process(_), _) => self.tracks[before + index].pid,
                     (_, Some(parent)) => self.tracks[parent.0 as usize].pid,
                     (_, None) => None,
                 };
@@ -268,11 +276,9 @@ impl<W: Write> Perfetto<W> {
         if let Some(parent) = track.parent {
             put_number(&mut body, field::DESCRIPTOR_PARENT, self.tracks[parent.0 as usize].uuid);
         }
-        let system_number =
-            |number: i64| i32::try_from(number).ok().filter(|number| *number > 0).map(|number| number as u64);
         let mut inner = Vec::new();
         match &track.kind {
-            TrackKind::Process(process) => match system_number(process.pid) {
+            TrackKind::Process(_) => match known.pid {
                 Some(pid) => {
                     put_number(&mut inner, field::PROCESS_PID, pid);
                     put_bytes(&mut inner, field::PROCESS_NAME, known.name.as_bytes());
@@ -281,7 +287,7 @@ impl<W: Write> Perfetto<W> {
                 // Number 0 is one process to Perfetto, however many have it.
                 None => put_bytes(&mut body, field::DESCRIPTOR_NAME, known.name.as_bytes()),
             },
-            TrackKind::Thread { tid } => match (known.pid.and_then(system_number), system_number(*tid)) {
+            TrackKind::Thread { tid } => match (known.pid, system_number(*tid)) {
                 (Some(pid), Some(tid)) if is_first => {
                     put_number(&mut inner, field::THREAD_PID, pid);
                     put_number(&mut inner, field::THREAD_TID, tid);
@@ -305,6 +311,45 @@ impl<W: Write> Perfetto<W> {
         body
     }
 }
+
+/// Numbers of processes, none of which two have.
+#[derive(Debug)]
+struct Pids {
+    taken: HashSet<u64, FixedState>,
+    next: i64,
+}
+
+impl Default for Pids {
+    fn default() -> Self {
+        Self { taken: HashSet::default(), next: FREE_FROM }
+    }
+}
+
+impl Pids {
+    /// The number that a process wants, or another where that is taken. Number 0 is one process to Perfetto, however many have it: none then.
+    fn number(&mut self, wanted: i64) -> Option<u64> {
+        let wanted = system_number(wanted)?;
+        if self.taken.insert(wanted) {
+            return Some(wanted);
+        }
+        // Ends: a number of it is passed each time.
+        loop {
+            let free = system_number(self.next)?;
+            self.next += 1;
+            if self.taken.insert(free) {
+                return Some(free);
+            }
+        }
+    }
+}
+
+/// A number of a process or thread that Perfetto holds.
+fn system_number(number: i64) -> Option<u64> {
+    i32::try_from(number).ok().filter(|number| *number > 0).map(|number| number as u64)
+}
+
+/// The first number that Linux gives no process.
+const FREE_FROM: i64 = 1 << 22;
 
 /// The track above all: processes are shown in the order of their places. Perfetto knows it from version 57 on; before, the busiest process is shown first.
 fn ordered_processes() -> Vec<u8> {
@@ -334,6 +379,17 @@ const TREE_DEPTH_MAX: usize = 16;
 mod tests {
     use super::*;
     use crate::write::chunk::Process;
+
+    #[test]
+    fn no_two_processes_have_one_number() {
+        let mut pids = Pids::default();
+        let found: Vec<_> = [7, 8, 7, FREE_FROM, 7, 0, -1, i64::MAX].map(|pid| pids.number(pid)).to_vec();
+        let free = FREE_FROM as u64;
+        let expected = [Some(7), Some(8), Some(free), Some(free + 1), Some(free + 2), None, None, None];
+        assert_eq!(found, expected);
+        pids.next = i64::from(i32::MAX);
+        assert_eq!([pids.number(8), pids.number(8)], [Some(i32::MAX as u64), None]);
+    }
 
     #[test]
     fn processes_stand_in_the_order_of_ranks() {
