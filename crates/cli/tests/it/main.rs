@@ -10,6 +10,7 @@ mod days;
 mod documents;
 mod faults;
 mod fences;
+mod gaps;
 mod hosts;
 mod master;
 mod measure;
