@@ -139,8 +139,16 @@ fn deb(root: &Path, folder: &Path, variant: Option<&str>) -> Result<PathBuf> {
     moved(&made, folder, "deb")
 }
 
+/// The Python package, and the command beside Python's own.
 fn wheel(root: &Path, folder: &Path) -> Result<PathBuf> {
-    let made = python::wheel(root)?;
+    let stage = staged(root, &steps::target(root), "rocpd")?;
+    // maturin puts there what it finds here; in wheels that tests make is no command.
+    let scripts = root.join("crates/python/wheel_data/scripts");
+    std::fs::create_dir_all(&scripts).with_context(|| format!("creating {}", scripts.display()))?;
+    let placed = std::fs::copy(stage.join("bin/probe_sync"), scripts.join("probe_sync"));
+    let made = placed.context("copying the command").and_then(|_| python::wheel(root));
+    std::fs::remove_dir_all(&scripts).with_context(|| format!("removing {}", scripts.display()))?;
+    let made = made?;
     let placed = folder.join(made.file_name().context("a wheel without a name")?);
     std::fs::copy(&made, &placed).with_context(|| format!("copying {}", made.display()))?;
     Ok(placed)
