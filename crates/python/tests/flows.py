@@ -83,6 +83,28 @@ class Mended(Folder):
         # Where torch's own clock is not the system clock, what it is off by is in the recorded times, which are taken for the truth.
         self.assertLess(found["worst_ns"], 1_000 if steady else largest_ns)
 
+    def stragglers(self, traces, *clocks):
+        """What the command says, and in which operations it names rank 2 with a lead that a sleep makes."""
+        said = json.loads(run(CLI, "stragglers", "--traces", *traces, "--nodes", *range(RANKS), *clocks, "--json"))
+        slept = {one["instance"]: one["lead_ns"] for one in said["instances"] if one["last_rank"] == 2 and one["lead_ns"] > 2_500_000}
+        return said, slept
+
+    def check_late(self, job, steps):
+        """Of a job that leaves traces as recorded, bent ones and its run's directory: rank 2 is named in the same operations, and as late, as on the true clocks; and nobody where nobody sleeps."""
+        traces, bent, run_dir = job("late", "1")
+        # Recorded times are the true ones here: on one clock, and so without any correction.
+        exact = self.folder / "exact.csv"
+        exact.write_text("node,node_realtime_ns,offset_vs_node0_ns\n" + "".join(f"{node},{at},0\n" for node in range(RANKS) for at in (0, 4 * 10**18)))
+        _, truth = self.stragglers(traces, "--offsets", exact)
+        said, slept = self.stragglers(bent, "--run-dir", run_dir)
+        print(f"{self.id()}: rank 2 slept in {len(truth)} of {steps} steps; named in {len(slept)}, {sum(slept.values()) / 1e6:.2f} ms of {sum(truth.values()) / 1e6:.2f} ms")
+        self.assertEqual(set(slept), set(truth))
+        # Now and then another rank is later still.
+        self.assertGreaterEqual(len(slept), 6)
+        self.assertAlmostEqual(sum(slept.values()) / sum(truth.values()), 1, delta=0.05)
+        self.assertEqual([one["rank"] for one in said["stragglers"]], [2])
+        _, bent, run_dir = job("even", "0")
+        self.assertEqual(self.stragglers(bent, "--run-dir", run_dir)[0]["stragglers"], [])
 
     def check_merged(self, root, own, told):
         """Ranks with folders of their own: rank 0 has their files, as they are there, and the run says whose they are."""
@@ -106,23 +128,22 @@ class Jax(Mended):
         super().setUp()
         self.python = python_with("JAX_PYTHON", "jax", "cargo xtask flow --jax installs one")
 
-    def recorded(self, folders=None, **settings):
+    def recorded(self, folders=None, job=EXAMPLES / "jax_distributed.py", late="0", **settings):
         folders = folders or [self.folder / "traces"] * RANKS
-        folder, told = folders[0], self.told(free_port(), folders, settings)
+        folder, told = folders[0], self.told([self.python, job, free_port()], late, folders, settings)
         traces = sorted((folder / "plugins/profile").rglob("*.xplane.pb"))
         self.assertEqual([path.name.rsplit("-", 1)[1] for path in traces], [f"{rank}.xplane.pb" for rank in range(RANKS)])
         self.assertEqual(len({path.parent for path in traces}), 1, "one session, so that xprof shows all hosts")
         return folder, traces, told
 
-    def told(self, port, folders, settings):
+    def told(self, command, late, folders, settings):
         """What the ranks print."""
-        command = [self.python, EXAMPLES / "jax_distributed.py", port]
         settings = [f"{key}={value}" for key, value in settings.items()]
         flags = "--xla_force_host_platform_device_count=1 --xla_cpu_multi_thread_eigen=false"
         ranks = [
             subprocess.Popen(
                 [str(part) for part in (*command, folders[rank], *settings)],
-                env={**clean(), "PYTHONPATH": PACKAGE, "XLA_FLAGS": flags, "RANK": str(rank), "WORLD_SIZE": str(RANKS)},
+                env={**clean(), "PYTHONPATH": PACKAGE, "XLA_FLAGS": flags, "RANK": str(rank), "WORLD_SIZE": str(RANKS), "LATE": late},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
@@ -162,6 +183,17 @@ class Jax(Mended):
         self.assertRegex(told["stop_twice"], r"^ConfigError: .*call start_trace\(log_dir\) first")
         self.assertRegex(told["start_twice"], r"^ConfigError: .*call stop_trace\(\) first")
         self.assertRegex(told["beside_a_session"], r"^AlreadyStarted: .*call stop\(\) on that session first")
+
+    def late_job(self, name, late):
+        """The same of JAX as of gloo below."""
+        settings = {"inject_skew": 5, "skew_model": "sinusoid", "window": "500ms", "budget_cpu": BUDGET}
+        folder, traces, _ = self.recorded([self.folder / name] * RANKS, job=ROOT / "bench/jax_late.py", late=late, **settings)
+        bent = self.folder / f"{name}_bent"
+        run(self.python, FLOW / "bend.py", folder / "probe_sync_run/truth.json", bent, *traces)
+        return traces, [bent / path.name for path in traces], folder / "probe_sync_run"
+
+    def test_a_rank_that_sleeps_is_named_under_bent_clocks(self):
+        self.check_late(self.late_job, 30)
 
     def test_ranks_with_folders_of_their_own_are_merged_at_rank_0(self):
         # Ranks 0 and 2 share one.
@@ -242,27 +274,8 @@ class Torch(Mended):
         run(sys.executable, FLOW / "torch_truth.py", "bend", folder / "run/truth.json", folder / "bent", *traces)
         return traces, [folder / "bent" / path.name for path in traces], folder / "run"
 
-    def stragglers(self, traces, *clocks):
-        """What the command says, and in which operations it names rank 2 with a lead that a sleep makes."""
-        said = json.loads(run(CLI, "stragglers", "--traces", *traces, "--nodes", *range(RANKS), *clocks, "--json"))
-        slept = {one["instance"]: one["lead_ns"] for one in said["instances"] if one["last_rank"] == 2 and one["lead_ns"] > 2_500_000}
-        return said, slept
-
     def test_a_rank_that_sleeps_is_named_under_bent_clocks(self):
-        traces, bent, run_dir = self.late_job("late", "1")
-        # Recorded times are the true ones here: on one clock, and so without any correction.
-        exact = self.folder / "exact.csv"
-        exact.write_text("node,node_realtime_ns,offset_vs_node0_ns\n" + "".join(f"{node},{at},0\n" for node in range(RANKS) for at in (0, 4 * 10**18)))
-        _, truth = self.stragglers(traces, "--offsets", exact)
-        said, slept = self.stragglers(bent, "--run-dir", run_dir)
-        print(f"rank 2 slept in {len(truth)} of 30 steps; named in {len(slept)}, {sum(slept.values()) / 1e6:.2f} ms of {sum(truth.values()) / 1e6:.2f} ms")
-        self.assertEqual(set(slept), set(truth))
-        # Now and then another rank is later still.
-        self.assertGreaterEqual(len(slept), 6)
-        self.assertAlmostEqual(sum(slept.values()) / sum(truth.values()), 1, delta=0.05)
-        self.assertEqual([one["rank"] for one in said["stragglers"]], [2])
-        _, bent, run_dir = self.late_job("even", "0")
-        self.assertEqual(self.stragglers(bent, "--run-dir", run_dir)[0]["stragglers"], [])
+        self.check_late(self.late_job, 30)
 
     def test_a_loop_of_accelerate(self):
         folder, traces, told = self.recorded(job=EXAMPLES / "accelerate_loop.py")
