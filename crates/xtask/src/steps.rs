@@ -142,6 +142,10 @@ impl Runner {
         if counted.skipped > 0 {
             self.skipped.push((name.to_owned(), skip_reasons(output)));
         }
+        let inside = reasons_inside(output);
+        if !inside.is_empty() {
+            self.skipped.push((format!("inside of {name}"), inside));
+        }
         self.tally.add(counted);
     }
 
@@ -310,6 +314,19 @@ fn skip_reasons(output: &str) -> String {
             *reasons.entry(if reason.is_empty() { "ignored" } else { reason }).or_default() += 1;
         }
     }
+    listed(&reasons)
+}
+
+/// What tests that passed say that they left out, in lines `skipped: REASON` of their own.
+fn reasons_inside(output: &str) -> String {
+    let mut reasons = BTreeMap::<&str, u32>::new();
+    for reason in output.lines().filter_map(|line| line.strip_prefix("skipped: ")) {
+        *reasons.entry(reason.trim()).or_default() += 1;
+    }
+    listed(&reasons)
+}
+
+fn listed(reasons: &BTreeMap<&str, u32>) -> String {
     reasons.iter().map(|(reason, count)| format!("{count} × {reason}")).collect::<Vec<_>>().join(", ")
 }
 
@@ -367,6 +384,8 @@ mod tests {
         let output = "ok   a (1 ms)\nskip b, 2 ranks: needs more ranks\nskip c: needs more ranks\n\
                       test d ... ignored, takes long\ntest e ... ignored\ntest f ... ok\n";
         assert_eq!(skip_reasons(output), "1 × ignored, 2 × needs more ranks, 1 × takes long");
+        let output = "---- a stdout ----\nskipped: no data\n\n---- b stdout ----\nskipped: no data\nskipped: no disk\n";
+        assert_eq!(reasons_inside(output), "2 × no data, 1 × no disk");
     }
 
     #[test]

@@ -88,6 +88,8 @@ fn checks_and_tests(runner: &mut Runner, root: &Path, tools: Tools) {
         runner.skip("tests", "they do not build");
     } else {
         let mut test = everything(root, tools, &["test", "--no-fail-fast"]);
+        // Also of tests that pass: what they leave out they say there.
+        test.args(["--", "--show-output"]);
         runner.command("tests", Count::Tests, BUILD, &mut test);
     }
     let mut doc = everything(root, tools, &["doc", "--no-deps"]);
