@@ -9,6 +9,8 @@ use anyhow::Context as _;
 use console::Term;
 use serde::Serialize;
 
+use crate::screen;
+
 /// Writes to standard output; a closed pipe (as under `| head`) is no failure.
 ///
 /// # Errors
@@ -21,12 +23,12 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// The same of text for people: on a terminal lines that are longer than it is wide are broken at spaces.
+/// The same of text for people: on a terminal lines that are longer than it is wide are broken at spaces, and what a name of a host, file or event would have a terminal do stays undone.
 ///
 /// # Errors
 /// When standard output cannot be written.
 pub(crate) fn tell(text: &str) -> anyhow::Result<()> {
-    print(&crate::screen::fitted(text, &Term::stdout()))
+    print(&screen::fitted(&screen::plain(text), &Term::stdout()))
 }
 
 /// Writes a document.

@@ -21,8 +21,12 @@ pub fn run(arguments: &StatusArgs) -> anyhow::Result<()> {
         let found = standing(&arguments.run_dir)?;
         match arguments.json {
             true => output::json_line(&found)?,
-            false if is_drawn_anew => output::tell(&format!("{CLEAR}{}", rendered(&found, arguments.all)))?,
-            false => output::tell(&rendered(&found, arguments.all))?,
+            false => {
+                if is_drawn_anew {
+                    output::print(CLEAR)?;
+                }
+                output::tell(&rendered(&found, arguments.all))?;
+            }
         }
         if !arguments.watch || found.state == State::Ended {
             return Ok(());

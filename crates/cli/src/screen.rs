@@ -6,6 +6,15 @@ use std::borrow::Cow;
 
 use console::Term;
 
+/// A text without control characters but ends of lines and tabs: names are hostile.
+pub(crate) fn plain(text: &str) -> Cow<'_, str> {
+    let is_control = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
+    match text.contains(is_control) {
+        true => Cow::Owned(text.replace(is_control, "?")),
+        false => Cow::Borrowed(text),
+    }
+}
+
 /// A text as a terminal takes it: the rest of a line that is too long stands below, two columns further in. A word is never broken, so that paths can be copied; and what is no terminal takes all as it is.
 pub(crate) fn fitted<'a>(text: &'a str, terminal: &Term) -> Cow<'a, str> {
     match terminal.size_checked() {
@@ -45,6 +54,12 @@ fn broken(text: &str, columns: usize) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_do_nothing_to_a_terminal() {
+        assert_eq!(plain("gpu\u{1b}[2J\u{7}\r\u{9b}1m\tis\nfine"), "gpu?[2J???1m\tis\nfine");
+        assert!(matches!(plain("fine\n"), Cow::Borrowed(_)));
+    }
 
     #[test]
     fn long_lines_are_broken_at_spaces_and_short_ones_stay() {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use console::Term;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::screen;
 use crate::telling::{LogFormat, telling};
 
 /// Whether something is drawn in place: standard error is a terminal, and a person asked for text.
@@ -32,12 +33,13 @@ pub struct AboveTheLine;
 
 impl Write for AboveTheLine {
     fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+        if telling().log_format == LogFormat::Json {
+            return suspended(|| std::io::stderr().write_all(text)).map(|()| text.len());
+        }
         // A message comes in one piece, and is written in one.
         let message = String::from_utf8_lossy(text);
-        let message = match telling().log_format {
-            LogFormat::Text => crate::screen::fitted(&message, &Term::stderr()),
-            LogFormat::Json => message,
-        };
+        let message = screen::plain(&message);
+        let message = screen::fitted(&message, &Term::stderr());
         suspended(|| std::io::stderr().write_all(message.as_bytes())).map(|()| text.len())
     }
 
