@@ -10,6 +10,7 @@ mod days;
 mod documents;
 mod faults;
 mod fences;
+mod filtered;
 mod gaps;
 mod hosts;
 mod master;
