@@ -89,7 +89,8 @@ impl<W: Write> RowSink for Rows<W> {
             Format::Csv => self.csv(&names.iter().map(|name| Value::Text(name.as_bytes())).collect::<Vec<_>>()),
             Format::Json => {
                 if let Some(name) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
-                    let problem = format!("--format json: two columns are named {}; name one otherwise (AS)", name.1);
+                    let flag = if self.document_on.is_some() { "--json" } else { "--format json" };
+                    let problem = format!("{flag}: two columns are named {}; name one otherwise (AS)", name.1);
                     return Err(Error::Request { problem });
                 }
                 match &self.document_on {
@@ -191,7 +192,10 @@ impl<W: Write> Rows<W> {
             self.to.write_all(b":")?;
             match cell {
                 Value::Null => self.to.write_all(b"null")?,
-                // JSON has no infinite number; SQLite writes one so.
+                // JSON has no infinite number; SQLite writes one so, and a document has null.
+                Value::Real(number) if number.is_infinite() && self.document_on.is_some() => {
+                    self.to.write_all(b"null")?
+                }
                 Value::Real(number) if number.is_infinite() => {
                     self.to.write_all(if *number > 0.0 { b"9e999" } else { b"-9e999" })?;
                 }

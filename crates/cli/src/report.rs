@@ -9,13 +9,17 @@ use probe_sync_trace::{ClockSource, Request, check, lateness};
 
 use crate::args::ReportArgs;
 use crate::documents;
-use crate::output::{Usage, print, tell, write_whole};
+use crate::output::{Usage, print, write_whole};
 
 /// Writes the page.
 ///
 /// # Errors
 /// Names the directory that holds no run, the trace, or the output.
 pub fn run(arguments: &ReportArgs) -> anyhow::Result<()> {
+    if arguments.json && arguments.output.as_ref().is_some_and(|output| output.as_os_str() == "-") {
+        let problem = "--json: standard output has the page; write it to a file";
+        return Err(anyhow::anyhow!(problem).context(Usage));
+    }
     let output = arguments.output.clone().unwrap_or_else(|| arguments.run_dir.join(REPORT_PAGE));
     refuse_records(&arguments.run_dir, &output)?;
     let mut page = page_of_run(&arguments.run_dir, Limit::None)?;
@@ -24,15 +28,13 @@ pub fn run(arguments: &ReportArgs) -> anyhow::Result<()> {
     }
     let html = page.html()?;
     if output.as_os_str() == "-" {
-        return match arguments.json {
-            true => Err(anyhow::anyhow!("--json: standard output has the page; write it to a file").context(Usage)),
-            false => print(&html),
-        };
+        return print(&html);
     }
     write_whole(&output, html.as_bytes())?;
     match arguments.json {
         true => crate::output::json(&documents::Report::new(&page, output, html.len())),
-        false => tell(&format!("{}\n", output.display())),
+        // A path as it is, for `$(…)`.
+        false => print(&format!("{}\n", output.display())),
     }
 }
 

@@ -28,6 +28,9 @@ pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
     let settings = AlignSettings { annotate: arguments.annotate, embed_snapshots: arguments.embed_snapshots };
     let mut traces = Vec::new();
     let shared = shared_notes(calibrated.traces.iter().map(|calibrated| calibrated.notes.as_slice()));
+    if !arguments.json {
+        tell_shared(&shared)?;
+    }
     for aligned in align(&calibrated, &arguments.output, settings)? {
         let aligned = aligned?;
         let (trace, output) = (&aligned.calibrated.trace, &aligned.output);
@@ -36,9 +39,6 @@ pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
         } else {
             crate::output::tell(&summary(trace, output, &aligned.stats, &shared))?;
         }
-    }
-    if !arguments.json {
-        tell_shared(&shared)?;
     }
     let verdict = arguments.validate.then(|| check(&calibrated));
     if arguments.json {

@@ -147,8 +147,12 @@ fn wheel(root: &Path, folder: &Path) -> Result<PathBuf> {
     std::fs::create_dir_all(&scripts).with_context(|| format!("creating {}", scripts.display()))?;
     let placed = std::fs::copy(stage.join("bin/probe_sync"), scripts.join("probe_sync"));
     let made = placed.context("copying the command").and_then(|_| python::wheel(root));
-    std::fs::remove_dir_all(&scripts).with_context(|| format!("removing {}", scripts.display()))?;
+    let removed = std::fs::remove_dir_all(&scripts).with_context(|| format!("removing {}", scripts.display()));
     let made = made?;
+    removed?;
+    // As pip has just installed it.
+    let installed = steps::target(root).join("python/venv/bin/probe_sync");
+    steps::visible(Command::new(installed).arg("--version"), LIMIT)?;
     let placed = folder.join(made.file_name().context("a wheel without a name")?);
     std::fs::copy(&made, &placed).with_context(|| format!("copying {}", made.display()))?;
     Ok(placed)

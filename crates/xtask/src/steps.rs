@@ -81,6 +81,10 @@ impl Runner {
         let outcome = logged(command, &log, limit);
         let output = std::fs::read_to_string(&log).unwrap_or_default();
         let counted = if count == Count::Tests { Tally::parse(&output) } else { Tally::default() };
+        let inside = reasons_inside(&output);
+        if !inside.is_empty() {
+            self.skipped.push((format!("inside of {name}"), inside));
+        }
         match outcome {
             Ok(status) if status.code() == Some(EXIT_SKIPPED) => self.skip(name, last_line(&output)),
             Ok(status) if status.success() => {
@@ -142,10 +146,6 @@ impl Runner {
         if counted.skipped > 0 {
             self.skipped.push((name.to_owned(), skip_reasons(output)));
         }
-        let inside = reasons_inside(output);
-        if !inside.is_empty() {
-            self.skipped.push((format!("inside of {name}"), inside));
-        }
         self.tally.add(counted);
     }
 
@@ -162,7 +162,12 @@ impl Tally {
     /// ("4 passed, 0 failed, 1 skipped").
     pub fn parse(output: &str) -> Self {
         let mut sum = Self::default();
-        for line in output.lines().filter(|line| line.contains(" passed") && line.contains(" failed")) {
+        // Not what a test that passes prints of others.
+        let is_summary =
+            |line: &&str| line.starts_with("test result: ") || line.starts_with(|c: char| c.is_ascii_digit());
+        for line in
+            output.lines().filter(is_summary).filter(|line| line.contains(" passed") && line.contains(" failed"))
+        {
             let words: Vec<&str> = line.split([' ', ';', ',', '.', ':']).filter(|word| !word.is_empty()).collect();
             for pair in words.windows(2) {
                 let Ok(number) = pair[0].parse::<u32>() else { continue };
@@ -298,7 +303,16 @@ pub fn shown(command: &Command) -> String {
 
 /// The last lines of a program's output.
 pub fn tail(output: &str) -> String {
-    let lines: Vec<&str> = output.lines().collect();
+    // What passing tests have printed is no reason.
+    let mut of_success = false;
+    let is_shown = |line: &&str| {
+        of_success = match line.trim_end() {
+            "successes:" => true,
+            other => of_success && other != "failures:" && !other.starts_with("test result: "),
+        };
+        !of_success
+    };
+    let lines: Vec<&str> = output.lines().filter(is_shown).collect();
     lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
 }
 
@@ -386,6 +400,15 @@ mod tests {
         assert_eq!(skip_reasons(output), "1 × ignored, 2 × needs more ranks, 1 × takes long");
         let output = "---- a stdout ----\nskipped: no data\n\n---- b stdout ----\nskipped: no data\nskipped: no disk\n";
         assert_eq!(reasons_inside(output), "2 × no data, 1 × no disk");
+    }
+
+    #[test]
+    fn the_end_of_an_output_leaves_out_what_passing_tests_print() {
+        let output = "test a ... ok\n\nsuccesses:\n\n---- a stdout ----\nmuch\n\nfailures:\n\n---- b stdout ----\nwhy\n\ntest result: FAILED.\nnext\n\nsuccesses:\n    a\n\ntest result: ok.";
+        assert_eq!(
+            tail(output),
+            "test a ... ok\n\nfailures:\n\n---- b stdout ----\nwhy\n\ntest result: FAILED.\nnext\n\ntest result: ok."
+        );
     }
 
     #[test]

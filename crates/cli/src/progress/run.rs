@@ -12,6 +12,7 @@ use probe_sync_estimate::window::NodeEstimate;
 
 use super::drawn::{draw, draws, style};
 use crate::node_table;
+use crate::screen;
 use crate::table::unsigned;
 use crate::telling::{LogFormat, telling};
 
@@ -45,7 +46,8 @@ impl Observer for RunProgress {
             Some(bar) => {
                 // What happened stays above the table that the next round draws anew.
                 if !happened.is_empty() {
-                    bar.println(format!("round {}{happened}", round.round_id));
+                    let text = format!("round {}{happened}", round.round_id);
+                    bar.println(screen::fitted(&screen::plain(&text), &Term::stderr()));
                 }
                 bar.set_message(self.drawn(round, &line));
             }

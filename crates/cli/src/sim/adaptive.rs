@@ -142,7 +142,7 @@ impl Row {
             within: share(of.within),
             p99_ns: ns(of.p99_ns),
             window_p99_ns: ns(of.window_p99_ns),
-            half_width_ns: ns(of.half_width_ns),
+            median_half_width_95_ns: ns(of.half_width_ns),
             last_cadence_ns: ns(cadence_ns),
             extra_edges,
         };

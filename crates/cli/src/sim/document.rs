@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use probe_sync_sim::Scenario;
 use probe_sync_sim::accuracy::cells::{Demand, Outcome};
 use probe_sync_sim::accuracy::{Cost, Coverage, Plan, Summary};
+use probe_sync_time::StampSource;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -22,7 +23,7 @@ pub struct Document {
     simulation: &'static str,
     /// Runs of each line, or of all lines together where they share the seeds.
     seeds: usize,
-    /// What was simulated; null where each line has a scenario of its own.
+    /// What was simulated: what all cells have in common, or the one scenario; null where each line has one of its own.
     pub scenario: Option<Simulated>,
     /// What a host pays; null where nobody asked for it.
     pub cost: Option<HostCost>,
@@ -52,6 +53,12 @@ pub struct Simulated {
     reference: u32,
     duration_s: f64,
     window_s: f64,
+    /// Share of the time in which a packet finds a queue; null where cells differ in it.
+    load: Option<f64>,
+    /// Time between two exchanges of a node, ns; null where cells differ in it.
+    gap_ns: Option<i64>,
+    /// Where timestamps are taken: `hardware`, `kernel` or `user`; null where cells differ in it.
+    stamps: Option<StampSource>,
 }
 
 /// What a host pays.
@@ -146,7 +153,7 @@ pub struct SwingingRow {
     pub outside_smoothed: usize,
     pub p99_smoothed_ns: Option<f64>,
     /// Hard intervals that the truth was outside of.
-    pub outside_hard: usize,
+    pub hard_violated: usize,
 }
 
 /// A cell at one pace.
@@ -163,7 +170,7 @@ pub struct AdaptiveRow {
     /// The error of each window alone.
     pub window_p99_ns: Option<f64>,
     /// Median half-width of the 95 % intervals.
-    pub half_width_ns: Option<f64>,
+    pub median_half_width_95_ns: Option<f64>,
     /// Median time between two exchanges of a host after the last round.
     pub last_cadence_ns: Option<f64>,
     pub extra_edges: usize,
@@ -179,8 +186,8 @@ pub struct WarmingRow {
     pub floor_p99_ns: Option<f64>,
     pub max_ns: Option<f64>,
     /// Mean half-width of the 95 % intervals, and the share of them that holds the truth.
-    pub half_width_ns: Option<f64>,
-    pub covers: Option<f64>,
+    pub half_width_95_ns: Option<f64>,
+    pub coverage_95: Option<f64>,
     /// Hard intervals that the truth was outside of.
     pub hard_violated: usize,
     pub missing: usize,
@@ -191,7 +198,7 @@ pub struct WarmingRow {
     pub joined_p99_ns: Option<f64>,
     pub live_p50_ns: Option<f64>,
     pub live_p99_ns: Option<f64>,
-    pub live_covers: Option<f64>,
+    pub live_coverage_95: Option<f64>,
     /// Longest time between two usable lines of the windows.
     pub hole_s: Option<f64>,
     pub rate_changes: usize,
@@ -231,7 +238,19 @@ impl Simulated {
     pub fn new(scenario: &Scenario, plan: &Plan, edges: usize) -> Self {
         let [duration_s, window_s] = [plan.duration, plan.window].map(|time| time.as_ns_f64() * 1e-9);
         let (nodes, neighbors, reference) = (scenario.nodes, scenario.neighbors, scenario.reference.0);
-        Self { nodes, edges, neighbors, reference, duration_s, window_s }
+        let (load, gap_ns, stamps) = (None, None, None);
+        Self { nodes, edges, neighbors, reference, duration_s, window_s, load, gap_ns, stamps }
+    }
+
+    /// The same of a run that has a load, a pace and stamps of its own.
+    pub fn alone(scenario: &Scenario, plan: &Plan, edges: usize) -> Self {
+        let out_edges = edges as f64 / f64::from(scenario.nodes.max(1));
+        Self {
+            load: Some(scenario.network.load),
+            gap_ns: Some(scenario.gap_of(out_edges.round() as usize).as_ns()),
+            stamps: Some(scenario.stamps.source),
+            ..Self::new(scenario, plan, edges)
+        }
     }
 }
 

@@ -88,10 +88,7 @@ fn compare(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
         bail!("stopped by a signal after {} of {} cells; nothing was written", outcomes.len(), Cell::all().len());
     }
     let demands = demands(&outcomes);
-    if let Some(out) = &arguments.out {
-        let text = tables::markdown(&outcomes, &plan.methods, &demands);
-        crate::output::write_whole(&out.join("accuracy.md"), text.as_bytes())?;
-    }
+    let markdown = tables::markdown(&outcomes, &plan.methods, &demands);
     let named: Vec<(String, Outcome)> = outcomes.into_iter().map(|of| (of.cell.name(), of.outcome)).collect();
     let mut document = Document::new("cells", seeds.count());
     let edges = named.first().map_or(0, |(_, outcome)| outcome.edges);
@@ -99,6 +96,9 @@ fn compare(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
     document.methods = MethodRow::all(&named);
     document.demands = demands.iter().map(Into::into).collect();
     document.tell(arguments, &(table + &tables::demands(&demands)))?;
+    if let Some(out) = &arguments.out {
+        crate::output::write_whole(&out.join("accuracy.md"), markdown.as_bytes())?;
+    }
     let simulation = page::Simulation {
         facts: facts(&base, &plan, seeds),
         reference: base.reference,
@@ -124,7 +124,7 @@ fn plan(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
     let cost = Cost::new(outcome.packets, scenario.nodes, seconds).context("a scenario without nodes or time")?;
     let table = tables::planner(&scenario, &plan, &outcome, &cost);
     let mut document = Document::new("scenario", seeds.count());
-    document.scenario = Some(Simulated::new(&scenario, &plan, outcome.edges));
+    document.scenario = Some(Simulated::alone(&scenario, &plan, outcome.edges));
     document.cost = Some(cost.into());
     let named = [(name.to_owned(), outcome)];
     document.methods = MethodRow::all(&named);

@@ -90,7 +90,7 @@ impl Row {
             unusable_smoothed: smoothed.unusable,
             outside_smoothed: smoothed.outside,
             p99_smoothed_ns: ns(p99(smoothed)),
-            outside_hard: live.outside_hard + smoothed.outside_hard,
+            hard_violated: live.outside_hard + smoothed.outside_hard,
         }
     }
 

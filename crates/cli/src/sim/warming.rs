@@ -68,15 +68,15 @@ impl Row {
 
     fn document(&self) -> WarmingRow {
         let Self { lines, joined, live, outcome, .. } = self;
-        let covers = |of: &Summary| of.interval.as_ref().and_then(|interval| share(interval.share()));
+        let coverage = |of: &Summary| of.interval.as_ref().and_then(|interval| share(interval.share()));
         WarmingRow {
             cell: self.cell.name(),
             p50_ns: ns(lines.p50_ns),
             p99_ns: ns(lines.p99_ns),
             floor_p99_ns: ns(self.floor_p99_ns()),
             max_ns: ns(lines.max_ns),
-            half_width_ns: lines.interval.as_ref().and_then(|interval| ns(interval.half_width_ns)),
-            covers: covers(lines),
+            half_width_95_ns: lines.interval.as_ref().and_then(|interval| ns(interval.half_width_ns)),
+            coverage_95: coverage(lines),
             hard_violated: lines.hard.map_or(0, |hard| hard.count - hard.held),
             missing: lines.missing,
             asymmetry_z: share(self.asymmetry_z()[0]),
@@ -84,7 +84,7 @@ impl Row {
             joined_p99_ns: ns(joined.p99_ns),
             live_p50_ns: ns(live.p50_ns),
             live_p99_ns: ns(live.p99_ns),
-            live_covers: covers(live),
+            live_coverage_95: coverage(live),
             hole_s: ns(outcome.hole_s),
             rate_changes: outcome.rate_changes,
             others: outcome.others.len(),
