@@ -16,6 +16,8 @@ use crate::output::{self, Usage};
 
 /// Flags of `record convert`.
 #[derive(Args, Debug)]
+// As clap writes it, a line would have more than 80 letters.
+#[command(override_usage = "probe_sync record convert -f <FORMAT> -o <PATH> [OPTIONS] <FILE>...")]
 pub struct ConvertArgs {
     /// Recordings
     #[arg(required = true, value_name = "FILE")]

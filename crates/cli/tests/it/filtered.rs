@@ -1,4 +1,4 @@
-//! Filters of `merge` on real XSpaces: what lies within the span stays as it was, and so does who was late.
+//! Filters of `merge` on real XSpaces: what reaches into the span stays as it was, and nothing else stays.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,56 +7,51 @@ use serde_json::Value;
 
 use crate::support::{complaint, output, probe_sync, text};
 
-/// Operations by name and instance: who was last, by how much, and when.
-fn late(traces: &[PathBuf], offsets: &Path) -> BTreeMap<String, [i64; 3]> {
-    let traces: Vec<&str> = traces.iter().map(|path| text(path)).collect();
-    let flags = ["--offsets", text(offsets), "--nodes", "0", "1", "2", "3", "--json"];
-    let found = output(probe_sync(&[&["stragglers"], &traces[..], &flags].concat()));
-    assert!(found.status.success(), "{}", complaint(&found));
-    let document: Value = serde_json::from_slice(&found.stdout).expect("JSON");
-    let of = |one: &Value| {
-        let number = |key: &str| one[key].as_i64().unwrap_or(-1);
-        (format!("{} {}", one["name"], one["instance"]), ["last_rank", "lead_ns", "last_arrival_ns"].map(number))
-    };
-    document["instances"].as_array().expect("operations").iter().map(of).collect()
+/// How often each event is there: its name, when it begins, how long it takes; ns.
+type Events = BTreeMap<(String, i64, i64), u32>;
+
+/// The events of a merged XSpace, as another format has them.
+fn events(xspace: &Path, folder: &Path) -> Events {
+    let done = output(probe_sync(&["convert", text(xspace), "-f", "json", "-d", text(folder)]));
+    assert!(done.status.success(), "{}", complaint(&done));
+    let trace = std::fs::read(folder.join("out_results.json")).expect("a trace");
+    let trace: Value = serde_json::from_slice(&trace).expect("JSON");
+    let base = trace["baseTimeNanoseconds"].as_i64().expect("a base");
+    let mut events = Events::new();
+    for event in trace["traceEvents"].as_array().expect("events").iter().filter(|event| event["ph"] == "X") {
+        let ns = |key: &str| (event[key].as_f64().expect("µs") * 1e3).round() as i64;
+        *events.entry((event["name"].to_string(), base + ns("ts"), ns("dur"))).or_default() += 1;
+    }
+    events
 }
 
 #[test]
-fn a_span_of_real_xspaces_names_the_same_stragglers() {
+fn a_span_of_real_xspaces_holds_what_reaches_into_it() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/traces/jax");
     let folder = tempfile::tempdir().expect("a folder");
     let traces: Vec<PathBuf> = (0..4).map(|node| examples.join(format!("node{node}.xplane.pb"))).collect();
     let offsets = examples.join("offsets.csv");
-    let all = late(&traces, &offsets);
-    let mut times: Vec<i64> = all.values().map(|[_, _, at]| *at).collect();
-    times.sort_unstable();
-    let (from, to) = (times[times.len() / 4], times[times.len() * 3 / 4]);
-    let merged = |node: usize| {
-        let path = folder.path().join(format!("node{node}.xplane.pb"));
-        let line = ["merge", text(&traces[node]), "--offsets", text(&offsets), "--nodes"];
-        let (node, from, to) = (node.to_string(), from.to_string(), to.to_string());
-        let filter = [node.as_str(), "--from", &from, "--to", &to, "--only", "collectives", "-o", text(&path)];
-        let done = output(probe_sync(&[&line[..], &filter].concat()));
+    let merged = |name: &str, filter: &[&str]| {
+        let path = folder.path().join(format!("{name}.xplane.pb"));
+        let inputs: Vec<&str> = traces.iter().map(|path| text(path)).collect();
+        let line = ["--offsets", text(&offsets), "--assume-order", "-o", text(&path)];
+        let done = output(probe_sync(&[&["merge"], &inputs[..], &line, filter].concat()));
         assert!(done.status.success(), "{}", complaint(&done));
-        path
+        events(&path, &folder.path().join(name))
     };
-    let parts: Vec<PathBuf> = (0..4).map(merged).collect();
-    let zero = folder.path().join("zero.csv");
-    let lines = (0..4).map(|node| format!("{node},0,0\n{node},4000000000000000000,0\n"));
-    std::fs::write(&zero, format!("node,node_realtime_ns,offset_vs_node0_ns\n{}", lines.collect::<String>()))
-        .expect("writable");
-    let found = late(&parts, &zero);
-    // What begins or ends in the span is there; at its ends an operation may have parts on both sides.
-    let inside = |[_, _, at]: &[i64; 3]| (from + MARGIN_NS..to - MARGIN_NS).contains(at);
-    let expected: Vec<(&String, &[i64; 3])> = all.iter().filter(|(_, of)| inside(of)).collect();
-    assert!(expected.len() >= 10, "{} of {} operations lie in the span", expected.len(), all.len());
-    assert!(found.len() < all.len(), "{} of {} are left", found.len(), all.len());
-    for (name, [rank, lead, at]) in expected {
-        let other = found.get(name).unwrap_or_else(|| panic!("{name} is gone: {found:?}"));
-        assert_eq!((*rank, true), (other[0], (lead - other[1]).abs() <= 1), "{name}: {lead} and {other:?}");
-        assert!((at - other[2]).abs() <= 1, "{name}: at {at} and {other:?}");
-    }
+    let all = merged("all", &[]);
+    let mut begins: Vec<i64> = all.keys().map(|(_, begin, _)| *begin).collect();
+    begins.sort_unstable();
+    // Between two events: the other format has whole ns, and an XSpace parts of them.
+    let between = |place: usize| {
+        let pair = begins[place..].windows(2).find(|pair| pair[1] - pair[0] > 1_000).expect("some pause");
+        (pair[0] + pair[1]) / 2
+    };
+    let (from, to) = (between(begins.len() / 4), between(begins.len() * 3 / 4));
+    let found = merged("part", &["--from", &from.to_string(), "--to", &to.to_string()]);
+    let expected: Events =
+        all.into_iter().filter(|((_, begin, length), _)| begin + length >= from && *begin <= to).collect();
+    let count = |events: &Events| events.values().sum::<u32>();
+    assert!((500..2000).contains(&count(&expected)), "{} of 2694 events", count(&expected));
+    assert!(found == expected, "{} events, not {}", count(&found), count(&expected));
 }
-
-/// Longer than any operation of these traces takes.
-const MARGIN_NS: i64 = 20_000_000;

@@ -124,6 +124,8 @@ fn every_command_and_help_page_fits_its_terminal() {
     ];
     for columns in [80, 120] {
         let pages = help_pages();
+        // A database is never replaced; the first time there is none.
+        let _ = std::fs::remove_file(at("rank0_results.db"));
         for command in commands.iter().chain(&pages) {
             let (success, written) = any_on_terminal(columns, command);
             // A machine that cannot measure is told in the same lines.
@@ -131,12 +133,19 @@ fn every_command_and_help_page_fits_its_terminal() {
             for line in plain_lines(&written) {
                 let length = line.trim_end().chars().count();
                 let is_one_word = line.split_whitespace().count() == 1;
-                assert!(length <= columns || is_one_word, "{command} at {columns}: {length} columns: {line}");
+                let holds = length <= columns || is_one_word || is_drawn(&line, columns);
+                assert!(holds, "{command} at {columns}: {length} columns: {line}");
             }
             let lines = shown(&written, columns);
             assert!(lines.iter().any(|line| !line.is_empty()), "{command} says nothing");
         }
     }
+}
+
+/// Whether a line is several that were drawn in place: each is filled up with spaces to the terminal's width, and what is next follows at once.
+fn is_drawn(line: &str, columns: usize) -> bool {
+    let letters: Vec<char> = line.chars().collect();
+    letters.chunks_exact(columns).all(|row| row.ends_with(&[' ', ' ']))
 }
 
 /// All that was ever written as a line, also what was drawn over later; without colours and the like.
