@@ -194,7 +194,7 @@ impl<W: Write> Rows<W> {
                 Value::Null => self.to.write_all(b"null")?,
                 // JSON has no infinite number; SQLite writes one so, and a document has null.
                 Value::Real(number) if number.is_infinite() && self.document_on.is_some() => {
-                    self.to.write_all(b"null")?
+                    self.to.write_all(b"null")?;
                 }
                 Value::Real(number) if number.is_infinite() => {
                     self.to.write_all(if *number > 0.0 { b"9e999" } else { b"-9e999" })?;
