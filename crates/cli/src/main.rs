@@ -304,7 +304,7 @@ fn said(error: &anyhow::Error) -> Status {
         let remedy = status::remedy(error, &told).map_or_else(String::new, |remedy| format!("; {remedy}"));
         // A closed standard error leaves nobody to tell.
         let text = format!("probe_sync: {rank}{told}{remedy}\n");
-        let _ = std::io::stderr().write_all(screen::fitted(&screen::plain(&text), &console::Term::stderr()).as_bytes());
+        let _ = std::io::stderr().write_all(screen::shown(&text, &console::Term::stderr()).as_bytes());
     }
     status
 }

@@ -28,7 +28,7 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
 /// # Errors
 /// When standard output cannot be written.
 pub(crate) fn tell(text: &str) -> anyhow::Result<()> {
-    print(&screen::fitted(&screen::plain(text), &Term::stdout()))
+    print(&screen::shown(text, &Term::stdout()))
 }
 
 /// Writes a document.

@@ -6,8 +6,13 @@ use std::borrow::Cow;
 
 use console::Term;
 
+/// A text as a terminal, or what stands in its place, takes it: names do nothing to it, and long lines fit.
+pub(crate) fn shown(text: &str, terminal: &Term) -> String {
+    fitted(&plain(text), terminal).into_owned()
+}
+
 /// A text without control characters but ends of lines and tabs: names are hostile.
-pub(crate) fn plain(text: &str) -> Cow<'_, str> {
+fn plain(text: &str) -> Cow<'_, str> {
     let is_control = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
     match text.contains(is_control) {
         true => Cow::Owned(text.replace(is_control, "?")),
@@ -15,10 +20,10 @@ pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// A text as a terminal takes it: the rest of a line that is too long stands below, two columns further in. A word is never broken, so that paths can be copied; and what is no terminal takes all as it is.
-pub(crate) fn fitted<'a>(text: &'a str, terminal: &Term) -> Cow<'a, str> {
+/// The rest of a line that is too long stands below, two columns further in. A word is never broken, so that paths can be copied; and what is no terminal takes all as it is.
+fn fitted<'a>(text: &'a str, terminal: &Term) -> Cow<'a, str> {
     match terminal.size_checked() {
-        Some((_, columns)) if terminal.is_term() && !crate::table::is_wide() => broken(text, usize::from(columns)),
+        Some((_, columns)) if !crate::table::is_wide() => broken(text, usize::from(columns)),
         _ => Cow::Borrowed(text),
     }
 }

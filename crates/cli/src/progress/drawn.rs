@@ -37,9 +37,7 @@ impl Write for AboveTheLine {
             return suspended(|| std::io::stderr().write_all(text)).map(|()| text.len());
         }
         // A message comes in one piece, and is written in one.
-        let message = String::from_utf8_lossy(text);
-        let message = screen::plain(&message);
-        let message = screen::fitted(&message, &Term::stderr());
+        let message = screen::shown(&String::from_utf8_lossy(text), &Term::stderr());
         suspended(|| std::io::stderr().write_all(message.as_bytes())).map(|()| text.len())
     }
 

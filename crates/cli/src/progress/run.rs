@@ -47,7 +47,7 @@ impl Observer for RunProgress {
                 // What happened stays above the table that the next round draws anew.
                 if !happened.is_empty() {
                     let text = format!("round {}{happened}", round.round_id);
-                    bar.println(screen::fitted(&screen::plain(&text), &Term::stderr()));
+                    bar.println(screen::shown(&text, &Term::stderr()));
                 }
                 bar.set_message(self.drawn(round, &line));
             }

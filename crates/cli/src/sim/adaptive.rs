@@ -84,13 +84,12 @@ pub fn run(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
         rows.push(Row::new(name, load, &runs, &options));
     }
     seeds.finish();
-    let demands = demands(&rows);
     let mut document = Document::new("adaptive", seeds.count());
     document.adaptive = rows.iter().flat_map(Row::document).collect();
-    document.demands = demands.iter().map(Into::into).collect();
-    document.tell(arguments, &(table(&rows, target) + &tables::demands(&demands)))?;
+    document.demands = demands(&rows);
+    document.tell(arguments, &(table(&rows, target) + &tables::demands(&document.demands)))?;
     let Some(out) = &arguments.out else { return Ok(()) };
-    page::write_rows(out, "adaptive", &document.adaptive, &demands)?;
+    page::write_rows(out, "adaptive", &document.adaptive, &document.demands)?;
     written(arguments, out)
 }
 

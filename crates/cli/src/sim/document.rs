@@ -26,11 +26,11 @@ pub struct Document {
     /// What was simulated: what all cells have in common, or the one scenario; null where each line has one of its own.
     pub scenario: Option<Simulated>,
     /// What a host pays; null where nobody asked for it.
-    pub cost: Option<HostCost>,
+    pub cost: Option<Cost>,
     /// By cell and method; empty but for `scenario` and `cells`.
     pub methods: Vec<MethodRow>,
     /// What is demanded, and whether it was reached.
-    pub demands: Vec<Demanded>,
+    pub demands: Vec<Demand>,
     /// With --faults: by fault.
     pub faults: Vec<FaultRow>,
     /// With --swinging: by length of window, with pauses and without.
@@ -59,25 +59,6 @@ pub struct Simulated {
     gap_ns: Option<i64>,
     /// Where timestamps are taken: `hardware`, `kernel` or `user`; null where cells differ in it.
     stamps: Option<StampSource>,
-}
-
-/// What a host pays.
-#[derive(Serialize, JsonSchema)]
-pub struct HostCost {
-    /// Packets that it sends in a second; it receives as many.
-    packets_per_second: f64,
-    /// Bytes on the wire in a second, sent and received.
-    bytes_per_second: f64,
-    /// Share of one core.
-    cpu_share: f64,
-}
-
-/// What is demanded.
-#[derive(Serialize, JsonSchema)]
-pub struct Demanded {
-    what: String,
-    found: String,
-    reached: bool,
 }
 
 /// A method in a cell, all seeds together.
@@ -251,19 +232,6 @@ impl Simulated {
             stamps: Some(scenario.stamps.source),
             ..Self::new(scenario, plan, edges)
         }
-    }
-}
-
-impl From<Cost> for HostCost {
-    fn from(cost: Cost) -> Self {
-        let Cost { packets_per_second, bytes_per_second, cpu_share } = cost;
-        Self { packets_per_second, bytes_per_second, cpu_share }
-    }
-}
-
-impl From<&Demand> for Demanded {
-    fn from(demand: &Demand) -> Self {
-        Self { what: demand.what.clone(), found: demand.found.clone(), reached: demand.reached }
     }
 }
 

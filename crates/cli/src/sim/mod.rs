@@ -94,8 +94,8 @@ fn compare(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
     let edges = named.first().map_or(0, |(_, outcome)| outcome.edges);
     document.scenario = Some(Simulated::new(&base, &plan, edges));
     document.methods = MethodRow::all(&named);
-    document.demands = demands.iter().map(Into::into).collect();
-    document.tell(arguments, &(table + &tables::demands(&demands)))?;
+    document.demands = demands;
+    document.tell(arguments, &(table + &tables::demands(&document.demands)))?;
     if let Some(out) = &arguments.out {
         crate::output::write_whole(&out.join("accuracy.md"), markdown.as_bytes())?;
     }
@@ -104,7 +104,7 @@ fn compare(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
         reference: base.reference,
         first: first.as_ref(),
         named: &named,
-        demands: &demands,
+        demands: &document.demands,
         cost: None,
     };
     write(arguments, &simulation, &document, &truths)
@@ -125,7 +125,7 @@ fn plan(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
     let table = tables::planner(&scenario, &plan, &outcome, &cost);
     let mut document = Document::new("scenario", seeds.count());
     document.scenario = Some(Simulated::alone(&scenario, &plan, outcome.edges));
-    document.cost = Some(cost.into());
+    document.cost = Some(cost);
     let named = [(name.to_owned(), outcome)];
     document.methods = MethodRow::all(&named);
     document.tell(arguments, &table)?;

@@ -44,13 +44,12 @@ pub fn run(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
         rows.push(Row::new(cell, outcome));
     }
     seeds.finish();
-    let demands = demands(&rows);
     let mut document = Document::new("warming", seeds.count());
     document.warming = rows.iter().map(Row::document).collect();
-    document.demands = demands.iter().map(Into::into).collect();
-    document.tell(arguments, &(table(&rows) + &tables::demands(&demands)))?;
+    document.demands = demands(&rows);
+    document.tell(arguments, &(table(&rows) + &tables::demands(&document.demands)))?;
     let Some(out) = &arguments.out else { return Ok(()) };
-    page::write_rows(out, "warming", &document.warming, &demands)?;
+    page::write_rows(out, "warming", &document.warming, &document.demands)?;
     written(arguments, out)
 }
 

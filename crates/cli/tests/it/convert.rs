@@ -9,7 +9,7 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use crate::support::{complaint, output, probe_sync};
+use crate::support::{complaint, output, probe_sync, right_clocks};
 use crate::traces::{data, traces};
 
 /// Name, start and length of a span, ns.
@@ -154,9 +154,7 @@ fn arrows_are_on_the_operation_and_on_nothing_that_begins_with_it() {
         std::fs::write(&path, format!(r#"{{{head}, "traceEvents": [{}]}}"#, spans.join(", "))).expect("written");
         path
     };
-    let offsets = scratch.path().join("offsets.csv");
-    let rows = "node,node_realtime_ns,offset_vs_node0_ns\n0,0,0\n0,90000000,0\n1,0,0\n1,90000000,0\n";
-    std::fs::write(&offsets, rows).expect("written");
+    let offsets = right_clocks(scratch.path());
     let flags =
         ["-f", "json", "--collective-flows", "--nodes", "0", "1", "--offsets", offsets.to_str().expect("UTF-8")];
     let done = convert(&flags, &[trace(0), trace(1)], scratch.path());

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use probe_sync_record::{Policy, Reach, Recorder, scope};
 use serde_json::Value;
 
-use crate::support::{collective_traces, complaint, output, probe_sync, text};
+use crate::support::{collective_traces, complaint, few_packets, output, probe_sync, right_clocks, text};
 
 fn committed() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schemas")
@@ -122,9 +122,7 @@ fn every_document_is_as_its_schema_says() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| folder.path().join(name);
     let [one, two] = collective_traces(folder.path(), Some([10, 12]));
-    let clocks = at("offsets.csv");
-    let table = "node,node_realtime_ns,offset_vs_node0_ns\n0,0,0\n0,90000000,0\n1,0,0\n1,90000000,0\n";
-    std::fs::write(&clocks, table).expect("writable");
+    let (clocks, packets) = (right_clocks(folder.path()), few_packets(folder.path()));
     let traces = [text(&one), text(&two), "--offsets", text(&clocks), "--nodes", "0", "1"];
     let with = |more: &[&'static str], out: &str| -> Vec<String> {
         let flags = traces.iter().chain(more).map(|part| (*part).to_owned());
@@ -141,9 +139,6 @@ fn every_document_is_as_its_schema_says() {
     run("stragglers", with(&["--json"], ""));
     let folder_of = [with(&["--json", "-f", "pftrace", "-d"], ""), vec![text(&at("converted")).to_owned()]].concat();
     run("convert", folder_of);
-    let packets = at("packets.csv");
-    let lines = "src,dst,send_ns,recv_ns\n0,1,0,1200\n1,0,2000,1200\n0,1,50000,51200\n1,0,52000,51200\n";
-    std::fs::write(&packets, lines).expect("writable");
     check("solve", &["--json", "--packets", text(&packets), "-o", text(&at("solved.jsonl"))]);
     check("doctor", &["--json"]);
     let measured = at("measured");

@@ -1,22 +1,14 @@
 //! How every command ends: a status per outcome, and no start that is refused leaves anything behind.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::support::{collective_traces, complaint, output, probe_sync, text};
+use crate::support::{collective_traces, complaint, output, probe_sync, right_clocks, text};
 
 /// Runs a command and checks its status and, where it failed, what it says.
 fn check(arguments: &[&str], status: i32, part: &str) {
     let output = output(probe_sync(arguments));
     assert_eq!(output.status.code(), Some(status), "{arguments:?}: {}", complaint(&output));
     assert!(complaint(&output).contains(part), "{arguments:?}: {part} is missing in {}", complaint(&output));
-}
-
-/// Clocks of two nodes that are right, for traces of the first 90 ms.
-fn right_clocks(folder: &Path) -> PathBuf {
-    let path = folder.join("offsets.csv");
-    let table = "node,node_realtime_ns,offset_vs_node0_ns\n0,0,0\n0,90000000,0\n1,0,0\n1,90000000,0\n";
-    std::fs::write(&path, table).expect("writable");
-    path
 }
 
 /// What the trace commands end with on traces that hold, that do not, and that share no collective.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use probe_sync_record::{Policy, Reach, Recorder, scope};
 use serde_json::Value;
 
 /// The command, free of what this test's own environment says about ranks.
@@ -102,6 +103,32 @@ pub fn collective_traces(folder: &Path, starts_us: Option<[u32; 2]>) -> [PathBuf
         std::fs::write(&path, document).expect("writable");
         path
     })
+}
+
+/// Clocks of two nodes that are right, for traces of the first 90 ms.
+pub fn right_clocks(folder: &Path) -> PathBuf {
+    let path = folder.join("clocks.csv");
+    let lines = "node,node_realtime_ns,offset_vs_node0_ns\n0,0,0\n0,90000000,0\n1,0,0\n1,90000000,0\n";
+    std::fs::write(&path, lines).expect("writable");
+    path
+}
+
+/// A file of four packets between two nodes.
+pub fn few_packets(folder: &Path) -> PathBuf {
+    let path = folder.join("packets.csv");
+    let lines = "src,dst,send_ns,recv_ns\n0,1,0,1200\n1,0,2000,1200\n0,1,50000,51200\n1,0,52000,51200\n";
+    std::fs::write(&path, lines).expect("writable");
+    path
+}
+
+/// A finished recording of rank 0 with one scope, by the thread that asks.
+pub fn short_recording(folder: &Path) -> PathBuf {
+    let path = folder.join("rank0.rec");
+    let builder = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 1 << 20 }).rank(0);
+    let session = builder.spill(&path).start().expect("this thread records nothing else");
+    drop(scope!("step", step = 1));
+    session.finish().expect("whole");
+    path
 }
 
 /// Waits until a file holds at least `count` lines.

@@ -2,9 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use probe_sync_record::{Policy, Reach, Recorder, scope};
-
-use crate::support::{collective_traces, complaint, output, probe_sync};
+use crate::support::{collective_traces, complaint, few_packets, output, probe_sync, right_clocks, short_recording};
 
 /// What a terminal of so many columns shows of what was written to it, as far as lines are drawn anew: the lines, without spaces at their ends.
 fn shown(written: &str, columns: usize) -> Vec<String> {
@@ -81,21 +79,10 @@ fn every_command_and_help_page_fits_its_terminal() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let at = |name: &str| folder.path().join(name).display().to_string();
     let [one, two] = collective_traces(folder.path(), Some([10, 12])).map(|path| path.display().to_string());
-    std::fs::write(
-        at("clocks.csv"),
-        "node,node_realtime_ns,offset_vs_node0_ns\n0,0,0\n0,90000000,0\n1,0,0\n1,90000000,0\n",
-    )
-    .expect("writable");
-    let packets = "src,dst,send_ns,recv_ns\n0,1,0,1200\n1,0,2000,1200\n0,1,50000,51200\n1,0,52000,51200\n";
-    std::fs::write(at("packets.csv"), packets).expect("writable");
-    let (run, recording) = (at("run"), at("rank0.rec"));
-    {
-        let builder = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 1 << 20 }).rank(0);
-        let session = builder.spill(&recording).start().expect("this thread records nothing else");
-        drop(scope!("step", step = 1));
-        session.finish().expect("whole");
-    }
-    let traces = format!("{one} {two} --offsets {} --nodes 0 1", at("clocks.csv"));
+    let inputs = [right_clocks, few_packets, short_recording].map(|make| make(folder.path()));
+    let [clocks, packets, recording] = inputs.map(|path| path.display().to_string());
+    let run = at("run");
+    let traces = format!("{one} {two} --offsets {clocks} --nodes 0 1");
     let short = "--duration 1s --window 500ms";
     let measure = |out: &str| format!("run --local 3 --fixed {short} --inject-skew 7 --out {out}");
     let commands = [
@@ -103,7 +90,7 @@ fn every_command_and_help_page_fits_its_terminal() {
         format!("status {run}"),
         format!("report {run}"),
         format!("doctor --peers --local 2 {short}"),
-        format!("solve --packets {} -o {}", at("packets.csv"), at("solved.jsonl")),
+        format!("solve --packets {packets} -o {}", at("solved.jsonl")),
         format!("solve --windows {run}/windows/node0.jsonl -o {}", at("fits.jsonl")),
         format!("check {traces}"),
         format!("stragglers {traces}"),
@@ -122,8 +109,8 @@ fn every_command_and_help_page_fits_its_terminal() {
         "doctor".to_owned(),
         "--version".to_owned(),
     ];
+    let pages = help_pages();
     for columns in [80, 120] {
-        let pages = help_pages();
         // A database is never replaced; the first time there is none.
         let _ = std::fs::remove_file(at("rank0_results.db"));
         for command in commands.iter().chain(&pages) {

@@ -5,35 +5,28 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use probe_sync_record::{Policy, Reach, Recorder, scope};
-
-use crate::support::{collective_traces, complaint, output, probe_sync, text};
+use crate::support::{
+    collective_traces, complaint, few_packets, output, probe_sync, right_clocks, short_recording, text,
+};
 
 #[test]
 fn commands_say_what_is_written_down() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| text(&folder.path().join(name)).to_owned();
     let [one, two] = collective_traces(folder.path(), Some([10, 12])).map(|path| text(&path).to_owned());
-    let clocks = "node,node_realtime_ns,offset_vs_node0_ns\n0,0,0\n0,90000000,0\n1,0,0\n1,90000000,0\n";
-    std::fs::write(at("clocks.csv"), clocks).expect("writable");
+    let (clocks, packets) = (right_clocks(folder.path()), few_packets(folder.path()));
     // Of two clocks of which one ends before the traces do.
     let short = "node,node_realtime_ns,offset_vs_node0_ns\n0,0,0\n0,11000,0\n1,0,0\n1,11000,0\n";
     std::fs::write(at("short.csv"), short).expect("writable");
-    let packets = "src,dst,send_ns,recv_ns\n0,1,0,1200\n1,0,2000,1200\n0,1,50000,51200\n1,0,52000,51200\n";
-    std::fs::write(at("packets.csv"), packets).expect("writable");
-    let recording = at("rank0.rec");
-    let builder = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 1 << 20 }).rank(0);
-    let session = builder.spill(&recording).start().expect("this thread records nothing else");
-    drop(scope!("step", step = 1));
-    session.finish().expect("whole");
-    let given = |clocks: &str| format!("{one} {two} --offsets {} --nodes 0 1", at(clocks));
-    let all = given("clocks.csv");
+    let recording = text(&short_recording(folder.path())).to_owned();
+    let given = |clocks: &str| format!("{one} {two} --offsets {clocks} --nodes 0 1");
+    let (all, short) = (given(text(&clocks)), given(&at("short.csv")));
     let commands = [
-        format!("solve --packets {} -o {}", at("packets.csv"), at("solved.jsonl")),
+        format!("solve --packets {} -o {}", text(&packets), at("solved.jsonl")),
         format!("check {one} {two} --assume-order"),
         format!("check {all}"),
-        format!("check {}", given("short.csv")),
-        format!("check {} --extrapolate 1s", given("short.csv")),
+        format!("check {short}"),
+        format!("check {short} --extrapolate 1s"),
         format!("stragglers {all}"),
         format!("align {all} --validate -o {}", at("aligned")),
         format!("merge {all} --mark-late -o {}", at("all.json")),

@@ -7,6 +7,7 @@
 //! What it does not do: run anything, or soften a demand that is missed.
 
 use probe_sync_time::StampSource;
+use serde::Serialize;
 
 use super::plan::{Method, SeedRun};
 use super::statistics::{Coverage, Pool, Summary, geometric_mean, quantile};
@@ -121,7 +122,8 @@ pub struct CellOutcome {
 }
 
 /// Something demanded, the figure, and whether it suffices.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Demand {
     /// What is demanded.
     pub what: String,

@@ -8,9 +8,11 @@
 use probe_sync_estimate::pacing::PACKET_CPU_NS;
 use probe_sync_probe::PACKET_BYTES;
 use probe_sync_time::Duration;
+use serde::Serialize;
 
 /// Cost of probing, per host.
-#[derive(Copy, Clone, Debug, PartialEq)]
+#[derive(Copy, Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Cost {
     /// Packets that a host sends per second; it receives as many.
     pub packets_per_second: f64,
