@@ -89,9 +89,10 @@ fn check(case: &Case, size: usize, threads: Threads) {
                 scope.spawn(move || ((case.run)(&mut group), Some(group)))
             })
             .collect();
-        let ends: Vec<_> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
+        let ends: Vec<_> = ranks.into_iter().map(|rank| rank.join()).collect();
+        // Before a rank's panic is passed on: the scope waits for those who move mail.
         over.store(true, Ordering::Relaxed);
-        ends.into_iter().filter_map(|(result, _)| result.err()).collect()
+        ends.into_iter().filter_map(|end| end.unwrap().0.err()).collect()
     });
     assert!(complaints.is_empty(), "{} with {size} ranks, {threads:?}: {complaints:#?}", case.name);
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use probe_sync_record::{Policy, Reach, Recorder, Recording, instant, scope};
 
 use crate::child;
-use crate::support::{alone, tallies};
+use crate::support::{Stopping, alone, tallies};
 
 pub static HANDLED: AtomicU64 = AtomicU64::new(0);
 
@@ -125,6 +125,7 @@ pub fn handlers_while_sessions_start_and_stop() {
                 }
             });
         }
+        let _stopping = Stopping(&stop);
         let deadline = Instant::now() + Duration::from_secs(2);
         while Instant::now() < deadline {
             let session = Recorder::builder().policy(Policy::Flight { bytes: 1 << 20 }).start().expect("the only one");
@@ -133,7 +134,6 @@ pub fn handlers_while_sessions_start_and_stop() {
             session.resume().expect("own");
             drop(tallies(&session.finish().expect("whole")));
         }
-        stop.store(true, Ordering::Release);
     });
     every(0);
 }

@@ -4,12 +4,14 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use probe_sync_record::control::{Request, ask, sockets};
 use probe_sync_record::{Policy, Recorder, Recording, Session, scope};
 
-use crate::support::{expected, names, of_thread, whole_process};
+use crate::support::{Stopping, expected, names, of_thread, whole_process};
 
 const START: Request = Request::Start { window_ns: None };
 
@@ -59,15 +61,19 @@ fn a_flight_recorder_leaves_copies_while_it_goes_on() {
     let builder = Recorder::builder().policy(Policy::Flight { bytes: 1 << 20 }).control(folder.path());
     let session = builder.start().expect("ready");
     let socket = session.socket().expect("it listens").to_path_buf();
-    let ended = std::sync::atomic::AtomicBool::new(false);
+    let (ended, recording) = (AtomicBool::new(false), Barrier::new(3));
     std::thread::scope(|threads| {
         for _ in 0..2 {
             threads.spawn(|| {
-                while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                drop(scope!("scope", number = 0));
+                recording.wait();
+                while !ended.load(Ordering::Acquire) {
                     drop(scope!("scope", number = 1));
                 }
             });
         }
+        let _stopping = Stopping(&ended);
+        recording.wait();
         let copies = folder.path().join("copies");
         std::fs::create_dir(&copies).expect("ours");
         for _ in 0..8 {
@@ -76,7 +82,6 @@ fn a_flight_recorder_leaves_copies_while_it_goes_on() {
             let copy = Recording::open(&copy).expect("a copy is sound whatever is overwritten meanwhile");
             assert!(copy.threads().iter().map(|thread| thread.events).sum::<u64>() > 0);
         }
-        ended.store(true, std::sync::atomic::Ordering::Relaxed);
         assert_eq!(std::fs::read_dir(&copies).expect("there").count(), 8, "nothing is left beside them");
     });
     let said = said(&socket, &Request::Snapshot { folder: Some(folder.path().join("no/such")) });

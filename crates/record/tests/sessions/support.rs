@@ -1,5 +1,6 @@
 //! One session of the process at a time, and what a recording holds.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use probe_sync_record::read::What;
@@ -9,6 +10,15 @@ use probe_sync_record::{Builder, Error, Policy, Reach, Recorder, Recording};
 pub fn whole_process() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Tells other threads to stop when it goes, also where its test fails: the scope of threads waits for them.
+pub struct Stopping<'a>(pub &'a AtomicBool);
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
 }
 
 /// Of this thread, small.

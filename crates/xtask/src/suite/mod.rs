@@ -34,7 +34,7 @@ use crate::races;
 use crate::setup::{self, Tools};
 use crate::steps::{self, Count, Runner};
 use crate::tidy;
-use selection::{BUILD, cargo, everything, plain};
+use selection::{BUILD, TESTS, cargo, everything, plain};
 
 pub use ulfm::install as install_ulfm;
 
@@ -90,7 +90,7 @@ fn checks_and_tests(runner: &mut Runner, root: &Path, tools: Tools) {
         let mut test = everything(root, tools, &["test", "--no-fail-fast"]);
         // Also of tests that pass: what they leave out they say there.
         test.args(["--", "--show-output"]);
-        runner.command("tests", Count::Tests, BUILD, &mut test);
+        runner.command("tests", Count::Tests, TESTS, &mut test);
     }
     let mut doc = everything(root, tools, &["doc", "--no-deps"]);
     runner.command("docs", Count::Step, BUILD, doc.env("RUSTDOCFLAGS", "-Dwarnings"));
