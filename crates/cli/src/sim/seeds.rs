@@ -6,10 +6,11 @@
 //! What it does not do: keep packets; a run's judgements are all that leaves a worker.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use probe_sync_sim::accuracy::{Plan, SeedRun, judge};
-use probe_sync_sim::{Error, Scenario};
+use probe_sync_sim::{Error, Scenario, Window, in_turn};
 
 use crate::progress::Work;
 
@@ -46,7 +47,9 @@ impl Seeds {
     /// # Errors
     /// The first seed's that failed.
     pub fn run(&self, name: &str, scenario: &Scenario, plan: &Plan) -> Result<Option<Vec<SeedRun>>, Error> {
-        self.map(name, |seed, goes_on| judge(scenario, seed, plan, goes_on))
+        // Cores that have no seed of their own take half of one's work.
+        let hand_over = if self.numbers.len() < cores() { beside } else { in_turn };
+        self.map(name, |seed, goes_on| judge(scenario, seed, plan, goes_on, hand_over))
     }
 
     /// Does the same work for all seeds. The work tells which share of its time is over, hears whether to go on, and gives None when it is not to; this then
@@ -80,7 +83,7 @@ impl Seeds {
                 self.tell(&told, 1.0, name);
             }
         };
-        let workers = std::thread::available_parallelism().map_or(1, usize::from).min(self.numbers.len());
+        let workers = cores().min(self.numbers.len());
         std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
         let mut all = Vec::with_capacity(self.numbers.len());
         let mut whole = true;
@@ -107,4 +110,45 @@ impl Seeds {
     }
 }
 
+/// Simulates on this thread while another solves what is simulated: neither asks the other for anything, so the results are those of
+/// doing both in turn.
+fn beside(make: &mut dyn FnMut() -> Option<Window>, take: &mut (dyn FnMut(Window) + Send)) {
+    std::thread::scope(|scope| {
+        let (sender, windows) = sync_channel(WINDOWS_AHEAD);
+        scope.spawn(move || windows.into_iter().for_each(take));
+        while let Some(window) = make() {
+            if sender.send(window).is_err() {
+                // The other has panicked, which the scope passes on.
+                return;
+            }
+        }
+    });
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Simulated windows that wait to be solved: each holds all its packets.
+const WINDOWS_AHEAD: usize = 1;
+
 const PARTS: f64 = 1e4;
+
+#[cfg(test)]
+mod tests {
+    use probe_sync_sim::accuracy::{Method, Tuning};
+    use probe_sync_time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn windows_that_are_solved_beside_the_simulation_are_judged_the_same() {
+        let scenario = Scenario { nodes: 4, ..Scenario::default() };
+        let (duration, window) = (Duration::from_ms(6_000), Duration::from_ms(1_000));
+        let plan = Plan { duration, window, methods: Method::ALL.to_vec(), tuning: Tuning::default() };
+        let [one, two] = [in_turn, beside].map(|hand_over| judge(&scenario, 7, &plan, &|_| true, hand_over));
+        let run = one.expect("a sound scenario");
+        assert!(run.as_ref().is_some_and(|run| run.methods.iter().all(|(_, judged)| !judged.is_empty())));
+        assert_eq!(run, two.expect("a sound scenario"));
+    }
+}

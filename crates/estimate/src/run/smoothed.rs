@@ -37,11 +37,17 @@ pub struct Smoothed {
 
 impl Smoothed {
     /// Smooths rounds of `nodes` nodes, in order of `round_id`; without `recorded` exchanges from their fits alone.
-    pub fn new(
+    pub fn new(nodes: usize, reference: NodeId, rounds: Vec<SolvedRound>, recorded: Option<&[Recorded<'_>]>) -> Self {
+        Self::watched(nodes, reference, rounds, recorded, &mut |_| {})
+    }
+
+    /// The same for whoever waits: `told` hears which share of the time is over, 0 to 1, where there are `recorded` exchanges.
+    pub fn watched(
         nodes: usize,
         reference: NodeId,
         mut rounds: Vec<SolvedRound>,
         recorded: Option<&[Recorded<'_>]>,
+        told: &mut dyn FnMut(f64),
     ) -> Self {
         let in_order = in_order(&rounds);
         let left_out = left_out(&rounds);
@@ -70,7 +76,7 @@ impl Smoothed {
             Some(recorded) => {
                 let ids = in_order.iter().map(|place| rounds[*place].data.round_id);
                 let exchanges = exchanges(&ids.zip(&useful).collect(), recorded);
-                smoother::smooth_packets(nodes, &views, &breaks, &exchanges, &options)
+                smoother::smooth_packets(nodes, &views, &breaks, &exchanges, &options, told)
             }
             None => smoother::smooth_run(nodes, &views, &breaks, &options),
         };

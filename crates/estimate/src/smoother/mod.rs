@@ -100,12 +100,13 @@ pub fn smooth_packets(
     breaks: &[Break],
     exchanges: &Exchanges<'_>,
     options: &SmootherOptions,
+    told: &mut dyn FnMut(f64),
 ) -> RunSolution {
     let mut fit = fitted(nodes, rounds, breaks, options);
     fit.refined = refine::refine(&mut fit);
-    packets::renew_motion(&mut fit, exchanges);
+    packets::renew_motion(&mut fit, exchanges, &mut |share| told(UNTIL_SETTLED * share));
     fit.settle(options);
-    let floors = packets::floors(&fit, exchanges);
+    let floors = packets::floors(&fit, exchanges, &mut |share| told(UNTIL_SETTLED + (1.0 - UNTIL_SETTLED) * share));
     fit.level(&floors, options);
     solution::collect(nodes, fit)
 }
@@ -131,6 +132,9 @@ fn all_breaks(nodes: usize, rounds: &[Round<'_>], breaks: &[Break], reference: N
 fn follows(before: &Round<'_>, round: &Round<'_>) -> bool {
     i128::from(round.reference_midpoint.as_ns()) - i128::from(before.reference_midpoint.as_ns()) >= KNOTS_APART_MIN_NS
 }
+
+/// Share of the time that passes before the packets are looked at for their floors.
+const UNTIL_SETTLED: f64 = 0.7;
 
 /// Knots closer than this would make the random walk between them stiffer than f64 can hold beside the measures, ns.
 const KNOTS_APART_MIN_NS: i128 = 1_000_000;

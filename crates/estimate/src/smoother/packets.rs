@@ -51,13 +51,15 @@ struct Traffic {
 pub type Exchanges<'a> = BTreeMap<Edge, Vec<&'a [Exchange]>>;
 
 /// Replaces the lines of the windows by what all packets say, where there are enough of them.
-pub(super) fn renew_motion(fit: &mut Fit, exchanges: &Exchanges<'_>) {
-    let traffic = sorted(fit, exchanges);
+pub(super) fn renew_motion(fit: &mut Fit, exchanges: &Exchanges<'_>, told: &mut dyn FnMut(f64)) {
+    let traffic = sorted(fit, exchanges, &mut |share| told(SORTED * share));
     let levels = fit.means();
     let mut measures = Vec::with_capacity(fit.layout.measures.len());
     let mut covariances = Vec::with_capacity(measures.capacity());
     let mut weights = Vec::with_capacity(measures.capacity());
-    for number in 0..fit.layout.node_pairs.len() {
+    let count = fit.layout.node_pairs.len();
+    for number in 0..count {
+        told(SORTED + (1.0 - SORTED) * number as f64 / count as f64);
         let node_pair = fit.layout.node_pairs[number].clone();
         let first = measures.len();
         let scores = traffic.get(number).and_then(|traffic| Scores::new(&fit.layout.knots, traffic));
@@ -86,32 +88,33 @@ pub(super) fn renew_motion(fit: &mut Fit, exchanges: &Exchanges<'_>) {
 }
 
 /// The constant part of every node pair's theta, from the floors of its delays.
-pub(super) fn floors(fit: &Fit, exchanges: &Exchanges<'_>) -> Vec<Option<Level>> {
+pub(super) fn floors(fit: &Fit, exchanges: &Exchanges<'_>, told: &mut dyn FnMut(f64)) -> Vec<Option<Level>> {
     let knots = &fit.layout.knots;
     let level = |traffic: &Traffic| {
         let [there, back] = [floor(knots, &traffic.ways[0])?, floor(knots, &traffic.ways[1])?];
         Some(Level { value: 0.5 * (there.0 - back.0), variance: 0.25 * (there.1 + back.1) })
     };
-    sorted(fit, exchanges).iter().map(level).collect()
+    sorted(fit, exchanges, told).iter().map(level).collect()
 }
 
 /// Every node pair's packets with their delays.
-fn sorted(fit: &Fit, exchanges: &Exchanges<'_>) -> Vec<Traffic> {
+fn sorted(fit: &Fit, exchanges: &Exchanges<'_>, told: &mut dyn FnMut(f64)) -> Vec<Traffic> {
     let tracks = Tracks::new(fit);
     let place: BTreeMap<[usize; 2], usize> =
         fit.layout.node_pairs.iter().enumerate().map(|(number, node_pair)| (node_pair.nodes, number)).collect();
     let mut traffic = vec![Traffic::default(); fit.layout.node_pairs.len()];
-    for (edge, lists) in exchanges {
+    for (number, (edge, lists)) in exchanges.iter().enumerate() {
+        told(number as f64 / exchanges.len() as f64);
         let (from, to) = (edge.src.index(), edge.dst.index());
-        let Some(number) = place.get(&[from.min(to), from.max(to)]) else { continue };
+        let Some(pair) = place.get(&[from.min(to), from.max(to)]) else { continue };
         let there = usize::from(from > to);
-        let Some(source) = common_source(lists) else { continue };
+        let (Some(source), Some(way)) = (common_source(lists), tracks.way([from, to])) else { continue };
         for exchange in lists.iter().flat_map(|list| list.iter()).filter(|exchange| exchange.stamp == source) {
             for (at, u) in exchange.forward_arrived() {
-                traffic[*number].ways[there].extend(tracks.delayed([from, to], at, u, 1.0));
+                traffic[*pair].ways[there].extend(tracks.delayed(way, at, u, 1.0));
             }
             for (at, l) in exchange.reverse_arrived() {
-                traffic[*number].ways[1 - there].extend(tracks.delayed([from, to], at, l, -1.0));
+                traffic[*pair].ways[1 - there].extend(tracks.delayed(way, at, l, -1.0));
             }
         }
     }
@@ -130,51 +133,74 @@ fn common_source(lists: &[&[Exchange]]) -> Option<StampSource> {
 /// The clocks as far as they are known.
 struct Tracks<'a> {
     fit: &'a Fit,
-    spans: BTreeMap<usize, Vec<&'a Span>>,
+    /// By node: asked for several times per packet, too often for a map.
+    spans: Vec<Vec<&'a Span>>,
     reference: usize,
 }
 
+/// What is the same for all packets of an edge: its nodes, and how far the source's clock is from the reference's at the run's origin.
+#[derive(Copy, Clone)]
+struct Way {
+    from: usize,
+    to: usize,
+    apart: Apart,
+}
+
+/// Difference of potentials, and of what is above them.
+type Apart = (i128, f64);
+
 impl<'a> Tracks<'a> {
     fn new(fit: &'a Fit) -> Self {
-        let mut spans: BTreeMap<usize, Vec<&Span>> = BTreeMap::new();
+        let nodes = fit.layout.spans.iter().map(|span| span.node + 1).max().unwrap_or(0);
+        let mut spans: Vec<Vec<&Span>> = vec![Vec::new(); nodes];
         for span in &fit.layout.spans {
-            spans.entry(span.node).or_default().push(span);
+            spans[span.node].push(span);
         }
         Self { fit, spans, reference: fit.reference }
+    }
+
+    /// None where the source's clock is not known at all.
+    fn way(&self, [from, to]: [usize; 2]) -> Option<Way> {
+        Some(Way { from, to, apart: self.apart(from, 0.0, 0)? })
     }
 
     /// A packet's delay: u − θ forward, θ − l backward. None where the clocks are not known.
     fn delayed(
         &self,
-        [from, to]: [usize; 2],
+        Way { from, to, apart }: Way,
         at: Timestamp<probe_sync_time::System>,
         ordinate: Duration,
         sign: f64,
     ) -> Option<Delayed> {
         let layout = &self.fit.layout;
         // When the source's clock shows `at`, the reference's shows `at` less the offset; offsets hardly change over its error.
-        let mut t = 0.0;
-        let mut knot = 0;
-        for _ in 0..2 {
-            let (potential, above) = self.offset(from, t, knot)?;
-            let (zero, base) = self.offset(self.reference, t, knot)?;
-            let since = i128::from(at.as_ns()) - i128::from(layout.origin_ns) - (potential - zero);
-            t = (since as f64 - (above - base)) / PER_SECOND;
-            knot = nearest(&layout.knots, t);
-        }
+        let read = |(potential, above): Apart| {
+            let since = i128::from(at.as_ns()) - i128::from(layout.origin_ns) - potential;
+            (since as f64 - above) / PER_SECOND
+        };
+        let guess = read(apart);
+        let t = read(self.apart(from, guess, nearest(&layout.knots, guess))?);
+        let knot = nearest(&layout.knots, t);
         let ((p, a), (q, b)) = (self.offset(from, t, knot)?, self.offset(to, t, knot)?);
         let theta = b - a;
         let rest = (i128::from(ordinate.as_ns()) - (q - p)) as f64 - theta;
         Some(Delayed { knot: knot as u32, x: t - layout.knots[knot], delay: sign * rest })
     }
 
+    /// How far a node's clock is from the reference's.
+    fn apart(&self, node: usize, t: f64, knot: usize) -> Option<Apart> {
+        let (potential, above) = self.offset(node, t, knot)?;
+        let (zero, base) = self.offset(self.reference, t, knot)?;
+        Some((potential - zero, above - base))
+    }
+
     /// Potential, and offset above it, of a node at `t` seconds in the span that holds `knot`; of the first span for the first guess.
     fn offset(&self, node: usize, t: f64, knot: usize) -> Option<(i128, f64)> {
         let knots = &self.fit.layout.knots;
-        let spans = self.spans.get(&node)?;
+        let spans = self.spans.get(node)?;
         let span = spans.iter().find(|span| (span.first..=span.last).contains(&knot)).or(spans.first())?;
         let states = &self.fit.states[span.base..span.base + span.len()];
-        let [above, _] = refine::at_time(&knots[span.first..=span.last], states, t);
+        let above = refine::offset_at_time(&knots[span.first..=span.last], states, t);
         Some((span.potential, above))
     }
 }
@@ -328,9 +354,12 @@ impl Score {
     /// Σ (Σψ)², the outer sum over the moments at which packets left: those that left together err alike, and n of them know
     /// little more than one (the variance of a sum over clusters; Liang and Zeger, Biometrika 73, 1986). Never less than Σψ².
     fn scatter_by_moment(&self, knots: &[f64], packets: &[Delayed]) -> f64 {
-        let scores = packets.iter().map(|packet| (packet.time(knots), self.psi(packet.delay)));
-        let together = by_moment(scores, MOMENT_S, |sum, score| sum + score).iter().map(|sum| sum * sum).sum();
-        f64::max(together, packets.iter().map(|packet| self.psi(packet.delay).powi(2)).sum())
+        let scores: Vec<(f64, f64)> =
+            packets.iter().map(|packet| (packet.time(knots), self.psi(packet.delay))).collect();
+        let alone = scores.iter().map(|(_, score)| score.powi(2)).sum();
+        let together =
+            by_moment(scores.into_iter(), MOMENT_S, |sum, score| sum + score).iter().map(|sum| sum * sum).sum();
+        f64::max(together, alone)
     }
 
     fn psi(&self, delay: f64) -> f64 {
@@ -379,6 +408,9 @@ fn floor(knots: &[f64], packets: &[Delayed]) -> Option<(f64, f64)> {
     let spacing = spacing(first);
     Some((lowest[first] - spacing, (FLOOR_SPACINGS * spacing).powi(2)))
 }
+
+/// Share of the time of [`renew_motion`] in which delays are found.
+const SORTED: f64 = 0.3;
 
 /// Fewest packets of a direction from which a distribution is taken.
 const PACKETS_MIN: usize = 200;

@@ -53,7 +53,14 @@ fn thirds(knots: &[f64], k: usize, window: f64) -> [f64; PARTS] {
     [knots[k] - part(before), knots[k], knots[k] + part(after)]
 }
 
+/// The offset alone of [`at_time`], for every packet of a run.
+pub(super) fn offset_at_time(times: &[f64], states: &[Pair], t: f64) -> f64 {
+    // Inlined there, what makes the rate is left out.
+    at_time(times, states, t)[0]
+}
+
 /// The state of a clock with `states` at `times`: on the cubic between them; beyond, the rate goes on turning as it did.
+#[inline(always)]
 pub(super) fn at_time(times: &[f64], states: &[Pair], t: f64) -> Pair {
     let next = times.partition_point(|knot| *knot <= t);
     if next > 0 && next < times.len() {

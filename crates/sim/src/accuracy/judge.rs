@@ -8,12 +8,13 @@ use super::joining;
 use super::plan::{Method, Plan, SeedRun};
 use super::record::Record;
 use crate::error::Error;
-use crate::runs::rounds::Rounds;
+use crate::runs::rounds::{HandOver, Rounds};
 use crate::runs::simulation::Simulation;
 use crate::scenario::Scenario;
 
 /// Simulates one seed and judges all methods of the plan; `goes_on` hears which share of the time is
-/// over, 0 to 1, and answers whether to go on; None when it said no.
+/// over, 0 to 1, and answers whether to go on; None when it said no. `hand_over` says whether a window is solved beside the simulation of the next; it changes
+/// no figure.
 ///
 /// # Errors
 /// When the scenario cannot be run.
@@ -22,20 +23,21 @@ pub fn judge(
     seed: u64,
     plan: &Plan,
     goes_on: &dyn Fn(f64) -> bool,
+    hand_over: HandOver,
 ) -> Result<Option<SeedRun>, Error> {
     let simulation = Simulation::new(scenario.clone(), seed)?;
     let mut rounds = Rounds::new(&simulation, plan.duration, plan.window)?;
     let mut record = Record::new(plan, simulation.edges(), &rounds);
     let simulated = if plan.methods.contains(&Method::Ours) { SIMULATED_OF_ALL_PACKETS } else { SIMULATED };
     let watched = |share| goes_on(simulated * share);
-    while let Some(round) = rounds.step_watched(&watched) {
-        record.take(round);
-    }
+    rounds.all(&watched, hand_over, &mut |round| record.take(round));
     if !goes_on(simulated) {
         return Ok(None);
     }
     let running = rounds.running();
-    let (methods, between) = record.judged(running);
+    // Judging is not broken off: what it answers here is for nobody.
+    let mut told = |share| _ = goes_on(simulated + (1.0 - simulated) * share);
+    let (methods, between) = record.judged(running, &mut told);
     let floor_ns = floor_ns(&simulation);
     Ok(Some(SeedRun {
         seed,

@@ -81,9 +81,13 @@ impl<'a> Record<'a> {
         self.solved.push(round.solved);
     }
 
-    /// Every method's judgements in the plan's order, and ours in between.
-    pub(super) fn judged(&self, running: &Running<'_>) -> (Vec<(Method, Vec<Judgement>)>, Vec<Judgement>) {
-        let smoothed = self.smoothed();
+    /// Every method's judgements in the plan's order, and ours in between; `told` hears which share of the time is over.
+    pub(super) fn judged(
+        &self,
+        running: &Running<'_>,
+        told: &mut dyn FnMut(f64),
+    ) -> (Vec<(Method, Vec<Judgement>)>, Vec<Judgement>) {
+        let smoothed = self.smoothed(told);
         let judge = |method: &Method| (*method, self.judgements(*method, &smoothed, running));
         let methods = self.plan.methods.iter().map(judge).collect();
         let best = smoothed.packets.as_ref().or(smoothed.rounds.as_ref());
@@ -105,10 +109,10 @@ impl<'a> Record<'a> {
         Some(windows.iter().filter_map(fit).collect())
     }
 
-    fn smoothed(&self) -> SmoothedRuns {
+    fn smoothed(&self, told: &mut dyn FnMut(f64)) -> SmoothedRuns {
         let wants = |method| self.plan.methods.contains(&method);
-        let smooth = |recorded: Option<&[Recorded<'_>]>| {
-            Smoothed::new(self.nodes, self.reference, self.solved.clone(), recorded)
+        let mut smooth = |recorded: Option<&[Recorded<'_>]>| {
+            Smoothed::watched(self.nodes, self.reference, self.solved.clone(), recorded, told)
         };
         let rounds = wants(Method::Smooth).then(|| smooth(None));
         let packets = wants(Method::Ours).then(|| {

@@ -4,7 +4,7 @@ use probe_sync_time::{Duration, NodeId};
 
 use super::*;
 use crate::scenario::{Scenario, Stamps};
-use crate::{Error, Simulation};
+use crate::{Error, Simulation, in_turn};
 
 /// Five nodes for 12 s, 20 pairs/s, half loaded, paths asymmetric by 20 ns.
 fn scenario() -> Scenario {
@@ -22,7 +22,7 @@ fn plan(methods: &[Method]) -> Plan {
 }
 
 fn judged(scenario: &Scenario, seed: u64, methods: &[Method]) -> SeedRun {
-    judge(scenario, seed, &plan(methods), &|_| true).expect("a sound scenario").expect("nobody stopped it")
+    judge(scenario, seed, &plan(methods), &|_| true, in_turn).expect("a sound scenario").expect("nobody stopped it")
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn the_floor_of_two_nodes_is_the_asymmetry_of_their_path() {
 
 #[test]
 fn a_stopped_run_has_no_result_and_a_window_must_fit() {
-    assert_eq!(judge(&scenario(), 1, &plan(&[Method::Hull]), &|_| false), Ok(None));
+    assert_eq!(judge(&scenario(), 1, &plan(&[Method::Hull]), &|_| false, in_turn), Ok(None));
     let plan = Plan { window: Duration::from_ms(20_000), ..plan(&[Method::Hull]) };
-    assert!(matches!(judge(&scenario(), 1, &plan, &|_| true), Err(Error::Window { .. })));
+    assert!(matches!(judge(&scenario(), 1, &plan, &|_| true, in_turn), Err(Error::Window { .. })));
 }

@@ -22,14 +22,40 @@ use crate::runs::simulation::Simulation;
 #[derive(Debug)]
 pub struct Rounds<'a> {
     solver: Solver,
-    running: Running<'a>,
+    windows: Windows<'a>,
     nodes: usize,
+    reference: NodeId,
+}
+
+/// The part that simulates and needs no round solved: where nobody steers, it may be ahead of the solver.
+#[derive(Debug)]
+struct Windows<'a> {
+    running: Running<'a>,
     reference: NodeId,
     window: Duration,
     /// True time when the window under way began, and when the run ends.
     begun: Timestamp<System>,
     end: Timestamp<System>,
     index: usize,
+}
+
+/// One window of all nodes, simulated and not yet solved.
+#[derive(Clone, Debug)]
+pub struct Window {
+    index: usize,
+    cuts: Vec<WindowCut>,
+    /// What a reference that says nothing has all the same: its clock, on which truth is asked for.
+    silent_reference: WindowCut,
+}
+
+/// Hands every window that the first makes to the second, in order, until there is none. This crate starts no threads; a caller may do both at the same time.
+pub type HandOver = fn(&mut dyn FnMut() -> Option<Window>, &mut (dyn FnMut(Window) + Send));
+
+/// Each window is handed over before the next is made.
+pub fn in_turn(make: &mut dyn FnMut() -> Option<Window>, take: &mut (dyn FnMut(Window) + Send)) {
+    while let Some(window) = make() {
+        take(window);
+    }
 }
 
 /// One window of all nodes, solved.
@@ -69,13 +95,16 @@ impl<'a> Rounds<'a> {
         let (nodes, reference) = (simulation.scenario().nodes as usize, simulation.scenario().reference);
         Ok(Self {
             solver: Solver::new(SolverOptions { nodes, reference, graph }),
-            running: simulation.start(duration),
+            windows: Windows {
+                running: simulation.start(duration),
+                reference,
+                window,
+                begun,
+                end: begun + duration,
+                index: 0,
+            },
             nodes,
             reference,
-            window,
-            begun,
-            end: begun + duration,
-            index: 0,
         })
     }
 
@@ -87,38 +116,14 @@ impl<'a> Rounds<'a> {
     /// The same for whoever waits: `goes_on` hears now and then which share of the whole run is simulated, 0 to 1, and answers whether to go on; None also
     /// when it said no, and then the run is not to be gone on with.
     pub fn step_watched(&mut self, goes_on: &dyn Fn(f64) -> bool) -> Option<Round> {
-        let (begun, end) = (self.begun, self.begun + self.window);
-        if end > self.end {
-            return None;
-        }
-        let whole = (self.end - Simulation::START).as_ns_f64();
-        for part in 1..=PARTS {
-            let at = begun + Duration::from_ns(self.window.as_ns() / PARTS * part);
-            self.running.advance_to(at);
-            if !goes_on((at - Simulation::START).as_ns_f64() / whole) {
-                return None;
-            }
-        }
-        self.running.advance_to(end);
-        let cuts = self.running.cut();
-        let index = self.index;
-        let id = RoundId(index as u64);
-        let fitted = |cut: &WindowCut| fit_window(cut, id, &FitOptions::default(), false).0;
-        let windows: Vec<NodeWindowData> = cuts.iter().map(fitted).collect();
-        let own = windows.iter().find(|window| window.node_id == self.reference);
-        // A reference that is silent still has a clock, and truth is asked for on it.
-        let silent = own.is_none().then(|| fitted(&self.silent_reference([begun, end])));
-        let reference = own.or(silent.as_ref()).expect("either its own window or the one made of its clock");
-        let solved = self.solver.solve(id, reference, &windows);
-        let solved = solved.expect("the simulation's edges join its own nodes");
-        (self.index, self.begun) = (index + 1, end);
-        Some(Round { index, cuts, solved })
+        let window = self.windows.next(goes_on)?;
+        Some(solved(&mut self.solver, self.reference, window))
     }
 
-    /// The window of a reference that says nothing, from its clock alone.
-    fn silent_reference(&self, window: [Timestamp<System>; 2]) -> WindowCut {
-        let [start, end] = window.map(|at| self.running.clocks()[self.reference.index()].apply(at));
-        WindowCut { node: self.reference, start, end, edges: Vec::new(), clock_event: None, packets: Vec::new() }
+    /// All windows that are left, solved, for `take`; `hand_over` may simulate the next while one is solved.
+    pub fn all(&mut self, goes_on: &dyn Fn(f64) -> bool, hand_over: HandOver, take: &mut (dyn FnMut(Round) + Send)) {
+        let Self { solver, windows, reference, .. } = self;
+        hand_over(&mut || windows.next(goes_on), &mut |window| take(solved(solver, *reference, window)));
     }
 
     /// How many nodes the run has.
@@ -133,13 +138,54 @@ impl<'a> Rounds<'a> {
 
     /// The run, to be steered between steps. Do not advance or cut it: its windows would go missing here.
     pub fn running_mut(&mut self) -> &mut Running<'a> {
-        &mut self.running
+        &mut self.windows.running
     }
 
     /// The run: truth and counts.
     pub fn running(&self) -> &Running<'a> {
-        &self.running
+        &self.windows.running
     }
+}
+
+impl Windows<'_> {
+    /// The next window; None when less than a whole one is left, or `goes_on` said no.
+    fn next(&mut self, goes_on: &dyn Fn(f64) -> bool) -> Option<Window> {
+        let (begun, end) = (self.begun, self.begun + self.window);
+        if end > self.end {
+            return None;
+        }
+        let whole = (self.end - Simulation::START).as_ns_f64();
+        for part in 1..=PARTS {
+            let at = begun + Duration::from_ns(self.window.as_ns() / PARTS * part);
+            self.running.advance_to(at);
+            if !goes_on((at - Simulation::START).as_ns_f64() / whole) {
+                return None;
+            }
+        }
+        self.running.advance_to(end);
+        let (cuts, index) = (self.running.cut(), self.index);
+        (self.index, self.begun) = (index + 1, end);
+        Some(Window { index, cuts, silent_reference: self.silent_reference([begun, end]) })
+    }
+
+    /// The window of a reference that says nothing, from its clock alone.
+    fn silent_reference(&self, window: [Timestamp<System>; 2]) -> WindowCut {
+        let [start, end] = window.map(|at| self.running.clocks()[self.reference.index()].apply(at));
+        WindowCut { node: self.reference, start, end, edges: Vec::new(), clock_event: None, packets: Vec::new() }
+    }
+}
+
+fn solved(solver: &mut Solver, reference: NodeId, window: Window) -> Round {
+    let Window { index, cuts, silent_reference } = window;
+    let id = RoundId(index as u64);
+    let fitted = |cut: &WindowCut| fit_window(cut, id, &FitOptions::default(), false).0;
+    let windows: Vec<NodeWindowData> = cuts.iter().map(fitted).collect();
+    let own = windows.iter().find(|window| window.node_id == reference);
+    let silent = own.is_none().then(|| fitted(&silent_reference));
+    let reference = own.or(silent.as_ref()).expect("either its own window or the one made of its clock");
+    let solved = solver.solve(id, reference, &windows);
+    let solved = solved.expect("the simulation's edges join its own nodes");
+    Round { index, cuts, solved }
 }
 
 /// How often within a window whoever waits is told.

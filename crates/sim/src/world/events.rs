@@ -17,7 +17,7 @@ use crate::scenario::Scenario;
 use crate::scenario::faults::Span;
 use crate::world::clock::WanderingClock;
 use crate::world::ground_truth::PacketCounter;
-use crate::world::in_flight::{Packet, PacketsInFlight};
+use crate::world::in_flight::{InFlight, Packet, Report};
 use crate::world::network::Wires;
 use crate::world::random::{Draws, Purpose};
 use crate::world::stamp_errors::StampError;
@@ -30,7 +30,8 @@ pub(crate) struct World<'a> {
     pub(crate) nodes: Vec<Node>,
     pub(crate) clocks: Vec<WanderingClock>,
     wires: Wires<'a>,
-    in_flight: PacketsInFlight,
+    packets: InFlight<Packet>,
+    reports: InFlight<Report>,
     pub(crate) counter: PacketCounter,
     heap: BinaryHeap<Reverse<Event>>,
     order: u64,
@@ -74,12 +75,8 @@ enum What {
     Wake(NodeId),
     /// A packet arrives, by its number.
     Arrival(u32),
-    /// A transmit stamp is reported, or will never be.
-    Sent {
-        from: NodeId,
-        context: TxContext,
-        stamp: Option<Stamp>,
-    },
+    /// A transmit stamp is reported, or will never be, by its number.
+    Sent(u32),
     /// A node's silence is over: its process begins anew.
     Begin(NodeId),
 }
@@ -99,7 +96,8 @@ impl<'a> World<'a> {
             nodes: (0..).zip(endpoints).map(node).collect(),
             clocks,
             wires: Wires::new(scenario.network, &scenario.faults, seed, scenario.nodes),
-            in_flight: PacketsInFlight::default(),
+            packets: InFlight::default(),
+            reports: InFlight::default(),
             counter: PacketCounter::new(scenario.nodes),
             heap: BinaryHeap::new(),
             order: 0,
@@ -170,19 +168,20 @@ impl<'a> World<'a> {
     /// When the process that an event is for runs again, if it does not run now.
     fn paused_until(&mut self, what: What, now: i64) -> Option<i64> {
         let node = match what {
-            What::Wake(node) | What::Begin(node) | What::Sent { from: node, .. } => node,
-            What::Arrival(number) => self.in_flight.receiver(number),
+            What::Wake(node) | What::Begin(node) => node,
+            What::Sent(number) => self.reports.at(number).from,
+            What::Arrival(number) => self.packets.at(number).to,
         };
         let state = &mut self.nodes[node.index()];
         let end = state.pauses.iter().find(|pause| pause.contains(now))?.end_ns;
         match what {
-            What::Arrival(number) => self.in_flight.hold(number, now),
+            What::Arrival(number) => self.packets.hold(number, now),
             What::Wake(_) => {
                 // A timer that was set anew meanwhile has its own event.
                 let (timer, _) = state.armed.filter(|(_, at)| *at == now)?;
                 state.armed = Some((timer, end));
             }
-            What::Sent { .. } | What::Begin(_) => {}
+            What::Sent(_) | What::Begin(_) => {}
         }
         Some(end)
     }
@@ -199,7 +198,8 @@ impl<'a> World<'a> {
                 node
             }
             What::Arrival(number) => self.receive(number, now),
-            What::Sent { from, context, stamp } => {
+            What::Sent(number) => {
+                let Report { from, context, stamp } = self.reports.take(number);
                 let endpoint = &mut self.nodes[from.index()].endpoint;
                 match stamp {
                     Some(stamp) => endpoint.handle_tx_stamp(context, stamp, monotonic(now)),
@@ -216,7 +216,7 @@ impl<'a> World<'a> {
     }
 
     fn receive(&mut self, number: u32, now: i64) -> NodeId {
-        let Packet { from, to, context, copies, bytes, length, came_at } = self.in_flight.take(number);
+        let Packet { from, to, context, copies, bytes, length, came_at } = self.packets.take(number);
         if let Some(context) = context {
             self.counter.note_arrival(from, context, copies);
         }
@@ -280,7 +280,7 @@ impl<'a> World<'a> {
     }
 
     fn post(&mut self, packet: Packet, at: i64) {
-        let number = self.in_flight.put(packet);
+        let number = self.packets.put(packet);
         self.push(at, What::Arrival(number));
     }
 
@@ -293,7 +293,8 @@ impl<'a> World<'a> {
         let sender = &mut self.nodes[from.index()];
         let withheld = sender.draws.chance(self.scenario.stamps.missing) || sender.is_silent(reported_at);
         self.counter.counts(from, context.peer).stamps_withheld += u64::from(withheld);
-        self.push(reported_at, What::Sent { from, context, stamp: (!withheld).then_some(stamp) });
+        let number = self.reports.put(Report { from, context, stamp: (!withheld).then_some(stamp) });
+        self.push(reported_at, What::Sent(number));
     }
 
     /// The stamp of a packet between `node` and `peer`.

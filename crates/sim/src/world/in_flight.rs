@@ -1,9 +1,9 @@
-//! Packets in flight, kept aside so that the event heap moves small events only.
+//! Packets in flight and reports of stamps, kept aside so that the event heap moves small events only.
 //!
 //! What it does not do: decide whether or when they arrive (`network` does).
 
 use probe_sync_probe::{PACKET_BYTES, TxContext};
-use probe_sync_time::NodeId;
+use probe_sync_time::{NodeId, Stamp};
 
 /// A packet in flight.
 #[derive(Copy, Clone, Debug)]
@@ -20,41 +20,57 @@ pub(crate) struct Packet {
     pub(crate) came_at: Option<i64>,
 }
 
-/// Packets in flight, by number; numbers are used again.
-#[derive(Debug, Default)]
-pub(crate) struct PacketsInFlight {
-    places: Vec<Packet>,
+/// A transmit stamp that will be reported to the node it was taken at, or will never be.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Report {
+    pub(crate) from: NodeId,
+    pub(crate) context: TxContext,
+    pub(crate) stamp: Option<Stamp>,
+}
+
+/// Packets in flight, or stamps that will be reported, by number; numbers are used again.
+#[derive(Debug)]
+pub(crate) struct InFlight<T> {
+    places: Vec<T>,
     free: Vec<u32>,
 }
 
-impl PacketsInFlight {
-    /// Keeps a packet; its number.
-    pub(crate) fn put(&mut self, packet: Packet) -> u32 {
+impl<T> Default for InFlight<T> {
+    fn default() -> Self {
+        Self { places: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T: Copy> InFlight<T> {
+    /// Keeps something; its number.
+    pub(crate) fn put(&mut self, kept: T) -> u32 {
         match self.free.pop() {
             Some(number) => {
-                self.places[number as usize] = packet;
+                self.places[number as usize] = kept;
                 number
             }
             None => {
-                self.places.push(packet);
+                self.places.push(kept);
                 (self.places.len() - 1) as u32
             }
         }
     }
 
+    /// Looks at it.
+    pub(crate) fn at(&self, number: u32) -> &T {
+        &self.places[number as usize]
+    }
+
+    /// Takes it out.
+    pub(crate) fn take(&mut self, number: u32) -> T {
+        self.free.push(number);
+        self.places[number as usize]
+    }
+}
+
+impl InFlight<Packet> {
     /// Notes when a packet came that cannot be handled yet.
     pub(crate) fn hold(&mut self, number: u32, now: i64) {
         self.places[number as usize].came_at.get_or_insert(now);
-    }
-
-    /// Who a packet is for.
-    pub(crate) fn receiver(&self, number: u32) -> NodeId {
-        self.places[number as usize].to
-    }
-
-    /// Takes a packet out.
-    pub(crate) fn take(&mut self, number: u32) -> Packet {
-        self.free.push(number);
-        self.places[number as usize]
     }
 }
