@@ -9,7 +9,10 @@ use std::process::{Command, exit};
 
 fn main() {
     println!("cargo:rerun-if-env-changed=OTF2_CONFIG");
-    println!("cargo:rerun-if-env-changed=PATH");
+    // Not whenever PATH changes, as with every Python environment: nearly all is built on this crate. One that failed runs again anyway.
+    if let Some(program) = found() {
+        println!("cargo:rerun-if-changed={}", program.display());
+    }
     if let Err(problem) = build() {
         eprintln!("probe-sync-otf2: {problem}");
         exit(1);
@@ -57,7 +60,7 @@ fn build() -> Result<(), String> {
 
 /// What `otf2-config` answers; another one is named by the environment's `OTF2_CONFIG`.
 fn ask(flag: &str) -> Result<String, String> {
-    let program = env::var("OTF2_CONFIG").unwrap_or_else(|_| "otf2-config".into());
+    let program = program();
     let missing = |reason: String| {
         format!(
             "{program} {flag}: {reason}; the feature otf2 needs OTF2 3.0 or newer with its headers (Debian: \
@@ -69,6 +72,19 @@ fn ask(flag: &str) -> Result<String, String> {
         return Err(missing(answer.status.to_string()));
     }
     Ok(String::from_utf8_lossy(&answer.stdout).trim().to_owned())
+}
+
+fn program() -> String {
+    env::var("OTF2_CONFIG").unwrap_or_else(|_| "otf2-config".into())
+}
+
+/// The file that [`program`] is.
+fn found() -> Option<PathBuf> {
+    let program = PathBuf::from(program());
+    if program.components().count() > 1 {
+        return Some(program);
+    }
+    env::split_paths(&env::var_os("PATH")?).map(|folder| folder.join(&program)).find(|file| file.is_file())
 }
 
 const FUNCTIONS: [&str; 6] = [

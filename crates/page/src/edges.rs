@@ -1,11 +1,11 @@
 //! The map of who probed whom: what each edge leaves unexplained, its margin, its loss.
 //!
-//! Place in the flow: joins the last windows of every node's file with the offsets of the same rounds; `maps.js` draws the square, `html` lists the worst. An edge from i to j measures θ = offset_j − offset_i about a middle of its own, so at the
+//! Place in the flow: joins the last windows of every node's file, or of a simulation, with the offsets of the same rounds; `maps.js` draws the square, `html` lists the worst. An edge from i to j measures θ = offset_j − offset_i about a middle of its own, so at the
 //! round's instant M, when i's clock shows M + offset_i, its residual is α·(M + offset_i − middle) + β − (offset_j − offset_i). Residual and margin are medians over these rounds. Loss is that of the
 //! whole run, as `report.json` counts packets; without a report that of exchanges in these rounds.
 //! What it does not do: read the beginning of a file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::Path;
 
@@ -67,43 +67,76 @@ pub(crate) fn map<'a>(
     latest: impl IntoIterator<Item = &'a Round>,
     report: Option<&RunReport>,
 ) -> EdgeMap {
-    let rounds: BTreeMap<u64, Known<'_>> = latest.into_iter().map(|round| (round.number, Known::of(round))).collect();
-    let mut map = EdgeMap { rounds: rounds.len(), ..EdgeMap::default() };
-    let mut edges: BTreeMap<(NodeId, NodeId), Edge> = BTreeMap::new();
+    let mut edges = Edges::of(latest, None);
+    let mut without_file = 0;
     for node in nodes.iter().take(FILES_MAX) {
         let path = directory.join("windows").join(format!("node{node}.jsonl"));
-        let Ok(windows) = File::open(newest(&path)).and_then(|file| last_windows(&file, rounds.len())) else {
-            map.without_file += 1;
+        let Ok(windows) = File::open(newest(&path)).and_then(|file| last_windows(&file, edges.rounds.len())) else {
+            without_file += 1;
             continue;
         };
-        let known = windows.iter().filter_map(|window| Some((window, rounds.get(&window.round_id.0)?)));
-        for (fit, known) in known.flat_map(|(window, known)| window.edges.iter().map(move |fit| (fit, known))) {
-            edges.entry((fit.src_node_id, fit.dst_node_id)).or_default().take(fit, known);
-        }
+        edges.take(&windows);
     }
-    map.without_file += nodes.len().saturating_sub(FILES_MAX);
+    without_file += nodes.len().saturating_sub(FILES_MAX);
     let packets = report.map_or(&[][..], |report| &report.packets);
-    map.loss_of_packets = !packets.is_empty();
     let loss: BTreeMap<_, f64> =
         packets.iter().map(|of| ((of.src, of.dst), of.lost as f64 / (of.sent.max(1)) as f64)).collect();
-    for direction in loss.keys() {
-        edges.entry(*direction).or_default();
+    EdgeMap { without_file, ..edges.map(nodes, &loss) }
+}
+
+/// The map of windows that are at hand, of the rounds that they belong to; `reference` says nothing of itself in them.
+pub(crate) fn map_of<'a>(
+    windows: &[NodeWindowData],
+    nodes: &[NodeId],
+    latest: impl IntoIterator<Item = &'a Round>,
+    reference: NodeId,
+) -> EdgeMap {
+    let fitted: BTreeSet<u64> = windows.iter().map(|window| window.round_id.0).collect();
+    let mut edges = Edges::of(latest.into_iter().filter(|round| fitted.contains(&round.number)), Some(reference));
+    edges.take(windows);
+    edges.map(nodes, &BTreeMap::new())
+}
+
+/// Edges under way.
+struct Edges<'a> {
+    rounds: BTreeMap<u64, Known<'a>>,
+    edges: BTreeMap<(NodeId, NodeId), Edge>,
+}
+
+impl<'a> Edges<'a> {
+    fn of(latest: impl IntoIterator<Item = &'a Round>, reference: Option<NodeId>) -> Self {
+        let known = |round: &'a Round| (round.number, Known::of(round, reference));
+        Self { rounds: latest.into_iter().map(known).collect(), edges: BTreeMap::new() }
     }
-    let cell = |((src, dst), edge): ((NodeId, NodeId), Edge)| EdgeCell {
-        src,
-        dst,
-        residual_ns: middle(edge.residuals),
-        margin_ns: middle(edge.margins),
-        loss: match loss.get(&(src, dst)) {
-            Some(share) => Number((share * 1e5).round() / 1e5),
-            None if edge.finished + edge.lost == 0 || map.loss_of_packets => Number::NONE,
-            None => Number((edge.lost as f64 / (edge.finished + edge.lost) as f64 * 1e5).round() / 1e5),
-        },
-    };
-    map.edges = edges.into_iter().map(cell).collect();
-    map.left_out = keep_worst(&mut map.edges);
-    map.nodes = nodes.to_vec();
-    map
+
+    fn take(&mut self, windows: &[NodeWindowData]) {
+        let known = windows.iter().filter_map(|window| Some((window, self.rounds.get(&window.round_id.0)?)));
+        for (fit, known) in known.flat_map(|(window, known)| window.edges.iter().map(move |fit| (fit, known))) {
+            self.edges.entry((fit.src_node_id, fit.dst_node_id)).or_default().take(fit, known);
+        }
+    }
+
+    /// With the shares of packets that were lost, where they were counted.
+    fn map(mut self, nodes: &[NodeId], loss: &BTreeMap<(NodeId, NodeId), f64>) -> EdgeMap {
+        for direction in loss.keys() {
+            self.edges.entry(*direction).or_default();
+        }
+        let cell = |((src, dst), edge): ((NodeId, NodeId), Edge)| EdgeCell {
+            src,
+            dst,
+            residual_ns: middle(edge.residuals),
+            margin_ns: middle(edge.margins),
+            loss: match loss.get(&(src, dst)) {
+                Some(share) => Number((share * 1e5).round() / 1e5),
+                None if edge.finished + edge.lost == 0 || !loss.is_empty() => Number::NONE,
+                None => Number((edge.lost as f64 / (edge.finished + edge.lost) as f64 * 1e5).round() / 1e5),
+            },
+        };
+        let mut edges: Vec<EdgeCell> = self.edges.into_iter().map(cell).collect();
+        let left_out = keep_worst(&mut edges);
+        let (nodes, rounds) = (nodes.to_vec(), self.rounds.len());
+        EdgeMap { nodes, edges, left_out, rounds, without_file: 0, loss_of_packets: !loss.is_empty() }
+    }
 }
 
 impl EdgeMap {
@@ -123,9 +156,10 @@ struct Known<'a> {
 }
 
 impl<'a> Known<'a> {
-    fn of(round: &'a Round) -> Self {
+    fn of(round: &'a Round, reference: Option<NodeId>) -> Self {
         let known = round.nodes.iter().filter(|node| node.reachable && !node.disturbed && node.offset_ns.is_finite());
-        Self { round, offsets: known.map(|node| (node.node, node.offset_ns)).collect() }
+        let known = known.map(|node| (node.node, node.offset_ns));
+        Self { round, offsets: reference.map(|node| (node, 0.0)).into_iter().chain(known).collect() }
     }
 }
 

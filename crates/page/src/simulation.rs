@@ -2,15 +2,16 @@
 //!
 //! Place in the flow: `probe_sync sim --out` hands in what it judged, each estimate beside the truth; the same series and charts as of a real run come of it. What it does not do: simulate.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use probe_sync::report::{NodeRow, TruthVerdict};
 use probe_sync_estimate::statistics::median;
+use probe_sync_estimate::window::NodeWindowData;
 use probe_sync_time::{NodeId, StampSource};
 
 use crate::Error;
 use crate::data::{Data, SCHEMA};
-use crate::edges::EdgeMap;
+use crate::edges;
 use crate::page::{Page, worst_rows};
 use crate::rounds::{Estimate, Reading, Round, Source};
 use crate::series::Survey;
@@ -30,6 +31,10 @@ pub struct Simulated {
     pub stamp: StampSource,
     /// The estimates of one run, in any order; none where only tables were made.
     pub samples: Vec<Sample>,
+    /// What the nodes fitted in the last windows of this run, in order; none where only tables were made.
+    pub windows: Vec<NodeWindowData>,
+    /// Exchanges on each node's out-edges that were lost, over the run; none where only tables were made.
+    pub lost: Vec<u64>,
     /// Sentences that the simulation's own demands make: whether each holds, and what it says.
     pub demands: Vec<(bool, String)>,
     /// What it cost, and how methods compare.
@@ -53,6 +58,8 @@ pub struct Sample {
     pub half_width_95_ns: Option<f64>,
     /// The hard interval, ns.
     pub hard_ns: Option<[f64; 2]>,
+    /// The rate, ppm.
+    pub rate_ppm: Option<f64>,
 }
 
 struct Samples(Vec<Round>);
@@ -73,7 +80,10 @@ impl Simulated {
         let source = Samples(self.rounds());
         let survey = Survey::of(&source)?;
         let (series, _) = survey.series(&source, Some(self.reference), &Default::default())?;
-        let nodes = worst_rows(self.rows(&survey));
+        let nodes = worst_rows(self.rows(&survey, &source.0));
+        let of_map: BTreeSet<NodeId> = survey.nodes.keys().copied().chain([self.reference]).collect();
+        let of_map: Vec<NodeId> = of_map.into_iter().collect();
+        let edges = edges::map_of(&self.windows, &of_map, &survey.latest, self.reference);
         let truth = judged(&source.0);
         let mut verdict = match &truth {
             Some(truth) => verdict::truth_held(truth),
@@ -96,7 +106,7 @@ impl Simulated {
                 truth,
                 marks: Vec::new(),
                 series,
-                edges: EdgeMap::default(),
+                edges,
                 traces: None,
             },
             traces: None,
@@ -115,8 +125,13 @@ impl Simulated {
         rounds.into_values().collect()
     }
 
-    fn rows(&self, survey: &Survey) -> Vec<NodeRow> {
+    fn rows(&self, survey: &Survey, rounds: &[Round]) -> Vec<NodeRow> {
         let finite = |bound: f64| bound.is_finite().then_some(bound);
+        let fitted = self.fitted();
+        let mut held: BTreeMap<NodeId, bool> = BTreeMap::new();
+        for of in rounds.iter().flat_map(|round| &round.nodes).filter(|of| of.reachable) {
+            *held.entry(of.node).or_insert(true) &= !of.crosses_hard();
+        }
         let row = |(node, of): (&NodeId, &crate::series::NodeSurvey)| NodeRow {
             node_id: *node,
             rank: node.0,
@@ -125,16 +140,29 @@ impl Simulated {
             reachable: of.last.reachable,
             clock_disturbed: false,
             offset_ns: of.last.offset_ns,
-            drift_ppm: f64::NAN,
+            drift_ppm: of.last.rate_ppm,
             half_width_95_ns: of.last.half_width_ns,
             hard_interval_ns: of.last.hard_ns.map(finite),
-            edges: 0,
-            lost: 0,
+            edges: fitted.get(node).copied().unwrap_or(0),
+            lost: self.lost.get(node.index()).copied().unwrap_or(0),
             true_offset_ns: Some(of.last.truth_ns),
             error_ns: Some(of.last.offset_ns - of.last.truth_ns).filter(|_| of.last.reachable),
-            bounds_held: None,
+            bounds_held: held.get(node).copied(),
         };
         survey.nodes.iter().map(row).collect()
+    }
+
+    /// By node, the edges of the last window that have a fit.
+    fn fitted(&self) -> BTreeMap<NodeId, u32> {
+        let last = self.windows.last().map(|window| window.round_id);
+        let of_last = self.windows.iter().filter(|window| Some(window.round_id) == last);
+        let mut fitted = BTreeMap::new();
+        for fit in of_last.flat_map(|window| &window.edges) {
+            for node in [fit.src_node_id, fit.dst_node_id] {
+                *fitted.entry(node).or_default() += 1;
+            }
+        }
+        fitted
     }
 }
 
@@ -144,10 +172,17 @@ fn estimate(sample: &Sample) -> Estimate {
         reachable: sample.offset_ns.is_some(),
         disturbed: false,
         offset_ns: sample.offset_ns.unwrap_or(f64::NAN),
-        rate_ppm: f64::NAN,
+        rate_ppm: sample.rate_ppm.unwrap_or(f64::NAN),
         half_width_ns: sample.half_width_95_ns.unwrap_or(f64::INFINITY),
         hard_ns: sample.hard_ns.unwrap_or([f64::NEG_INFINITY, f64::INFINITY]),
         truth_ns: sample.truth_ns,
+    }
+}
+
+impl Estimate {
+    /// The truth is outside its hard interval.
+    fn crosses_hard(&self) -> bool {
+        !(self.hard_ns[0]..=self.hard_ns[1]).contains(&self.truth_ns)
     }
 }
 
@@ -160,7 +195,7 @@ fn judged(rounds: &[Round]) -> Option<TruthVerdict> {
     }
     let errors: Vec<f64> = known.iter().map(|of| (of.offset_ns - of.truth_ns).abs()).collect();
     let within = known.iter().filter(|of| (of.offset_ns - of.truth_ns).abs() <= of.half_width_ns).count();
-    let crossed = known.iter().filter(|of| !(of.hard_ns[0]..=of.hard_ns[1]).contains(&of.truth_ns)).count();
+    let crossed = known.iter().filter(|of| of.crosses_hard()).count();
     Some(TruthVerdict {
         judged: known.len(),
         not_judged: unknown.len(),
@@ -176,7 +211,45 @@ fn judged(rounds: &[Round]) -> Option<TruthVerdict> {
 
 #[cfg(test)]
 mod tests {
+    use probe_sync_estimate::window::EdgeAlphaBeta;
+    use probe_sync_time::{RoundId, Timestamp};
+
     use super::*;
+
+    /// The reference's own, of round 1, in whose middle it finds node 1 108 ns ahead.
+    fn windows() -> Vec<NodeWindowData> {
+        let [window_start, window_end] = [500_000_000, 1_500_000_000].map(Timestamp::from_ns);
+        let edge = EdgeAlphaBeta {
+            src_node_id: NodeId(0),
+            dst_node_id: NodeId(1),
+            midpoint: window_start.midpoint(window_end),
+            alpha: 5e-7,
+            beta: 108.0,
+            pairs_count: 3,
+            lost_count: 1,
+            covariance: [1.0, 0.0, 1e-18],
+            margin_ns: 20.0,
+            bound_lo_ns: 88.0,
+            bound_hi_ns: 128.0,
+            alpha_bounds: [0.0, 1e-6],
+            feasible: true,
+            purity: 1.0,
+            stamp: StampSource::Kernel,
+            stamp_errors_ns: [0.0; 2],
+        };
+        vec![NodeWindowData {
+            node_id: NodeId(0),
+            round_id: RoundId(1),
+            window_start,
+            window_end,
+            edges: vec![edge],
+            clock_event: None,
+            stop_requested: false,
+            packets: Vec::new(),
+            unfitted: Vec::new(),
+            punctuality: Default::default(),
+        }]
+    }
 
     #[test]
     fn estimates_are_judged_against_the_truth() {
@@ -188,6 +261,7 @@ mod tests {
             offset_ns,
             half_width_95_ns: Some(10.0),
             hard_ns: Some([0.0, 150.0]),
+            rate_ppm: offset_ns.map(|_| 0.5),
         };
         let samples = vec![sample(1, 1, Some(105.0)), sample(1, 0, Some(120.0)), sample(2, 1, None)];
         let simulated = Simulated {
@@ -196,6 +270,8 @@ mod tests {
             reference: NodeId(0),
             stamp: StampSource::Kernel,
             samples,
+            windows: windows(),
+            lost: vec![0, 3, 0],
             demands: vec![(false, "It must hold.".into())],
             tables: Vec::new(),
         };
@@ -203,6 +279,16 @@ mod tests {
         let truth = page.data.truth.as_ref().expect("judged");
         assert_eq!((truth.judged, truth.not_judged, truth.worst_error_ns, truth.coverage_95), (2, 1, 20.0, 0.5));
         assert_eq!((truth.outside_hard_interval, page.data.rounds, page.data.nodes.len()), (0, 2, 2));
+        // Node 1 is 105 ns ahead, and the edge from the reference to it says 108 ns at that moment: 3 ns more.
+        let edge = page.data.edges.edges[0];
+        assert_eq!((page.data.edges.edges.len(), page.data.edges.rounds, page.data.edges.nodes.len()), (1, 1, 3));
+        assert_eq!(
+            (edge.src, edge.dst, edge.residual_ns.0, edge.margin_ns.0, edge.loss.0),
+            (NodeId(0), NodeId(1), 3.0, 20.0, 0.25)
+        );
+        let row = page.data.nodes.iter().find(|row| row.node_id == NodeId(1)).expect("it has a row");
+        assert_eq!((row.edges, row.lost, row.drift_ppm, row.bounds_held), (1, 3, 0.5, Some(true)));
+        assert!(!page.data.series.nodes[0].rate.is_empty());
         assert!(page.verdict.iter().any(|said| said.mood == verdict::Mood::Bad && said.text == "It must hold."));
     }
 }

@@ -349,8 +349,15 @@ fn a_simulation() {
             ])?;
             Ok(Vec::new())
         },
-        async |_, seen| {
+        async |browser, seen| {
             ensure!(seen.data["truth"]["outside_hard_interval"] == 0, "{}", seen.data["truth"]);
+            // Who probed whom, and the rates, as on the page of a run.
+            let edges = seen.data["edges"]["edges"].as_array().map_or(0, Vec::len);
+            ensure!(edges > 8 && seen.data["edges"]["nodes"].as_array().map_or(0, Vec::len) == 8, "{edges} edges");
+            ensure!(seen.data["nodes"][0]["edges"].as_u64() > Some(0), "{}", seen.data["nodes"][0]);
+            let there = "return ['rate', 'edges'].filter((id) => document.querySelector('#' + id + ' canvas')).join()";
+            let there = browser.ask(there).await?;
+            ensure!(there == "rate,edges", "charts that are there: {there}");
             Ok(())
         },
     );

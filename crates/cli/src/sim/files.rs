@@ -52,7 +52,7 @@ impl Truths {
 }
 
 fn row(text: &mut String, cell: &str, seed: u64, method: &str, judgement: &Judgement) {
-    let Judgement { node, window, at, truth_ns, estimate_ns, half_width_95_ns, hard_ns } = judgement;
+    let Judgement { node, window, at, truth_ns, estimate_ns, half_width_95_ns, hard_ns, rate_ppm: _ } = judgement;
     let field = |value: Option<f64>| value.filter(|v| v.is_finite()).map_or_else(String::new, |v| format!("{v:.3}"));
     let (estimate, error) = (field(*estimate_ns), field(judgement.error_ns()));
     let (width, low, high) = (field(*half_width_95_ns), field(hard_ns.map(|h| h[0])), field(hard_ns.map(|h| h[1])));

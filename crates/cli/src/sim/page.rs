@@ -46,6 +46,8 @@ pub fn write(out: &Path, simulation: &Simulation<'_>) -> anyhow::Result<()> {
         reference: simulation.reference,
         stamp: StampSource::Kernel,
         samples: shown.into_iter().flat_map(|(_, judgements)| judgements).map(sample).collect(),
+        windows: simulation.first.map_or_else(Vec::new, |run| run.windows.clone()),
+        lost: simulation.first.map_or_else(Vec::new, |run| run.lost.clone()),
         demands: said(simulation.demands),
         tables: [Some(methods(simulation.named)), simulation.cost.as_ref().map(cost)].into_iter().flatten().collect(),
     };
@@ -67,6 +69,8 @@ pub fn write_rows<T: Serialize>(out: &Path, name: &str, rows: &[T], demands: &[D
         reference: NodeId(0),
         stamp: StampSource::Kernel,
         samples: Vec::new(),
+        windows: Vec::new(),
+        lost: Vec::new(),
         demands: said(demands),
         tables: vec![Table { caption: format!("{name}.csv"), header, rows: lines.collect::<Result<_, _>>()? }],
     };
@@ -83,7 +87,7 @@ fn shown(run: &SeedRun) -> Option<(Method, &Vec<Judgement>)> {
 }
 
 fn sample(judgement: &Judgement) -> Sample {
-    let Judgement { node, window, at, truth_ns, estimate_ns, half_width_95_ns, hard_ns } = *judgement;
+    let Judgement { node, window, at, truth_ns, estimate_ns, half_width_95_ns, hard_ns, rate_ppm } = *judgement;
     Sample {
         node,
         window: window as u64,
@@ -92,6 +96,7 @@ fn sample(judgement: &Judgement) -> Sample {
         offset_ns: estimate_ns,
         half_width_95_ns,
         hard_ns,
+        rate_ppm,
     }
 }
 

@@ -18,6 +18,7 @@ fn page(host: &str) -> Page {
         offset_ns: Some(1.5),
         half_width_95_ns: Some(10.0),
         hard_ns: Some([-100.0, 100.0]),
+        rate_ppm: None,
     };
     let mut table = Table::new(host, &[host, "n"]);
     table.rows.push(vec![host.to_owned(), "7".to_owned()]);
@@ -27,6 +28,8 @@ fn page(host: &str) -> Page {
         reference: NodeId(0),
         stamp: StampSource::Kernel,
         samples: (0..4).flat_map(|window| [sample(window, 1), sample(window, 2)]).collect(),
+        windows: Vec::new(),
+        lost: Vec::new(),
         demands: vec![(true, host.to_owned())],
         tables: vec![table],
     };

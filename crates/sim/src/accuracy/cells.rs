@@ -294,6 +294,11 @@ mod tests {
     use crate::accuracy::plan::Judgement;
     use probe_sync_time::{NodeId, Timestamp};
 
+    fn run(seed: u64, methods: Vec<(Method, Vec<Judgement>)>) -> SeedRun {
+        let (between, windows, lost) = (Vec::new(), Vec::new(), Vec::new());
+        SeedRun { seed, methods, between, floor_ns: vec![1.0], packets: 6, edges: 1, windows, lost }
+    }
+
     /// Every method errs by `error(method)` everywhere; ours claims ±`half_width`.
     fn outcome(cell: Cell, error: impl Fn(Method) -> f64, half_width: f64) -> CellOutcome {
         let judgement = |method: Method| Judgement {
@@ -304,10 +309,11 @@ mod tests {
             estimate_ns: Some(error(method)),
             half_width_95_ns: (method == Method::Ours).then_some(half_width),
             hard_ns: (method == Method::Ours).then_some([error(method) - half_width, error(method) + half_width]),
+            rate_ppm: None,
         };
         let mut outcome = Outcome::default();
         let methods = Method::ALL.map(|method| (method, vec![judgement(method)])).to_vec();
-        outcome.add(&SeedRun { seed: 1, methods, between: Vec::new(), floor_ns: vec![1.0], packets: 6, edges: 1 });
+        outcome.add(&run(1, methods));
         CellOutcome { cell, outcome }
     }
 
@@ -368,10 +374,10 @@ mod tests {
             estimate_ns: None,
             half_width_95_ns: None,
             hard_ns: None,
+            rate_ppm: None,
         };
         let methods = vec![(Method::Ours, vec![nothing])];
-        let run = SeedRun { seed: 2, methods, between: Vec::new(), floor_ns: vec![1.0], packets: 6, edges: 1 };
-        outcomes[0].outcome.add(&run);
+        outcomes[0].outcome.add(&run(2, methods));
         assert_eq!(reached(&outcomes), Some(false));
     }
 

@@ -39,6 +39,7 @@ pub fn judge(
     let mut told = |share| _ = goes_on(simulated + (1.0 - simulated) * share);
     let (methods, between) = record.judged(running, &mut told);
     let floor_ns = floor_ns(&simulation);
+    let (windows, lost) = record.into_windows_and_lost();
     Ok(Some(SeedRun {
         seed,
         methods,
@@ -46,6 +47,8 @@ pub fn judge(
         floor_ns,
         packets: running.packets_sent(),
         edges: simulation.edges().len(),
+        windows,
+        lost,
     }))
 }
 

@@ -4,6 +4,7 @@
 //!
 //! What it does not do: judge (`judge`).
 
+use probe_sync_estimate::window::NodeWindowData;
 use probe_sync_time::{Duration, NodeId, Reference, Timestamp};
 
 use super::baselines::Tuning;
@@ -105,6 +106,8 @@ pub struct Judgement {
     pub half_width_95_ns: Option<f64>,
     /// The hard interval, ns, where the method states one.
     pub hard_ns: Option<[f64; 2]>,
+    /// The rate of its clock against the reference's, ppm, where the method states one.
+    pub rate_ppm: Option<f64>,
 }
 
 impl Judgement {
@@ -129,4 +132,11 @@ pub struct SeedRun {
     pub packets: u64,
     /// Edges that were probed.
     pub edges: usize,
+    /// What the nodes fitted in the last windows, in order: as many whole windows as [`FITS_KEPT`] hold, but one at least.
+    pub windows: Vec<NodeWindowData>,
+    /// Exchanges on each node's out-edges that were lost.
+    pub lost: Vec<u64>,
 }
+
+/// Fits of edges that are kept of a run: some megabytes.
+pub const FITS_KEPT: usize = 20_000;

@@ -7,16 +7,18 @@
 //!
 //! What it does not do: fit or solve; `baselines`, `joining` and the crate `estimate` do.
 
+use std::collections::VecDeque;
+
 use probe_sync_estimate::edge_fit::EdgeWindow;
 use probe_sync_estimate::round::{SolvedRound, WindowCut};
 use probe_sync_estimate::run::{Recorded, Smoothed};
 use probe_sync_estimate::statistics::SIGMAS_95;
-use probe_sync_estimate::window::NodeEstimate;
+use probe_sync_estimate::window::{NodeEstimate, NodeWindowData};
 use probe_sync_time::{Duration, Edge, NodeId, Reference, RoundId, System, Timestamp};
 
 use super::baselines::{self, Fastest, Version};
 use super::joining::{EdgeLine, Instant, Joining, join};
-use super::plan::{Judgement, Method, Plan};
+use super::plan::{FITS_KEPT, Judgement, Method, Plan};
 use crate::runs::rounds::{Round, Rounds};
 use crate::runs::running::Running;
 
@@ -30,6 +32,10 @@ pub(super) struct Record<'a> {
     windows: Vec<WindowRecord>,
     /// NTP's samples of each edge, in order of time.
     fastest: Vec<Vec<Fastest>>,
+    /// The last windows' fits.
+    latest: VecDeque<Vec<NodeWindowData>>,
+    /// Exchanges on each node's out-edges that were lost.
+    lost: Vec<u64>,
 }
 
 /// What is kept of a window beside the solved round.
@@ -58,6 +64,8 @@ impl<'a> Record<'a> {
             solved: Vec::new(),
             windows: Vec::new(),
             fastest: vec![Vec::new(); edges.len()],
+            latest: VecDeque::new(),
+            lost: vec![0; rounds.nodes()],
         }
     }
 
@@ -79,6 +87,21 @@ impl<'a> Record<'a> {
         let cuts = if self.plan.methods.contains(&Method::Ours) { round.cuts } else { Vec::new() };
         self.windows.push(WindowRecord { midpoints, lines, cuts });
         self.solved.push(round.solved);
+        for window in &round.windows {
+            let fitted = window.edges.iter().map(|fit| fit.lost_count);
+            let lost = fitted.chain(window.unfitted.iter().map(|(_, lost)| *lost)).map(u64::from);
+            self.lost[window.node_id.index()] += lost.sum::<u64>();
+        }
+        self.latest.push_back(round.windows);
+        while self.latest.len() > 1 && self.latest.iter().flatten().map(|of| of.edges.len()).sum::<usize>() > FITS_KEPT
+        {
+            self.latest.pop_front();
+        }
+    }
+
+    /// What the nodes fitted in the last windows, and the exchanges that each lost.
+    pub(super) fn into_windows_and_lost(self) -> (Vec<NodeWindowData>, Vec<u64>) {
+        (self.latest.into_iter().flatten().collect(), self.lost)
     }
 
     /// Every method's judgements in the plan's order, and ours in between; `told` hears which share of the time is over.
@@ -193,11 +216,12 @@ struct Estimate {
     offset_ns: Option<f64>,
     half_width_95_ns: Option<f64>,
     hard_ns: Option<[f64; 2]>,
+    rate_ppm: Option<f64>,
 }
 
 impl Estimate {
     fn bare(offset_ns: Option<f64>) -> Self {
-        Self { offset_ns, half_width_95_ns: None, hard_ns: None }
+        Self { offset_ns, half_width_95_ns: None, hard_ns: None, rate_ppm: None }
     }
 
     fn of_node(node: &NodeEstimate) -> Self {
@@ -206,12 +230,13 @@ impl Estimate {
             offset_ns: claimed.map(|node| node.offset_ns),
             half_width_95_ns: claimed.map(|node| SIGMAS_95 * node.sigma_ns),
             hard_ns: claimed.map(|node| [node.bound_lo_ns, node.bound_hi_ns]),
+            rate_ppm: claimed.map(|node| node.drift_ppm),
         }
     }
 
     fn judged(self, running: &Running<'_>, node: NodeId, window: usize, at: Timestamp<Reference>) -> Judgement {
-        let Self { offset_ns: estimate_ns, half_width_95_ns, hard_ns } = self;
+        let Self { offset_ns: estimate_ns, half_width_95_ns, hard_ns, rate_ppm } = self;
         let truth_ns = running.offset_ns(node, at);
-        Judgement { node, window, at, truth_ns, estimate_ns, half_width_95_ns, hard_ns }
+        Judgement { node, window, at, truth_ns, estimate_ns, half_width_95_ns, hard_ns, rate_ppm }
     }
 }

@@ -169,6 +169,7 @@ mod tests {
             estimate_ns: Some(100.0 + error),
             half_width_95_ns,
             hard_ns,
+            rate_ppm: None,
         };
         let nothing = Judgement { estimate_ns: None, ..judgement(0.0, None, None) };
         let all =

@@ -65,6 +65,8 @@ pub struct Round {
     pub index: usize,
     /// What every live node collected.
     pub cuts: Vec<WindowCut>,
+    /// What every node fitted to it.
+    pub windows: Vec<NodeWindowData>,
     /// What the master of a live run has of the round.
     pub solved: SolvedRound,
 }
@@ -185,7 +187,7 @@ fn solved(solver: &mut Solver, reference: NodeId, window: Window) -> Round {
     let reference = own.or(silent.as_ref()).expect("either its own window or the one made of its clock");
     let solved = solver.solve(id, reference, &windows);
     let solved = solved.expect("the simulation's edges join its own nodes");
-    Round { index, cuts, solved }
+    Round { index, cuts, windows, solved }
 }
 
 /// How often within a window whoever waits is told.

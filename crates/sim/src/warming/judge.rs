@@ -138,6 +138,7 @@ fn judgement(world: &World, node: &NodeEstimate, at: Timestamp<Reference>, usabl
         estimate_ns: usable.then_some(node.offset_ns),
         half_width_95_ns: usable.then_some(SIGMAS_95 * node.sigma_ns),
         hard_ns: usable.then_some([node.bound_lo_ns, node.bound_hi_ns]),
+        rate_ppm: usable.then_some(node.drift_ppm),
     }
 }
 
@@ -146,7 +147,13 @@ fn straight(world: &World, pair: &[&OffsetRecord], at: Timestamp<Reference>) -> 
     let share = (at - middle(pair[0])).as_ns_f64() / (middle(pair[1]) - middle(pair[0])).as_ns_f64();
     let [from, to] = [0, 1].map(|k| pair[k].estimate.offset_ns);
     let all = judgement(world, &pair[0].estimate, at, true);
-    Judgement { estimate_ns: Some(from + share * (to - from)), half_width_95_ns: None, hard_ns: None, ..all }
+    Judgement {
+        estimate_ns: Some(from + share * (to - from)),
+        half_width_95_ns: None,
+        hard_ns: None,
+        rate_ppm: None,
+        ..all
+    }
 }
 
 /// The mean error of each node over the run is what asymmetry makes of it.
