@@ -10,7 +10,7 @@ use probe_sync_trace::ClockSource;
 use probe_sync_trace::query::{CsvSettings, Query, QuerySettings};
 use probe_sync_trace::write::OutputFormat;
 use probe_sync_trace::{
-    AgentIndex, CollectiveFlows, ConvertReport, ConvertSettings, Converted, Output, OutputKind, convert,
+    AgentIndex, CollectiveFlows, ConvertReport, ConvertSettings, Converted, Output, OutputKind, WrittenAs, convert,
 };
 
 use crate::documents::{self, CsvFile};
@@ -29,7 +29,8 @@ pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
     if !outputs.is_empty() {
         let paths: Vec<PathBuf> = outputs.iter().map(|output| output.path.clone()).collect();
         let request = request(&arguments.input, &paths)?;
-        let progress = Reading::begin("convert", &request.traces, 2);
+        let reading = probe_sync_trace::Reading { written: WrittenAs::ForViewers, ..Default::default() };
+        let progress = Reading::begin("convert", &request.traces, &reading);
         let calibrated = calibrate_for(&request, arguments.json)?;
         let converted = convert(&calibrated, &outputs, &settings)?;
         drop(progress);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use probe_sync_trace::{
     AlignSettings, AlignmentStats, Calibrated, ClockSource, MergeSettings, NodeTrace, Outcome, OutputClock,
-    PlaneLayout, Request, Verdict, align, check, merge,
+    PlaneLayout, Request, Verdict, WrittenAs, align, check, merge,
 };
 
 use crate::documents::{self, AlignedTrace};
@@ -23,7 +23,7 @@ use crate::trace_args::{AlignArgs, CheckArgs, MergeArgs, TraceArgs};
 pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
     let mut request = request(&arguments.input, &[])?;
     request.cpu_clock = arguments.cpu_clock.named()?;
-    let _progress = Reading::begin("align", &request.traces, 2);
+    let _progress = Reading::begin("align", &request.traces, &trace_reading(WrittenAs::Each));
     let calibrated = calibrate_for(&request, arguments.json)?;
     let settings = AlignSettings { annotate: arguments.annotate, embed_snapshots: arguments.embed_snapshots };
     let mut traces = Vec::new();
@@ -47,6 +47,11 @@ pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
     judged(verdict.as_ref(), arguments.json)
 }
 
+/// What is read where this is written of all traces, and no more is asked of them.
+fn trace_reading(written: WrittenAs) -> probe_sync_trace::Reading {
+    probe_sync_trace::Reading { written, ..Default::default() }
+}
+
 /// Puts all traces into one file.
 ///
 /// # Errors
@@ -58,7 +63,11 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
     }
     request.skip_bad = arguments.skip_bad;
     request.cpu_clock = arguments.cpu_clock.named()?;
-    let _progress = Reading::begin("merge", &request.traces, 2);
+    let filter = arguments.filter.settings(arguments.step_names.settings()?)?;
+    let mut reading = trace_reading(WrittenAs::merged(&arguments.output, &request.traces));
+    reading.looks = u32::from(filter.steps.is_some()) + u32::from(arguments.mark_late);
+    (reading.by_event, reading.twice) = (filter.leaves_out_events(), filter.bytes_max.is_some());
+    let _progress = Reading::begin("merge", &request.traces, &reading);
     let calibrated = calibrate_for(&request, arguments.json)?;
     let settings = MergeSettings {
         layout: if arguments.plane_layout == "gpu-tracks" { PlaneLayout::GpuTracks } else { PlaneLayout::Xprof },
@@ -67,7 +76,7 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
         schema: arguments.schema.clone(),
         drop_foreign: arguments.drop_foreign,
         mark_late: arguments.mark_late.then(|| arguments.step_names.settings()).transpose()?,
-        filter: arguments.filter.settings(arguments.step_names.settings()?)?,
+        filter,
     };
     let report = merge(&calibrated, &arguments.output, settings)?;
     let verdict = arguments.validate.then(|| check(&calibrated));
@@ -109,7 +118,7 @@ pub fn run_check(arguments: &CheckArgs) -> anyhow::Result<()> {
         refuse_trace(path, "--json")?;
     }
     let request = request(&arguments.input, &[])?;
-    let _progress = Reading::begin("check", &request.traces, 1);
+    let _progress = Reading::begin("check", &request.traces, &trace_reading(WrittenAs::Nothing));
     let calibrated = calibrate_for(&request, on_stdout)?;
     let verdict = check(&calibrated);
     match &arguments.json {

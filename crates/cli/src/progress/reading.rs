@@ -1,13 +1,13 @@
 //! How far a command is that reads traces, by the bytes that it has read of them.
 //!
-//! What it does not do: tell of databases, of which nothing is counted; nothing is shown then.
+//! Of databases SQLite reads the pages: what the system counts of this process beyond the other traces is taken for theirs. What it does not do: count what is written.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use probe_sync_trace::bytes_read;
+use probe_sync_trace::{Expected, bytes_expected, bytes_read};
 
 use super::work::Work;
 
@@ -18,20 +18,22 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// `what` is going to read these files so many times.
-    pub fn begin(what: &'static str, files: &[PathBuf], passes: u64) -> Self {
-        let total = files.iter().map(|path| bytes(path)).sum::<u64>() * passes;
+    /// `what` is going to read these traces, or those in these folders.
+    pub fn begin(what: &'static str, traces: &[PathBuf], reading: &probe_sync_trace::Reading) -> Self {
+        let expected = bytes_expected(traces, reading);
         let (end, ended) = channel();
-        let begun = bytes_read();
+        let begun = Read::so_far(&expected);
         let watch = move || {
             let work = Work::begin(what);
+            let read = || Read::so_far(&expected).since(&begun);
+            // What is read is not yet written.
             while ended.recv_timeout(AGAIN) == Err(RecvTimeoutError::Timeout) {
-                let read = bytes_read() - begun;
-                if read > 0 {
-                    // What is read is not yet written.
-                    work.at((read as f64 / total.max(1) as f64).min(NEARLY), "");
+                let share = expected.share(read());
+                if share > 0.0 {
+                    work.at(share.min(NEARLY), "");
                 }
             }
+            tracing::debug!("{what}: {:.2} of what was expected has been read", read() / expected.bytes().max(1.0));
         };
         // Without a thread to watch nothing is shown, and the work goes on.
         let thread = std::thread::Builder::new().name("progress".into()).spawn(watch).ok();
@@ -39,12 +41,31 @@ impl Reading {
     }
 }
 
-/// Of a file, or of those in a folder that is given in place of its traces.
-fn bytes(path: &Path) -> u64 {
-    match std::fs::read_dir(path) {
-        Ok(entries) => entries.flatten().filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum(),
-        Err(_) => path.metadata().map_or(0, |metadata| metadata.len()),
+/// What has been read of traces.
+#[derive(Copy, Clone)]
+struct Read {
+    counted: u64,
+    /// All that this process has read; 0 where nobody asks or the system does not say.
+    in_all: u64,
+}
+
+impl Read {
+    fn so_far(expected: &Expected) -> Self {
+        let in_all = if expected.has_databases { read_by_process().unwrap_or(0) } else { 0 };
+        Self { counted: bytes_read(), in_all }
     }
+
+    /// Of databases and of all other traces.
+    fn since(self, begun: &Self) -> f64 {
+        let (counted, in_all) = (self.counted - begun.counted, self.in_all.saturating_sub(begun.in_all));
+        counted.max(in_all) as f64
+    }
+}
+
+/// Bytes that this process has read of anything (proc_pid_io(5), `rchar`).
+fn read_by_process() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/io").ok()?;
+    text.lines().find_map(|line| line.strip_prefix("rchar: "))?.trim().parse().ok()
 }
 
 impl Drop for Reading {

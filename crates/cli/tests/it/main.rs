@@ -25,6 +25,7 @@ mod otlp;
 mod outputs;
 mod per_round;
 #[cfg(feature = "rocpd")]
+mod progress;
 mod query;
 mod rank_zero_again;
 mod readme;

@@ -36,6 +36,11 @@ impl FilterSettings {
         self.ranks.is_some() || self.flag().is_some()
     }
 
+    /// Whether some events of a trace that is written may be left out.
+    pub fn leaves_out_events(&self) -> bool {
+        self.flag().is_some()
+    }
+
     /// The first flag by which events are left out.
     pub(crate) fn flag(&self) -> Option<&'static str> {
         let asked = [

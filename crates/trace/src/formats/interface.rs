@@ -16,6 +16,28 @@ use crate::model::{ClockPair, Picoseconds, TraceFacts};
 use crate::parts::Spill;
 use crate::write::Chunk;
 
+/// How often a file is read from one end to the other, and what a byte costs each time with what is done beside it, ns: on two cores in 2026, to be compared
+/// with each other alone.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Passes(pub f64, pub f64);
+
+/// How often a file is read from one end to the other, and by whom: for whoever shows how far long work is.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Readings {
+    /// For its facts.
+    pub facts: Passes,
+    /// For what else is asked of its events.
+    pub look: Passes,
+    /// To be written anew.
+    pub rewritten: Passes,
+    /// To be merged; once more where events are left out.
+    pub merged: Passes,
+    /// To be written for viewers.
+    pub shown: Passes,
+    /// By SQLite, on average over its pages: an index and a table are different pages of one file.
+    pub by_sqlite: bool,
+}
+
 /// One format of trace files.
 ///
 /// Times that go through a map are absolute picoseconds on the trace's own timeline. An output appears under its name when it
@@ -35,6 +57,19 @@ pub trait TraceFormat: std::fmt::Debug + Sync {
 
     /// Whether a file is of this format, as far as `evidence` tells.
     fn detect(&self, evidence: Evidence<'_>) -> bool;
+
+    /// How often a file is read from one end to the other; one that is packed cannot be read from its end.
+    fn readings(&self, packed: bool) -> Readings {
+        let once = if packed { 2.0 } else { 1.0 };
+        Readings {
+            facts: Passes(1.0, 0.8),
+            look: Passes(once, 0.8),
+            rewritten: Passes(once, 2.5),
+            merged: Passes(2.0, 2.9),
+            shown: Passes(once, 5.4),
+            by_sqlite: false,
+        }
+    }
 
     /// What a file says of itself, its clock and its collectives.
     ///

@@ -29,7 +29,7 @@ use crate::Error;
 pub(crate) use crate::write::ALIGNED_TO;
 pub use interface::{
     AgentIndex, ChunkOptions, ChunkSink, ChunkStats, CpuClock, Evidence, FactOptions, MapFunction, MergeInput,
-    MergeOptions, MergeStats, PlaneLayout, RewriteOptions, RewriteStats, TraceFormat,
+    MergeOptions, MergeStats, Passes, PlaneLayout, Readings, RewriteOptions, RewriteStats, TraceFormat,
 };
 pub(crate) use interface::{BYTE_ORDER_MARK, rank_marker};
 pub use keep::{EventFilter, Named, Seen};

@@ -26,7 +26,7 @@ use std::path::Path;
 
 use super::{
     ChunkOptions, ChunkSink, ChunkStats, Evidence, FactOptions, MapFunction, MergeInput, MergeOptions, MergeStats,
-    RewriteOptions, RewriteStats, TraceFormat,
+    Passes, Readings, RewriteOptions, RewriteStats, TraceFormat,
 };
 use crate::Error;
 use crate::model::TraceFacts;
@@ -39,6 +39,18 @@ pub struct Rocpd;
 impl TraceFormat for Rocpd {
     fn name(&self) -> &'static str {
         "rocpd"
+    }
+
+    fn readings(&self, _packed: bool) -> Readings {
+        // Measured on files of 142 MB, with this crate's cache. What is written is checked, which is reading as well.
+        Readings {
+            facts: Passes(1.2, 0.9),
+            look: Passes(1.2, 0.9),
+            rewritten: Passes(7.2, 0.8),
+            merged: Passes(7.2, 0.8),
+            shown: Passes(3.9, 2.9),
+            by_sqlite: true,
+        }
     }
 
     fn profiler_endings(&self) -> &'static [&'static str] {
