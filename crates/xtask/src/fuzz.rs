@@ -54,10 +54,12 @@ pub fn run(runner: &mut Runner, root: &Path, seconds: u32) -> Result<()> {
         runner.skip("fuzz, libFuzzer", &format!("no C++ compiler ({compiler}); mutations ran instead"));
         return Ok(());
     };
-    if runner.prerequisite("fuzz, build", Count::Step, BUILD, &mut instrumented_build(root, &host)) {
+    let profile = if seconds < LONG { "short" } else { "release" };
+    if runner.prerequisite("fuzz, build", Count::Step, BUILD, &mut instrumented_build(root, &host, profile)) {
+        let built = root.join("target/fuzz").join(&host).join(profile);
         let share = (seconds / u32::try_from(targets.len()).unwrap_or(u32::MAX)).max(1);
         for (target, name) in targets.iter().zip(&names) {
-            let mut command = libfuzzer(root, &host, target, share)?;
+            let mut command = libfuzzer(root, &built, target, share)?;
             runner.command(name, Count::Step, SHORT + Duration::from_secs(share.into()), &mut command);
         }
     }
@@ -81,21 +83,22 @@ fn cargo(root: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-fn instrumented_build(root: &Path, host: &str) -> Command {
+fn instrumented_build(root: &Path, host: &str, profile: &str) -> Command {
     // Naming the target, even the host, keeps the flags away from build scripts, which could not be linked with them.
-    let mut command = cargo(root, &["build", "--locked", "--release", "--features", "libfuzzer", "--target", host]);
+    let mut command =
+        cargo(root, &["build", "--locked", "--profile", profile, "--features", "libfuzzer", "--target", host]);
     command.env("CARGO_TARGET_DIR", root.join("target/fuzz")).env("RUSTFLAGS", COVERAGE.join(" "));
     command
 }
 
-fn libfuzzer(root: &Path, host: &str, target: &str, seconds: u32) -> Result<Command> {
+fn libfuzzer(root: &Path, built: &Path, target: &str, seconds: u32) -> Result<Command> {
     let build = root.join("target/fuzz");
     let (learned, artifacts) = (build.join("corpus").join(target), build.join("artifacts").join(target));
     for folder in [&learned, &artifacts] {
         std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
     }
     // Its own code for a failure, 77, means skipped to the runner.
-    let mut command = Command::new(build.join(host).join("release").join(target));
+    let mut command = Command::new(built.join(target));
     command
         .arg(format!("-max_total_time={seconds}"))
         .args(["-seed=1", "-error_exitcode=1", "-timeout=10", "-rss_limit_mb=512", "-print_final_stats=1"])
@@ -123,6 +126,9 @@ const COVERAGE: [&str; 7] = [
     "-Ccodegen-units=1",
     "--cfg=fuzzing",
 ];
+
+/// From so many seconds on it pays to build faster targets.
+const LONG: u32 = 600;
 
 const SHORT: Duration = Duration::from_secs(120);
 
