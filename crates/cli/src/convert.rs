@@ -10,13 +10,14 @@ use probe_sync_trace::ClockSource;
 use probe_sync_trace::query::{CsvSettings, Query, QuerySettings};
 use probe_sync_trace::write::OutputFormat;
 use probe_sync_trace::{
-    AgentIndex, CollectiveFlows, ConvertReport, ConvertSettings, Converted, Output, OutputKind, WrittenAs, convert,
+    AgentIndex, CollectiveFlows, ConvertReport, ConvertSettings, Converted, Output, OutputKind, TraceOutput, TraceUse,
+    convert,
 };
 
 use crate::documents::{self, CsvFile};
 use crate::progress::Reading;
 use crate::trace_args::ConvertArgs;
-use crate::traces::{calibrate_for, request, shared_notes};
+use crate::traces::{calibrate_for, is_mark, request, shared_notes};
 
 /// Writes all traces in every format asked for.
 ///
@@ -29,8 +30,9 @@ pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
     if !outputs.is_empty() {
         let paths: Vec<PathBuf> = outputs.iter().map(|output| output.path.clone()).collect();
         let request = request(&arguments.input, &paths)?;
-        let reading = probe_sync_trace::Reading { written: WrittenAs::ForViewers, ..Default::default() };
-        let progress = Reading::begin("convert", &request.traces, &reading);
+        let looks = [&settings.window.start, &settings.window.end].map(|bound| u32::from(is_mark(bound)));
+        let used = TraceUse { output: TraceOutput::ForViewers, looks: looks.iter().sum(), ..TraceUse::default() };
+        let progress = Reading::begin("convert", &request, &used);
         let calibrated = calibrate_for(&request, arguments.json)?;
         let converted = convert(&calibrated, &outputs, &settings)?;
         drop(progress);

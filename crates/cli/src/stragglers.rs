@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use probe_sync_trace::{Lateness, lateness};
+use probe_sync_trace::{Lateness, TraceUse, lateness};
 
 use crate::output::{Usage, print, refuse_trace, tell};
 use crate::progress::Reading;
@@ -32,8 +32,7 @@ pub fn run(arguments: &StragglersArgs) -> anyhow::Result<()> {
     let settings = arguments.steps.settings()?;
     let files: Vec<_> = outputs.iter().filter(|path| !is_stdout(path)).map(|path| path.to_path_buf()).collect();
     let request = request(&arguments.input, &files)?;
-    let progress =
-        Reading::begin("stragglers", &request.traces, &probe_sync_trace::Reading { looks: 1, ..Default::default() });
+    let progress = Reading::begin("stragglers", &request, &TraceUse { looks: 1, ..TraceUse::default() });
     let calibrated = probe_sync_trace::calibrate(&request)?;
     calibrated.refuse_overwriting(&files)?;
     let text_of_offsets = calibrated.collectives.as_ref().map(probe_sync_trace::CollectiveOffsets::text);

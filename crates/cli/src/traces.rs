@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 
 use probe_sync_trace::{
-    AlignSettings, AlignmentStats, Calibrated, ClockSource, MergeSettings, NodeTrace, Outcome, OutputClock,
-    PlaneLayout, Request, Verdict, WrittenAs, align, check, merge,
+    AlignSettings, AlignmentStats, Bound, Calibrated, ClockSource, MergeSettings, NodeTrace, Outcome, OutputClock,
+    PlaneLayout, Ranks, Request, TraceOutput, TraceUse, Verdict, align, check, merge,
 };
 
 use crate::documents::{self, AlignedTrace};
@@ -23,7 +23,7 @@ use crate::trace_args::{AlignArgs, CheckArgs, MergeArgs, TraceArgs};
 pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
     let mut request = request(&arguments.input, &[])?;
     request.cpu_clock = arguments.cpu_clock.named()?;
-    let _progress = Reading::begin("align", &request.traces, &trace_reading(WrittenAs::Each));
+    let _progress = Reading::begin("align", &request, &used_for(TraceOutput::Each));
     let calibrated = calibrate_for(&request, arguments.json)?;
     let settings = AlignSettings { annotate: arguments.annotate, embed_snapshots: arguments.embed_snapshots };
     let mut traces = Vec::new();
@@ -47,9 +47,14 @@ pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
     judged(verdict.as_ref(), arguments.json)
 }
 
-/// What is read where this is written of all traces, and no more is asked of them.
-fn trace_reading(written: WrittenAs) -> probe_sync_trace::Reading {
-    probe_sync_trace::Reading { written, ..Default::default() }
+/// This is written of all traces, and no more is asked of them.
+fn used_for(output: TraceOutput) -> TraceUse {
+    TraceUse { output, ..TraceUse::default() }
+}
+
+/// Whether all traces are searched for an event.
+pub(crate) fn is_mark(bound: &Bound) -> bool {
+    matches!(bound, Bound::Marker(_))
 }
 
 /// Puts all traces into one file.
@@ -64,10 +69,15 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
     request.skip_bad = arguments.skip_bad;
     request.cpu_clock = arguments.cpu_clock.named()?;
     let filter = arguments.filter.settings(arguments.step_names.settings()?)?;
-    let mut reading = trace_reading(WrittenAs::merged(&arguments.output, &request.traces));
-    reading.looks = u32::from(filter.steps.is_some()) + u32::from(arguments.mark_late);
-    (reading.by_event, reading.twice) = (filter.leaves_out_events(), filter.bytes_max.is_some());
-    let _progress = Reading::begin("merge", &request.traces, &reading);
+    let looks = [filter.steps.is_some(), arguments.mark_late, is_mark(&filter.from), is_mark(&filter.to)];
+    let used = TraceUse {
+        output: TraceOutput::Merged(arguments.output.clone()),
+        looks: looks.map(u32::from).into_iter().sum(),
+        filtered: filter.is_asked(),
+        twice: filter.bytes_max.is_some(),
+        ranks: filter.ranks.as_ref().map(Ranks::count),
+    };
+    let _progress = Reading::begin("merge", &request, &used);
     let calibrated = calibrate_for(&request, arguments.json)?;
     let settings = MergeSettings {
         layout: if arguments.plane_layout == "gpu-tracks" { PlaneLayout::GpuTracks } else { PlaneLayout::Xprof },
@@ -118,7 +128,7 @@ pub fn run_check(arguments: &CheckArgs) -> anyhow::Result<()> {
         refuse_trace(path, "--json")?;
     }
     let request = request(&arguments.input, &[])?;
-    let _progress = Reading::begin("check", &request.traces, &trace_reading(WrittenAs::Nothing));
+    let _progress = Reading::begin("check", &request, &used_for(TraceOutput::Nothing));
     let calibrated = calibrate_for(&request, on_stdout)?;
     let verdict = check(&calibrated);
     match &arguments.json {

@@ -129,8 +129,9 @@ impl Simulated {
         let finite = |bound: f64| bound.is_finite().then_some(bound);
         let fitted = self.fitted();
         let mut held: BTreeMap<NodeId, bool> = BTreeMap::new();
-        for of in rounds.iter().flat_map(|round| &round.nodes).filter(|of| of.reachable) {
-            *held.entry(of.node).or_insert(true) &= !of.crosses_hard();
+        let bounded = |of: &&Estimate| of.reachable && of.hard_ns.iter().any(|bound| bound.is_finite());
+        for of in rounds.iter().flat_map(|round| &round.nodes).filter(bounded) {
+            *held.entry(of.node).or_insert(true) &= !of.truth_is_outside();
         }
         let row = |(node, of): (&NodeId, &crate::series::NodeSurvey)| NodeRow {
             node_id: *node,
@@ -180,8 +181,8 @@ fn estimate(sample: &Sample) -> Estimate {
 }
 
 impl Estimate {
-    /// The truth is outside its hard interval.
-    fn crosses_hard(&self) -> bool {
+    /// Of its hard interval.
+    fn truth_is_outside(&self) -> bool {
         !(self.hard_ns[0]..=self.hard_ns[1]).contains(&self.truth_ns)
     }
 }
@@ -195,7 +196,7 @@ fn judged(rounds: &[Round]) -> Option<TruthVerdict> {
     }
     let errors: Vec<f64> = known.iter().map(|of| (of.offset_ns - of.truth_ns).abs()).collect();
     let within = known.iter().filter(|of| (of.offset_ns - of.truth_ns).abs() <= of.half_width_ns).count();
-    let crossed = known.iter().filter(|of| of.crosses_hard()).count();
+    let crossed = known.iter().filter(|of| of.truth_is_outside()).count();
     Some(TruthVerdict {
         judged: known.len(),
         not_judged: unknown.len(),
@@ -216,21 +217,21 @@ mod tests {
 
     use super::*;
 
-    /// The reference's own, of round 1, in whose middle it finds node 1 108 ns ahead.
+    /// The reference's own, of round 1: 100 ms before the round's middle it finds node 1 58 ns ahead, which gains 0.5 ppm, 50 ns in these 100 ms.
     fn windows() -> Vec<NodeWindowData> {
-        let [window_start, window_end] = [500_000_000, 1_500_000_000].map(Timestamp::from_ns);
+        let [window_start, window_end] = [400_000_000, 1_400_000_000].map(Timestamp::from_ns);
         let edge = EdgeAlphaBeta {
             src_node_id: NodeId(0),
             dst_node_id: NodeId(1),
             midpoint: window_start.midpoint(window_end),
             alpha: 5e-7,
-            beta: 108.0,
+            beta: 58.0,
             pairs_count: 3,
             lost_count: 1,
             covariance: [1.0, 0.0, 1e-18],
             margin_ns: 20.0,
-            bound_lo_ns: 88.0,
-            bound_hi_ns: 128.0,
+            bound_lo_ns: 38.0,
+            bound_hi_ns: 78.0,
             alpha_bounds: [0.0, 1e-6],
             feasible: true,
             purity: 1.0,
@@ -263,7 +264,8 @@ mod tests {
             hard_ns: Some([0.0, 150.0]),
             rate_ppm: offset_ns.map(|_| 0.5),
         };
-        let samples = vec![sample(1, 1, Some(105.0)), sample(1, 0, Some(120.0)), sample(2, 1, None)];
+        let unbounded = Sample { hard_ns: None, ..sample(3, 1, Some(100.0)) };
+        let samples = vec![sample(1, 1, Some(105.0)), sample(1, 0, Some(120.0)), sample(2, 1, None), unbounded];
         let simulated = Simulated {
             title: "sim".into(),
             facts: Vec::new(),
@@ -277,16 +279,18 @@ mod tests {
         };
         let page = simulated.page().expect("a page");
         let truth = page.data.truth.as_ref().expect("judged");
-        assert_eq!((truth.judged, truth.not_judged, truth.worst_error_ns, truth.coverage_95), (2, 1, 20.0, 0.5));
-        assert_eq!((truth.outside_hard_interval, page.data.rounds, page.data.nodes.len()), (0, 2, 2));
+        assert_eq!((truth.judged, truth.not_judged, truth.worst_error_ns, truth.coverage_95), (3, 1, 20.0, 2.0 / 3.0));
+        assert_eq!((truth.outside_hard_interval, page.data.rounds, page.data.nodes.len()), (0, 2, 3));
         // Node 1 is 105 ns ahead, and the edge from the reference to it says 108 ns at that moment: 3 ns more.
         let edge = page.data.edges.edges[0];
-        assert_eq!((page.data.edges.edges.len(), page.data.edges.rounds, page.data.edges.nodes.len()), (1, 1, 3));
+        assert_eq!((page.data.edges.edges.len(), page.data.edges.rounds, page.data.edges.nodes.len()), (1, 1, 4));
         assert_eq!(
             (edge.src, edge.dst, edge.residual_ns.0, edge.margin_ns.0, edge.loss.0),
             (NodeId(0), NodeId(1), 3.0, 20.0, 0.25)
         );
-        let row = page.data.nodes.iter().find(|row| row.node_id == NodeId(1)).expect("it has a row");
+        let row = |node| page.data.nodes.iter().find(|row| row.node_id == NodeId(node)).expect("it has a row");
+        assert_eq!((row(2).bounds_held, row(3).bounds_held), (None, None), "nothing is stated");
+        let row = row(1);
         assert_eq!((row.edges, row.lost, row.drift_ppm, row.bounds_held), (1, 3, 0.5, Some(true)));
         assert!(!page.data.series.nodes[0].rate.is_empty());
         assert!(page.verdict.iter().any(|said| said.mood == verdict::Mood::Bad && said.text == "It must hold."));

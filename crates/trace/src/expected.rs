@@ -5,47 +5,38 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::formats::{self, Passes};
+use crate::calibrate::{ClockSource, Request};
+use crate::folders::{self, Wanted};
+use crate::formats::{self, Passes, TraceFormat};
+use crate::merge::{all_kineto, format_for_viewers};
 
 /// What is done with traces once their clocks are known.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reading {
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TraceUse {
     /// What is written of them.
-    pub written: Written,
-    /// How often all of them are looked at beside that: for steps, for who was late.
+    pub output: TraceOutput,
+    /// How often all of them are looked at beside that: for steps, for who was late, for marks.
     pub looks: u32,
-    /// Events are left out.
-    pub by_event: bool,
-    /// The output is written twice, as where a first attempt is too large.
+    /// Something may be left out.
+    pub filtered: bool,
+    /// The output may be written twice, as where a first attempt is too large; it is taken to be.
     pub twice: bool,
+    /// Of so many ranks alone something is written.
+    pub ranks: Option<u64>,
 }
 
 /// What is written of traces.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum Written {
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum TraceOutput {
     /// Nothing.
     #[default]
     Nothing,
     /// Each in its own format.
     Each,
-    /// One file of their own format.
-    One,
+    /// What [`merge()`](crate::merge()) makes of them under this name.
+    Merged(PathBuf),
     /// A file for viewers.
     ForViewers,
-}
-
-impl Written {
-    /// What [`merge()`](crate::merge()) makes of traces under this name.
-    pub fn merged(output: &Path, traces: &[PathBuf]) -> Self {
-        let name = output.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-        let plain = name.strip_suffix(".gz").unwrap_or(&name);
-        let is_kineto = |trace: &PathBuf| trace.is_dir() || formats::is_kineto(trace);
-        match plain.rsplit_once('.').map(|(_, ending)| ending) {
-            Some("pftrace") => Self::ForViewers,
-            Some("json") if !traces.iter().all(is_kineto) => Self::ForViewers,
-            _ => Self::One,
-        }
-    }
 }
 
 /// What is going to be read: bytes, and what they cost in comparison with each other.
@@ -65,16 +56,40 @@ struct Part {
     cost: f64,
 }
 
-/// What of these traces, or of those in these folders, is going to be read; what is no trace counts nothing.
-pub fn bytes_expected(traces: &[PathBuf], reading: &Reading) -> Expected {
+/// What is going to be read of the traces that are asked for; of what will be refused nothing.
+pub fn bytes_expected(request: &Request, used: &TraceUse) -> Expected {
+    let paths = match &request.clocks {
+        ClockSource::Run(run) if request.traces.is_empty() => folders::of_run(run, &request.outputs),
+        _ => folders::search(request, Wanted::Traces).map(|found| found.paths),
+    };
+    let known = |path: PathBuf| Some((path.metadata().ok()?.len(), formats::detect(&path).ok()?, path));
+    let traces: Vec<(u64, &dyn TraceFormat, PathBuf)> =
+        paths.unwrap_or_default().into_iter().filter_map(known).collect();
+    let all_kineto = all_kineto(traces.iter().map(|(_, format, _)| *format));
+    let written = used.ranks.map_or(1.0, |ranks| f64::min(1.0, ranks as f64 / traces.len().max(1) as f64));
+    let attempts = if used.twice { 2.0 } else { 1.0 };
     let mut expected = Expected::default();
-    for path in traces {
-        match std::fs::read_dir(path) {
-            Ok(entries) => entries.flatten().for_each(|entry| expected.add(&entry.path(), reading)),
-            Err(_) => expected.add(path, reading),
-        }
+    for (length, format, path) in &traces {
+        let of = format.readings(is_packed(path));
+        expected.facts.add(*length, of.facts, 1.0);
+        expected.facts.add(*length, of.look, f64::from(used.looks));
+        let passes = match &used.output {
+            TraceOutput::Nothing => Passes { times: 0.0, ..of.facts },
+            TraceOutput::Each => of.rewritten,
+            TraceOutput::Merged(output) if format_for_viewers(output, all_kineto).is_none() => {
+                let times = of.merged.times + if used.filtered { 1.0 } else { 0.0 };
+                Passes { times, ..of.merged }
+            }
+            TraceOutput::Merged(_) | TraceOutput::ForViewers => of.shown,
+        };
+        expected.written.add(*length, passes, written * attempts);
+        expected.has_databases |= of.by_sqlite;
     }
     expected
+}
+
+fn is_packed(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gz"))
 }
 
 impl Expected {
@@ -90,33 +105,13 @@ impl Expected {
         let of_written = self.written.until(read - self.facts.bytes);
         if all > 0.0 { (of_facts + of_written) / all } else { 0.0 }
     }
-
-    fn add(&mut self, path: &Path, reading: &Reading) {
-        let Some(length) = path.metadata().ok().filter(std::fs::Metadata::is_file).map(|of| of.len()) else { return };
-        let Ok(format) = formats::detect(path) else { return };
-        let of = format.readings(path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gz")));
-        let attempts = if reading.twice { 2.0 } else { 1.0 };
-        self.facts.add(length, of.facts, 1.0);
-        self.facts.add(length, of.look, f64::from(reading.looks));
-        match reading.written {
-            Written::Nothing => {}
-            Written::Each => self.written.add(length, of.rewritten, attempts),
-            Written::One => {
-                let Passes(times, cost) = of.merged;
-                let times = if reading.by_event { times + 1.0 } else { times };
-                self.written.add(length, Passes(times, cost), attempts);
-            }
-            Written::ForViewers => self.written.add(length, of.shown, attempts),
-        }
-        self.has_databases |= of.by_sqlite;
-    }
 }
 
 impl Part {
-    fn add(&mut self, length: u64, Passes(times, cost): Passes, again: f64) {
-        let bytes = length as f64 * times * again;
+    fn add(&mut self, length: u64, passes: Passes, again: f64) {
+        let bytes = length as f64 * passes.times * again;
         self.bytes += bytes;
-        self.cost += bytes * cost;
+        self.cost += bytes * passes.ns_per_byte;
     }
 
     /// What it costs until so many bytes of it are read.
@@ -136,21 +131,23 @@ mod tests {
         std::fs::write(&trace, format!("{{\"traceEvents\": [{}]}}", " ".repeat(1000))).expect("a file");
         let length = trace.metadata().expect("it is there").len() as f64;
         std::fs::write(folder.path().join("notes.txt"), "no trace").expect("a file");
-        let of = |reading: &Reading| bytes_expected(&[folder.path().to_owned()], reading);
-        let looked = of(&Reading { looks: 1, ..Reading::default() });
+        let of = |used: TraceUse| {
+            let request = Request { traces: vec![folder.path().to_owned()], ..Request::default() };
+            bytes_expected(&request, &used)
+        };
+        let looked = of(TraceUse { looks: 1, ..TraceUse::default() });
         assert_eq!((looked.bytes(), looked.has_databases, looked.share(length)), (2.0 * length, false, 0.5));
-        let traces = [folder.path().to_owned()];
-        let merged = |name: &str| Written::merged(Path::new(name), &traces);
-        assert_eq!(
-            [merged("a.pftrace"), merged("a.json.gz"), merged("a.xplane.pb")],
-            [Written::ForViewers, Written::One, Written::One]
-        );
-        let shown = of(&Reading { written: Written::ForViewers, twice: true, ..Reading::default() });
+        let shown = of(TraceUse { output: TraceOutput::ForViewers, twice: true, ..TraceUse::default() });
         assert_eq!(shown.bytes(), 3.0 * length);
         // Facts are read by then: a third of the bytes, and little of the time.
         assert!(shown.share(length) < 0.1 && shown.share(3.0 * length) == 1.0 && shown.share(9.0 * length) == 1.0);
-        let filtered = of(&Reading { written: Written::One, by_event: true, ..Reading::default() });
-        assert_eq!(filtered.bytes(), 4.0 * length);
-        assert_eq!(bytes_expected(&[], &Reading::default()).share(5.0), 0.0);
+        let merged = |name: &str, filtered, ranks| {
+            of(TraceUse { output: TraceOutput::Merged(name.into()), filtered, ranks, ..TraceUse::default() }).bytes()
+        };
+        assert_eq!(merged("all.pftrace", true, None), 2.0 * length);
+        assert_eq!(merged("all.json.gz", false, None), 3.0 * length);
+        assert_eq!(merged("all.json", true, Some(7)), 4.0 * length);
+        let absent = Request { traces: vec![folder.path().join("absent")], ..Request::default() };
+        assert_eq!(bytes_expected(&absent, &TraceUse::default()).share(5.0), 0.0);
     }
 }

@@ -47,7 +47,7 @@ pub use convert::{
 pub use counted::bytes_read;
 pub use counting::AlignmentStats;
 pub use error::Error;
-pub use expected::{Expected, Reading, Written as WrittenAs, bytes_expected};
+pub use expected::{Expected, TraceOutput, TraceUse, bytes_expected};
 pub use filter::{FilterReport, FilterSettings, Kinds, Ranks, Steps};
 pub use formats::{AgentIndex, CpuClock, PlaneLayout};
 pub use lateness::{

@@ -133,7 +133,7 @@ fn merge_some(
         refuse_filter(output, &settings, "Perfetto's traces are put into it as they are")?;
         return merge_side_by_side(calibrated, output, filter()?.map(|filter| filter.report()));
     }
-    if let Some(format) = format_for_viewers(output, traces) {
+    if let Some(format) = format_for_viewers(output, all_kineto(traces.iter().map(|of| of.trace.format))) {
         refuse_settings(output, &settings)?;
         refuse_two_clocks(output, traces)?;
         refuse_unknown()?;
@@ -257,16 +257,19 @@ fn refuse_filter(output: &Path, settings: &MergeSettings, reason: &str) -> Resul
 }
 
 /// The viewers' format that an output's ending asks for; none where the output is a trace of the inputs' own format.
-fn format_for_viewers(output: &Path, traces: &[CalibratedTrace]) -> Option<OutputFormat> {
+pub(crate) fn format_for_viewers(output: &Path, all_kineto: bool) -> Option<OutputFormat> {
     let name = output.file_name()?.to_string_lossy().to_lowercase();
     let plain = name.strip_suffix(".gz").unwrap_or(&name);
-    let kineto: &dyn TraceFormat = &Kineto;
-    let all_kineto = traces.iter().all(|calibrated| calibrated.trace.format == kineto);
     match plain.rsplit_once('.')?.1 {
         "pftrace" => Some(OutputFormat::Perfetto),
         "json" if !all_kineto => Some(OutputFormat::ChromeJson),
         _ => None,
     }
+}
+
+pub(crate) fn all_kineto<'a>(formats: impl IntoIterator<Item = &'a dyn TraceFormat>) -> bool {
+    let kineto: &dyn TraceFormat = &Kineto;
+    formats.into_iter().all(|format| format == kineto)
 }
 
 /// Refuses what only merges within one format can do.

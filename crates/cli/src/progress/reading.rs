@@ -2,12 +2,11 @@
 //!
 //! Of databases SQLite reads the pages: what the system counts of this process beyond the other traces is taken for theirs. What it does not do: count what is written.
 
-use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use probe_sync_trace::{Expected, bytes_expected, bytes_read};
+use probe_sync_trace::{Expected, Request, TraceUse, bytes_expected, bytes_read};
 
 use super::work::Work;
 
@@ -18,9 +17,9 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// `what` is going to read these traces, or those in these folders.
-    pub fn begin(what: &'static str, traces: &[PathBuf], reading: &probe_sync_trace::Reading) -> Self {
-        let expected = bytes_expected(traces, reading);
+    /// `what` is going to read the traces that are asked for.
+    pub fn begin(what: &'static str, request: &Request, used: &TraceUse) -> Self {
+        let expected = bytes_expected(request, used);
         let (end, ended) = channel();
         let begun = Read::so_far(&expected);
         let watch = move || {
@@ -33,7 +32,9 @@ impl Reading {
                     work.at(share.min(NEARLY), "");
                 }
             }
-            tracing::debug!("{what}: {:.2} of what was expected has been read", read() / expected.bytes().max(1.0));
+            if expected.bytes() > 0.0 {
+                tracing::debug!("{what}: {:.2} of what was expected has been read", read() / expected.bytes());
+            }
         };
         // Without a thread to watch nothing is shown, and the work goes on.
         let thread = std::thread::Builder::new().name("progress".into()).spawn(watch).ok();

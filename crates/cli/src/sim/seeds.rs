@@ -3,7 +3,7 @@
 //! Place in the flow: between `sim` and `probe_sync_sim::accuracy::judge`. Workers take the next seed from a counter; a seed's
 //! result depends on the seed alone, and results are put back in order, so the number of cores changes nothing but the time.
 //!
-//! What it does not do: keep packets; a run's judgements are all that leaves a worker.
+//! What it does not do: keep packets; judgements leave a worker, and of the first run what nodes fitted last.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -47,9 +47,16 @@ impl Seeds {
     /// # Errors
     /// The first seed's that failed.
     pub fn run(&self, name: &str, scenario: &Scenario, plan: &Plan) -> Result<Option<Vec<SeedRun>>, Error> {
-        // Cores that have no seed of their own take half of one's work.
+        // A core that has no seed of its own solves.
         let hand_over = if self.numbers.len() < cores() { beside } else { in_turn };
-        self.map(name, |seed, goes_on| judge(scenario, seed, plan, goes_on, hand_over))
+        self.map(name, |seed, goes_on| {
+            let mut run = judge(scenario, seed, plan, goes_on, hand_over)?;
+            if let Some(run) = run.as_mut().filter(|_| Some(&seed) != self.numbers.first()) {
+                // Megabytes, and one run alone is shown over time.
+                run.windows = Vec::new();
+            }
+            Ok(run)
+        })
     }
 
     /// Does the same work for all seeds. The work tells which share of its time is over, hears whether to go on, and gives None when it is not to; this then
@@ -114,7 +121,8 @@ impl Seeds {
 /// doing both in turn.
 fn beside(make: &mut dyn FnMut() -> Option<Window>, take: &mut (dyn FnMut(Window) + Send)) {
     std::thread::scope(|scope| {
-        let (sender, windows) = sync_channel(WINDOWS_AHEAD);
+        // One window is solved, one may wait, and one is simulated: each holds all its packets.
+        let (sender, windows) = sync_channel(0);
         scope.spawn(move || windows.into_iter().for_each(take));
         while let Some(window) = make() {
             if sender.send(window).is_err() {
@@ -128,9 +136,6 @@ fn beside(make: &mut dyn FnMut() -> Option<Window>, take: &mut (dyn FnMut(Window
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
-
-/// Simulated windows that wait to be solved: each holds all its packets.
-const WINDOWS_AHEAD: usize = 1;
 
 const PARTS: f64 = 1e4;
 

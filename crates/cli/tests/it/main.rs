@@ -24,8 +24,8 @@ mod otf2;
 mod otlp;
 mod outputs;
 mod per_round;
-#[cfg(feature = "rocpd")]
 mod progress;
+#[cfg(feature = "rocpd")]
 mod query;
 mod rank_zero_again;
 mod readme;

@@ -111,6 +111,7 @@ pub fn handlers_while_sessions_start_and_stop() {
     every(50);
     let stop = AtomicBool::new(false);
     std::thread::scope(|threads| {
+        let _stopping = Stopping(&stop);
         for _ in 0..2 {
             threads.spawn(|| {
                 while !stop.load(Ordering::Acquire) {
@@ -125,7 +126,6 @@ pub fn handlers_while_sessions_start_and_stop() {
                 }
             });
         }
-        let _stopping = Stopping(&stop);
         let deadline = Instant::now() + Duration::from_secs(2);
         while Instant::now() < deadline {
             let session = Recorder::builder().policy(Policy::Flight { bytes: 1 << 20 }).start().expect("the only one");

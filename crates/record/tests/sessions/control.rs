@@ -4,8 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use probe_sync_record::control::{Request, ask, sockets};
@@ -61,19 +60,23 @@ fn a_flight_recorder_leaves_copies_while_it_goes_on() {
     let builder = Recorder::builder().policy(Policy::Flight { bytes: 1 << 20 }).control(folder.path());
     let session = builder.start().expect("ready");
     let socket = session.socket().expect("it listens").to_path_buf();
-    let (ended, recording) = (AtomicBool::new(false), Barrier::new(3));
+    let (ended, recording) = (AtomicBool::new(false), AtomicU32::new(0));
     std::thread::scope(|threads| {
+        let _stopping = Stopping(&ended);
         for _ in 0..2 {
             threads.spawn(|| {
                 drop(scope!("scope", number = 0));
-                recording.wait();
+                recording.fetch_add(1, Ordering::Release);
                 while !ended.load(Ordering::Acquire) {
                     drop(scope!("scope", number = 1));
                 }
             });
         }
-        let _stopping = Stopping(&ended);
-        recording.wait();
+        let begun = Instant::now();
+        while recording.load(Ordering::Acquire) < 2 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "no thread records");
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let copies = folder.path().join("copies");
         std::fs::create_dir(&copies).expect("ours");
         for _ in 0..8 {

@@ -25,5 +25,5 @@ mod tests;
 pub use self::baselines::Tuning;
 pub use self::cost::Cost;
 pub use self::judge::judge;
-pub use self::plan::{FITS_KEPT, Judgement, Method, Plan, SeedRun};
+pub use self::plan::{Judgement, Method, Plan, SeedRun};
 pub use self::statistics::{Coverage, Pool, Summary, quantile};

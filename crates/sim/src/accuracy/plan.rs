@@ -132,11 +132,11 @@ pub struct SeedRun {
     pub packets: u64,
     /// Edges that were probed.
     pub edges: usize,
-    /// What the nodes fitted in the last windows, in order: as many whole windows as [`FITS_KEPT`] hold, but one at least.
+    /// What the nodes fitted in the last windows, in order: at least those of one, at most 20 000 fits of edges.
     pub windows: Vec<NodeWindowData>,
     /// Exchanges on each node's out-edges that were lost.
     pub lost: Vec<u64>,
 }
 
 /// Fits of edges that are kept of a run: some megabytes.
-pub const FITS_KEPT: usize = 20_000;
+pub(super) const FITS_KEPT: usize = 20_000;

@@ -17,7 +17,7 @@ use crate::scenario::Scenario;
 use crate::scenario::faults::Span;
 use crate::world::clock::WanderingClock;
 use crate::world::ground_truth::PacketCounter;
-use crate::world::in_flight::{InFlight, Packet, Report};
+use crate::world::in_flight::{Numbered, Packet, Report};
 use crate::world::network::Wires;
 use crate::world::random::{Draws, Purpose};
 use crate::world::stamp_errors::StampError;
@@ -30,8 +30,8 @@ pub(crate) struct World<'a> {
     pub(crate) nodes: Vec<Node>,
     pub(crate) clocks: Vec<WanderingClock>,
     wires: Wires<'a>,
-    packets: InFlight<Packet>,
-    reports: InFlight<Report>,
+    packets: Numbered<Packet>,
+    reports: Numbered<Report>,
     pub(crate) counter: PacketCounter,
     heap: BinaryHeap<Reverse<Event>>,
     order: u64,
@@ -96,8 +96,8 @@ impl<'a> World<'a> {
             nodes: (0..).zip(endpoints).map(node).collect(),
             clocks,
             wires: Wires::new(scenario.network, &scenario.faults, seed, scenario.nodes),
-            packets: InFlight::default(),
-            reports: InFlight::default(),
+            packets: Numbered::default(),
+            reports: Numbered::default(),
             counter: PacketCounter::new(scenario.nodes),
             heap: BinaryHeap::new(),
             order: 0,

@@ -30,18 +30,18 @@ pub(crate) struct Report {
 
 /// Packets in flight, or stamps that will be reported, by number; numbers are used again.
 #[derive(Debug)]
-pub(crate) struct InFlight<T> {
+pub(crate) struct Numbered<T> {
     places: Vec<T>,
     free: Vec<u32>,
 }
 
-impl<T> Default for InFlight<T> {
+impl<T> Default for Numbered<T> {
     fn default() -> Self {
         Self { places: Vec::new(), free: Vec::new() }
     }
 }
 
-impl<T: Copy> InFlight<T> {
+impl<T: Copy> Numbered<T> {
     /// Keeps something; its number.
     pub(crate) fn put(&mut self, kept: T) -> u32 {
         match self.free.pop() {
@@ -68,7 +68,7 @@ impl<T: Copy> InFlight<T> {
     }
 }
 
-impl InFlight<Packet> {
+impl Numbered<Packet> {
     /// Notes when a packet came that cannot be handled yet.
     pub(crate) fn hold(&mut self, number: u32, now: i64) {
         self.places[number as usize].came_at.get_or_insert(now);

@@ -32,13 +32,8 @@ pub struct FilterSettings {
 
 impl FilterSettings {
     /// Whether anything is to be left out.
-    pub(crate) fn is_asked(&self) -> bool {
+    pub fn is_asked(&self) -> bool {
         self.ranks.is_some() || self.flag().is_some()
-    }
-
-    /// Whether some events of a trace that is written may be left out.
-    pub fn leaves_out_events(&self) -> bool {
-        self.flag().is_some()
     }
 
     /// The first flag by which events are left out.
@@ -80,6 +75,11 @@ impl Ranks {
     /// Whether a rank is one of them.
     pub fn contains(&self, rank: u32) -> bool {
         self.0.iter().any(|range| range.contains(&rank))
+    }
+
+    /// How many they are.
+    pub fn count(&self) -> u64 {
+        self.0.iter().map(|range| 1 + u64::from(*range.end()) - u64::from(*range.start())).sum()
     }
 
     /// The ranges that none of these ranks is in.

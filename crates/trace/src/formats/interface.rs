@@ -16,12 +16,7 @@ use crate::model::{ClockPair, Picoseconds, TraceFacts};
 use crate::parts::Spill;
 use crate::write::Chunk;
 
-/// How often a file is read from one end to the other, and what a byte costs each time with what is done beside it, ns: on two cores in 2026, to be compared
-/// with each other alone.
-#[derive(Copy, Clone, Debug, PartialEq)]
-pub struct Passes(pub f64, pub f64);
-
-/// How often a file is read from one end to the other, and by whom: for whoever shows how far long work is.
+/// How often a file is read from one end to the other, for whoever shows how far long work is.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Readings {
     /// For its facts.
@@ -30,12 +25,27 @@ pub struct Readings {
     pub look: Passes,
     /// To be written anew.
     pub rewritten: Passes,
-    /// To be merged; once more where events are left out.
+    /// To be merged; once more where something may be left out.
     pub merged: Passes,
     /// To be written for viewers.
     pub shown: Passes,
-    /// By SQLite, on average over its pages: an index and a table are different pages of one file.
+    /// SQLite reads it, on average so often: a table and an index are different pages of one file.
     pub by_sqlite: bool,
+}
+
+/// Passes over a file.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Passes {
+    /// How many.
+    pub times: f64,
+    /// What a byte costs each time, with what is done beside reading it: on two cores in 2026, to be compared with each other alone.
+    pub ns_per_byte: f64,
+}
+
+impl Passes {
+    pub(super) const fn new(times: f64, ns_per_byte: f64) -> Self {
+        Self { times, ns_per_byte }
+    }
 }
 
 /// One format of trace files.
@@ -58,18 +68,8 @@ pub trait TraceFormat: std::fmt::Debug + Sync {
     /// Whether a file is of this format, as far as `evidence` tells.
     fn detect(&self, evidence: Evidence<'_>) -> bool;
 
-    /// How often a file is read from one end to the other; one that is packed cannot be read from its end.
-    fn readings(&self, packed: bool) -> Readings {
-        let once = if packed { 2.0 } else { 1.0 };
-        Readings {
-            facts: Passes(1.0, 0.8),
-            look: Passes(once, 0.8),
-            rewritten: Passes(once, 2.5),
-            merged: Passes(2.0, 2.9),
-            shown: Passes(once, 5.4),
-            by_sqlite: false,
-        }
-    }
+    /// How often a file is read for what; one that is `packed` cannot be read from its end.
+    fn readings(&self, packed: bool) -> Readings;
 
     /// What a file says of itself, its clock and its collectives.
     ///

@@ -22,6 +22,7 @@ use tar::{Builder, EntryType, Header};
 
 use crate::Error;
 use crate::calibrate::Calibrated;
+use crate::counted::Counted;
 use crate::formats::ALIGNED_TO;
 use crate::outputs;
 use crate::provenance;
@@ -96,8 +97,9 @@ pub(crate) fn write(calibrated: &Calibrated, output: &Path) -> Result<TarReport,
     by_name.sort_by_key(|&part| &members[part]);
     for part in by_name {
         let path = &calibrated.traces[part].trace.path;
-        let mut input = File::open(path).map_err(Error::io(path, "open"))?;
+        let input = File::open(path).map_err(Error::io(path, "open"))?;
         let length = input.metadata().map_err(Error::io(path, "read"))?.len();
+        let mut input = Counted::new(input);
         let mut whole = Whole { input: (&mut input).take(length), left: length };
         append(&mut tar, &members[part], length, &mut whole).map_err(wrong)?;
     }

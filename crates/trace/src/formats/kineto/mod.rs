@@ -33,7 +33,7 @@ use std::path::Path;
 
 use super::{
     BYTE_ORDER_MARK, ChunkOptions, ChunkSink, ChunkStats, Evidence, FactOptions, MapFunction, MergeInput, MergeOptions,
-    MergeStats, RewriteOptions, RewriteStats, TraceFormat,
+    MergeStats, Passes, Readings, RewriteOptions, RewriteStats, TraceFormat,
 };
 use crate::Error;
 use crate::model::TraceFacts;
@@ -45,6 +45,18 @@ pub struct Kineto;
 impl TraceFormat for Kineto {
     fn name(&self) -> &'static str {
         "kineto"
+    }
+
+    fn readings(&self, packed: bool) -> Readings {
+        let once = if packed { 2.0 } else { 1.0 };
+        Readings {
+            facts: Passes::new(1.0, 0.8),
+            look: Passes::new(once, 0.8),
+            rewritten: Passes::new(once, 2.5),
+            merged: Passes::new(2.0, 2.9),
+            shown: Passes::new(once, 5.4),
+            by_sqlite: false,
+        }
     }
 
     fn profiler_endings(&self) -> &'static [&'static str] {

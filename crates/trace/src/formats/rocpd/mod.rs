@@ -44,11 +44,11 @@ impl TraceFormat for Rocpd {
     fn readings(&self, _packed: bool) -> Readings {
         // Measured on files of 142 MB, with this crate's cache. What is written is checked, which is reading as well.
         Readings {
-            facts: Passes(1.2, 0.9),
-            look: Passes(1.2, 0.9),
-            rewritten: Passes(7.2, 0.8),
-            merged: Passes(7.2, 0.8),
-            shown: Passes(3.9, 2.9),
+            facts: Passes::new(1.2, 0.9),
+            look: Passes::new(1.2, 0.9),
+            rewritten: Passes::new(7.2, 0.8),
+            merged: Passes::new(7.2, 0.8),
+            shown: Passes::new(3.9, 2.9),
             by_sqlite: true,
         }
     }

@@ -56,11 +56,12 @@ impl TraceFormat for XSpace {
     fn readings(&self, _packed: bool) -> Readings {
         // Names stand behind the events that use them.
         Readings {
-            facts: Passes(3.0, 0.9),
-            look: Passes(3.0, 0.9),
-            rewritten: Passes(3.0, 2.7),
-            merged: Passes(2.0, 4.0),
-            shown: Passes(3.0, 5.4),
+            facts: Passes::new(3.0, 0.9),
+            // Of XLA's operations the facts hold all that is asked.
+            look: Passes::new(0.0, 0.9),
+            rewritten: Passes::new(3.0, 2.7),
+            merged: Passes::new(2.0, 4.0),
+            shown: Passes::new(3.0, 5.4),
             by_sqlite: false,
         }
     }
