@@ -24,7 +24,6 @@ pub struct Rounds<'a> {
     solver: Solver,
     windows: Windows<'a>,
     nodes: usize,
-    reference: NodeId,
 }
 
 /// The part that simulates and needs no round solved: where nobody steers, it may be ahead of the solver.
@@ -106,7 +105,6 @@ impl<'a> Rounds<'a> {
                 index: 0,
             },
             nodes,
-            reference,
         })
     }
 
@@ -119,13 +117,14 @@ impl<'a> Rounds<'a> {
     /// when it said no, and then the run is not to be gone on with.
     pub fn step_watched(&mut self, goes_on: &dyn Fn(f64) -> bool) -> Option<Round> {
         let window = self.windows.next(goes_on)?;
-        Some(solved(&mut self.solver, self.reference, window))
+        Some(solved(&mut self.solver, self.windows.reference, window))
     }
 
     /// All windows that are left, solved, for `take`; `hand_over` may simulate the next while one is solved.
     pub fn all(&mut self, goes_on: &dyn Fn(f64) -> bool, hand_over: HandOver, take: &mut (dyn FnMut(Round) + Send)) {
-        let Self { solver, windows, reference, .. } = self;
-        hand_over(&mut || windows.next(goes_on), &mut |window| take(solved(solver, *reference, window)));
+        let Self { solver, windows, .. } = self;
+        let reference = windows.reference;
+        hand_over(&mut || windows.next(goes_on), &mut |window| take(solved(solver, reference, window)));
     }
 
     /// How many nodes the run has.
@@ -135,7 +134,7 @@ impl<'a> Rounds<'a> {
 
     /// The node whose offset is zero.
     pub fn reference(&self) -> NodeId {
-        self.reference
+        self.windows.reference
     }
 
     /// The run, to be steered between steps. Do not advance or cut it: its windows would go missing here.
