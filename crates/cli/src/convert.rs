@@ -32,7 +32,7 @@ pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
         let request = request(&arguments.input, &paths)?;
         let looks = [&settings.window.start, &settings.window.end].map(|bound| u32::from(is_mark(bound)));
         let used = TraceUse { output: TraceOutput::ForViewers, looks: looks.iter().sum(), ..TraceUse::default() };
-        let progress = Reading::begin("convert", &request, &used);
+        let progress = Reading::begin("convert", &request, used);
         let calibrated = calibrate_for(&request, arguments.json)?;
         let converted = convert(&calibrated, &outputs, &settings)?;
         drop(progress);

@@ -23,7 +23,7 @@ use crate::trace_args::{AlignArgs, CheckArgs, MergeArgs, TraceArgs};
 pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
     let mut request = request(&arguments.input, &[])?;
     request.cpu_clock = arguments.cpu_clock.named()?;
-    let _progress = Reading::begin("align", &request, &used_for(TraceOutput::Each));
+    let _progress = Reading::begin("align", &request, used_for(TraceOutput::Each));
     let calibrated = calibrate_for(&request, arguments.json)?;
     let settings = AlignSettings { annotate: arguments.annotate, embed_snapshots: arguments.embed_snapshots };
     let mut traces = Vec::new();
@@ -77,7 +77,7 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
         twice: filter.bytes_max.is_some(),
         ranks: filter.ranks.as_ref().map(Ranks::count),
     };
-    let _progress = Reading::begin("merge", &request, &used);
+    let _progress = Reading::begin("merge", &request, used);
     let calibrated = calibrate_for(&request, arguments.json)?;
     let settings = MergeSettings {
         layout: if arguments.plane_layout == "gpu-tracks" { PlaneLayout::GpuTracks } else { PlaneLayout::Xprof },
@@ -128,7 +128,7 @@ pub fn run_check(arguments: &CheckArgs) -> anyhow::Result<()> {
         refuse_trace(path, "--json")?;
     }
     let request = request(&arguments.input, &[])?;
-    let _progress = Reading::begin("check", &request, &used_for(TraceOutput::Nothing));
+    let _progress = Reading::begin("check", &request, used_for(TraceOutput::Nothing));
     let calibrated = calibrate_for(&request, on_stdout)?;
     let verdict = check(&calibrated);
     match &arguments.json {

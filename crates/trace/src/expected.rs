@@ -5,8 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::calibrate::{ClockSource, Request};
-use crate::folders::{self, Wanted};
+use crate::calibrate::Request;
+use crate::folders;
 use crate::formats::{self, Passes, TraceFormat};
 use crate::merge::{all_kineto, format_for_viewers};
 
@@ -58,13 +58,9 @@ struct Part {
 
 /// What is going to be read of the traces that are asked for; of what will be refused nothing.
 pub fn bytes_expected(request: &Request, used: &TraceUse) -> Expected {
-    let paths = match &request.clocks {
-        ClockSource::Run(run) if request.traces.is_empty() => folders::of_run(run, &request.outputs),
-        _ => folders::search(request, Wanted::Traces).map(|found| found.paths),
-    };
+    let paths = folders::of_request(request).map_or_else(|_| Vec::new(), |found| found.paths);
     let known = |path: PathBuf| Some((path.metadata().ok()?.len(), formats::detect(&path).ok()?, path));
-    let traces: Vec<(u64, &dyn TraceFormat, PathBuf)> =
-        paths.unwrap_or_default().into_iter().filter_map(known).collect();
+    let traces: Vec<(u64, &dyn TraceFormat, PathBuf)> = paths.into_iter().filter_map(known).collect();
     let all_kineto = all_kineto(traces.iter().map(|(_, format, _)| *format));
     let written = used.ranks.map_or(1.0, |ranks| f64::min(1.0, ranks as f64 / traces.len().max(1) as f64));
     let attempts = if used.twice { 2.0 } else { 1.0 };

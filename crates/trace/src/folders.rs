@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::Error;
-use crate::calibrate::Request;
+use crate::calibrate::{ClockSource, Request};
 use crate::formats;
 use crate::outputs;
 
@@ -26,6 +26,21 @@ pub(crate) struct Found {
     pub(crate) paths: Vec<PathBuf>,
     /// For each folder a line.
     pub(crate) notes: Vec<String>,
+}
+
+/// The traces that a request means: those that it names, else those of its run.
+///
+/// # Errors
+/// There are none, or those of [`search`].
+pub(crate) fn of_request(request: &Request) -> Result<Found, Error> {
+    match &request.clocks {
+        _ if !request.traces.is_empty() => search(request, Wanted::Traces),
+        ClockSource::Run(run) => Ok(Found { paths: of_run(run, &request.outputs)?, notes: Vec::new() }),
+        _ => {
+            let problem = "no traces: give --traces, or --run-dir with traces in it".to_owned();
+            Err(Error::Request { problem })
+        }
+    }
 }
 
 /// Files as they are, and for each folder what is wanted in it and below.
@@ -81,7 +96,7 @@ fn ordered(request: &Request) -> Option<&'static str> {
 ///
 /// # Errors
 /// There are none.
-pub(crate) fn of_run(directory: &Path, outputs: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
+fn of_run(directory: &Path, outputs: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
     let mut found = Vec::new();
     for folder in [directory.to_owned(), directory.join("traces")] {
         let Ok(entries) = std::fs::read_dir(&folder) else { continue };

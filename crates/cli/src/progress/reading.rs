@@ -6,7 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use probe_sync_trace::{Expected, Request, TraceUse, bytes_expected, bytes_read};
+use probe_sync_trace::{Request, TraceUse, bytes_expected, bytes_read};
 
 use super::work::Work;
 
@@ -18,13 +18,14 @@ pub struct Reading {
 
 impl Reading {
     /// `what` is going to read the traces that are asked for.
-    pub fn begin(what: &'static str, request: &Request, used: &TraceUse) -> Self {
-        let expected = bytes_expected(request, used);
+    pub fn begin(what: &'static str, request: &Request, used: TraceUse) -> Self {
+        let (request, begun) = (request.clone(), Read::so_far());
         let (end, ended) = channel();
-        let begun = Read::so_far(&expected);
         let watch = move || {
             let work = Work::begin(what);
-            let read = || Read::so_far(&expected).since(&begun);
+            // Here, so that the work does not wait until all folders are searched.
+            let expected = bytes_expected(&request, &used);
+            let read = || Read::so_far().since(&begun, expected.has_databases);
             // What is read is not yet written.
             while ended.recv_timeout(AGAIN) == Err(RecvTimeoutError::Timeout) {
                 let share = expected.share(read());
@@ -46,20 +47,19 @@ impl Reading {
 #[derive(Copy, Clone)]
 struct Read {
     counted: u64,
-    /// All that this process has read; 0 where nobody asks or the system does not say.
+    /// All that this process has read; 0 where the system does not say.
     in_all: u64,
 }
 
 impl Read {
-    fn so_far(expected: &Expected) -> Self {
-        let in_all = if expected.has_databases { read_by_process().unwrap_or(0) } else { 0 };
-        Self { counted: bytes_read(), in_all }
+    fn so_far() -> Self {
+        Self { counted: bytes_read(), in_all: read_by_process().unwrap_or(0) }
     }
 
-    /// Of databases and of all other traces.
-    fn since(self, begun: &Self) -> f64 {
+    /// Of traces, also those that SQLite reads.
+    fn since(self, begun: &Self, by_sqlite: bool) -> f64 {
         let (counted, in_all) = (self.counted - begun.counted, self.in_all.saturating_sub(begun.in_all));
-        counted.max(in_all) as f64
+        if by_sqlite { counted.max(in_all) as f64 } else { counted as f64 }
     }
 }
 

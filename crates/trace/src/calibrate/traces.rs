@@ -10,7 +10,7 @@ use super::Request;
 use super::source::Source;
 use crate::Error;
 use crate::clocks::{Snapshots, read_snapshots};
-use crate::folders::{self, Wanted};
+use crate::folders::{self, Found};
 use crate::formats::{CpuClock, FactOptions};
 use crate::nodes::{self, NodeTrace};
 
@@ -39,19 +39,7 @@ pub(super) fn read(request: &Request, source: &Source) -> Result<Traces, Error> 
             "--assume-order goes with a list of --traces and without --nodes: it is their order that counts".to_owned();
         return Err(Error::Request { problem });
     }
-    let mut notes = Vec::new();
-    let paths = match source {
-        _ if !request.traces.is_empty() => {
-            let found = folders::search(request, Wanted::Traces)?;
-            notes = found.notes;
-            found.paths
-        }
-        Source::Run(run) => folders::of_run(run.path(), &request.outputs)?,
-        _ => {
-            let problem = "no traces: give --traces, or --run-dir with traces in it".to_owned();
-            return Err(Error::Request { problem });
-        }
-    };
+    let Found { paths, notes } = folders::of_request(request)?;
     let said = nodes::Said { nodes: &request.nodes, in_order: request.assume_order, skip_bad: request.skip_bad };
     let cpu_clock = request.cpu_clock.clone();
     let options = FactOptions { markers, thorough: request.skip_bad, cpu_clock, ..FactOptions::default() };

@@ -74,11 +74,6 @@ impl RunDirectory {
         MarkFiles::in_run(&self.path)
     }
 
-    /// Where it is.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// A node's snapshot pairs near a trace; None where there is no file. Of the lines, which a run writes as it goes, and the
     /// document, which holds the last 2^18 pairs of a run that ended in order, counts what covers more of the trace. Documents of earlier
     /// versions do not name the clock; the lines do.

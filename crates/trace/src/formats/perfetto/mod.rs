@@ -26,7 +26,6 @@ impl TraceFormat for Perfetto {
         "perfetto"
     }
 
-    /// Such a trace is only ever named: a profiler that writes one beside a database means the same events.
     fn readings(&self, _packed: bool) -> Readings {
         Readings {
             facts: Passes::new(1.0, 0.8),
@@ -39,6 +38,7 @@ impl TraceFormat for Perfetto {
         }
     }
 
+    /// Such a trace is only ever named: a profiler that writes one beside a database means the same events.
     fn profiler_endings(&self) -> &'static [&'static str] {
         &[]
     }
