@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import random
 import shutil
 import socket
 import sys
@@ -15,9 +16,16 @@ from probe_sync import launch
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """One whose successor is free too, where torchrun's MASTER_PORT makes it ours; below those that Linux gives to outgoing connections."""
+    for port in random.sample(range(20000, 32000), 100):
+        try:
+            for number in (port, port + 1):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", number))
+            return port
+        except OSError:
+            continue
+    raise OSError("no free port on loopback")
 
 
 class Launchers(Folder):

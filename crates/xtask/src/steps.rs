@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
+use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ pub struct Runner {
     only: Option<String>,
     tally: Tally,
     skipped: Vec<(String, String)>,
-    failed: Vec<String>,
+    failed: Vec<(String, String)>,
 }
 
 /// How a step's result is counted.
@@ -99,7 +100,7 @@ impl Runner {
             Ok(status) => self.fail(name, start, counted, &format!("{status}\n{}", tail(&output))),
             Err(error) => self.fail(name, start, counted, &format!("{error:#}\n{}", tail(&output))),
         }
-        self.failed.last().is_none_or(|last| last != name)
+        self.failed.last().is_none_or(|(last, _)| last != name)
     }
 
     /// Runs a check inside this process as the step `name`; true when it succeeded (or was not asked for).
@@ -113,7 +114,7 @@ impl Runner {
             Ok(()) => self.pass(name, start, Tally::default(), ""),
             Err(error) => self.fail(name, start, Tally::default(), &format!("{error:#}")),
         }
-        self.failed.last().is_none_or(|last| last != name)
+        self.failed.last().is_none_or(|(last, _)| last != name)
     }
 
     /// Leaves the step `name` out, and says why.
@@ -133,8 +134,8 @@ impl Runner {
         for (name, reason) in &self.skipped {
             println!("skipped {name}: {reason}");
         }
-        for name in &self.failed {
-            println!("failed {name}");
+        for (name, why) in &self.failed {
+            println!("failed {name}:{}", reason(why));
         }
         println!("{}", self.tally);
         if self.failed.is_empty() { Ok(()) } else { bail!("{} step(s) failed", self.failed.len()) }
@@ -150,10 +151,10 @@ impl Runner {
     }
 
     fn fail(&mut self, name: &str, start: Instant, counted: Tally, why: &str) {
-        println!("{why}\n   FAILED in {:.1} s: {name}", start.elapsed().as_secs_f64());
+        println!("{why}\n   FAILED in {:.1} s: {name}; {}", start.elapsed().as_secs_f64(), free_space(&self.logs));
         // A program that broke off may have reported no failed test; the step is one failure then.
         self.tally.add(Tally { failed: counted.failed.max(1), ..counted });
-        self.failed.push(name.to_owned());
+        self.failed.push((name.to_owned(), why.to_owned()));
     }
 }
 
@@ -289,11 +290,16 @@ fn parent(stat: &str) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// A port that is free now. Another program may take it before the job does; the job says so then.
+/// A port that is free now, below those that the system gives to outgoing connections. Another program may take it before the job does; the job says so then.
 pub fn free_port() -> Result<u16> {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).context("no free port on loopback")?;
-    Ok(listener.local_addr()?.port())
+    let mut drawn =
+        (0..PORTS.len()).map(|_| PORTS.start + (RandomState::new().hash_one(()) % PORTS.len() as u64) as u16);
+    let free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    drawn.find(free).context("no free port on loopback")
 }
+
+/// Linux gives out 32768 and up.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
 /// A command as one would type it.
 pub fn shown(command: &Command) -> String {
@@ -314,6 +320,29 @@ pub fn tail(output: &str) -> String {
     };
     let lines: Vec<&str> = output.lines().filter(is_shown).collect();
     lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+}
+
+/// What an output says of its failure, short enough for a list of all that failed: whoever keeps only the ends of a long log sees it there.
+fn reason(output: &str) -> String {
+    let lines = || output.lines().filter(|line| !line.trim().is_empty());
+    let mut said: Vec<&str> = lines().filter(|line| FAULTS.iter().any(|fault| line.contains(fault))).collect();
+    if said.is_empty() {
+        said = lines().collect();
+        said.drain(..said.len().saturating_sub(REASON_LINES));
+    }
+    let shown = said.iter().take(REASON_LINES).map(|line| {
+        let end = line.char_indices().nth(REASON_WIDTH).map_or(line.len(), |(end, _)| end);
+        format!("\n   {}", &line[..end])
+    });
+    shown.collect()
+}
+
+/// What is left of the disk, in words: a full one breaks steps in ways that do not say so.
+pub fn free_space(folder: &Path) -> String {
+    rustix::fs::statvfs(folder).map_or_else(
+        |error| format!("free space is not known: {error}"),
+        |disk| format!("{:.1} GB of the disk are free", disk.f_bavail as f64 * disk.f_frsize as f64 / 1e9),
+    )
 }
 
 /// Why tests were skipped, equal reasons counted: from `skip NAME: REASON` of our own runners and
@@ -374,6 +403,14 @@ const POLL: Duration = Duration::from_millis(20);
 
 const TAIL_LINES: usize = 120;
 
+/// By which a line says what went wrong: cargo's and the compiler's, the test runners' of Rust and Python, exceptions of Python.
+const FAULTS: [&str; 6] = ["error: ", "error[", "panicked at ", "FAIL: ", "ERROR: ", "Error: "];
+
+/// What is repeated of a step that failed.
+const REASON_LINES: usize = 6;
+
+const REASON_WIDTH: usize = 300;
+
 /// So many programs are named as slow.
 const SLOWEST: usize = 6;
 
@@ -383,6 +420,14 @@ mod tests {
 
     fn check(output: &str, passed: u32, failed: u32, skipped: u32) {
         assert_eq!(Tally::parse(output), Tally { passed, failed, skipped }, "{output}");
+    }
+
+    #[test]
+    fn what_failed_is_said_again_at_the_end() {
+        let python = "exit status: 1\nFAIL: test_a\nAssertionError: 1 != 0 : x\n\nFAILED\nskip b: c\n63 passed, 1 failed, 3 skipped";
+        assert_eq!(reason(python), "\n   FAIL: test_a\n   AssertionError: 1 != 0 : x");
+        assert_eq!(reason("still running after 9 s, ended\n\nlast"), "\n   still running after 9 s, ended\n   last");
+        assert_eq!(reason(&"é".repeat(900)).chars().count(), REASON_WIDTH + 4);
     }
 
     #[test]

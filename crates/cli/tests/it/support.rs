@@ -1,5 +1,6 @@
 //! Starts the command and reads what it wrote.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -74,11 +75,16 @@ pub fn lines(path: &Path) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("whole lines")).collect()
 }
 
-/// A TCP port that was free a moment ago.
+/// A TCP port that was free a moment ago, below those that the system gives to outgoing connections: of these any could take it meanwhile.
 pub fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
-    listener.local_addr().expect("bound").port()
+    let mut drawn =
+        (0..PORTS.len()).map(|_| PORTS.start + (RandomState::new().hash_one(()) % PORTS.len() as u64) as u16);
+    let free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    drawn.find(free).expect("a free port on loopback")
 }
+
+/// Linux gives out 32768 and up.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
 /// A path as an argument.
 pub fn text(path: &Path) -> &str {

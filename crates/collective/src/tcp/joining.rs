@@ -350,6 +350,8 @@ fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
 fn connect(target: SocketAddr, limit: Duration, wait: &mut Wait<'_>) -> io::Result<TcpStream> {
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = fork::opened(|| Socket::new(Domain::for_address(target), kind, Some(Protocol::TCP)))?;
+    // The system may give this connection the very port that the root is about to listen at, and would keep it for a minute after its end.
+    socket.set_reuse_address(true)?;
     match socket.connect(&target.into()) {
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {}
         other => return other.map(|()| socket.into()),
@@ -467,5 +469,22 @@ mod tests {
         check("[fe80::1%1]:7", Some("[fe80::1%1]:7"));
         check("127.0.0.1", None);
         check("127.0.0.1:70000", None);
+    }
+
+    #[test]
+    fn a_port_in_use_is_named_with_what_may_hold_it() {
+        let held = bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
+        let error = bind(held.local_addr().expect("bound")).expect_err("somebody listens there").to_string();
+        assert!(error.contains("choose another port") && error.contains("held by an outgoing connection"), "{error}");
+    }
+
+    #[test]
+    fn a_connection_does_not_keep_the_root_from_its_port() {
+        let deadline = Deadline::new(Duration::from_secs(10), None);
+        let other = bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
+        let target = other.local_addr().expect("bound");
+        let connected = connect(target, Duration::from_secs(5), &mut Wait::begin(OPERATION, &deadline));
+        let held = connected.expect("it listens").local_addr().expect("connected");
+        bind(held).expect("its connection has ended on this side first, and lingers");
     }
 }

@@ -7,6 +7,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::ops::RangeInclusive;
 use std::os::fd::AsFd as _;
 
 use probe_sync_sys::fork;
@@ -29,14 +30,27 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
 
 fn cannot_listen(address: SocketAddr, error: &io::Error) -> Error {
     let advice = match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            "another program uses it; end that program or choose another port (--port or MASTER_PORT, 0 for any)"
-        }
-        io::ErrorKind::AddrNotAvailable => "no interface of this machine has that address",
-        io::ErrorKind::PermissionDenied => "ports below 1024 need privileges; choose a higher one",
-        _ => "choose another address or port",
+        io::ErrorKind::AddrInUse => match outgoing_ports().filter(|ports| ports.contains(&address.port())) {
+            None => IN_USE.to_owned(),
+            Some(ports) => {
+                let (first, last) = (ports.start(), ports.end());
+                format!(
+                    "{IN_USE}. A port from {first} to {last} may also be held by an outgoing connection, up to a minute after its end"
+                )
+            }
+        },
+        io::ErrorKind::AddrNotAvailable => "no interface of this machine has that address".to_owned(),
+        io::ErrorKind::PermissionDenied => "ports below 1024 need privileges; choose a higher one".to_owned(),
+        _ => "choose another address or port".to_owned(),
     };
     Error::Setup { what: format!("cannot listen on {address}"), reason: format!("{error}; {advice}") }
+}
+
+/// The ports that the system gives to outgoing connections.
+fn outgoing_ports() -> Option<RangeInclusive<u16>> {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
+    let mut ends = text.split_whitespace().map_while(|end| end.parse().ok());
+    Some(ends.next()?..=ends.next()?)
 }
 
 /// Listens on all addresses of this machine, whatever its own name leads to (127.0.1.1 on Debian).
@@ -128,3 +142,6 @@ const OPERATION: &str = "rendezvous";
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
+
+const IN_USE: &str =
+    "another program uses it; end that program or choose another port (--port or MASTER_PORT, 0 for any)";

@@ -46,6 +46,7 @@ pub fn test(root: &Path, only: Option<&str>) -> Result<()> {
     let start = Instant::now();
     let tools = setup::setup(root)?;
     let mut runner = Runner::new(root, only)?;
+    println!("{}", steps::free_space(root));
     text(&mut runner, root);
     checks_and_tests(&mut runner, root, tools);
     whole_runs::run(&mut runner, root, tools);
@@ -60,7 +61,8 @@ pub fn test(root: &Path, only: Option<&str>) -> Result<()> {
     races::run(&mut runner, root);
     fuzz::run(&mut runner, root, FUZZ_SECONDS)?;
     dependencies(&mut runner, root);
-    println!("\nall steps took {:.0} s", start.elapsed().as_secs_f64());
+    println!("\n{}", steps::free_space(root));
+    println!("all steps took {:.0} s", start.elapsed().as_secs_f64());
     runner.finish()
 }
 
