@@ -262,13 +262,6 @@ impl StepArgs {
     /// What the library is told.
     pub fn settings(&self) -> anyhow::Result<LatenessSettings> {
         let wrong = |reason: String| anyhow::anyhow!("--step-name: {reason}").context(Usage);
-        let steps = regex::Regex::new(&self.step_name).map_err(|error| wrong(error.to_string()))?;
-        if steps.captures_len() < 2 {
-            return Err(wrong(format!(
-                "{} has no group that is the number, as in train_step#(?<step>\\d+)",
-                self.step_name
-            )));
-        }
-        Ok(LatenessSettings { steps })
+        self.step_name.parse().map_err(wrong)
     }
 }

@@ -45,6 +45,11 @@ impl Failure {
         Self { kind: Kind::Config, text: text.into() }
     }
 
+    /// A file cannot be written.
+    pub fn file(text: impl Into<String>) -> Self {
+        Self { kind: Kind::File, text: text.into() }
+    }
+
     /// The clock cannot say it.
     pub fn clock(text: impl Into<String>) -> Self {
         Self { kind: Kind::Clock, text: text.into() }

@@ -1,7 +1,7 @@
 //! The native part of the Python package `probe_sync`: `probe_sync._native`.
 //!
 //! Place in the flow: beside the command line, on the same library calls. `session` starts a run beside a training loop and waits for its
-//! rounds, `meeting` is how its ranks find each other, `round` is a solved round as arrays; `traces` aligns, merges, checks and solves,
+//! rounds, `meeting` is how its ranks find each other, `round` is a solved round as arrays; `traces` aligns, merges, checks, tells who was late and solves,
 //! `offsets` converts times, `clock` is the reference's time now; `errors` says what each failure is in Python, `waiting` keeps Ctrl-C alive. The rooms import one way:
 //! `errors` → `waiting` → {`clock`, `meeting`, `round`, `offsets`, `traces`} → `session`. What people call, with its types, is Python in
 //! `python/probe_sync`.
@@ -34,7 +34,7 @@ mod _native {
     #[pymodule_export]
     use super::session::{Session, start};
     #[pymodule_export]
-    use super::traces::{align, check, merge, solve};
+    use super::traces::{align, check, merge, solve, stragglers};
     #[pymodule_export]
     use super::waiting::leave;
 

@@ -1,15 +1,16 @@
-//! `align`, `merge`, `check` and `solve`: the command line's own library calls, with results as JSON.
+//! `align`, `merge`, `check`, `stragglers` and `solve`: the command line's own library calls, with results as JSON.
 //!
 //! Place in the flow: `probe_sync/traces.py` checks what goes together, calls these, and makes typed results of the text. Each
 //! runs on a thread of its own (`waiting`). What it does not do: decide anything, or touch a trace (crate `trace`).
 
-use std::path::PathBuf;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
 
 use probe_sync::config::ReferenceChoice;
 use probe_sync::solve::{Input, Lines, Solved, recorded_reference, solve_files};
 use probe_sync_trace::{
-    AlignSettings, AlignmentStats, Calibrated, CalibratedTrace, ClockSource, MergeSettings, OutputClock, PlaneLayout,
-    Request, Verdict,
+    AlignSettings, AlignmentStats, Calibrated, CalibratedTrace, ClockSource, FilterReport, FilterSettings, Kinds,
+    LatenessSettings, MergeSettings, OutputClock, PlaneLayout, Request, Verdict,
 };
 use pyo3::prelude::*;
 use serde_json::{Value, json};
@@ -32,6 +33,19 @@ pub struct Asked {
     realtime_only: bool,
     timeline: String,
     from_collectives: bool,
+}
+
+/// What of the traces goes into a file: the texts of the command line's filters.
+#[derive(Debug, FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Kept {
+    ranks: Option<String>,
+    steps: Option<String>,
+    from_: Option<String>,
+    to: Option<String>,
+    only: Vec<String>,
+    max_size: Option<String>,
+    step_name: Option<String>,
 }
 
 /// What `solve` takes; one of the lists has files.
@@ -80,12 +94,13 @@ pub fn align(
 
 /// Puts all traces into one file; the result as JSON.
 #[pyfunction]
-#[pyo3(signature = (asked, output, *, allow_uncalibrated, plane_layout, annotate, skip_bad, schema, drop_foreign, mark_late, validate))]
+#[pyo3(signature = (asked, output, *, kept, allow_uncalibrated, plane_layout, annotate, skip_bad, schema, drop_foreign, mark_late, validate))]
 #[expect(clippy::too_many_arguments, reason = "the keywords of the Python function")]
 pub fn merge(
     py: Python<'_>,
     asked: Asked,
     output: PathBuf,
+    kept: Kept,
     allow_uncalibrated: bool,
     plane_layout: &str,
     annotate: bool,
@@ -102,24 +117,23 @@ pub fn merge(
             return Err(Failure::config(format!("plane_layout={other:?}: give \"xprof\" or \"gpu-tracks\"")).into());
         }
     };
-    let mark_late = mark_late.then(probe_sync_trace::LatenessSettings::default);
-    let settings = MergeSettings {
-        layout,
-        allow_uncalibrated,
-        annotate,
-        schema,
-        drop_foreign,
-        mark_late,
-        ..MergeSettings::default()
-    };
+    let filter = kept.settings()?;
+    let mark_late = mark_late.then(|| filter.step_names.clone());
+    let settings = MergeSettings { layout, allow_uncalibrated, annotate, schema, drop_foreign, mark_late, filter };
     let request = Request { skip_bad, ..asked.request(vec![output.clone()])? };
     let told: Result<String, Failure> = waiting::run(py, None, move |_| {
         let mut calibrated = calibrate(&request)?;
         let report = probe_sync_trace::merge(&calibrated, &output, settings).map_err(refused)?;
         calibrated.notes.extend(report.notes);
-        let rows = calibrated.traces.iter().zip(&report.traces);
-        let rows: Vec<Value> = rows.map(|(calibrated, stats)| row(calibrated, None, stats)).collect();
-        let own = json!({"traces": rows, "base_ns": report.base_ns, "uncalibrated": report.uncalibrated});
+        let rows = report.written.iter().zip(&report.traces);
+        let rows: Vec<Value> = rows.map(|(place, stats)| row(&calibrated.traces[*place], None, stats)).collect();
+        let own = json!({
+            "traces": rows,
+            "base_ns": report.base_ns,
+            "uncalibrated": report.uncalibrated,
+            "filter": report.filter,
+            "filter_text": report.filter.as_ref().map(FilterReport::text),
+        });
         Ok(result(&calibrated, &own, validate))
     })?;
     Ok(told?)
@@ -136,6 +150,40 @@ pub fn check(py: Python<'_>, asked: Asked, report: Option<PathBuf>) -> PyResult<
             probe_sync_trace::check(&calibrated).write(report).map_err(refused)?;
         }
         Ok(result(&calibrated, &json!({}), true))
+    })?;
+    Ok(told?)
+}
+
+/// Finds who was late; the result as JSON.
+#[pyfunction]
+#[pyo3(signature = (asked, *, step_name, json, csv))]
+pub fn stragglers(
+    py: Python<'_>,
+    asked: Asked,
+    step_name: Option<&str>,
+    json: Option<PathBuf>,
+    csv: Option<PathBuf>,
+) -> PyResult<String> {
+    let settings = steps(step_name)?;
+    if json.is_some() && json == csv {
+        return Err(Failure::config("json and csv: give a file to each").into());
+    }
+    let files: Vec<PathBuf> = json.iter().chain(&csv).cloned().collect();
+    let request = asked.request(files.clone())?;
+    let told: Result<String, Failure> = waiting::run(py, None, move |_| {
+        let calibrated = calibrate(&request)?;
+        calibrated.refuse_overwriting(&files).map_err(refused)?;
+        let found = probe_sync_trace::lateness(&calibrated, &settings).map_err(refused)?;
+        if let Some(path) = &json {
+            let document = serde_json::to_string_pretty(&found).map_err(|error| not_written(path, &error))?;
+            write(path, format!("{document}\n").as_bytes())?;
+        }
+        if let Some(path) = &csv {
+            let mut bytes = Vec::new();
+            found.write_csv(&mut bytes).map_err(|error| not_written(path, &error))?;
+            write(path, &bytes)?;
+        }
+        Ok(result(&calibrated, &json!({"found": found, "text": found.text()}), false))
     })?;
     Ok(told?)
 }
@@ -179,8 +227,30 @@ impl Asked {
     }
 }
 
+impl Kept {
+    fn settings(self) -> Result<FilterSettings, Failure> {
+        let mut only = Kinds::default();
+        for kind in &self.only {
+            only.add(kind).map_err(|reason| Failure::config(format!("only={kind:?}: {reason}")))?;
+        }
+        let bytes = |text: &str| match probe_sync::config::bytes(text)? {
+            0 => Err("must be at least 1".to_owned()),
+            bytes => Ok(bytes),
+        };
+        Ok(FilterSettings {
+            ranks: read("ranks", self.ranks.as_deref(), str::parse)?,
+            from: read("from_", self.from_.as_deref(), str::parse)?.unwrap_or_default(),
+            to: read("to", self.to.as_deref(), str::parse)?.unwrap_or_default(),
+            steps: read("steps", self.steps.as_deref(), str::parse)?,
+            step_names: steps(self.step_name.as_deref())?,
+            only,
+            bytes_max: read("max_size", self.max_size.as_deref(), bytes)?,
+        })
+    }
+}
+
 impl Recording {
-    fn solve(&self, out: &std::path::Path) -> Result<Solved, Failure> {
+    fn solve(&self, out: &Path) -> Result<Solved, Failure> {
         let wrong = |error: probe_sync::Error| Failure::of_session(&error, true);
         let mut config = probe_sync::Config::default();
         config.set("fit", &self.fit, "solve").map_err(wrong)?;
@@ -205,8 +275,30 @@ impl Recording {
 }
 
 fn duration(name: &str, text: Option<&str>) -> Result<Option<probe_sync_time::Duration>, Failure> {
-    let parsed = text.map(probe_sync::config::duration).transpose();
-    parsed.map_err(|problem| Failure::config(format!("{name}: {problem}")))
+    read(name, text, probe_sync::config::duration)
+}
+
+/// Which events are steps.
+fn steps(pattern: Option<&str>) -> Result<LatenessSettings, Failure> {
+    Ok(read("step_name", pattern, str::parse)?.unwrap_or_default())
+}
+
+/// A keyword's text as what it means.
+fn read<T, P: Display>(
+    name: &str,
+    text: Option<&str>,
+    parse: impl FnOnce(&str) -> Result<T, P>,
+) -> Result<Option<T>, Failure> {
+    text.map(parse).transpose().map_err(|problem| Failure::config(format!("{name}: {problem}")))
+}
+
+fn not_written(path: &Path, error: &dyn Display) -> Failure {
+    Failure::file(format!("cannot write {}: {error}", path.display()))
+}
+
+/// A file that is whole or not there.
+fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    probe_sync_files::write_whole(path, bytes).map_err(|error| not_written(path, &error))
 }
 
 fn calibrate(request: &Request) -> Result<Calibrated, Failure> {

@@ -17,6 +17,21 @@ def event(ts, dur=5):
     return json.dumps({"traceEvents": [{"ph": "X", "ts": ts, "dur": dur, "name": "a"}], "baseTimeNanoseconds": 0})
 
 
+def flags(keywords):
+    """Keywords as the flags that say the same."""
+    for name, value in keywords.items():
+        flag = "--" + name.strip("_").replace("_", "-")
+        match name, value:
+            case _, True:
+                yield flag
+            case "only", list():
+                yield from (word for kind in value for word in (flag, kind))
+            case _, list():
+                yield from (flag, ",".join(map(str, value)))
+            case _:
+                yield from (flag, str(value))
+
+
 class Recorded(Folder):
     """Recorded traces of four nodes, whose clocks are known."""
 
@@ -61,6 +76,49 @@ class Recorded(Folder):
                 self.assertEqual(status, 0)
                 self.same(ours, theirs)
                 self.assertEqual((len(merged.traces), merged.uncalibrated, merged.verdict), (4, (), None))
+
+    def test_filters_as_the_command_line(self):
+        for kind, traces, offsets in self.sets():
+            name = "all.xplane.pb" if kind == "jax" else "all.json.gz"
+            whole = probe_sync.merge(traces, nodes=range(4), offsets=offsets, output=self.folder / name, max_size="1G").filter
+            self.assertEqual((whole.left_out, whole.text, whole.bytes_max), (0, "", 1_000_000_000))
+            cases = [
+                ({"ranks": [0, 2, 3], "from_": "10%", "to": "60%", "only": ["collectives", "gpu,steps"]}, "outside"),
+                ({"max_size": whole.bytes * 9 // 10, "mark_late": True}, "too_short"),
+            ]
+            for number, (filters, why) in enumerate(cases):
+                with self.subTest(kind, filters=filters):
+                    ours, theirs = self.folder / f"{kind}-{number}-ours", self.folder / f"{kind}-{number}-theirs"
+                    ours.mkdir()
+                    theirs.mkdir()
+                    merged = probe_sync.merge(traces, nodes=range(4), offsets=offsets, output=ours / name, **filters)
+                    status, told = cli(
+                        "merge", "--traces", *traces, "--nodes", 0, 1, 2, 3, "--offsets", offsets, "--output", theirs / name, *flags(filters)
+                    )
+                    self.assertEqual(status, 0)
+                    self.same(ours, theirs)
+                    left_out = merged.filter
+                    self.assertIn(left_out.text.splitlines()[-1], told)
+                    parts = [getattr(left_out, part) for part in ("outside", "of_other_kinds", "too_short", "half_flows", "unjudged")]
+                    self.assertEqual((sum(parts), left_out.left_out > 0), (left_out.left_out, True))
+                    self.assertGreater(getattr(left_out, why), 0)
+                    kept = [os.path.basename(trace.path) for trace in merged.traces]
+                    self.assertEqual(len(kept) + len(left_out.traces_left_out), 4)
+                    if filters.get("ranks") == [0, 2, 3]:
+                        self.assertEqual(kept, [traces[rank].name for rank in (0, 2, 3)])
+
+    def test_stragglers_as_the_command_line(self):
+        folder = data("torch/b_4node_offset_drift")
+        traces, offsets = sorted(folder.glob("node*.json.gz")), folder / "offsets.csv"
+        ours, theirs = [{name: self.folder / f"{who}.{name}" for name in ("json", "csv")} for who in ("ours", "theirs")]
+        found = probe_sync.stragglers(traces, nodes=range(4), offsets=offsets, **ours)
+        known = ["--traces", *traces, "--nodes", 0, 1, 2, 3, "--offsets", offsets]
+        self.assertEqual(cli("stragglers", *known, "--json", theirs["json"], "--csv", theirs["csv"])[0], 0)
+        for name, path in ours.items():
+            self.assertEqual(path.read_bytes(), theirs[name].read_bytes(), name)
+        self.assertEqual(found.details, json.loads(ours["json"].read_text()))
+        self.assertEqual(str(found), cli("stragglers", *known)[1])
+        self.assertGreaterEqual(len(found.instances), 23)
 
     def test_check_as_the_command_line(self):
         for kind, traces, _ in self.sets():
@@ -135,6 +193,39 @@ class Made(Folder):
         with self.assertRaisesRegex(probe_sync.DamagedTrace, "node0_results.db"):
             probe_sync.check(bad)
 
+    def test_who_was_late_again_and_again_is_named(self):
+        # Rank 1 comes to each of 60 all-reduces 2 ms after rank 0, on one host.
+        def trace(rank):
+            args = {"Collective name": "allreduce", "Process Group Name": "0", "Process Group Ranks": "[0, 1]"}
+            rows = []
+            for step in range(60):
+                begin, late = step * 20_000, 2000 * rank
+                rows.append({"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step}", "pid": 1, "tid": 1, "ts": begin, "dur": 19_000})
+                rows.append(
+                    {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "pid": 0, "tid": 7, "ts": begin + 5000 + late}
+                    | {"dur": 2100 - late, "args": {**args, "Seq": step}}
+                )
+            path = self.folder / f"rank{rank}.json"
+            path.write_text(json.dumps({"distributedInfo": {"rank": rank, "world_size": 2}, "host_name": "gpu-01", "traceEvents": rows}))
+            return path
+
+        found = probe_sync.stragglers([trace(0), trace(1)])
+        (late,) = found.stragglers
+        self.assertEqual((late.rank, late.host, late.of), (1, "gpu-01", 60))
+        self.assertGreater(late.times, 50)
+        self.assertEqual((len(late.steps), len(late.saved_by_step_ns)), (late.times, late.times))
+        self.assertIn("rank 1", str(found))
+
+        # Of steps 3 and 4 both ranks' ProfilerStep and kernel stay, and what reaches into their span: step 2 ends before it, 5 begins after.
+        traces = [self.folder / f"rank{rank}.json" for rank in (0, 1)]
+        less = probe_sync.merge(traces, allow_uncalibrated=True, output=self.folder / "less.json", steps="3..4")
+        self.assertEqual((less.filter.events, less.filter.left_out, less.filter.outside), (240, 232, 232))
+        self.assertEqual(less.filter.span_ns[1] - less.filter.span_ns[0], 39_000_000)
+
+    def test_without_collectives_nobody_is_late(self):
+        found = probe_sync.stragglers(self.traces, nodes=[0, 1], offsets=self.offsets)
+        self.assertEqual((found.stragglers, found.instances), ((), ()))
+
     def test_times_of_any_shape(self):
         offsets = probe_sync.Offsets(self.offsets)
         times = np.array([[10_000_000, 20_000_000], [30_000_000, 90_000_000]])
@@ -159,6 +250,13 @@ class Made(Folder):
             (lambda: probe_sync.check(self.traces, snapshot_markers="("), "snapshot_markers: "),
             (lambda: probe_sync.merge(self.traces, output="x.json", plane_layout="flat"), "gpu-tracks"),
             (lambda: probe_sync.align(self.traces[1], output="x.json"), "give --run-dir, --offsets"),
+            (lambda: probe_sync.merge(self.traces, output="x.json", ranks="3-1"), "ranks: 3-1 is no list of ranks"),
+            (lambda: probe_sync.merge(self.traces, output="x.json", steps="5..3"), "steps: 5..3 ends before it begins"),
+            (lambda: probe_sync.merge(self.traces, output="x.json", from_="soon"), "from_: soon is neither"),
+            (lambda: probe_sync.merge(self.traces, output="x.json", only="("), "only="),
+            (lambda: probe_sync.merge(self.traces, output="x.json", max_size=0), "max_size: must be at least 1"),
+            (lambda: probe_sync.stragglers(self.traces, step_name="step"), "step_name: step has no group"),
+            (lambda: probe_sync.stragglers(self.traces, json="x", csv="x"), "json and csv"),
             (lambda: probe_sync.solve(out="x"), "one of probes, windows and packets"),
             (lambda: probe_sync.solve(out="x", packets="y", fit="svm"), "fit is for probes"),
         ):

@@ -39,13 +39,16 @@ from .results import (
     AlignmentStats,
     CheckReport,
     CheckResult,
+    FilterReport,
     MergeResult,
     SolveResult,
+    Straggler,
+    StragglersResult,
     Verdict,
 )
 from .rocm import analyze_collective_operations, combine_traces
 from .session import Session, State, clock, current, start
-from .traces import align, check, merge, solve
+from .traces import align, check, merge, solve, stragglers
 
 
 
@@ -69,6 +72,7 @@ __all__ = [
     "DamagedTrace",
     "Error",
     "FileError",
+    "FilterReport",
     "Group",
     "JoinError",
     "Meeting",
@@ -83,6 +87,8 @@ __all__ = [
     "SessionFailed",
     "SolveResult",
     "State",
+    "Straggler",
+    "StragglersResult",
     "Verdict",
     "WaitTimeout",
     "__version__",
@@ -100,4 +106,5 @@ __all__ = [
     "merge",
     "solve",
     "start",
+    "stragglers",
 ]

@@ -6,7 +6,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Clock", "Marks", "Meeting", "Offsets", "Reading", "Round", "Session", "__version__", "agreed_id", "align", "check", "leave", "merge", "solve", "start"]
+__all__ = ["Clock", "Marks", "Meeting", "Offsets", "Reading", "Round", "Session", "__version__", "agreed_id", "align", "check", "leave", "merge", "solve", "start", "stragglers"]
 
 __version__: str
 
@@ -173,6 +173,7 @@ def merge(
     asked: dict[str, Any],
     output: str,
     *,
+    kept: dict[str, Any],
     allow_uncalibrated: bool,
     plane_layout: str,
     annotate: bool,
@@ -183,4 +184,5 @@ def merge(
     validate: bool,
 ) -> str: ...
 def check(asked: dict[str, Any], *, report: str | None) -> str: ...
+def stragglers(asked: dict[str, Any], *, step_name: str | None, json: str | None, csv: str | None) -> str: ...
 def solve(recording: dict[str, Any], out: str) -> str: ...

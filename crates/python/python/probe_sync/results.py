@@ -141,6 +141,40 @@ class AlignResult(_Calibrated):
 
 
 @dataclasses.dataclass(frozen=True)
+class FilterReport:
+    """What `merge` left out of its output."""
+
+    rule: str
+    """The rule, as the command line's flags."""
+    traces_left_out: tuple[str, ...]
+    """Traces that are not in the output, by name."""
+    span_ns: tuple[int | None, int | None]
+    """What was kept of time, ns on the reference clock; an end is None where it was not asked for."""
+    events: int
+    """Events with a time in the other traces."""
+    left_out: int
+    """Of these, those that are not in the output: the sum of the five below."""
+    outside: int
+    """Events that lie outside of the span whole."""
+    of_other_kinds: int
+    """Events of other kinds."""
+    too_short: int
+    """Events that were too short for the size."""
+    half_flows: int
+    """Ends of flows whose other end, or whose event, is not in the output."""
+    unjudged: int
+    """Events that begin or end something and do not say when the rest is, which no filter can judge."""
+    shortest_ns: int | None
+    """Events shorter than this were left out; None where the size left out nothing."""
+    bytes_max: int | None
+    """How many bytes were allowed."""
+    bytes: int
+    """How many the output has, before packing."""
+    text: str
+    """The same in words; empty where nothing was left out."""
+
+
+@dataclasses.dataclass(frozen=True)
 class MergeResult(AlignResult):
     """What `merge` did."""
 
@@ -150,6 +184,51 @@ class MergeResult(AlignResult):
     """The common base of its times."""
     uncalibrated: tuple[str, ...]
     """Traces whose clock is not known, and whose times are as they were."""
+    filter: FilterReport | None
+    """What was left out; None where everything was asked for."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Straggler:
+    """A rank or a whole host that is late again and again, and costs time by it."""
+
+    rank: int | None
+    """The rank; None: a whole host."""
+    host: str
+    """The host."""
+    steps: tuple[int, ...]
+    """Steps in which it cost most; empty where steps are not known."""
+    times: int
+    """How many steps these are; where steps are not known, operations."""
+    of: int
+    """Out of how many."""
+    chance: float
+    """How probable it is that chance alone names anybody so often."""
+    lost_ns: int
+    """What it cost in these steps, by its leads."""
+    saved_ns: int
+    """How much sooner the job would have ended had it been as fast as the median."""
+    saved_share: float
+    """The same as a share of all steps."""
+    saved_by_step_ns: tuple[int, ...]
+    """How much shorter each of `steps` would have been, in the same order."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StragglersResult(_Calibrated):
+    """Who was late to the collectives."""
+
+    stragglers: tuple[Straggler, ...]
+    """Who is late again and again; most costly first. Empty: nobody."""
+    instances: tuple[dict[str, Any], ...]
+    """Every operation, in order of its last arrival; its fields are those of `probe_sync stragglers --json`."""
+    text: str
+    """Tables and the verdict in words."""
+    details: dict[str, Any]
+    """The whole document, as `probe_sync stragglers --json` writes it."""
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,6 +287,20 @@ def common(told: dict[str, Any]) -> dict[str, Any]:
     """The fields of every result on traces."""
     lists = {name: tuple(told[name]) for name in ("notes", "warnings")}
     return {"method": told["method"], "timeline": told["timeline"], "collectives": told["collectives"], **lists}
+
+
+def filter_report(told: dict[str, Any], text: str) -> FilterReport:
+    """What was left out, from JSON."""
+    lists = {name: tuple(told[name]) for name in ("traces_left_out", "span_ns")}
+    return FilterReport(**{**told, **lists}, text=text)
+
+
+def stragglers(told: dict[str, Any]) -> StragglersResult:
+    """Who was late, from JSON."""
+    found, text = told["own"]["found"], told["own"]["text"]
+    lists = ("steps", "saved_by_step_ns")
+    named = tuple(Straggler(**{**line, **{name: tuple(line[name]) for name in lists}}) for line in found["stragglers"])
+    return StragglersResult(**common(told), stragglers=named, instances=tuple(found["instances"]), text=text, details=found)
 
 
 def solved(told: dict[str, Any]) -> SolveResult:

@@ -1,4 +1,4 @@
-"""From raw traces to traces on one clock, on the library calls of the command line: `align`, `merge`, `check`, `solve`.
+"""From raw traces to traces on one clock, on the library calls of the command line: `align`, `merge`, `check`, `stragglers`, `solve`.
 
 Keywords are the command line's options; `probe_sync align --help` has more on them. No call holds the interpreter, and Ctrl-C ends
 each of them: a trace that is being written is finished in the background, or removed at exit, and nothing half is left.
@@ -6,14 +6,14 @@ each of them: a trace that is being written is finished in the background, or re
 
 from __future__ import annotations
 
-import json
+import json as _json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from . import _native, _settings, results
 from .errors import ConfigError
-from .results import AlignedTrace, AlignResult, CheckResult, MergeResult, SolveResult
+from .results import AlignedTrace, AlignResult, CheckResult, MergeResult, SolveResult, StragglersResult
 
 
 def align(
@@ -46,7 +46,7 @@ def align(
     asked = _asked(
         traces, nodes, assume_order, run_dir, offsets, from_collectives, extrapolate, snapshots, snapshot_markers, realtime_only, timeline
     )
-    told = json.loads(
+    told = _json.loads(
         _native.align(
             asked, os.fspath(output), annotate=annotate, embed_snapshots=embed_snapshots, validate=validate, progress=progress
         )
@@ -75,6 +75,13 @@ def merge(
     schema: str | None = None,
     drop_foreign: bool = False,
     mark_late: bool = False,
+    ranks: str | int | Iterable[int] | None = None,
+    steps: str | int | None = None,
+    from_: str | int | None = None,
+    to: str | int | None = None,
+    only: str | Iterable[str] = (),
+    max_size: str | int | None = None,
+    step_name: str | None = None,
     validate: bool = False,
 ) -> MergeResult:
     """Puts the traces of all nodes into one file, on one clock. Clocks and errors are as in `align`.
@@ -83,14 +90,29 @@ def merge(
     `skip_bad` leaves out traces that cannot be read, and warns of each. Of databases, `schema="3.0.0"` adds to those of schema 3 the tags that newer readers
     want, and `drop_foreign` leaves out tables that are not rocprofv3's.
     `mark_late` adds a track that says who was late to each collective.
+
+    The file has less in it by `ranks` ("0-7,12", or numbers), `steps` ("10..12" are three), `from_` and `to` ("+1.5s" after the first event, ns on the
+    reference clock, or "30%" of the span), `only` ("collectives", "gpu", "cpu", "steps", or patterns of names) and `max_size` ("400M", before packing);
+    the command line's flag is `--from`. What was left out is the result's `filter`. `step_name` is a pattern of events that are steps, with a group that
+    is the number.
     """
+    kept = {
+        "ranks": _ranks(ranks),
+        "steps": _text(steps),
+        "from_": _text(from_),
+        "to": _text(to),
+        "only": [only] if isinstance(only, str) else list(only),
+        "max_size": _text(max_size),
+        "step_name": step_name,
+    }
     asked = _asked(
         traces, nodes, assume_order, run_dir, offsets, from_collectives, extrapolate, snapshots, snapshot_markers, realtime_only, timeline
     )
-    told = json.loads(
+    told = _json.loads(
         _native.merge(
             asked,
             os.fspath(output),
+            kept=kept,
             allow_uncalibrated=allow_uncalibrated,
             plane_layout=plane_layout,
             annotate=annotate,
@@ -109,6 +131,7 @@ def merge(
         output=path,
         base_ns=own["base_ns"],
         uncalibrated=tuple(own["uncalibrated"]),
+        filter=None if own["filter"] is None else results.filter_report(own["filter"], own["filter_text"]),
     )
 
 
@@ -134,10 +157,39 @@ def check(
     asked = _asked(
         traces, nodes, assume_order, run_dir, offsets, from_collectives, extrapolate, snapshots, snapshot_markers, realtime_only, timeline
     )
-    told = json.loads(_native.check(asked, report=None if report is None else os.fspath(report)))
+    told = _json.loads(_native.check(asked, report=None if report is None else os.fspath(report)))
     found = results.verdict(told["verdict"])
     assert found is not None, "check always judges"
     return CheckResult(**results.common(told), verdict=found)
+
+
+def stragglers(
+    traces: _settings.Path | Iterable[_settings.Path] | None = None,
+    *,
+    nodes: Sequence[int] = (),
+    assume_order: bool = False,
+    run_dir: _settings.Path | None = None,
+    offsets: _settings.Path | None = None,
+    from_collectives: bool = False,
+    extrapolate: _settings.Time | None = None,
+    snapshots: _settings.Path | Iterable[_settings.Path] | None = None,
+    snapshot_markers: str | None = None,
+    realtime_only: bool = False,
+    timeline: str = "host",
+    step_name: str | None = None,
+    json: _settings.Path | None = None,
+    csv: _settings.Path | None = None,
+) -> StragglersResult:
+    """Says who was late to the collectives, by how much, and how sure that is. Clocks and errors are as in `align`.
+
+    `step_name` is a pattern of events that are steps of the program, with a group that is the number. `json` and `csv` are files to write, as
+    the command line's flags do. Without any collective to judge, the result has no `instances`.
+    """
+    asked = _asked(
+        traces, nodes, assume_order, run_dir, offsets, from_collectives, extrapolate, snapshots, snapshot_markers, realtime_only, timeline
+    )
+    files = {name: None if path is None else os.fspath(path) for name, path in (("json", json), ("csv", csv))}
+    return results.stragglers(_json.loads(_native.stragglers(asked, step_name=step_name, **files)))
 
 
 def solve(
@@ -174,7 +226,18 @@ def solve(
         "reference": None if reference is None else str(reference),
         "fit": fit,
     }
-    return results.solved(json.loads(_native.solve({**given, **options}, os.fspath(out))))
+    return results.solved(_json.loads(_native.solve({**given, **options}, os.fspath(out))))
+
+
+def _text(value: str | int | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def _ranks(value: str | int | Iterable[int] | None) -> str | None:
+    """As on the command line."""
+    if value is None or isinstance(value, (str, int)):
+        return _text(value)
+    return ",".join(str(int(rank)) for rank in value)
 
 
 def _asked(

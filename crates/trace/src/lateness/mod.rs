@@ -53,6 +53,8 @@ mod verdict;
 #[cfg(test)]
 mod tests;
 
+use std::str::FromStr;
+
 use regex::Regex;
 
 use crate::Error;
@@ -75,6 +77,19 @@ pub use report::{
 pub struct LatenessSettings {
     /// Which events are steps of the program: its group named `step`, or else its first, is the number.
     pub steps: Regex,
+}
+
+/// From the pattern of steps.
+impl FromStr for LatenessSettings {
+    type Err = String;
+
+    fn from_str(pattern: &str) -> Result<Self, String> {
+        let steps = Regex::new(pattern).map_err(|error| error.to_string())?;
+        if steps.captures_len() < 2 {
+            return Err(format!("{pattern} has no group that is the number, as in train_step#(?<step>\\d+)"));
+        }
+        Ok(Self { steps })
+    }
 }
 
 /// By what the pattern says.
