@@ -2,9 +2,9 @@
 //!
 //! Place in the flow: arguments into a page of `probe_sync_page`, and with traces what crate `trace` says of them; the page into a file. What it does not do: decide what is on the page.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use probe_sync_page::{Limit, Page, Traces, page_of_run};
+use probe_sync_page::{Limit, Page, REPORT_PAGE, Traces, page_of_run, write_at_end};
 use probe_sync_trace::{ClockSource, Request, check, lateness};
 
 use crate::args::ReportArgs;
@@ -71,20 +71,9 @@ fn refuse_records(run_dir: &Path, output: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The page of a run that has ended, beside its report. It is for people to look at: that it cannot be written is told, and fails nothing.
+/// The page of a run that has ended.
 pub fn at_end(report: &probe_sync::RunReport) {
-    let out = PathBuf::from(&report.out);
-    let write = || -> anyhow::Result<()> {
-        let html = page_of_run(&out, Limit::Bytes(AT_END_MAX))?.html()?;
-        write_whole(&out.join(REPORT_PAGE), html.as_bytes())
-    };
-    if let Err(error) = write() {
-        tracing::warn!("the report page is not written: {error:#}; to write it: probe_sync report {}", out.display());
+    if let Err(problem) = write_at_end(Path::new(&report.out)) {
+        tracing::warn!("{problem}");
     }
 }
-
-/// In a run's directory.
-pub const REPORT_PAGE: &str = "report.html";
-
-/// Offsets of so many bytes are read at a run's end: some seconds.
-const AT_END_MAX: u64 = 256 << 20;

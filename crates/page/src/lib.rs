@@ -7,9 +7,10 @@
 //! The same input gives the same bytes: no time of making, no path of the machine. Names of hosts and events are hostile: the template escapes them, and the data
 //! block holds no `<`. The page's policy lets nothing in from outside, and no script but those whose hashes it states.
 //!
-//! What it does not do: measure, judge traces (crate `trace`), write files, or parse command lines.
+//! What it does not do: measure, judge traces (crate `trace`), write other files than a run's page at its end (`at_end`), or parse command lines.
 #![forbid(unsafe_code)]
 
+mod at_end;
 mod data;
 mod edges;
 mod error;
@@ -27,6 +28,7 @@ mod thin;
 mod traces;
 mod verdict;
 
+pub use at_end::{REPORT_PAGE, write_at_end};
 pub use error::Error;
 pub use limit::Limit;
 pub use page::Page;

@@ -98,6 +98,18 @@ class Sessions(Folder):
         self.assertIsNotNone(session.round)
         self.assertIsNone(probe_sync.current())
         self.assertTrue((self.folder / "out/offsets.jsonl").exists())
+        page = (self.folder / "out/report.html").read_text()
+        self.assertIn(report["run_id"], page)
+        self.assertEqual(page.rstrip()[-7:], "</html>")
+
+    def test_a_page_that_cannot_be_written_is_a_warning(self):
+        session = self.start(duration="300ms")
+        session.wait_until_bound(10_000, timeout=20)
+        (self.folder / "out/report.html/in the way").mkdir(parents=True)
+        with self.assertWarnsRegex(RuntimeWarning, "the report page is not written: .*probe_sync report"):
+            report = session.stop(timeout=20)
+        self.assertGreater(report["rounds"], 0)
+        self.assertEqual([path.name for path in (self.folder / "out").iterdir() if "report.html" in path.name], ["report.html"])
 
     def test_rounds_end_with_a_run_that_ends_by_itself(self):
         session = self.start(duration="600ms")

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use probe_sync_page::{Sample, Simulated, Table, unsigned};
+use probe_sync_page::{REPORT_PAGE, Sample, Simulated, Table, unsigned};
 use probe_sync_sim::accuracy::cells::{Demand, Outcome};
 use probe_sync_sim::accuracy::{Cost, Judgement, Method, SeedRun, Summary};
 use probe_sync_time::{NodeId, StampSource};
@@ -51,7 +51,7 @@ pub fn write(out: &Path, simulation: &Simulation<'_>) -> anyhow::Result<()> {
         demands: said(simulation.demands),
         tables: [Some(methods(simulation.named)), simulation.cost.as_ref().map(cost)].into_iter().flatten().collect(),
     };
-    crate::output::write_whole(&out.join(crate::report::REPORT_PAGE), simulated.page()?.html()?.as_bytes())
+    crate::output::write_whole(&out.join(REPORT_PAGE), simulated.page()?.html()?.as_bytes())
 }
 
 /// Writes the rows of a simulation that has no run to show over time, `NAME.csv` and a page of them.
@@ -74,7 +74,7 @@ pub fn write_rows<T: Serialize>(out: &Path, name: &str, rows: &[T], demands: &[D
         demands: said(demands),
         tables: vec![Table { caption: format!("{name}.csv"), header, rows: lines.collect::<Result<_, _>>()? }],
     };
-    crate::output::write_whole(&out.join(crate::report::REPORT_PAGE), simulated.page()?.html()?.as_bytes())
+    crate::output::write_whole(&out.join(REPORT_PAGE), simulated.page()?.html()?.as_bytes())
 }
 
 fn said(demands: &[Demand]) -> Vec<(bool, String)> {

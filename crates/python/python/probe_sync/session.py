@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -144,11 +145,18 @@ class Session:
     def stop(self, timeout: float | None = None) -> dict[str, Any] | None:
         """Ends the run on all ranks with the window under way; the content of `report.json` at rank 0, None elsewhere.
 
-        Every rank is to call it. Called again it returns the same. After `timeout` seconds it raises `WaitTimeout`, and may be called again.
+        Rank 0 leaves the run as a page for a browser, `report.html` in `out`; where that cannot be written it warns. Every rank is to call it. Called again it
+        returns the same. After `timeout` seconds it raises `WaitTimeout`, and may be called again.
         """
-        report = self._native.stop(timeout)
-        _forget(self)
+        report, problem = self._stop(timeout)
+        if problem is not None:
+            warnings.warn(problem, RuntimeWarning, stacklevel=2)
         return None if report is None else cast("dict[str, Any]", json.loads(report))
+
+    def _stop(self, timeout: float | None) -> tuple[str | None, str | None]:
+        told = self._native.stop(timeout)
+        _forget(self)
+        return told or (None, None)
 
     def __enter__(self) -> Session:
         return self
@@ -159,7 +167,7 @@ class Session:
             return
         # The error under way is the one to see; the other ranks may never stop.
         try:
-            self.stop(timeout=_FAREWELL_S)
+            self._stop(_FAREWELL_S)
         except Error:
             _forget(self)
 

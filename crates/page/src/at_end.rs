@@ -1,0 +1,29 @@
+//! The page that a run leaves at its end, beside its report.
+//!
+//! Place in the flow: after the run, at rank 0, for every front end. It is for people to look at: why there is none is a sentence to tell, and fails nothing.
+//! What it does not do: tell it.
+
+use std::path::Path;
+
+use crate::{Limit, page_of_run};
+
+/// Writes the page of the run in `out`, whole or not at all.
+///
+/// # Errors
+/// Why there is none, and how to get one, in a sentence.
+pub fn write_at_end(out: &Path) -> Result<(), String> {
+    let advice = |error: String| {
+        format!("the report page is not written: {error}; to write it: probe_sync report {}", out.display())
+    };
+    let html = page_of_run(out, Limit::Bytes(AT_END_MAX)).and_then(|page| page.html());
+    let html = html.map_err(|error| advice(error.to_string()))?;
+    let path = out.join(REPORT_PAGE);
+    probe_sync_files::write_whole(&path, html.as_bytes())
+        .map_err(|error| advice(format!("cannot write {}: {error}", path.display())))
+}
+
+/// In a run's directory.
+pub const REPORT_PAGE: &str = "report.html";
+
+/// Offsets of so many bytes are read at a run's end: some seconds.
+const AT_END_MAX: u64 = 256 << 20;
