@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
 """Runs the tests of the installed package and prints their tally as `cargo xtask` counts it: run.py [--files PATTERN] [NAME ...]
 
-Without --files these are all of `test_*.py`. `flows.py`, the examples with torch and JAX, needs what few have, so it is asked for by name.
+Without --files these are all of `test_*.py`; several files run side by side, each in a process of its own and with a tally of its own, since they
+mostly wait. `flows.py`, the examples with torch and JAX, needs what few have, so it is asked for by name.
 """
 
 import argparse
+import concurrent.futures
 import pathlib
 import signal
+import subprocess
 import sys
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
+AT_ONCE = 3
 
 
 def main():
@@ -18,6 +22,9 @@ def main():
     parser.add_argument("--files", default="test_*.py")
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
+    files = sorted(HERE.glob(arguments.files), key=lambda file: file.stat().st_size, reverse=True)
+    if len(files) > 1:
+        return side_by_side([file.name for file in files], arguments.names)
     # What a shell starts with `&` ignores Ctrl-C, and so would all that is started here: tests of Ctrl-C would wait for ever.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.path.insert(0, str(HERE))
@@ -29,6 +36,21 @@ def main():
     failed = len(found.failures) + len(found.errors)
     print(f"{found.testsRun - failed - len(found.skipped)} passed, {failed} failed, {len(found.skipped)} skipped")
     return 0 if found.wasSuccessful() else 1
+
+
+def side_by_side(files, names):
+    """Runs each file by this program; what they print comes whole, the largest file's first."""
+
+    def run(file):
+        command = [sys.executable, __file__, "--files", file, *names]
+        return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    failed = False
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        for done in pool.map(run, files):
+            print(done.stdout, end="", flush=True)
+            failed |= done.returncode != 0
+    return int(failed)
 
 
 if __name__ == "__main__":

@@ -92,6 +92,9 @@ fn checks_and_tests(runner: &mut Runner, root: &Path, tools: Tools) {
         let mut test = everything(root, tools, &["test", "--no-fail-fast"]);
         // Also of tests that pass: what they leave out they say there.
         test.args(["--", "--show-output"]);
+        // Most of the time tests wait, for rounds and for each other's processes.
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        test.env("RUST_TEST_THREADS", (TESTS_PER_CORE * cores).to_string());
         runner.command("tests", Count::Tests, TESTS, &mut test);
     }
     let mut doc = everything(root, tools, &["doc", "--no-deps"]);
@@ -141,6 +144,9 @@ fn dependencies(runner: &mut Runner, root: &Path) {
 }
 
 const FLOW: &str = "flow of a traced job";
+
+/// Tests at once for each core.
+const TESTS_PER_CORE: usize = 3;
 
 /// Enough to notice what changed; `cargo xtask fuzz` looks for longer.
 const FUZZ_SECONDS: u32 = 20;

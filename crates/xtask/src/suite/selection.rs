@@ -51,7 +51,7 @@ pub fn cargo(root: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// All tests take 13 minutes on two quiet cores; half again as long was seen on busy ones.
+/// All tests take 6 minutes on two quiet cores.
 pub const TESTS: Duration = Duration::from_secs(1800);
 /// Two cores and a cold cache.
 pub const BUILD: Duration = Duration::from_secs(900);
