@@ -10,6 +10,7 @@ use probe_sync_time::NodeId;
 
 use crate::args::ComposeArgs;
 use crate::{documents, output};
+use probe_sync_trace::counted;
 
 /// Composes and prints.
 ///
@@ -47,8 +48,10 @@ pub fn summary(composed: &Composed, out: &Path) -> String {
     let Composed { lines, reference, regions, .. } = composed;
     let nodes: usize = regions.iter().map(|region| region.nodes.1).sum();
     let mut text = format!(
-        "{nodes} nodes of {} regions against node {reference} → {lines} lines in {}\n",
-        regions.len(),
+        "{} of {} against node {reference} → {} in {}\n",
+        counted(nodes, "node"),
+        counted(regions.len(), "region"),
+        counted(*lines, "line"),
         out.display()
     );
     for region in regions {

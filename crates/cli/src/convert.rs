@@ -18,6 +18,7 @@ use crate::documents::{self, CsvFile};
 use crate::progress::Reading;
 use crate::trace_args::ConvertArgs;
 use crate::traces::{calibrate_for, is_mark, request, shared_notes};
+use probe_sync_trace::counted;
 
 /// Writes all traces in every format asked for.
 ///
@@ -77,7 +78,7 @@ fn write_csv(arguments: &ConvertArgs, settings: &ConvertSettings) -> anyhow::Res
     if arguments.json {
         return Ok(files);
     }
-    let lines = written.iter().map(|file| format!("{}: {} rows\n", file.path.display(), file.rows));
+    let lines = written.iter().map(|file| format!("{}: {}\n", file.path.display(), counted(file.rows, "row")));
     let none = || "the databases hold no events: no CSV file was written\n".to_owned();
     let lines = lines.reduce(|all, line| all + &line).unwrap_or_else(none);
     crate::output::tell(&format!("{lines}times are on {}\n", query.timeline))?;
@@ -150,8 +151,9 @@ fn text(report: &ConvertReport) -> String {
     shared.iter().for_each(|note| text.push_str(&format!("all traces: {note}\n")));
     if let Some(joined) = &report.collective_flows {
         let CollectiveFlows { operations, parts, without_slice, not_joined } = joined;
-        text.push_str(&format!("collectives: {operations} operations of {parts} parts joined by flows"));
-        text.push_str(&format!("; {not_joined} parts belong together with none for certain\n"));
+        let [parts, others] = [parts, not_joined].map(|parts| counted(*parts, "part"));
+        text.push_str(&format!("collectives: {} of {parts} joined by flows", counted(*operations, "operation")));
+        text.push_str(&format!("; {others} joined with none for certain\n"));
         if *without_slice > 0 {
             text.push_str(&format!("  {without_slice} of the joined parts are no slice of the outputs\n"));
         }
@@ -159,17 +161,18 @@ fn text(report: &ConvertReport) -> String {
     for written in &report.outputs {
         let found = &written.report;
         text.push_str(&format!(
-            "{}: {} slices, {} instants, {} ends of flows on {} tracks, {} bytes\n",
+            "{}: {}, {}, {} of flows on {}, {} bytes\n",
             written.path.display(),
-            found.slices,
-            found.instants,
-            found.flow_ends - found.unbound_flow_ends,
-            found.tracks,
+            counted(found.slices, "slice"),
+            counted(found.instants, "instant"),
+            counted(found.flow_ends - found.unbound_flow_ends, "end"),
+            counted(found.tracks, "track"),
             found.bytes
         ));
         if found.collectives > 0 {
             let (parts, communicators) = (found.collectives, found.communicators);
-            text.push_str(&format!("  {parts} parts of collectives in {communicators} communicators\n"));
+            let [parts, communicators] = [counted(parts, "part"), counted(communicators, "communicator")];
+            text.push_str(&format!("  {parts} of collectives in {communicators}\n"));
         }
         written.notes().iter().for_each(|note| text.push_str(&format!("  {note}\n")));
     }
@@ -183,7 +186,7 @@ fn text_of_trace(trace: &Converted, shared: &[String], text: &mut String) {
         format!(", moved by {} (median {}, to {})", signed(least), signed(median), signed(most))
     });
     let outside = if trace.outside > 0 { format!(", {} outside of the window", trace.outside) } else { String::new() };
-    text.push_str(&format!("{}: {} events{outside}{moved}\n", trace.path.display(), trace.read.events));
+    text.push_str(&format!("{}: {}{outside}{moved}\n", trace.path.display(), counted(trace.read.events, "event")));
     for note in trace.alignment.notes.iter().filter(|note| !shared.contains(note)) {
         text.push_str(&format!("  {note}\n"));
     }

@@ -58,6 +58,7 @@ use probe_sync::solve::{Input, Selection, Solved};
 use args::{Cli, Command, RunArgs, SolveArgs, SolveInput};
 use launch::Ranks;
 use output::Usage;
+use probe_sync_trace::counted;
 use status::Status;
 use telling::Telling;
 
@@ -260,22 +261,27 @@ fn recompute(arguments: &SolveArgs) -> anyhow::Result<()> {
 fn summary(solved: &Solved, what: &str, out: &Path) -> String {
     let Solved { exchanges, nodes, rounds, lines, skipped_lines, skipped_rounds, left_out_exchanges, .. } = solved;
     let mut text = format!(
-        "{exchanges} {what} of {nodes} nodes in {rounds} rounds → {lines} lines in {}; left out: {skipped_lines} lines, \
-         {skipped_rounds} rounds, {left_out_exchanges} exchanges of mixed stamps\n",
+        "{exchanges} {what} of {} in {} → {} in {}; left out: {}, {}, {} of mixed stamps\n",
+        counted(*nodes, "node"),
+        counted(*rounds, "round"),
+        counted(*lines, "line"),
         out.display(),
+        counted(*skipped_lines, "line"),
+        counted(*skipped_rounds, "round"),
+        counted(*left_out_exchanges, "exchange"),
     );
     if solved.carried_rounds > 0 {
         text += &format!(
-            "{} more rounds without the reference, whose timeline another node carried on\n",
-            solved.carried_rounds
+            "{} without the reference, whose timeline another node carried on\n",
+            counted(solved.carried_rounds, "more round")
         );
     }
     let width = solved.half_width_95_ns.map_or("unknown".into(), |ns| format!("±{ns:.1} ns"));
     text += &format!(
-        "95 % interval {width} (median); paths asymmetric by {:.1} ns (SD); clocks stepped or restarted {} times; {} faults\n",
+        "95 % interval {width} (median); paths asymmetric by {:.1} ns (SD); clocks stepped or restarted {}; {}\n",
         solved.asymmetry_sd_ns,
-        solved.breaks,
-        solved.faults.len(),
+        counted(solved.breaks, "time"),
+        counted(solved.faults.len(), "fault"),
     );
     text.extend(solved.faults.iter().take(FAULTS_SHOWN).map(|fault| format!("  {fault}\n")));
     let more = solved.faults.len().saturating_sub(FAULTS_SHOWN);

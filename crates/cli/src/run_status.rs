@@ -10,6 +10,7 @@ use probe_sync::standing::{Standing, State, standing};
 use crate::args::StatusArgs;
 use crate::table::{fitted, unsigned};
 use crate::{node_table, output};
+use probe_sync_trace::counted;
 
 /// Prints it, once or until the run is over.
 ///
@@ -53,7 +54,7 @@ fn rendered(found: &Standing, all: bool) -> String {
         lines.push(format!("reached     {reached} of {others} other nodes; worst 95 % interval {worst}"));
     }
     let count = found.faults.len();
-    lines.push(format!("faults      {count} in the last {} rounds", found.faults_of_rounds));
+    lines.push(format!("faults      {count} in the last {}", counted(found.faults_of_rounds, "round")));
     let newest = found.faults.iter().skip(count.saturating_sub(FAULTS_MAX));
     lines.extend(newest.map(|fault| format!("            {fault}")));
     let mut text = lines.join("\n") + "\n";

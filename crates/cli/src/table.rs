@@ -6,6 +6,7 @@ use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Ta
 use probe_sync::PacingReport;
 use probe_sync::report::{Absence, NodeRow, RunReport, StreamState, TruthVerdict};
 pub use probe_sync_page::{signed, unsigned};
+use probe_sync_trace::counted;
 
 /// The report as text.
 pub fn render(report: &RunReport) -> String {
@@ -174,13 +175,13 @@ fn remarks(report: &RunReport) -> Vec<String> {
         lines.push(format!("phase {}: rounds {} to {}, {length}", phase.name, phase.first, phase.last));
     }
     if report.phases.len() > MAX_LINES {
-        lines.push(format!("{} more phases in report.json", report.phases.len() - MAX_LINES));
+        lines.push(format!("{} in report.json", counted(report.phases.len() - MAX_LINES, "more phase")));
     }
     for fault in report.faults.iter().take(MAX_LINES) {
         lines.push(fault.to_string());
     }
     if report.faults.len() > MAX_LINES {
-        lines.push(format!("{} more faults in report.json", report.faults.len() - MAX_LINES));
+        lines.push(format!("{} in report.json", counted(report.faults.len() - MAX_LINES, "more fault")));
     }
     for absence in report.absences.iter().take(MAX_LINES) {
         lines.push(self::absence(absence));
@@ -196,12 +197,12 @@ fn remarks(report: &RunReport) -> Vec<String> {
     lines.extend(report.pacing.as_ref().map(pacing));
     let (sent, lost) = report.packets.iter().fold((0, 0), |sum, p| (sum.0 + p.sent, sum.1 + p.lost));
     lines.push(format!(
-        "{} rounds in {:.1} s over {}; {sent} packets sent, {lost} packets lost; {:.1} % of one core for all {} ranks; files in {}",
-        report.rounds,
+        "{} in {:.1} s over {}; {sent} packets sent, {lost} packets lost; {:.1} % of one core{}; files in {}",
+        counted(report.rounds, "round"),
         report.seconds,
         report.backend,
         report.cpu_cores * 100.0,
-        report.ranks,
+        if report.ranks == 1 { String::new() } else { format!(" for all {} ranks", report.ranks) },
         report.out
     ));
     lines.push(
@@ -241,7 +242,7 @@ fn verdict(truth: &TruthVerdict) -> String {
 fn pacing(pacing: &PacingReport) -> String {
     let extra = match pacing.extra_edges_most {
         0 => String::new(),
-        most => format!(", at most {most} extra edges"),
+        most => format!(", at most {}", counted(most, "extra edge")),
     };
     format!(
         "adaptive: {}; in {} of {} rounds all nodes were within it; cadence {} at first, {} at last ({} to {}); {:.0} exchanges \

@@ -15,6 +15,7 @@ use crate::output::{Usage, refuse_trace};
 use crate::progress::Reading;
 use crate::status::{Unjudged, Violations};
 use crate::trace_args::{AlignArgs, CheckArgs, MergeArgs, TraceArgs};
+use probe_sync_trace::counted;
 
 /// Rewrites every trace in its own format.
 ///
@@ -247,10 +248,10 @@ fn summary(trace: &NodeTrace, output: &Path, stats: &AlignmentStats, shared: &[S
         },
     );
     let mut text = format!(
-        "{} → {}: {} events, {correction}, uncertainty up to {}",
+        "{} → {}: {}, {correction}, uncertainty up to {}",
         trace.path.display(),
         output.display(),
-        stats.events,
+        counted(stats.events, "event"),
         crate::table::unsigned(stats.uncertainty_ns)
     );
     let beyond = stats.extrapolated_before + stats.extrapolated_after;
@@ -258,7 +259,7 @@ fn summary(trace: &NodeTrace, output: &Path, stats: &AlignmentStats, shared: &[S
     let mut of_all = |count: u64, what: &str| {
         if count > 0 {
             let percent = 100.0 * count as f64 / stats.times.max(1) as f64;
-            text.push_str(&format!("  {count} of {} timestamps ({percent:.0} %) {what}\n", stats.times));
+            text.push_str(&format!("  {count} of {} ({percent:.0} %) {what}\n", counted(stats.times, "timestamp")));
         }
     };
     of_all(beyond, "lie outside the measured time range: their correction is extrapolated");

@@ -14,6 +14,7 @@ use crate::number::Number;
 use crate::quantity::{signed, unsigned};
 use crate::table::Table;
 use crate::verdict::Sentence;
+use probe_sync_trace::counted;
 
 /// What the page says of traces.
 #[derive(Clone, Debug, Default)]
@@ -237,8 +238,9 @@ fn operations(lateness: &Lateness) -> Table {
         .iter()
         .take(ROWS_MAX)
         .map(|of| {
-            let most =
-                of.most_often_last.map_or_else(|| "none".into(), |rank| format!("rank {rank}, {} times", of.times));
+            let most = of
+                .most_often_last
+                .map_or_else(|| "none".into(), |rank| format!("rank {rank}, {}", counted(of.times, "time")));
             vec![
                 of.name.clone(),
                 of.instances.to_string(),

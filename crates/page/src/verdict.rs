@@ -10,6 +10,7 @@ use probe_sync_estimate::faults::{Fault, FaultKind};
 use probe_sync_time::NodeId;
 
 use crate::quantity::unsigned;
+use probe_sync_trace::counted;
 
 /// How a sentence is to be taken.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -208,8 +209,9 @@ fn losses(report: &RunReport) -> Vec<Sentence> {
     }
     for file in report.files.iter().filter(|file| file.reason.is_some()).take(NAMES_MAX) {
         said.push(Sentence::bad(format!(
-            "{} lacks {} rounds: it could not be written.",
-            file.name, file.rounds_missing
+            "{} lacks {}: it could not be written.",
+            file.name,
+            counted(file.rounds_missing, "round")
         )));
     }
     said

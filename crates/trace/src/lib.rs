@@ -34,6 +34,7 @@ mod provenance;
 pub mod query;
 #[cfg(test)]
 mod shared_sets;
+mod words;
 mod workers;
 pub mod write;
 
@@ -57,3 +58,4 @@ pub use lateness::{
 pub use merge::{MergeReport, MergeSettings, merge};
 pub use nodes::{NodeTrace, SettledBy};
 pub use perfetto_tar::{TarMember, TarReport};
+pub use words::counted;

@@ -15,6 +15,7 @@ use crate::node_table;
 use crate::screen;
 use crate::table::unsigned;
 use crate::telling::{LogFormat, telling};
+use probe_sync_trace::counted;
 
 /// Shows the progress of a run at rank 0.
 #[derive(Default)]
@@ -117,13 +118,13 @@ impl Widths {
 
 fn what_starts(started: &Started<'_>) -> String {
     format!(
-        "{} ranks over {}, {} nodes on {} host clock(s), reference node {}, {} edges, {} timestamps, window {}, cadence {}, files in {}",
-        started.ranks,
+        "{} over {}, {} on {}, reference node {}, {}, {} timestamps, window {}, cadence {}, files in {}",
+        counted(started.ranks, "rank"),
         started.backend,
-        started.nodes,
-        started.clocks,
+        counted(started.nodes, "node"),
+        counted(started.clocks, "host clock"),
         started.reference,
-        started.edges,
+        counted(started.edges, "edge"),
         started.stamp.as_str(),
         unsigned(started.config.window().as_ns_f64()),
         unsigned(started.config.cadence().as_ns_f64()),

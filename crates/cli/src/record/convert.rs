@@ -13,6 +13,7 @@ use probe_sync_trace::ClockSource;
 
 use crate::documents;
 use crate::output::{self, Usage};
+use probe_sync_trace::counted;
 
 /// Flags of `record convert`.
 #[derive(Args, Debug)]
@@ -99,7 +100,8 @@ fn outputs(arguments: &ConvertArgs) -> anyhow::Result<Vec<PathBuf>> {
 
 fn text(exported: &Exported) -> String {
     let Exported { path, events, scopes, .. } = exported;
-    let mut text = format!("{}: {events} events, {scopes} of them scopes, {} bytes\n", path.display(), exported.bytes);
+    let events = counted(*events, "event");
+    let mut text = format!("{}: {events}, {scopes} of them scopes, {} bytes\n", path.display(), exported.bytes);
     if let Some(pairs) = &exported.pairs {
         text.push_str(&format!(
             "  on its machine's boot clock; the pairs for align --snapshots are in {}\n",

@@ -13,6 +13,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::table::unsigned;
+use probe_sync_trace::counted;
 
 /// Flags of `record inspect`.
 #[derive(Args, Debug)]
@@ -139,10 +140,10 @@ impl<'a> Inspected<'a> {
                 text.push_str(&format!("  {note}\n"));
             }
         };
-        note(self.clock.steps > 0, format!("the system clock was set {} times", self.clock.steps));
+        note(self.clock.steps > 0, format!("the system clock was set {}", counted(self.clock.steps, "time")));
         note(self.clock.failed, "the counter was seen to be no clock any more".into());
-        note(self.definitions_lost > 0, format!("{} definitions found no room", self.definitions_lost));
-        note(self.pauses > 0, format!("paused and resumed {} times", self.pauses));
+        note(self.definitions_lost > 0, format!("no room for {}", counted(self.definitions_lost, "definition")));
+        note(self.pauses > 0, format!("paused and resumed {}", counted(self.pauses, "time")));
         note(self.clock.problem.is_some(), self.clock.problem.clone().unwrap_or_default());
         text + &crate::table::fitted(table(&self.threads), &[5, 4])
     }

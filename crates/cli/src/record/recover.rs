@@ -10,6 +10,7 @@ use clap::Args;
 use probe_sync_record::export::{Format, OnSystem};
 use probe_sync_record::read::{ArgumentValue, OpenScope, Thread};
 use probe_sync_record::{Facts, Recording};
+use probe_sync_trace::counted;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -45,7 +46,7 @@ pub fn run(arguments: &RecoverArgs) -> anyhow::Result<()> {
     if arguments.json {
         return Ok(());
     }
-    crate::output::tell(&format!("{}: {} events\n", output.display(), exported.events))
+    crate::output::tell(&format!("{}: {}\n", output.display(), counted(exported.events, "event")))
 }
 
 /// By the ending; the writer refuses others.
@@ -146,7 +147,11 @@ impl<'a> Recovered<'a> {
         for thread in &self.threads {
             let name = if thread.name.is_empty() { "without a name" } else { thread.name };
             let inside = if thread.inside.is_empty() { ": outside of every scope" } else { " is inside of" };
-            text.push_str(&format!("thread {} {name}{inside} ({} events before)\n", thread.tid, thread.events));
+            text.push_str(&format!(
+                "thread {} {name}{inside} ({} before)\n",
+                thread.tid,
+                counted(thread.events, "event")
+            ));
             for (depth, scope) in thread.inside.iter().enumerate() {
                 let length = scope.for_s.map_or_else(|| "?".to_owned(), |seconds| format!("{seconds:.3} s"));
                 let arguments: Vec<String> =

@@ -160,7 +160,7 @@ fn arrows_are_on_the_operation_and_on_nothing_that_begins_with_it() {
     let done = convert(&flags, &[trace(0), trace(1)], scratch.path());
     assert!(done.status.success(), "{}", complaint(&done));
     let said = String::from_utf8_lossy(&done.stdout).into_owned();
-    assert!(said.contains("1 operations of 2 parts joined"), "{said}");
+    assert!(said.contains("1 operation of 2 parts joined"), "{said}");
     let document: Value =
         serde_json::from_slice(&std::fs::read(scratch.path().join("job_results.json")).expect("a file")).expect("JSON");
     let events = document["traceEvents"].as_array().expect("events");

@@ -21,6 +21,7 @@ use crate::clocks::{MarkBounds, NodeClock, Offsets, Snapshots, Span, Tie, Timeli
 use crate::collectives::{CollectiveOffsets, MapTime};
 use crate::model::{Picoseconds, TraceClock, TraceFacts};
 use crate::nodes::{self, NodeTrace};
+use crate::words::counted;
 use length::length;
 use measured::Measured;
 use source::Source;
@@ -261,12 +262,12 @@ fn notes(clock: &NodeClock) -> Vec<String> {
     notes.extend(clock.marks.as_ref().map(|bounds| of_marks(clock.tie, bounds)));
     if let Some(residuals) = &clock.residuals {
         notes.push(format!(
-            "matched {}: residual median {}, 95 % below {}, {} outliers, {} steps",
+            "matched {}: residual median {}, 95 % below {}, {}, {}",
             matched(residuals.bracketed, residuals.markers),
             length(residuals.median_ns),
             length(residuals.p95_ns),
-            residuals.outliers,
-            residuals.steps
+            counted(residuals.outliers, "outlier"),
+            counted(residuals.steps, "step")
         ));
     }
     if let Some(early) = clock.uncertainty.map(|uncertainty| uncertainty.early_by_up_to_ns).filter(|early| *early > 0.0)

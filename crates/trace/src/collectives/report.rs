@@ -8,6 +8,7 @@ use std::fmt::Write;
 
 use super::check::{BrokenEdge, CheckReport, OperationLine};
 use super::matching::Ambiguous;
+use crate::words::counted;
 
 /// The table of a check, beside the same check before correction where there is one; then the broken edges, what is
 /// ambiguous, and the verdict.
@@ -38,14 +39,15 @@ pub(crate) fn table(before: Option<&CheckReport>, after: &CheckReport) -> String
     // Writing to a string cannot fail.
     let hidden = after.broken - after.broken_edges.len().min(EDGES_SHOWN);
     if hidden > 0 {
-        let _ = writeln!(text, "… and {hidden} more broken edges");
+        let _ = writeln!(text, "… and {}", counted(hidden, "more broken edge"));
     }
     ambiguous(&mut text, after);
     if after.unordered_parts + after.unpaired_parts > 0 {
         let _ = writeln!(
             text,
-            "not judged: {} parts without a known root or peer, {} parts that no other node shows",
-            after.unordered_parts, after.unpaired_parts
+            "not judged: {} without a known root or peer, {} that no other node shows",
+            counted(after.unordered_parts, "part"),
+            counted(after.unpaired_parts, "part")
         );
     }
     if after.unjudged_edges > 0 {
@@ -78,7 +80,7 @@ fn ambiguous(text: &mut String, report: &CheckReport) {
             [one] => one.operation.clone(),
             _ => format!("{} and {} more", all[0].operation, all.len() - 1),
         };
-        let _ = writeln!(text, "ambiguous, not judged: {instances} × {which} ({parts} parts): {reason}");
+        let _ = writeln!(text, "ambiguous, not judged: {instances} × {which} ({}): {reason}", counted(parts, "part"));
     }
 }
 
@@ -92,6 +94,7 @@ fn verdict(report: &CheckReport) -> String {
             format!("nothing to judge: all {} edges depend on a clock that is not known", report.unjudged_edges)
         }
         (0, ..) => "nothing to judge: no operation has parts on two nodes".to_owned(),
+        (1, 0, _) => "causality holds on the only edge".to_owned(),
         (edges, 0, _) => format!("causality holds on all {edges} edges"),
         (edges, broken, 0) => {
             format!("{broken} of {edges} edges are broken, all by no more than the clocks' uncertainty explains")

@@ -2,6 +2,7 @@
 //!
 //! Place in the flow: from `judge` into [`MergeReport`](crate::MergeReport). What it does not do: decide.
 
+use crate::words::counted;
 use serde::Serialize;
 
 /// What was left out of an output.
@@ -44,7 +45,7 @@ impl FilterReport {
             let names: Vec<&str> = self.traces_left_out.iter().take(NAMED).map(String::as_str).collect();
             let more = self.traces_left_out.len().saturating_sub(NAMED);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            text += &format!("left out {} traces: {}{more}\n", self.traces_left_out.len(), names.join(", "));
+            text += &format!("left out {}: {}{more}\n", counted(self.traces_left_out.len(), "trace"), names.join(", "));
         }
         if self.left_out > 0 {
             let shorter = self.shortest_ns.map_or_else(String::new, |ns| format!(" (all shorter than {ns} ns)"));

@@ -6,6 +6,7 @@ use std::fmt::Write;
 
 use super::report::{LateInstance, Lateness, RankLine, Straggler};
 use crate::collectives::{lay_out, span};
+use crate::words::counted;
 
 impl Lateness {
     /// Verdict in words, then ranks, hosts, operations, steps, what the recorded times would have said, and what is left out. No line of a table is wider
@@ -28,7 +29,8 @@ impl Lateness {
         let sigma = self
             .lead_sigma_median_ns
             .map_or_else(String::new, |sigma| format!("; a lead is known to ±{} (σ, median)", short(sigma)));
-        format!("{all} collectives{some}, {} ranks, {}{sigma}", self.ranks.len(), span(self.span_ns as f64))
+        let [all, ranks] = [counted(all, "collective"), counted(self.ranks.len(), "rank")];
+        format!("{all}{some}, {ranks}, {}{sigma}", span(self.span_ns as f64))
     }
 
     /// Who is late again and again.
@@ -152,9 +154,9 @@ impl Lateness {
             let most = most.collect::<Vec<_>>().join(", ");
             let most = if most.is_empty() { String::new() } else { format!("; between them {most}") };
             lines.push(format!(
-                "Critical path: {} through {} operations ({} of them tied), {} of it in transfers{most}",
+                "Critical path: {} through {} ({} of them tied), {} of it in transfers{most}",
                 span((path.to_ns - path.from_ns) as f64),
-                path.operations,
+                counted(path.operations, "operation"),
                 path.tied_operations,
                 span(path.transfer_ns as f64)
             ));
@@ -162,8 +164,8 @@ impl Lateness {
         if let Some(rank) = self.as_recorded.rank {
             let recorded = &self.as_recorded;
             lines.push(format!(
-                "As recorded, without correction: rank {rank} would be blamed in {} operations; of {} with a named rank {} would name another; median spread {} instead of {}",
-                recorded.times,
+                "As recorded, without correction: rank {rank} would be blamed in {}; of {} with a named rank {} would name another; median spread {} instead of {}",
+                counted(recorded.times, "operation"),
                 recorded.of,
                 recorded.wrong,
                 span(recorded.spread_median_ns as f64),
@@ -194,7 +196,11 @@ fn sentence(straggler: &Straggler, ranks: &[RankLine]) -> String {
     let listed = if listed.is_empty() { String::new() } else { format!(" (steps {}{dots})", listed.join(", ")) };
     let line = rank.and_then(|rank| ranks.iter().find(|line| line.rank == rank));
     let cause = line.filter(|line| line.times_cpu + line.times_gpu > 0).map_or_else(String::new, |line| {
-        format!("; launched late {} times, its device busy {} times", line.times_cpu, line.times_gpu)
+        format!(
+            "; launched late {}, its device busy {}",
+            counted(line.times_cpu, "time"),
+            counted(line.times_gpu, "time")
+        )
     });
     format!(
         "{who}, in {times} of {of} {units}{listed}, by {mean} on average; as fast as the median it would have saved {} ({}){cause}; \

@@ -358,7 +358,7 @@ fn what_was_not_judged_is_in_the_table_only_where_there_is_some() {
     let text = |report: CheckReport| crate::collectives::report::table(None, &report);
     assert!(!text(CheckReport::default()).contains("not judged"));
     let one = || CheckReport { unordered_parts: 1, unpaired_parts: 1, ..CheckReport::default() };
-    assert!(text(one()).contains("not judged: 1 parts without a known root or peer, 1 parts that no other node shows"));
+    assert!(text(one()).contains("not judged: 1 part without a known root or peer, 1 part that no other node shows"));
     let edges = text(CheckReport { unjudged_edges: 2, ..CheckReport::default() });
     assert!(edges.contains("not judged: 2 edges that depend on a clock"), "{edges}");
     let parts = text(CheckReport { unjudged_parts: 3, ..CheckReport::default() });
