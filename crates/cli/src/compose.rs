@@ -7,10 +7,10 @@ use std::path::Path;
 
 use probe_sync::solve::{Composed, Region, compose_runs};
 use probe_sync_time::NodeId;
+use probe_sync_trace::counted;
 
 use crate::args::ComposeArgs;
 use crate::{documents, output};
-use probe_sync_trace::counted;
 
 /// Composes and prints.
 ///

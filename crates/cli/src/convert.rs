@@ -11,14 +11,13 @@ use probe_sync_trace::query::{CsvSettings, Query, QuerySettings};
 use probe_sync_trace::write::OutputFormat;
 use probe_sync_trace::{
     AgentIndex, CollectiveFlows, ConvertReport, ConvertSettings, Converted, Output, OutputKind, TraceOutput, TraceUse,
-    convert,
+    convert, counted,
 };
 
 use crate::documents::{self, CsvFile};
 use crate::progress::Reading;
 use crate::trace_args::ConvertArgs;
 use crate::traces::{calibrate_for, is_mark, request, shared_notes};
-use probe_sync_trace::counted;
 
 /// Writes all traces in every format asked for.
 ///
@@ -153,7 +152,7 @@ fn text(report: &ConvertReport) -> String {
         let CollectiveFlows { operations, parts, without_slice, not_joined } = joined;
         let [parts, others] = [parts, not_joined].map(|parts| counted(*parts, "part"));
         text.push_str(&format!("collectives: {} of {parts} joined by flows", counted(*operations, "operation")));
-        text.push_str(&format!("; {others} joined with none for certain\n"));
+        text.push_str(&format!("; not joined, since what they belong to is not certain: {others}\n"));
         if *without_slice > 0 {
             text.push_str(&format!("  {without_slice} of the joined parts are no slice of the outputs\n"));
         }

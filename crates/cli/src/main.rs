@@ -244,9 +244,9 @@ fn recompute(arguments: &SolveArgs) -> anyhow::Result<()> {
         window: arguments.window,
     };
     let (input, what) = match (windows.as_slice(), packets.as_slice()) {
-        ([], []) => (Input::Probes(probes), "exchanges"),
-        ([], files) => (Input::Packets { files, window: arguments.window }, "packets"),
-        (files, _) => (Input::Fits { files, selection }, "exchanges"),
+        ([], []) => (Input::Probes(probes), "exchange"),
+        ([], files) => (Input::Packets { files, window: arguments.window }, "packet"),
+        (files, _) => (Input::Fits { files, selection }, "exchange"),
     };
     let solved = probe_sync::solve::solve_files(input, &arguments.out, arguments.knots, &config)?;
     for note in &solved.notes {
@@ -261,7 +261,8 @@ fn recompute(arguments: &SolveArgs) -> anyhow::Result<()> {
 fn summary(solved: &Solved, what: &str, out: &Path) -> String {
     let Solved { exchanges, nodes, rounds, lines, skipped_lines, skipped_rounds, left_out_exchanges, .. } = solved;
     let mut text = format!(
-        "{exchanges} {what} of {} in {} → {} in {}; left out: {}, {}, {} of mixed stamps\n",
+        "{} of {} in {} → {} in {}; left out: {}, {}, {} of mixed stamps\n",
+        counted(*exchanges, what),
         counted(*nodes, "node"),
         counted(*rounds, "round"),
         counted(*lines, "line"),

@@ -6,11 +6,11 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use probe_sync::standing::{Standing, State, standing};
+use probe_sync_trace::counted;
 
 use crate::args::StatusArgs;
 use crate::table::{fitted, unsigned};
 use crate::{node_table, output};
-use probe_sync_trace::counted;
 
 /// Prints it, once or until the run is over.
 ///

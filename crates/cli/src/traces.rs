@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use probe_sync_trace::{
     AlignSettings, AlignmentStats, Bound, Calibrated, ClockSource, MergeSettings, NodeTrace, Outcome, OutputClock,
-    PlaneLayout, Ranks, Request, TraceOutput, TraceUse, Verdict, align, check, merge,
+    PlaneLayout, Ranks, Request, TraceOutput, TraceUse, Verdict, align, check, counted, merge,
 };
 
 use crate::documents::{self, AlignedTrace};
@@ -15,7 +15,6 @@ use crate::output::{Usage, refuse_trace};
 use crate::progress::Reading;
 use crate::status::{Unjudged, Violations};
 use crate::trace_args::{AlignArgs, CheckArgs, MergeArgs, TraceArgs};
-use probe_sync_trace::counted;
 
 /// Rewrites every trace in its own format.
 ///
@@ -259,7 +258,7 @@ fn summary(trace: &NodeTrace, output: &Path, stats: &AlignmentStats, shared: &[S
     let mut of_all = |count: u64, what: &str| {
         if count > 0 {
             let percent = 100.0 * count as f64 / stats.times.max(1) as f64;
-            text.push_str(&format!("  {count} of {} ({percent:.0} %) {what}\n", counted(stats.times, "timestamp")));
+            text.push_str(&format!("  {count} of {} timestamps ({percent:.0} %) {what}\n", stats.times));
         }
     };
     of_all(beyond, "lie outside the measured time range: their correction is extrapolated");

@@ -7,14 +7,13 @@
 use std::collections::{BTreeMap, HashMap};
 
 use probe_sync_estimate::statistics::median;
-use probe_sync_trace::{Calibrated, CalibratedTrace, LateInstance, Lateness, Outcome, Verdict};
+use probe_sync_trace::{Calibrated, CalibratedTrace, LateInstance, Lateness, Outcome, Verdict, counted};
 use serde::Serialize;
 
 use crate::number::Number;
 use crate::quantity::{signed, unsigned};
 use crate::table::Table;
 use crate::verdict::Sentence;
-use probe_sync_trace::counted;
 
 /// What the page says of traces.
 #[derive(Clone, Debug, Default)]

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use probe_sync::report::{NodeRow, RunReport, TruthVerdict};
 use probe_sync_estimate::faults::{Fault, FaultKind};
 use probe_sync_time::NodeId;
+use probe_sync_trace::counted;
 
 use crate::quantity::unsigned;
-use probe_sync_trace::counted;
 
 /// How a sentence is to be taken.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

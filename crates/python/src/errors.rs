@@ -93,7 +93,7 @@ impl Failure {
         Self { kind: Kind::Join, text: error.to_string() }
     }
 
-    /// A failure of `align`, `merge`, `check` or of reading offsets.
+    /// A failure of `align`, `merge`, `check`, `stragglers` or of reading offsets.
     pub fn of_traces(error: &probe_sync_trace::Error) -> Self {
         use probe_sync_trace::Error;
         let kind = match error {

@@ -32,7 +32,7 @@ mod _native {
     #[pymodule_export]
     use super::round::Round;
     #[pymodule_export]
-    use super::session::{Session, start};
+    use super::session::{Session, start, write_page};
     #[pymodule_export]
     use super::traces::{align, check, merge, solve, stragglers};
     #[pymodule_export]

@@ -5,7 +5,7 @@
 //!
 //! What it does not do: keep one session per process (`probe_sync/session.py`), or measure.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -52,8 +52,8 @@ enum Stage {
     Over(Outcome),
 }
 
-/// At rank 0 the report as JSON, and why there is no page of the run where there is none; or what the session failed of.
-type Outcome = Result<Option<(String, Option<String>)>, Failure>;
+/// The report as JSON, at rank 0, or what the session failed of.
+type Outcome = Result<Option<String>, Failure>;
 
 /// What [`Session::progress`] gives: phase, state (rank, node, nodes, reference, rounds) once it is known, and the reason of a failure.
 type Told = (&'static str, Option<(usize, u32, usize, u32, u64, Vec<usize>)>, Option<String>);
@@ -77,6 +77,12 @@ pub fn start(
     let clock = handle.clock();
     let inner = Inner { stage: Stage::Running(Arc::new(handle)), asked: false, state: None, latest: None };
     Ok(Session { inner: Mutex::new(inner), clock, process: std::process::id() })
+}
+
+/// Leaves the page of the run in `out`, which has ended; what is wrong where it cannot.
+#[pyfunction]
+pub fn write_page(py: Python<'_>, out: PathBuf) -> PyResult<Option<String>> {
+    waiting::run(py, None, move |_| probe_sync_page::write_at_end(&out).err())
 }
 
 /// How this rank meets the others.
@@ -225,8 +231,8 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the run with the window under way; the report as JSON at rank 0, and what is wrong with its page. Called again it gives the same.
-    fn stop(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<(String, Option<String>)>> {
+    /// Ends the run with the window under way; the report as JSON at rank 0. Called again it gives the same.
+    fn stop(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<String>> {
         self.refuse_fork()?;
         let until = Until::new(timeout)?;
         let ending = {
@@ -370,7 +376,7 @@ impl Inner {
             let ending = Stage::Ending(Arc::new(Mutex::new(receiver)));
             if let Stage::Running(handle) = std::mem::replace(&mut self.stage, ending) {
                 let body = move || {
-                    let outcome = alone(handle).stop().map(|report| report.as_ref().map(reported));
+                    let outcome = alone(handle).stop().map(|report| report.as_ref().map(as_json));
                     let _nobody_waits = sender.send(outcome.map_err(|error| Failure::of_session(&error, met)));
                 };
                 if let Err(error) = std::thread::Builder::new().name("probe_sync_end".into()).spawn(body) {
@@ -413,10 +419,8 @@ fn alone(mut handle: Arc<SessionHandle>) -> SessionHandle {
     }
 }
 
-/// Leaves the page of a run that has ended, beside its report, and tells both.
-fn reported(report: &RunReport) -> (String, Option<String>) {
-    let json = serde_json::to_string(report).unwrap_or_else(|error| format!("{{\"error\": \"no report: {error}\"}}"));
-    (json, probe_sync_page::write_at_end(Path::new(&report.out)).err())
+fn as_json(report: &RunReport) -> String {
+    serde_json::to_string(report).unwrap_or_else(|error| format!("{{\"error\": \"no report: {error}\"}}"))
 }
 
 const ENDED: &str = "this session has ended; start another with probe_sync.start()";

@@ -316,7 +316,7 @@ fn row(calibrated: &CalibratedTrace, output: Option<&PathBuf>, stats: &Alignment
     json!({"path": path, "output": output, "stats": stats})
 }
 
-/// What all three have, with what is `own` to one; with the verdict where it is wanted.
+/// What all of them have, with what is `own` to one; with the verdict where it is wanted.
 fn result(calibrated: &Calibrated, own: &Value, validate: bool) -> String {
     let verdict = validate.then(|| judged(&probe_sync_trace::check(calibrated)));
     let notes = calibrated.traces.iter().flat_map(|calibrated| {

@@ -11,10 +11,13 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 AT_ONCE = 3
+# Less than the step of `cargo xtask test` may take.
+LIMIT_S = 480
 
 
 def main():
@@ -39,17 +42,25 @@ def main():
 
 
 def side_by_side(files, names):
-    """Runs each file by this program; what they print comes whole, the largest file's first."""
+    """Runs each file by this program; what they print comes whole, also of one that does not end."""
 
     def run(file):
         command = [sys.executable, __file__, "--files", file, *names]
-        return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        with tempfile.TemporaryFile() as said:
+            try:
+                status = subprocess.run(command, stdout=said, stderr=subprocess.STDOUT, timeout=LIMIT_S).returncode
+                end = ""
+            except subprocess.TimeoutExpired:
+                status, end = 1, f"ERROR: {file} was still running after {LIMIT_S} s, ended\n"
+            said.seek(0)
+            return status, said.read().decode(errors="replace") + end
 
     failed = False
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        for done in pool.map(run, files):
-            print(done.stdout, end="", flush=True)
-            failed |= done.returncode != 0
+        for done in concurrent.futures.as_completed([pool.submit(run, file) for file in files]):
+            status, said = done.result()
+            print(said, end="", flush=True)
+            failed |= status != 0
     return int(failed)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import probe_sync
 from common import LIMIT_S, Folder, clean
 from probe_sync import _recorder
+from test_launch import free_port
 
 SETTINGS = {"window": "250ms", "tracer_clock": "none"}
 
@@ -106,10 +107,26 @@ class Sessions(Folder):
         session = self.start(duration="300ms")
         session.wait_until_bound(10_000, timeout=20)
         (self.folder / "out/report.html/in the way").mkdir(parents=True)
-        with self.assertWarnsRegex(RuntimeWarning, "the report page is not written: .*probe_sync report"):
+        with self.assertWarnsRegex(RuntimeWarning, "the report page is not written: .*probe_sync report") as told:
             report = session.stop(timeout=20)
+        self.assertEqual(told.filename, __file__)
         self.assertGreater(report["rounds"], 0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.assertEqual(session.stop(), report)
         self.assertEqual([path.name for path in (self.folder / "out").iterdir() if "report.html" in path.name], ["report.html"])
+
+    def test_the_page_is_the_runs_where_the_program_changes_its_folder(self):
+        here = os.getcwd()
+        self.addCleanup(os.chdir, here)
+        os.chdir(self.folder)
+        with probe_sync.start(SETTINGS, out="out") as session:
+            session.wait_until_bound(10_000, timeout=20)
+            other = self.folder / "other"
+            other.mkdir()
+            os.chdir(other)
+        self.assertTrue((self.folder / "out/report.html").exists())
+        self.assertFalse((other / "out/report.html").exists())
 
     def test_rounds_end_with_a_run_that_ends_by_itself(self):
         session = self.start(duration="600ms")
@@ -238,10 +255,7 @@ class Sessions(Folder):
         self.assertRegex(told[0], "1 trace.s. did not come: .*missing; see what their ranks say")
 
     def test_traces_of_a_killed_rank_are_not_waited_for(self):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        environment = clean() | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        environment = clean() | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
         ranks = []
         for rank in range(2):
             command = [sys.executable, "-c", RECORDER, str(self.folder)]

@@ -97,8 +97,8 @@ impl Runner {
                     print!("{}", slowest(&output));
                 }
             }
-            Ok(status) => self.fail(name, start, counted, &format!("{status}\n{}", tail(&output))),
-            Err(error) => self.fail(name, start, counted, &format!("{error:#}\n{}", tail(&output))),
+            Ok(status) => self.fail(name, start, counted, &status.to_string(), &output),
+            Err(error) => self.fail(name, start, counted, &format!("{error:#}"), &output),
         }
         self.failed.last().is_none_or(|(last, _)| last != name)
     }
@@ -112,7 +112,7 @@ impl Runner {
         let start = Instant::now();
         match check() {
             Ok(()) => self.pass(name, start, Tally::default(), ""),
-            Err(error) => self.fail(name, start, Tally::default(), &format!("{error:#}")),
+            Err(error) => self.fail(name, start, Tally::default(), &format!("{error:#}"), ""),
         }
         self.failed.last().is_none_or(|(last, _)| last != name)
     }
@@ -135,7 +135,7 @@ impl Runner {
             println!("skipped {name}: {reason}");
         }
         for (name, why) in &self.failed {
-            println!("failed {name}:{}", reason(why));
+            println!("failed {name}: {why}");
         }
         println!("{}", self.tally);
         if self.failed.is_empty() { Ok(()) } else { bail!("{} step(s) failed", self.failed.len()) }
@@ -150,11 +150,13 @@ impl Runner {
         self.tally.add(counted);
     }
 
-    fn fail(&mut self, name: &str, start: Instant, counted: Tally, why: &str) {
-        println!("{why}\n   FAILED in {:.1} s: {name}; {}", start.elapsed().as_secs_f64(), free_space(&self.logs));
+    /// `how` it ended, and what it had printed by then.
+    fn fail(&mut self, name: &str, start: Instant, counted: Tally, how: &str, output: &str) {
+        let free = free_space(&self.logs);
+        println!("{how}\n{}\n   FAILED in {:.1} s: {name}; {free}", tail(output), start.elapsed().as_secs_f64());
         // A program that broke off may have reported no failed test; the step is one failure then.
         self.tally.add(Tally { failed: counted.failed.max(1), ..counted });
-        self.failed.push((name.to_owned(), why.to_owned()));
+        self.failed.push((name.to_owned(), reason(how, output)));
     }
 }
 
@@ -309,7 +311,12 @@ pub fn shown(command: &Command) -> String {
 
 /// The last lines of a program's output.
 pub fn tail(output: &str) -> String {
-    // What passing tests have printed is no reason.
+    let lines = of_failures(output);
+    lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+}
+
+/// What an output says beside what passing tests have printed, which is no reason.
+fn of_failures(output: &str) -> Vec<&str> {
     let mut of_success = false;
     let is_shown = |line: &&str| {
         of_success = match line.trim_end() {
@@ -318,23 +325,29 @@ pub fn tail(output: &str) -> String {
         };
         !of_success
     };
-    let lines: Vec<&str> = output.lines().filter(is_shown).collect();
-    lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+    output.lines().filter(is_shown).collect()
 }
 
-/// What an output says of its failure, short enough for a list of all that failed: whoever keeps only the ends of a long log sees it there.
-fn reason(output: &str) -> String {
-    let lines = || output.lines().filter(|line| !line.trim().is_empty());
-    let mut said: Vec<&str> = lines().filter(|line| FAULTS.iter().any(|fault| line.contains(fault))).collect();
+/// Why a step failed, short enough for a list of all that failed: whoever keeps only the ends of a long log sees it there.
+fn reason(how: &str, output: &str) -> String {
+    let lines: Vec<&str> = of_failures(output).into_iter().filter(|line| !line.trim().is_empty()).collect();
+    let mut said = Vec::new();
+    for (place, line) in lines.iter().enumerate() {
+        let is_fault = FAULTS.iter().any(|fault| line.contains(fault));
+        // A panic's message, and the target that cargo names, stand in the next line.
+        let goes_on = |line: &str| FAULTS.iter().any(|fault| line.contains(fault)) && line.ends_with(':');
+        if is_fault || (place > 0 && goes_on(lines[place - 1])) {
+            said.push(*line);
+        }
+    }
     if said.is_empty() {
-        said = lines().collect();
-        said.drain(..said.len().saturating_sub(REASON_LINES));
+        said = lines[lines.len().saturating_sub(REASON_LINES)..].to_vec();
     }
     let shown = said.iter().take(REASON_LINES).map(|line| {
         let end = line.char_indices().nth(REASON_WIDTH).map_or(line.len(), |(end, _)| end);
         format!("\n   {}", &line[..end])
     });
-    shown.collect()
+    format!("{how}{}", shown.collect::<String>())
 }
 
 /// What is left of the disk, in words: a full one breaks steps in ways that do not say so.
@@ -407,7 +420,7 @@ const TAIL_LINES: usize = 120;
 const FAULTS: [&str; 6] = ["error: ", "error[", "panicked at ", "FAIL: ", "ERROR: ", "Error: "];
 
 /// What is repeated of a step that failed.
-const REASON_LINES: usize = 6;
+const REASON_LINES: usize = 8;
 
 const REASON_WIDTH: usize = 300;
 
@@ -424,10 +437,22 @@ mod tests {
 
     #[test]
     fn what_failed_is_said_again_at_the_end() {
-        let python = "exit status: 1\nFAIL: test_a\nAssertionError: 1 != 0 : x\n\nFAILED\nskip b: c\n63 passed, 1 failed, 3 skipped";
-        assert_eq!(reason(python), "\n   FAIL: test_a\n   AssertionError: 1 != 0 : x");
-        assert_eq!(reason("still running after 9 s, ended\n\nlast"), "\n   still running after 9 s, ended\n   last");
-        assert_eq!(reason(&"é".repeat(900)).chars().count(), REASON_WIDTH + 4);
+        let python = "FAIL: test_a\nAssertionError: 1 != 0 : x\n\nFAILED\nskip b: c\n63 passed, 1 failed, 3 skipped";
+        let said = reason("exit status: 1", python);
+        assert_eq!(said, "exit status: 1\n   FAIL: test_a\n   AssertionError: 1 != 0 : x");
+        let passed = "test more ... ok\n".repeat(500);
+        let rust = format!(
+            "successes:\nerror: of a test that passes\nfailures:\n\n---- a stdout ----\nthread 'a' panicked at a.rs:1:2:\n3 is not 4\n\n{passed}error: 1 target failed:\n    `-p x --test it`"
+        );
+        let said = reason("exit status: 101", &rust);
+        let lines: Vec<&str> = said.lines().map(str::trim).collect();
+        let asked = ["thread 'a' panicked at a.rs:1:2:", "3 is not 4", "error: 1 target failed:", "`-p x --test it`"];
+        assert_eq!(lines, [&["exit status: 101"][..], &asked].concat());
+        assert_eq!(
+            reason("still running after 9 s, ended", "a\nlast"),
+            "still running after 9 s, ended\n   a\n   last"
+        );
+        assert_eq!(reason("", &"é".repeat(900)).chars().count(), REASON_WIDTH + 4);
     }
 
     #[test]

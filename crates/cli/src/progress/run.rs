@@ -9,13 +9,13 @@ use probe_sync::standing::NodeStanding;
 use probe_sync::{Observer, Started};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::window::NodeEstimate;
+use probe_sync_trace::counted;
 
 use super::drawn::{draw, draws, style};
 use crate::node_table;
 use crate::screen;
 use crate::table::unsigned;
 use crate::telling::{LogFormat, telling};
-use probe_sync_trace::counted;
 
 /// Shows the progress of a run at rank 0.
 #[derive(Default)]

@@ -9,11 +9,10 @@ use anyhow::Context as _;
 use clap::Args;
 use probe_sync_record::Recording;
 use probe_sync_record::export::{Exported, Format, Reference, write_each};
-use probe_sync_trace::ClockSource;
+use probe_sync_trace::{ClockSource, counted};
 
 use crate::documents;
 use crate::output::{self, Usage};
-use probe_sync_trace::counted;
 
 /// Flags of `record convert`.
 #[derive(Args, Debug)]
@@ -101,7 +100,7 @@ fn outputs(arguments: &ConvertArgs) -> anyhow::Result<Vec<PathBuf>> {
 fn text(exported: &Exported) -> String {
     let Exported { path, events, scopes, .. } = exported;
     let events = counted(*events, "event");
-    let mut text = format!("{}: {events}, {scopes} of them scopes, {} bytes\n", path.display(), exported.bytes);
+    let mut text = format!("{}: {events} ({}), {} bytes\n", path.display(), counted(*scopes, "scope"), exported.bytes);
     if let Some(pairs) = &exported.pairs {
         text.push_str(&format!(
             "  on its machine's boot clock; the pairs for align --snapshots are in {}\n",

@@ -9,11 +9,11 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
 use probe_sync_record::export::SystemClock;
 use probe_sync_record::read::Thread;
 use probe_sync_record::{Facts, Recording};
+use probe_sync_trace::counted;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::table::unsigned;
-use probe_sync_trace::counted;
 
 /// Flags of `record inspect`.
 #[derive(Args, Debug)]

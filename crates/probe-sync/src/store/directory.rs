@@ -69,7 +69,7 @@ impl RunDirectory {
         if path.as_os_str().is_empty() {
             return Err(occupied("is no name; give --out a directory"));
         }
-        let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let path = &fs::canonicalize(path).unwrap_or_else(|_| absolute(path));
         let mut claim = Claim { aside: None, folders: NewFolders::default() };
         match content(path) {
             Content::Nothing => {}
@@ -107,6 +107,7 @@ impl RunDirectory {
     /// # Errors
     /// [`Error::File`] names the path.
     pub fn join(path: &Path) -> Result<Self, Error> {
+        let path = &absolute(path);
         for part in PARTS {
             fs::create_dir_all(path.join(part)).map_err(Error::file(&path.join(part), "create"))?;
         }
@@ -207,6 +208,11 @@ impl Drop for RunDirectory {
 /// [`Error::File`] names the path.
 pub(crate) fn write_whole(path: &Path, content: &[u8]) -> Result<(), Error> {
     probe_sync_files::write_whole(path, content).map_err(Error::file(path, "write"))
+}
+
+/// From here on, whatever folder the program goes to.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 fn content(directory: &Path) -> Content {

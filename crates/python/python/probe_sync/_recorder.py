@@ -197,7 +197,9 @@ class Recorder:
     def _stop(self) -> None:
         """Ends this rank's part of the run; past the deadline nobody waits for the others', and the session ends with the process."""
         try:
-            self._session.stop(timeout=max(self._within(_END_S), _FAREWELL_S))
+            problem = self._session._page(self._session._report(max(self._within(_END_S), _FAREWELL_S)))
+            if problem is not None:
+                _tell(f"probe_sync: {problem}")
         except WaitTimeout:
             if time.monotonic() < self._deadline:
                 raise

@@ -1,4 +1,4 @@
-"""What `align`, `merge`, `check` and `solve` return."""
+"""What `align`, `merge`, `check`, `stragglers` and `solve` return."""
 
 from __future__ import annotations
 

@@ -51,6 +51,9 @@ class Session:
     def __init__(self, native: _native.Session) -> None:
         self._native = native
         self._seen: Round | None = None
+        # What a relative `out` is relative to, also where the program changes its folder.
+        self._folder = _folder()
+        self._has_page = False
 
     @property
     def state(self) -> State:
@@ -148,26 +151,41 @@ class Session:
         Rank 0 leaves the run as a page for a browser, `report.html` in `out`; where that cannot be written it warns. Every rank is to call it. Called again it
         returns the same. After `timeout` seconds it raises `WaitTimeout`, and may be called again.
         """
-        report, problem = self._stop(timeout)
-        if problem is not None:
-            warnings.warn(problem, RuntimeWarning, stacklevel=2)
-        return None if report is None else cast("dict[str, Any]", json.loads(report))
+        return self._stop_and_warn(timeout)
 
-    def _stop(self, timeout: float | None) -> tuple[str | None, str | None]:
+    def _stop_and_warn(self, timeout: float | None) -> dict[str, Any] | None:
+        report = self._report(timeout)
+        problem = self._page(report)
+        if problem is not None:
+            # At the line of whoever called the method that called this one.
+            warnings.warn(problem, RuntimeWarning, stacklevel=3)
+        return report
+
+    def _report(self, timeout: float | None) -> dict[str, Any] | None:
         told = self._native.stop(timeout)
         _forget(self)
-        return told or (None, None)
+        return None if told is None else cast("dict[str, Any]", json.loads(told))
+
+    def _page(self, report: dict[str, Any] | None) -> str | None:
+        """Writes the page of a run that has ended, once; why it cannot. It is for people to look at, so nothing fails for it."""
+        if report is None or self._has_page:
+            return None
+        self._has_page = True
+        try:
+            return _native.write_page(os.path.join(self._folder, report["out"]))
+        except Error as error:
+            return f"the report page is not written: {error}"
 
     def __enter__(self) -> Session:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is None:
-            self.stop()
+            self._stop_and_warn(None)
             return
         # The error under way is the one to see; the other ranks may never stop.
         try:
-            self._stop(_FAREWELL_S)
+            self._report(_FAREWELL_S)
         except Error:
             _forget(self)
 
@@ -236,6 +254,13 @@ def clock() -> Clock:
     if _clock is None:
         raise ClockError("this process has no session: call probe_sync.start() first, or probe_sync.Clock.open(path) for a clock_page of this host")
     return _clock
+
+
+def _folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
 
 
 def _running() -> Session | None:

@@ -7,9 +7,10 @@ each of them: a trace that is being written is finished in the background, or re
 from __future__ import annotations
 
 import json as _json
+import operator
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 from . import _native, _settings, results
 from .errors import ConfigError
@@ -75,11 +76,11 @@ def merge(
     schema: str | None = None,
     drop_foreign: bool = False,
     mark_late: bool = False,
-    ranks: str | int | Iterable[int] | None = None,
+    ranks: str | SupportsIndex | Iterable[SupportsIndex] | None = None,
     steps: str | int | None = None,
     from_: str | int | None = None,
     to: str | int | None = None,
-    only: str | Iterable[str] = (),
+    only: str | Iterable[str] | None = None,
     max_size: str | int | None = None,
     step_name: str | None = None,
     validate: bool = False,
@@ -101,7 +102,7 @@ def merge(
         "steps": _text(steps),
         "from_": _text(from_),
         "to": _text(to),
-        "only": [only] if isinstance(only, str) else list(only),
+        "only": [only] if isinstance(only, str) else list(only or ()),
         "max_size": _text(max_size),
         "step_name": step_name,
     }
@@ -233,11 +234,12 @@ def _text(value: str | int | None) -> str | None:
     return None if value is None else str(value)
 
 
-def _ranks(value: str | int | Iterable[int] | None) -> str | None:
+def _ranks(value: str | SupportsIndex | Iterable[SupportsIndex] | None) -> str | None:
     """As on the command line."""
-    if value is None or isinstance(value, (str, int)):
-        return _text(value)
-    return ",".join(str(int(rank)) for rank in value)
+    if value is None or isinstance(value, str):
+        return value
+    numbers = [value] if isinstance(value, SupportsIndex) else value
+    return ",".join(str(operator.index(rank)) for rank in numbers)
 
 
 def _asked(

@@ -282,11 +282,11 @@ fn notes(clock: &NodeClock) -> Vec<String> {
 
 /// What relates a trace to the system clock.
 fn matched(pairs: usize, markers: usize) -> String {
-    let counted = |count: usize, what: &str| format!("{count} clock {what}{}", if count == 1 { "" } else { "s" });
+    let [of_pairs, of_markers] = [counted(pairs, "clock pair"), counted(markers, "clock marker")];
     match (pairs, markers) {
-        (0, markers) => counted(markers, "marker"),
-        (pairs, 0) => counted(pairs, "pair"),
-        _ => format!("{} and {}", counted(pairs, "pair"), counted(markers, "marker")),
+        (0, _) => of_markers,
+        (_, 0) => of_pairs,
+        _ => format!("{of_pairs} and {of_markers}"),
     }
 }
 

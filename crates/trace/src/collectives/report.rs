@@ -94,7 +94,7 @@ fn verdict(report: &CheckReport) -> String {
             format!("nothing to judge: all {} edges depend on a clock that is not known", report.unjudged_edges)
         }
         (0, ..) => "nothing to judge: no operation has parts on two nodes".to_owned(),
-        (1, 0, _) => "causality holds on the only edge".to_owned(),
+        (1, 0, _) => "causality holds on the one edge that was judged".to_owned(),
         (edges, 0, _) => format!("causality holds on all {edges} edges"),
         (edges, broken, 0) => {
             format!("{broken} of {edges} edges are broken, all by no more than the clocks' uncertainty explains")

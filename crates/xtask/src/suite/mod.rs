@@ -93,8 +93,10 @@ fn checks_and_tests(runner: &mut Runner, root: &Path, tools: Tools) {
         // Also of tests that pass: what they leave out they say there.
         test.args(["--", "--show-output"]);
         // Most of the time tests wait, for rounds and for each other's processes.
-        let cores = std::thread::available_parallelism().map_or(2, usize::from);
-        test.env("RUST_TEST_THREADS", (TESTS_PER_CORE * cores).to_string());
+        if std::env::var_os("RUST_TEST_THREADS").is_none() {
+            let cores = std::thread::available_parallelism().map_or(2, usize::from);
+            test.env("RUST_TEST_THREADS", (TESTS_PER_CORE * cores).min(TESTS_MAX).to_string());
+        }
         runner.command("tests", Count::Tests, TESTS, &mut test);
     }
     let mut doc = everything(root, tools, &["doc", "--no-deps"]);
@@ -147,6 +149,9 @@ const FLOW: &str = "flow of a traced job";
 
 /// Tests at once for each core.
 const TESTS_PER_CORE: usize = 3;
+
+/// Each may have several ranks, which want to run when a packet comes.
+const TESTS_MAX: usize = 16;
 
 /// Enough to notice what changed; `cargo xtask fuzz` looks for longer.
 const FUZZ_SECONDS: u32 = 20;
