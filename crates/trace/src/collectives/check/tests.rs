@@ -361,6 +361,8 @@ fn what_was_not_judged_is_in_the_table_only_where_there_is_some() {
     assert!(text(one()).contains("not judged: 1 part without a known root or peer, 1 part that no other node shows"));
     let edges = text(CheckReport { unjudged_edges: 2, ..CheckReport::default() });
     assert!(edges.contains("not judged: 2 edges that depend on a clock"), "{edges}");
+    let of_part = text(CheckReport { edges: 1, unjudged_edges: 3, ..CheckReport::default() });
+    assert!(of_part.contains("causality holds on the one edge that was judged"), "{of_part}");
     let parts = text(CheckReport { unjudged_parts: 3, ..CheckReport::default() });
     assert!(parts.contains("not judged: 3 parts whose clock is not known"), "{parts}");
 }
