@@ -54,11 +54,11 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 use probe_sync::config::ReferenceChoice;
 use probe_sync::solve::{Input, Selection, Solved};
+use probe_sync_trace::counted;
 
 use args::{Cli, Command, RunArgs, SolveArgs, SolveInput};
 use launch::Ranks;
 use output::Usage;
-use probe_sync_trace::counted;
 use status::Status;
 use telling::Telling;
 

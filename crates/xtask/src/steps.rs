@@ -331,14 +331,14 @@ fn of_failures(output: &str) -> Vec<&str> {
 /// Why a step failed, short enough for a list of all that failed: whoever keeps only the ends of a long log sees it there.
 fn reason(how: &str, output: &str) -> String {
     let lines: Vec<&str> = of_failures(output).into_iter().filter(|line| !line.trim().is_empty()).collect();
-    let mut said = Vec::new();
-    for (place, line) in lines.iter().enumerate() {
+    let (mut said, mut goes_on) = (Vec::new(), false);
+    for line in &lines {
         let is_fault = FAULTS.iter().any(|fault| line.contains(fault));
-        // A panic's message, and the target that cargo names, stand in the next line.
-        let goes_on = |line: &str| FAULTS.iter().any(|fault| line.contains(fault)) && line.ends_with(':');
-        if is_fault || (place > 0 && goes_on(lines[place - 1])) {
+        if is_fault || goes_on {
             said.push(*line);
         }
+        // A panic's message, and the target that cargo names, stand in the next line.
+        goes_on = is_fault && line.ends_with(':');
     }
     if said.is_empty() {
         said = lines[lines.len().saturating_sub(REASON_LINES)..].to_vec();
