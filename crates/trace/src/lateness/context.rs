@@ -65,26 +65,22 @@ impl Context {
         let trace = &calibrated.trace;
         let parts = &trace.facts.collectives;
         let labels: Vec<u32> = parts.labels().map(|(number, ..)| number).collect();
+        let mut found = Self { launches: trace.facts.launches.clone(), ..Self::default() };
         let needs = |(_, label, _): (u32, &crate::model::Label, u64)| !matches!(label.instance, Instance::Hlo { .. });
         if !parts.labels().any(needs) {
-            return Ok(Self::default());
+            return Ok(found);
         }
         let mut cursor = parts.cursor(&labels);
         let starts: HashSet<i64> =
             std::iter::from_fn(|| cursor.next()).filter_map(|part| nearest_ns(part.start_ps)).collect();
-        let mut reading = Reading {
-            pattern: steps,
-            starts,
-            found: Self::default(),
-            launched: HashMap::new(),
-            waiting: HashMap::new(),
-        };
+        let mut reading = Reading { pattern: steps, starts, found, launched: HashMap::new(), waiting: HashMap::new() };
         let options = ChunkOptions { args: true, ..ChunkOptions::default() };
         trace.format.read_chunks(&trace.path, &options, &mut |time| time, &mut |chunk| {
             reading.take(chunk);
             Ok(())
         })?;
-        let Reading { mut found, launched, waiting, .. } = reading;
+        let Reading { found: read, launched, waiting, .. } = reading;
+        found = read;
         for (start, id) in waiting {
             if let Some(launch) = launched.get(&id).filter(|launch| **launch <= start) {
                 found.launches.insert(start, *launch);

@@ -7,6 +7,8 @@
 pub(crate) mod collective;
 pub(crate) mod time;
 
+use std::collections::HashMap;
+
 pub use probe_sync_estimate::record::{Launcher, MarkToken, MarksHeader};
 use serde::Serialize;
 
@@ -53,6 +55,8 @@ pub struct TraceFacts {
     pub has_snapshot_plane: bool,
     /// Parts in collective operations.
     pub collectives: CollectiveParts,
+    /// When what begins on a device at a time was launched, ns, where the reader of facts sees it; of other formats a second reading tells.
+    pub launches: HashMap<i64, i64>,
     /// Every process group of the writing rank that the file lists, named by an event or not; empty where it lists none.
     /// It tells whether an operation without a group could belong to another group.
     pub groups: Vec<GroupKey>,

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use super::event::EventTimes;
 use super::fields::{line, plane, space};
+use super::launches::Launches;
 use super::metadata_plane::{METADATA_PLANE, aligned_to};
 use super::outline;
 use super::programs::Programs;
@@ -45,7 +46,8 @@ pub fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Erro
     };
     let programs = &session.programs;
     let (left_out, groups) = (LeftOut::default(), Groups::default());
-    let mut reader = Reader { facts, start_ps, options, programs, raw_span: None, left_out, groups };
+    let launches = Launches::default();
+    let mut reader = Reader { facts, start_ps, options, programs, raw_span: None, launches, left_out, groups };
     if session.start_ns.is_none() {
         reader.note("no profile_start_time: times are taken as they stand".to_owned());
     }
@@ -59,7 +61,7 @@ pub fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Erro
             ahead.skip(field.body())?;
             continue;
         }
-        let mut tables = Tables::new(options);
+        let mut tables = Tables::new(options, reader.launches.names());
         outline::walk_plane(&mut ahead, &field, &mut tables)?;
         tables.classify();
         let Some(known) = planes.next() else {
@@ -95,6 +97,7 @@ struct Reader<'a> {
     programs: &'a Programs,
     /// What the present plane's events touch, where it counts from the machine's start.
     raw_span: Option<(Picoseconds, Picoseconds)>,
+    launches: Launches,
     left_out: LeftOut,
     groups: Groups,
 }
@@ -146,6 +149,7 @@ impl Reader<'_> {
                 _ => source.skip(field.body())?,
             }
         }
+        self.launches.end_thread();
         Ok(())
     }
 
@@ -182,6 +186,7 @@ impl Reader<'_> {
         }
         match role {
             None | Some(Role::Marker(_) | Role::Mark(..)) => Ok(()),
+            Some(Role::Run | Role::Clique | Role::Launch) => self.launching(bytes, start_ps, tables),
             Some(role) => self.collective(bytes, role, (start_ps, end_ps), tables),
         }
     }
@@ -234,6 +239,19 @@ impl Reader<'_> {
         }
     }
 
+    /// Takes in what the host says of the kernels of devices.
+    fn launching(&mut self, bytes: &[u8], start_ps: Picoseconds, tables: &Tables<'_>) -> Result<(), Fault> {
+        let stats = event_stats(bytes, tables)?;
+        if let Some(run) = stats.run_id {
+            self.launches.run(start_ps, run);
+        } else if let Some(correlation) = stats.correlation {
+            self.launches.launch(start_ps, correlation);
+        } else if let (Some(device), Some(rank), Some(key)) = stats.clique {
+            self.launches.clique(device, rank, &key);
+        }
+        Ok(())
+    }
+
     /// Takes a collective in.
     fn collective(
         &mut self,
@@ -248,8 +266,10 @@ impl Reader<'_> {
             (Some(module), Some(op)) => self.programs.replicas(module, stats.program_id, op),
             _ => Replicas::Unknown,
         };
-        let (instance, number) = match (stats.hlo_module, stats.run_id, stats.hlo_op) {
-            (Some(module), Some(run_id), Some(op)) => (Instance::Hlo { module, op }, run_id),
+        let (instance, number) = match (&stats.hlo_module, stats.run_id, &stats.hlo_op) {
+            (Some(module), Some(run_id), Some(op)) => {
+                (Instance::Hlo { module: module.clone(), op: op.clone() }, run_id)
+            }
             (module, _, op) => {
                 let parts = [module.as_deref(), op.as_deref(), Some(name)];
                 let signature = parts.into_iter().flatten().collect::<Vec<_>>().join(" ");
@@ -257,9 +277,16 @@ impl Reader<'_> {
             }
         };
         let device = stats.device.map(Device::Stated).or_else(|| tables.ordinal().map(Device::OfPlane));
-        let label = Label { name: name.clone(), kind, instance, replicas, device };
+        // A kernel's own name says which algorithm runs, and is the same for all operations of a kind.
+        let shown = stats.hlo_op.as_ref().filter(|_| tables.is_device()).unwrap_or(name);
+        let label = Label { name: shown.clone(), kind, instance, replicas, device };
         let event = CollectiveEvent { label, number, start_ps, end_ps, recipients: Recipients::All };
-        self.facts.collectives.push(event);
+        // Of several processes' kernels the numbers of launches are not told apart.
+        let waits = stats.run_id.is_none() && tables.is_device() && !self.facts.merged;
+        let event = if waits { self.launches.kernel(name, event, &stats) } else { Some(event) };
+        if let Some(event) = event {
+            self.facts.collectives.push(event);
+        }
         Ok(())
     }
 
@@ -290,6 +317,7 @@ impl Reader<'_> {
             }
         }
         self.facts.groups = std::mem::take(&mut self.groups).into_keys();
+        self.launches.finish(&mut self.facts);
         self.facts.collectives.close();
         if let Some(note) = self.facts.collectives.left_out_note() {
             self.note(note);

@@ -22,6 +22,7 @@ mod event;
 mod facts;
 mod fields;
 mod kept;
+mod launches;
 mod merge;
 mod metadata_plane;
 mod names;

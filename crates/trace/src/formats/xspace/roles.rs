@@ -3,7 +3,7 @@
 //! Place in the flow: `facts` fills [`Tables`] from a plane's metadata before it reads the plane's lines; [`super::sift`] and it look events
 //! up in them. What it does not do: keep events.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use foldhash::fast::FixedState;
 use probe_sync_estimate::record::{MarkToken, parse_mark_name};
@@ -31,6 +31,12 @@ pub(super) enum Role {
     Kernel(String, CollectiveKind),
     /// A kernel that may belong to a collective operation.
     PerhapsKernel(String),
+    /// On the host: a run of a program begins, or goes on.
+    Run,
+    /// On the host: which place a device has among those of an operation.
+    Clique,
+    /// On the host: the launch of a kernel that waits for it.
+    Launch,
 }
 
 impl Role {
@@ -41,7 +47,7 @@ impl Role {
             Role::Operation(name, kind) if stats.hlo_op.is_some() => Some((name, kind.clone())),
             Role::Kernel(name, kind) => Some((name, kind.clone())),
             Role::PerhapsKernel(name) => Some((name, names::kernel_kind(name, stats.hlo_op.as_deref())?)),
-            Role::Operation(..) | Role::Marker(_) | Role::Mark(..) => None,
+            Role::Operation(..) | Role::Marker(_) | Role::Mark(..) | Role::Run | Role::Clique | Role::Launch => None,
         }
     }
 }
@@ -57,6 +63,8 @@ pub(super) struct Tables<'a> {
     stats: HashMap<u64, String, FixedState>,
     /// Some stat says of events of a host's plane that they are parts of operations.
     stating: bool,
+    /// Names of kernels of earlier planes that wait for their launches.
+    kernels: HashSet<String>,
     kept_bytes: usize,
     pub(super) dropped: u64,
     /// What a marker states of the rank: no profiler that writes this format does.
@@ -64,10 +72,11 @@ pub(super) struct Tables<'a> {
 }
 
 impl<'a> Tables<'a> {
-    pub(super) fn new(options: &'a FactOptions) -> Tables<'a> {
+    pub(super) fn new(options: &'a FactOptions, kernels: HashSet<String>) -> Tables<'a> {
         let (roles, stats) = (HashMap::default(), HashMap::default());
         let (plane, clock, names) = (String::new(), PlaneClock::default(), Vec::new());
-        Tables { options, plane, clock, roles, names, stats, stating: false, kept_bytes: 0, dropped: 0, rank: None }
+        let (stating, kept_bytes, dropped, rank) = (false, 0, 0, None);
+        Tables { options, plane, clock, roles, names, stats, stating, kernels, kept_bytes, dropped, rank }
     }
 
     /// Whether a name of this length still fits.
@@ -105,7 +114,8 @@ impl<'a> Tables<'a> {
                     None => has_operations.then_some(Role::PerhapsKernel(name)),
                 }
             } else {
-                names::operation_kind(&name).map(|kind| Role::Operation(name, kind))
+                let launching = self.launching(&name);
+                launching.or_else(|| names::operation_kind(&name).map(|kind| Role::Operation(name, kind)))
             };
             if let Some(role) = role {
                 self.roles.insert(number, role);
@@ -125,6 +135,19 @@ impl<'a> Tables<'a> {
             (event::STATS, Value::Bytes(inner)) => of_stat(inner),
             _ => false,
         })
+    }
+
+    /// What a name of the host's says of the kernels that wait, if it does.
+    fn launching(&self, name: &str) -> Option<Role> {
+        if self.kernels.is_empty() {
+            return None;
+        }
+        match name {
+            CLIQUE => Some(Role::Clique),
+            RENDEZVOUS => Some(Role::Run),
+            _ if name.contains(EXECUTE) => Some(Role::Run),
+            _ => self.kernels.contains(name).then_some(Role::Launch),
+        }
     }
 
     /// The marker that a name makes, if it does.
@@ -165,7 +188,8 @@ impl MetadataVisitor for Tables<'_> {
             return;
         }
         // The plane's name stands before its metadata in every real file; where it does not, names of both sorts are kept.
-        let possible = self.plane.is_empty() || self.is_device() || names::operation_kind(name).is_some();
+        let of_host = || names::operation_kind(name).is_some() || self.launching(name).is_some();
+        let possible = self.plane.is_empty() || self.is_device() || of_host();
         if possible && self.admit(name) {
             self.names.push((number, name.to_owned()));
         }
@@ -186,6 +210,9 @@ pub(super) struct EventStats {
     pub(super) run_id: Option<i64>,
     pub(super) program_id: Option<u64>,
     pub(super) device: Option<u64>,
+    pub(super) correlation: Option<i64>,
+    /// A device's number in its process, its place in a clique, and the clique.
+    pub(super) clique: (Option<u64>, Option<u64>, Option<String>),
     pub(super) system_ns: Option<i64>,
     pub(super) tracer_ns: Option<u64>,
     pub(super) bracket_ns: Option<f64>,
@@ -207,6 +234,10 @@ pub(super) fn event_stats(bytes: &[u8], tables: &Tables<'_>) -> Result<EventStat
             "run_id" => found.run_id = number(),
             "program_id" => found.program_id = number().map(|value| value as u64),
             "device_ordinal" => found.device = number().map(|value| value as u64),
+            "correlation_id" => found.correlation = number(),
+            "device" => found.clique.0 = number().map(|value| value as u64),
+            "rank" => found.clique.1 = number().map(|value| value as u64),
+            "clique_key" => found.clique.2 = stat_text(&stat, tables),
             "system_ns" | "node_ns" => found.system_ns = number(),
             "rocm_ns" | "tracer_ns" => found.tracer_ns = number().and_then(|value| u64::try_from(value).ok()),
             "bracket_ns" => found.bracket_ns = number().map(|value| value as f64),
@@ -256,6 +287,12 @@ fn stat_number(stat: &Stat<'_>, tables: &Tables<'_>) -> Option<i64> {
 
 /// The stat of an event's category.
 const CATEGORY: &str = "category";
+/// The host takes part in a clique of devices.
+const CLIQUE: &str = "AcquireGpuClique";
+/// The host has initialised all that a run needs.
+const RENDEZVOUS: &str = "RendezvousAfterInitialization";
+/// In the names of what runs programs.
+const EXECUTE: &str = "Execut";
 /// Bytes of names that are kept of one plane at most.
 const NAME_BYTES_MAX: usize = 48 << 20;
 /// The name of this project's own markers.

@@ -114,11 +114,87 @@ fn collectives_of_devices_are_found_by_library_and_by_operation() {
     let instance = (Instance::Hlo { module: "jit_step".to_owned(), op: "all-reduce-start.1".to_owned() }, 42);
     let loose = (Instance::Order { group: None, signature: "ncclDevKernel_AllReduce_Sum_f32_RING_LL".to_owned() }, 0);
     let expected = [
-        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", CollectiveKind::AllToAll, instance.clone()),
-        ("RaggedAllToAllKernel", CollectiveKind::AllToAll, instance),
+        ("all-reduce-start.1", CollectiveKind::AllToAll, instance.clone()),
+        ("all-reduce-start.1", CollectiveKind::AllToAll, instance),
         ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", CollectiveKind::AllToAll, loose),
     ];
     assert_eq!(found.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn the_hosts_launches_say_of_which_run_a_kernel_is_and_on_which_device() {
+    const KERNEL: &str = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)";
+    let number = |stat: i64, value: i64| Message::default().number(1, stat).number(4, value);
+    let reference = |stat: i64, value: i64| Message::default().number(1, stat).number(7, value);
+    let kernel = |at_ns: i64, correlation: i64| {
+        let op = event(1, at_ns * 1000, 5_000).message(4, reference(1, 10)).message(4, reference(2, 11));
+        op.message(4, number(3, correlation))
+    };
+    let device = |ordinal: u64, kernels: &[(i64, i64)]| {
+        let line = kernels
+            .iter()
+            .fold(Message::default(), |line, &(at, correlation)| line.message(4, kernel(at, correlation)));
+        let plane = Message::default().text(2, &format!("/device:GPU:{ordinal}")).message(3, line).entry(4, 1, KERNEL);
+        let plane = plane.entry(5, 1, "hlo_op").entry(5, 2, "hlo_module").entry(5, 3, "correlation_id");
+        plane.entry(5, 10, "psum.7").entry(5, 11, "jit_step")
+    };
+    let run = |at_ns: i64, run: i64| event(2, at_ns * 1000, 9_000).message(4, number(4, run));
+    let launch = |at_ns: i64, correlation: i64| event(1, at_ns * 1000, 1_000).message(4, number(3, correlation));
+    let clique = |device: i64, rank: i64, key: i64| {
+        let event = event(3, 0, 1).message(4, number(5, device)).message(4, number(6, rank));
+        event.message(4, reference(7, key))
+    };
+    let host = |threads: &[&[Message]]| {
+        let line = |events: &&[Message]| events.iter().fold(Message::default(), |line, event| line.message(4, event));
+        let plane = Message::default().text(2, "/host:CPU");
+        let plane = threads.iter().map(line).fold(plane, |plane, line| plane.message(3, line));
+        let plane = plane.entry(4, 1, KERNEL).entry(4, 2, "CommonPjRtLoadedExecutable::Execute (jit_step)");
+        let plane = plane.entry(4, 3, "AcquireGpuClique").entry(5, 3, "correlation_id").entry(5, 4, "run_id");
+        let plane = plane.entry(5, 5, "device").entry(5, 6, "rank").entry(5, 7, "clique_key");
+        plane.entry(5, 12, "devices=4:[0,2,4,6]; local_participants=2").entry(
+            5,
+            13,
+            "devices=2:[0,2]; local_participants=2",
+        )
+    };
+    // Each thread launches on a device of its own; the second one's events are not in order, and its first launch is of a run that it did not state.
+    let first: &[Message] = &[run(10, 70), launch(11, 1), launch(12, 2), run(20, 71), launch(21, 3), clique(0, 2, 12)];
+    let second: &[Message] = &[launch(31, 5), run(30, 70), launch(5, 4), clique(1, 3, 12), clique(1, 0, 13)];
+    let devices = [device(0, &[(15, 1), (16, 2), (25, 3), (26, 9)]), device(1, &[(8, 4), (35, 5)])];
+    let found = |planes: &[Message]| {
+        let facts = facts_of(&Files::new().keep("in", &space(planes)));
+        assert_eq!(facts.notes, Vec::<String>::new());
+        let known = facts.collectives.events().into_iter().map(|event| {
+            let hlo = Instance::Hlo { module: "jit_step".to_owned(), op: "psum.7".to_owned() };
+            let run = (event.label.instance == hlo).then_some(event.number);
+            assert_eq!(event.label.name, "psum.7");
+            ((event.start_ps - START_PS) / 1000, run, event.label.device)
+        });
+        let mut launches: Vec<_> =
+            facts.launches.iter().map(|(start, launch)| (start - START_NS, launch - START_NS)).collect();
+        launches.sort_unstable();
+        (known.collect::<Vec<_>>(), launches)
+    };
+    let [one, two] = devices.clone();
+    let zero = Some(Device::Stated(4));
+    // Of the second device two cliques say different things.
+    let other = Some(Device::OfPlane(1));
+    let known = [
+        (15, Some(70), zero),
+        (16, Some(70), zero),
+        (25, Some(71), zero),
+        (26, None, zero),
+        (8, None, other),
+        (35, Some(70), other),
+    ];
+    let launches = [(8, 5), (15, 11), (16, 12), (25, 21), (35, 31)];
+    assert_eq!(found(&[one.clone(), two.clone(), host(&[first, second])]), (known.to_vec(), launches.to_vec()));
+    // A launch that comes after its kernel, and one number of two launches, say nothing of a run.
+    let (known, launches) = found(&[one.clone(), host(&[&[run(10, 70), launch(18, 1), launch(11, 2), launch(13, 2)]])]);
+    assert_eq!(known.iter().map(|(_, run, _)| *run).collect::<Vec<_>>(), [None; 4]);
+    assert_eq!(launches, [(16, 11)]);
+    // Kernels that come after the host's events keep their order alone.
+    assert_eq!(found(&[host(&[first]), one]).1, []);
 }
 
 #[test]
