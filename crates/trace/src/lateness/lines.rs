@@ -66,17 +66,28 @@ fn middle(mut times: Vec<i64>) -> i64 {
     low + (high - low) / 2
 }
 
-/// Slope of a line through (time, lateness), ns, and its standard deviation, both in ns/s; None of few points.
+/// How much later, ns/s, the second half of (time, lateness), ns, is than the first: the median slope from each point to the one half of all
+/// points behind it (Theil's incomplete method), and its standard deviation, by the median of the differences from it. A few points far off, as where
+/// ranks begin to record one after the other, change neither, as they would a line of least squares. None of few points.
 fn trend(points: &[(i64, i64)]) -> Option<(f64, f64)> {
-    let count = points.len();
-    let first = points.first().filter(|_| count >= TREND_POINTS_MIN)?.0;
-    let points: Vec<(f64, f64)> = points.iter().map(|(at, late)| ((at - first) as f64 / 1e9, *late as f64)).collect();
-    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count as f64;
-    let (time, late) = (mean(|point| point.0), mean(|point| point.1));
-    let squares: f64 = points.iter().map(|point| (point.0 - time).powi(2)).sum();
-    let slope = points.iter().map(|point| (point.0 - time) * (point.1 - late)).sum::<f64>() / squares;
-    let left: f64 = points.iter().map(|point| (point.1 - late - slope * (point.0 - time)).powi(2)).sum();
-    Some((slope, (left / (count - 2) as f64 / squares).sqrt())).filter(|_| squares > 0.0)
+    if points.len() < TREND_POINTS_MIN {
+        return None;
+    }
+    let (first, second) = (&points[..points.len() / 2], &points[points.len().div_ceil(2)..]);
+    let slope = |((at, late), (then, later)): (&(i64, i64), &(i64, i64))| {
+        (then > at).then(|| (later - late) as f64 / ((then - at) as f64 / 1e9))
+    };
+    let slopes: Vec<f64> = first.iter().zip(second).filter_map(slope).collect();
+    let middle = middle_of(slopes.clone())?;
+    let spread = middle_of(slopes.iter().map(|slope| (slope - middle).abs()).collect())?;
+    Some((middle, MEDIAN_ERROR * DEVIATION_OF_SPREAD * spread / (slopes.len() as f64).sqrt()))
+}
+
+/// The median of differences.
+fn middle_of(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let (low, high) = (values.get(values.len().saturating_sub(1) / 2)?, values.get(values.len() / 2)?);
+    Some(f64::midpoint(*low, *high))
 }
 
 /// Of every host.
@@ -131,18 +142,27 @@ fn most(numbers: impl Iterator<Item = u32>) -> Option<(u32, usize)> {
 
 /// In order of time.
 pub(super) fn step_lines(instances: &[LateInstance], spans: &StepSpans) -> Vec<StepLine> {
-    let mut of_step: BTreeMap<i64, (usize, BTreeMap<u32, i64>)> = BTreeMap::new();
+    #[derive(Default)]
+    struct OfStep {
+        instances: usize,
+        /// By rank: what it lost the others, and what was lost in the operations that it was in.
+        losses: BTreeMap<u32, i64>,
+        seen: BTreeMap<u32, i64>,
+    }
+    let mut of_step: BTreeMap<i64, OfStep> = BTreeMap::new();
     for instance in instances {
         let Some(step) = instance.step else { continue };
-        let (count, losses) = of_step.entry(step).or_default();
-        *count += 1;
+        let OfStep { instances, losses, seen } = of_step.entry(step).or_default();
+        *instances += 1;
         if let Some(last) = instance.last_rank {
             *losses.entry(last).or_default() += instance.lead_ns;
+            instance.arrivals.iter().for_each(|part| *seen.entry(part.rank).or_default() += instance.lead_ns);
         }
     }
-    let line = |(step, (instances, losses)): (i64, (usize, BTreeMap<u32, i64>))| {
+    let line = |(step, OfStep { instances, losses, seen }): (i64, OfStep)| {
         let (start_ns, end_ns) = spans.get(&step).copied().unwrap_or_default();
-        let lost_ns = losses.values().sum();
+        // Groups that do not meet lose their time side by side.
+        let lost_ns = seen.into_values().max().unwrap_or(0);
         let most = losses.into_iter().max_by_key(|(rank, lost)| (*lost, std::cmp::Reverse(*rank)));
         let length_ns = end_ns - start_ns;
         let lost_share = if length_ns > 0 { lost_ns as f64 / length_ns as f64 } else { 0.0 };
@@ -171,5 +191,36 @@ pub(super) fn as_recorded(instances: &[LateInstance]) -> AsRecorded {
     }
 }
 
+/// A normal distribution's standard deviation over the median distance from its middle.
+const DEVIATION_OF_SPREAD: f64 = 1.4826;
+/// The standard deviation of a median over that of a mean, of many values: √(π/2).
+const MEDIAN_ERROR: f64 = 1.2533;
 /// Operations of a trend at least.
 const TREND_POINTS_MIN: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lateness every 10 ms, ns: `of` the point's number, and 1 µs more or less in turns of three.
+    fn points(of: impl Fn(i64) -> i64) -> Vec<(i64, i64)> {
+        (0..90).map(|k| (10_000_000 * k, of(k) + 1_000 * (k * 7 % 3 - 1))).collect()
+    }
+
+    #[test]
+    fn a_trend_is_what_most_points_do() {
+        let seen = |points: &[(i64, i64)]| {
+            let (slope, sigma) = trend(points).expect("enough points");
+            (slope, slope.abs() > 3.0 * sigma)
+        };
+        // 20 µs later each second.
+        let (slope, clear) = seen(&points(|k| 200 * k));
+        assert!((slope - 20_000.0).abs() < 1_500.0 && clear, "{slope}");
+        assert!(!seen(&points(|_| 0)).1);
+        // Two ranks begin to record 400 ms before the others: a line of least squares would fall by 440 ms each second.
+        let (slope, clear) = seen(&points(|k| if k == 0 { -400_000_000 } else { 0 }));
+        assert!(slope.abs() < 2_000.0 && !clear, "{slope}");
+        assert_eq!(trend(&points(|_| 0)[..7]), None);
+        assert_eq!(trend(&[(5, 1); 20]), None, "no time passes");
+    }
+}

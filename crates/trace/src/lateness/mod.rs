@@ -33,8 +33,8 @@
 //! in order of time with e'(i, k) = max a'(j, k) + (e(i, k) − max a(j, k)) and a'(i, k) = e'(i, p) + c', where c' of that rank is no more than the median of the others'
 //! that come from the same operation, and c' = c of all others. Of a rank's first operation e(i, p) is when it began the step, where steps are known. Nothing else moves: what ranks do beside collectives overlaps with them as it did.
 //!
-//! A step's losses are the leads of named ranks. Who is a straggler is decided in `verdict`. The trend is the slope of a straight line through aᵢ − median a over the
-//! operations, by least squares, with the standard deviation that its residuals give.
+//! A step's losses are the leads of named ranks. Who is a straggler is decided in `verdict`. The trend of dₖ = aᵢ − median a over N operations at tₖ is the median of the
+//! slopes (dₖ₊ₘ − dₖ) / (tₖ₊ₘ − tₖ), m = N/2, and its standard deviation √(π/2)·1.4826·median |slope − trend| / √m (Theil's incomplete method): a few operations far off change neither.
 
 mod context;
 mod csv;

@@ -141,7 +141,7 @@ pub struct RankLine {
     pub waited_ns: i64,
     /// Median of its arrival less the median arrival of all ranks, over operations that all wait in.
     pub late_by_median_ns: i64,
-    /// How much later it came each second, ns/s; None of fewer than eight operations.
+    /// How much later it came each second, ns/s: a median of slopes; None of fewer than eight operations.
     pub trend_ns_per_s: Option<f64>,
     /// Its standard deviation, ns/s.
     pub trend_sigma_ns_per_s: Option<f64>,
@@ -205,7 +205,7 @@ pub struct StepLine {
     pub last_rank: Option<u32>,
     /// What that rank lost.
     pub last_rank_lost_ns: i64,
-    /// What all ranks lost: leads of named ranks.
+    /// What was lost: the sum of the leads in the operations of one rank, of that rank for which it is the most. Groups that do not meet lose time side by side.
     pub lost_ns: i64,
     /// The same as a share of the step.
     pub lost_share: f64,

@@ -10,7 +10,8 @@ use super::left_out::{notes, unpaired};
 use super::lines::{as_recorded, host_lines, operation_lines, rank_lines, step_lines};
 use super::ranks::Ranks;
 use super::report::{HostLine, LateInstance, Lateness, RankLine, SCHEMA, Straggler};
-use super::verdict::{Recurrent, Unit, recurrent};
+use super::text::short;
+use super::verdict::{Recurrent, Unit, by_loss, recurrent};
 use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::collectives::Matching;
 
@@ -62,7 +63,11 @@ pub(super) fn summarize(
         critical_path: history.critical_path(|rank| ranks.numbers[rank]),
         as_recorded: as_recorded(&instances),
         unpaired: unpaired(calibrated, matching),
-        notes: notes(calibrated, &instances, spans).into_iter().chain(left_out).collect(),
+        notes: notes(calibrated, &instances, spans)
+            .into_iter()
+            .chain(set_aside(&ranks, held))
+            .chain(left_out)
+            .collect(),
         instances,
     }
 }
@@ -115,14 +120,12 @@ fn stragglers(
     savings: &mut Savings<'_>,
     share: &impl Fn(i64) -> f64,
 ) -> Vec<Straggler> {
-    let by_rank =
-        held.iter().filter_map(|held| Some((held.step, held.arrivals[held.judged.named()?].rank, held.judged.lead_ns)));
     let names: Vec<&String> = ranks.hosts.iter().collect::<BTreeSet<_>>().into_iter().collect();
     let by_host = instances.iter().filter_map(|instance| {
         let host = names.binary_search(&instance.late_host.as_ref()?).ok()?;
         Some((instance.step, host, instance.host_lead_ns))
     });
-    let (of_ranks, of_hosts) = (units(by_rank), units(by_host));
+    let (of_ranks, of_hosts) = (rank_units(held), units(by_host));
     let stepped = instances.iter().any(|instance| instance.step.is_some());
     let of = if stepped {
         instances.iter().map(|instance| instance.step).collect::<BTreeSet<_>>().len()
@@ -161,6 +164,30 @@ fn stragglers(
     found
 }
 
+/// Each step with the rank that lost most of it.
+fn rank_units(held: &[Held]) -> Vec<Unit> {
+    let named = |held: &Held| Some((held.step, held.arrivals[held.judged.named()?].rank, held.judged.lead_ns));
+    units(held.iter().filter_map(named))
+}
+
+/// What lost more than all the rest, and so says nothing of who recurs.
+fn set_aside(ranks: &Ranks, held: &[Held]) -> Option<String> {
+    let units = rank_units(held);
+    let (order, aside) = by_loss(&units);
+    let told = order[..aside].iter().map(|place| {
+        let Unit { step, member, lost_ns } = units[*place];
+        let of = step.map_or_else(|| "an operation".to_owned(), |step| format!("step {step}"));
+        format!("{of} (rank {}: {})", ranks.numbers[member], short(lost_ns as f64))
+    });
+    let told: Vec<String> = told.take(ASIDE_TOLD).collect();
+    (aside > 0).then(|| {
+        format!(
+            "not counted for who is late again and again, since each lost more than all that lost less: {}",
+            told.join(", ")
+        )
+    })
+}
+
 /// Each step with the member that lost most of it; operations without a step stand for themselves.
 fn units(losses: impl Iterator<Item = (Option<i64>, usize, i64)>) -> Vec<Unit> {
     let mut by_step: BTreeMap<i64, BTreeMap<usize, i64>> = BTreeMap::new();
@@ -178,6 +205,8 @@ fn units(losses: impl Iterator<Item = (Option<i64>, usize, i64)>) -> Vec<Unit> {
     units
 }
 
+/// Steps that are told as set aside.
+const ASIDE_TOLD: usize = 4;
 /// Ranks, and hosts, for which the job is run again without their delays.
 const REPLAYS_MAX: usize = 8;
 /// A straggler costs at least this share of all steps.

@@ -226,7 +226,7 @@ fn say(text: &mut String, lines: impl IntoIterator<Item = String>) {
 }
 
 /// Three digits and a unit.
-fn short(ns: f64) -> String {
+pub(super) fn short(ns: f64) -> String {
     let (value, unit) = match ns.abs() {
         size if size >= 1e9 => (ns / 1e9, "s"),
         size if size >= 1e6 => (ns / 1e6, "ms"),

@@ -6,7 +6,8 @@
 //! take those with the largest losses that together hold four fifths of all losses: K steps, out of which a member is the one m times. Were all n members
 //! alike, each would be it with probability 1/n in each step, and the probability that any of them is it m times or more is at most
 //! n·P(Bin(K, 1/n) ≥ m). A member is named where this is below 1 %, and where the job would have been shorter by 1 % or more without its delays. One long
-//! step alone names nobody: it comes to n·(1/n) = 1.
+//! step alone names nobody: it comes to n·(1/n) = 1. Nor may it hide the others: a step that lost more than all others together, as the first one does where ranks begin to record one
+//! after the other, is set aside, and so is the next of the rest. What is set aside goes by the loss alone and says nothing of whose it is, so the probabilities stay.
 //!
 //! Steps are taken and not operations, since a delay may show in several operations that were under way at once. Where steps are not known, operations stand
 //! for them. What it does not do: judge clocks; a loss is counted only where the last rank is certain.
@@ -28,14 +29,31 @@ pub(super) struct Recurrent {
     pub(super) chance: f64,
 }
 
-/// Members that recur among the costly units more often than chance explains, out of so many; `units` have a loss.
-pub(super) fn recurrent(units: &[Unit], members: usize) -> Vec<Recurrent> {
+/// Places of the units by their loss, the largest first, and how many of them are set aside: each lost more than all behind it together.
+pub(super) fn by_loss(units: &[Unit]) -> (Vec<usize>, usize) {
     let mut order: Vec<usize> = (0..units.len()).collect();
     order.sort_by_key(|place| (std::cmp::Reverse(units[*place].lost_ns), *place));
-    let total: i128 = units.iter().map(|unit| i128::from(unit.lost_ns)).sum();
+    let mut rest: i128 = units.iter().map(|unit| i128::from(unit.lost_ns)).sum();
+    let exceeds = |place: &&usize| {
+        let lost = i128::from(units[**place].lost_ns);
+        rest -= lost;
+        lost > rest
+    };
+    // The last ones always exceed what is left: of a few units none stands out.
+    let aside = order.iter().take_while(exceeds).count();
+    let aside = if units.len() - aside < REST_MIN { 0 } else { aside };
+    (order, aside)
+}
+
+/// Members that recur among the costly units more often than chance explains, out of so many; `units` have a loss.
+pub(super) fn recurrent(units: &[Unit], members: usize) -> Vec<Recurrent> {
+    let (order, aside) = by_loss(units);
+    let order = &order[aside..];
+    let total: i128 = order.iter().map(|place| i128::from(units[*place].lost_ns)).sum();
     let mut sum = 0;
     let costly: Vec<usize> = order
-        .into_iter()
+        .iter()
+        .copied()
         .take_while(|place| {
             let before = sum;
             sum += i128::from(units[*place].lost_ns);
@@ -58,9 +76,10 @@ pub(super) fn recurrent(units: &[Unit], members: usize) -> Vec<Recurrent> {
             .map(|unit| unit.lost_ns)
             .collect();
         let typical = super::operation::median(own).unwrap_or(0);
-        let is_its = |unit: &Unit| unit.member == member && 2 * unit.lost_ns >= typical;
-        let units = (0..units.len()).filter(|place| is_its(&units[*place])).collect();
-        found.push(Recurrent { member, units, chance });
+        let is_its = |place: &usize| units[*place].member == member && 2 * units[*place].lost_ns >= typical;
+        let mut own: Vec<usize> = order.iter().copied().filter(is_its).collect();
+        own.sort_unstable();
+        found.push(Recurrent { member, units: own, chance });
     }
     found
 }
@@ -89,6 +108,8 @@ fn at_least(times: usize, trials: usize, p: f64) -> f64 {
     sum.min(1.0)
 }
 
+/// So many units have to be left for any to be set aside.
+const REST_MIN: usize = 4;
 /// A member is named below this probability of chance.
 pub(super) const CHANCE_MAX: f64 = 0.01;
 
@@ -115,6 +136,16 @@ mod tests {
         // A single hiccup, however long.
         let hiccup: Vec<Unit> = (0..30).map(|step| unit(step % 4, if step == 7 { 1_000_000_000 } else { 1 })).collect();
         check(&hiccup, 4, &[]);
+        // It does not hide who is late again and again, and neither do two.
+        let hidden = |step: usize| match step {
+            0 => unit(0, 300_000_000),
+            1 => unit(1, 100_000_000),
+            _ => of(step),
+        };
+        check(&(0..32).map(hidden).collect::<Vec<_>>(), 4, &[(2, 10)]);
+        // Nor does it count where it is the same one's.
+        let own = |step: usize| if step == 0 { unit(2, 300_000_000) } else { of(step) };
+        check(&(0..30).map(own).collect::<Vec<_>>(), 4, &[(2, 9)]);
         // Two of a thousand, in turn.
         check(&(0..40).map(|step| unit(7 + step % 2, 1000)).collect::<Vec<_>>(), 1000, &[(7, 20), (8, 20)]);
         check(&[], 4, &[]);
