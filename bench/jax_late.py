@@ -26,7 +26,8 @@ STEPS = 30
 
 def main(port, folder, settings):
     rank, size, is_late = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), os.environ.get("LATE") == "1"
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    if os.environ["JAX_PLATFORMS"] == "cpu":
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"127.0.0.1:{port}", size, rank)
     mesh = Mesh(np.array(jax.devices()), ("node",))
     spread = PartitionSpec("node")

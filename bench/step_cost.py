@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a session costs the training loop that it runs beside: step times while it measures and while it is paused, in one job.
 
-    torchrun --nproc-per-node 2 bench/step_cost.py torch FOLDER [--pairs N] [--seconds S] [KEY=VALUE ...]
+    torchrun --nproc-per-node 2 bench/step_cost.py torch FOLDER [--pairs N] [--seconds S] [KEY=VALUE ...]      # nccl in place of torch: on GPUs
     RANK=0 WORLD_SIZE=2 python bench/step_cost.py jax FOLDER --port PORT ...          # the same with RANK=1
 
 Blocks of S seconds go in pairs, one measuring and one paused, in an order drawn for each pair; all ranks change at the same step. The ratio of a pair is that
@@ -22,21 +22,26 @@ import time
 import probe_sync
 
 
-def torch_loop():
-    """A step of data-parallel training, its rank, and the group."""
+def torch_loop(on):
+    """A step of data-parallel training on processors or GPUs, its rank, and the group."""
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.Tanh(), torch.nn.Linear(512, 1)))
+    if on == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    dist.init_process_group("gloo" if on == "cpu" else "nccl")
+    layers = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.Tanh(), torch.nn.Linear(512, 1)).to(on)
+    model = torch.nn.parallel.DistributedDataParallel(layers)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    batch = torch.randn(128, 512)
+    batch = torch.randn(128, 512, device=on)
 
     def step():
         optimizer.zero_grad()
         model(batch).square().mean().backward()
         optimizer.step()
+        if on == "cuda":
+            torch.cuda.synchronize()
 
     return step, dist.get_rank(), probe_sync.from_torch()
 
@@ -85,7 +90,7 @@ def interval(ratios):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("library", choices=["torch", "jax"])
+    parser.add_argument("library", choices=["torch", "nccl", "jax"])
     parser.add_argument("folder")
     parser.add_argument("--port", type=int)
     parser.add_argument("--pairs", type=int, default=20)
@@ -93,7 +98,7 @@ def main():
     parser.add_argument("--null", action="store_true")
     parser.add_argument("settings", nargs="*")
     given = parser.parse_args()
-    step, rank, group = torch_loop() if given.library == "torch" else jax_loop(given.port)
+    step, rank, group = jax_loop(given.port) if given.library == "jax" else torch_loop("cuda" if given.library == "nccl" else "cpu")
     block(step, 50)
     # All ranks take as many steps: by the settings, not by their clocks.
     session = probe_sync.start(dict(setting.split("=", 1) for setting in given.settings), window="1s", group=group, out=given.folder)

@@ -172,12 +172,14 @@ def on_machines(folder, work, command, traces, results):
     require(worst <= said["clock_off_ns"] + 1, "times are off by more than convert says")
 
 
-def side_by_side(folder, work, traces, expected):
-    """The databases as a Perfetto trace each, in a TAR; named in the order of their boot clocks."""
-    readings = [trace.with_name(f"clock_node{node}.json") for node, trace in enumerate(traces)]
-    if traces[0].suffix != ".db" or not all(path.exists() for path in readings):
-        return
-    clocks = [json.loads(path.read_text())["snapshots"] for path in readings]
+def clock_files(traces):
+    """What the clocks of a set's nodes were read to be, by node."""
+    return [trace.with_name(f"clock_node{node}.json") for node, trace in enumerate(traces)]
+
+
+def tar_of(work, traces):
+    """The databases as a Perfetto trace each, in a TAR, named in the order of their boot clocks; and the pairs of readings that tie these."""
+    clocks = [json.loads(path.read_text())["snapshots"] for path in clock_files(traces)]
     order = sorted(range(len(traces)), key=lambda node: clocks[node][0]["node_boottime_ns"])
     pftraces, pairs = [], []
     for node, trace in enumerate(traces):
@@ -192,6 +194,14 @@ def side_by_side(folder, work, traces, expected):
     command = [PROGRAM, "merge", "--assume-order", "--offsets", traces[0].with_name("offsets.csv"), "--output", tar]
     done = subprocess.run([*command, "--snapshots", *pairs, "--traces", *pftraces], capture_output=True, text=True, timeout=LIMIT_S)
     require(done.returncode == 0, f"merge ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+    return tar, pairs
+
+
+def side_by_side(folder, work, traces, expected):
+    """All slices of a TAR."""
+    if traces[0].suffix != ".db" or not all(path.exists() for path in clock_files(traces)):
+        return
+    tar, _ = tar_of(work, traces)
     seen, errors = found(folder, tar)
     left = [file["drift_left_ns"] for file in json.loads(tar.with_suffix(".tar.alignment_stats.json").read_text())["tar"]["files"]]
     print(f"  side by side in a TAR: {seen}, errors {errors}; drift left {left} ns")

@@ -59,12 +59,13 @@ pub fn install(runner: &mut Runner, root: &Path) {
 const PYTHON: &str = "target/readers/venv/bin/python";
 
 /// Steps, and the script of each with its arguments.
-const CHECKS: [(&str, &str); 13] = [
+const CHECKS: [(&str, &str); 14] = [
     ("readers, xprof", "xprof_hosts.py"),
     ("readers, HolisticTraceAnalysis", "hta_ranks.py"),
     ("readers, Perfetto", "perfetto_counts.py"),
     ("readers, Perfetto on 8 ranks of 4 hosts", "perfetto_hosts.py"),
     ("readers, Perfetto on converted traces", "perfetto_convert.py"),
+    ("readers, Perfetto 58", "perfetto_shell.py"),
     ("readers, rocprofv3's own", "rocpd_modules.py"),
     ("readers, Perfetto on Kineto JSON of ours", "own_formats.py perfetto"),
     ("readers, HolisticTraceAnalysis on Kineto JSON of ours", "own_formats.py hta"),
