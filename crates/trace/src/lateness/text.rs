@@ -4,6 +4,7 @@
 
 use std::fmt::Write;
 
+use super::operation::LateIn;
 use super::report::{LateInstance, Lateness, RankLine, Straggler};
 use crate::collectives::{lay_out, span};
 use crate::words::counted;
@@ -50,7 +51,27 @@ impl Lateness {
         if self.stragglers.is_empty() {
             return vec![NOBODY.to_owned()];
         }
-        self.stragglers.iter().map(|straggler| sentence(straggler, &self.ranks)).collect()
+        self.stragglers.iter().map(|straggler| sentence(straggler, self.sides(straggler))).collect()
+    }
+
+    /// In how many of its steps a straggler's host, and in how many its device, was late with the operation that cost most; where steps are not known, of as many
+    /// operations, the costliest first.
+    fn sides(&self, straggler: &Straggler) -> (usize, usize) {
+        let own = |instance: &&LateInstance| straggler.rank.is_some() && instance.last_rank == straggler.rank;
+        let mut own: Vec<&LateInstance> = self.instances.iter().filter(own).collect();
+        own.sort_by_key(|instance| std::cmp::Reverse(instance.lead_ns));
+        let costliest: Vec<&LateInstance> = if straggler.steps.is_empty() {
+            own.into_iter().take(straggler.times).collect()
+        } else {
+            let of_step = |step: &i64| own.iter().copied().find(|instance| instance.step == Some(*step));
+            straggler.steps.iter().filter_map(of_step).collect()
+        };
+        let late = |side: LateIn| {
+            let is =
+                |instance: &&&LateInstance| instance.late_in == Some(side) || instance.late_in == Some(LateIn::Both);
+            costliest.iter().filter(is).count()
+        };
+        (late(LateIn::Cpu), late(LateIn::Gpu))
     }
 
     fn tables(&self, text: &mut String) {
@@ -183,7 +204,7 @@ impl Lateness {
 }
 
 /// What a straggler costs, in words.
-fn sentence(straggler: &Straggler, ranks: &[RankLine]) -> String {
+fn sentence(straggler: &Straggler, (cpu, gpu): (usize, usize)) -> String {
     let Straggler { rank, host, times, of, steps, saved_ns, saved_share, chance, lost_ns, .. } = straggler;
     let who = rank.map_or_else(
         || format!("Late as a whole: host {host}"),
@@ -194,14 +215,11 @@ fn sentence(straggler: &Straggler, ranks: &[RankLine]) -> String {
     let listed: Vec<String> = steps.iter().take(STEPS_LISTED).map(i64::to_string).collect();
     let dots = if steps.len() > STEPS_LISTED { ", …" } else { "" };
     let listed = if listed.is_empty() { String::new() } else { format!(" (steps {}{dots})", listed.join(", ")) };
-    let line = rank.and_then(|rank| ranks.iter().find(|line| line.rank == rank));
-    let cause = line.filter(|line| line.times_cpu + line.times_gpu > 0).map_or_else(String::new, |line| {
-        format!(
-            "; launched late {}, its device busy {}",
-            counted(line.times_cpu, "time"),
-            counted(line.times_gpu, "time")
-        )
-    });
+    let cause = if cpu + gpu > 0 {
+        format!("; launched late {}, its device busy {}", counted(cpu, "time"), counted(gpu, "time"))
+    } else {
+        String::new()
+    };
     format!(
         "{who}, in {times} of {of} {units}{listed}, by {mean} on average; as fast as the median it would have saved {} ({}){cause}; \
          probability of chance {chance:.1e}",
