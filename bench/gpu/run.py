@@ -10,6 +10,7 @@ this starts and ends one of its own. Wants torch, JAX with CUDA, and the package
 What it does not do: judge (`probe_sync check` and `stragglers` do, on any machine), assert.
 """
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -52,6 +53,7 @@ def run(case, folder, port):
     """Runs a case's ranks to their end, or ends them; whether all succeeded."""
     program, arguments, ranks, late, seconds = CASES[case]
     target = folder / case
+    shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     if program.name.startswith("jax_"):
         arguments = [str(port), str(target), *arguments]
@@ -59,21 +61,24 @@ def run(case, folder, port):
         arguments = ["nccl", str(target), *arguments]
     else:
         arguments = [str(target), *arguments]
-    clock = clock_beside(target) if case == "stamps" else None
     begun, processes = time.monotonic(), []
-    for rank in range(ranks):
-        with open(folder / f"{case}.{rank}.log", "w") as log:
-            command = [sys.executable, str(program), *arguments]
-            processes.append(subprocess.Popen(command, env=environment(rank, ranks, port, late), stdout=log, stderr=subprocess.STDOUT))
-    for process in processes:
-        try:
-            process.wait(max(0.1, begun + seconds - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    clock = clock_beside(target) if case == "stamps" else None
+    try:
+        for rank in range(ranks):
+            with open(folder / f"{case}.{rank}.log", "w") as log:
+                command = [sys.executable, str(program), *arguments]
+                processes.append(subprocess.Popen(command, env=environment(rank, ranks, port, late), stdout=log, stderr=subprocess.STDOUT))
+        for process in processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.1, begun + seconds - time.monotonic()))
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        if clock is not None:
+            clock.communicate(timeout=30)
     codes = [process.returncode for process in processes]
-    if clock is not None:
-        clock.communicate(timeout=30)
     print(f"{case}: exit statuses {codes} after {time.monotonic() - begun:.1f} s", flush=True)
     return not any(codes)
 

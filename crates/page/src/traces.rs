@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use probe_sync_estimate::statistics::median;
-use probe_sync_trace::{Calibrated, CalibratedTrace, LateInstance, Lateness, Outcome, Verdict, counted};
+use probe_sync_trace::{Calibrated, CalibratedTrace, LateInstance, Lateness, Outcome, Verdict, counted, lost_ns};
 use serde::Serialize;
 
 use crate::number::Number;
@@ -291,7 +291,7 @@ fn map(lateness: &Lateness, data: &mut TraceData) {
         label: group.label.clone(),
         t: Number(((group.start_ns - begin) as f64 * 1e-3).round() * 1e-6),
         spread_ns: Number(median(group.instances.iter().map(|of| of.spread_ns as f64)).round()),
-        lost_ns: Number(group.instances.iter().filter(|of| of.last_rank.is_some()).map(|of| of.lead_ns as f64).sum()),
+        lost_ns: Number(lost_ns(&group.instances) as f64),
     };
     data.columns = groups.iter().map(column).collect();
 }

@@ -53,7 +53,7 @@ pub use filter::{FilterReport, FilterSettings, Kinds, Ranks, Steps};
 pub use formats::{AgentIndex, CpuClock, PlaneLayout};
 pub use lateness::{
     ArrivalLine, AsRecorded, Class, CriticalPath, HostLine, LateIn, LateInstance, Lateness, LatenessSettings,
-    OperationLine, PathShare, RankLine, STEP_PATTERN, StepLine, Straggler, Unpaired, lateness,
+    OperationLine, PathShare, RankLine, STEP_PATTERN, StepLine, Straggler, Unpaired, lateness, lost_ns,
 };
 pub use merge::{MergeReport, MergeSettings, merge};
 pub use nodes::{NodeTrace, SettledBy};

@@ -2,12 +2,15 @@
 //!
 //! Place in the flow: between the pairing of parts and `summary`. Here times leave the traces' own timelines. What it does not do: join operations.
 
+use std::collections::{BTreeSet, HashMap};
+
 use super::context::{Context, StepSpans};
 use super::history::Held;
 use super::operation::{Arrival, ClockError, Waits, judge};
 use crate::Error;
 use crate::collectives::{NodeCollectives, Operation, instance_text};
 use crate::model::{Instance, MappedTime, PS_PER_NS, Picoseconds, nearest_ns};
+use crate::words::counted;
 
 /// All operations, judged.
 pub(super) struct Gathered {
@@ -24,16 +27,22 @@ pub(super) struct Gatherer<'a> {
     contexts: &'a [Context],
     held: Vec<Held>,
     parts: usize,
+    /// By name and instance: its number below, and which ranks its operations join.
+    labels: HashMap<(&'a str, &'a Instance), usize>,
+    joined: Vec<BTreeSet<Vec<usize>>>,
+    /// The label of each operation that is held.
+    of_label: Vec<usize>,
     /// Operations whose times do not fit 64 bits of ns.
     beyond: usize,
 }
 
 impl<'a> Gatherer<'a> {
     pub(super) fn new(nodes: &'a [NodeCollectives<'a>], contexts: &'a [Context]) -> Self {
-        Self { nodes, contexts, held: Vec::new(), parts: 0, beyond: 0 }
+        let (labels, joined, of_label) = (HashMap::new(), Vec::new(), Vec::new());
+        Self { nodes, contexts, held: Vec::new(), parts: 0, labels, joined, of_label, beyond: 0 }
     }
 
-    pub(super) fn take(&mut self, operation: &Operation<'_>) {
+    pub(super) fn take(&mut self, operation: &Operation<'a>) {
         self.parts += operation.parts.len();
         if self.parts > PARTS_MAX {
             return;
@@ -56,10 +65,11 @@ impl<'a> Gatherer<'a> {
         let waits = Waits::of(&operation.order, &arrivals);
         let judged = judge(&waits, &arrivals);
         let spread = recorded.iter().max().zip(recorded.iter().min()).map(|(last, first)| (last.1, last.0 - first.0));
-        let part = operation.parts.first();
+        let Some(part) = operation.parts.first() else { return };
+        self.join(&part.label.name, &part.label.instance, arrivals.iter().map(|arrival| arrival.rank).collect());
         self.held.push(Held {
-            name: part.map_or_else(String::new, |part| part.label.name.clone()),
-            instance: part.map_or_else(String::new, |part| instance_text(&part.label.instance, operation)),
+            name: part.label.name.clone(),
+            instance: instance_text(&part.label.instance, operation),
             evidence: operation.evidence,
             step,
             waits,
@@ -67,6 +77,35 @@ impl<'a> Gatherer<'a> {
             recorded: spread.unwrap_or_default(),
             judged,
         });
+    }
+
+    /// Notes which ranks the next operation joins.
+    fn join(&mut self, name: &'a str, instance: &'a Instance, ranks: Vec<usize>) {
+        let number = *self.labels.entry((name, instance)).or_insert_with(|| {
+            self.joined.push(BTreeSet::new());
+            self.joined.len() - 1
+        });
+        self.of_label.push(number);
+        let joined = &mut self.joined[number];
+        if joined.len() < JOINED_MAX {
+            joined.insert(ranks);
+        }
+    }
+
+    /// Leaves out operations that lack a rank which others of their label join: it may have been the last. How many these are.
+    fn complete(&mut self) -> usize {
+        let count = self.held.len();
+        let lacks = |label: usize, held: &Held| {
+            let own: BTreeSet<usize> = held.arrivals.iter().map(|arrival| arrival.rank).collect();
+            let more = |ranks: &Vec<usize>| {
+                ranks.len() > own.len() && own.iter().all(|rank| ranks.binary_search(rank).is_ok())
+            };
+            self.joined[label].iter().any(more)
+        };
+        let keep: Vec<bool> = self.of_label.iter().zip(&self.held).map(|(label, held)| !lacks(*label, held)).collect();
+        let mut keep = keep.into_iter();
+        self.held.retain(|_| keep.next().unwrap_or(true));
+        count - self.held.len()
     }
 
     fn arrival(&self, node: usize, start: Picoseconds, first_end: Picoseconds, end: Picoseconds) -> Option<Arrival> {
@@ -131,6 +170,7 @@ impl<'a> Gatherer<'a> {
             );
             return Err(Error::Request { problem });
         }
+        let lacking = self.complete();
         let spans = self.spans();
         self.held.sort_by_key(|held| {
             (
@@ -141,11 +181,19 @@ impl<'a> Gatherer<'a> {
         let launches: u64 = self.contexts.iter().map(|context| context.launches_left_out).sum();
         let launches = (launches > 0)
             .then(|| format!("{launches} launches were too many to keep; where their kernels lost time is not said"));
+        let lacking = (lacking > 0).then(|| {
+            format!(
+                "{} left out, for lack of the part of a rank which joins others of the kind: it may have been the last",
+                counted(lacking, "operation")
+            )
+        });
         let beyond = (self.beyond > 0)
             .then(|| format!("{} operations at times beyond 64 bits of ns were left out", self.beyond));
-        Ok(Gathered { held: self.held, spans, notes: launches.into_iter().chain(beyond).collect() })
+        Ok(Gathered { held: self.held, spans, notes: launches.into_iter().chain(lacking).chain(beyond).collect() })
     }
 }
 
+/// Sets of ranks of a label that are compared.
+const JOINED_MAX: usize = 1 << 8;
 /// Parts that are held at once: about 500 MB with what is said of them.
 const PARTS_MAX: usize = 1 << 22;

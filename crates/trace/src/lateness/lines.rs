@@ -66,28 +66,25 @@ fn middle(mut times: Vec<i64>) -> i64 {
     low + (high - low) / 2
 }
 
-/// How much later, ns/s, the second half of (time, lateness), ns, is than the first: the median slope from each point to the one half of all
-/// points behind it (Theil's incomplete method), and its standard deviation, by the median of the differences from it. A few points far off, as where
-/// ranks begin to record one after the other, change neither, as they would a line of least squares. None of few points.
+/// How much later, ns/s: the median slope from each point of the first half of (time, lateness), ns, to the one as far into the second half (Theil's incomplete method). A
+/// few points far off, as where ranks begin to record one after the other, change it little, where they decide a line of least squares. A third of the wider side of
+/// its 99.7 % interval stands for its standard deviation; that interval is between two of the slopes, whatever the distribution of errors is (sign test). None of few points.
 fn trend(points: &[(i64, i64)]) -> Option<(f64, f64)> {
-    if points.len() < TREND_POINTS_MIN {
-        return None;
-    }
     let (first, second) = (&points[..points.len() / 2], &points[points.len().div_ceil(2)..]);
     let slope = |((at, late), (then, later)): (&(i64, i64), &(i64, i64))| {
-        (then > at).then(|| (later - late) as f64 / ((then - at) as f64 / 1e9))
+        (then > at).then(|| later.saturating_sub(*late) as f64 / (then.saturating_sub(*at) as f64 / 1e9))
     };
-    let slopes: Vec<f64> = first.iter().zip(second).filter_map(slope).collect();
-    let middle = middle_of(slopes.clone())?;
-    let spread = middle_of(slopes.iter().map(|slope| (slope - middle).abs()).collect())?;
-    Some((middle, MEDIAN_ERROR * DEVIATION_OF_SPREAD * spread / (slopes.len() as f64).sqrt()))
-}
-
-/// The median of differences.
-fn middle_of(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let (low, high) = (values.get(values.len().saturating_sub(1) / 2)?, values.get(values.len() / 2)?);
-    Some(f64::midpoint(*low, *high))
+    let mut slopes: Vec<f64> = first.iter().zip(second).filter_map(slope).collect();
+    slopes.sort_by(f64::total_cmp);
+    let count = slopes.len();
+    // So many slopes are below the interval: three standard deviations, √count / 2 each, from the middle one.
+    let below = ((count as f64 - 3.0 * (count as f64).sqrt()) / 2.0).floor();
+    if below < 1.0 {
+        return None;
+    }
+    let (low, high) = (slopes[below as usize - 1], slopes[count - below as usize]);
+    let middle = f64::midpoint(slopes[(count - 1) / 2], slopes[count / 2]);
+    Some((middle, (high - middle).max(middle - low) / 3.0))
 }
 
 /// Of every host.
@@ -140,29 +137,31 @@ fn most(numbers: impl Iterator<Item = u32>) -> Option<(u32, usize)> {
     counts.into_iter().max_by_key(|(number, count)| (*count, std::cmp::Reverse(*number)))
 }
 
+/// What was lost in some operations: the sum of the leads in those of one rank, of that rank for which it is the most, since groups that do not meet lose time side by
+/// side.
+pub fn lost_ns(instances: &[&LateInstance]) -> i64 {
+    let mut seen: BTreeMap<u32, i64> = BTreeMap::new();
+    for instance in instances.iter().filter(|instance| instance.last_rank.is_some()) {
+        instance.arrivals.iter().for_each(|part| *seen.entry(part.rank).or_default() += instance.lead_ns);
+    }
+    seen.into_values().max().unwrap_or(0)
+}
+
 /// In order of time.
 pub(super) fn step_lines(instances: &[LateInstance], spans: &StepSpans) -> Vec<StepLine> {
-    #[derive(Default)]
-    struct OfStep {
-        instances: usize,
-        /// By rank: what it lost the others, and what was lost in the operations that it was in.
-        losses: BTreeMap<u32, i64>,
-        seen: BTreeMap<u32, i64>,
-    }
-    let mut of_step: BTreeMap<i64, OfStep> = BTreeMap::new();
+    let mut of_step: BTreeMap<i64, Vec<&LateInstance>> = BTreeMap::new();
     for instance in instances {
-        let Some(step) = instance.step else { continue };
-        let OfStep { instances, losses, seen } = of_step.entry(step).or_default();
-        *instances += 1;
-        if let Some(last) = instance.last_rank {
-            *losses.entry(last).or_default() += instance.lead_ns;
-            instance.arrivals.iter().for_each(|part| *seen.entry(part.rank).or_default() += instance.lead_ns);
+        if let Some(step) = instance.step {
+            of_step.entry(step).or_default().push(instance);
         }
     }
-    let line = |(step, OfStep { instances, losses, seen }): (i64, OfStep)| {
+    let line = |(step, of): (i64, Vec<&LateInstance>)| {
+        let mut losses: BTreeMap<u32, i64> = BTreeMap::new();
+        for (last, lead_ns) in of.iter().filter_map(|instance| Some((instance.last_rank?, instance.lead_ns))) {
+            *losses.entry(last).or_default() += lead_ns;
+        }
         let (start_ns, end_ns) = spans.get(&step).copied().unwrap_or_default();
-        // Groups that do not meet lose their time side by side.
-        let lost_ns = seen.into_values().max().unwrap_or(0);
+        let (instances, lost_ns) = (of.len(), lost_ns(&of));
         let most = losses.into_iter().max_by_key(|(rank, lost)| (*lost, std::cmp::Reverse(*rank)));
         let length_ns = end_ns - start_ns;
         let lost_share = if length_ns > 0 { lost_ns as f64 / length_ns as f64 } else { 0.0 };
@@ -191,36 +190,50 @@ pub(super) fn as_recorded(instances: &[LateInstance]) -> AsRecorded {
     }
 }
 
-/// A normal distribution's standard deviation over the median distance from its middle.
-const DEVIATION_OF_SPREAD: f64 = 1.4826;
-/// The standard deviation of a median over that of a mean, of many values: √(π/2).
-const MEDIAN_ERROR: f64 = 1.2533;
-/// Operations of a trend at least.
-const TREND_POINTS_MIN: usize = 8;
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Lateness every 10 ms, ns: `of` the point's number, and 1 µs more or less in turns of three.
-    fn points(of: impl Fn(i64) -> i64) -> Vec<(i64, i64)> {
-        (0..90).map(|k| (10_000_000 * k, of(k) + 1_000 * (k * 7 % 3 - 1))).collect()
+    /// Lateness every 10 ms, ns: `of` the point's number, and noise that is normal, σ = 1 µs, the same each time.
+    fn points(count: i64, seed: u64, of: impl Fn(i64) -> i64) -> Vec<(i64, i64)> {
+        let mut state = seed;
+        let mut uniform = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            ((state >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
+        };
+        let mut normal = || (-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos();
+        (0..count).map(|k| (10_000_000 * k, of(k) + (1_000.0 * normal()) as i64)).collect()
+    }
+
+    fn seen(points: &[(i64, i64)]) -> (f64, bool) {
+        let (slope, sigma) = trend(points).expect("enough points");
+        (slope, slope.abs() > 3.0 * sigma)
     }
 
     #[test]
     fn a_trend_is_what_most_points_do() {
-        let seen = |points: &[(i64, i64)]| {
-            let (slope, sigma) = trend(points).expect("enough points");
-            (slope, slope.abs() > 3.0 * sigma)
-        };
         // 20 µs later each second.
-        let (slope, clear) = seen(&points(|k| 200 * k));
-        assert!((slope - 20_000.0).abs() < 1_500.0 && clear, "{slope}");
-        assert!(!seen(&points(|_| 0)).1);
+        let (slope, clear) = seen(&points(90, 1, |k| 200 * k));
+        assert!((slope - 20_000.0).abs() < 2_000.0 && clear, "{slope}");
         // Two ranks begin to record 400 ms before the others: a line of least squares would fall by 440 ms each second.
-        let (slope, clear) = seen(&points(|k| if k == 0 { -400_000_000 } else { 0 }));
+        let (slope, clear) = seen(&points(90, 2, |k| if k == 0 { -400_000_000 } else { 0 }));
         assert!(slope.abs() < 2_000.0 && !clear, "{slope}");
-        assert_eq!(trend(&points(|_| 0)[..7]), None);
-        assert_eq!(trend(&[(5, 1); 20]), None, "no time passes");
+        assert_eq!(trend(&points(25, 3, |_| 0)), None);
+        assert!(trend(&points(26, 3, |_| 0)).is_some());
+        assert_eq!(trend(&[(5, 1); 60]), None, "no time passes");
+        assert!(
+            trend(&[(i64::MIN, i64::MAX), (i64::MAX, i64::MIN)].repeat(30)).is_none_or(|(slope, _)| slope.is_finite())
+        );
+    }
+
+    #[test]
+    fn noise_is_no_trend() {
+        for count in [26, 27, 40, 90, 400] {
+            let wrong = (0..2_000).filter(|seed| seen(&points(count, *seed, |_| 0)).1).count();
+            assert!(wrong <= 12, "{wrong} of 2000 with {count} points");
+        }
+        // A slope of ten of its standard deviations is seen.
+        let found = (0..200).filter(|seed| seen(&points(90, *seed, |k| 60 * k)).1).count();
+        assert!(found > 190, "{found} of 200");
     }
 }

@@ -34,7 +34,7 @@
 //! that come from the same operation, and c' = c of all others. Of a rank's first operation e(i, p) is when it began the step, where steps are known. Nothing else moves: what ranks do beside collectives overlaps with them as it did.
 //!
 //! A step's losses are the leads of named ranks. Who is a straggler is decided in `verdict`. The trend of dₖ = aᵢ − median a over N operations at tₖ is the median of the
-//! slopes (dₖ₊ₘ − dₖ) / (tₖ₊ₘ − tₖ), m = N/2, and its standard deviation √(π/2)·1.4826·median |slope − trend| / √m (Theil's incomplete method): a few operations far off change neither.
+//! slopes (dₖ₊ₘ − dₖ) / (tₖ₊ₘ − tₖ), m = ⌈N/2⌉ (Theil's incomplete method), with the interval that the signs of their differences from it give.
 
 mod context;
 mod csv;
@@ -67,6 +67,7 @@ pub(crate) use context::step_number;
 use gather::Gatherer;
 
 pub use history::{CriticalPath, PathShare};
+pub use lines::lost_ns;
 pub use operation::{Class, LateIn};
 pub use report::{
     ArrivalLine, AsRecorded, HostLine, LateInstance, Lateness, OperationLine, RankLine, StepLine, Straggler, Unpaired,

@@ -141,9 +141,9 @@ pub struct RankLine {
     pub waited_ns: i64,
     /// Median of its arrival less the median arrival of all ranks, over operations that all wait in.
     pub late_by_median_ns: i64,
-    /// How much later it came each second, ns/s: a median of slopes; None of fewer than eight operations.
+    /// How much later it came each second, ns/s: a median of slopes; None of fewer than 26 operations.
     pub trend_ns_per_s: Option<f64>,
-    /// Its standard deviation, ns/s.
+    /// Its standard deviation, ns/s: a third of its 99.7 % interval's wider side.
     pub trend_sigma_ns_per_s: Option<f64>,
     /// How much sooner the job would have ended had it been as fast as the median; None where that was not asked: of ranks that cost little.
     pub saved_ns: Option<i64>,
@@ -229,7 +229,7 @@ pub struct Straggler {
     pub chance: f64,
     /// What it cost in these steps, by its leads.
     pub lost_ns: i64,
-    /// How much sooner the job would have ended had it been as fast as the median.
+    /// How much sooner the job would have ended had it been as fast as the median; without what is set aside.
     pub saved_ns: i64,
     /// The same as a share of all steps.
     pub saved_share: f64,

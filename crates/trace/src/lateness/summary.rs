@@ -33,6 +33,7 @@ pub(super) fn summarize(
     let total_ns = if spans.is_empty() { last - first } else { stepped };
     let share = |ns: i64| if total_ns > 0 { ns as f64 / total_ns as f64 } else { 0.0 };
     let mut rank_lines = rank_lines(&ranks, held);
+    let unseen = unseen(&ranks, &rank_lines);
     let mut host_lines = host_lines(&ranks, &instances);
     let mut savings = savings(&history, &ranks, &rank_lines, &host_lines);
     for line in &mut rank_lines {
@@ -65,6 +66,7 @@ pub(super) fn summarize(
         unpaired: unpaired(calibrated, matching),
         notes: notes(calibrated, &instances, spans)
             .into_iter()
+            .chain(unseen)
             .chain(set_aside(&ranks, held))
             .chain(left_out)
             .collect(),
@@ -134,6 +136,7 @@ fn stragglers(
     };
     let mut found = Vec::new();
     let mut name = |units: &[Unit], recurrent: Recurrent, rank: Option<u32>, host: &str, saving: &Saving| {
+        let saved_ns = saved_in_the_rest(units, recurrent.member, saving);
         let of_it = || recurrent.units.iter().map(|place| units[*place]);
         let saved_by_step_ns = of_it().filter_map(|unit| Some(saving.by_step.get(&unit.step?).copied().unwrap_or(0)));
         found.push(Straggler {
@@ -144,8 +147,8 @@ fn stragglers(
             of,
             chance: recurrent.chance,
             lost_ns: of_it().map(|unit| unit.lost_ns).sum(),
-            saved_ns: saving.total_ns,
-            saved_share: share(saving.total_ns),
+            saved_ns,
+            saved_share: share(saved_ns),
             saved_by_step_ns: saved_by_step_ns.collect(),
         });
     };
@@ -164,10 +167,38 @@ fn stragglers(
     found
 }
 
+/// What a member's speed would have saved, without what is set aside. Of operations without steps it is not known which saved how much: then what it lost in the rest is the limit.
+fn saved_in_the_rest(units: &[Unit], member: usize, saving: &Saving) -> i64 {
+    let (order, aside) = by_loss(units);
+    let (aside, rest) = order.split_at(aside);
+    let steps = aside.iter().filter_map(|place| saving.by_step.get(&units[*place].step?));
+    let saved_ns = saving.total_ns - steps.sum::<i64>();
+    if !aside.iter().any(|place| units[*place].step.is_none() && units[*place].member == member) {
+        return saved_ns;
+    }
+    let own = rest.iter().filter(|place| units[**place].member == member);
+    saved_ns.min(own.map(|place| units[*place].lost_ns).sum())
+}
+
 /// Each step with the rank that lost most of it.
 fn rank_units(held: &[Held]) -> Vec<Unit> {
     let named = |held: &Held| Some((held.step, held.arrivals[held.judged.named()?].rank, held.judged.lead_ns));
     units(held.iter().filter_map(named))
+}
+
+/// Ranks of which no operation is judged, beside others.
+fn unseen(ranks: &Ranks, lines: &[RankLine]) -> Option<String> {
+    let seen: BTreeSet<u32> = lines.iter().map(|line| line.rank).collect();
+    let unseen: Vec<String> =
+        ranks.numbers.iter().filter(|rank| !seen.contains(rank)).map(|rank| format!("rank {rank}")).collect();
+    let more =
+        if unseen.len() > UNSEEN_TOLD { format!(" and {} more", unseen.len() - UNSEEN_TOLD) } else { String::new() };
+    (!unseen.is_empty() && !seen.is_empty()).then(|| {
+        let told = unseen[..unseen.len().min(UNSEEN_TOLD)].join(", ");
+        format!(
+            "no operation of {told}{more} can be judged: any of these may have been the last where another is named"
+        )
+    })
 }
 
 /// What lost more than all the rest, and so says nothing of who recurs.
@@ -180,11 +211,10 @@ fn set_aside(ranks: &Ranks, held: &[Held]) -> Option<String> {
         format!("{of} (rank {}: {})", ranks.numbers[member], short(lost_ns as f64))
     });
     let told: Vec<String> = told.take(ASIDE_TOLD).collect();
+    let more = if aside > told.len() { format!(" and {} more", aside - told.len()) } else { String::new() };
     (aside > 0).then(|| {
-        format!(
-            "not counted for who is late again and again, since each lost more than all that lost less: {}",
-            told.join(", ")
-        )
+        let told = told.join(", ");
+        format!("not counted for which rank is late again and again, since each lost more than all smaller losses together: {told}{more}")
     })
 }
 
@@ -205,6 +235,8 @@ fn units(losses: impl Iterator<Item = (Option<i64>, usize, i64)>) -> Vec<Unit> {
     units
 }
 
+/// Ranks that are told as not seen.
+const UNSEEN_TOLD: usize = 8;
 /// Steps that are told as set aside.
 const ASIDE_TOLD: usize = 4;
 /// Ranks, and hosts, for which the job is run again without their delays.

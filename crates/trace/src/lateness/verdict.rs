@@ -7,7 +7,8 @@
 //! alike, each would be it with probability 1/n in each step, and the probability that any of them is it m times or more is at most
 //! n·P(Bin(K, 1/n) ≥ m). A member is named where this is below 1 %, and where the job would have been shorter by 1 % or more without its delays. One long
 //! step alone names nobody: it comes to n·(1/n) = 1. Nor may it hide the others: a step that lost more than all others together, as the first one does where ranks begin to record one
-//! after the other, is set aside, and so is the next of the rest. What is set aside goes by the loss alone and says nothing of whose it is, so the probabilities stay.
+//! after the other, is set aside, and so is the next of the rest. What is set aside goes by the loss alone and says nothing of whose it is, so the probabilities stay. Two such steps of nearly
+//! one length are not told from steps that recur.
 //!
 //! Steps are taken and not operations, since a delay may show in several operations that were under way at once. Where steps are not known, operations stand
 //! for them. What it does not do: judge clocks; a loss is counted only where the last rank is certain.
@@ -39,9 +40,9 @@ pub(super) fn by_loss(units: &[Unit]) -> (Vec<usize>, usize) {
         rest -= lost;
         lost > rest
     };
-    // The last ones always exceed what is left: of a few units none stands out.
     let aside = order.iter().take_while(exceeds).count();
-    let aside = if units.len() - aside < REST_MIN { 0 } else { aside };
+    // The last ones always exceed what is left: of a few units none stands out.
+    let aside = aside.min(units.len().saturating_sub(REST_MIN));
     (order, aside)
 }
 
@@ -143,6 +144,9 @@ mod tests {
             _ => of(step),
         };
         check(&(0..32).map(hidden).collect::<Vec<_>>(), 4, &[(2, 10)]);
+        // A chain that goes on to the end leaves four.
+        let lost = [300, 50, 1, 1, 1].map(|lost_ns| unit(0, lost_ns));
+        assert_eq!((by_loss(&lost).1, by_loss(&lost[..4]).1, by_loss(&[]).1), (1, 0, 0));
         // Nor does it count where it is the same one's.
         let own = |step: usize| if step == 0 { unit(2, 300_000_000) } else { of(step) };
         check(&(0..30).map(own).collect::<Vec<_>>(), 4, &[(2, 9)]);

@@ -56,6 +56,8 @@ pub enum Replicas {
     Absent,
     /// It is of such a program, but the trace does not hold it, or not on which devices it runs.
     Unknown,
+    /// Of which of the program's runs it is, the trace does not say, though it says so of others.
+    OfUnknownRun,
     /// Those in one group, by the job's numbers of devices. All of the program's devices together are one group with all of
     /// them: without their numbers a program that runs on two meshes at once would look like one operation.
     Groups(Arc<[Vec<u64>]>),

@@ -33,6 +33,7 @@ impl Rule {
             (Replicas::Absent, Instance::Sequence { .. } | Instance::Communicator { .. } | Instance::Order { .. }) => {
                 Ok(Self::NoProgram)
             }
+            (Replicas::OfUnknownRun, _) => Err(NO_RUN),
             (Replicas::Absent | Replicas::Unknown, _) => Err(NOT_HELD),
             (Replicas::Groups(groups), _) => match &groups[..] {
                 [mesh] => one_mesh(mesh, lanes),
@@ -88,6 +89,7 @@ fn stated(device: Option<Device>) -> Option<u64> {
 
 const NOT_HELD: &str =
     "a trace does not hold its program or the devices that it runs on, so that its replica groups are not known";
+const NO_RUN: &str = "its launch is not in the trace, so that of which run of its program it is is not known";
 const NO_DEVICE: &str = "it runs in replica groups, and which of the job's devices are whose is not in the traces";
 const TOO_MANY: &str =
     "more devices show it than its program has, so that it is of several programs that number their devices alike";

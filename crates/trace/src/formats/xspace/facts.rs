@@ -186,7 +186,11 @@ impl Reader<'_> {
         }
         match role {
             None | Some(Role::Marker(_) | Role::Mark(..)) => Ok(()),
-            Some(Role::Run | Role::Clique | Role::Launch) => self.launching(bytes, start_ps, tables),
+            Some(role @ (Role::Execute | Role::Run | Role::Clique | Role::Launch)) => {
+                let stats = event_stats(bytes, tables)?;
+                self.launches.host(*role == Role::Execute, (start_ps, end_ps), stats);
+                Ok(())
+            }
             Some(role) => self.collective(bytes, role, (start_ps, end_ps), tables),
         }
     }
@@ -239,19 +243,6 @@ impl Reader<'_> {
         }
     }
 
-    /// Takes in what the host says of the kernels of devices.
-    fn launching(&mut self, bytes: &[u8], start_ps: Picoseconds, tables: &Tables<'_>) -> Result<(), Fault> {
-        let stats = event_stats(bytes, tables)?;
-        if let Some(run) = stats.run_id {
-            self.launches.run(start_ps, run);
-        } else if let Some(correlation) = stats.correlation {
-            self.launches.launch(start_ps, correlation);
-        } else if let (Some(device), Some(rank), Some(key)) = stats.clique {
-            self.launches.clique(device, rank, &key);
-        }
-        Ok(())
-    }
-
     /// Takes a collective in.
     fn collective(
         &mut self,
@@ -282,7 +273,7 @@ impl Reader<'_> {
         let label = Label { name: shown.clone(), kind, instance, replicas, device };
         let event = CollectiveEvent { label, number, start_ps, end_ps, recipients: Recipients::All };
         // Of several processes' kernels the numbers of launches are not told apart.
-        let waits = stats.run_id.is_none() && tables.is_device() && !self.facts.merged;
+        let waits = stats.run_id.is_none() && tables.is_gpu() && !self.facts.merged;
         let event = if waits { self.launches.kernel(name, event, &stats) } else { Some(event) };
         if let Some(event) = event {
             self.facts.collectives.push(event);
@@ -317,7 +308,9 @@ impl Reader<'_> {
             }
         }
         self.facts.groups = std::mem::take(&mut self.groups).into_keys();
-        self.launches.finish(&mut self.facts);
+        if let Some(note) = self.launches.finish(&mut self.facts) {
+            self.note(note);
+        }
         self.facts.collectives.close();
         if let Some(note) = self.facts.collectives.left_out_note() {
             self.note(note);

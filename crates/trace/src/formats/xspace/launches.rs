@@ -5,135 +5,250 @@
 //!
 //! ```text
 //! a thread of /host:CPU
-//!   CommonPjRtLoadedExecutable::Execute (jit_step)     run_id=953279609                       equal in all processes
-//!     AcquireGpuClique                                 device=0 rank=2 clique_key="devices=4:[0,1,2,3]; …"
-//!     RendezvousAfterInitialization                    run_id=953279609
-//!     ncclDevKernel_AllReduce…                         correlation_id=5                       its launch
+//!   CommonPjRtLoadedExecutable::Execute (jit_step)     run_id=953279609 name=jit_step
+//!     GpuExecutable::ExecuteThunks                     module_name=jit_step
+//!       AcquireGpuClique                               device=0 rank=2 clique_key="devices=4:[0,1,2,3]; …"
+//!       RendezvousAfterInitialization                  run_id=953279609
+//!       ncclDevKernel_AllReduce…                       correlation_id=5                       its launch
 //! /device:GPU:0
 //!   ncclDevKernel_AllReduce…                           correlation_id=5 hlo_module=jit_step hlo_op=psum.7
 //! ```
 //!
-//! A thread launches one run after the other, so a launch is of the run that its thread stated last. `rank` is the place of the device in the clique's list of
-//! the job's devices. What it does not do: guess. A kernel without such a launch keeps nothing but its order; a device of which two events say different things, or
-//! whose list is cut short, keeps the number of its plane.
+//! A launch is of the run that the events around it state. Where several processes run one program XLA takes the number of a run from the program and how often it ran,
+//! which all of them share; otherwise from a counter of the process, whose numbers are small and are not taken. `rank` is the place of the device in the clique's list
+//! of the job's devices.
+//!
+//! What it does not do: guess. Where some kernels of a file find their run, the others belong to no operation for certain: their order is not that of the other
+//! processes' any more. Where none does, order is what is left. A device of which two events say different things, or whose list is cut short, keeps the number of
+//! its plane.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use super::roles::EventStats;
-use crate::model::{CollectiveEvent, Device, Instance, Label, Picoseconds, Recipients, TraceFacts, nearest_ns};
+use crate::model::{
+    CollectiveEvent, Device, Instance, Label, Picoseconds, Recipients, Replicas, TraceFacts, nearest_ns,
+};
 
 /// What is known of a file's launches so far.
 #[derive(Default)]
 pub(super) struct Launches {
-    /// What kernels are, and their module and operation.
-    labels: Vec<(Label, String, String)>,
-    numbers: HashMap<Label, usize>,
-    names: HashSet<String>,
+    /// What kernels are, as operations of a run, and their own names.
+    labels: Vec<(Arc<Label>, String)>,
+    numbers: HashMap<Arc<Label>, u32>,
+    label_bytes: usize,
+    names: Arc<HashSet<String>>,
     kernels: Vec<Kernel>,
-    /// When the present thread stated which run.
-    runs: Vec<(Picoseconds, i64)>,
-    /// When the present thread launched what.
-    launched: Vec<(Picoseconds, i64)>,
-    /// By correlation: the run, unless it is not certain, and the launch.
-    found: HashMap<i64, (Option<i64>, Picoseconds)>,
+    /// By number of launch: the kernel.
+    waiting: HashMap<i64, usize>,
+    /// What runs programs on the present thread.
+    spans: Vec<Span>,
+    /// When the present thread stated a run, inside of what runs it.
+    stated: Vec<(Picoseconds, i64)>,
+    /// When the present thread launched which kernel.
+    launched: Vec<(Picoseconds, usize)>,
     /// By the number of a device's plane: which of the job's it is, unless events differ.
     devices: HashMap<u64, Option<u64>>,
+    /// Kernels beyond the bounds.
+    left_out: u64,
 }
 
 /// A kernel that waits for its launch.
 struct Kernel {
-    label: usize,
-    correlation: i64,
+    label: u32,
     start_ps: Picoseconds,
     end_ps: Picoseconds,
+    launch: Launch,
+}
+
+/// What is known of a launch.
+#[derive(Copy, Clone)]
+enum Launch {
+    Unseen,
+    At(Picoseconds, Option<i64>),
+    /// Two launches, or two kernels, have one number.
+    Twice,
+}
+
+/// An event that runs a program.
+struct Span {
+    start_ps: Picoseconds,
+    end_ps: Picoseconds,
+    run: Option<i64>,
+    module: Option<String>,
 }
 
 impl Launches {
     /// Takes in a kernel of this name that states no run; gives it back where nothing can be found out about it.
-    pub(super) fn kernel(&mut self, name: &str, event: CollectiveEvent, stats: &EventStats) -> Option<CollectiveEvent> {
-        let (Some(correlation), Some(module), Some(operation)) = (stats.correlation, &stats.hlo_module, &stats.hlo_op)
-        else {
+    pub(super) fn kernel(
+        &mut self,
+        name: &str,
+        mut event: CollectiveEvent,
+        stats: &EventStats,
+    ) -> Option<CollectiveEvent> {
+        let (Some(correlation), Some(module), Some(op)) = (stats.correlation, &stats.hlo_module, &stats.hlo_op) else {
             return Some(event);
         };
-        if self.kernels.len() == KERNELS_MAX {
-            return Some(event);
-        }
+        event.label.instance = Instance::Hlo { module: module.clone(), op: op.clone() };
         let CollectiveEvent { label, start_ps, end_ps, .. } = event;
-        let label = *self.numbers.entry(label).or_insert_with_key(|label| {
-            self.labels.push((label.clone(), module.clone(), operation.clone()));
-            self.names.insert(name.to_owned());
-            self.labels.len() - 1
-        });
-        self.kernels.push(Kernel { label, correlation, start_ps, end_ps });
+        let Some(label) = self.label(name, label, module.len() + op.len()) else {
+            self.left_out += 1;
+            return None;
+        };
+        let mut launch = Launch::Unseen;
+        if let Some(&other) = self.waiting.get(&correlation) {
+            (launch, self.kernels[other].launch) = (Launch::Twice, Launch::Twice);
+        } else {
+            self.waiting.insert(correlation, self.kernels.len());
+        }
+        self.kernels.push(Kernel { label, start_ps, end_ps, launch });
         None
     }
 
+    /// The number of a label; None beyond the bounds.
+    fn label(&mut self, name: &str, label: Label, text_bytes: usize) -> Option<u32> {
+        if self.kernels.len() == KERNELS_MAX {
+            return None;
+        }
+        if let Some(known) = self.numbers.get(&label) {
+            return Some(*known);
+        }
+        self.label_bytes += name.len() + label.name.len() + text_bytes + size_of::<Label>();
+        if self.label_bytes > LABEL_BYTES_MAX || (self.names.len() == NAMES_MAX && !self.names.contains(name)) {
+            return None;
+        }
+        if !self.names.contains(name) {
+            Arc::make_mut(&mut self.names).insert(name.to_owned());
+        }
+        let (label, number) = (Arc::new(label), self.labels.len() as u32);
+        self.labels.push((Arc::clone(&label), name.to_owned()));
+        self.numbers.insert(label, number);
+        Some(number)
+    }
+
     /// The names of kernels that wait: their launches are named alike.
-    pub(super) fn names(&self) -> HashSet<String> {
-        self.names.clone()
+    pub(super) fn names(&self) -> Arc<HashSet<String>> {
+        Arc::clone(&self.names)
     }
 
-    /// Takes in what a thread says of the run that it goes on with.
-    pub(super) fn run(&mut self, start_ps: Picoseconds, run: i64) {
-        if self.runs.len() < KERNELS_MAX {
-            self.runs.push((start_ps, run));
+    /// Takes in what the host says of a run, a launch or a device.
+    pub(super) fn host(&mut self, executes: bool, (start_ps, end_ps): (Picoseconds, Picoseconds), stats: EventStats) {
+        let run = stats.run_id.filter(|run| run.unsigned_abs() >= COUNTERS_BELOW);
+        if executes {
+            if self.spans.len() < HELD_MAX {
+                self.spans.push(Span { start_ps, end_ps, run, module: stats.module_name });
+            }
+        } else if let Some(run) = run {
+            if self.stated.len() < HELD_MAX {
+                self.stated.push((start_ps, run));
+            }
+        } else if let Some(correlation) = stats.correlation {
+            if let Some(&kernel) = self.waiting.get(&correlation)
+                && self.launched.len() < HELD_MAX
+            {
+                self.launched.push((start_ps, kernel));
+            }
+        } else if let (Some(device), Some(rank), Some(key)) = stats.clique
+            && let Some(global) = member(&key, rank)
+        {
+            self.device(device, global);
         }
     }
 
-    /// Takes in a launch of the present thread.
-    pub(super) fn launch(&mut self, start_ps: Picoseconds, correlation: i64) {
-        if self.launched.len() < KERNELS_MAX {
-            self.launched.push((start_ps, correlation));
-        }
-    }
-
-    /// Takes in which of the job's devices a device is.
-    pub(super) fn clique(&mut self, device: u64, rank: u64, key: &str) {
-        let Some(global) = member(key, rank) else { return };
-        if self.devices.len() < DEVICES_MAX {
-            let known = self.devices.entry(device).or_insert(Some(global));
+    fn device(&mut self, device: u64, global: u64) {
+        if let Some(known) = self.devices.get_mut(&device) {
             *known = known.filter(|known| *known == global);
+        } else if self.devices.len() < DEVICES_MAX {
+            self.devices.insert(device, Some(global));
         }
     }
 
     /// Ends a thread: which of its launches are of which run.
     pub(super) fn end_thread(&mut self) {
-        self.runs.sort_unstable();
-        for (start_ps, correlation) in self.launched.drain(..) {
-            let stated = self.runs.partition_point(|(stated_ps, _)| *stated_ps <= start_ps);
-            let run = stated.checked_sub(1).map(|last| self.runs[last].1);
-            // Two launches of one number: neither is certain.
-            let known = self.found.entry(correlation).or_insert((run, start_ps));
-            known.0 = known.0.filter(|_| *known == (run, start_ps));
+        self.spans.sort_unstable_by_key(|span| (span.start_ps, std::cmp::Reverse(span.end_ps)));
+        self.stated.sort_unstable();
+        self.launched.sort_unstable();
+        let whole = self.spans.len().max(self.stated.len()) < HELD_MAX;
+        let (mut next, mut around): (usize, Vec<usize>) = (0, Vec::new());
+        for (at_ps, kernel) in std::mem::take(&mut self.launched) {
+            while let Some(span) = self.spans.get(next).filter(|span| span.start_ps <= at_ps) {
+                around.retain(|place| self.spans[*place].end_ps > span.start_ps);
+                around.truncate(DEPTH_MAX);
+                around.push(next);
+                next += 1;
+            }
+            around.retain(|place| self.spans[*place].end_ps > at_ps);
+            let (label, _) = &self.labels[self.kernels[kernel].label as usize];
+            let run = if whole { self.run_around(&around, at_ps, label) } else { None };
+            let known = &mut self.kernels[kernel].launch;
+            *known = if matches!(known, Launch::Unseen) { Launch::At(at_ps, run) } else { Launch::Twice };
         }
-        self.runs.clear();
+        (self.spans.clear(), self.stated.clear());
     }
 
-    /// Adds the kernels to what is known of the file, with all that was found out.
-    pub(super) fn finish(&mut self, facts: &mut TraceFacts) {
-        for Kernel { label, correlation, start_ps, end_ps } in std::mem::take(&mut self.kernels) {
-            let (label, module, operation) = &self.labels[label];
-            let (mut label, mut number) = (label.clone(), 0);
-            if let Some((run, launch_ps)) = self.found.get(&correlation).filter(|(_, launch_ps)| *launch_ps <= start_ps)
-            {
-                if let Some(run) = run {
-                    label.instance = Instance::Hlo { module: module.clone(), op: operation.clone() };
-                    number = *run;
-                }
-                if let (Some(start), Some(launch)) = (nearest_ns(start_ps), nearest_ns(*launch_ps)) {
-                    facts.launches.insert(start, launch);
-                }
-            }
-            let event = CollectiveEvent { label, number, start_ps, end_ps, recipients: Recipients::All };
-            facts.collectives.push(event);
+    /// The run that the events around a launch state, the outermost first, where none of them says otherwise.
+    fn run_around(&self, around: &[usize], at_ps: Picoseconds, label: &Label) -> Option<i64> {
+        let innermost = &self.spans[*around.last()?];
+        let spans = around.iter().map(|place| &self.spans[*place]);
+        if let Instance::Hlo { module, .. } = &label.instance
+            && spans.clone().any(|span| span.module.as_ref().is_some_and(|stated| stated != module))
+        {
+            return None;
         }
-        facts.collectives.relabel(|label| {
+        let stated = self.stated.partition_point(|(stated_ps, _)| *stated_ps <= at_ps);
+        let stated = stated.checked_sub(1).map(|last| self.stated[last]);
+        let stated = stated.filter(|(stated_ps, _)| *stated_ps >= innermost.start_ps).map(|(_, run)| run);
+        let mut runs = spans.filter_map(|span| span.run).chain(stated);
+        let run = runs.next()?;
+        runs.all(|other| other == run).then_some(run)
+    }
+
+    /// Adds the kernels to what is known of the file, with all that was found out; what to tell of those of which nothing was.
+    pub(super) fn finish(&mut self, facts: &mut TraceFacts) -> Option<String> {
+        let kernels = std::mem::take(&mut self.kernels);
+        let has_run = |kernel: &Kernel| matches!(kernel.launch, Launch::At(_, Some(_)));
+        let (all, found) = (kernels.len(), kernels.iter().filter(|kernel| has_run(kernel)).count());
+        for Kernel { label, start_ps, end_ps, launch } in kernels {
+            let (label, name) = &self.labels[label as usize];
+            let mut label = Label::clone(label);
             if let Some(Device::OfPlane(plane)) = label.device
                 && let Some(Some(global)) = self.devices.get(&plane)
             {
                 label.device = Some(Device::Stated(*global));
             }
-        });
+            let mut number = 0;
+            if let Launch::At(_, Some(run)) = launch {
+                number = run;
+            } else {
+                by_order(&mut label, name);
+                if found > 0 {
+                    label.replicas = Replicas::OfUnknownRun;
+                }
+            }
+            // Of a device on another clock the launch may seem to come later.
+            if let Launch::At(launch_ps, _) = launch
+                && launch_ps <= start_ps
+                && let (Some(start), Some(launch)) = (nearest_ns(start_ps), nearest_ns(launch_ps))
+            {
+                facts.launches.insert(start, launch);
+            }
+            facts.collectives.push(CollectiveEvent { label, number, start_ps, end_ps, recipients: Recipients::All });
+        }
+        facts.collectives.leave_out(self.left_out);
+        (found < all).then(|| {
+            format!(
+                "{} of {all} kernels of collectives are of no known run of their program: their launches are not in the trace, or do not say; record the host's \
+                 events, too (host_tracer_level 1 or more)",
+                all - found
+            )
+        })
+    }
+}
+
+/// An operation that only its order tells from others of its kind; the kernel's name says whether it is a reduction.
+fn by_order(label: &mut Label, name: &str) {
+    if let Instance::Hlo { module, op } = &label.instance {
+        label.instance = Instance::Order { group: None, signature: format!("{module} {op} {name}") };
     }
 }
 
@@ -146,10 +261,19 @@ fn member(key: &str, rank: u64) -> Option<u64> {
     devices.get(usize::try_from(rank).ok()?).copied().filter(|_| whole)
 }
 
-/// Kernels of a file, and statements of a thread, that are held at once: 50 MB.
+/// Kernels of a file that are held: 100 MB.
 const KERNELS_MAX: usize = 1 << 20;
+/// Labels of kernels in memory, and names of kernels.
+const LABEL_BYTES_MAX: usize = 16 << 20;
+const NAMES_MAX: usize = 1 << 12;
+/// Events of one kind of a thread that are held: 100 MB. Of a thread with more no launch is of a known run.
+const HELD_MAX: usize = 1 << 20;
+/// Events around a launch that are looked at.
+const DEPTH_MAX: usize = 16;
 /// Devices of a process at most.
 const DEVICES_MAX: usize = 1 << 10;
+/// Smaller numbers of runs are a process's own count.
+const COUNTERS_BELOW: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {

@@ -4,6 +4,7 @@
 //! up in them. What it does not do: keep events.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use probe_sync_estimate::record::{MarkToken, parse_mark_name};
@@ -31,7 +32,9 @@ pub(super) enum Role {
     Kernel(String, CollectiveKind),
     /// A kernel that may belong to a collective operation.
     PerhapsKernel(String),
-    /// On the host: a run of a program begins, or goes on.
+    /// On the host: what runs a program.
+    Execute,
+    /// On the host: a run has begun.
     Run,
     /// On the host: which place a device has among those of an operation.
     Clique,
@@ -47,7 +50,8 @@ impl Role {
             Role::Operation(name, kind) if stats.hlo_op.is_some() => Some((name, kind.clone())),
             Role::Kernel(name, kind) => Some((name, kind.clone())),
             Role::PerhapsKernel(name) => Some((name, names::kernel_kind(name, stats.hlo_op.as_deref())?)),
-            Role::Operation(..) | Role::Marker(_) | Role::Mark(..) | Role::Run | Role::Clique | Role::Launch => None,
+            Role::Operation(..) | Role::Marker(_) | Role::Mark(..) => None,
+            Role::Execute | Role::Run | Role::Clique | Role::Launch => None,
         }
     }
 }
@@ -64,7 +68,7 @@ pub(super) struct Tables<'a> {
     /// Some stat says of events of a host's plane that they are parts of operations.
     stating: bool,
     /// Names of kernels of earlier planes that wait for their launches.
-    kernels: HashSet<String>,
+    kernels: Arc<HashSet<String>>,
     kept_bytes: usize,
     pub(super) dropped: u64,
     /// What a marker states of the rank: no profiler that writes this format does.
@@ -72,7 +76,7 @@ pub(super) struct Tables<'a> {
 }
 
 impl<'a> Tables<'a> {
-    pub(super) fn new(options: &'a FactOptions, kernels: HashSet<String>) -> Tables<'a> {
+    pub(super) fn new(options: &'a FactOptions, kernels: Arc<HashSet<String>>) -> Tables<'a> {
         let (roles, stats) = (HashMap::default(), HashMap::default());
         let (plane, clock, names) = (String::new(), PlaneClock::default(), Vec::new());
         let (stating, kept_bytes, dropped, rank) = (false, 0, 0, None);
@@ -86,6 +90,11 @@ impl<'a> Tables<'a> {
         let fits = self.kept_bytes <= NAME_BYTES_MAX;
         self.dropped += u64::from(!fits);
         fits
+    }
+
+    /// Whether the plane is that of a GPU which XLA has traced.
+    pub(super) fn is_gpu(&self) -> bool {
+        self.plane.starts_with(GPU_PREFIX)
     }
 
     /// The number in a device plane's name.
@@ -114,8 +123,10 @@ impl<'a> Tables<'a> {
                     None => has_operations.then_some(Role::PerhapsKernel(name)),
                 }
             } else {
-                let launching = self.launching(&name);
-                launching.or_else(|| names::operation_kind(&name).map(|kind| Role::Operation(name, kind)))
+                match names::operation_kind(&name) {
+                    Some(kind) => Some(Role::Operation(name, kind)),
+                    None => self.launching(&name),
+                }
             };
             if let Some(role) = role {
                 self.roles.insert(number, role);
@@ -145,7 +156,7 @@ impl<'a> Tables<'a> {
         match name {
             CLIQUE => Some(Role::Clique),
             RENDEZVOUS => Some(Role::Run),
-            _ if name.contains(EXECUTE) => Some(Role::Run),
+            _ if name.contains(EXECUTE) => Some(Role::Execute),
             _ => self.kernels.contains(name).then_some(Role::Launch),
         }
     }
@@ -207,6 +218,7 @@ impl MetadataVisitor for Tables<'_> {
 pub(super) struct EventStats {
     pub(super) hlo_op: Option<String>,
     pub(super) hlo_module: Option<String>,
+    pub(super) module_name: Option<String>,
     pub(super) run_id: Option<i64>,
     pub(super) program_id: Option<u64>,
     pub(super) device: Option<u64>,
@@ -231,6 +243,7 @@ pub(super) fn event_stats(bytes: &[u8], tables: &Tables<'_>) -> Result<EventStat
         match tables.stat(stat.number) {
             "hlo_op" => found.hlo_op = stat_text(&stat, tables),
             "hlo_module" => found.hlo_module = stat_text(&stat, tables),
+            "module_name" => found.module_name = stat_text(&stat, tables),
             "run_id" => found.run_id = number(),
             "program_id" => found.program_id = number().map(|value| value as u64),
             "device_ordinal" => found.device = number().map(|value| value as u64),
@@ -287,6 +300,8 @@ fn stat_number(stat: &Stat<'_>, tables: &Tables<'_>) -> Option<i64> {
 
 /// The stat of an event's category.
 const CATEGORY: &str = "category";
+/// How planes of GPUs are named.
+const GPU_PREFIX: &str = "/device:GPU:";
 /// The host takes part in a clique of devices.
 const CLIQUE: &str = "AcquireGpuClique";
 /// The host has initialised all that a run needs.

@@ -73,7 +73,8 @@ fn sift(run: Run, tables: &Tables<'_>, line_ns: i64) -> Sifted {
 /// Whether an event of this role is more to the facts than one of their events; one whose stats cannot be read is, too.
 fn says_more(bytes: &[u8], role: &Role, tables: &Tables<'_>) -> bool {
     match role {
-        Role::Marker(_) | Role::Mark(..) | Role::Kernel(..) | Role::Run | Role::Clique | Role::Launch => true,
+        Role::Marker(_) | Role::Mark(..) | Role::Kernel(..) => true,
+        Role::Execute | Role::Run | Role::Clique | Role::Launch => true,
         Role::Operation(..) | Role::PerhapsKernel(_) => {
             event_stats(bytes, tables).map_or(true, |stats| role.collective(&stats).is_some())
         }

@@ -1,6 +1,7 @@
 //! Scenarios of single operations, of chains of them, and what a name is worth against known truth.
 
 mod gpu;
+mod incomplete;
 mod real;
 
 use super::history::{Held, History};

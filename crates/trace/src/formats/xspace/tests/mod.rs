@@ -2,6 +2,7 @@
 
 mod chunks;
 mod facts;
+mod launches;
 mod merge;
 mod planes;
 mod programs;
@@ -28,7 +29,7 @@ const START_NS: i64 = 1_700_000_000_000_000_000;
 const START_PS: Picoseconds = START_NS as Picoseconds * 1000;
 
 /// A message built from pieces.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 struct Message(Vec<u8>);
 
 impl Message {

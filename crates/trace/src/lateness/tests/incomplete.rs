@@ -1,0 +1,81 @@
+//! What says nothing of who is late: operations and ranks that traces show in part, and one long delay.
+
+use std::path::PathBuf;
+
+use crate::{Lateness, LatenessSettings, Request, calibrate, lateness};
+
+/// A trace of one host with all-reduces of these groups and numbers, which begin and end at these times, µs.
+fn trace(rank: u32, operations: &[(&str, u32, u32, u32)]) -> String {
+    let event = |&(group, number, start, end): &(&str, u32, u32, u32)| {
+        let args = format!(
+            r#""Collective name": "allreduce", "Process Group Name": "{group}", "Seq": {number}, "Process Group Ranks": "[0, 1, 2, 3]""#
+        );
+        let length = end - start;
+        format!(
+            r#"{{"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "pid": 0, "tid": 7, "ts": {start}, "dur": {length}, "args": {{{args}}}}}"#
+        )
+    };
+    let events: Vec<String> = operations.iter().map(event).collect();
+    format!(
+        r#"{{"host_name": "h", "distributedInfo": {{"rank": {rank}, "world_size": 4}}, "traceEvents": [{}]}}"#,
+        events.join(", ")
+    )
+}
+
+fn judged(traces: &[String]) -> Lateness {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |(rank, trace): (usize, &String)| {
+        let path = folder.path().join(format!("rank{rank}.json"));
+        std::fs::write(&path, trace).expect("written");
+        path
+    };
+    let traces: Vec<PathBuf> = traces.iter().enumerate().map(write).collect();
+    let calibrated = calibrate(&Request { traces, ..Request::default() }).expect("one host");
+    lateness(&calibrated, &LatenessSettings::default()).expect("lateness")
+}
+
+#[test]
+fn nobody_is_named_where_a_rank_that_belongs_there_is_missing() {
+    // Each a millisecond after the one before; rank r comes r µs late.
+    let of = |rank: u32, operations: &[(&'static str, u32)]| {
+        let at = |&(group, number)| (group, number, 1000 * number + rank, 1000 * number + 50);
+        trace(rank, &operations.iter().map(at).collect::<Vec<_>>())
+    };
+    let all = [("0", 1), ("0", 2), ("0", 3)];
+    // Rank 2's trace ends before the third, and rank 3 shows nothing that another does.
+    let found = judged(&[of(0, &all), of(1, &all), of(2, &all[..2]), of(3, &[("9", 7)])]);
+    let told: Vec<_> = found.instances.iter().map(|instance| (instance.last_rank, instance.arrivals.len())).collect();
+    assert_eq!(told, [(Some(2), 3), (Some(2), 3)]);
+    let has = |part: &str| found.notes.iter().any(|note| note.contains(part));
+    assert!(has("1 operation left out, for lack") && has("no operation of rank 3 can be judged"), "{:?}", found.notes);
+}
+
+#[test]
+fn one_long_delay_neither_hides_nor_makes_a_straggler() {
+    // Rank 2 is late by `often` µs in every third operation of 30, and one rank by 300 ms in the first.
+    let job = |first: u32, often: u32| {
+        let of = |rank: u32| {
+            let operation = |number: u32| {
+                let begun = 400_000 * u32::from(number > 0) + 10_000 * number;
+                let delay = |rank: u32| match number {
+                    0 if rank == first => 300_000,
+                    n if n > 0 && n % 3 == 0 && rank == 2 => often,
+                    _ => (7 * number + 3 * rank) % 5,
+                };
+                let end = begun + 50 + (0..4).map(delay).max().expect("four ranks");
+                ("0", number + 1, begun + delay(rank), end)
+            };
+            trace(rank, &(0..31).map(operation).collect::<Vec<_>>())
+        };
+        let found = judged(&(0..4).map(of).collect::<Vec<_>>());
+        assert!(
+            found.notes.iter().any(|note| note.contains(&format!("an operation (rank {first}: 300 ms)"))),
+            "{found:?}"
+        );
+        found.stragglers.iter().map(|late| (late.rank, late.times, late.saved_ns / 1_000_000)).collect::<Vec<_>>()
+    };
+    assert_eq!(job(0, 5_000), [(Some(2), 10, 49)]);
+    assert_eq!(job(2, 5_000), [(Some(2), 10, 49)]);
+    // What it would have saved in the first does not count.
+    assert_eq!(job(2, 20), []);
+}
