@@ -30,6 +30,8 @@ pub(crate) struct Context {
     launches: HashMap<i64, i64>,
     /// Launches that were not kept.
     pub(crate) launches_left_out: u64,
+    /// Kernels that begin before their launch, and by how much at most, ns: the profiler's times of the device are early by that at least.
+    pub(crate) before_launch: (u64, i64),
 }
 
 impl Context {
@@ -65,7 +67,8 @@ impl Context {
         let trace = &calibrated.trace;
         let parts = &trace.facts.collectives;
         let labels: Vec<u32> = parts.labels().map(|(number, ..)| number).collect();
-        let mut found = Self { launches: trace.facts.launches.clone(), ..Self::default() };
+        let mut found = Self::default();
+        trace.facts.launches.iter().for_each(|(start, launch)| found.launched(*start, *launch));
         let needs = |(_, label, _): (u32, &crate::model::Label, u64)| !matches!(label.instance, Instance::Hlo { .. });
         if !parts.labels().any(needs) {
             return Ok(found);
@@ -82,13 +85,22 @@ impl Context {
         let Reading { found: read, launched, waiting, .. } = reading;
         found = read;
         for (start, id) in waiting {
-            if let Some(launch) = launched.get(&id).filter(|launch| **launch <= start) {
-                found.launches.insert(start, *launch);
+            if let Some(launch) = launched.get(&id) {
+                found.launched(start, *launch);
             }
         }
         found.steps.sort_unstable();
         found.steps.dedup();
         Ok(found)
+    }
+
+    fn launched(&mut self, start: i64, launch: i64) {
+        if launch <= start {
+            self.launches.insert(start, launch);
+        } else {
+            let (count, most) = &mut self.before_launch;
+            (*count, *most) = (*count + 1, launch.saturating_sub(start).max(*most));
+        }
     }
 
     /// When what begins at this time was launched.

@@ -8,8 +8,8 @@ use super::context::{Context, StepSpans};
 use super::history::Held;
 use super::operation::{Arrival, ClockError, Waits, judge};
 use crate::Error;
-use crate::collectives::{NodeCollectives, Operation, instance_text};
-use crate::model::{Instance, MappedTime, PS_PER_NS, Picoseconds, nearest_ns};
+use crate::collectives::{NodeCollectives, Operation, instance_text, span};
+use crate::model::{Instance, Label, MappedTime, PS_PER_NS, Picoseconds, Replicas, nearest_ns};
 use crate::words::counted;
 
 /// All operations, judged.
@@ -27,8 +27,9 @@ pub(super) struct Gatherer<'a> {
     contexts: &'a [Context],
     held: Vec<Held>,
     parts: usize,
-    /// By name and instance: its number below, and which ranks its operations join.
-    labels: HashMap<(&'a str, &'a Instance), usize>,
+    /// By name, instance and devices: its number below.
+    labels: HashMap<(&'a str, &'a Instance, &'a Replicas), usize>,
+    /// Which ranks a label's operations join.
     joined: Vec<BTreeSet<Vec<usize>>>,
     /// The label of each operation that is held.
     of_label: Vec<usize>,
@@ -66,7 +67,7 @@ impl<'a> Gatherer<'a> {
         let judged = judge(&waits, &arrivals);
         let spread = recorded.iter().max().zip(recorded.iter().min()).map(|(last, first)| (last.1, last.0 - first.0));
         let Some(part) = operation.parts.first() else { return };
-        self.join(&part.label.name, &part.label.instance, arrivals.iter().map(|arrival| arrival.rank).collect());
+        self.join(part.label, arrivals.iter().map(|arrival| arrival.rank).collect());
         self.held.push(Held {
             name: part.label.name.clone(),
             instance: instance_text(&part.label.instance, operation),
@@ -80,8 +81,8 @@ impl<'a> Gatherer<'a> {
     }
 
     /// Notes which ranks the next operation joins.
-    fn join(&mut self, name: &'a str, instance: &'a Instance, ranks: Vec<usize>) {
-        let number = *self.labels.entry((name, instance)).or_insert_with(|| {
+    fn join(&mut self, label: &'a Label, ranks: Vec<usize>) {
+        let number = *self.labels.entry((&label.name, &label.instance, &label.replicas)).or_insert_with(|| {
             self.joined.push(BTreeSet::new());
             self.joined.len() - 1
         });
@@ -113,6 +114,8 @@ impl<'a> Gatherer<'a> {
         let mapped = |time: Picoseconds| nearest_ns((of.map)(time).at);
         let MappedTime { at, sigma_ns, own_sigma_ns, early_by_ns } = (of.map)(start);
         let launch = self.contexts[node].launch(start);
+        // Of kernels alone: other parts have no launch to begin before.
+        let early_by_ns = early_by_ns + self.contexts[node].before_launch.1 as f64;
         Some(Arrival {
             rank: node,
             start_ns: nearest_ns(at)?,
@@ -158,6 +161,20 @@ impl<'a> Gatherer<'a> {
         spans
     }
 
+    /// What the times of devices are wrong by at least.
+    fn before_launch(&self) -> Option<String> {
+        let of = |(node, context): (&NodeCollectives<'_>, &Context)| {
+            let (count, most_ns) = context.before_launch;
+            (count > 0).then(|| format!("rank {} ({count}, by up to {})", node.rank(), span(most_ns as f64)))
+        };
+        let all: Vec<String> = self.nodes.iter().zip(self.contexts).filter_map(of).collect();
+        let told = all.iter().take(EARLY_TOLD).cloned().collect::<Vec<_>>().join(", ");
+        let more = if all.len() > EARLY_TOLD { format!(" and {} more", all.len() - EARLY_TOLD) } else { String::new() };
+        (!all.is_empty()).then(|| {
+            format!("kernels begin before their launch: {told}{more}; the profiler's times of these devices are early by that at least, and leads of these ranks are so much less certain")
+        })
+    }
+
     /// Everything in order of time.
     ///
     /// # Errors
@@ -181,6 +198,7 @@ impl<'a> Gatherer<'a> {
         let launches: u64 = self.contexts.iter().map(|context| context.launches_left_out).sum();
         let launches = (launches > 0)
             .then(|| format!("{launches} launches were too many to keep; where their kernels lost time is not said"));
+        let early = self.before_launch();
         let lacking = (lacking > 0).then(|| {
             format!(
                 "{} left out, for lack of the part of a rank which joins others of the kind: it may have been the last",
@@ -189,10 +207,16 @@ impl<'a> Gatherer<'a> {
         });
         let beyond = (self.beyond > 0)
             .then(|| format!("{} operations at times beyond 64 bits of ns were left out", self.beyond));
-        Ok(Gathered { held: self.held, spans, notes: launches.into_iter().chain(lacking).chain(beyond).collect() })
+        Ok(Gathered {
+            held: self.held,
+            spans,
+            notes: early.into_iter().chain(launches).chain(lacking).chain(beyond).collect(),
+        })
     }
 }
 
+/// Ranks whose kernels begin too early that are told.
+const EARLY_TOLD: usize = 4;
 /// Sets of ranks of a label that are compared.
 const JOINED_MAX: usize = 1 << 8;
 /// Parts that are held at once: about 500 MB with what is said of them.

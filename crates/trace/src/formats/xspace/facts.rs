@@ -274,7 +274,8 @@ impl Reader<'_> {
         let event = CollectiveEvent { label, number, start_ps, end_ps, recipients: Recipients::All };
         // Of several processes' kernels the numbers of launches are not told apart.
         let waits = stats.run_id.is_none() && tables.is_gpu() && !self.facts.merged;
-        let event = if waits { self.launches.kernel(name, event, &stats) } else { Some(event) };
+        let on_host_clock = !tables.clock.since_boot;
+        let event = if waits { self.launches.kernel(name, event, &stats, on_host_clock) } else { Some(event) };
         if let Some(event) = event {
             self.facts.collectives.push(event);
         }

@@ -59,6 +59,8 @@ struct Kernel {
     start_ps: Picoseconds,
     end_ps: Picoseconds,
     launch: Launch,
+    /// Its times and that of its launch may be compared.
+    on_host_clock: bool,
 }
 
 /// What is known of a launch.
@@ -85,6 +87,7 @@ impl Launches {
         name: &str,
         mut event: CollectiveEvent,
         stats: &EventStats,
+        on_host_clock: bool,
     ) -> Option<CollectiveEvent> {
         let (Some(correlation), Some(module), Some(op)) = (stats.correlation, &stats.hlo_module, &stats.hlo_op) else {
             return Some(event);
@@ -101,7 +104,7 @@ impl Launches {
         } else {
             self.waiting.insert(correlation, self.kernels.len());
         }
-        self.kernels.push(Kernel { label, start_ps, end_ps, launch });
+        self.kernels.push(Kernel { label, start_ps, end_ps, launch, on_host_clock });
         None
     }
 
@@ -208,7 +211,7 @@ impl Launches {
         let kernels = std::mem::take(&mut self.kernels);
         let has_run = |kernel: &Kernel| matches!(kernel.launch, Launch::At(_, Some(_)));
         let (all, found) = (kernels.len(), kernels.iter().filter(|kernel| has_run(kernel)).count());
-        for Kernel { label, start_ps, end_ps, launch } in kernels {
+        for Kernel { label, start_ps, end_ps, launch, on_host_clock } in kernels {
             let (label, name) = &self.labels[label as usize];
             let mut label = Label::clone(label);
             if let Some(Device::OfPlane(plane)) = label.device
@@ -225,9 +228,7 @@ impl Launches {
                     label.replicas = Replicas::OfUnknownRun;
                 }
             }
-            // Of a device on another clock the launch may seem to come later.
-            if let Launch::At(launch_ps, _) = launch
-                && launch_ps <= start_ps
+            if let (Launch::At(launch_ps, _), true) = (launch, on_host_clock)
                 && let (Some(start), Some(launch)) = (nearest_ns(start_ps), nearest_ns(launch_ps))
             {
                 facts.launches.insert(start, launch);

@@ -1,4 +1,4 @@
-//! What says nothing of who is late: operations and ranks that traces show in part, and one long delay.
+//! What says little of who is late: operations and ranks that traces show in part, one long delay, devices whose times are wrong.
 
 use std::path::PathBuf;
 
@@ -78,4 +78,36 @@ fn one_long_delay_neither_hides_nor_makes_a_straggler() {
     assert_eq!(job(2, 5_000), [(Some(2), 10, 49)]);
     // What it would have saved in the first does not count.
     assert_eq!(job(2, 20), []);
+}
+
+#[test]
+fn a_device_that_begins_before_its_launch_is_known_no_better_than_that() {
+    // Two operations; in the first rank 1's kernel begins `early` µs before its launch, in the second it is 10 µs late.
+    let job = |early: u32| {
+        let of = |rank: u32| {
+            let event = |(number, start, launch): (u32, u32, u32)| {
+                let args = format!(
+                    r#""Collective name": "allreduce", "Process Group Name": "0", "Seq": {number}, "Process Group Ranks": "[0, 1]", "correlation": {number}"#
+                );
+                let length = 1000 * number + 100 - start;
+                format!(
+                    r#"{{"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "pid": 0, "tid": 7, "ts": {start}, "dur": {length}, "args": {{{args}}}}},
+                       {{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernelExC", "pid": 9, "tid": 9, "ts": {launch}, "dur": 2, "args": {{"correlation": {number}}}}}"#
+                )
+            };
+            let (first, second) = ((1, 1000, 995 + rank * (5 + early)), (2, 2000 + 10 * rank, 1990));
+            let document = format!(
+                r#"{{"host_name": "h", "distributedInfo": {{"rank": {rank}, "world_size": 2}}, "traceEvents": [{}, {}]}}"#,
+                event(first),
+                event(second)
+            );
+            document
+        };
+        let found = judged(&[of(0), of(1)]);
+        (found.instances[1].last_rank, found.notes.iter().any(|note| note.contains("rank 1 (1, by up to")))
+    };
+    assert_eq!(job(0), (Some(1), false));
+    assert_eq!(job(4), (Some(1), true));
+    // 20 µs / √12 = 5.8 µs, and three of these are more than 10 µs.
+    assert_eq!(job(20), (None, true));
 }
