@@ -186,7 +186,8 @@ impl Launches {
             let known = &mut self.kernels[kernel].launch;
             *known = if matches!(known, Launch::Unseen) { Launch::At(at_ps, run) } else { Launch::Twice };
         }
-        (self.spans.clear(), self.stated.clear());
+        self.spans.clear();
+        self.stated.clear();
     }
 
     /// The run that the events around a launch state, the outermost first, where none of them says otherwise.
