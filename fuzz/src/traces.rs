@@ -3,6 +3,7 @@
 //! For both formats: whatever a reader accepts is rewritten with the identity to the same bytes (XSpace: to the form that its
 //! writers give), with another map without a panic, and merged with itself or refused; what was written is read again.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -122,11 +123,13 @@ fn told(facts: &TraceFacts) -> String {
         cpu_behind_ns,
         has_snapshot_plane,
         communicators,
+        launches,
         notes,
     } = facts;
+    let launches: BTreeMap<_, _> = launches.iter().collect();
     let (planes, clocks) = (
         (merged, has_snapshot_plane, clock, stated_clock, aligned_to, cpu_behind_ns, communicators.len()),
-        (pairs, marks, brackets),
+        (pairs, marks, brackets, launches),
     );
     format!("{:?}", (identity, events, span, session, since_boot, clocks, collectives.len(), groups, planes, notes))
 }
