@@ -37,12 +37,17 @@ def asked(trace, sql):
     return list(csv.reader(io.StringIO(done.stdout)))[1:]
 
 
+def faults(trace):
+    """How often which."""
+    return collections.Counter({name: int(value) for name, value in asked(trace, ERRORS)})
+
+
 def places(pid=None):
     """Ranks in their order."""
     with fresh_folder() as work:
         traces, offsets = made(work, pid)
         inputs = [sum(int(asked(trace, COUNTS)[0][at]) for trace in traces) for at in range(2)]
-        errors = sum((collections.Counter({name: int(value) for name, value in asked(trace, ERRORS)}) for trace in traces), collections.Counter())
+        errors = sum(map(faults, traces), collections.Counter())
         for name in ("all.pt.trace.json.gz", "all.pftrace"):
             merged = f"{work}/{name}"
             probe_sync("merge", traces, offsets, merged)
@@ -51,7 +56,7 @@ def places(pid=None):
             print(f"{name}: ranks {ranks} at places {[int(place) for _, place in found]}")
             require(ranks == list(range(RANKS)) and len({place for _, place in found}) == RANKS, "processes in the order of ranks")
             require([int(count) for count in asked(merged, COUNTS)[0]] == inputs, f"slices and flows of the inputs: {inputs}")
-            new = collections.Counter({name: int(value) for name, value in asked(merged, ERRORS)}) - errors
+            new = faults(merged) - errors
             require(not new, f"new errors: {dict(new)}")
 
 
@@ -73,7 +78,7 @@ def side_by_side(name):
         command = [PROGRAM, "merge", "--assume-order", "--offsets", offsets, "--output", one, "--snapshots", *pairs, "--traces", *traces]
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
         require(done.returncode == 0, f"merge ended with {done.returncode}: {done.stderr.strip()[-500:]}")
-        require(asked(tar, ERRORS) == [], f"errors: {asked(tar, ERRORS)}")
+        require(not faults(tar), f"errors: {dict(faults(tar))}")
         machines = [machine for (machine,) in asked(tar, "SELECT name FROM machine ORDER BY name")]
         require(machines == [f"node {node}" for node in range(len(traces))], f"a machine for each node: {machines}")
         files = json.loads(tar.with_suffix(".tar.alignment_stats.json").read_text())["tar"]["files"]

@@ -5,6 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::words::joined;
+
 /// Everything that can go wrong between reading a trace and proving its causality.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -143,9 +145,7 @@ pub enum Error {
 
 /// Some files by name, and how many more.
 fn listed(files: &[PathBuf]) -> String {
-    let names: Vec<String> = files.iter().take(LISTED).map(|file| file.display().to_string()).collect();
-    let more = files.len().saturating_sub(LISTED);
-    if more > 0 { format!("{} and {more} more", names.join(", ")) } else { names.join(", ") }
+    joined(files.iter().take(LISTED).map(|file| file.display().to_string()), files.len())
 }
 
 /// So many files are named in a message.

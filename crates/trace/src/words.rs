@@ -9,6 +9,14 @@ pub fn counted<N: Copy + Display + PartialEq + From<u8>>(count: N, noun: &str) -
     format!("{count} {noun}{}", if count == N::from(1) { "" } else { "s" })
 }
 
+/// `a, b and 3 more`: some of so many.
+pub(crate) fn joined(some: impl Iterator<Item = String>, of: usize) -> String {
+    let some: Vec<String> = some.collect();
+    let more = of - some.len();
+    let listed = some.join(", ");
+    if more == 0 { listed } else { format!("{listed} and {more} more") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -17,5 +25,11 @@ mod tests {
     fn one_is_no_plural() {
         let said = [counted(0_u64, "event"), counted(1_u32, "event"), counted(2_usize, "event")];
         assert_eq!(said, ["0 events", "1 event", "2 events"]);
+    }
+
+    #[test]
+    fn what_is_not_named_is_counted() {
+        let said = |of: usize| joined(["a", "b"].map(str::to_owned).into_iter(), of);
+        assert_eq!([said(2), said(5)], ["a, b", "a, b and 3 more"]);
     }
 }

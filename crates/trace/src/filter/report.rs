@@ -2,7 +2,7 @@
 //!
 //! Place in the flow: from `judge` into [`MergeReport`](crate::MergeReport). What it does not do: decide.
 
-use crate::words::counted;
+use crate::words::{counted, joined};
 use serde::Serialize;
 
 /// What was left out of an output.
@@ -42,10 +42,9 @@ impl FilterReport {
     pub fn text(&self) -> String {
         let mut text = String::new();
         if !self.traces_left_out.is_empty() {
-            let names: Vec<&str> = self.traces_left_out.iter().take(NAMED).map(String::as_str).collect();
-            let more = self.traces_left_out.len().saturating_sub(NAMED);
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            text += &format!("left out {}: {}{more}\n", counted(self.traces_left_out.len(), "trace"), names.join(", "));
+            let left_out = &self.traces_left_out;
+            let names = joined(left_out.iter().take(NAMED).cloned(), left_out.len());
+            text += &format!("left out {}: {names}\n", counted(left_out.len(), "trace"));
         }
         if self.left_out > 0 {
             let shorter = self.shortest_ns.map_or_else(String::new, |ns| format!(" (all shorter than {ns} ns)"));

@@ -82,8 +82,7 @@ impl Context {
             reading.take(chunk);
             Ok(())
         })?;
-        let Reading { found: read, launched, waiting, .. } = reading;
-        found = read;
+        let Reading { mut found, launched, waiting, .. } = reading;
         for (start, id) in waiting {
             if let Some(launch) = launched.get(&id) {
                 found.launched(start, *launch);

@@ -10,7 +10,7 @@ use super::operation::{Arrival, ClockError, Waits, judge};
 use crate::Error;
 use crate::collectives::{NodeCollectives, Operation, instance_text, span};
 use crate::model::{Instance, Label, MappedTime, PS_PER_NS, Picoseconds, Replicas, nearest_ns};
-use crate::words::counted;
+use crate::words::{counted, joined};
 
 /// All operations, judged.
 pub(super) struct Gathered {
@@ -95,18 +95,17 @@ impl<'a> Gatherer<'a> {
 
     /// Leaves out operations that lack a rank which others of their label join: it may have been the last. How many these are.
     fn complete(&mut self) -> usize {
-        let count = self.held.len();
-        let lacks = |label: usize, held: &Held| {
-            let own: BTreeSet<usize> = held.arrivals.iter().map(|arrival| arrival.rank).collect();
+        let Self { held, joined, of_label, .. } = self;
+        let count = held.len();
+        let mut labels = of_label.iter();
+        held.retain(|held| {
+            let own: Vec<usize> = held.arrivals.iter().map(|arrival| arrival.rank).collect();
             let more = |ranks: &Vec<usize>| {
                 ranks.len() > own.len() && own.iter().all(|rank| ranks.binary_search(rank).is_ok())
             };
-            self.joined[label].iter().any(more)
-        };
-        let keep: Vec<bool> = self.of_label.iter().zip(&self.held).map(|(label, held)| !lacks(*label, held)).collect();
-        let mut keep = keep.into_iter();
-        self.held.retain(|_| keep.next().unwrap_or(true));
-        count - self.held.len()
+            labels.next().is_none_or(|label| !joined[*label].iter().any(more))
+        });
+        count - held.len()
     }
 
     fn arrival(&self, node: usize, start: Picoseconds, first_end: Picoseconds, end: Picoseconds) -> Option<Arrival> {
@@ -168,10 +167,10 @@ impl<'a> Gatherer<'a> {
             (count > 0).then(|| format!("rank {} ({count}, by up to {})", node.rank(), span(most_ns as f64)))
         };
         let all: Vec<String> = self.nodes.iter().zip(self.contexts).filter_map(of).collect();
-        let told = all.iter().take(EARLY_TOLD).cloned().collect::<Vec<_>>().join(", ");
-        let more = if all.len() > EARLY_TOLD { format!(" and {} more", all.len() - EARLY_TOLD) } else { String::new() };
-        (!all.is_empty()).then(|| {
-            format!("kernels begin before their launch: {told}{more}; the profiler's times of these devices are early by that at least, and leads of these ranks are so much less certain")
+        let count = all.len();
+        let told = joined(all.into_iter().take(EARLY_TOLD), count);
+        (count > 0).then(|| {
+            format!("kernels begin before their launch: {told}; the profiler's times of these devices are early by that at least, and leads of these ranks are so much less certain")
         })
     }
 

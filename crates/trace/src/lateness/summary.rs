@@ -14,6 +14,7 @@ use super::text::short;
 use super::verdict::{Recurrent, Unit, by_loss, recurrent};
 use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::collectives::Matching;
+use crate::words::joined;
 
 /// Sums up; `traces` are the ranks, in the order of their numbers in the operations, which are in order of time.
 pub(super) fn summarize(
@@ -44,7 +45,8 @@ pub(super) fn summarize(
         line.lost_share = share(line.lost_ns);
         line.saved_ns = savings.hosts.get(&line.host).map(|saving| saving.total_ns);
     }
-    let stragglers = stragglers(&ranks, held, &instances, &mut savings, &share);
+    let of_ranks = rank_units(held);
+    let stragglers = stragglers(&ranks, &of_ranks, &instances, &mut savings, &share);
     rank_lines.sort_by_key(|line| (std::cmp::Reverse((line.lost_ns, line.times_last)), line.rank));
     host_lines.sort_by_key(|line| (std::cmp::Reverse((line.lost_ns, line.times_last)), line.host.clone()));
     let mut sigmas: Vec<f64> = instances.iter().map(|instance| instance.lead_sigma_ns).collect();
@@ -67,7 +69,7 @@ pub(super) fn summarize(
         notes: notes(calibrated, &instances, spans)
             .into_iter()
             .chain(unseen)
-            .chain(set_aside(&ranks, held))
+            .chain(set_aside(&ranks, &of_ranks))
             .chain(left_out)
             .collect(),
         instances,
@@ -117,7 +119,7 @@ impl Savings<'_> {
 /// Ranks and whole hosts that recur and cost.
 fn stragglers(
     ranks: &Ranks,
-    held: &[Held],
+    of_ranks: &[Unit],
     instances: &[LateInstance],
     savings: &mut Savings<'_>,
     share: &impl Fn(i64) -> f64,
@@ -127,7 +129,7 @@ fn stragglers(
         let host = names.binary_search(&instance.late_host.as_ref()?).ok()?;
         Some((instance.step, host, instance.host_lead_ns))
     });
-    let (of_ranks, of_hosts) = (rank_units(held), units(by_host));
+    let of_hosts = units(by_host);
     let stepped = instances.iter().any(|instance| instance.step.is_some());
     let of = if stepped {
         instances.iter().map(|instance| instance.step).collect::<BTreeSet<_>>().len()
@@ -152,10 +154,10 @@ fn stragglers(
             saved_by_step_ns: saved_by_step_ns.collect(),
         });
     };
-    for recurrent in recurrent(&of_ranks, ranks.numbers.len()) {
+    for recurrent in recurrent(of_ranks, ranks.numbers.len()) {
         let (number, host) = (ranks.numbers[recurrent.member], &ranks.hosts[recurrent.member]);
         let saving = savings.of_rank(ranks, recurrent.member);
-        name(&of_ranks, recurrent, Some(number), host, saving);
+        name(of_ranks, recurrent, Some(number), host, saving);
     }
     for recurrent in recurrent(&of_hosts, names.len()) {
         let host = names[recurrent.member];
@@ -191,30 +193,24 @@ fn unseen(ranks: &Ranks, lines: &[RankLine]) -> Option<String> {
     let seen: BTreeSet<u32> = lines.iter().map(|line| line.rank).collect();
     let unseen: Vec<String> =
         ranks.numbers.iter().filter(|rank| !seen.contains(rank)).map(|rank| format!("rank {rank}")).collect();
-    let more =
-        if unseen.len() > UNSEEN_TOLD { format!(" and {} more", unseen.len() - UNSEEN_TOLD) } else { String::new() };
-    (!unseen.is_empty() && !seen.is_empty()).then(|| {
-        let told = unseen[..unseen.len().min(UNSEEN_TOLD)].join(", ");
-        format!(
-            "no operation of {told}{more} can be judged: any of these may have been the last where another is named"
-        )
+    let count = unseen.len();
+    (count > 0 && !seen.is_empty()).then(|| {
+        let told = joined(unseen.into_iter().take(UNSEEN_TOLD), count);
+        format!("no operation of {told} can be judged: any of these may have been the last where another is named")
     })
 }
 
 /// What lost more than all the rest, and so says nothing of who recurs.
-fn set_aside(ranks: &Ranks, held: &[Held]) -> Option<String> {
-    let units = rank_units(held);
-    let (order, aside) = by_loss(&units);
+fn set_aside(ranks: &Ranks, units: &[Unit]) -> Option<String> {
+    let (order, aside) = by_loss(units);
     let told = order[..aside].iter().map(|place| {
         let Unit { step, member, lost_ns } = units[*place];
         let of = step.map_or_else(|| "an operation".to_owned(), |step| format!("step {step}"));
         format!("{of} (rank {}: {})", ranks.numbers[member], short(lost_ns as f64))
     });
-    let told: Vec<String> = told.take(ASIDE_TOLD).collect();
-    let more = if aside > told.len() { format!(" and {} more", aside - told.len()) } else { String::new() };
+    let told = joined(told.take(ASIDE_TOLD), aside);
     (aside > 0).then(|| {
-        let told = told.join(", ");
-        format!("not counted for which rank is late again and again, since each lost more than all smaller losses together: {told}{more}")
+        format!("not counted for which rank is late again and again, since each lost more than all smaller losses together: {told}")
     })
 }
 

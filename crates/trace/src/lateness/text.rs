@@ -2,6 +2,7 @@
 //!
 //! Place in the flow: last step; the command line prints it. What it does not do: compute, colours.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use super::operation::LateIn;
@@ -63,8 +64,13 @@ impl Lateness {
         let costliest: Vec<&LateInstance> = if straggler.steps.is_empty() {
             own.into_iter().take(straggler.times).collect()
         } else {
-            let of_step = |step: &i64| own.iter().copied().find(|instance| instance.step == Some(*step));
-            straggler.steps.iter().filter_map(of_step).collect()
+            let mut first: HashMap<i64, &LateInstance> = HashMap::new();
+            for instance in own {
+                if let Some(step) = instance.step {
+                    first.entry(step).or_insert(instance);
+                }
+            }
+            straggler.steps.iter().filter_map(|step| first.get(step).copied()).collect()
         };
         let late = |side: LateIn| {
             let is =

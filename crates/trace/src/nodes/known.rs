@@ -23,6 +23,7 @@ use probe_sync_estimate::record::{MarksHeader, RankRecord};
 use crate::Error;
 use crate::clocks::process;
 use crate::model::Identity;
+use crate::words::joined;
 
 /// What settled which node wrote a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -316,14 +317,6 @@ fn rank(identity: &Identity) -> String {
         Some((rank, world_size)) => format!("{of_profiler}, by its marker rank {rank} of {world_size}"),
         None => of_profiler,
     }
-}
-
-/// `a, b and 3 more`.
-fn joined(some: impl Iterator<Item = String>, of: usize) -> String {
-    let some: Vec<String> = some.collect();
-    let more = of - some.len();
-    let listed = some.join(", ");
-    if more == 0 { listed } else { format!("{listed} and {more} more") }
 }
 
 /// Traces, nodes and ranks that a refusal names.

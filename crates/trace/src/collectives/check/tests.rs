@@ -175,7 +175,7 @@ fn only_the_worst_broken_edges_are_listed_and_all_are_counted() {
     assert_eq!((report.broken, report.broken_edges.len(), report.broken_edges_left_out), (300, 5, 295));
     let worst: Vec<f64> = report.broken_edges.iter().map(|edge| edge.by_ns).collect();
     assert_eq!(worst, [309.0, 308.0, 307.0, 306.0, 305.0]);
-    let json = serde_json::to_value(&report).unwrap();
+    let json = serde_json::to_value(&report).expect("JSON");
     assert_eq!((json["broken"].as_u64(), json["operations"][0]["evidence"].as_str()), (Some(300), Some("label")));
 }
 

@@ -4,22 +4,29 @@ use std::path::PathBuf;
 
 use crate::{Lateness, LatenessSettings, Request, calibrate, lateness};
 
-/// A trace of one host with all-reduces of these groups and numbers, which begin and end at these times, µs.
-fn trace(rank: u32, operations: &[(&str, u32, u32, u32)]) -> String {
-    let event = |&(group, number, start, end): &(&str, u32, u32, u32)| {
-        let args = format!(
-            r#""Collective name": "allreduce", "Process Group Name": "{group}", "Seq": {number}, "Process Group Ranks": "[0, 1, 2, 3]""#
-        );
-        let length = end - start;
-        format!(
-            r#"{{"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "pid": 0, "tid": 7, "ts": {start}, "dur": {length}, "args": {{{args}}}}}"#
-        )
-    };
-    let events: Vec<String> = operations.iter().map(event).collect();
+/// An all-reduce of a group in these ranks, with a number, which begins and ends at these times, µs.
+fn kernel((group, number, start, end): (&str, u32, u32, u32), ranks: &str) -> String {
+    let args = format!(
+        r#""Collective name": "allreduce", "Process Group Name": "{group}", "Seq": {number}, "Process Group Ranks": "{ranks}", "correlation": {number}"#
+    );
+    let length = end - start;
     format!(
-        r#"{{"host_name": "h", "distributedInfo": {{"rank": {rank}, "world_size": 4}}, "traceEvents": [{}]}}"#,
-        events.join(", ")
+        r#"{{"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "pid": 0, "tid": 7, "ts": {start}, "dur": {length}, "args": {{{args}}}}}"#
     )
+}
+
+/// A trace of one host.
+fn document(rank: u32, world_size: u32, events: &[String]) -> String {
+    let events = events.join(", ");
+    format!(
+        r#"{{"host_name": "h", "distributedInfo": {{"rank": {rank}, "world_size": {world_size}}}, "traceEvents": [{events}]}}"#
+    )
+}
+
+/// A trace of one of four ranks.
+fn trace(rank: u32, operations: &[(&str, u32, u32, u32)]) -> String {
+    let events: Vec<String> = operations.iter().map(|operation| kernel(*operation, "[0, 1, 2, 3]")).collect();
+    document(rank, 4, &events)
 }
 
 fn judged(traces: &[String]) -> Lateness {
@@ -86,22 +93,13 @@ fn a_device_that_begins_before_its_launch_is_known_no_better_than_that() {
     let job = |early: u32| {
         let of = |rank: u32| {
             let event = |(number, start, launch): (u32, u32, u32)| {
-                let args = format!(
-                    r#""Collective name": "allreduce", "Process Group Name": "0", "Seq": {number}, "Process Group Ranks": "[0, 1]", "correlation": {number}"#
+                let launch = format!(
+                    r#"{{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernelExC", "pid": 9, "tid": 9, "ts": {launch}, "dur": 2, "args": {{"correlation": {number}}}}}"#
                 );
-                let length = 1000 * number + 100 - start;
-                format!(
-                    r#"{{"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "pid": 0, "tid": 7, "ts": {start}, "dur": {length}, "args": {{{args}}}}},
-                       {{"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernelExC", "pid": 9, "tid": 9, "ts": {launch}, "dur": 2, "args": {{"correlation": {number}}}}}"#
-                )
+                [kernel(("0", number, start, 1000 * number + 100), "[0, 1]"), launch]
             };
             let (first, second) = ((1, 1000, 995 + rank * (5 + early)), (2, 2000 + 10 * rank, 1990));
-            let document = format!(
-                r#"{{"host_name": "h", "distributedInfo": {{"rank": {rank}, "world_size": 2}}, "traceEvents": [{}, {}]}}"#,
-                event(first),
-                event(second)
-            );
-            document
+            document(rank, 2, &[event(first), event(second)].concat())
         };
         let found = judged(&[of(0), of(1)]);
         (found.instances[1].last_rank, found.notes.iter().any(|note| note.contains("rank 1 (1, by up to")))
