@@ -149,14 +149,13 @@ mod tests {
 
     use super::*;
 
-    /// Forks a child that lives until its end of the pipe is closed.
+    /// Forks a child that lives until it is told to end: by a byte, since a child of another test may hold copies of these pipes, and they would not end.
     fn fork_child() -> (libc::pid_t, impl FnOnce()) {
-        let (hold, held) = std::io::pipe().expect("a pipe");
+        let (hold, mut held) = std::io::pipe().expect("a pipe");
         let (mut ready, begun) = std::io::pipe().expect("a pipe");
         // SAFETY: the child only reads from a pipe, writes to another and ends.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            drop(held);
             let mut byte = [0];
             let _ = ((&begun).write(&byte), (&hold).read(&mut byte));
             // SAFETY: ends this process without running anything of the parent's.
@@ -165,7 +164,7 @@ mod tests {
         assert!(child > 0, "no memory for a child");
         assert_eq!(ready.read(&mut [0]).expect("it has begun"), 1);
         let end = move || {
-            drop(held);
+            held.write_all(&[1]).expect("the child reads it");
             // SAFETY: waits for our own child.
             assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
         };
