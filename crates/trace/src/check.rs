@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
-use crate::collectives::{self, CheckOptions, CheckReport, MapTime, Outcome};
-use crate::model::{MappedTime, UNIX_TIME_MIN_PS};
+use crate::collectives::{self, CheckOptions, CheckReport, MapTime, Outcome, span};
+use crate::model::{BeforeLaunch, MappedTime, UNIX_TIME_MIN_PS};
 use crate::nodes;
 use crate::outputs;
 
@@ -52,8 +52,8 @@ pub fn check(calibrated: &Calibrated) -> Verdict<'_> {
         let traces: Vec<_> = single().map(|calibrated| &calibrated.trace).collect();
         nodes::with_collectives(&traces, maps, |nodes| collectives::check(nodes, &CheckOptions::default()))
     };
-    let raw = judge(&single().map(as_is).collect::<Vec<_>>());
-    let maps: Vec<Option<Box<MapTime<'_>>>> = single().map(CalibratedTrace::look).collect();
+    let raw = judge(&single().map(|trace| early(trace, as_is(trace))).collect::<Vec<_>>());
+    let maps: Vec<_> = single().map(|trace| early(trace, trace.look())).collect();
     let known = maps.iter().any(Option::is_some);
     let (before, mut result) = if known { (Some(raw), judge(&maps)) } else { (None, raw) };
     // What is left out is not judged: no success without it.
@@ -71,6 +71,17 @@ fn as_is(calibrated: &CalibratedTrace) -> Option<Box<MapTime<'_>>> {
     }))
 }
 
+/// With what the times of the trace's devices are early by at least, as far as its launches show it. So much of a broken edge that ends there proves nothing of clocks.
+fn early<'a>(of: &CalibratedTrace, map: Option<Box<MapTime<'a>>>) -> Option<Box<MapTime<'a>>> {
+    let by_ns = of.trace.facts.before_launch().most_ns as f64;
+    map.map(|map| -> Box<MapTime<'a>> {
+        Box::new(move |at| {
+            let time = map(at);
+            MappedTime { early_by_ns: time.early_by_ns + by_ns, ..time }
+        })
+    })
+}
+
 impl Verdict<'_> {
     /// What it comes to.
     pub fn outcome(&self) -> Outcome {
@@ -82,7 +93,7 @@ impl Verdict<'_> {
         collectives::table(self.before.as_ref(), &self.result)
     }
 
-    /// What limits the verdict: traces that are left out or are beyond the measured offsets.
+    /// What limits the verdict: traces that are left out, are beyond the measured offsets, or have devices whose times are early.
     pub fn remarks(&self) -> Vec<String> {
         let known = self.before.is_some();
         let beyond = |map: &TimeMap, time: i128| map.map(time).place != Place::Inside;
@@ -97,7 +108,19 @@ impl Verdict<'_> {
             };
             Some(format!("{} {text}", trace.path.display()))
         };
-        self.calibrated.traces.iter().filter_map(remark).collect()
+        let early = |CalibratedTrace { trace, .. }: &CalibratedTrace| {
+            let BeforeLaunch { count, most_ns } = trace.facts.before_launch();
+            let told = || {
+                let by = span(most_ns as f64);
+                format!(
+                    "{}: kernels begin before their launch ({count}, by up to {by}); the profiler's times of this device are early by that at least, and an operation may seem to end there so much too soon",
+                    trace.path.display()
+                )
+            };
+            (count > 0).then(told)
+        };
+        let traces = &self.calibrated.traces;
+        traces.iter().filter_map(remark).chain(traces.iter().filter_map(early)).collect()
     }
 
     /// Writes both checks as JSON, and beside them the sums that the XLA distributed profiler's `validate_collectives.py` writes:

@@ -14,7 +14,7 @@ use regex::Regex;
 use crate::Error;
 use crate::calibrate::CalibratedTrace;
 use crate::formats::ChunkOptions;
-use crate::model::{Instance, PS_PER_NS, Picoseconds, nearest_ns};
+use crate::model::{BeforeLaunch, Instance, PS_PER_NS, Picoseconds, nearest_ns};
 use crate::workers::workers;
 use crate::write::{Chunk, FlowEnd, Value};
 
@@ -30,8 +30,7 @@ pub(crate) struct Context {
     launches: HashMap<i64, i64>,
     /// Launches that were not kept.
     pub(crate) launches_left_out: u64,
-    /// Kernels that begin before their launch, and by how much at most, ns: the profiler's times of the device are early by that at least.
-    pub(crate) before_launch: (u64, i64),
+    pub(crate) before_launch: BeforeLaunch,
 }
 
 impl Context {
@@ -94,11 +93,9 @@ impl Context {
     }
 
     fn launched(&mut self, start: i64, launch: i64) {
+        self.before_launch.look(start, launch);
         if launch <= start {
             self.launches.insert(start, launch);
-        } else {
-            let (count, most) = &mut self.before_launch;
-            (*count, *most) = (*count + 1, launch.saturating_sub(start).max(*most));
         }
     }
 

@@ -9,7 +9,7 @@ use super::history::Held;
 use super::operation::{Arrival, ClockError, Waits, judge};
 use crate::Error;
 use crate::collectives::{NodeCollectives, Operation, instance_text, span};
-use crate::model::{Instance, Label, MappedTime, PS_PER_NS, Picoseconds, Replicas, nearest_ns};
+use crate::model::{BeforeLaunch, Instance, Label, MappedTime, PS_PER_NS, Picoseconds, Replicas, nearest_ns};
 use crate::words::{counted, joined};
 
 /// All operations, judged.
@@ -114,7 +114,7 @@ impl<'a> Gatherer<'a> {
         let MappedTime { at, sigma_ns, own_sigma_ns, early_by_ns } = (of.map)(start);
         let launch = self.contexts[node].launch(start);
         // Of kernels alone: other parts have no launch to begin before.
-        let early_by_ns = early_by_ns + self.contexts[node].before_launch.1 as f64;
+        let early_by_ns = early_by_ns + self.contexts[node].before_launch.most_ns as f64;
         Some(Arrival {
             rank: node,
             start_ns: nearest_ns(at)?,
@@ -163,7 +163,7 @@ impl<'a> Gatherer<'a> {
     /// What the times of devices are wrong by at least.
     fn before_launch(&self) -> Option<String> {
         let of = |(node, context): (&NodeCollectives<'_>, &Context)| {
-            let (count, most_ns) = context.before_launch;
+            let BeforeLaunch { count, most_ns } = context.before_launch;
             (count > 0).then(|| format!("rank {} ({count}, by up to {})", node.rank(), span(most_ns as f64)))
         };
         let all: Vec<String> = self.nodes.iter().zip(self.contexts).filter_map(of).collect();

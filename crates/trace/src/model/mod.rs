@@ -67,6 +67,34 @@ pub struct TraceFacts {
     pub notes: Vec<String>,
 }
 
+impl TraceFacts {
+    /// The kernels that begin before their launch, of those that [`Self::launches`] knows.
+    pub(crate) fn before_launch(&self) -> BeforeLaunch {
+        let mut found = BeforeLaunch::default();
+        self.launches.iter().for_each(|(start, launch)| found.look(*start, *launch));
+        found
+    }
+}
+
+/// Kernels that begin before their launch: the profiler's times of the device are early by that at least.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BeforeLaunch {
+    /// How many.
+    pub(crate) count: u64,
+    /// By how much at most, ns.
+    pub(crate) most_ns: i64,
+}
+
+impl BeforeLaunch {
+    /// Counts a kernel, if it is one.
+    pub(crate) fn look(&mut self, start: i64, launch: i64) {
+        if launch > start {
+            self.count += 1;
+            self.most_ns = launch.saturating_sub(start).max(self.most_ns);
+        }
+    }
+}
+
 /// Which clock of its node a file's times are on.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum TraceClock {

@@ -6,7 +6,7 @@ use crate::{Calibrated, ClockSource, Outcome, Request, calibrate, check};
 /// A mesh of 2 × 2: one device per process, numbered in steps of 2048.
 const DEVICES: [i64; 4] = [0, 2048, 4096, 6144];
 
-fn packed(numbers: &[i64]) -> Message {
+pub(super) fn packed(numbers: &[i64]) -> Message {
     let mut bytes = Vec::new();
     numbers.iter().for_each(|&number| crate::protobuf::put_varint(&mut bytes, number as u64));
     let mut message = Message::default();
@@ -21,6 +21,10 @@ fn program_plane(device_list: Option<Message>) -> Message {
 
 /// The same, of a program that runs on these devices; none: it does not say.
 fn program_on(devices: &[i64], device_list: Option<Message>) -> Message {
+    program_called("jit_f", devices, device_list)
+}
+
+pub(super) fn program_called(name: &str, devices: &[i64], device_list: Option<Message>) -> Message {
     let mut psum = Message::default().text(1, "psum.7").text(2, "all-reduce").number(26, 1).number(71, 1);
     if let Some(list) = device_list {
         psum = psum.message(87, list);
@@ -29,12 +33,12 @@ fn program_on(devices: &[i64], device_list: Option<Message>) -> Message {
     let computation = Message::default().text(1, "main").message(2, constant).message(2, psum);
     let count = Message::default().number(1, 1).number(2, devices.len() as i64);
     let assignment = devices.iter().fold(count, |assignment, device| assignment.message(3, packed(&[*device])));
-    let mut module = Message::default().text(1, "jit_f").message(3, computation).number(5, 9);
+    let mut module = Message::default().text(1, name).message(3, computation).number(5, 9);
     if !devices.is_empty() {
         module = module.message(15, assignment);
     }
     let stat = Message::default().number(1, 4).message(6, Message::default().message(1, module));
-    let metadata = Message::default().number(1, 1).text(2, "jit_f(9)").message(5, stat);
+    let metadata = Message::default().number(1, 1).text(2, &format!("{name}(9)")).message(5, stat);
     let entry = Message::default().number(1, 1).message(2, metadata);
     Message::default().text(2, "/host:metadata").message(4, entry).entry(5, 4, "Hlo Proto")
 }
