@@ -1,9 +1,9 @@
 //! What the fuzz targets do: arbitrary bytes into every parser and writer of probe_sync, and what must hold whatever they are.
 //!
-//! Place in the flow: beside it. `fuzz_targets/NAME.rs` hands libFuzzer's inputs to the function of that name in
-//! [`TARGETS`]; `tests/seeds.rs` hands it the seeds and a bounded number of mutations ([`mutation`]), which needs nothing
+//! Place in the flow: beside it. `fuzz_targets/any.rs` hands libFuzzer's inputs to one function of [`TARGETS`];
+//! `tests/seeds.rs` hands all of them the seeds and a bounded number of mutations ([`mutation`]), which needs nothing
 //! but the compiler. `cargo xtask fuzz --seconds N` runs the former where a C++ compiler is there, else the latter;
-//! `cargo fuzz run NAME` works in this folder, too.
+//! `FUZZ_TARGET=NAME cargo fuzz run any` works, too.
 //!
 //! A target fails by a panic. Beyond not panicking, hanging and growing, targets check what they can: what was accepted
 //! encodes to the same bytes, books balance.
@@ -55,12 +55,3 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("marks", traces::marks),
     ("global_windows", traces::global_windows),
 ];
-
-/// Runs the target called `name`.
-///
-/// # Panics
-/// When there is none, or the target finds something wrong.
-pub fn run(name: &str, data: &[u8]) {
-    let (_, target) = TARGETS.iter().find(|(known, _)| *known == name).expect("a target of the list");
-    target(data);
-}

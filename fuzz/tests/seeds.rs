@@ -40,5 +40,15 @@ fn seeds_and_their_mutations_break_nothing() {
     }
 }
 
+/// `cargo xtask fuzz` knows the targets by the folders of their seeds.
+#[test]
+fn every_folder_of_seeds_belongs_to_a_target() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
+    let folders = std::fs::read_dir(corpus).expect("seeds").flatten().map(|entry| entry.file_name());
+    for folder in folders {
+        assert!(TARGETS.iter().any(|(name, _)| folder == *name), "no target is called {}", folder.display());
+    }
+}
+
 /// Takes a few seconds for all targets together.
 const INPUTS: u64 = 500;

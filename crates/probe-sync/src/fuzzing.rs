@@ -1,6 +1,6 @@
 //! Ways for fuzz targets into parsers that are nobody else's business.
 //!
-//! Place in the flow: only the workspace in `fuzz/` switches this on (feature `fuzzing`). No part of the interface.
+//! Place in the flow: only the package in `fuzz/` switches this on (feature `fuzzing`). No part of the interface.
 
 use probe_sync_estimate::window::NodeWindowData;
 

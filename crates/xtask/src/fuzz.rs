@@ -1,22 +1,22 @@
 //! `cargo xtask fuzz`: arbitrary bytes into every parser, by libFuzzer where a C++ compiler is there.
 //!
-//! Place in the flow: a command of its own, and with few seconds a step of `cargo xtask test`. The targets and their seeds
-//! lie in `fuzz/`, a workspace of its own; here it is built and run.
+//! Place in the flow: a command of its own. The tests of the package `fuzz`, which `cargo xtask test` runs with all others,
+//! give every target its seeds and a fixed number of their mutations, on every machine alike.
 //!
-//! First every seed and a fixed number of mutations of it, on every machine alike. Then libFuzzer for the given time:
-//! coverage comes from flags that the stable compiler has (`-C passes=sancov-module`); no sanitizer, because those need
+//! libFuzzer's coverage comes from flags that the stable compiler has (`-C passes=sancov-module`); no sanitizer, because those need
 //! a nightly compiler and our own code in the parsers is safe Rust. Without a C++ compiler, which libFuzzer's runtime
-//! needs, the mutations go on for the given time instead. What libFuzzer learns stays in `target/fuzz/corpus`, what
+//! needs, mutations go on for the given time instead. What libFuzzer learns stays in `target/fuzz/corpus`, what
 //! breaks a target in `target/fuzz/artifacts`.
 //! What it does not do: minimise inputs (`cargo fuzz tmin` does, in `fuzz/`).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use crate::steps::{self, Count, Runner};
+use crate::suite::selection::cargo;
 
 /// Fuzzes for `seconds`, all targets together; with `only`, the steps whose name contains it.
 ///
@@ -28,78 +28,72 @@ pub fn fuzz(root: &Path, seconds: u32, only: Option<&str>) -> Result<()> {
     runner.finish()
 }
 
-/// The steps, for `seconds` together.
-///
-/// # Errors
-/// When `fuzz/` is not as it should be.
-pub fn run(runner: &mut Runner, root: &Path, seconds: u32) -> Result<()> {
+fn run(runner: &mut Runner, root: &Path, seconds: u32) -> Result<()> {
     let targets = targets(root)?;
-    runner.command("fuzz, format", Count::Step, SHORT, &mut cargo(root, &["fmt", "--check"]));
-    let clippy = ["clippy", "--locked", "--all-targets", "--", "-D", "warnings"];
-    runner.command("fuzz, clippy", Count::Step, BUILD, &mut cargo(root, &clippy));
-    let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
-    let host = host();
-    let with_compiler = steps::answer(&compiler, &["--version"]).is_some();
-    let mut mutations = cargo(root, &["test", "--locked", "--", "--nocapture"]);
-    if host.is_none() || !with_compiler {
-        mutations.env("FUZZ_SECONDS", seconds.to_string());
-    }
-    let limit = BUILD + Duration::from_secs(seconds.into());
-    runner.command("fuzz, mutations", Count::Tests, limit, &mut mutations);
     let names: Vec<String> = targets.iter().map(|target| format!("fuzz, {target}")).collect();
     if !names.iter().any(|name| runner.wants(name)) {
         return Ok(());
     }
-    let Some(host) = host.filter(|_| with_compiler) else {
-        runner.skip("fuzz, libFuzzer", &format!("no C++ compiler ({compiler}); mutations ran instead"));
+    let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
+    let Some(host) = host().filter(|_| steps::answer(&compiler, &["--version"]).is_some()) else {
+        runner.skip("fuzz, libFuzzer", &format!("no C++ compiler ({compiler}); mutations run instead"));
+        let mut mutations = cargo(root, &["test", "--locked", "--package", PACKAGE, "--", "--nocapture"]);
+        mutations.env("FUZZ_SECONDS", seconds.to_string());
+        runner.prerequisite("fuzz, mutations", Count::Tests, BUILD + after(seconds), &mut mutations);
         return Ok(());
     };
-    let profile = if seconds < LONG { "short" } else { "release" };
+    let profile = if seconds < LONG { "fuzz-short" } else { "fuzz" };
     if runner.prerequisite("fuzz, build", Count::Step, BUILD, &mut instrumented_build(root, &host, profile)) {
-        let built = root.join("target/fuzz").join(&host).join(profile);
+        let program = folder(root).join(&host).join(profile).join("any");
         let share = (seconds / u32::try_from(targets.len()).unwrap_or(u32::MAX)).max(1);
         for (target, name) in targets.iter().zip(&names) {
-            let mut command = libfuzzer(root, &built, target, share)?;
-            runner.command(name, Count::Step, SHORT + Duration::from_secs(share.into()), &mut command);
+            let mut command = libfuzzer(root, &program, target, share)?;
+            runner.command(name, Count::Step, after(share), &mut command);
         }
+    } else {
+        names.iter().for_each(|name| runner.skip(name, "the targets do not build"));
     }
     Ok(())
 }
 
-/// The targets by name: the folder of their programs.
+/// The targets by name: each has a folder of seeds, which the tests of the package hold.
 fn targets(root: &Path) -> Result<Vec<String>> {
-    let folder = root.join("fuzz/fuzz_targets");
+    let folder = root.join("fuzz/corpus");
     let entries = std::fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))?;
-    let files = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let mut names: Vec<String> = files.filter_map(|name| name.strip_suffix(".rs").map(str::to_owned)).collect();
+    let mut names: Vec<String> =
+        entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.sort();
     Ok(names)
 }
 
-fn cargo(root: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new("cargo");
-    // The main workspace's target directory: equal profiles, so that most dependencies are there already.
-    command.args(arguments).current_dir(root.join("fuzz")).env("CARGO_TARGET_DIR", root.join("target"));
-    command
-}
-
 fn instrumented_build(root: &Path, host: &str, profile: &str) -> Command {
     // Naming the target, even the host, keeps the flags away from build scripts, which could not be linked with them.
-    let mut command =
-        cargo(root, &["build", "--locked", "--profile", profile, "--features", "libfuzzer", "--target", host]);
-    command.env("CARGO_TARGET_DIR", root.join("target/fuzz")).env("RUSTFLAGS", COVERAGE.join(" "));
+    let arguments = ["build", "--locked", "--package", PACKAGE, "--features", "libfuzzer", "--target", host];
+    let mut command = cargo(root, &arguments);
+    command.args(["--profile", profile]).env("CARGO_TARGET_DIR", folder(root)).env("RUSTFLAGS", COVERAGE.join(" "));
     command
 }
 
-fn libfuzzer(root: &Path, built: &Path, target: &str, seconds: u32) -> Result<Command> {
-    let build = root.join("target/fuzz");
-    let (learned, artifacts) = (build.join("corpus").join(target), build.join("artifacts").join(target));
+/// Apart: the flags would have everything else built anew.
+fn folder(root: &Path) -> PathBuf {
+    steps::target(root).join("fuzz")
+}
+
+/// A limit for what runs for `seconds`.
+fn after(seconds: u32) -> Duration {
+    SHORT + Duration::from_secs(seconds.into())
+}
+
+fn libfuzzer(root: &Path, program: &Path, target: &str, seconds: u32) -> Result<Command> {
+    let folder = folder(root);
+    let (learned, artifacts) = (folder.join("corpus").join(target), folder.join("artifacts").join(target));
     for folder in [&learned, &artifacts] {
         std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
     }
     // Its own code for a failure, 77, means skipped to the runner.
-    let mut command = Command::new(built.join(target));
+    let mut command = Command::new(program);
     command
+        .env("FUZZ_TARGET", target)
         .arg(format!("-max_total_time={seconds}"))
         .args(["-seed=1", "-error_exitcode=1", "-timeout=10", "-rss_limit_mb=512", "-print_final_stats=1"])
         .arg(format!("-artifact_prefix={}/", artifacts.display()))
@@ -126,6 +120,8 @@ const COVERAGE: [&str; 7] = [
     "-Ccodegen-units=1",
     "--cfg=fuzzing",
 ];
+
+const PACKAGE: &str = "probe-sync-fuzz";
 
 /// From so many seconds on it pays to build faster targets.
 const LONG: u32 = 600;

@@ -76,7 +76,7 @@ fn dependencies(manifest: &Table) -> Vec<String> {
 }
 
 /// Every package of ours and what it may import of ours.
-const MAY_IMPORT: [(&str, &[&str]); 22] = [
+const MAY_IMPORT: [(&str, &[&str]); 23] = [
     ("probe-sync-time", &[]),
     ("probe-sync-files", &[]),
     ("probe-sync-probe", &["probe-sync-time"]),
@@ -124,6 +124,7 @@ const MAY_IMPORT: [(&str, &[&str]); 22] = [
     ("probe-sync-cli", ALL),
     ("probe-sync-capi", ALL),
     ("probe-sync-python", ALL),
+    ("probe-sync-fuzz", ALL),
     (
         "probe-sync-mpi-tests",
         &["probe-sync-time", "probe-sync-sys", "probe-sync-collective", "probe-sync-mpi", "probe-sync"],

@@ -132,7 +132,7 @@ fn is_foreign(name: &str, at_root: bool) -> bool {
     let hidden = name.starts_with('.') && name != ".ci" && name != ".cargo" && name != ".github";
     hidden
         || name == "__pycache__"
-        // `fuzz` is a workspace of its own and has a build directory, too.
+        // The workspaces below `bench` have build directories, too.
         || name == "target"
         || at_root && (name == "probe_sync_out" || name.starts_with("out"))
 }

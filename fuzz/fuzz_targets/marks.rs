@@ -1,4 +1,0 @@
-//! libFuzzer's inputs into the target `marks` of the library, which says what must hold.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| probe_sync_fuzz::run("marks", data));
