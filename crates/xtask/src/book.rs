@@ -60,7 +60,10 @@ pub fn run(runner: &mut Runner, root: &Path, all: Tools) {
 }
 
 /// The folder of the checkers' programs.
-fn checkers(root: &Path) -> Result<PathBuf> {
+///
+/// # Errors
+/// They are not there and cannot be installed.
+pub fn checkers(root: &Path) -> Result<PathBuf> {
     let venv = root.join("target/book-tools/venv");
     let programs = venv.join("bin");
     if !["lychee", "shellcheck", "kubernetes-validate", "check-jsonschema"]

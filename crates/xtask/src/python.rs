@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::flow;
-use crate::steps::{Count, Runner};
+use crate::steps::{self, Count, Runner};
 use crate::suite::readers;
 
 /// Builds, installs and tests the package as users get it.
@@ -96,9 +96,7 @@ fn command_line(runner: &mut Runner, root: &Path) {
 
 /// Tools, wheel and package; None where a step did not succeed, and then all later steps are skipped.
 fn installed(runner: &mut Runner, root: &Path, kind: Wheel) -> Option<PathBuf> {
-    let mut install = Command::new("python3");
-    install.arg(root.join(TESTS).join("install.py")).arg(root.join(FOLDER)).current_dir(root);
-    let there = runner.prerequisite(STEPS[0], Count::Step, INSTALL, &mut install);
+    let there = runner.prerequisite(STEPS[0], Count::Step, INSTALL, &mut installer(root));
     let wheel = if there && root.join(VENV).join("bin/mypy").exists() {
         build(runner, root, kind)
     } else {
@@ -111,6 +109,17 @@ fn installed(runner: &mut Runner, root: &Path, kind: Wheel) -> Option<PathBuf> {
             None
         }
     }
+}
+
+/// Gets the tools, quietly, before the step that says what came of it.
+pub fn fetch(root: &Path) {
+    let _ = steps::logged(&mut installer(root), &root.join("target/xtask/logs/fetch-python.log"), INSTALL);
+}
+
+fn installer(root: &Path) -> Command {
+    let mut install = Command::new("python3");
+    install.arg(root.join(TESTS).join("install.py")).arg(root.join(FOLDER)).current_dir(root);
+    install
 }
 
 /// The jobs of `flows.py`, with the libraries that can be had; one that cannot is a skip, and the other runs all the same.

@@ -1,6 +1,6 @@
 //! `cargo xtask races`: the recorder under ThreadSanitizer, and once more with an order taken away, which must be seen.
 //!
-//! Place in the flow: a command of its own; it builds the recorder and what it stands on twice. The sanitizer is the compiler's, which the pinned stable one
+//! Place in the flow: a command of its own; it builds the recorder twice, and what it stands on once, instrumented. The sanitizer is the compiler's, which the pinned stable one
 //! gives to whoever says `RUSTC_BOOTSTRAP=1`. The standard library is not instrumented: `tests/races` is written so that nothing depends on what it does.
 //! What it does not do: try all interleavings; loom does, in the recorder's own tests.
 
@@ -52,12 +52,18 @@ fn target() -> Option<String> {
     files.any(|file| is_there(&file.file_name().to_string_lossy())).then_some(host)
 }
 
-fn test(root: &Path, target: &str, more: &str) -> Command {
+/// With `flags` for the recorder's own compiler calls.
+fn test(root: &Path, target: &str, flags: &str) -> Command {
     let mut command = Command::new("cargo");
     command.args(["test", "--locked", "--package", "probe-sync-record", "--test", "races", "--target", target]);
+    if !flags.is_empty() {
+        // By the profile: as `RUSTFLAGS` they would have all dependencies built anew.
+        command.args(["-Zprofile-rustflags", "--config"]);
+        command.arg(format!("profile.dev.package.probe-sync-record.rustflags = [\"{flags}\"]"));
+    }
     // Apart: the flags would have everything else built anew.
     command.env("CARGO_TARGET_DIR", steps::target(root).join("races")).env("RUSTC_BOOTSTRAP", "1");
-    command.env("RUSTFLAGS", format!("-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer {more}").trim());
+    command.env("RUSTFLAGS", "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer");
     let suppressions = root.join("crates/record/tests/races/suppressions.txt");
     command.env("TSAN_OPTIONS", format!("suppressions={}", suppressions.display())).current_dir(root);
     command

@@ -352,10 +352,15 @@ fn reason(how: &str, output: &str) -> String {
 
 /// What is left of the disk, in words: a full one breaks steps in ways that do not say so.
 pub fn free_space(folder: &Path) -> String {
-    rustix::fs::statvfs(folder).map_or_else(
-        |error| format!("free space is not known: {error}"),
-        |disk| format!("{:.1} GB of the disk are free", disk.f_bavail as f64 * disk.f_frsize as f64 / 1e9),
+    free_gb(folder).map_or_else(
+        || format!("the free space of {} is not known", folder.display()),
+        |free| format!("{free:.1} GB of the disk are free"),
     )
+}
+
+/// What is left of the disk, in units of 10⁹ bytes.
+pub fn free_gb(folder: &Path) -> Option<f64> {
+    rustix::fs::statvfs(folder).ok().map(|disk| disk.f_bavail as f64 * disk.f_frsize as f64 / 1e9)
 }
 
 /// Why tests were skipped, equal reasons counted: from `skip NAME: REASON` of our own runners and

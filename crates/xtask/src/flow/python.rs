@@ -17,6 +17,8 @@ struct Library {
     packages: &'static [&'static str],
     venv: &'static str,
     size: &'static str,
+    /// Of the disk while it is installed, with what is downloaded and what else a test run writes.
+    needs_gb: f64,
 }
 
 /// An interpreter with JAX; otherwise the reason why there is none, and what to do.
@@ -30,7 +32,7 @@ pub fn with_torch(root: &Path) -> Result<PathBuf, String> {
 }
 
 fn with(root: &Path, library: &Library) -> Result<PathBuf, String> {
-    let (Library { name, packages, venv, size }, version) = (library, library.version());
+    let (Library { name, packages, venv, size, needs_gb }, version) = (library, library.version());
     let folder = root.join(venv);
     let python = folder.join("bin/python");
     if has(&python, library) {
@@ -38,6 +40,12 @@ fn with(root: &Path, library: &Library) -> Result<PathBuf, String> {
     }
     if steps::answer("python3", &["-m", "venv", "--help"]).is_none() {
         return Err("python3 with venv is not installed; on Debian: apt-get install python3-venv".to_owned());
+    }
+    // A full disk would fail every later step, in ways that do not say so.
+    if let Some(free) = steps::free_gb(root).filter(|free| free < needs_gb) {
+        return Err(format!(
+            "{name} is {size}, and with what is downloaded and what other steps need beside it takes {needs_gb:.0} GB of the disk; {free:.1} GB are free"
+        ));
     }
     println!("installing {name} {version} into {venv} ({size}; once; the system's Python stays as it is)");
     let mut make = Command::new("python3");
@@ -88,6 +96,7 @@ const LIBRARY_JAX: Library = Library {
     packages: &["jax==0.10.2", "jaxlib==0.10.2"],
     venv: "target/flow/venv",
     size: "some 150 MB",
+    needs_gb: 2.0,
 };
 
 // Its wheels need the packages of NVIDIA also where there is no GPU: without them it cannot be imported.
@@ -96,6 +105,7 @@ const LIBRARY_TORCH: Library = Library {
     packages: &["torch==2.15.0", "numpy", "accelerate==1.15.0"],
     venv: "target/torch/venv",
     size: "5.4 GB",
+    needs_gb: 14.0,
 };
 
 const LIMIT: Duration = Duration::from_secs(300);

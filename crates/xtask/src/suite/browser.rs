@@ -41,7 +41,10 @@ pub fn run(runner: &mut Runner, root: &Path, tools: Tools) {
 }
 
 /// Finds or installs Chromium and its driver.
-fn browser(root: &Path) -> Result<()> {
+///
+/// # Errors
+/// They are not there and cannot be installed.
+pub fn browser(root: &Path) -> Result<()> {
     let there = || ["chromium", "chromedriver"].iter().all(|program| steps::answer(program, &["--version"]).is_some());
     if there() {
         return Ok(());
@@ -55,7 +58,10 @@ fn browser(root: &Path) -> Result<()> {
 }
 
 /// The file of axe-core.
-fn axe(root: &Path) -> Result<PathBuf> {
+///
+/// # Errors
+/// It is not there and cannot be fetched.
+pub fn axe(root: &Path) -> Result<PathBuf> {
     let folder = steps::target(root).join("browser");
     let file = folder.join("node_modules/axe-core/axe.min.js");
     if !file.exists() {

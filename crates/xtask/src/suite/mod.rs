@@ -3,12 +3,13 @@
 //! Place in the flow: setup, then checks of the text, then clippy over both sets of features, then every test once with all
 //! features that build here, then whole runs: under mpirun, over TCP, and across network namespaces ([`whole_runs`]), then
 //! other people's readers on our traces ([`readers`]) and metrics ([`metrics`]), the report page in a browser ([`browser`]), then one real job from its traces to the truth (`flow`), then the Python
-//! package (`python`) and the C interface as its users get it ([`c_interface`]), the recorder under ThreadSanitizer (`races`),
-//! then the fuzz targets for a few seconds.
+//! package (`python`) and the C interface as its users get it ([`c_interface`]), the recorder under ThreadSanitizer (`races`).
 //! A failing step does not stop the later ones, except where they would only repeat its failure.
 //! [`selection`] says which packages and features each step builds; everything uses the development profile.
-//! What it does not do: benches (`cargo xtask bench`).
+//! What it does not do: benches (`cargo xtask bench`); libFuzzer (`cargo xtask fuzz`), whose build with coverage takes minutes: here the fuzz targets get
+//! their seeds and some thousands of mutations, as tests of their package.
 
+mod ahead;
 mod browser;
 mod c_interface;
 mod ends;
@@ -28,7 +29,6 @@ use anyhow::Result;
 use crate::book;
 use crate::codegen;
 use crate::flow;
-use crate::fuzz;
 use crate::python;
 use crate::races;
 use crate::setup::{self, Tools};
@@ -47,8 +47,15 @@ pub fn test(root: &Path, only: Option<&str>) -> Result<()> {
     let tools = setup::setup(root)?;
     let mut runner = Runner::new(root, only)?;
     println!("{}", steps::free_space(root));
-    text(&mut runner, root);
-    checks_and_tests(&mut runner, root, tools);
+    // Joined at the end of the scope.
+    std::thread::scope(|scope| {
+        if only.is_none() {
+            scope.spawn(|| ahead::fetch(root));
+        }
+        text(&mut runner, root);
+        checks_and_builds(&mut runner, root, tools);
+    });
+    tests(&mut runner, root, tools);
     whole_runs::run(&mut runner, root, tools);
     readers::run(&mut runner, root, tools);
     metrics::run(&mut runner, root, tools);
@@ -59,7 +66,6 @@ pub fn test(root: &Path, only: Option<&str>) -> Result<()> {
     c_interface::run(&mut runner, root);
     record_bench(&mut runner, root);
     races::run(&mut runner, root);
-    fuzz::run(&mut runner, root, FUZZ_SECONDS)?;
     dependencies(&mut runner, root);
     println!("\n{}", steps::free_space(root));
     println!("all steps took {:.0} s", start.elapsed().as_secs_f64());
@@ -73,8 +79,8 @@ fn text(runner: &mut Runner, root: &Path) {
     runner.check("codegen", || codegen::codegen(root, true));
 }
 
-/// Both sets of packages and features through clippy, then every test once, in the larger set.
-fn checks_and_tests(runner: &mut Runner, root: &Path, tools: Tools) {
+/// Both sets of packages and features through clippy, then documentation and tests built in the larger set.
+fn checks_and_builds(runner: &mut Runner, root: &Path, tools: Tools) {
     // Clippy over all targets type-checks the tests as well, so the smaller set needs no run of its own: features only add.
     // What a binary says that lacks MPI is a unit test of the command in every set.
     let mut clippy = plain(root, &["clippy", "--all-targets"]);
@@ -84,23 +90,24 @@ fn checks_and_tests(runner: &mut Runner, root: &Path, tools: Tools) {
     }
     let mut clippy = everything(root, tools, &["clippy", "--all-targets"]);
     runner.command("clippy with features", Count::Step, BUILD, clippy.args(["--", "-D", "warnings"]));
-    // Compiled apart, so that the times below tell building from testing.
-    let mut build = everything(root, tools, &["build", "--bins", "--tests"]);
-    if runner.wants("tests") && !runner.prerequisite("build tests", Count::Step, BUILD, &mut build) {
-        runner.skip("tests", "they do not build");
-    } else {
-        let mut test = everything(root, tools, &["test", "--no-fail-fast"]);
-        // Also of tests that pass: what they leave out they say there.
-        test.args(["--", "--show-output"]);
-        // Most of the time tests wait, for rounds and for each other's processes.
-        if std::env::var_os("RUST_TEST_THREADS").is_none() {
-            let cores = std::thread::available_parallelism().map_or(2, usize::from);
-            test.env("RUST_TEST_THREADS", (TESTS_PER_CORE * cores).min(TESTS_MAX).to_string());
-        }
-        runner.command("tests", Count::Tests, TESTS, &mut test);
-    }
     let mut doc = everything(root, tools, &["doc", "--no-deps"]);
     runner.command("docs", Count::Step, BUILD, doc.env("RUSTDOCFLAGS", "-Dwarnings"));
+    // Compiled apart from running, so that the times tell building from testing.
+    let mut build = everything(root, tools, &["build", "--bins", "--tests"]);
+    runner.command("build tests", Count::Step, BUILD, &mut build);
+}
+
+/// Every test once, in the larger set.
+fn tests(runner: &mut Runner, root: &Path, tools: Tools) {
+    let mut test = everything(root, tools, &["test", "--no-fail-fast"]);
+    // Also of tests that pass: what they leave out they say there.
+    test.args(["--", "--show-output"]);
+    // Most of the time tests wait, for rounds and for each other's processes.
+    if std::env::var_os("RUST_TEST_THREADS").is_none() {
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        test.env("RUST_TEST_THREADS", (TESTS_PER_CORE * cores).min(TESTS_MAX).to_string());
+    }
+    runner.command(TESTS_STEP, Count::Tests, TESTS, &mut test);
 }
 
 /// A traced JAX job of four ranks, aligned by a run beside it, against the truth: the short form of `cargo xtask flow`.
@@ -145,6 +152,8 @@ fn dependencies(runner: &mut Runner, root: &Path) {
     runner.command("cargo deny, advisories", Count::Step, SHORT, command.args(quiet).arg("advisories"));
 }
 
+const TESTS_STEP: &str = "tests";
+
 const FLOW: &str = "flow of a traced job";
 
 /// Tests at once for each core.
@@ -152,8 +161,5 @@ const TESTS_PER_CORE: usize = 3;
 
 /// Each may have several ranks, which want to run when a packet comes.
 const TESTS_MAX: usize = 16;
-
-/// Enough to notice what changed; `cargo xtask fuzz` looks for longer.
-const FUZZ_SECONDS: u32 = 20;
 
 const SHORT: Duration = Duration::from_secs(120);

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::selection::{BUILD, cargo, everything};
+use super::selection::{BUILD, everything};
 use crate::setup::Tools;
 use crate::steps::{self, Count, Runner};
 
@@ -40,8 +40,7 @@ fn prepare(runner: &mut Runner, root: &Path, tools: Tools) -> Result<(), &'stati
     if !runner.prerequisite("build programs for readers", Count::Step, BUILD, &mut build) {
         return Err("the programs do not build");
     }
-    let package = ["build", "--locked", "-p", "probe-sync-record", "--features", "export"];
-    let mut example = cargo(root, &[&package[..], &["--example", "nested_scopes"]].concat());
+    let mut example = everything(root, tools, &["build", "--example", "nested_scopes"]);
     if !runner.prerequisite("build the recorder of nested scopes", Count::Step, BUILD, &mut example) {
         return Err("the recorder of nested scopes does not build");
     }
@@ -51,9 +50,18 @@ fn prepare(runner: &mut Runner, root: &Path, tools: Tools) -> Result<(), &'stati
 
 /// Makes the virtual environment with the readers that can be had.
 pub fn install(runner: &mut Runner, root: &Path) {
+    runner.prerequisite("install readers", Count::Figures, INSTALL, &mut installer(root));
+}
+
+/// The same, quietly, before the step that says what came of it.
+pub fn fetch(root: &Path) {
+    let _ = steps::logged(&mut installer(root), &root.join("target/xtask/logs/fetch-readers.log"), INSTALL);
+}
+
+fn installer(root: &Path) -> Command {
     let mut install = Command::new("python3");
     install.arg(root.join("bench/readers/install.py")).arg(root.join("target/readers")).current_dir(root);
-    runner.prerequisite("install readers", Count::Figures, INSTALL, &mut install);
+    install
 }
 
 const PYTHON: &str = "target/readers/venv/bin/python";

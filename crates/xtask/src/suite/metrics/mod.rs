@@ -69,7 +69,10 @@ fn check_metrics(root: &Path, promtool: &Path) -> Result<()> {
 }
 
 /// promtool and the server, from where they can be had.
-fn programs(root: &Path) -> Result<[PathBuf; 2]> {
+///
+/// # Errors
+/// They are not there and cannot be fetched.
+pub fn programs(root: &Path) -> Result<[PathBuf; 2]> {
     let names = ["promtool", "prometheus"];
     if names.iter().all(|name| steps::answer(name, &["--version"]).is_some()) {
         return Ok(names.map(PathBuf::from));
