@@ -13,8 +13,9 @@ use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::collectives::{self, CheckOptions, CheckReport, MapTime, Outcome, span};
 use crate::model::{BeforeLaunch, MappedTime, UNIX_TIME_MIN_PS};
-use crate::nodes;
+use crate::nodes::{self, NodeTrace};
 use crate::outputs;
+use crate::words::joined;
 
 /// The verdict on a set of traces.
 #[derive(Debug)]
@@ -52,8 +53,8 @@ pub fn check(calibrated: &Calibrated) -> Verdict<'_> {
         let traces: Vec<_> = single().map(|calibrated| &calibrated.trace).collect();
         nodes::with_collectives(&traces, maps, |nodes| collectives::check(nodes, &CheckOptions::default()))
     };
-    let raw = judge(&single().map(|trace| early(trace, as_is(trace))).collect::<Vec<_>>());
-    let maps: Vec<_> = single().map(|trace| early(trace, trace.look())).collect();
+    let raw = judge(&single().map(as_is).collect::<Vec<_>>());
+    let maps: Vec<Option<Box<MapTime<'_>>>> = single().map(CalibratedTrace::look).collect();
     let known = maps.iter().any(Option::is_some);
     let (before, mut result) = if known { (Some(raw), judge(&maps)) } else { (None, raw) };
     // What is left out is not judged: no success without it.
@@ -69,17 +70,6 @@ fn as_is(calibrated: &CalibratedTrace) -> Option<Box<MapTime<'_>>> {
         let sigma_ns = if has_raw && at < UNIX_TIME_MIN_PS { f64::INFINITY } else { 0.0 };
         MappedTime { at, sigma_ns, own_sigma_ns: sigma_ns, early_by_ns: 0.0 }
     }))
-}
-
-/// With what the times of the trace's devices are early by at least, as far as its launches show it. So much of a broken edge that ends there proves nothing of clocks.
-fn early<'a>(of: &CalibratedTrace, map: Option<Box<MapTime<'a>>>) -> Option<Box<MapTime<'a>>> {
-    let by_ns = of.trace.facts.before_launch().most_ns as f64;
-    map.map(|map| -> Box<MapTime<'a>> {
-        Box::new(move |at| {
-            let time = map(at);
-            MappedTime { early_by_ns: time.early_by_ns + by_ns, ..time }
-        })
-    })
 }
 
 impl Verdict<'_> {
@@ -108,19 +98,21 @@ impl Verdict<'_> {
             };
             Some(format!("{} {text}", trace.path.display()))
         };
-        let early = |CalibratedTrace { trace, .. }: &CalibratedTrace| {
-            let BeforeLaunch { count, most_ns } = trace.facts.before_launch();
-            let told = || {
-                let by = span(most_ns as f64);
-                format!(
-                    "{}: kernels begin before their launch ({count}, by up to {by}); the profiler's times of this device are early by that at least, and an operation may seem to end there so much too soon",
-                    trace.path.display()
-                )
-            };
-            (count > 0).then(told)
+        self.calibrated.traces.iter().filter_map(remark).chain(self.early_devices()).collect()
+    }
+
+    /// Traces of which the launches show that a device's times are early. It changes no verdict: by how much other kernels are early is not known, and what would
+    /// be allowed for it could hide a clock that is wrong.
+    fn early_devices(&self) -> Option<String> {
+        let early = self.calibrated.traces.iter().map(|of| (&of.trace, of.trace.facts.before_launch()));
+        let early: Vec<_> = early.filter(|(_, found)| found.count > 0).collect();
+        let of = |(trace, BeforeLaunch { count, most_ns }): &(&NodeTrace, BeforeLaunch)| {
+            format!("{} ({count}, by up to {})", trace.path.display(), span(*most_ns as f64))
         };
-        let traces = &self.calibrated.traces;
-        traces.iter().filter_map(remark).chain(traces.iter().filter_map(early)).collect()
+        let told = joined(early.iter().take(EARLY_TOLD).map(of), early.len());
+        (!early.is_empty()).then(|| {
+            format!("kernels begin before their launch: {told}; the profiler's times of these devices are early by that at least, and an edge that is broken there may be their fault and not that of a clock")
+        })
     }
 
     /// Writes both checks as JSON, and beside them the sums that the XLA distributed profiler's `validate_collectives.py` writes:
@@ -173,6 +165,9 @@ pub struct VerdictDocument<'a> {
 }
 
 const VERDICT_SCHEMA: u32 = 1;
+
+/// Traces with early devices that are told.
+const EARLY_TOLD: usize = 4;
 
 #[cfg(test)]
 mod tests {

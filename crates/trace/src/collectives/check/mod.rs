@@ -11,8 +11,8 @@
 //! neither holds nor is explained. It is counted apart ([`CheckReport::unjudged_edges`]), unless a start on a known clock already
 //! breaks it. Two traces of one
 //! node share its clock, and with it what is wrong about its offset; but each has been tied to that clock by a fit of its own,
-//! whose σ count between them. A trace that only markers tie to its clock may be early as a whole, and kernels
-//! that begin before their launch show that a device's times are early; so much more is explained where its end is the one that comes too soon. Two parts of one trace are on one timeline: nothing explains them.
+//! whose σ count between them. A trace that only markers tie to its clock may be early as a whole; so much more is explained
+//! where its end is the one that comes too soon. Two parts of one trace are on one timeline: nothing explains them.
 //!
 //! Verdict: a broken edge that uncertainty does not explain is a violation. Parts that could not be kept or read back are no
 //! part of the verdict, and it says so ([`CheckReport::unjudged_parts`]): edges that hold are then not enough. What a check comes to is
