@@ -2,8 +2,7 @@
 //!
 //! Place in the flow: beside it. `fuzz_targets/any.rs` hands libFuzzer's inputs to one function of [`TARGETS`];
 //! `tests/seeds.rs` hands all of them the seeds and a bounded number of mutations ([`mutation`]), which needs nothing
-//! but the compiler. `cargo xtask fuzz --seconds N` runs the former where a C++ compiler is there, else the latter;
-//! `FUZZ_TARGET=NAME cargo fuzz run any` works, too.
+//! but the compiler. `cargo xtask fuzz --seconds N` runs the former where a C++ compiler is there, else the latter.
 //!
 //! A target fails by a panic. Beyond not panicking, hanging and growing, targets check what they can: what was accepted
 //! encodes to the same bytes, books balance.

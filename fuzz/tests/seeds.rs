@@ -50,5 +50,5 @@ fn every_folder_of_seeds_belongs_to_a_target() {
     }
 }
 
-/// Takes a few seconds for all targets together.
+/// Takes some ten seconds for all targets together.
 const INPUTS: u64 = 500;

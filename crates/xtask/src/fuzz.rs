@@ -7,7 +7,7 @@
 //! a nightly compiler and our own code in the parsers is safe Rust. Without a C++ compiler, which libFuzzer's runtime
 //! needs, mutations go on for the given time instead. What libFuzzer learns stays in `target/fuzz/corpus`, what
 //! breaks a target in `target/fuzz/artifacts`.
-//! What it does not do: minimise inputs (`cargo fuzz tmin` does, in `fuzz/`).
+//! What it does not do: minimise inputs (libFuzzer does: `FUZZ_TARGET=NAME target/fuzz/HOST/fuzz/any -minimize_crash=1 FILE`).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,6 +39,10 @@ fn run(runner: &mut Runner, root: &Path, seconds: u32) -> Result<()> {
         runner.skip("fuzz, libFuzzer", &format!("no C++ compiler ({compiler}); mutations run instead"));
         let mut mutations = cargo(root, &["test", "--locked", "--package", PACKAGE, "--", "--nocapture"]);
         mutations.env("FUZZ_SECONDS", seconds.to_string());
+        let mut wanted = targets.iter().zip(&names).filter(|(_, name)| runner.wants(name));
+        if let (Some((target, _)), None) = (wanted.next(), wanted.next()) {
+            mutations.env("FUZZ_TARGET", target);
+        }
         runner.prerequisite("fuzz, mutations", Count::Tests, BUILD + after(seconds), &mut mutations);
         return Ok(());
     };

@@ -2,18 +2,21 @@
 //!
 //! Place in the flow: begun first, joined before the first step that measures time. Each step asks for its tools by itself all the
 //! same, finds them there, and says why where it does not.
-//! What it does not do: fail, or report.
+//! What it does not do: fail. What it calls prints what it installs, between the lines of the steps that run meanwhile.
 
 use std::path::Path;
 
 use super::{browser, metrics, readers, ulfm};
+use crate::setup::Tools;
 use crate::{book, flow, python};
 
 /// Fetches one after another, the largest first. Each has a limit of its own.
-pub fn fetch(root: &Path) {
+pub fn fetch(root: &Path, tools: Tools) {
     let _ = flow::with_torch(root);
     let _ = flow::with_jax(root);
-    let _ = ulfm::install(root);
+    if tools.mpi() {
+        let _ = ulfm::install(root);
+    }
     readers::fetch(root);
     python::fetch(root);
     let _ = book::checkers(root);

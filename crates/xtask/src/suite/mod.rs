@@ -1,13 +1,13 @@
 //! `cargo xtask test`: every check and test there is, in one command; CI runs exactly this.
 //!
-//! Place in the flow: setup, then checks of the text, then clippy over both sets of features, then every test once with all
-//! features that build here, then whole runs: under mpirun, over TCP, and across network namespaces ([`whole_runs`]), then
+//! Place in the flow: setup, then checks of the text, then clippy over both sets of features and the documentation, while what later steps need is fetched
+//! (`ahead`), then every test once with all features that build here, then whole runs: under mpirun, over TCP, and across network namespaces ([`whole_runs`]), then
 //! other people's readers on our traces ([`readers`]) and metrics ([`metrics`]), the report page in a browser ([`browser`]), then one real job from its traces to the truth (`flow`), then the Python
 //! package (`python`) and the C interface as its users get it ([`c_interface`]), the recorder under ThreadSanitizer (`races`).
 //! A failing step does not stop the later ones, except where they would only repeat its failure.
 //! [`selection`] says which packages and features each step builds; everything uses the development profile.
 //! What it does not do: benches (`cargo xtask bench`); libFuzzer (`cargo xtask fuzz`), whose build with coverage takes minutes: here the fuzz targets get
-//! their seeds and some thousands of mutations, as tests of their package.
+//! their seeds and 500 mutations each, as tests of their package. No step compiles libFuzzer's side of them.
 
 mod ahead;
 mod browser;
@@ -47,15 +47,20 @@ pub fn test(root: &Path, only: Option<&str>) -> Result<()> {
     let tools = setup::setup(root)?;
     let mut runner = Runner::new(root, only)?;
     println!("{}", steps::free_space(root));
-    // Joined at the end of the scope.
-    std::thread::scope(|scope| {
+    // Joined at the end of the scope: what follows measures times.
+    let is_built = std::thread::scope(|scope| {
         if only.is_none() {
-            scope.spawn(|| ahead::fetch(root));
+            scope.spawn(|| ahead::fetch(root, tools));
         }
         text(&mut runner, root);
-        checks_and_builds(&mut runner, root, tools);
+        checks(&mut runner, root, tools);
+        build_tests(&mut runner, root, tools)
     });
-    tests(&mut runner, root, tools);
+    if is_built {
+        tests(&mut runner, root, tools);
+    } else {
+        runner.skip(TESTS_STEP, "they do not build");
+    }
     whole_runs::run(&mut runner, root, tools);
     readers::run(&mut runner, root, tools);
     metrics::run(&mut runner, root, tools);
@@ -79,8 +84,8 @@ fn text(runner: &mut Runner, root: &Path) {
     runner.check("codegen", || codegen::codegen(root, true));
 }
 
-/// Both sets of packages and features through clippy, then documentation and tests built in the larger set.
-fn checks_and_builds(runner: &mut Runner, root: &Path, tools: Tools) {
+/// Both sets of packages and features through clippy, and documentation in the larger set.
+fn checks(runner: &mut Runner, root: &Path, tools: Tools) {
     // Clippy over all targets type-checks the tests as well, so the smaller set needs no run of its own: features only add.
     // What a binary says that lacks MPI is a unit test of the command in every set.
     let mut clippy = plain(root, &["clippy", "--all-targets"]);
@@ -92,9 +97,12 @@ fn checks_and_builds(runner: &mut Runner, root: &Path, tools: Tools) {
     runner.command("clippy with features", Count::Step, BUILD, clippy.args(["--", "-D", "warnings"]));
     let mut doc = everything(root, tools, &["doc", "--no-deps"]);
     runner.command("docs", Count::Step, BUILD, doc.env("RUSTDOCFLAGS", "-Dwarnings"));
-    // Compiled apart from running, so that the times tell building from testing.
+}
+
+/// Compiled apart from running, so that the times tell building from testing. False where tests are wanted and do not build.
+fn build_tests(runner: &mut Runner, root: &Path, tools: Tools) -> bool {
     let mut build = everything(root, tools, &["build", "--bins", "--tests"]);
-    runner.command("build tests", Count::Step, BUILD, &mut build);
+    !runner.wants(TESTS_STEP) || runner.prerequisite("build tests", Count::Step, BUILD, &mut build)
 }
 
 /// Every test once, in the larger set.
