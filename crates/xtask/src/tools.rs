@@ -24,8 +24,12 @@ pub fn cargo_tool(root: &Path, name: &str, version: &str, options: &[&str]) -> R
     if told.is_none_or(|told| !told.contains(version)) {
         let mut install = Command::new("cargo");
         install.args(["install", "--locked", "--debug", "--version", version]).args(options);
-        install.arg("--root").arg(&folder).arg(name).env("CARGO_TARGET_DIR", folder.join("target")).current_dir(root);
-        steps::visible(&mut install, BUILD).with_context(|| format!("{name} {version} cannot be installed"))?;
+        let build = folder.join("target");
+        install.arg("--root").arg(&folder).arg(name).env("CARGO_TARGET_DIR", &build).current_dir(root);
+        let installed = steps::visible(&mut install, BUILD);
+        // Six times as large as the program, and nobody needs it again.
+        let _ = std::fs::remove_dir_all(&build);
+        installed.with_context(|| format!("{name} {version} cannot be installed"))?;
     }
     Ok(program)
 }
