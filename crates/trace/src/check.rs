@@ -11,11 +11,11 @@ use serde::Serialize;
 
 use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
-use crate::collectives::{self, CheckOptions, CheckReport, MapTime, Outcome, span};
-use crate::model::{BeforeLaunch, MappedTime, UNIX_TIME_MIN_PS};
-use crate::nodes::{self, NodeTrace};
+use crate::collectives::{self, CheckOptions, CheckReport, MapTime, Outcome};
+use crate::early_devices;
+use crate::model::{MappedTime, UNIX_TIME_MIN_PS};
+use crate::nodes;
 use crate::outputs;
-use crate::words::joined;
 
 /// The verdict on a set of traces.
 #[derive(Debug)]
@@ -104,15 +104,9 @@ impl Verdict<'_> {
     /// Traces of which the launches show that a device's times are early. It changes no verdict: by how much other kernels are early is not known, and what would
     /// be allowed for it could hide a clock that is wrong.
     fn early_devices(&self) -> Option<String> {
-        let early = self.calibrated.traces.iter().map(|of| (&of.trace, of.trace.facts.before_launch()));
-        let early: Vec<_> = early.filter(|(_, found)| found.count > 0).collect();
-        let of = |(trace, BeforeLaunch { count, most_ns }): &(&NodeTrace, BeforeLaunch)| {
-            format!("{} ({count}, by up to {})", trace.path.display(), span(*most_ns as f64))
-        };
-        let told = joined(early.iter().take(EARLY_TOLD).map(of), early.len());
-        (!early.is_empty()).then(|| {
-            format!("kernels begin before their launch: {told}; the profiler's times of these devices are early by that at least, and an edge that is broken there may be their fault and not that of a clock")
-        })
+        let traces = self.calibrated.traces.iter().map(|of| &of.trace);
+        let found = traces.map(|trace| (trace.path.display().to_string(), trace.facts.before_launch()));
+        early_devices::told(found, "an edge that is broken there may be their fault and not that of a clock")
     }
 
     /// Writes both checks as JSON, and beside them the sums that the XLA distributed profiler's `validate_collectives.py` writes:
@@ -165,9 +159,6 @@ pub struct VerdictDocument<'a> {
 }
 
 const VERDICT_SCHEMA: u32 = 1;
-
-/// Traces with early devices that are told.
-const EARLY_TOLD: usize = 4;
 
 #[cfg(test)]
 mod tests {

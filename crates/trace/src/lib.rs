@@ -14,6 +14,7 @@ mod collectives;
 mod convert;
 mod counted;
 mod counting;
+mod early_devices;
 mod error;
 mod expected;
 mod filter;

@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::flow;
-use crate::steps::{self, Count, Runner};
+use crate::steps::{Count, Runner};
 use crate::suite::readers;
 
 /// Builds, installs and tests the package as users get it.
@@ -111,12 +111,8 @@ fn installed(runner: &mut Runner, root: &Path, kind: Wheel) -> Option<PathBuf> {
     }
 }
 
-/// Gets the tools, quietly, before the step that says what came of it.
-pub fn fetch(root: &Path) {
-    let _ = steps::logged(&mut installer(root), &root.join("target/xtask/logs/fetch-python.log"), INSTALL);
-}
-
-fn installer(root: &Path) -> Command {
+/// What gets the tools.
+pub fn installer(root: &Path) -> Command {
     let mut install = Command::new("python3");
     install.arg(root.join(TESTS).join("install.py")).arg(root.join(FOLDER)).current_dir(root);
     install

@@ -8,9 +8,10 @@ use super::context::{Context, StepSpans};
 use super::history::Held;
 use super::operation::{Arrival, ClockError, Waits, judge};
 use crate::Error;
-use crate::collectives::{NodeCollectives, Operation, instance_text, span};
-use crate::model::{BeforeLaunch, Instance, Label, MappedTime, PS_PER_NS, Picoseconds, Replicas, nearest_ns};
-use crate::words::{counted, joined};
+use crate::collectives::{NodeCollectives, Operation, instance_text};
+use crate::early_devices;
+use crate::model::{Instance, Label, MappedTime, PS_PER_NS, Picoseconds, Replicas, nearest_ns};
+use crate::words::counted;
 
 /// All operations, judged.
 pub(super) struct Gathered {
@@ -163,15 +164,10 @@ impl<'a> Gatherer<'a> {
     /// What the times of devices are wrong by at least.
     fn before_launch(&self) -> Option<String> {
         let of = |(node, context): (&NodeCollectives<'_>, &Context)| {
-            let BeforeLaunch { count, most_ns } = context.before_launch;
-            (count > 0).then(|| format!("rank {} ({count}, by up to {})", node.rank(), span(most_ns as f64)))
+            (format!("rank {}", node.rank()), context.before_launch)
         };
-        let all: Vec<String> = self.nodes.iter().zip(self.contexts).filter_map(of).collect();
-        let count = all.len();
-        let told = joined(all.into_iter().take(EARLY_TOLD), count);
-        (count > 0).then(|| {
-            format!("kernels begin before their launch: {told}; the profiler's times of these devices are early by that at least, and leads of these ranks are so much less certain")
-        })
+        let found = self.nodes.iter().zip(self.contexts).map(of);
+        early_devices::told(found, "leads of these ranks are so much less certain")
     }
 
     /// Everything in order of time.
@@ -214,8 +210,6 @@ impl<'a> Gatherer<'a> {
     }
 }
 
-/// Ranks whose kernels begin too early that are told.
-const EARLY_TOLD: usize = 4;
 /// Sets of ranks of a label that are compared.
 const JOINED_MAX: usize = 1 << 8;
 /// Parts that are held at once: about 500 MB with what is said of them.

@@ -5,10 +5,11 @@
 //! What it does not do: fail. What it calls prints what it installs, between the lines of the steps that run meanwhile.
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::{browser, metrics, readers, ulfm};
 use crate::setup::Tools;
-use crate::{book, flow, python};
+use crate::{book, flow, python, steps};
 
 /// Fetches one after another, the largest first. Each has a limit of its own.
 pub fn fetch(root: &Path, tools: Tools) {
@@ -17,9 +18,14 @@ pub fn fetch(root: &Path, tools: Tools) {
     if tools.mpi() {
         let _ = ulfm::install(root);
     }
-    readers::fetch(root);
-    python::fetch(root);
+    for (name, mut install) in [("readers", readers::installer(root)), ("python", python::installer(root))] {
+        let log = root.join(format!("target/xtask/logs/fetch-{name}.log"));
+        let _ = steps::logged(&mut install, &log, LIMIT);
+    }
     let _ = book::checkers(root);
     let _ = metrics::programs(root);
     let _ = browser::browser(root).and_then(|()| browser::axe(root));
 }
+
+/// Above the scripts' own deadlines, which are what normally ends them.
+const LIMIT: Duration = Duration::from_secs(300);

@@ -53,12 +53,8 @@ pub fn install(runner: &mut Runner, root: &Path) {
     runner.prerequisite("install readers", Count::Figures, INSTALL, &mut installer(root));
 }
 
-/// The same, quietly, before the step that says what came of it.
-pub fn fetch(root: &Path) {
-    let _ = steps::logged(&mut installer(root), &root.join("target/xtask/logs/fetch-readers.log"), INSTALL);
-}
-
-fn installer(root: &Path) -> Command {
+/// What makes it.
+pub fn installer(root: &Path) -> Command {
     let mut install = Command::new("python3");
     install.arg(root.join("bench/readers/install.py")).arg(root.join("target/readers")).current_dir(root);
     install

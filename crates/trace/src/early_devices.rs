@@ -1,0 +1,23 @@
+//! What is told of devices whose kernels begin before their launch.
+//!
+//! Place in the flow: from what `check` and `lateness` have found of each trace into their notes. What it does not do: find, judge.
+
+use crate::collectives::span;
+use crate::model::BeforeLaunch;
+use crate::words::joined;
+
+/// The sentence, where there is any such device, by the names of those that have them; `so` says what follows from it.
+pub(crate) fn told(found: impl Iterator<Item = (String, BeforeLaunch)>, so: &str) -> Option<String> {
+    let early = found.filter(|(_, found)| found.count > 0);
+    let all: Vec<String> = early
+        .map(|(name, found)| format!("{name} ({}, by up to {})", found.count, span(found.most_ns as f64)))
+        .collect();
+    let count = all.len();
+    let named = joined(all.into_iter().take(NAMED), count);
+    (count > 0).then(|| {
+        format!("kernels begin before their launch: {named}; the profiler's times of these devices are early by that at least, and {so}")
+    })
+}
+
+/// So many are named.
+const NAMED: usize = 4;
