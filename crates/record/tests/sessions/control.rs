@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use probe_sync_record::control::{Request, ask, sockets};
 use probe_sync_record::{Policy, Recorder, Recording, Session, scope};
 
-use crate::support::{Stopping, expected, names, of_thread, whole_process};
+use crate::support::{Stopping, expected, names, of_thread, place, whole_process};
 
 const START: Request = Request::Start { window_ns: None };
 
@@ -24,6 +24,7 @@ fn said(socket: &Path, request: &Request) -> String {
 
 #[test]
 fn what_lies_between_start_and_stop_is_recorded() {
+    let _place = place();
     let folder = tempfile::tempdir().expect("a temporary directory");
     let session = on_demand(folder.path());
     let socket = sockets(folder.path()).expect("it listens").remove(0);
@@ -55,6 +56,7 @@ fn what_lies_between_start_and_stop_is_recorded() {
 
 #[test]
 fn a_flight_recorder_leaves_copies_while_it_goes_on() {
+    let _place = place();
     let _one = whole_process();
     let folder = tempfile::tempdir().expect("a temporary directory");
     let builder = Recorder::builder().policy(Policy::Flight { bytes: 1 << 20 }).control(folder.path());
@@ -93,6 +95,7 @@ fn a_flight_recorder_leaves_copies_while_it_goes_on() {
 
 #[test]
 fn long_names_and_left_over_sockets_are_no_hindrance() {
+    let _place = place();
     let folder = tempfile::tempdir().expect("a temporary directory");
     let long = folder.path().join("x".repeat(200));
     std::fs::create_dir(&long).expect("ours");
@@ -115,6 +118,7 @@ fn long_names_and_left_over_sockets_are_no_hindrance() {
 
 #[test]
 fn who_asks_badly_is_told_so_and_holds_up_nobody() {
+    let _place = place();
     let folder = tempfile::tempdir().expect("a temporary directory");
     let session = on_demand(folder.path());
     let socket = session.socket().expect("it listens");
@@ -145,6 +149,7 @@ fn who_asks_badly_is_told_so_and_holds_up_nobody() {
 
 #[test]
 fn too_many_at_once_are_sent_away_and_later_ones_heard() {
+    let _place = place();
     let folder = tempfile::tempdir().expect("a temporary directory");
     let session = on_demand(folder.path());
     let socket = session.socket().expect("it listens");
@@ -160,6 +165,7 @@ fn too_many_at_once_are_sent_away_and_later_ones_heard() {
 
 #[test]
 fn a_session_with_a_schedule_goes_by_it() {
+    let _place = place();
     let folder = tempfile::tempdir().expect("a temporary directory");
     let schedule = probe_sync_record::Schedule { active: 1, ..Default::default() };
     let session = of_thread().schedule(schedule).control(folder.path()).start().expect("ready");
@@ -170,6 +176,7 @@ fn a_session_with_a_schedule_goes_by_it() {
 
 #[test]
 fn what_listens_and_is_no_session_is_told_from_one() {
+    let _place = place();
     let folder = tempfile::tempdir().expect("a temporary directory");
     let (socket, file) = (folder.path().join("any.sock"), folder.path().join("file"));
     std::fs::write(&file, "").expect("room");
@@ -192,6 +199,7 @@ fn what_listens_and_is_no_session_is_told_from_one() {
 /// The file's mode keeps others out; where somebody has changed it, the system still says who asks.
 #[test]
 fn another_user_is_refused() {
+    let _place = place();
     // SAFETY: asks who runs this.
     if unsafe { libc::geteuid() } != 0 {
         return;

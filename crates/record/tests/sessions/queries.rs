@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use probe_sync_record::{Kind, Policy, Reach, Recorder, scope};
 
-use crate::support::{of_thread, whole_process};
+use crate::support::{of_thread, place, whole_process};
 
 #[test]
 fn who_records_and_where_it_was_started() {
+    let _place = place();
     let _one = whole_process();
     assert!(!Recorder::is_recording_this_thread());
     let line = line!() + 1;
@@ -32,6 +33,7 @@ fn who_records_and_where_it_was_started() {
 
 #[test]
 fn a_session_of_the_process_records_every_thread() {
+    let _place = place();
     let _one = whole_process();
     let session = Recorder::builder().policy(Policy::Flight { bytes: 1 << 20 }).start().expect("ready");
     let elsewhere = std::thread::spawn(Recorder::is_recording_this_thread).join().expect("no panic");
@@ -40,6 +42,7 @@ fn a_session_of_the_process_records_every_thread() {
 
 #[test]
 fn counts_tell_what_is_lost() {
+    let _place = place();
     let session = of_thread().start().expect("ready");
     for _ in 0..100_000 {
         drop(scope!("scope"));
@@ -53,6 +56,7 @@ fn counts_tell_what_is_lost() {
 
 #[test]
 fn what_was_chosen_is_said() {
+    let _place = place();
     let folder = tempfile::tempdir().expect("a temporary directory");
     let path = folder.path().join("a.rec");
     let prepared =
@@ -69,6 +73,7 @@ fn what_was_chosen_is_said() {
 
 #[test]
 fn what_is_prepared_starts_at_once_and_records_nothing_before() {
+    let _place = place();
     let prepared = of_thread().prepare().expect("ready");
     drop(scope!("before"));
     let session = prepared.start().expect("nothing has come between");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use probe_sync_record::{Error, Kind, Policy, Recorder, Schedule, Session};
 
-use crate::support::{of_thread, whole_process};
+use crate::support::{every_place, of_thread, place, whole_process};
 
 fn refused(result: Result<Session, Error>, parts: &[&str]) {
     let said = result.map(|_| ()).expect_err("refused").to_string();
@@ -21,6 +21,7 @@ fn spilled(path: &Path, parts: &[&str]) {
 
 #[test]
 fn already_recording_names_where() {
+    let _place = place();
     let _one = whole_process();
     let line = line!() + 1;
     let _first = Recorder::builder().policy(Policy::Flight { bytes: 1 << 20 }).start().expect("the first");
@@ -32,6 +33,7 @@ fn already_recording_names_where() {
 
 #[test]
 fn what_was_prepared_is_refused_when_another_has_begun_since() {
+    let _place = place();
     let _one = whole_process();
     let builder = || Recorder::builder().policy(Policy::Flight { bytes: 1 << 20 });
     let (first, second) = (builder().prepare().expect("free"), builder().prepare().expect("free"));
@@ -43,7 +45,7 @@ fn what_was_prepared_is_refused_when_another_has_begun_since() {
 
 #[test]
 fn more_sessions_than_a_thread_serves() {
-    let _one = whole_process();
+    let _every = every_place();
     let mut open = Vec::new();
     let full = loop {
         match of_thread().policy(Policy::DropNewest { bytes: 512 << 10 }).start() {
@@ -57,11 +59,13 @@ fn more_sessions_than_a_thread_serves() {
 
 #[test]
 fn no_kinds() {
+    let _place = place();
     refused(of_thread().kinds(&[]).start(), &["no kinds", "name at least one"]);
 }
 
 #[test]
 fn on_demand_without_host_events() {
+    let _place = place();
     let folder = tempfile::tempdir().expect("a temporary directory");
     refused(
         of_thread().kinds(&[Kind::Custom]).on_demand().control(folder.path()).start(),
@@ -71,17 +75,20 @@ fn on_demand_without_host_events() {
 
 #[test]
 fn on_demand_without_a_folder() {
+    let _place = place();
     refused(of_thread().on_demand().start(), &["on_demand", "control", "spill"]);
 }
 
 #[test]
 fn a_folder_in_which_no_socket_can_be() {
+    let _place = place();
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
     refused(of_thread().on_demand().control(file.path().join("below")).start(), &["no socket can be made", "control"]);
 }
 
 #[test]
 fn settings_that_cannot_be() {
+    let _place = place();
     let second = Duration::from_secs(1);
     for (builder, parts) in [
         (of_thread().one_in(0), ["one_in", "give 1"]),
@@ -101,6 +108,7 @@ fn settings_that_cannot_be() {
 
 #[test]
 fn not_recording() {
+    let _place = place();
     let session = of_thread().start().expect("ready");
     let said = session.step().expect_err("it was given none").to_string();
     assert!(said.contains("schedule") && said.contains("pause"), "{said}");
@@ -108,6 +116,7 @@ fn not_recording() {
 
 #[test]
 fn a_spill_that_is_there() {
+    let _place = place();
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
     spilled(file.path(), &["cannot record into", "never replaced", "name another"]);
     assert_eq!(std::fs::metadata(file.path()).expect("there").len(), 0, "it is as it was");
@@ -115,12 +124,14 @@ fn a_spill_that_is_there() {
 
 #[test]
 fn a_folder_in_place_of_a_spill() {
+    let _place = place();
     let folder = tempfile::tempdir().expect("a temporary directory");
     spilled(folder.path(), &["cannot record into"]);
 }
 
 #[test]
 fn a_spill_below_a_file() {
+    let _place = place();
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
     spilled(&file.path().join("a.rec"), &["its folder cannot be made"]);
 }
@@ -129,6 +140,7 @@ fn a_spill_below_a_file() {
 #[test]
 fn a_spill_in_a_folder_without_rights() {
     use std::os::unix::fs::PermissionsExt as _;
+    let _place = place();
     let folder = tempfile::tempdir().expect("a temporary directory");
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o555)).expect("ours");
     let path = folder.path().join("a.rec");
@@ -144,12 +156,13 @@ fn a_spill_in_a_folder_without_rights() {
 /// A file system of 256 KiB, which root can mount where only this thread sees it.
 #[test]
 fn a_full_disk() {
+    let _place = place();
     let folder = tempfile::tempdir().expect("a temporary directory");
     let path = folder.path().to_path_buf();
     let body = move || {
         if !mount_small(&path) {
-            // Without the right to mount one, the reservation of more than any disk has is tested (`memory::region`).
-            return;
+            // A unit test of `memory::region` reserves more than any disk has.
+            return println!("skipped: this user may not mount a file system of its own");
         }
         spilled(&path.join("a.rec"), &["cannot record into", "free some"]);
         assert_eq!(std::fs::read_dir(&path).expect("there").count(), 0, "nothing is left of it");

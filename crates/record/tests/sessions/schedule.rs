@@ -2,7 +2,7 @@
 
 use probe_sync_record::{Phase, Recording, Schedule, Session, instant, scope};
 
-use crate::support::{expected, names, of_thread};
+use crate::support::{expected, names, of_thread, place};
 
 /// So many steps, of which each has a scope and a moment within.
 fn steps(session: &Session, count: u64) -> Vec<Option<u64>> {
@@ -19,6 +19,7 @@ fn steps(session: &Session, count: u64) -> Vec<Option<u64>> {
 
 #[test]
 fn active_steps_are_recorded_and_each_repetition_stands_alone() {
+    let _place = place();
     let schedule = Schedule { skip_first: 1, wait: 1, warmup: 1, active: 2, repeat: 2 };
     let session = of_thread().schedule(schedule).start().expect("nothing is in the way");
     let completed = steps(&session, 12);
@@ -36,6 +37,7 @@ fn active_steps_are_recorded_and_each_repetition_stands_alone() {
 
 #[test]
 fn a_scope_around_all_steps_is_left_out_and_what_it_holds_is_less_deep() {
+    let _place = place();
     let session =
         of_thread().schedule(Schedule { warmup: 1, active: 1, ..Schedule::default() }).start().expect("ready");
     {
@@ -49,6 +51,7 @@ fn a_scope_around_all_steps_is_left_out_and_what_it_holds_is_less_deep() {
 
 #[test]
 fn a_repetition_can_be_saved_while_steps_go_on() {
+    let _place = place();
     let folder = tempfile::tempdir().expect("a temporary directory");
     let session = of_thread().schedule(Schedule { wait: 1, active: 1, ..Schedule::default() }).start().expect("ready");
     let mut saved = Vec::new();
@@ -73,6 +76,7 @@ fn a_repetition_can_be_saved_while_steps_go_on() {
 
 #[test]
 fn a_pause_holds_whatever_the_schedule_says() {
+    let _place = place();
     let session = of_thread().schedule(Schedule { active: 1, ..Schedule::default() }).start().expect("ready");
     assert!(session.is_recording(), "step 0 is active");
     session.pause().expect("ours");
@@ -87,6 +91,7 @@ fn a_pause_holds_whatever_the_schedule_says() {
 
 #[test]
 fn a_killed_schedule_leaves_its_windows() {
+    let _place = place();
     let folder = tempfile::tempdir().expect("a temporary directory");
     let path = folder.path().join("live.rec");
     let session = of_thread()

@@ -1,10 +1,44 @@
-//! One session of the process at a time, and what a recording holds.
+//! How the tests of this process share its sessions, and what a recording holds.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use probe_sync_record::read::What;
 use probe_sync_record::{Builder, Error, Policy, Reach, Recorder, Recording};
+
+/// A test's share of the eight sessions that a process may have open at once.
+///
+/// Every test holds one, however many threads the harness runs: no test opens more than three
+/// sessions at once, and there are two places.
+pub struct Place(usize);
+
+/// Waits for one place.
+pub fn place() -> Place {
+    take(1)
+}
+
+/// Waits until no other test has a session open.
+pub fn every_place() -> Place {
+    take(PLACES)
+}
+
+fn take(count: usize) -> Place {
+    let free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut free = FREED.wait_while(free, |free| *free < count).unwrap_or_else(PoisonError::into_inner);
+    *free -= count;
+    Place(count)
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        *FREE.lock().unwrap_or_else(PoisonError::into_inner) += self.0;
+        FREED.notify_all();
+    }
+}
+
+const PLACES: usize = 2;
+static FREE: Mutex<usize> = Mutex::new(PLACES);
+static FREED: Condvar = Condvar::new();
 
 /// Held by a test that records the whole process: there is one such session at a time.
 pub fn whole_process() -> MutexGuard<'static, ()> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use probe_sync_record::{Recorder, Session, scope};
 
-use crate::support::{of_thread, scopes, whole_process};
+use crate::support::{of_thread, place, scopes, whole_process};
 
 const MS: i64 = 1_000_000;
 
@@ -32,6 +32,7 @@ fn work(session: &Session, until: i64) {
 
 #[test]
 fn no_event_lies_outside_and_none_is_missing_that_a_longer_recording_has() {
+    let _place = place();
     let _one = whole_process();
     let [from, to] = [now() + 400 * MS, now() + 600 * MS];
     let longer = of_thread().start().expect("nothing is in the way");
@@ -69,6 +70,7 @@ fn no_event_lies_outside_and_none_is_missing_that_a_longer_recording_has() {
 
 #[test]
 fn what_was_agreed_on_is_what_events_say() {
+    let _place = place();
     let builder = of_thread().reference(reference);
     let [from, to] = [now() + 300 * MS, now() + 400 * MS];
     let session = builder.window(from, to).start().expect("in time");
@@ -91,6 +93,7 @@ fn what_was_agreed_on_is_what_events_say() {
 
 #[test]
 fn a_window_that_is_late_or_overlaps_is_refused() {
+    let _place = place();
     let session = of_thread().reference(reference).paused().on_demand().control(std::env::temp_dir().join("no-such"));
     drop(session);
     let folder = tempfile::tempdir().expect("a temporary directory");
