@@ -11,6 +11,17 @@ use probe_sync_fuzz::mutation::Mutator;
 
 #[test]
 fn seeds_and_their_mutations_break_nothing() {
+    mutations(20);
+}
+
+#[test]
+#[ignore = "long: 500 mutations for each of 28 targets"]
+fn many_mutations_break_nothing() {
+    mutations(500);
+}
+
+/// Feeds every target its seeds and this many mutations of them.
+fn mutations(most: u64) {
     let seconds: Option<u64> = std::env::var("FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
     let only = std::env::var("FUZZ_TARGET").ok();
     let targets: Vec<_> = TARGETS.iter().filter(|(name, _)| only.as_ref().is_none_or(|only| only == name)).collect();
@@ -32,7 +43,7 @@ fn seeds_and_their_mutations_break_nothing() {
         let mut mutator = Mutator::new(&seeds, 1);
         let deadline = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds) / targets.len() as u32);
         let mut inputs = 0_u64;
-        while deadline.map_or(inputs < INPUTS, |deadline| Instant::now() < deadline) {
+        while deadline.map_or(inputs < most, |deadline| Instant::now() < deadline) {
             check(&mutator.next_input(), &format!("mutation {inputs}"));
             inputs += 1;
         }
@@ -49,6 +60,3 @@ fn every_folder_of_seeds_belongs_to_a_target() {
         assert!(TARGETS.iter().any(|(name, _)| folder == *name), "no target is called {}", folder.display());
     }
 }
-
-/// Takes some ten seconds for all targets together.
-const INPUTS: u64 = 500;

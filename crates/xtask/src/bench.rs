@@ -20,7 +20,7 @@ use crate::steps;
 /// # Errors
 /// Names the benches that failed, after all have run.
 pub fn bench(root: &Path) -> Result<()> {
-    let tools = setup::setup(root)?;
+    let tools = setup::setup(root, setup::Wanted::Everything)?;
     let mut failed = Vec::new();
     let mut attempt = |name: &str, command: &mut Command| {
         println!("\n== {name}");

@@ -18,7 +18,7 @@ use crate::steps;
 /// # Errors
 /// The build or the run fails.
 pub fn demo(root: &Path) -> Result<()> {
-    let tools = setup::setup(root)?;
+    let tools = setup::setup(root, setup::Wanted::Mpi)?;
     build(root, tools)?;
     let out = fresh_directory(&root.join("target/demo"))?;
     let binary = root.join("target/release/probe_sync");

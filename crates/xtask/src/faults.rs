@@ -18,7 +18,7 @@ use crate::steps::{self, Count, Runner};
 /// # Errors
 /// The program does not build, a cell did not do as it must, or a round took more than a tenth longer.
 pub fn faults(root: &Path, out: Option<PathBuf>, install_ulfm: impl FnOnce(&Path) -> Result<(), String>) -> Result<()> {
-    let tools = setup::setup(root)?;
+    let tools = setup::setup(root, setup::Wanted::Mpi)?;
     let out = out.unwrap_or_else(|| root.join("target/faults"));
     std::fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
     let out = out.canonicalize().with_context(|| format!("the folder {}", out.display()))?;

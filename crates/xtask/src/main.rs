@@ -32,6 +32,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use setup::Wanted;
+use suite::Tier;
+
 /// The project's own commands.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", version)]
@@ -50,9 +53,12 @@ enum Command {
     Flow(flow::Settings),
     /// Build the Python package, install it into a virtual environment, and test it there
     Python,
-    /// Set up and run every check and test there is
+    /// Set up, build, and run the quick tests, in at most a quarter of an hour on two cores
     Test {
-        /// Only the steps whose name contains this
+        /// Run everything else as well: lints, long tests, readers, torch, JAX, browsers, sanitizers
+        #[arg(long)]
+        all: bool,
+        /// Run only the steps, of both tiers, whose name contains this
         #[arg(long, value_name = "TEXT")]
         only: Option<String>,
     },
@@ -118,14 +124,14 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let root = root();
     let outcome = match arguments.command {
-        Command::Setup => setup::setup(&root).map(|_| ()),
+        Command::Setup => setup::setup(&root, Wanted::Everything).map(|_| ()),
         Command::Demo => demo::demo(&root),
         Command::Flow(settings) => match settings.examples() {
             [false, false] => flow::flow(&root, &settings),
             [jax, torch] => python::flows(&root, jax, torch),
         },
         Command::Python => python::python(&root),
-        Command::Test { only } => suite::test(&root, only.as_deref()),
+        Command::Test { all, only } => suite::test(&root, if all { Tier::All } else { Tier::Quick }, only.as_deref()),
         Command::Codegen { check } => codegen::codegen(&root, check),
         Command::Fuzz { seconds, only } => fuzz::fuzz(&root, seconds, only.as_deref()),
         Command::Install { prefix } => install::install(&root, &prefix),

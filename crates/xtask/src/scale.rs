@@ -18,7 +18,7 @@ use crate::steps::{self, Count, Runner};
 /// # Errors
 /// A program does not build, nothing could be measured, or a whole run did not end as it must.
 pub fn scale(root: &Path, short: bool, out: Option<PathBuf>) -> Result<()> {
-    let tools = setup::setup(root)?;
+    let tools = setup::setup(root, setup::Wanted::Mpi)?;
     let out = out.unwrap_or_else(|| root.join("target/scale"));
     std::fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
     let out = out.canonicalize().with_context(|| format!("the folder {}", out.display()))?;

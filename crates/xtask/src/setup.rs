@@ -80,44 +80,69 @@ impl Tools {
     }
 }
 
-/// Finds or installs the tools, and returns what is there afterwards.
+/// Which tools a command needs.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The distribution's MPI, with what building against it takes.
+    Mpi,
+    /// libotf2 as well.
+    Everything,
+}
+
+impl Wanted {
+    fn are_met(self, tools: Tools) -> bool {
+        match self {
+            Self::Mpi => tools.mpi() && tools.hwloc,
+            Self::Everything => tools.complete(),
+        }
+    }
+
+    /// Debian's names.
+    fn packages(self) -> Vec<&'static str> {
+        match self {
+            Self::Mpi => PACKAGES.to_vec(),
+            Self::Everything => [&PACKAGES[..], &OTF2_PACKAGES].concat(),
+        }
+    }
+}
+
+/// Finds or installs the wanted tools, and returns what is there afterwards.
 ///
 /// # Errors
 /// None for missing tools; those are reported and the caller does without.
-pub fn setup(root: &Path) -> Result<Tools> {
+pub fn setup(root: &Path, wanted: Wanted) -> Result<Tools> {
     let tools = Tools::find();
-    if tools.complete() {
-        println!("setup: mpicc, mpirun, libclang, libhwloc and libotf2 are there");
+    if wanted.are_met(tools) {
+        println!("setup: all wanted tools are installed");
         return Ok(tools);
     }
+    let packages = wanted.packages().join(" ");
     println!("setup: missing {}", tools.missing());
     if steps::answer("apt-get", &["--version"]).is_none() {
         println!("setup: install these by your package manager: an MPI with its compiler wrapper (Open MPI or MPICH),");
-        println!(
-            "       libclang with headers, hwloc with headers, pkg-config, OTF2 3.0 or newer. Debian calls them: {}",
-            packages()
-        );
+        println!("       libclang with headers, hwloc with headers, pkg-config, OTF2 3.0 or newer. Debian's names:");
+        println!("       {packages}");
         return Ok(tools);
     }
     if !rustix::process::geteuid().is_root() {
-        println!("setup: not root; to install it: sudo apt-get install {}", packages());
+        println!("setup: not root; to install it: sudo apt-get install {packages}");
         return Ok(tools);
     }
-    if let Err(error) = install(root) {
+    if let Err(error) = install(root, wanted) {
         println!("setup: {error:#}");
-        println!("setup: going on without; to try again: apt-get update && apt-get install {}", packages());
+        println!("setup: continuing without; to try again: apt-get update && apt-get install {packages}");
     }
     let tools = Tools::find();
-    if !tools.complete() {
+    if !wanted.are_met(tools) {
         println!("setup: still missing {}", tools.missing());
     }
     Ok(tools)
 }
 
 /// Installs the packages; those of OTF2 apart, because not every release of Debian has them as new.
-fn install(root: &Path) -> Result<()> {
+fn install(root: &Path, wanted: Wanted) -> Result<()> {
     install_all(root, &PACKAGES)?;
-    install_all(root, &OTF2_PACKAGES)
+    if wanted == Wanted::Everything { install_all(root, &OTF2_PACKAGES) } else { Ok(()) }
 }
 
 /// Installs Debian's packages. The lists are fetched only when they lack a package, because that alone takes a while.
@@ -127,11 +152,6 @@ pub fn install_all(root: &Path, packages: &[&str]) -> Result<()> {
     }
     steps::visible(&mut apt(root, &["update"], &[]), INSTALL_LIMIT)?;
     steps::visible(&mut apt(root, &["install"], packages), INSTALL_LIMIT)
-}
-
-/// All of them, for people.
-fn packages() -> String {
-    [&PACKAGES[..], &OTF2_PACKAGES].concat().join(" ")
 }
 
 fn apt(root: &Path, verb: &[&str], packages: &[&str]) -> Command {

@@ -93,8 +93,9 @@ fn a_rank_zero_that_never_comes_is_named() {
     );
 }
 
+/// A unit test of the command covers the message where the binary has MPI.
+#[cfg(not(feature = "mpi"))]
 #[test]
-#[cfg_attr(feature = "mpi", ignore = "this binary has MPI; a unit test of the command covers the message")]
 fn mpirun_with_a_binary_without_mpi_says_how_to_rebuild() {
     let mut command = probe_sync(&["--duration", "1s"]);
     command.env("OMPI_COMM_WORLD_SIZE", "2").env("OMPI_COMM_WORLD_RANK", "0");
@@ -369,6 +370,7 @@ pub fn solved_again(out: &Path, knots: &str, reference: &str) -> (PathBuf, Strin
 }
 
 #[test]
+#[ignore = "long: waits for the limits of ranks that hang or were killed"]
 fn a_lost_references_timeline_is_carried_by_another_clock_and_the_bounds_hold() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");
@@ -449,6 +451,7 @@ pub fn aligned_off_ns(out: &Path, node: &str, middles: &[(i64, f64)]) -> Vec<f64
 
 /// A virtual clock goes on in the process that comes back, so the true map of the reference's own trace is the identity all the time.
 #[test]
+#[ignore = "long: waits for the limits of ranks that hang or were killed"]
 fn a_trace_of_a_reference_that_came_back_is_aligned_by_its_offsets() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");
@@ -500,6 +503,7 @@ fn check_solved_in_order(out: &Path) {
 }
 
 #[test]
+#[ignore = "long: waits for the limits of ranks that hang or were killed"]
 fn ranks_that_come_back_together_find_each_other_and_one_may_come_back_twice() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");
@@ -603,6 +607,7 @@ fn ranks_meet_by_a_shared_file() {
 
 /// In a tree of two, rank 1 passes on for 2, 3 and 4, and rank 2 for 3.
 #[test]
+#[ignore = "long: waits for the limits of ranks that hang or were killed"]
 fn a_rank_that_passes_on_for_others_hangs_and_only_it_is_left_out() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");
@@ -788,6 +793,7 @@ fn report_after(size: usize, first: &[usize], restart: bool, last: usize) -> (Va
 }
 
 #[test]
+#[ignore = "long: waits for the limits of ranks that hang or were killed"]
 fn a_rank_that_came_back_has_a_voice_when_rank_zero_is_lost() {
     // Rank 1 would have stood by; it came back, so rank 2 does.
     let (report, rounds) = report_after(3, &[1], true, 1);
@@ -796,6 +802,7 @@ fn a_rank_that_came_back_has_a_voice_when_rank_zero_is_lost() {
 }
 
 #[test]
+#[ignore = "long: waits for the limits of ranks that hang or were killed"]
 fn the_rank_after_the_next_goes_on_when_rank_zero_and_the_next_are_killed_together() {
     let (report, rounds) = report_after(6, &[1], false, 5);
     assert_eq!(report["taken_over"]["from_rank"], 0, "{report:#}");
@@ -809,11 +816,13 @@ fn the_next_rank_goes_on_when_rank_zero_is_killed() {
 }
 
 #[test]
+#[ignore = "long: waits for the limits of ranks that hang or were killed"]
 fn the_next_rank_goes_on_when_rank_zero_hangs() {
     let _run = check_loss_of_rank_zero(Signal::STOP, "2s", &[]);
 }
 
 #[test]
+#[ignore = "long: waits for the limits of ranks that hang or were killed"]
 fn a_rank_that_is_started_again_after_rank_zero_was_lost_comes_back_to_the_next_master() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let (out, own) = (directory.path().join("out"), directory.path().join("of_rank_2"));

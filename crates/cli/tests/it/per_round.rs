@@ -118,11 +118,13 @@ fn a_killed_rank_is_named_and_the_process_after_it_comes_back() {
 }
 
 #[test]
+#[ignore = "long: waits for the limits of ranks that hang or were killed"]
 fn the_next_rank_goes_on_when_rank_zero_is_killed_between_rounds() {
     let _run = check_loss_of_rank_zero(Signal::KILL, "10s", &["--connections", "per-round"]);
 }
 
 #[test]
+#[ignore = "long: waits for the limits of ranks that hang or were killed"]
 fn the_next_rank_goes_on_when_rank_zero_hangs_and_nobody_is_connected() {
     let _run = check_loss_of_rank_zero(Signal::STOP, "2s", &["--connections", "per-round"]);
 }

@@ -171,6 +171,7 @@ fn equal_pids_multiply_no_row_and_each_row_says_where_it_is_from() {
 }
 
 #[test]
+#[ignore = "long: opens hundreds of databases"]
 fn many_databases_are_asked_with_few_of_them_open() {
     let scratch = tempfile::tempdir().expect("a temporary directory");
     made_all(scratch.path(), 70);

@@ -80,16 +80,19 @@ fn probe_sync_rounds(out: &Path) -> Vec<u64> {
 }
 
 #[test]
+#[ignore = "long: waits for the limits of ranks that were killed"]
 fn rank_0_comes_back_to_the_master_that_took_its_place_and_has_a_voice() {
     check_return(&[]);
 }
 
 #[test]
+#[ignore = "long: waits for the limits of ranks that were killed"]
 fn rank_0_comes_back_where_connections_last_for_a_round() {
     check_return(&["--connections", "per-round"]);
 }
 
 #[test]
+#[ignore = "long: waits for the limits of ranks that were killed"]
 fn rank_0_with_another_out_takes_no_rank_of_the_run_that_goes_on() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let [out, other] = ["out", "other"].map(|name| directory.path().join(name));
@@ -127,6 +130,7 @@ fn rank_0_with_another_out_takes_no_rank_of_the_run_that_goes_on() {
 
 /// Rank 2 leads; it is killed and started again, and after it rank 1, which comes back too: both to rank 3.
 #[test]
+#[ignore = "long: waits for the limits of ranks that were killed"]
 fn another_master_that_is_started_again_comes_back_to_the_rank_that_took_its_place() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");

@@ -75,6 +75,7 @@ fn any_on_terminal(columns: usize, arguments: &str) -> (bool, String) {
 
 /// Every command on real input, and every help page: no line is longer than the terminal, but where a single word is.
 #[test]
+#[ignore = "long: starts every command at two widths of a terminal"]
 fn every_command_and_help_page_fits_its_terminal() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let at = |name: &str| folder.path().join(name).display().to_string();
@@ -199,6 +200,7 @@ fn a_fault_that_was_named_stays_on_the_screen() {
 
 /// Progress of what takes long: on a terminal a bar that is gone at the end, elsewhere lines without a single escape code, with -q nothing.
 #[test]
+#[ignore = "long: follows a large alignment on a terminal"]
 fn long_work_says_how_far_it_is() {
     let sim = "sim --nodes 48 --neighbors 8 --duration 8s --window 1s";
     let written = on_terminal(80, sim);

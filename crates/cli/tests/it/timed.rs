@@ -54,22 +54,26 @@ fn the_next_rank_goes_on_in_time_based_rounds_when_rank_zero_is_killed() {
 }
 
 #[test]
+#[ignore = "long: waits for the limits of ranks that hang or were killed"]
 fn the_next_rank_goes_on_in_time_based_rounds_when_rank_zero_hangs() {
     check_loss(Signal::STOP, "2s", &TIMED);
 }
 
 #[test]
+#[ignore = "long: waits for the limits of ranks that hang or were killed"]
 fn the_next_rank_goes_on_in_time_based_rounds_of_a_tree_when_rank_zero_is_killed() {
     check_loss(Signal::KILL, "10s", &["tree", "--rounds", "timed"]);
 }
 
 #[test]
+#[ignore = "long: waits for the limits of ranks that hang or were killed"]
 fn the_next_rank_goes_on_in_time_based_rounds_with_connections_for_a_round() {
     check_loss(Signal::KILL, "10s", &["--rounds", "timed", "--connections", "per-round"]);
 }
 
 /// Of five ranks two are lost, one after the other, and then the second one's master: two of three go on.
 #[test]
+#[ignore = "long: waits for the limits of ranks that hang or were killed"]
 fn lost_ranks_are_named_and_do_not_come_back_and_masters_may_be_lost_one_after_the_other() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");

@@ -177,6 +177,7 @@ fn a_rank_between_others_that_dies_takes_nobody_with_it() {
 }
 
 #[test]
+#[ignore = "long: waits for the limits of ranks that are stopped"]
 fn ranks_that_are_stopped_are_named_and_those_below_them_are_not() {
     let mut group = Group::new(15, 2);
     assert!(group.round(&[], WAIT).is_empty());

@@ -227,6 +227,7 @@ pub fn names_without_room() {
 
 /// In a process of its own: it keeps its names.
 #[test]
+#[ignore = "long: makes as many names as there may be"]
 fn names_beyond_the_most_there_may_be_are_refused() {
     let _alone = alone();
     let folder = tempfile::tempdir().expect("a temporary directory");

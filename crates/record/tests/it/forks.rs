@@ -173,6 +173,16 @@ fn no_child_hangs_that_is_forked_while_others_record() {
 /// What the standard library locks while a thread starts stays locked in a child that is forked meanwhile: a session's own thread may not need it.
 #[test]
 fn no_child_hangs_that_is_forked_while_threads_start() {
+    forks_while_threads_start(100);
+}
+
+#[test]
+#[ignore = "long: forks 1500 processes"]
+fn no_child_of_many_hangs_that_is_forked_while_threads_start() {
+    forks_while_threads_start(1500);
+}
+
+fn forks_while_threads_start(children: u32) {
     let _alone = alone();
     let stop = AtomicBool::new(false);
     std::thread::scope(|threads| {
@@ -185,7 +195,7 @@ fn no_child_hangs_that_is_forked_while_threads_start() {
             });
         }
         let _stopping = Stopping(&stop);
-        for _ in 0..1500 {
+        for _ in 0..children {
             assert!(in_child(|| {
                 let policy = Policy::DropNewest { bytes: 512 << 10 };
                 let own = Recorder::builder().policy(policy).threads(1).start().expect("the child's own");

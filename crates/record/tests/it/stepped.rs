@@ -279,6 +279,7 @@ fn check(task: &str, least: u64) {
 }
 
 #[test]
+#[ignore = "long: steps a thread through every instruction"]
 fn handlers_come_before_every_instruction_of_events() {
     // Side by side: they take most of the time of all tests here.
     std::thread::scope(|scope| {
@@ -294,6 +295,7 @@ fn handlers_come_before_every_instruction_of_a_thread_that_ends() {
 }
 
 #[test]
+#[ignore = "long: steps a thread through every instruction"]
 fn handlers_come_before_every_instruction_of_a_threads_first_event() {
     check("first", FIRST);
 }
@@ -304,6 +306,7 @@ fn handlers_come_before_every_instruction_that_makes_names() {
 }
 
 #[test]
+#[ignore = "long: steps a thread through every instruction"]
 fn handlers_come_between_instructions_that_start_and_stop_sessions() {
     check("sessions", 1000);
 }

@@ -1,7 +1,7 @@
 //! Every policy with every reach, nesting and way to end: counts are exact, and each recording holds its own span.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use probe_sync_record::{Builder, Policy, Reach, Recorder, Recording, Session, scope};
 
@@ -158,11 +158,16 @@ fn run(rows: impl FnOnce() + Send + 'static) {
 const WAYS: [Way; 4] = [Way::Finish, Way::Drop, Way::OtherThread, Way::AfterItsThreads];
 const WHOSE: [Whose; 3] = [Whose::Process, Whose::Thread, Whose::Adopted];
 
-fn every_row(keeps: Keeps) {
+/// A quarter of the rows: every reach meets every way to end and every depth of nesting.
+fn some_rows(keeps: Keeps) {
+    rows(keeps, |whose, way, nesting| (whose + way + nesting) % 4 == 0);
+}
+
+fn rows(keeps: Keeps, is_wanted: impl Fn(usize, usize, usize) -> bool + Send + 'static) {
     run(move || {
-        for whose in WHOSE {
-            for way in WAYS {
-                for nesting in 0..=3 {
+        for (at_whose, whose) in WHOSE.into_iter().enumerate() {
+            for (at_way, way) in WAYS.into_iter().enumerate() {
+                for nesting in (0..=3).filter(|nesting| is_wanted(at_whose, at_way, *nesting)) {
                     // The second is more than there is room for.
                     for count in [500, 40_000] {
                         check(keeps, whose, nesting, way, count);
@@ -175,35 +180,52 @@ fn every_row(keeps: Keeps) {
 
 #[test]
 fn sessions_that_drop_the_newest_count_exactly() {
-    every_row(Keeps::Oldest);
+    some_rows(Keeps::Oldest);
 }
 
 #[test]
 fn flight_recorders_count_exactly() {
-    every_row(Keeps::Newest);
+    some_rows(Keeps::Newest);
 }
 
 #[test]
 fn flight_recorders_of_a_span_count_exactly() {
-    every_row(Keeps::OldestOfSpan);
+    some_rows(Keeps::OldestOfSpan);
 }
 
 #[test]
 fn streams_count_exactly() {
-    every_row(Keeps::Streamed);
+    some_rows(Keeps::Streamed);
+}
+
+#[test]
+#[ignore = "long: every combination of policy, reach, way to end and nesting"]
+fn every_combination_counts_exactly() {
+    for keeps in [Keeps::Oldest, Keeps::Newest, Keeps::OldestOfSpan, Keeps::Streamed] {
+        rows(keeps, |_, _, _| true);
+    }
 }
 
 #[test]
 fn a_flight_recorder_holds_no_more_than_its_span() {
     run(|| {
         let keep = Duration::from_millis(200);
-        let settings = Recorder::builder().policy(Policy::Flight { bytes: BYTES }).keep(keep);
-        let session = settings.start().expect("nothing else records");
-        work(100);
-        std::thread::sleep(keep * 2);
-        drop(scope!("late"));
-        let recording = session.finish().expect("whole");
-        let own = &tallies(&recording)[OWN];
+        // On a busy machine the last event may be older than the span when the session ends.
+        let in_time = (0..100).find_map(|_| held_in_span(keep));
+        let own = in_time.expect("one of many sessions ends within 200 ms of its last event");
         assert_eq!((own.events(), own.names.get("late")), (1, Some(&1)), "{own:?}");
     });
+}
+
+/// What a flight recorder holds of events before and within its span; None where the span had
+/// passed before the session could end.
+fn held_in_span(keep: Duration) -> Option<Tally> {
+    let settings = Recorder::builder().policy(Policy::Flight { bytes: BYTES }).keep(keep);
+    let session = settings.start().expect("nothing else records");
+    work(100);
+    std::thread::sleep(keep * 2);
+    let late = Instant::now();
+    drop(scope!("late"));
+    let recording = session.finish().expect("whole");
+    (late.elapsed() < keep).then(|| tallies(&recording)[OWN].clone())
 }

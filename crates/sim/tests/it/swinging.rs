@@ -5,6 +5,7 @@ use probe_sync_sim::Scenario;
 use probe_sync_sim::swinging::{Stated, pauses, run, scenario};
 
 #[test]
+#[ignore = "long: simulates swinging clocks for minutes"]
 fn swinging_clocks_are_never_said_to_have_stepped() {
     let base = Scenario::from_toml(include_str!("../../../../bench/scenarios/cell.toml")).expect("a sound file");
     let (mut estimates, mut rate_changes) = (0, 0);

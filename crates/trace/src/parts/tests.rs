@@ -48,6 +48,7 @@ fn few_parts_stay_in_memory_and_come_back_in_order() {
 }
 
 #[test]
+#[ignore = "long: writes and reads a million parts"]
 fn a_million_parts_are_all_read_back_and_few_are_held() {
     let count = 1_000_000i64;
     let mut parts = CollectiveParts::default();
@@ -71,6 +72,7 @@ fn a_million_parts_are_all_read_back_and_few_are_held() {
 }
 
 #[test]
+#[ignore = "long: writes and reads a million parts"]
 fn memory_of_a_cursor_does_not_grow_with_the_trace() {
     let most_held = |count: i64| {
         let mut parts = CollectiveParts::default();

@@ -1,13 +1,12 @@
-//! `cargo xtask test`: every check and test there is, in one command; CI runs exactly this.
+//! `cargo xtask test`: the tests, in two tiers.
 //!
-//! Place in the flow: setup, then checks of the text, then clippy over both sets of features and the documentation, while what later steps need is fetched
-//! (`ahead`), then every test once with all features that build here, then whole runs: under mpirun, over TCP, and across network namespaces ([`whole_runs`]), then
-//! other people's readers on our traces ([`readers`]) and metrics ([`metrics`]), the report page in a browser ([`browser`]), then one real job from its traces to the truth (`flow`), then the Python
-//! package (`python`) and the C interface as its users get it ([`c_interface`]), the recorder under ThreadSanitizer (`races`).
-//! A failing step does not stop the later ones, except where they would only repeat its failure.
-//! [`selection`] says which packages and features each step builds; everything uses the development profile.
-//! What it does not do: benches (`cargo xtask bench`); libFuzzer (`cargo xtask fuzz`), whose build with coverage takes minutes: here the fuzz targets get
-//! their seeds and 500 mutations each, as tests of their package. No step compiles libFuzzer's side of them.
+//! The quick tier is what anybody runs from a fresh clone: one build, every test that needs nothing but
+//! crates and the distribution's MPI, the shared suite under `mpirun`, and one whole run that is judged
+//! against the truth. `--all` adds what takes long or needs downloads: tests marked `#[ignore = "long: …"]`,
+//! both clippys, documentation, network namespaces, Open MPI 5 with ULFM, MPICH, other people's readers,
+//! torch and JAX, a browser, Prometheus, sanitizers and installations. CONTRIBUTING.md has a table of all
+//! steps. A failing step does not stop the later ones, except where they would only repeat its failure.
+//! [`selection`] says which packages and features each step builds.
 
 mod ahead;
 mod browser;
@@ -31,50 +30,69 @@ use crate::codegen;
 use crate::flow;
 use crate::python;
 use crate::races;
-use crate::setup::{self, Tools};
+use crate::setup::{self, Tools, Wanted};
 use crate::steps::{self, Count, Runner};
 use crate::tidy;
 use selection::{BUILD, TESTS, cargo, everything, plain};
 
 pub use ulfm::install as install_ulfm;
 
-/// Sets up and runs everything; with `only`, the steps whose name contains it.
+/// How much of the tests to run.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// What needs no downloads beyond crates and the distribution's MPI.
+    Quick,
+    /// Everything.
+    All,
+}
+
+/// Sets up and runs the steps of `tier`; with `only`, the steps of both tiers whose name contains it.
 ///
 /// # Errors
 /// When anything failed.
-pub fn test(root: &Path, only: Option<&str>) -> Result<()> {
+pub fn test(root: &Path, tier: Tier, only: Option<&str>) -> Result<()> {
     let start = Instant::now();
-    let tools = setup::setup(root)?;
+    let tier = if only.is_some() { Tier::All } else { tier };
+    let tools = setup::setup(root, if tier == Tier::All { Wanted::Everything } else { Wanted::Mpi })?;
     let mut runner = Runner::new(root, only)?;
     println!("{}", steps::free_space(root));
-    // Joined at the end of the scope: what follows measures times.
-    let is_built = std::thread::scope(|scope| {
-        if only.is_none() {
+    // Downloads wait for the network, builds for the processor. Joined before anything is timed.
+    std::thread::scope(|scope| {
+        if only.is_none() && tier == Tier::All {
             scope.spawn(|| ahead::fetch(root, tools));
         }
         text(&mut runner, root);
-        checks(&mut runner, root, tools);
-        build_tests(&mut runner, root, tools)
+        if build_tests(&mut runner, root, tools) {
+            tests(&mut runner, root, tools, tier);
+        } else {
+            runner.skip(TESTS_STEP, "they do not build");
+        }
+        whole_runs::quick(&mut runner, root, tools);
+        if tier == Tier::All {
+            checks(&mut runner, root, tools);
+        }
     });
-    if is_built {
-        tests(&mut runner, root, tools);
-    } else {
-        runner.skip(TESTS_STEP, "they do not build");
+    if tier == Tier::All {
+        rest(&mut runner, root, tools);
     }
-    whole_runs::run(&mut runner, root, tools);
-    readers::run(&mut runner, root, tools);
-    metrics::run(&mut runner, root, tools);
-    book::run(&mut runner, root, tools);
-    browser::run(&mut runner, root, tools);
-    whole_flow(&mut runner, root, tools);
-    python::run(&mut runner, root, python::Wheel::ForTests);
-    c_interface::run(&mut runner, root);
-    record_bench(&mut runner, root);
-    races::run(&mut runner, root);
-    dependencies(&mut runner, root);
     println!("\n{}", steps::free_space(root));
     println!("all steps took {:.0} s", start.elapsed().as_secs_f64());
     runner.finish()
+}
+
+/// What only the full tier has, behind its checks.
+fn rest(runner: &mut Runner, root: &Path, tools: Tools) {
+    whole_runs::rest(runner, root, tools);
+    readers::run(runner, root, tools);
+    metrics::run(runner, root, tools);
+    book::run(runner, root, tools);
+    browser::run(runner, root, tools);
+    whole_flow(runner, root, tools);
+    python::run(runner, root, python::Wheel::ForTests);
+    c_interface::run(runner, root);
+    record_bench(runner, root);
+    races::run(runner, root);
+    dependencies(runner, root);
 }
 
 /// What needs no compiler.
@@ -105,11 +123,14 @@ fn build_tests(runner: &mut Runner, root: &Path, tools: Tools) -> bool {
     !runner.wants(TESTS_STEP) || runner.prerequisite("build tests", Count::Step, BUILD, &mut build)
 }
 
-/// Every test once, in the larger set.
-fn tests(runner: &mut Runner, root: &Path, tools: Tools) {
+/// Every test once, in the larger set; those that take long only in the full tier.
+fn tests(runner: &mut Runner, root: &Path, tools: Tools, tier: Tier) {
     let mut test = everything(root, tools, &["test", "--no-fail-fast"]);
     // Also of tests that pass: what they leave out they say there.
     test.args(["--", "--show-output"]);
+    if tier == Tier::All {
+        test.arg("--include-ignored");
+    }
     // Most of the time tests wait, for rounds and for each other's processes.
     if std::env::var_os("RUST_TEST_THREADS").is_none() {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);

@@ -20,18 +20,21 @@ use crate::scale;
 use crate::setup::Tools;
 use crate::steps::{Count, Runner};
 
-/// Builds the programs and runs everything that can run here.
-pub fn run(runner: &mut Runner, root: &Path, tools: Tools) {
-    if !names().any(|name| runner.wants(name)) {
+/// The suite of the collectives at two sizes, and one run judged against the truth.
+pub fn quick(runner: &mut Runner, root: &Path, tools: Tools) {
+    let wanted = runner.wants(MPI_SUITE) || runner.wants(QUICK.name);
+    if wanted && programs(runner, root, tools) {
+        mpi_suite(runner, root, tools, ["2", "4"]);
+        measure(runner, root, tools, &QUICK);
+    }
+}
+
+/// Every other whole run that this machine permits.
+pub fn rest(runner: &mut Runner, root: &Path, tools: Tools) {
+    if !names().any(|name| runner.wants(name)) || !programs(runner, root, tools) {
         return;
     }
-    // With `--tests` the dependencies have the same features as in the tests before, and are not compiled once more.
-    let mut build = everything(root, tools, &["build", "--bins", "--tests"]);
-    if !runner.prerequisite("build programs", Count::Step, BUILD, &mut build) {
-        runner.skip("whole runs", "the programs do not build");
-        return;
-    }
-    mpi_suite(runner, root, tools);
+    mpi_suite(runner, root, tools, ["1", "3", "8"]);
     ends::run(runner, root, tools);
     launchers::run(runner, root, tools);
     mpich::run(runner, root, tools);
@@ -44,10 +47,21 @@ pub fn run(runner: &mut Runner, root: &Path, tools: Tools) {
     faults::cell(runner, root);
 }
 
+/// Builds the programs; false where they do not build.
+fn programs(runner: &mut Runner, root: &Path, tools: Tools) -> bool {
+    // With `--tests` the dependencies have the same features as in the tests before, and are not compiled once more.
+    let mut build = everything(root, tools, &["build", "--bins", "--tests"]);
+    let built = runner.prerequisite("build programs", Count::Step, BUILD, &mut build);
+    if !built {
+        runner.skip("whole runs", "the programs do not build");
+    }
+    built
+}
+
 /// What `--only` can ask for here.
 fn names() -> impl Iterator<Item = &'static str> {
     let of_namespaces = NAMESPACES.iter().map(|(name, _)| *name);
-    [MPI_SUITE]
+    [MPI_SUITE, QUICK.name]
         .into_iter()
         .chain(ends::names())
         .chain(launchers::names())
@@ -59,12 +73,12 @@ fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// The shared suite of all collectives, over MPI.
-fn mpi_suite(runner: &mut Runner, root: &Path, tools: Tools) {
+fn mpi_suite<const N: usize>(runner: &mut Runner, root: &Path, tools: Tools, sizes: [&str; N]) {
     if !tools.mpi() {
         runner.skip(MPI_SUITE, &format!("missing {}", tools.missing()));
         return;
     }
-    for ranks in ["1", "2", "3", "8"] {
+    for ranks in sizes {
         let mut command = mpirun(ranks, "120");
         command.arg(root.join("target/debug/probe-sync-mpi-tests")).arg("suite").current_dir(root);
         runner.command(&format!("{MPI_SUITE}, {ranks} ranks"), Count::Tests, LIMIT, &mut command);
@@ -90,6 +104,17 @@ enum Launch {
     Mpirun(&'static str),
     Local(&'static str),
 }
+
+/// The run of the quick tier. Its clocks swing, so that offsets which do not follow them fail.
+const QUICK: Scenario = Scenario {
+    name: "run of 4 ranks over MPI, swinging clocks",
+    launch: Launch::Mpirun("4"),
+    master: "0",
+    model: "sinusoid",
+    duration: "8s",
+    worst_ns: "500",
+    median_ns: "100",
+};
 
 /// The limits are those of the project's first promise; 64 ranks share two cores here, so theirs is wider.
 const SCENARIOS: [Scenario; 7] = [
@@ -240,6 +265,7 @@ mod tests {
     fn every_whole_run_keeps_its_name() {
         let expected = [
             "mpi suite",
+            "run of 4 ranks over MPI, swinging clocks",
             "run of 8 ranks over MPI",
             "run of 64 ranks over MPI",
             "run of 8 ranks over TCP",

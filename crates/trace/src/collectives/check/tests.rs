@@ -271,6 +271,7 @@ fn ranks_of_one_host_get_the_tolerance_of_their_own_fits() {
 }
 
 #[test]
+#[ignore = "long: judges 1.2 million collectives"]
 fn no_verdict_on_part_of_the_evidence() {
     // 400 000 collectives per trace; node 1's clock was moved by 1 s for the last 99 999.
     let (count, moved) = (400_000i64, 99_999i64);

@@ -195,6 +195,7 @@ fn a_program_that_is_cut_short_is_refused_with_the_place() {
 }
 
 #[test]
+#[ignore = "long: judges 640 000 collectives"]
 fn more_collectives_than_fit_into_memory_are_all_judged() {
     // Two ranks, 320 000 sums each; the last 100 of rank 1 come a second late.
     let files = Files::new();
