@@ -22,12 +22,13 @@ SETTLED_ROUNDS, POLL_S = 5, 0.02
 NO_NETWORK = {"ulfm": "the ranks are on one host, where no network can be hurt; mpirun's own daemons would be cut off as well"}
 NO_RETURN = {"mpi": "a process cannot join a job of MPI that runs", "ulfm": "a process cannot join a job of MPI that runs"}
 STEP_AT_S, STEP = 6.0, "1ms"
+ULFM_S = {"loss": 11.0, "hang": 16.0, "master": 24.0}
 
 
 @dataclasses.dataclass
 class Cell:
     """`must`: by way of talking, what the others do: "named" (go on and name the hurt), "kept" (nobody is left out), "either", "ends" (the run ends and names), "refused" (no run), "disk" (all
-    is measured, and rank 0 says at the end that not all was written)."""
+    is measured, and rank 0 says at the end that not all was written), "unwritten" (the job fails, and says why). `says`: texts of the log, in their order."""
 
     name: str
     must: dict
@@ -40,12 +41,14 @@ class Cell:
     mounted: bool = False
     proxied: bool = False
     late: float = 0.0
+    says: tuple = ()
     taken: str = ""
     restarts: bool = False
 
-    @property
-    def seconds(self):
-        """How long the run lasts."""
+    def seconds(self, backend):
+        """How long the run lasts. Over ULFM losses are noticed at once, hangs after a few seconds."""
+        if backend == "ulfm" and "SIGCONT" not in self.name:
+            return ULFM_S["master" if self.name.startswith("master SIGSTOP") else "hang" if "SIGSTOP" in self.name else "loss"]
         return LONG_S if self.restarts or self.heal_after > 6 else DURATION_S
 
     def hurt_ranks(self, backend):
@@ -58,6 +61,16 @@ def of_all(tcp, mpi, ulfm):
 
 def to_hurt(number, rank=HURT):
     return lambda ranks: ranks.signal(rank, number)
+
+
+def kill_all(*hurt):
+    return lambda ranks: [ranks.signal(rank, signal.SIGKILL) for rank in hurt]
+
+
+def stop_and_spoil_report(ranks):
+    """A folder lies where the report is to be written."""
+    ranks.signal(HURT, signal.SIGSTOP)
+    (ranks.run / "report.json").mkdir()
 
 
 def slow(ranks):
@@ -95,6 +108,12 @@ def partition_heals(ranks):
     [ranks.no_rules(rank) for rank in MINORITY[ranks.launch.backend]]
 
 
+def hanging(rank):
+    return f"the process of rank(s) {rank} still hangs"
+
+
+HANGS = {way: "nothing ends a process that hangs; the cell with SIGCONT shows what the others do" for way in ("star", "tree", "mpi")}
+ULFM_ONLY = {way: "`crates/cli/tests/it` has it over TCP; without ULFM the job ends" for way in ("star", "tree", "mpi")}
 KEPT = of_all("kept", "kept", "kept")
 NAMED = of_all("named", "ends", "named")
 HUNG = of_all("named", "ends", "named")
@@ -104,7 +123,8 @@ CELLS = [
     Cell("SIGKILL, started again after 2 s", NAMED, to_hurt(signal.SIGKILL), lambda ranks: ranks.start_rank(HURT), 2.0, absent=NO_RETURN),
     # Over ULFM a late rank has 3 s more to answer before it is left out.
     Cell("SIGSTOP, SIGCONT after 8 s", HUNG, to_hurt(signal.SIGSTOP), to_hurt(signal.SIGCONT), 8.0, restarts=True),
-    Cell("SIGSTOP for good", of_all("", "", "named"), to_hurt(signal.SIGSTOP), absent={way: "nothing ends a process that hangs; what the others do is in the cell above" for way in ("star", "tree", "mpi")}),
+    Cell("SIGSTOP for good", of_all("", "", "named"), to_hurt(signal.SIGSTOP), absent=HANGS, says=(hanging(HURT),)),
+    Cell("SIGSTOP for good, report cannot be written", of_all("", "", "unwritten"), stop_and_spoil_report, absent=HANGS, says=("could not be written all the time", hanging(HURT))),
     Cell("slow rank (runs a fifth of the time for 4 s)", of_all("either", "kept", "kept"), slow),
     Cell("20 % of packets dropped both ways for 5 s", of_all("either", "kept", ""), lambda ranks: ranks.drop(HURT, ("input", "output"), "numgen random mod 100 < 20"), joined_again, 5.0, absent=NO_NETWORK),
     Cell("all packets dropped both ways for 5 s", HUNG, cut_off, joined_again, 5.0, absent=NO_NETWORK, restarts=True),
@@ -117,6 +137,9 @@ CELLS = [
     Cell("port conflict, UDP port of a rank", of_all("refused", "refused", ""), taken="udp", absent=NO_NETWORK),
     Cell(f"clock step of {STEP} (virtual clock)", KEPT, extra=("--inject-step", f"{HURT}@{int(STEP_AT_S)}s:{STEP}"), hurt=lambda _: []),
     Cell("master SIGKILL", ROOT, to_hurt(signal.SIGKILL, 0), hurt=lambda _: [0]),
+    Cell("master and the next SIGKILL together", of_all("", "", "named"), kill_all(0, 1), hurt=lambda _: [0, 1], absent=ULFM_ONLY),
+    Cell("master SIGKILL, then the next", of_all("", "", "named"), to_hurt(signal.SIGKILL, 0), to_hurt(signal.SIGKILL, 1), 4.0, hurt=lambda _: [0, 1], absent=ULFM_ONLY),
+    Cell("master SIGSTOP for good", of_all("", "", "named"), to_hurt(signal.SIGSTOP, 0), hurt=lambda _: [0], absent=HANGS, says=(hanging(0),)),
     Cell("master SIGSTOP, SIGCONT after 14 s", ROOT, to_hurt(signal.SIGSTOP, 0), to_hurt(signal.SIGCONT, 0), 14.0, hurt=lambda _: [0]),
     Cell("partition for 5 s", HUNG, partition, partition_heals, 5.0, absent=NO_NETWORK, hurt=lambda backend: MINORITY[backend], restarts=True),
     Cell("late join: a rank starts 4 s after the others", KEPT, late=4.0, hurt=lambda _: [], absent={"mpi": "mpirun starts all ranks together", "ulfm": "mpirun starts all ranks together"}),
@@ -126,7 +149,7 @@ CELLS = [
 def cell_fields(cell, launch, options):
     """Runs a cell; the fields of its line."""
     words = "".join(letter if letter.isalnum() else "-" for letter in cell.name.split(",")[0].lower())[:28] + f"-{abs(hash_of(cell.name)) % 1000:03}"
-    ranks = Ranks(launch, options.out / launch.backend / words, extra_of(cell), cell.seconds)
+    ranks = Ranks(launch, options.out / launch.backend / words, extra_of(cell), cell.seconds(launch.backend))
     try:
         seen = endure(cell, ranks)
     finally:
@@ -154,6 +177,7 @@ def holder(cell, ranks):
 def endure(cell, ranks):
     """Starts the ranks, hurts, heals, and waits for the end; what was seen meanwhile."""
     backend, begun = ranks.launch.backend, time.monotonic()
+    lasts = cell.seconds(backend)
     hurt = cell.hurt_ranks(backend)
     others = [rank for rank in range(ranks.size) if rank not in hurt] if ranks.launch.tcp else [0]
     seen = {"at": None, "at_round": None, "detected": {}, "restarted": [], "hung": []}
@@ -169,7 +193,7 @@ def endure(cell, ranks):
     if cell.begin is None:
         # From the start on: what the logs say of a healthy rank counts here, too.
         seen["at"] = begun
-    while ranks.running() and time.monotonic() - begun < cell.seconds + MPIRUN_TIMEOUT_S + 20:
+    while ranks.running() and time.monotonic() - begun < lasts + MPIRUN_TIMEOUT_S + 20:
         now = time.monotonic()
         if waiting and now - begun > cell.late:
             ranks.start_rank(waiting.pop())
@@ -185,7 +209,7 @@ def endure(cell, ranks):
             if cell.mounted and "disk" not in seen["detected"] and "is not written any more" in ranks.said([0]):
                 seen["detected"]["disk"] = time.monotonic() - seen["at"]
         # As a launcher does that starts a rank again: after the fault, while the others run.
-        if cell.restarts and ranks.launch.tcp and healed and seen["at"] and now - seen["at"] < cell.seconds - 7:
+        if cell.restarts and ranks.launch.tcp and healed and seen["at"] and now - seen["at"] < lasts - 7:
             for rank in hurt:
                 if ranks.processes[rank].poll() not in (None, 0) and len(ranks.earlier.get(rank, [])) < 3:
                     ranks.start_rank(rank)
@@ -213,7 +237,7 @@ def read(run):
                     continue
                 if value and path == folder / "global_windows.jsonl":
                     rounds[value["round_id"]] = value
-        if (folder / "report.json").exists():
+        if (folder / "report.json").is_file():
             reports.append(json.loads((folder / "report.json").read_text()))
     return rounds, reports, sorted(set(unreadable))
 
@@ -223,8 +247,31 @@ def solved_again(run, program):
     windows = sorted(path for folder in recordings(run) for path in folder.glob("windows/node*.jsonl"))
     if not windows:
         return "no windows"
-    done = subprocess.run([program, "solve", "--windows", *windows, "--out", run.parent / "solved.jsonl"], capture_output=True, text=True, timeout=60)
-    return "" if done.returncode == 0 else f"solve: {done.stderr.strip()[:200]}"
+    commands = {"solve": ["--windows", *windows, "--out", run.parent / "solved.jsonl"]}
+    if len(recordings(run)) > 1:
+        # What two masters recorded is one run for whoever reads it.
+        node, trace = trace_of_a_survivor(run)
+        commands["align"] = ["--traces", trace, "--nodes", str(node), "--run-dir", run, "--output", run.parent / "aligned.json"]
+        commands["export"] = ["--run-dir", run, "--out", run.parent / "run.pb"]
+    for command, arguments in commands.items():
+        done = subprocess.run([program, command, *arguments], capture_output=True, text=True, timeout=120)
+        if done.returncode:
+            return f"{command}: {done.stderr.strip()[:200]}"
+    return ""
+
+
+def trace_of_a_survivor(run):
+    """A node that took a lost master's place, and a trace of it with a span in each round that was recorded."""
+    node, spans = int(recordings(run)[-1].name.removeprefix("rank").split("-")[0]), []
+    for folder in recordings(run):
+        for line in (folder / "offsets.jsonl").read_text().splitlines():
+            line = json.loads(line)
+            if line.get("node_id") == node and line.get("offset_ns") is not None:
+                # Within the round: `align` refuses times that were not measured.
+                spans.append({"name": "step", "ph": "X", "ts": (line["window_start_ns"] + line["offset_ns"]) / 1e3 + 1e5, "dur": 10, "pid": 1, "tid": 1})
+    path = run.parent / "trace.json"
+    path.write_text(json.dumps({"traceEvents": spans}))
+    return node, path
 
 
 def true_offset(truth, node, at):
@@ -313,19 +360,19 @@ def wrong_for(cell, must, ranks, seen, hurt, named, rounds, reports):
     """What is not as this cell must be."""
     wrong, tcp = [], ranks.launch.tcp
     healthy = {rank: process.returncode for rank, process in ranks.processes.items() if rank not in hurt} if tcp else {0: ranks.processes[0].returncode}
-    if must in ("named", "ends") and hurt - named:
+    if must in ("named", "ends", "unwritten") and hurt - named:
         wrong.append(f"rank(s) {sorted(hurt - named)} were not named")
     if must in ("kept", "disk") and named:
         wrong.append(f"rank(s) {sorted(named)} were left out")
     bad = {rank: status for rank, status in healthy.items() if status != 0}
     # Over MPI mpirun itself says with its status that a process was killed; ranks that go on end well. A rank that wakes, and without which they have gone on, ends with 1.
-    if not tcp and must == "named" and cell.heal:
+    if not tcp and must == "named" and "SIGCONT" in cell.name:
         bad = {} if bad == {0: 1} else {"mpirun": healthy[0]}
     if must in ("named", "kept", "either") and bad:
         wrong.append(f"exit statuses {bad}")
     if must == "disk" and set(bad) != {0}:
         wrong.append(f"exit statuses {bad}, where rank 0's alone is not 0")
-    if must in ("ends", "refused") and not any(process.returncode for process in ranks.processes.values()):
+    if must in ("ends", "refused", "unwritten") and not any(process.returncode for process in ranks.processes.values()):
         wrong.append("all ended with status 0")
     if must in ("named", "kept", "either") and seen["at_round"] and not cell.mounted and len(rounds) < seen["at_round"] + 6:
         wrong.append(f"only {len(rounds)} rounds: they did not go on after round {seen['at_round']}")
@@ -333,6 +380,9 @@ def wrong_for(cell, must, ranks, seen, hurt, named, rounds, reports):
         port = str(TCP_PORT if cell.taken == "tcp" else UDP_PORT)
         if not re.search(rf":{port}\b", ranks.said(range(ranks.size))):
             wrong.append(f"nobody says which port: {port}")
+    places = [ranks.said(range(ranks.size)).find(text) for text in cell.says]
+    if -1 in places or places != sorted(places):
+        wrong.append(f"the log does not say {' and then '.join(cell.says)}")
     if cell.mounted:
         wrong += wrong_with_full_disk(ranks, seen)
     if cell.extra and stepped_round(rounds) is None:

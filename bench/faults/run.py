@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The fault matrix: real processes, every fault over every way of talking, judged.
 
-    sudo python3 bench/faults/run.py --out FOLDER [--program target/release/probe_sync] [--ulfm target/ulfm] [--backends star,tree,mpi,ulfm] [--only TEXT]
+    sudo python3 bench/faults/run.py --out FOLDER [--program target/release/probe_sync] [--ulfm target/ulfm] [--backends star,tree,mpi,ulfm] [--only REGEX]
 
     star  TCP, 7 ranks, each on a namespace host of its own (`bench/hosts/hosts.sh`)
     tree  the same with PROBE_SYNC_TCP_FANOUT=2: the rank that is hurt passes on for another
@@ -19,6 +19,7 @@ import csv
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -77,13 +78,25 @@ def write(out, rows):
     (out / "faults.csv.partial").rename(out / "faults.csv")
 
 
+def require_hosts():
+    """Ends the program where hosts of their own cannot be made here."""
+    if not shutil.which("nft"):
+        print("nft is missing: apt-get install nftables")
+        sys.exit(SKIPPED)
+    tried = subprocess.run([HOSTS, "up", "1"], env=os.environ | {"HOSTS_NAME": "psfaults"}, capture_output=True, text=True)
+    subprocess.run([HOSTS, "down"], env=os.environ | {"HOSTS_NAME": "psfaults"}, check=False)
+    if tried.returncode:
+        print(tried.stderr.strip())
+        sys.exit(SKIPPED if tried.returncode == SKIPPED else 1)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", required=True, type=pathlib.Path)
     parser.add_argument("--program", type=pathlib.Path, default=ROOT / "target/release/probe_sync", help="probe_sync, built with MPI")
     parser.add_argument("--ulfm", type=pathlib.Path, default=ROOT / "target/ulfm", help="folder of Open MPI 5, as `cargo xtask test --only ULFM` installs it")
     parser.add_argument("--backends", default="star,tree,mpi,ulfm")
-    parser.add_argument("--only", default="", help="faults whose name contains this")
+    parser.add_argument("--only", default="", metavar="REGEX", help="faults whose name matches")
     options = parser.parse_args()
     options.out, options.program, options.ulfm = options.out.resolve(), options.program.resolve(), options.ulfm.resolve()
     if not options.program.exists():
@@ -97,17 +110,11 @@ def main():
     if "ulfm" in wanted and not (options.ulfm / "bin/mpirun").exists():
         print(f"skipped ulfm: {options.ulfm}/bin/mpirun is missing; `cargo xtask test --only ULFM` installs it")
         wanted.remove("ulfm")
-    if not shutil.which("nft"):
-        print("nft is missing: apt-get install nftables")
-        sys.exit(SKIPPED)
-    cells = [cell for cell in CELLS if options.only in cell.name]
+    cells = [cell for cell in CELLS if re.search(options.only, cell.name)]
     if not cells or not wanted:
-        sys.exit(f"nothing to do: no fault's name contains \"{options.only}\", or no backend is left")
-    tried = subprocess.run([HOSTS, "up", "1"], env=os.environ | {"HOSTS_NAME": "psfaults"}, capture_output=True, text=True)
-    subprocess.run([HOSTS, "down"], env=os.environ | {"HOSTS_NAME": "psfaults"}, check=False)
-    if tried.returncode:
-        print(tried.stderr.strip())
-        sys.exit(SKIPPED if tried.returncode == SKIPPED else 1)
+        sys.exit(f"nothing to do: no fault's name matches \"{options.only}\", or no backend is left")
+    if wanted != ["ulfm"]:
+        require_hosts()
     options.out.mkdir(parents=True, exist_ok=True)
     rows, lock = [], threading.Lock()
     workers = [threading.Thread(target=of_backend, args=(backend, cells, options, rows, lock)) for backend in wanted]

@@ -52,6 +52,14 @@ pub fn cell(runner: &mut Runner, root: &Path) {
     runner.command(NAME, Count::Figures, CELL, &mut command);
 }
 
+/// What whole runs over Open MPI 5 do when ranks are killed or hang.
+pub fn over_ulfm(runner: &mut Runner, root: &Path) {
+    let out = root.join("target/xtask/runs/faults-ulfm");
+    let mut command = script(root, CELLS, &out, &steps::target(root).join("debug/probe_sync"));
+    command.args(["--backends", "ulfm", "--only", "SIGKILL|for good"]).arg("--ulfm").arg(root.join("target/ulfm"));
+    runner.command(ULFM, Count::Figures, OVER_ULFM, &mut command);
+}
+
 fn script(root: &Path, name: &str, out: &Path, program: &Path) -> Command {
     let mut command = Command::new("python3");
     command.arg(root.join(name)).arg("--out").arg(out).arg("--program").arg(program).current_dir(root);
@@ -61,6 +69,11 @@ fn script(root: &Path, name: &str, out: &Path, program: &Path) -> Command {
 /// What `--only` can ask for.
 pub const NAME: &str = "fault matrix, a rank of a tree cut off and back";
 
+/// What `--only` can ask for.
+pub const ULFM: &str = "fault matrix, ULFM";
+
 const CELLS: &str = "bench/faults/run.py";
 const LIMIT: Duration = Duration::from_secs(3600);
-const CELL: Duration = Duration::from_secs(180);
+const CELL: Duration = Duration::from_secs(300);
+/// Two minutes on a quiet machine.
+const OVER_ULFM: Duration = Duration::from_secs(900);

@@ -23,6 +23,8 @@ pub struct Runner {
     tally: Tally,
     skipped: Vec<(String, String)>,
     failed: Vec<(String, String)>,
+    /// What a runner in the background has to say, until [`Runner::absorb`] prints it.
+    held_back: Option<String>,
 }
 
 /// How a step's result is counted.
@@ -58,7 +60,36 @@ impl Runner {
             tally: Tally::default(),
             skipped: Vec::new(),
             failed: Vec::new(),
+            held_back: None,
         })
+    }
+
+    /// Returns a runner for steps that run at the same time as this one's, and says nothing meanwhile.
+    pub fn in_background(&self) -> Self {
+        Self {
+            logs: self.logs.clone(),
+            only: self.only.clone(),
+            tally: Tally::default(),
+            skipped: Vec::new(),
+            failed: Vec::new(),
+            held_back: Some(String::new()),
+        }
+    }
+
+    /// Prints what a runner in the background held back, and adds its results to this one's.
+    pub fn absorb(&mut self, background: Self) {
+        print!("{}", background.held_back.unwrap_or_default());
+        self.tally.add(background.tally);
+        self.skipped.extend(background.skipped);
+        self.failed.extend(background.failed);
+    }
+
+    /// Prints text, or holds it back.
+    fn say(&mut self, text: &str) {
+        match &mut self.held_back {
+            Some(held) => held.push_str(text),
+            None => print!("{text}"),
+        }
     }
 
     /// Whether the step called `name` is among those asked for.
@@ -77,7 +108,7 @@ impl Runner {
     /// Runs a program that later steps need, whether it was asked for or not.
     pub fn prerequisite(&mut self, name: &str, count: Count, limit: Duration, command: &mut Command) -> bool {
         let log = self.logs.join(format!("{}.log", name.replace(|c: char| !c.is_ascii_alphanumeric(), "-")));
-        println!("== {name}: {}", shown(command));
+        self.say(&format!("== {name}: {}\n", shown(command)));
         let start = Instant::now();
         let outcome = logged(command, &log, limit);
         let output = std::fs::read_to_string(&log).unwrap_or_default();
@@ -90,11 +121,11 @@ impl Runner {
             Ok(status) if status.code() == Some(EXIT_SKIPPED) => self.skip(name, last_line(&output)),
             Ok(status) if status.success() => {
                 if count == Count::Figures {
-                    print!("{output}");
+                    self.say(&output);
                 }
                 self.pass(name, start, counted, &output);
                 if count == Count::Tests {
-                    print!("{}", slowest(&output));
+                    self.say(&slowest(&output));
                 }
             }
             Ok(status) => self.fail(name, start, counted, &status.to_string(), &output),
@@ -108,7 +139,7 @@ impl Runner {
         if !self.wants(name) {
             return true;
         }
-        println!("== {name}");
+        self.say(&format!("== {name}\n"));
         let start = Instant::now();
         match check() {
             Ok(()) => self.pass(name, start, Tally::default(), ""),
@@ -120,7 +151,7 @@ impl Runner {
     /// Leaves the step `name` out, and says why.
     pub fn skip(&mut self, name: &str, reason: &str) {
         if self.wants(name) {
-            println!("   skipped: {reason}");
+            self.say(&format!("   skipped: {reason}\n"));
             self.tally.skipped += 1;
             self.skipped.push((name.to_owned(), reason.to_owned()));
         }
@@ -143,7 +174,7 @@ impl Runner {
 
     fn pass(&mut self, name: &str, start: Instant, counted: Tally, output: &str) {
         let counted = if counted == Tally::default() { Tally { passed: 1, ..counted } } else { counted };
-        println!("   ok in {:.1} s ({counted})", start.elapsed().as_secs_f64());
+        self.say(&format!("   ok in {:.1} s ({counted})\n", start.elapsed().as_secs_f64()));
         if counted.skipped > 0 {
             self.skipped.push((name.to_owned(), skip_reasons(output)));
         }
@@ -153,7 +184,8 @@ impl Runner {
     /// `how` it ended, and what it had printed by then.
     fn fail(&mut self, name: &str, start: Instant, counted: Tally, how: &str, output: &str) {
         let free = free_space(&self.logs);
-        println!("{how}\n{}\n   FAILED in {:.1} s: {name}; {free}", tail(output), start.elapsed().as_secs_f64());
+        let seconds = start.elapsed().as_secs_f64();
+        self.say(&format!("{how}\n{}\n   FAILED in {seconds:.1} s: {name}; {free}\n", tail(output)));
         // A program that broke off may have reported no failed test; the step is one failure then.
         self.tally.add(Tally { failed: counted.failed.max(1), ..counted });
         self.failed.push((name.to_owned(), reason(how, output)));

@@ -25,7 +25,7 @@ fn status(out: &Path) -> Value {
 
 /// Looks again until it is so.
 fn until(out: &Path, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     loop {
         if out.join("run.json").exists() {
             let found = status(out);

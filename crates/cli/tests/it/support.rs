@@ -146,5 +146,5 @@ pub fn wait_for_lines(path: &Path, count: usize) {
     }
 }
 
-/// No run of these tests takes a quarter of this, even on a busy machine.
-const LIMIT: Duration = Duration::from_secs(90);
+/// Far longer than any run of these tests takes on a busy machine.
+const LIMIT: Duration = Duration::from_secs(300);

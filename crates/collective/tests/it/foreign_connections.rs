@@ -180,7 +180,6 @@ fn an_interrupt_ends_the_rendezvous_of_both_sides() {
     for wait in waits {
         let flag = Arc::new(AtomicBool::new(false));
         let deadline = Deadline::new(Duration::from_secs(60), Some(Arc::clone(&flag)));
-        let begun = Instant::now();
         let error = std::thread::scope(|scope| {
             let waiting = scope.spawn(|| wait(&deadline));
             std::thread::sleep(Duration::from_millis(200));
@@ -188,7 +187,6 @@ fn an_interrupt_ends_the_rendezvous_of_both_sides() {
             waiting.join().unwrap()
         });
         assert!(matches!(error, Error::Late { interrupted: true, .. }), "{error}");
-        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     }
 }
 

@@ -175,7 +175,7 @@ fn who_waits_for_something_else_sees_that_the_root_has_hung_up() {
     let mut ranks = group(2, &[1]);
     assert!(!ranks[1].root_has_gone() && !ranks[0].root_has_gone());
     drop(ranks.remove(0));
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while !ranks[0].root_has_gone() {
         assert!(Instant::now() < deadline, "it is not seen");
         std::thread::sleep(Duration::from_millis(5));
@@ -279,7 +279,7 @@ fn check_return_to_the_new_root(options: TcpOptions) {
             if !back.is_empty() {
                 break back;
             }
-            assert!(begun.elapsed() < Duration::from_secs(30), "it does not come back");
+            assert!(begun.elapsed() < Duration::from_secs(120), "it does not come back");
             std::thread::sleep(Duration::from_millis(5));
         };
         assert_eq!(back, [(returning, b"statement".to_vec())]);
@@ -346,7 +346,7 @@ fn a_new_rank_0_takes_no_rank_of_a_run_that_goes_on_and_the_rank_finds_its_own()
         });
         let begun = Instant::now();
         while ranks[0].attendance().back.is_empty() {
-            assert!(begun.elapsed() < Duration::from_secs(30), "it does not come back");
+            assert!(begun.elapsed() < Duration::from_secs(120), "it does not come back");
             std::thread::sleep(Duration::from_millis(5));
         }
         assert!(ranks[0].admit(3, Ok(())));

@@ -14,7 +14,7 @@ fn deadline() -> Deadline {
 fn hear(group: &mut Tcp, count: usize) -> Vec<Call> {
     let (begun, mut heard) = (Instant::now(), Vec::new());
     while heard.len() < count {
-        assert!(begun.elapsed() < Duration::from_secs(30), "{} of {count} words", heard.len());
+        assert!(begun.elapsed() < Duration::from_secs(120), "{} of {count} words", heard.len());
         heard.extend(group.calls().unwrap());
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -62,7 +62,7 @@ fn check(path: &Path, bytes: &[u8], what: &str) -> Result<u64, String> {
     let begun = Instant::now();
     let (result, most) = most_bytes(|| read(path));
     assert!(most < MEMORY_MOST, "{what}: {most} bytes of memory");
-    assert!(begun.elapsed() < Duration::from_secs(20), "{what}: it does not come to an end");
+    assert!(begun.elapsed() < Duration::from_secs(120), "{what}: it does not come to an end");
     if let Err(said) = &result {
         assert!(said.contains("byte "), "{what}: {said}");
     }

@@ -15,7 +15,7 @@ fn open(bind: SocketAddr, timestamps: TimestampMode) -> TimestampedUdp {
 
 /// Asks until there is an answer; a hang becomes a failure.
 fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let limit = Instant::now() + Duration::from_secs(10);
+    let limit = Instant::now() + Duration::from_secs(60);
     loop {
         if let Some(answer) = ask() {
             return answer;

@@ -21,6 +21,7 @@ mod ulfm;
 mod whole_runs;
 
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -56,33 +57,47 @@ pub fn test(root: &Path, tier: Tier, only: Option<&str>) -> Result<()> {
     let tools = setup::setup(root, if tier == Tier::All { Wanted::Everything } else { Wanted::Mpi })?;
     let mut runner = Runner::new(root, only)?;
     println!("{}", steps::free_space(root));
-    // Downloads wait for the network, builds for the processor. Joined before anything is timed.
-    std::thread::scope(|scope| {
-        if only.is_none() && tier == Tier::All {
-            scope.spawn(|| ahead::fetch(root, tools));
+    text(&mut runner, root);
+    match tier {
+        Tier::Quick => {
+            let is_built = build_tests(&mut runner, root, tools);
+            quick(&mut runner, root, tools, tier, is_built);
         }
-        text(&mut runner, root);
-        if build_tests(&mut runner, root, tools) {
-            tests(&mut runner, root, tools, tier);
-        } else {
-            runner.skip(TESTS_STEP, "they do not build");
-        }
-        whole_runs::quick(&mut runner, root, tools);
-        if tier == Tier::All {
-            checks(&mut runner, root, tools);
-        }
-    });
-    if tier == Tier::All {
-        rest(&mut runner, root, tools);
+        Tier::All => std::thread::scope(|scope| {
+            if only.is_none() {
+                // Downloads wait for the network while builds use the processor.
+                scope.spawn(|| ahead::fetch(root, tools));
+            }
+            let is_built = build_tests(&mut runner, root, tools);
+            // Tests and whole runs mostly wait; lints use the processor meanwhile.
+            let mut background = runner.in_background();
+            let lints = scope.spawn(move || {
+                checks(&mut background, root, tools);
+                background
+            });
+            quick(&mut runner, root, tools, tier, is_built);
+            whole_runs::rest(&mut runner, root, tools);
+            runner.absorb(lints.join().expect("a panic there is a panic here"));
+            rest(&mut runner, root, tools);
+        }),
     }
     println!("\n{}", steps::free_space(root));
     println!("all steps took {:.0} s", start.elapsed().as_secs_f64());
     runner.finish()
 }
 
-/// What only the full tier has, behind its checks.
+/// What both tiers run once the tests are built.
+fn quick(runner: &mut Runner, root: &Path, tools: Tools, tier: Tier, is_built: bool) {
+    if is_built {
+        tests(runner, root, tools, tier);
+    } else {
+        runner.skip(TESTS_STEP, "they do not build");
+    }
+    whole_runs::quick(runner, root, tools);
+}
+
+/// What only the full tier has, behind its whole runs.
 fn rest(runner: &mut Runner, root: &Path, tools: Tools) {
-    whole_runs::rest(runner, root, tools);
     readers::run(runner, root, tools);
     metrics::run(runner, root, tools);
     book::run(runner, root, tools);
@@ -102,19 +117,27 @@ fn text(runner: &mut Runner, root: &Path) {
     runner.check("codegen", || codegen::codegen(root, true));
 }
 
-/// Both sets of packages and features through clippy, and documentation in the larger set.
+/// Runs both sets of packages and features through clippy, and builds the documentation of the larger set.
 fn checks(runner: &mut Runner, root: &Path, tools: Tools) {
     // Clippy over all targets type-checks the tests as well, so the smaller set needs no run of its own: features only add.
     // What a binary says that lacks MPI is a unit test of the command in every set.
-    let mut clippy = plain(root, &["clippy", "--all-targets"]);
-    runner.command("clippy", Count::Step, BUILD, clippy.args(["--", "-D", "warnings"]));
+    let clippy = ["clippy", "--all-targets"];
+    let deny: &[&str] = &["--", "-D", "warnings"];
+    runner.command("clippy", Count::Step, LINT, &mut lint(root, &plain(root, &clippy), deny));
+    runner.command("clippy with features", Count::Step, LINT, &mut lint(root, &everything(root, tools, &clippy), deny));
+    runner.command("docs", Count::Step, LINT, &mut lint(root, &everything(root, tools, &["doc", "--no-deps"]), &[]));
     if !tools.complete() {
         runner.skip("feature sets", &format!("cannot build all of them: missing {}", tools.missing()));
     }
-    let mut clippy = everything(root, tools, &["clippy", "--all-targets"]);
-    runner.command("clippy with features", Count::Step, BUILD, clippy.args(["--", "-D", "warnings"]));
-    let mut doc = everything(root, tools, &["doc", "--no-deps"]);
-    runner.command("docs", Count::Step, BUILD, doc.env("RUSTDOCFLAGS", "-Dwarnings"));
+}
+
+/// A call of cargo that runs beside the tests: at a low priority, and in a folder of its own, because cargo
+/// locks the one it builds in.
+fn lint(root: &Path, cargo: &Command, flags: &[&str]) -> Command {
+    let mut command = Command::new("nice");
+    command.args(["-n", "10"]).arg(cargo.get_program()).args(cargo.get_args()).args(flags).current_dir(root);
+    command.env("CARGO_TARGET_DIR", steps::target(root).join("lints")).env("RUSTDOCFLAGS", "-Dwarnings");
+    command
 }
 
 /// Compiled apart from running, so that the times tell building from testing. False where tests are wanted and do not build.
@@ -192,3 +215,6 @@ const TESTS_PER_CORE: usize = 3;
 const TESTS_MAX: usize = 16;
 
 const SHORT: Duration = Duration::from_secs(120);
+
+/// In the background of everything else, from a cold cache.
+const LINT: Duration = Duration::from_secs(1800);
