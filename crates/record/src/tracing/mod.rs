@@ -2,7 +2,7 @@
 //!
 //! Place in the flow: a [`RecordLayer`] is put on the program's subscriber; it records while a session does, and costs a load otherwise.
 //!
-//! ```ignore
+//! ```no_run
 //! use tracing_subscriber::prelude::*;
 //! tracing_subscriber::registry().with(probe_sync_record::tracing::RecordLayer::new()).init();
 //! ```
