@@ -8,6 +8,7 @@
 //! The line that a window of length T gives is not the state at its middle: with uniformly spread packets the
 //! random walk adds q·T³/320 to the variance of the offset and q·T·0.059 to that of the rate.
 
+use crate::edge_fit::{MAX_SKEW, WATCH_LIMIT_PPM};
 use crate::graph::linear::{Block, Pair};
 
 /// The cubic may be surer than its ends, but not by more than this share of their variance.
@@ -54,6 +55,30 @@ pub(crate) fn variance_between([a, b]: [Block; 2], q: f64, delta: f64, s: f64) -
     let rates = wa[1] * wa[1] * a[2] + wb[1] * wb[1] * b[2];
     let mixed = 2.0 * (wa[0] * wa[1] * a[1] + wb[0] * wb[1] * b[1]);
     (offsets + rates + mixed).max(SMALLEST_SHARE * offsets) + bridge(q, delta, s)
+}
+
+/// The hard interval at the fraction `s` of `delta` seconds between two instants of which hard intervals are known, and beyond both (s < 0, s > 1). As within
+/// a window, each clock's rate is taken to stay within the range that its watch may miss, in whatever shape. Then the offset is within
+/// r·Δ·s·(1 − s) of its chord: where the rate is the largest up to s and the smallest from there, or the other way round. Beyond an end
+/// the rate may differ from the chord's by r.
+pub(crate) fn hard_between([a, b]: [[f64; 2]; 2], delta: f64, s: f64) -> [f64; 2] {
+    if s == 0.0 || s == 1.0 {
+        return if s == 0.0 { a } else { b };
+    }
+    let range = 2.0 * WATCH_LIMIT_PPM * NS_PER_S_PER_PPM * (1.0 + 2.0 * MAX_SKEW);
+    let bow = range
+        * delta
+        * if s < 0.0 {
+            -s
+        } else if s > 1.0 {
+            s - 1.0
+        } else {
+            s * (1.0 - s)
+        };
+    let end =
+        |place: usize, weight: f64, interval: [f64; 2]| weight * interval[if weight < 0.0 { 1 - place } else { place }];
+    let chord = |place: usize| end(place, 1.0 - s, a) + end(place, s, b);
+    [chord(0) - bow, chord(1) + bow]
 }
 
 pub(crate) fn square([a, b, c]: Block) -> Square {
@@ -110,6 +135,24 @@ mod tests {
         for (found, expected) in found.into_iter().zip(stiffness(3.0, 0.7)) {
             assert!((found / expected - 1.0).abs() < 1e-9);
         }
+    }
+
+    #[test]
+    fn a_hard_interval_between_two_by_hand() {
+        // Ends of ± 100 ns, 2 s apart: in the middle the chord's interval and 3 µs, whatever the rate did, and as exactly the ends.
+        let ends = [[-100.0, 100.0], [900.0, 1100.0]];
+        let near = |found: [f64; 2], expected: [f64; 2]| {
+            let off = (found[0] - expected[0]).abs().max((found[1] - expected[1]).abs());
+            assert!(off < 15.0, "{found:?} {expected:?}");
+        };
+        near(hard_between(ends, 2.0, 0.5), [-2600.0, 3600.0]);
+        assert_eq!([0.0, 1.0].map(|s| hard_between(ends, 2.0, s)), ends);
+        // A second beyond either end: half as much farther than the ends' own corners, and 6 µs.
+        near(hard_between(ends, 2.0, 1.5), [1300.0 - 6000.0, 1700.0 + 6000.0]);
+        near(hard_between(ends, 2.0, -0.5), [-700.0 - 6000.0, -300.0 + 6000.0]);
+        let open = [[f64::NEG_INFINITY, 100.0], ends[1]];
+        assert_eq!(hard_between(open, 2.0, 0.25)[0], f64::NEG_INFINITY);
+        assert_eq!(hard_between(open, 2.0, 1.25)[1], f64::INFINITY);
     }
 
     #[test]

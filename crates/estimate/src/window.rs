@@ -36,15 +36,16 @@ pub struct EdgeAlphaBeta {
     /// Half the vertical gap between forward and reverse points, ns: the one-way delay floor if the path is
     /// symmetric. The error that asymmetry can cause never exceeds it. Negative: no line separates the points.
     pub margin_ns: f64,
-    /// Smallest feasible theta at the midpoint, ns; −∞ where the packets do not bound it (JSON: null).
+    /// Smallest theta at the midpoint that rates within 3 ppm allow, ns; −∞ where the packets do not bound it (JSON: null).
     #[serde(with = "infinite_low")]
     pub bound_lo_ns: f64,
-    /// Largest feasible theta at the midpoint, ns; +∞ where the packets do not bound it (JSON: null).
+    /// Largest theta at the midpoint that rates within 3 ppm allow, ns; +∞ where the packets do not bound it (JSON: null).
     #[serde(with = "infinite_high")]
     pub bound_hi_ns: f64,
-    /// Smallest and largest feasible alpha. Shifting the midpoint by dx moves the bounds by at most these · dx.
+    /// Smallest and largest alpha at any time of the window. Shifting the midpoint by dx moves the bounds by at most these · dx.
     pub alpha_bounds: [f64; 2],
-    /// False when no line at all satisfies the packets: a clock stepped or a timestamp is wrong.
+    /// False when no line, or parabola where one is proven, satisfies the packets: a clock stepped or changed its rate, or a timestamp is wrong.
+    /// The bounds may hold all the same; they are infinite where no rates within 3 ppm explain the packets.
     pub feasible: bool,
     /// Mean purity weight of the coded pairs, 0 to 1.
     pub purity: f64,
@@ -168,8 +169,8 @@ pub struct NodeEstimate {
     /// Standard deviation of `drift_ppm`; +∞ (JSON: null) unless `reachable`.
     #[serde(with = "infinite_high")]
     pub drift_sigma_ppm: f64,
-    /// Hard interval: no offset outside it can have produced the round's packets, unless a clock jumped or changed its rate within the
-    /// window by more than its watch may miss; −∞ or +∞ as null in JSON.
+    /// Hard interval: an offset outside it cannot have produced the round's packets, unless within the window a clock jumped, its rate changed by
+    /// more than its watch may miss (3 ppm), or two clocks' rates differed by more than 500 ppm; −∞ or +∞ as null in JSON.
     #[serde(with = "infinite_low")]
     pub bound_lo_ns: f64,
     /// The upper end of the hard interval.

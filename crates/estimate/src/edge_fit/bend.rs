@@ -88,7 +88,11 @@ pub(super) fn straighten(packets: &mut Packets, bend: f64) {
     packets.reverse.iter_mut().for_each(|packet| packet.y += arc(bend, packet.x));
 }
 
-/// The gap of all packets straightened by `bend`.
+/// The gap of all packets, straightened by `bend`.
+pub(super) fn gap(packets: &Packets, bend: f64) -> Option<Gap> {
+    exact(&lists(packets), bend)
+}
+
 fn exact(all: &[Vec<Point>; 2], bend: f64) -> Option<Gap> {
     let [forward, reverse] =
         [0, 1].map(|side| Envelope::new(all[side].iter().map(|&(x, y)| (x, y - SIGNS[side] * arc(bend, x)))));
@@ -109,7 +113,8 @@ pub(super) fn bounds(packets: &Packets, around: f64, limits: &Limits) -> Option<
     let mut widen = |place: usize, sign: f64| {
         let value = |bend: f64| at(bend).map_or(f64::NEG_INFINITY, |(a, b)| sign * [a[0], a[1], b[0], b[1]][place]);
         let best = maximise(ends, value);
-        let farthest = [best, ends[0], ends[1]].map(value).into_iter().fold(sign * found[place], f64::max);
+        // No bend is among them where lines are feasible: rates that stay within the band need none.
+        let farthest = [best, ends[0], ends[1], 0.0].map(value).into_iter().fold(sign * found[place], f64::max);
         found[place] = sign * farthest;
     };
     [(0, -1.0), (1, 1.0), (2, -1.0), (3, 1.0)].into_iter().for_each(|(place, sign)| widen(place, sign));
@@ -249,7 +254,7 @@ fn farthest(end: f64, holds: impl Fn(f64) -> bool) -> f64 {
 }
 
 /// Log-likelihood that a bend must gain over a straight line: chance alone gains as much in some thousandth of windows.
-pub(super) const GAIN: f64 = 7.0;
+const GAIN: f64 = 7.0;
 
 /// Fewest packets of a direction.
 const PACKETS_MIN: usize = 24;

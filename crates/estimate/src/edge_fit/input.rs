@@ -60,12 +60,13 @@ pub struct FitOptions {
     pub stamp_noise: StampNoise,
     /// The step of the stamps, ns.
     pub tick_ns: f64,
-    /// Largest |alpha| that a pair of clocks can have, ns per ns: it keeps bounds finite when packets are few.
+    /// Largest |alpha| that a pair of clocks can have, ns per ns: it keeps bounds finite when packets are few. Where packets show more, the bounds
+    /// are withdrawn.
     pub max_skew: f64,
     /// Largest change of alpha that packets may prove within a window, ppm per second; 0 always fits a line.
     pub max_bend_ppm_per_s: f64,
-    /// Largest sudden change of alpha within a window that the clock watches of both ends may have missed, ppm: what it can do to theta
-    /// unseen widens the hard bounds. Not of [`fit_packets`](super::fit_packets): nobody watched those clocks.
+    /// Range over which alpha may vary within a window, in whatever shape, ppm: what the hard bounds assume. By default what the clock watches of both
+    /// ends may miss.
     pub max_kink_ppm: f64,
 }
 
@@ -76,7 +77,7 @@ impl Default for FitOptions {
             method: FitMethod::Hull,
             stamp_noise,
             tick_ns: 1.0,
-            max_skew: 500e-6,
+            max_skew: MAX_SKEW,
             max_bend_ppm_per_s: 20.0,
             max_kink_ppm: 2.0 * WATCH_LIMIT_PPM,
         }
@@ -99,6 +100,9 @@ pub(super) fn allowance(noise_ns: f64) -> f64 {
     2.0 * 3.0 * std::f64::consts::SQRT_2 * noise_ns
 }
 
+/// The kernel steers a clock by no more.
+pub(crate) const MAX_SKEW: f64 = 500e-6;
+
 /// Changes of a clock's rate that its watch may miss, ppm: `SLEW_LIMIT_PPM` of `probe_sync_sys`'s clock watch and the largest uncertainty of
 /// a rate there.
-const WATCH_LIMIT_PPM: f64 = 3.0;
+pub(crate) const WATCH_LIMIT_PPM: f64 = 3.0;

@@ -22,8 +22,8 @@
 //! explains; then it is a clean packet whose partner was queued. The line uses the third answer; the hard bounds
 //! use the second, because a bound may be too wide but not wrong. Two glitches in one pair still pass.
 //!
-//! Kinked windows. A rate that changes suddenly follows neither line nor parabola; hard bounds are widened by what of it may be there
-//! unseen, see `kink`.
+//! Rates that change. A clock whose rate changes follows no line. The hard bounds are the extremes of all lines in a band about which the packets
+//! leave room, and so hold for every shape, see `band`.
 //!
 //! Bent windows. A rate that changes within the window bends the packets' floor, and a line misses the midpoint by
 //! `c·W²/16`; where packets prove a bend they are straightened first, see `bend`.
@@ -34,10 +34,10 @@
 //!
 //! What it does not do: know path asymmetry (it cannot be seen from one edge), or move midpoints to another clock.
 
+mod band;
 mod bend;
 mod hull;
 mod input;
-mod kink;
 mod line;
 mod min_rtt;
 mod one_way;
@@ -45,9 +45,11 @@ mod packets;
 mod spread;
 pub mod svm;
 
+use self::band::Band;
 use self::hull::{Envelope, Gap};
 use self::input::allowance;
 pub use self::input::{EdgeWindow, FitMethod, FitOptions, StampNoise};
+pub(crate) use self::input::{MAX_SKEW, WATCH_LIMIT_PPM};
 pub use self::line::FitDiagnostics;
 use self::line::{Line, absolute};
 pub use self::one_way::{OneWayPacket, PacketWindow, fit_packets};
@@ -94,10 +96,13 @@ pub(crate) fn fit_with_diagnostics(
 
     let may_bend = options.method == FitMethod::Hull && options.max_bend_ppm_per_s > 0.0 && bend::can_be_told(&packets);
     let bend = if may_bend { bend::find(&packets, &limits) } else { None };
+    let band = Band::new(options);
+    let within = band.widened(&packets);
     let bounds = match bend {
-        Some(bend) => bend::bounds(&packets, bend, &limits),
-        None => gap(&packets)?.bounds(limit, allowance),
+        Some(bend) => bend::bounds(&within, bend, &limits),
+        None => gap(&within)?.bounds(limit, allowance),
     };
+    let lines = bend::gap(&packets, bend.unwrap_or(0.0))?.bounds(limit, allowance);
     let bend = bend.map(|proven| straighten(&mut packets, proven, &limits));
     let (packets, gap) = supported(packets, limit, allowance)?;
     let best = gap.best(limit, allowance);
@@ -108,19 +113,13 @@ pub(crate) fn fit_with_diagnostics(
         FitMethod::Svm => svm_line(&packets, hull_line, limit),
         FitMethod::MinRtt => min_rtt::line(&packets, limit),
     };
-    let (intercepts, slopes) = bounds.unwrap_or(([f64::NEG_INFINITY, f64::INFINITY], [-limit, limit]));
+    let nothing = ([f64::NEG_INFINITY, f64::INFINITY], [-limit, limit]);
+    let (intercepts, slopes) = lines.unwrap_or(nothing);
     let beta = packets.base as f64 + line.intercept;
     let quantum = options.tick_ns.max(beta.abs().next_up() - beta.abs());
     let constraints = Constraints { slope_bounded: best.bounded, slopes, intercepts, quantum, bent: bend.is_some() };
-    let spread = Spread::new(&packets.forward, &packets.reverse, best.slope);
-    let mut covariance = spread.covariance(&constraints);
-    let watched = kink::Watched {
-        span: packets.span(),
-        rate: options.max_kink_ppm * 1e-6,
-        spacing: spread.spacing().filter(|_| may_bend).map(|spacing| spacing.max(options.tick_ns)),
-        bent: bend.is_some(),
-    };
-    let (beyond, beyond_slope) = watched.kink();
+    let mut covariance = Spread::new(&packets.forward, &packets.reverse, best.slope).covariance(&constraints);
+    let ([lowest, highest], hard_slopes) = bounds.unwrap_or(nothing);
     // A baseline's distance from the best line counts as its error.
     covariance[0] += (line.intercept - hull_line.intercept).powi(2);
     covariance[2] += (line.slope - hull_line.slope).powi(2);
@@ -135,10 +134,10 @@ pub(crate) fn fit_with_diagnostics(
         lost_count: window.lost,
         covariance,
         margin_ns: 0.5 * gap.at(best.slope),
-        bound_lo_ns: absolute(packets.base, intercepts[0] - beyond, f64::next_down),
-        bound_hi_ns: absolute(packets.base, intercepts[1] + beyond, f64::next_up),
-        alpha_bounds: [slopes[0] - beyond_slope, slopes[1] + beyond_slope],
-        feasible: bounds.is_some(),
+        bound_lo_ns: absolute(packets.base, lowest, f64::next_down),
+        bound_hi_ns: absolute(packets.base, highest, f64::next_up),
+        alpha_bounds: band.alphas(hard_slopes, limit),
+        feasible: lines.is_some(),
         purity: packets.purity,
         stamp: packets.stamp,
         stamp_errors_ns: window.stamp_errors_ns,

@@ -2,7 +2,7 @@
 //!
 //! Place in the flow: beside `fit`, for packets that are no exchanges of ours: any number each way, unpaired, of one stamp
 //! source. Constraints, line and hard bounds are those of `fit`: u ≥ θ(x) forward, l ≤ θ(x) reverse, the line with the
-//! largest vertical margin between the hulls, and the extremes of all lines that the packets allow.
+//! largest vertical margin between the hulls, and the extremes of all lines that the packets allow within their band.
 //!
 //! The covariance is another. `fit` takes it from the spacing of the fastest packets, which rests on equal probes in both
 //! directions and on pairs that tell a queue from the floor. Messages of an application have neither: data flows one way
@@ -22,7 +22,8 @@
 
 use probe_sync_time::{Edge, StampSource, System, Timestamp};
 
-use super::hull::{Envelope, Gap};
+use super::band::Band;
+use super::hull::{Envelope, Gap, Point};
 use super::input::{FitOptions, allowance};
 use super::line::{FitDiagnostics, Line, absolute};
 use crate::statistics::upper_median_by;
@@ -60,10 +61,11 @@ pub fn fit_packets(window: &PacketWindow<'_>, options: &FitOptions) -> Option<(E
     let noise_ns = options.stamp_noise.of(window.stamp);
     let allowance = allowance(noise_ns);
     let base = base(window)?;
-    let gap = gap(window, base)?;
+    let gap = gap(window, base, |_| 0.0)?;
     let best = gap.best(limit, allowance);
     let line = Line { intercept: gap.middle(best.slope), slope: best.slope };
-    let bounds = gap.bounds(limit, allowance);
+    let band = Band::new(options);
+    let bounds = self::gap(window, base, |x| band.height(x))?.bounds(limit, allowance);
     let (intercepts, slopes) = bounds.unwrap_or(([f64::NEG_INFINITY, f64::INFINITY], [-limit, limit]));
     let beta = base as f64 + line.intercept;
     let quantum = options.tick_ns.max(beta.abs().next_up() - beta.abs()).max(noise_ns);
@@ -79,8 +81,8 @@ pub fn fit_packets(window: &PacketWindow<'_>, options: &FitOptions) -> Option<(E
         margin_ns: 0.5 * gap.at(best.slope),
         bound_lo_ns: absolute(base, intercepts[0], f64::next_down),
         bound_hi_ns: absolute(base, intercepts[1], f64::next_up),
-        alpha_bounds: slopes,
-        feasible: bounds.is_some(),
+        alpha_bounds: band.alphas(slopes, limit),
+        feasible: gap.at(best.slope) + allowance >= 0.0,
         purity: 0.0,
         stamp: window.stamp,
         stamp_errors_ns: [0.0; 2],
@@ -99,8 +101,8 @@ fn covariance(gap: &Gap, [limit, allowance]: [f64; 2], line: Line, quantum: f64)
     [a + rounding, ab, b + f64::MIN_POSITIVE.max(b * 1e-9)]
 }
 
-/// The envelopes of both directions, ordinates above `base`.
-fn gap(window: &PacketWindow<'_>, base: i64) -> Option<Gap> {
+/// The envelopes of both directions, ordinates above `base` and `room` ns farther out.
+fn gap(window: &PacketWindow<'_>, base: i64, room: impl Fn(f64) -> f64) -> Option<Gap> {
     let since = |at: Timestamp<System>| (i128::from(at.as_ns()) - i128::from(window.midpoint.as_ns())) as f64;
     let above = |from: Timestamp<System>, to: Timestamp<System>| {
         (i128::from(to.as_ns()) - i128::from(from.as_ns()) - i128::from(base)) as f64
@@ -108,7 +110,8 @@ fn gap(window: &PacketWindow<'_>, base: i64) -> Option<Gap> {
     let forward = window.forward.iter().map(|p| (since(p.sent), above(p.sent, p.received)));
     // l = send_j − recv_i; mirrored, see `hull`.
     let reverse = window.reverse.iter().map(|p| (-since(p.received), -above(p.received, p.sent)));
-    Some(Gap { forward: Envelope::new(forward)?, reverse: Envelope::new(reverse)? })
+    let out = |(x, y): Point| (x, y + room(x));
+    Some(Gap { forward: Envelope::new(forward.map(out))?, reverse: Envelope::new(reverse.map(out))? })
 }
 
 /// The median of u, saturated: a base near all the ordinates, which one wild stamp cannot move.

@@ -76,12 +76,6 @@ impl Packets {
         Some(packets)
     }
 
-    /// The first and the last packet, ns from the midpoint.
-    pub(super) fn span(&self) -> [f64; 2] {
-        let times = self.forward.iter().map(|packet| packet.x).chain(self.reverse.iter().map(|packet| -packet.x));
-        times.fold([f64::INFINITY, f64::NEG_INFINITY], |[first, last], x| [first.min(x), last.max(x)])
-    }
-
     /// How many exchanges there are.
     pub(super) fn exchanges(&self) -> usize {
         self.counts.len()

@@ -58,11 +58,6 @@ impl Spread {
         Self { spacing, center, width }
     }
 
-    /// Mean spacing of the lowest packets, ns; None where they are too few.
-    pub(super) fn spacing(&self) -> Option<f64> {
-        self.spacing
-    }
-
     /// Var(a), Cov(a, b), Var(b) at x = 0.
     pub(super) fn covariance(&self, constraints: &Constraints) -> [f64; 3] {
         let Constraints { slope_bounded, slopes, intercepts, quantum, bent } = constraints;

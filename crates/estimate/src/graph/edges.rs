@@ -10,6 +10,9 @@
 //! M₀. There the source reads M₀ + offset_i, so with `dx = M₀ + offset_i − midpoint`: `beta' = beta + alpha·dx`,
 //! covariance and bounds alike. At 60 ppm a midpoint wrong by 20 ms costs 1.2 µs without it. alpha is per ns of the
 //! source's clock; per ns of the reference's it is `alpha·(1 + r_i)`.
+//!
+//! offset_i is a belief there. Where the truth may be z ns from it the line holds z ns earlier or later, and bounds that are to hold
+//! whatever it is are wider by `alpha·z` ([`Equation::per_offset`]).
 
 use probe_sync_time::Edge;
 
@@ -123,6 +126,11 @@ impl Equation {
     /// Takes back the claim of hard bounds.
     pub(crate) fn drop_bounds(&mut self) {
         self.bounds = [f64::NEG_INFINITY, f64::INFINITY];
+    }
+
+    /// By how much the moved bounds may be wrong, ns per ns that the source's offset is.
+    pub(crate) fn per_offset(&self) -> f64 {
+        self.alpha_bounds[0].abs().max(self.alpha_bounds[1].abs())
     }
 
     /// Integer part of beta, ns.

@@ -25,8 +25,9 @@
 
 use probe_sync_time::{Duration, Reference, RoundId, System, Timestamp};
 
+use crate::edge_fit::MAX_SKEW;
 use crate::graph::linear::Block;
-use crate::motion::{NS_PER_S_PER_PPM, hermite, variance_between};
+use crate::motion::{NS_PER_S_PER_PPM, hard_between, hermite, variance_between};
 use crate::record::{OffsetRecord, StepRecord};
 
 /// One node's lines in order of time, as a curve.
@@ -63,6 +64,16 @@ pub struct Known {
     pub disturbed: bool,
     /// By how much rates changed suddenly beside the moment, as somebody saw, ppm.
     pub slew_ppm: f64,
+}
+
+impl Known {
+    /// What the clock shows says when this is only as far as its offset is known: within so much time the offset moves by the largest rate of it.
+    fn whenever_in_its_interval(mut self) -> Self {
+        let [low, high] = self.bound_ns;
+        let moved = MAX_SKEW * (self.offset_ns - low).max(high - self.offset_ns);
+        self.bound_ns = [low - moved, high + moved];
+        self
+    }
 }
 
 impl NodeLines {
@@ -127,7 +138,7 @@ impl NodeLines {
         let first = known(&self.lines[before])?;
         let since_ns = (own - shown).as_ns() as f64;
         if since_ns == 0.0 {
-            return Some(first);
+            return Some(first.whenever_in_its_interval());
         }
         let gap = self.gap(before)?;
         // The clock's rate is within a thousandth of one: each turn makes the error a thousandth.
@@ -135,7 +146,7 @@ impl NodeLines {
         for _ in 0..TURNS {
             s = (since_ns - gap.moved_ns(s)) * 1e-9 / gap.seconds;
         }
-        (0.0..=1.0).contains(&s).then(|| gap.at(s))
+        (0.0..=1.0).contains(&s).then(|| gap.at(s).whenever_in_its_interval())
     }
 
     /// Two lines that a curve may join.
@@ -292,12 +303,6 @@ impl Gap {
         let moved_ns = self.moved_ns(s);
         let wander = a.wander.max(b.wander);
         let covariance = self.covariance(s, wander);
-        // The nearer line's interval, taken along: what the clock may have wandered since widens it.
-        let near = if s <= 0.5 { a } else { b };
-        let away = self.seconds * s.min(1.0 - s);
-        let shift = a.offset_ns + moved_ns - near.offset_ns;
-        let widening =
-            WIDENING_SDS * (near.drift_sigma_ppm * NS_PER_S_PER_PPM * away + (wander * away.powi(3) / 3.0).sqrt());
         Known {
             at: a.at + Duration::from_ns_f64((s * self.seconds * 1e9).round()),
             offset_ns: a.offset_ns + moved_ns,
@@ -307,7 +312,7 @@ impl Gap {
             drift_sigma_ppm: covariance[2].sqrt() / NS_PER_S_PER_PPM,
             offset_drift_covariance: covariance[1] / NS_PER_S_PER_PPM,
             wander,
-            bound_ns: [near.bound_ns[0] + shift - widening, near.bound_ns[1] + shift + widening],
+            bound_ns: hard_between([a.bound_ns, b.bound_ns], self.seconds, s),
             disturbed: a.disturbed || b.disturbed,
             slew_ppm: a.slew_ppm.max(b.slew_ppm),
         }
@@ -331,9 +336,6 @@ impl Gap {
 
 /// Until a reading of the node's own clock is found: the error becomes a thousandth with each.
 const TURNS: usize = 6;
-
-/// Standard deviations by which a carried hard interval is widened, as `run::lines` does.
-const WIDENING_SDS: f64 = 5.0;
 
 #[cfg(test)]
 mod tests;

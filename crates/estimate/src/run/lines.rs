@@ -9,7 +9,7 @@ use super::knots::{Knots, Reached, parts};
 use super::smoothed::Smoothed;
 use super::steps::StepGap;
 use crate::Error;
-use crate::motion::NS_PER_S_PER_PPM;
+use crate::motion::{NS_PER_S_PER_PPM, hard_between};
 use crate::record::{OffsetRecord, StepRecord, slew_ppm};
 use crate::round::{GlobalWindowData, SolvedRound};
 use crate::smoother::SmoothedOffset;
@@ -154,7 +154,7 @@ impl Smoothed {
                     window_id: knot,
                     window_start: at - half,
                     window_end: at + half,
-                    estimate: self.carried(node, data.midpoint(), at),
+                    estimate: self.carried(node, here, at),
                     clock_disturbed: self.disturbed(data, node.node_id, at),
                     offset_drift_covariance: known.map(|known| known.offset_drift_covariance),
                     wander: known.map(|_| self.wander(node.node_id, [at, at])),
@@ -196,15 +196,10 @@ impl Smoothed {
         }
     }
 
-    /// A round's estimate taken from its midpoint to another time.
-    pub(super) fn carried(
-        &self,
-        node: &NodeEstimate,
-        middle: Timestamp<Reference>,
-        at: Timestamp<Reference>,
-    ) -> NodeEstimate {
-        let mut carried = node.clone();
-        let Some(there) = self.known(node.node_id, at) else {
+    /// A smoothed round's estimate taken from its midpoint to another time.
+    pub(super) fn carried(&self, estimate: &NodeEstimate, here: usize, at: Timestamp<Reference>) -> NodeEstimate {
+        let (node, mut carried) = (estimate.node_id, estimate.clone());
+        let Some(there) = self.known(node, at) else {
             // Reached within the round, but no packet that may be used says where the clock was.
             carried.reachable = false;
             (carried.sigma_ns, carried.drift_sigma_ppm) = (f64::INFINITY, f64::INFINITY);
@@ -212,20 +207,40 @@ impl Smoothed {
             return carried;
         };
         // Across a step a round's interval says nothing.
-        let here = self.known(node.node_id, middle).filter(|_| !self.gaps.hold(node.node_id, at));
-        let Some(here) = here else {
-            (carried.bound_lo_ns, carried.bound_hi_ns) = (f64::NEG_INFINITY, f64::INFINITY);
-            carried.reachable = true;
-            carried.take(&there);
-            return carried;
-        };
-        let moved = there.offset_ns - here.offset_ns;
-        let seconds = (i128::from(at.as_ns()) - i128::from(middle.as_ns())) as f64 / NS_PER_S;
-        let widening = widening_ns(&here, seconds, self.wander(node.node_id, [middle, at]));
-        carried.bound_lo_ns += moved - widening;
-        carried.bound_hi_ns += moved + widening;
+        let middle = self.rounds[self.in_order[here]].data.midpoint();
+        let free = self.known(node, middle).is_some() && !self.gaps.hold(node, at);
+        carried.reachable |= !free;
+        let interval = if free { self.hard_interval(node, here, at) } else { None };
+        [carried.bound_lo_ns, carried.bound_hi_ns] = interval.unwrap_or([f64::NEG_INFINITY, f64::INFINITY]);
         carried.take(&there);
         carried
+    }
+
+    /// The hard interval at a time near a round's midpoint: between it and the next one there, or else beyond it and the one behind it. None
+    /// where a step or a disturbed clock is in between.
+    fn hard_interval(&self, node: NodeId, here: usize, at: Timestamp<Reference>) -> Option<[f64; 2]> {
+        let data = |place: usize| self.in_order.get(place).map(|round| &self.rounds[*round].data);
+        let bounds = |data: &GlobalWindowData| {
+            let estimate = &data.all_nodes[node.index()];
+            [estimate.bound_lo_ns, estimate.bound_hi_ns]
+        };
+        let own = data(here)?;
+        let (middle, interval) = (own.midpoint(), bounds(own));
+        if at == middle {
+            return Some(interval);
+        }
+        let (next, last) = (here.checked_add(1), here.checked_sub(1));
+        let mut others = if at > middle { [next, last] } else { [last, next] }.into_iter().flatten().filter_map(data);
+        let joined = |other: &&GlobalWindowData| {
+            let ends = [middle.min(other.midpoint()), middle.max(other.midpoint())];
+            let apart = |gap: &StepGap| gap.between[0] < ends[1] && ends[0] < gap.between[1];
+            ends[0] < ends[1] && !other.clock_disturbed(node) && !self.gaps.of(node).any(apart)
+        };
+        let other = others.find(joined)?;
+        let seconds =
+            |to: Timestamp<Reference>| (i128::from(to.as_ns()) - i128::from(middle.as_ns())) as f64 / NS_PER_S;
+        let delta = seconds(other.midpoint());
+        Some(hard_between([interval, bounds(other)], delta.abs(), seconds(at) / delta))
     }
 }
 
@@ -235,21 +250,11 @@ fn thinned(times: &[Timestamp<Reference>], room: usize) -> Vec<Timestamp<Referen
     (0..room.min(times.len())).filter_map(|place| times.get(place * last / steps).copied()).collect()
 }
 
-/// By how much a displacement over `seconds` may be wrong.
-fn widening_ns(middle: &SmoothedOffset, seconds: f64, walk_density: f64) -> f64 {
-    let seconds = seconds.abs();
-    let rate = middle.drift_sigma_ppm * NS_PER_S_PER_PPM * seconds;
-    WIDENING_SDS * (rate + (walk_density * seconds.powi(3) / 3.0).sqrt())
-}
-
 /// Closest knots.
 const SPACING_MIN: Duration = Duration::from_ms(1);
 
 /// Most lines: some 4 GB.
 const LINES_MAX: i128 = 10_000_000;
-
-/// Standard deviations by which a carried hard interval is widened.
-const WIDENING_SDS: f64 = 5.0;
 
 const NS_PER_S: f64 = 1e9;
 const NS_PER_MS: f64 = 1e6;

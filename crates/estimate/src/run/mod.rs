@@ -4,11 +4,10 @@
 //! all rounds and, where they are at hand, all exchanges. What must not be used comes from the rounds' verdicts, which may
 //! speak of rounds before their own; a round's own estimates give the hard intervals.
 //!
-//! At a knot t in the round with midpoint M the hard interval is the round's, carried along:
-//! `[lo + d − w, hi + d + w]`, `d = x(t) − x(M)`, `w = 5·σ_rate·|t − M| + 5·√(q·|t − M|³/3)`,
-//! where x is the smoothed offset, σ_rate the standard deviation of its rate and q how fast node and reference wander
-//! ([`crate::smoother`]). So it is no longer unconditional: it fails when the clock wanders off by more than five standard
-//! deviations. At t = M it is the round's own.
+//! At a round's midpoint the hard interval is the round's own. At the fraction s between two midpoints Δ apart it is
+//! `[(1−s)·lo₁ + s·lo₂ − r·Δ·s·(1−s), (1−s)·hi₁ + s·hi₂ + r·Δ·s·(1−s)]`, r = 6 ppm: what clocks allow whose rates stay within 3 ppm each
+//! from one midpoint to the other, as within a window. Before the first midpoint and after the last the nearest two are drawn out
+//! (`motion::hard_between`). Across a step, and where one round alone knows a node, there is none.
 //!
 //! Where a clock was stepped between two rounds that know it, `steps` finds out when, from the exchanges or from clock events; lines up to there
 //! follow the clock as it ran before, lines from there as it ran after. Where nobody knows when, knots in between say that the node was not

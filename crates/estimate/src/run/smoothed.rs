@@ -108,7 +108,7 @@ impl Smoothed {
         let boundaries = self.in_order.len().checked_sub(1)?;
         let here = (0..boundaries).position(|here| at < self.boundary(here)).unwrap_or(boundaries);
         let data = &self.rounds[self.in_order[here]].data;
-        data.all_nodes.get(node.index()).map(|node| self.carried(node, data.midpoint(), at))
+        data.all_nodes.get(node.index()).map(|node| self.carried(node, here, at))
     }
 
     /// Rounds that were not smoothed: the reference's clock was set back, and they lie before a round before them.

@@ -97,7 +97,7 @@ impl std::str::FromStr for Lines {
 }
 
 /// Reads `input`, solves every round, smooths the run and writes `out` in the form of `offsets.jsonl`, the lines that `lines` says. The 95 % intervals are of the smoothed run; hard intervals are the rounds' own,
-/// between their midpoints widened by what the clocks may have wandered and then no longer unconditional.
+/// and between their midpoints what clocks allow whose rates change by no more than 3 ppm from one to the next.
 ///
 /// Of `config` the fit and the reference count. Two nodes whose packets were captured by somebody else:
 ///
