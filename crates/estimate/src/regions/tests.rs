@@ -72,8 +72,9 @@ fn the_example_by_hand() {
     near(estimate.drift_sigma_ppm, 0.03f64.hypot(0.02), 1e-12);
     near(whole.offset_drift_covariance.expect("stated"), -0.02, 1e-12);
     near(whole.wander.expect("stated"), 7.0, 1e-12);
-    near(estimate.bound_lo_ns, 9_999_300.0, 1e-6);
-    near(estimate.bound_hi_ns, 9_999_700.0, 1e-6);
+    // The master's 100 ns put the moment at which its clock shows a second 100 ns earlier or later, in which 500 ppm make 0.05 ns.
+    near(estimate.bound_lo_ns, 9_999_299.95, 1e-6);
+    near(estimate.bound_hi_ns, 9_999_700.05, 1e-6);
 }
 
 #[test]
@@ -90,9 +91,9 @@ fn between_the_masters_lines_its_reading_counts() {
     // The walk between both ends: 2·2/4 besides the end's 400.
     near(known.drift_sigma_ppm, 401f64.sqrt() * 1e-3, 1e-9);
     near(known.offset_drift_covariance, 0.01, 1e-12);
-    // The nearer interval of ± 100 ns, wider by five standard deviations of 20 ns/s over a second and of the walk.
-    let widening = 5.0 * (20.0 + (2.0f64 / 3.0).sqrt());
-    near(known.bound_ns[1] - known.offset_ns, 100.0 + widening, 1e-3);
+    // Both intervals are ± 100 ns. Rates that change by 6 ppm a second from either end make 3 µs, and 500 ppm of all that comes with the moment.
+    let beside = 100.0 + 3_000.0 * 1.001;
+    near(known.bound_ns[1] - known.offset_ns, beside * 1.0005, 1e-3);
     assert_eq!(master().when_it_shows(Timestamp::from_ns(SECOND - 1)), None, "before the first line");
     assert_eq!(master().when_it_shows(Timestamp::from_ns(4 * SECOND)), None, "after the last");
 }

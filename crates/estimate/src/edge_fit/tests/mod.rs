@@ -1,7 +1,7 @@
 //! Tests of the edge fit: examples by hand, and a seeded simulation that measures errors, coverage and robustness.
 
+mod band;
 mod bend;
-mod kink;
 mod one_way;
 
 use probe_sync_time::{Edge, Exchange, StampSource, Timestamp};
@@ -114,8 +114,8 @@ fn two_nodes_by_hand() {
     let fitted = line(&exchanges);
     assert!((fitted.beta - 1000.0).abs() < 1e-6 && fitted.alpha.abs() < 1e-12, "{fitted:?}");
     assert!((fitted.margin_ns - 200.0).abs() < 1e-6);
-    // The packets allow 800 to 1200, their rounding 4.2 ns more, and rates that change by 6 ppm in their 2 ms 6 ns more.
-    let slack = 3.0 * 2f64.sqrt() + 0.5 * 6e-6 * 2.002e6;
+    // The packets allow 800 to 1200 and their rounding 4.2 ns more; those in the middle, a microsecond from it, tell of nothing that rates may do.
+    let slack = 3.0 * 2f64.sqrt();
     assert!((fitted.bound_lo_ns - 800.0 + slack).abs() < 0.5 && (fitted.bound_hi_ns - 1200.0 - slack).abs() < 0.5);
     assert_eq!((fitted.pairs_count, fitted.purity, fitted.feasible), (3, 1.0, true));
 }
