@@ -268,8 +268,8 @@ pub struct SolveArgs {
     #[arg(short = 'o', long = "output", visible_alias = "out", value_name = "FILE")]
     pub out: PathBuf,
     /// Lines to write: auto (so many that straight lines between them suffice), rounds (one per round), or a time (500ms, 1s; at
-    /// least 1ms): one every so long. Between the midpoints of two rounds a hard interval assumes that a clock's rate changes by no
-    /// more than 3 ppm from one to the other
+    /// least 1ms): one every so long. Between the midpoints of two rounds hard intervals assume that no clock's rate changes by more
+    /// than 3 ppm from one to the other
     #[arg(long, value_name = "auto|rounds|TIME", default_value = "auto")]
     pub knots: probe_sync::solve::Lines,
     /// The node whose clock is the reference [default: the recorded run's, from the offsets.jsonl in its directory; else node 0]

@@ -184,8 +184,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Ours in between: a quarter and half a window after each middle, and a quarter before it. The hard intervals there are
-    /// carried along and so not unconditional; they are not judged.
+    /// Ours in between: a quarter and half a window after each middle, and a quarter before it.
     fn between(&self, smoothed: &Smoothed, running: &Running<'_>) -> Vec<Judgement> {
         let mut judged = Vec::new();
         for (index, solved) in self.solved.iter().enumerate() {
@@ -195,7 +194,7 @@ impl<'a> Record<'a> {
                 let nodes = (0..self.nodes as u32).map(NodeId).filter(|node| *node != self.reference);
                 judged.extend(nodes.map(|node| {
                     let estimate = smoothed.at(node, at).map_or(Estimate::bare(None), |at| Estimate::of_node(&at));
-                    Estimate { hard_ns: None, ..estimate }.judged(running, node, index, at)
+                    estimate.judged(running, node, index, at)
                 }));
             }
         }

@@ -49,6 +49,10 @@ fn every_method_finds_the_offsets_of_a_small_run() {
     }
     assert_eq!(run.between.len(), 4 * (2 * 3 + 2));
     assert!(run.between.iter().all(|judgement| judgement.error_ns().is_some_and(|error| error.abs() < 500.0)));
+    let inside = |judgement: &Judgement| {
+        judgement.hard_ns.is_some_and(|[low, high]| low <= judgement.truth_ns && judgement.truth_ns <= high)
+    };
+    assert!(run.between.iter().all(inside), "hard intervals hold between the middles too");
 }
 
 #[test]
