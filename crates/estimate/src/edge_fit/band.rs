@@ -24,8 +24,8 @@
 //!
 //! alpha itself is within b ± r/2, so its own bounds are the smallest and the largest such b, and r/2 more.
 //!
-//! Where a bend c is proven, `θ(x) − c·x²/2` takes the place of θ: rates may then change evenly by any amount, and by r beside that. Lines are the case c = 0
-//! and always among those that count, so a bend that is wrongly taken for proven does no harm.
+//! Where a bend c is proven, `θ(x) − c·x²/2` takes the place of θ: at the midpoint the bounds then hold for rates that change evenly by any amount, and by
+//! r besides. Lines are the case c = 0 and always among those that count, so a bend that is wrongly taken for proven does no harm.
 //!
 //! alpha is the ratio of two rates, less one. Where the clocks' rates differ by up to `max_skew`, 3 ppm of each make r·(1 + `max_skew`) of it, and rates
 //! that are stated per ns of such a clock as much again: r is larger by 2·`max_skew`, a thousandth.
