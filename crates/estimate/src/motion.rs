@@ -57,10 +57,11 @@ pub(crate) fn variance_between([a, b]: [Block; 2], q: f64, delta: f64, s: f64) -
     (offsets + rates + mixed).max(SMALLEST_SHARE * offsets) + bridge(q, delta, s)
 }
 
-/// The hard interval at the fraction `s` of `delta` seconds between two instants of which hard intervals are known, and beyond both (s < 0, s > 1). As within
-/// a window, each clock's rate is taken to stay within the range that its watch may miss, in whatever shape. Then the offset is within
-/// r·Δ·s·(1 − s) of its chord: where the rate is the largest up to s and the smallest from there, or the other way round. Beyond an end
-/// the rate may differ from the chord's by r.
+/// Returns the hard interval at the fraction `s` of `delta` seconds between two instants with known
+/// hard intervals, or beyond either (s < 0, s > 1). As within a window, each clock's rate is assumed
+/// to stay within the range that its watch may miss. The offset is then within r·Δ·s·(1 − s) of its
+/// chord; the extreme is the largest rate up to s and the smallest after it, or the reverse. Beyond
+/// an end the rate may differ from the chord's by r.
 pub(crate) fn hard_between([a, b]: [[f64; 2]; 2], delta: f64, s: f64) -> [f64; 2] {
     if s == 0.0 || s == 1.0 {
         return if s == 0.0 { a } else { b };

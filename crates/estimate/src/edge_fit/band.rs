@@ -1,34 +1,39 @@
-//! The band about a line in which the offset of two clocks stays whatever shape their rates take: it makes the hard bounds a proof.
+//! The band around a line that the offset of two clocks cannot leave, whatever shape their rates
+//! take. It makes the hard bounds a proof.
 //!
-//! Place in the flow: moves the packets' constraints before `edge_fit` takes the extremes of all lines, or, where a bend is proven, of all
-//! parabolas. A clock whose rate changes follows neither. By hand: every packet takes 900 ns, and node 1 loses 1.5 µs in a second
-//! and gains it back in the next. Packets a second before and after the middle say −900 to 900 ns, the truth between them is −1500.
+//! Place in the flow: relaxes the packets' constraints before `edge_fit` takes the extremes of all
+//! lines, or of all parabolas where a bend is proven.
 //!
-//! **Assumption.** From the first packet to the last, the midpoint included, each clock's rate stays within a range of 3 ppm, which is what
-//! its clock watch may miss. So there is a rate b such that alpha stays within b ± r/2, r = 6 ppm. Nothing is said about when or how often it changes.
+//! **Assumption.** From the first packet to the last, midpoint included, each clock's rate stays
+//! within a range of 3 ppm, which is what its clock watch may miss. So there is a rate b such that
+//! alpha stays within b ± r/2, with r = 6 ppm. When and how often it changes does not matter.
 //!
-//! **Proof.** θ(x) = θ(0) + ∫₀ˣ alpha, so |θ(x) − θ(0) − b·x| ≤ r·|x|/2. A forward packet says θ(x) ≤ u and a reverse packet l ≤ θ(x). So for
-//! a = θ(0), and that b,
+//! **Proof.** θ(x) = θ(0) + ∫₀ˣ alpha, so |θ(x) − θ(0) − b·x| ≤ r·|x|/2. A forward packet states
+//! θ(x) ≤ u, a reverse packet l ≤ θ(x). Hence, with a = θ(0) and that b,
 //!
 //! ```text
-//! l − r·|x|/2  ≤  a + b·x  ≤  u + r·|x|/2        at every packet.
+//! l − r·|x|/2  ≤  a + b·x  ≤  u + r·|x|/2        for every packet.
 //! ```
 //!
-//! The truth is one of the pairs (a, b) that satisfy all of these; the smallest and the largest a of all such pairs are therefore bounds of θ(0).
-//! For fixed x the band's height is a number, so this is the linear program of `hull` with moved ordinates: exact, O(n log n). There is no
-//! condition on how many packets there are, where they lie, or what they met. A packet near the midpoint is hardly moved, so dense
-//! packets cost nothing.
+//! The truth is one of the pairs (a, b) that satisfy all of these, so θ(0) lies between the smallest
+//! and the largest a of all such pairs. At a given x the height of the band is a constant: this is
+//! the linear program of `hull` with other ordinates, solved exactly in O(n log n). It holds for any
+//! number of packets at any times. A packet near the midpoint is hardly relaxed, so dense packets
+//! cost next to nothing.
 //!
-//! By hand, the packets above: each is moved by 3 µs, the bounds are ± 3.9 µs. Packets in the middle as well are not moved and bind: −2400 to −600 ns,
-//! where the truth is −1500 and lines alone say −900 to −600.
+//! **By hand.** Every packet takes 900 ns. Node 1 loses 1.5 µs in the second before the midpoint and
+//! regains it in the second after. Packets one second before and after it state −900 to 900 ns as
+//! they are; relaxed by 3 µs they state ±3.9 µs. Packets at the midpoint are not relaxed: with them
+//! the bounds are −2400 to −600 ns. The truth is −1500, and lines alone state −900 to −600.
 //!
-//! alpha itself is within b ± r/2, so its own bounds are the smallest and the largest such b, and r/2 more.
+//! alpha lies within b ± r/2, so its bounds are the smallest and the largest such b, and r/2 beyond.
 //!
-//! Where a bend c is proven, `θ(x) − c·x²/2` takes the place of θ: at the midpoint the bounds then hold for rates that change evenly by any amount, and by
-//! r besides. Lines are the case c = 0 and always among those that count, so a bend that is wrongly taken for proven does no harm.
+//! **Bends.** Where a bend c is proven, `θ(x) − c·x²/2` takes the place of θ. At the midpoint the
+//! bounds then also hold for rates that change evenly by any amount, and by r besides. Lines are the
+//! case c = 0, which is always included, so a bend that is proven wrongly does no harm.
 //!
-//! alpha is the ratio of two rates, less one. Where the clocks' rates differ by up to `max_skew`, 3 ppm of each make r·(1 + `max_skew`) of it, and rates
-//! that are stated per ns of such a clock as much again: r is larger by 2·`max_skew`, a thousandth.
+//! **Second order.** alpha + 1 is the ratio of two rates, per ns of a clock that may itself be off.
+//! With rates up to `max_skew` apart, 3 ppm of each make up to r·(1 + 2·`max_skew`).
 //!
 //! What it does not do: cover jumps, or rates that change by more.
 

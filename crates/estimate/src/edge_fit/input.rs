@@ -60,13 +60,13 @@ pub struct FitOptions {
     pub stamp_noise: StampNoise,
     /// The step of the stamps, ns.
     pub tick_ns: f64,
-    /// Largest |alpha| that a pair of clocks can have, ns per ns: it keeps bounds finite when packets are few. Where packets show more, the bounds
-    /// are withdrawn.
+    /// Largest |alpha| that a pair of clocks can have, ns per ns: it keeps bounds finite when packets
+    /// are few. If the packets show more, the bounds are withdrawn.
     pub max_skew: f64,
     /// Largest change of alpha that packets may prove within a window, ppm per second; 0 always fits a line.
     pub max_bend_ppm_per_s: f64,
-    /// Range over which alpha may vary within a window, in whatever shape, ppm: what the hard bounds assume. By default what the clock watches of both
-    /// ends may miss.
+    /// Range within which alpha stays in a window, in any shape, ppm. The hard bounds assume it; the
+    /// default is what the clock watches of both ends may miss.
     pub max_kink_ppm: f64,
 }
 

@@ -22,8 +22,8 @@
 //! explains; then it is a clean packet whose partner was queued. The line uses the third answer; the hard bounds
 //! use the second, because a bound may be too wide but not wrong. Two glitches in one pair still pass.
 //!
-//! Rates that change. A clock whose rate changes follows no line. The hard bounds are the extremes of all lines in a band about which the packets
-//! leave room, and so hold for every shape, see `band`.
+//! Rates that change. A clock whose rate changes follows no line. So the hard bounds relax each packet
+//! by what such a change can amount to at its distance from the midpoint, see `band`.
 //!
 //! Bent windows. A rate that changes within the window bends the packets' floor, and a line misses the midpoint by
 //! `c·W²/16`; where packets prove a bend they are straightened first, see `bend`.

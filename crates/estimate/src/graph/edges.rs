@@ -11,8 +11,8 @@
 //! covariance and bounds alike. At 60 ppm a midpoint wrong by 20 ms costs 1.2 µs without it. alpha is per ns of the
 //! source's clock; per ns of the reference's it is `alpha·(1 + r_i)`.
 //!
-//! offset_i is a belief there. Where the truth may be z ns from it the line holds z ns earlier or later, and bounds that are to hold
-//! whatever it is are wider by `alpha·z` ([`Equation::per_offset`]).
+//! offset_i is a belief. If the true one is up to z ns away, the bounds hold with `alpha·z` more room
+//! ([`Equation::per_offset`]).
 
 use probe_sync_time::Edge;
 
@@ -128,7 +128,7 @@ impl Equation {
         self.bounds = [f64::NEG_INFINITY, f64::INFINITY];
     }
 
-    /// By how much the moved bounds may be wrong, ns per ns that the source's offset is.
+    /// Returns by how much the moved bounds may be off, ns per ns of error of the source's offset.
     pub(crate) fn per_offset(&self) -> f64 {
         self.alpha_bounds[0].abs().max(self.alpha_bounds[1].abs())
     }

@@ -329,8 +329,9 @@ impl Problem {
         any
     }
 
-    /// Hard intervals relative to the states, or the equations on a negative cycle. Edges were moved to where their source's state puts
-    /// the midpoint; the second pass gives each the room of its source's own interval.
+    /// Returns hard intervals relative to the states, or the equations on a negative cycle. An edge
+    /// is moved to where its source's state puts the midpoint; the second pass allows for all places
+    /// where the source's own interval may put it.
     pub(super) fn intervals(&self) -> Result<Intervals, Vec<usize>> {
         let exact = bounds::intervals(self.states.len(), self.reference, &self.arcs(|_| 0.0))?;
         let room = |equation: &Equation| {
@@ -380,7 +381,7 @@ fn asymmetry_factor(equation: &Equation) -> f64 {
     equation.asymmetry_scale.powi(2) * equation.parallel
 }
 
-/// The second pass makes intervals wider itself, by a thousandth of each hop's room.
+/// The second pass widens the sources' intervals too, by far less than a tenth.
 const SECOND_ORDER: f64 = 1.1;
 
 /// ν of the Student-t weights.

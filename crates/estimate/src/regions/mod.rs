@@ -67,8 +67,9 @@ pub struct Known {
 }
 
 impl Known {
-    /// What the clock shows says when this is only as far as its offset is known: within so much time the offset moves by the largest rate of it.
-    fn whenever_in_its_interval(mut self) -> Self {
+    /// Widens the hard interval for a moment that was found by this clock's own reading: the moment
+    /// is as uncertain as the offset, which moves by up to 500 ppm of that.
+    fn at_an_uncertain_moment(mut self) -> Self {
         let [low, high] = self.bound_ns;
         let moved = MAX_SKEW * (self.offset_ns - low).max(high - self.offset_ns);
         self.bound_ns = [low - moved, high + moved];
@@ -138,7 +139,7 @@ impl NodeLines {
         let first = known(&self.lines[before])?;
         let since_ns = (own - shown).as_ns() as f64;
         if since_ns == 0.0 {
-            return Some(first.whenever_in_its_interval());
+            return Some(first.at_an_uncertain_moment());
         }
         let gap = self.gap(before)?;
         // The clock's rate is within a thousandth of one: each turn makes the error a thousandth.
@@ -146,7 +147,7 @@ impl NodeLines {
         for _ in 0..TURNS {
             s = (since_ns - gap.moved_ns(s)) * 1e-9 / gap.seconds;
         }
-        (0.0..=1.0).contains(&s).then(|| gap.at(s).whenever_in_its_interval())
+        (0.0..=1.0).contains(&s).then(|| gap.at(s).at_an_uncertain_moment())
     }
 
     /// Two lines that a curve may join.

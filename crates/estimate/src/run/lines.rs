@@ -216,8 +216,8 @@ impl Smoothed {
         carried
     }
 
-    /// The hard interval at a time near a round's midpoint: between it and the next one there, or else beyond it and the one behind it. None
-    /// where a step or a disturbed clock is in between.
+    /// Returns the hard interval at a time near a round's midpoint: interpolated to the next midpoint,
+    /// or else extrapolated from the one on the other side. None across a step or a disturbed clock.
     fn hard_interval(&self, node: NodeId, here: usize, at: Timestamp<Reference>) -> Option<[f64; 2]> {
         let data = |place: usize| self.in_order.get(place).map(|round| &self.rounds[*round].data);
         let bounds = |data: &GlobalWindowData| {

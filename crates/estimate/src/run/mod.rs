@@ -4,10 +4,11 @@
 //! all rounds and, where they are at hand, all exchanges. What must not be used comes from the rounds' verdicts, which may
 //! speak of rounds before their own; a round's own estimates give the hard intervals.
 //!
-//! At a round's midpoint the hard interval is the round's own. At the fraction s between two midpoints Δ apart it is
-//! `[(1−s)·lo₁ + s·lo₂ − r·Δ·s·(1−s), (1−s)·hi₁ + s·hi₂ + r·Δ·s·(1−s)]`, r = 6 ppm: what clocks allow whose rates stay within 3 ppm each
-//! from one midpoint to the other, as within a window. Before the first midpoint and after the last the nearest two are drawn out
-//! (`motion::hard_between`). Across a step, and where one round alone knows a node, there is none.
+//! At a round's midpoint the hard interval is the round's own. At the fraction s between two midpoints, Δ apart,
+//! it is `[(1−s)·lo₁ + s·lo₂ − r·Δ·s·(1−s), (1−s)·hi₁ + s·hi₂ + r·Δ·s·(1−s)]` with r = 6 ppm: the offsets
+//! of clocks whose rates each stay within 3 ppm from one midpoint to the other, as within a window.
+//! Before the first midpoint and after the last it is extrapolated from the nearest two
+//! (`motion::hard_between`). There is none across a step, or where only one round knows the node.
 //!
 //! Where a clock was stepped between two rounds that know it, `steps` finds out when, from the exchanges or from clock events; lines up to there
 //! follow the clock as it ran before, lines from there as it ran after. Where nobody knows when, knots in between say that the node was not
