@@ -134,7 +134,7 @@ fn no_truth_is_outside() {
 }
 
 #[test]
-#[ignore = "long: a million windows, about 400 s in release on two cores"]
+#[ignore = "long: a million windows, about 800 s of processor time in release"]
 fn no_truth_is_outside_in_a_million_windows() {
     any_rounds(1 << 32, 1_000_000, std::thread::available_parallelism().map_or(1, |count| count.get() as u64));
 }
