@@ -128,6 +128,7 @@ fn any_rounds(first: u64, windows: usize, threads: u64) {
     assert!(10 * of_edges.bounded > 9 * of_edges.intervals, "withdrawn bounds hold nothing: {of_edges:?}");
 }
 
+/// Takes some seconds: of so many windows eight show a band that is 3 % too low, and fewer would show none.
 #[test]
 fn no_truth_is_outside() {
     any_rounds(0, 4_000, 1);
@@ -271,6 +272,7 @@ fn any_run(seed: u64, judged: &mut Judged) {
     }
 }
 
+/// Takes some seconds: every run is smoothed as a whole.
 #[test]
 fn no_truth_is_outside_between_rounds() {
     let mut judged = Judged::default();
