@@ -34,7 +34,7 @@ READING THE TABLE
   rate     how fast the offset grows; 1 ppm is 1 us per second
   ±95 %    half-width of the 95 % interval of the offset
   hard     an offset farther than this from the one shown cannot have produced the packets that
-           were seen, unless within the window a clock jumped, its rate changed by more than 3 ppm,
+           were seen, unless within the window a clock jumped, its rate varied by more than 3 ppm,
            or two clocks' rates differed by more than 500 ppm
   state    ok; disturbed: its clock was stepped or slewed in that window; unsettled: its offset is not yet as sure as it will be;
            unreachable: no packets tie it to the reference, and what is shown is old
@@ -68,7 +68,7 @@ READING THE TABLE
   rate     how fast the offset grows; 1 ppm is 1 us per second.
   ±95 %    the estimate's own error bar, path asymmetry included as far as the graph's loops show it.
   hard     an offset outside this interval cannot have produced the packets that were seen,
-           unless within the window a clock jumped, its rate changed by more than 3 ppm (see
+           unless within the window a clock jumped, its rate varied by more than 3 ppm (see
            clock_events), or two clocks' rates differed by more than 500 ppm.
 
 SETTINGS come from flags, then PROBE_SYNC_<KEY> variables, then --config FILE, then defaults. Keys are the flags' names

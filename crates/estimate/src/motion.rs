@@ -59,7 +59,7 @@ pub(crate) fn variance_between([a, b]: [Block; 2], q: f64, delta: f64, s: f64) -
 
 /// Returns the hard interval at the fraction `s` of `delta` seconds between two instants with known
 /// hard intervals, or beyond either (s < 0, s > 1). As within a window, each clock's rate is assumed
-/// to stay within the range that its watch may miss. The offset is then within r·Δ·s·(1 − s) of its
+/// to stay within a range of 3 ppm. The offset is then within r·Δ·s·(1 − s) of its
 /// chord; the extreme is the largest rate up to s and the smallest after it, or the reverse. Beyond
 /// an end the rate may differ from the chord's by r.
 pub(crate) fn hard_between([a, b]: [[f64; 2]; 2], delta: f64, s: f64) -> [f64; 2] {
@@ -79,7 +79,10 @@ pub(crate) fn hard_between([a, b]: [[f64; 2]; 2], delta: f64, s: f64) -> [f64; 2
     let end =
         |place: usize, weight: f64, interval: [f64; 2]| weight * interval[if weight < 0.0 { 1 - place } else { place }];
     let chord = |place: usize| end(place, 1.0 - s, a) + end(place, s, b);
-    [chord(0) - bow, chord(1) + bow]
+    // Where one host's clock is decades off, the products round by hundreds of ns.
+    let rounding = |value: f64| 2.0 * f64::EPSILON * value.abs();
+    let (low, high) = (chord(0), chord(1));
+    [low - bow - rounding(low), high + bow + rounding(high)]
 }
 
 pub(crate) fn square([a, b, c]: Block) -> Square {

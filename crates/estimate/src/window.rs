@@ -169,8 +169,8 @@ pub struct NodeEstimate {
     /// Standard deviation of `drift_ppm`; +∞ (JSON: null) unless `reachable`.
     #[serde(with = "infinite_high")]
     pub drift_sigma_ppm: f64,
-    /// Hard interval: an offset outside it cannot have produced the round's packets, unless within the window a clock jumped, its rate changed by
-    /// more than its watch may miss (3 ppm), or two clocks' rates differed by more than 500 ppm; −∞ or +∞ as null in JSON.
+    /// Hard interval: an offset outside it cannot have produced the round's packets, unless within the window a clock jumped, its rate varied by
+    /// more than 3 ppm, or two clocks' rates differed by more than 500 ppm; −∞ or +∞ as null in JSON.
     #[serde(with = "infinite_low")]
     pub bound_lo_ns: f64,
     /// The upper end of the hard interval.

@@ -5,7 +5,7 @@
 //! lines, or of all parabolas where a bend is proven.
 //!
 //! **Assumption.** From the first packet to the last, midpoint included, each clock's rate stays
-//! within a range of 3 ppm, which is what its clock watch may miss. So there is a rate b such that
+//! within a range of 3 ppm, largest less smallest. So there is a rate b such that
 //! alpha stays within b ± r/2, with r = 6 ppm. When and how often it changes does not matter.
 //!
 //! **Proof.** θ(x) = θ(0) + ∫₀ˣ alpha, so |θ(x) − θ(0) − b·x| ≤ r·|x|/2. A forward packet states

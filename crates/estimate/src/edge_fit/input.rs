@@ -100,9 +100,10 @@ pub(super) fn allowance(noise_ns: f64) -> f64 {
     2.0 * 3.0 * std::f64::consts::SQRT_2 * noise_ns
 }
 
-/// The kernel steers a clock by no more.
+/// Largest difference between the rates of two clocks that bounds allow for; the kernel steers one clock by no more.
 pub(crate) const MAX_SKEW: f64 = 500e-6;
 
-/// Changes of a clock's rate that its watch may miss, ppm: `SLEW_LIMIT_PPM` of `probe_sync_sys`'s clock watch and the largest uncertainty of
-/// a rate there.
+/// Range over which the rate of one clock may vary within a window, ppm. The clock watch of
+/// `probe_sync_sys` supports it: it reports changes above its `SLEW_LIMIT_PPM` (2 ppm) and the
+/// uncertainty of a rate there (at most 1 ppm).
 pub(crate) const WATCH_LIMIT_PPM: f64 = 3.0;

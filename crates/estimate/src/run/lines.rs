@@ -217,15 +217,16 @@ impl Smoothed {
     }
 
     /// Returns the hard interval at a time near a round's midpoint: interpolated to the next midpoint,
-    /// or else extrapolated from the one on the other side. None across a step or a disturbed clock.
+    /// or else extrapolated from the one on the other side. None across a step or a disturbed clock:
+    /// packets before and after a step can bound an offset that was never true.
     fn hard_interval(&self, node: NodeId, here: usize, at: Timestamp<Reference>) -> Option<[f64; 2]> {
         let data = |place: usize| self.in_order.get(place).map(|round| &self.rounds[*round].data);
         let bounds = |data: &GlobalWindowData| {
-            let estimate = &data.all_nodes[node.index()];
-            [estimate.bound_lo_ns, estimate.bound_hi_ns]
+            let estimate = data.all_nodes.get(node.index())?;
+            Some([estimate.bound_lo_ns, estimate.bound_hi_ns])
         };
-        let own = data(here)?;
-        let (middle, interval) = (own.midpoint(), bounds(own));
+        let own = data(here).filter(|own| !own.clock_disturbed(node))?;
+        let (middle, interval) = (own.midpoint(), bounds(own)?);
         if at == middle {
             return Some(interval);
         }
@@ -240,7 +241,7 @@ impl Smoothed {
         let seconds =
             |to: Timestamp<Reference>| (i128::from(to.as_ns()) - i128::from(middle.as_ns())) as f64 / NS_PER_S;
         let delta = seconds(other.midpoint());
-        Some(hard_between([interval, bounds(other)], delta.abs(), seconds(at) / delta))
+        Some(hard_between([interval, bounds(other)?], delta.abs(), seconds(at) / delta))
     }
 }
 
