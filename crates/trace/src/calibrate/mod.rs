@@ -338,14 +338,16 @@ fn as_offsets(found: &CollectiveOffsets) -> Offsets {
     let mut offsets = Offsets::new(OF_COLLECTIVES, Axis::Reference);
     offsets.of_own_clocks = true;
     offsets.reference = found.reference;
-    for node in found.nodes.iter().filter(|node| node.reachable) {
-        let sample = OffsetSample {
-            drift_ppm: Some(node.drift_ppm),
-            sigma_ns: node.sigma_ns,
-            drift_sigma_ppm: node.drift_sigma_ppm,
-            ..OffsetSample::bare(found.reference_time_ns, node.offset_ns)
-        };
-        offsets.nodes.insert(node.node, vec![sample]);
+    for window in &found.windows {
+        for node in window.nodes.iter().filter(|node| node.reachable) {
+            let sample = OffsetSample {
+                drift_ppm: Some(node.drift_ppm),
+                sigma_ns: node.sigma_ns,
+                drift_sigma_ppm: node.drift_sigma_ppm,
+                ..OffsetSample::bare(window.reference_time_ns, node.offset_ns)
+            };
+            offsets.nodes.entry(node.node).or_default().push(sample);
+        }
     }
     offsets
 }

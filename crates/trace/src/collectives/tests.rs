@@ -115,11 +115,12 @@ fn bounds(name: &str, error_ns: f64) {
     let report = with_found(&nodes, &found);
     // Not promised, since the estimate keeps to the bounds at the reference time only; but so it should come out.
     assert_eq!((report.broken, report.edges > 0), (0, true), "{}", super::table(None, &report));
-    for (place, node) in found.nodes.iter().enumerate().skip(1) {
+    let [window] = &found.windows[..] else { panic!("{} windows", found.windows.len()) };
+    for (place, node) in window.nodes.iter().enumerate().skip(1) {
         // When node 0's clock, which is the true one, reads the reference time.
         let clock = &truth["nodes"][place.to_string()];
         let number = |key: &str| clock[key].as_f64().expect("a number");
-        let since = (found.reference_time_ns - clock["t0_ns"].as_i64().expect("t0")) as f64;
+        let since = (window.reference_time_ns - clock["t0_ns"].as_i64().expect("t0")) as f64;
         let offset = number("off_ns") + number("ppm") * 1e-6 * since;
         let (low, high) = (node.bound_lo_ns.expect("bound"), node.bound_hi_ns.expect("bound"));
         println!(
@@ -143,9 +144,10 @@ fn truth_is_inside_the_bounds_of_the_real_sets() {
 /// The check under the offsets found.
 fn with_found(nodes: &[NodeCollectives<'_>], found: &super::CollectiveOffsets) -> CheckReport {
     let map = |node: usize| {
-        let node = &found.nodes[node];
+        let window = &found.windows[0];
+        let node = &window.nodes[node];
         move |at: Picoseconds| {
-            let since_ps = (at - Picoseconds::from(found.reference_time_ns) * 1000) as f64 - node.offset_ns * 1e3;
+            let since_ps = (at - Picoseconds::from(window.reference_time_ns) * 1000) as f64 - node.offset_ns * 1e3;
             let offset_ps = node.offset_ns * 1e3 + node.drift_ppm * 1e-6 * since_ps;
             identity(at - offset_ps as Picoseconds)
         }

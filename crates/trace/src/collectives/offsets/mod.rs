@@ -10,9 +10,8 @@
 //! intervals. Example: node 1 is 1000 ns ahead. Node 0 is in a barrier from 0 to 300, node 1 from 1100 to 1300 of its
 //! clock: u = 1300 − 0 = 1300 ≥ 1000, l = 1100 − 300 = 800 ≤ 1000, so the offset is in [800, 1300].
 //!
-//! What the bounds assume: each clock is a straight line against the reference over the trace, to within
-//! [`OffsetOptions::wander_ns`] per point, and its rate is right to within `max_skew`. Then truth is inside whatever the
-//! collectives did.
+//! The trace is cut into windows of some seconds ([`windows`]), and each window has its own offsets and bounds, so that a clock that
+//! swings or warms up is followed. What the bounds of a window assume, and how they survive a step, is derived in [`pair`].
 //!
 //! The estimate is another matter. The middle of the gap between u and l assumes that both directions waited equally at
 //! their quickest, and with tens of operations two lucky extremes decide. Ends know more: whoever came last, all nodes are
@@ -29,21 +28,21 @@
 //! What it does not do: bound clocks by rooted or point-to-point operations (one direction only), or use ambiguous ones.
 
 mod nearest;
+mod pair;
+mod text;
 mod used;
+mod windows;
 
-use std::collections::BTreeSet;
-
-use probe_sync_estimate::edge_fit::{EdgeWindow, FitOptions, StampNoise, fit};
-use probe_sync_estimate::graph::{GraphInput, GraphOptions, solve};
-use probe_sync_estimate::window::EdgeAlphaBeta;
-use probe_sync_time::{Edge, Exchange, NodeId, StampSource, Timestamp};
+use probe_sync_estimate::graph::{GraphInput, GraphOptions, GraphSolution, solve};
+use probe_sync_estimate::window::{EdgeAlphaBeta, NodeEstimate};
+use probe_sync_time::{Edge, NodeId, Timestamp};
 use serde::Serialize;
 
 use self::nearest::Clock;
-use self::used::{Ordered, Used, Visit};
+use self::used::Used;
+use self::windows::Window;
 use super::NodeCollectives;
 use super::matching::{MatchOptions, Matching, Order, match_operations};
-use super::report::span;
 use crate::Error;
 
 /// What may be assumed about the clocks.
@@ -55,36 +54,52 @@ pub(crate) struct OffsetOptions {
     pub reference: u32,
     /// Largest |rate| of one clock against another, ns per ns.
     pub max_skew: f64,
-    /// How far a point may be from the straight line that a clock follows, ns; widens the bounds.
-    pub wander_ns: f64,
+    /// Largest difference between any two rates that one clock has within a window, ppm; widens the bounds.
+    pub max_rate_change_ppm: f64,
 }
 
 impl Default for OffsetOptions {
     fn default() -> Self {
-        Self { matching: MatchOptions::default(), reference: 0, max_skew: 500e-6, wander_ns: 1000.0 }
+        Self {
+            matching: MatchOptions::default(),
+            reference: 0,
+            max_skew: 500e-6,
+            max_rate_change_ppm: MAX_RATE_CHANGE_PPM,
+        }
     }
 }
 
-/// Offsets over one trace, each a line about the reference time.
+/// Offsets over the length of the traces.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CollectiveOffsets {
     /// The node whose offset is zero.
     pub reference: u32,
-    /// The instant at which the offsets hold, on the reference's clock, ns.
-    pub reference_time_ns: i64,
     /// First start and last end of the operations used, on the reference's clock, ns.
     pub span_ns: [i64; 2],
     /// All-to-all operations used.
+    pub operations: usize,
+    /// The bounds hold if no clock changed its rate by more than this within a window, ppm, and none stepped.
+    pub max_rate_change_ppm: f64,
+    /// Windows in order of time, those without an operation of the reference left out.
+    pub windows: Vec<OffsetWindow>,
+    /// Some offsets were learnt from calls of a library, which may return before their operation has run: bounds and estimates hold
+    /// only if every call waits for its operation.
+    pub of_calls: bool,
+    /// What did not fit together, as sentences: pairs left out, cycles of bounds that contradict each other.
+    pub notes: Vec<String>,
+}
+
+/// Offsets over one window, each a line about the window's reference time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OffsetWindow {
+    /// The instant at which the offsets hold, on the reference's clock, ns.
+    pub reference_time_ns: i64,
+    /// All-to-all operations in the window.
     pub operations: usize,
     /// Pairs of nodes that share operations.
     pub pairs: usize,
     /// Every node, in the order given.
     pub nodes: Vec<NodeOffset>,
-    /// Some were learnt from calls of a library, which may return before their operation has run: bounds and estimates hold only if every
-    /// call waits for it.
-    pub of_calls: bool,
-    /// What did not fit together, as sentences: pairs left out, cycles of bounds that contradict each other.
-    pub notes: Vec<String>,
 }
 
 /// One node's clock against the reference's: offset(t) = offset_ns + drift_ppm·1e-6·(t − reference_time_ns).
@@ -119,57 +134,6 @@ impl NodeOffset {
     }
 }
 
-impl CollectiveOffsets {
-    /// How wide the bounds are, a line per node.
-    pub fn text(&self) -> String {
-        let mut text = format!(
-            "offsets from {} collective operations over {}, at {} ns of node {}'s clock\n",
-            self.operations,
-            span(self.span_ns[1] as f64 - self.span_ns[0] as f64),
-            self.reference_time_ns,
-            self.reference
-        );
-        for node in &self.nodes {
-            text.push_str(&node.sentence(self.of_calls));
-        }
-        if let Some(warning) = self.warning() {
-            text.push_str(&format!("{warning}\n"));
-        }
-        for note in &self.notes {
-            text.push_str(&format!("note: {note}\n"));
-        }
-        text
-    }
-
-    /// On what the bounds depend that nothing here can see, and what to do.
-    pub fn warning(&self) -> Option<&'static str> {
-        self.of_calls.then_some(OF_CALLS)
-    }
-}
-
-impl NodeOffset {
-    fn sentence(&self, of_calls: bool) -> String {
-        let Self { node, name, .. } = self;
-        if !self.reachable {
-            return format!("node {node} ({name}): no operation joins it to the reference\n");
-        }
-        let bounds = match (self.bound_lo_ns, self.bound_hi_ns, self.width_ns()) {
-            (Some(low), Some(high), Some(width)) => {
-                let within = if of_calls { "if every call waits, within" } else { "certainly within" };
-                format!("{within} {} to {}, which is {} wide", span(low), span(high), span(width))
-            }
-            _ => "without bounds".to_owned(),
-        };
-        let [low, high] = self.drift_bounds_ppm;
-        format!(
-            "node {node} ({name}): offset {} ± {}, {bounds}; drift {:.1} ppm, within {low:.1} to {high:.1}\n",
-            span(self.offset_ns),
-            span(self.sigma_ns.unwrap_or(f64::INFINITY)),
-            self.drift_ppm,
-        )
-    }
-}
-
 /// Bounds and estimates of every node's clock; `map` of each node leads to its own clock.
 ///
 /// # Errors
@@ -183,68 +147,151 @@ pub(crate) fn from_collectives(
     let reference = reference.ok_or_else(|| problem("the reference node has no trace"))?;
     let mut used = Used::new(used::VISITS_MAX);
     let matching = match_operations(nodes, options.matching, &mut |operation| used.take(nodes, operation));
-    let Used { visits, directed, step, .. } = used;
-    let span_ns = window(&visits, reference)
+    let (operations, step) = (used.visits.len(), used.step);
+    let (span_ns, windows) = windows::cut(used, nodes.len(), reference)
         .ok_or_else(|| problem("no all-to-all operation of the reference node is surely shared with another node"))?;
-    let middle = i128::midpoint(span_ns[0].into(), span_ns[1].into()) as i64;
-
     let mut notes = left_out(&matching, step);
-    let mut edges = Vec::new();
-    for (source, destination) in pairs(&visits) {
-        let edge = Edge { src: NodeId(source as u32), dst: NodeId(destination as u32) };
-        let Some(line) = line(edge, &points(&visits, source, destination), options) else { continue };
-        if !line.feasible && notes.len() < NOTES_MAX {
-            notes.push(format!(
-                "the operations shared by {} fit no straight clock: one stepped, wanders by more than {}, or an operation \
-                 was paired wrongly",
-                named(nodes, edge),
-                span(options.wander_ns)
-            ));
-        }
-        edges.push(line);
-    }
-    let input = GraphInput {
-        nodes: nodes.len(),
-        reference: NodeId(reference as u32),
-        reference_midpoint: Timestamp::from_ns(middle),
-        edges: &edges,
-    };
-    // Some nodes end later than others every time.
-    let assumed = GraphOptions { asymmetry_prior: ASYMMETRY_PRIOR, ..GraphOptions::default() };
-    let solution = solve(&input, &assumed).map_err(|error| problem(&error.to_string()))?;
-    for cycle in &solution.negative_cycles {
-        let names: Vec<String> = cycle.iter().map(|edge| named(nodes, *edge)).collect();
-        notes.push(format!("bounds contradict each other around {}", names.join(", ")));
-    }
-    let excluded = solution.excluded.iter().map(|(edge, reason)| format!("{} left out: {reason}", named(nodes, *edge)));
-    notes.extend(excluded.take(NOTES_MAX));
-    let drifts = drift_bounds(nodes.len(), reference, &edges, options.max_skew);
-    let estimates = solution.nodes.iter().zip(nodes).zip(drifts);
-    let mut found: Vec<NodeOffset> = estimates.map(|((estimate, node), drift)| offset(estimate, node, drift)).collect();
-    break_none(&mut found, reference, &visits, &directed, middle);
+    let solver = Solver { nodes, reference, options };
+    let windows = windows.into_iter().map(|window| solver.window(window, &mut notes)).collect::<Result<_, _>>()?;
     Ok(CollectiveOffsets {
         reference: options.reference,
-        reference_time_ns: middle,
         span_ns,
-        operations: visits.len(),
-        pairs: edges.len(),
+        operations,
+        max_rate_change_ppm: options.max_rate_change_ppm,
+        windows,
         of_calls: nodes.iter().any(|node| node.parts.of_calls()),
-        nodes: found,
         notes,
     })
 }
 
+/// What all windows have in common.
+struct Solver<'a> {
+    nodes: &'a [NodeCollectives<'a>],
+    /// Place of the reference among the nodes.
+    reference: usize,
+    options: &'a OffsetOptions,
+}
+
+impl Solver<'_> {
+    fn window(&self, window: Window, notes: &mut Vec<String>) -> Result<OffsetWindow, Error> {
+        let fences = windows::fences(&window.visits, self.nodes.len(), self.reference, window.middle_ns);
+        let (mut edges, mut unstepped) = (Vec::new(), Vec::new());
+        for (source, destination) in pair::pairs(&window.visits) {
+            let edge = Edge { src: NodeId(source as u32), dst: NodeId(destination as u32) };
+            let stays = pair::stays(&window.visits, source, destination);
+            let Some(fitted) = pair::fit(edge, &stays, [fences[source], fences[destination]], self.options) else {
+                continue;
+            };
+            if fitted.unstepped.is_none() {
+                note(notes, || {
+                    format!(
+                        "the operations shared by {} in the {} before and after {} ns fit no clock whose rate changes by no \
+                         more than {} ppm: one stepped, or changed its rate by more, or an operation was paired wrongly",
+                        self.named(edge),
+                        super::report::span(window.length_ns as f64 / 2.0),
+                        window.middle_ns,
+                        self.options.max_rate_change_ppm
+                    )
+                });
+            }
+            unstepped.push(fitted.unstepped);
+            edges.push(fitted.line);
+        }
+        let rooms = self.rooms(&edges, &unstepped, window.middle_ns)?;
+        let solution = self.solved(&mut edges, window.middle_ns)?;
+        for cycle in &solution.negative_cycles {
+            let names: Vec<String> = cycle.iter().map(|edge| self.named(*edge)).collect();
+            note(notes, || format!("bounds contradict each other around {}", names.join(", ")));
+        }
+        for (edge, reason) in &solution.excluded {
+            note(notes, || format!("{} left out: {reason}", self.named(*edge)));
+        }
+        let drifts = drift_bounds(self.nodes.len(), self.reference, &edges, self.options.max_skew);
+        let estimates = solution.nodes.iter().zip(rooms).zip(self.nodes).zip(drifts);
+        let mut found: Vec<NodeOffset> =
+            estimates.map(|(((estimate, room), node), drift)| offset(estimate, room, node, drift)).collect();
+        break_none(&mut found, self.reference, &window);
+        Ok(OffsetWindow {
+            reference_time_ns: window.middle_ns,
+            operations: window.visits.len(),
+            pairs: edges.len(),
+            nodes: found,
+        })
+    }
+
+    /// Solves the graph, with the bounds of the edges widened by what the offsets may be wrong by. An edge states theta at a time of its
+    /// source's clock. Which time is the middle of the window there, the graph knows only as well as the source's offset; it is
+    /// wrong by no more than the source's interval is wide, and theta by as much times the rate.
+    fn solved(&self, edges: &mut [EdgeAlphaBeta], middle_ns: i64) -> Result<GraphSolution, Error> {
+        let first = self.solution(edges, middle_ns, false)?;
+        for edge in edges.iter_mut().filter(|edge| edge.src_node_id.index() != self.reference) {
+            let source = &first.nodes[edge.src_node_id.index()];
+            let [low, high] = [source.offset_ns - source.bound_lo_ns, source.bound_hi_ns - source.offset_ns];
+            let [slowest, fastest] = edge.alpha_bounds;
+            // Twice: the interval will itself be wider in the second solution.
+            let wrong_by = 2.0 * low.max(high) * slowest.abs().max(fastest.abs());
+            // Infinite times zero is no number.
+            let wrong_by = if wrong_by.is_finite() { wrong_by } else { f64::INFINITY };
+            edge.bound_lo_ns -= wrong_by;
+            edge.bound_hi_ns += wrong_by;
+        }
+        self.solution(edges, middle_ns, true)
+    }
+
+    /// The widths of the nodes' intervals if no clock stepped, ns; infinite where nothing bounds them.
+    fn rooms(
+        &self,
+        edges: &[EdgeAlphaBeta],
+        unstepped: &[Option<[f64; 2]>],
+        middle_ns: i64,
+    ) -> Result<Vec<f64>, Error> {
+        let narrow = |(edge, interval): (&EdgeAlphaBeta, &Option<[f64; 2]>)| match interval {
+            Some([bound_lo_ns, bound_hi_ns]) => {
+                EdgeAlphaBeta { bound_lo_ns: *bound_lo_ns, bound_hi_ns: *bound_hi_ns, ..edge.clone() }
+            }
+            None => edge.clone(),
+        };
+        let edges: Vec<EdgeAlphaBeta> = edges.iter().zip(unstepped).map(narrow).collect();
+        let solution = self.solution(&edges, middle_ns, false)?;
+        Ok(solution.nodes.iter().map(|node| node.bound_hi_ns - node.bound_lo_ns).collect())
+    }
+
+    fn solution(&self, edges: &[EdgeAlphaBeta], middle_ns: i64, covariance: bool) -> Result<GraphSolution, Error> {
+        let input = GraphInput {
+            nodes: self.nodes.len(),
+            reference: NodeId(self.reference as u32),
+            reference_midpoint: Timestamp::from_ns(middle_ns),
+            edges,
+        };
+        // Some nodes end later than others every time.
+        let assumed = GraphOptions { asymmetry_prior: ASYMMETRY_PRIOR, covariance, ..GraphOptions::default() };
+        solve(&input, &assumed).map_err(|error| Error::Collectives { problem: error.to_string() })
+    }
+
+    /// An edge by the numbers of its nodes.
+    fn named(&self, edge: Edge) -> String {
+        format!("nodes {} and {}", self.nodes[edge.src.index()].node, self.nodes[edge.dst.index()].node)
+    }
+}
+
+/// Adds a note unless there are many already.
+fn note(notes: &mut Vec<String>, text: impl FnOnce() -> String) {
+    if notes.len() < NOTES_MAX {
+        notes.push(text());
+    }
+}
+
 /// Moves the estimates, where they break an operation, to the nearest that break none.
-fn break_none(found: &mut [NodeOffset], reference: usize, visits: &[Vec<Visit>], directed: &[Ordered], middle_ns: i64) {
+fn break_none(found: &mut [NodeOffset], reference: usize, window: &Window) {
     let clock = |(place, node): (usize, &NodeOffset)| {
         let stated = node.sigma_ns.zip(node.drift_sigma_ppm).map(|(offset, drift)| [offset, drift * 1e-6]);
         let sigma = if place == reference { [0.0; 2] } else { stated? };
         node.reachable.then(|| Clock::new(node.offset_ns, node.drift_ppm * 1e-6, sigma))
     };
     let clocks = found.iter().enumerate().map(clock).collect();
-    let all = visits.iter().map(|stays| (&Order::AllToAll, &stays[..]));
-    let operations = all.chain(directed.iter().map(|ordered| (&ordered.order, &ordered.stays[..])));
-    let Some(clocks) = nearest::nearest(clocks, &operations, middle_ns) else { return };
+    let all = window.visits.iter().map(|stays| (&Order::AllToAll, &stays[..]));
+    let operations = all.chain(window.directed.iter().map(|ordered| (&ordered.order, &ordered.stays[..])));
+    let Some(clocks) = nearest::nearest(clocks, &operations, window.middle_ns) else { return };
     for (node, clock) in found.iter_mut().zip(clocks) {
         let Some(clock) = clock else { continue };
         (node.offset_ns, node.drift_ppm) = (clock.offset_ns(), clock.rate() * 1e6);
@@ -265,105 +312,6 @@ fn left_out(matching: &Matching, step: u32) -> Vec<String> {
         notes.push(format!("{} parts could not be kept or read back, and are not used", matching.lost));
     }
     notes
-}
-
-/// First start and last end on the reference's clock.
-fn window(visits: &[Vec<Visit>], reference: usize) -> Option<[i64; 2]> {
-    let stays = || visits.iter().flatten().filter(|visit| visit.node == reference);
-    Some([stays().map(|visit| visit.start).min()?, stays().map(|visit| visit.end).max()?])
-}
-
-/// The pairs of nodes that become edges. Beyond [`ALL_PAIRS_NODES`] nodes of an operation a node is paired with those at
-/// distances of powers of two only: pairs grow with the square, knowledge does not.
-fn pairs(visits: &[Vec<Visit>]) -> BTreeSet<(usize, usize)> {
-    let mut pairs = BTreeSet::new();
-    let mut seen = BTreeSet::new();
-    for stays in visits {
-        let places: Vec<usize> = stays.iter().map(|visit| visit.node).collect();
-        // Operations of one group give the same pairs.
-        if !seen.insert(places.clone()) {
-            continue;
-        }
-        for (at, source) in places.iter().enumerate() {
-            for (distance, destination) in places[at + 1..].iter().enumerate() {
-                if places.len() <= ALL_PAIRS_NODES || (distance + 1).is_power_of_two() {
-                    pairs.insert((*source, *destination));
-                }
-            }
-        }
-    }
-    pairs
-}
-
-/// The stays that two nodes share. Collected pair by pair: all at once they would take the square of the nodes in memory.
-fn points(visits: &[Vec<Visit>], source: usize, destination: usize) -> Vec<[Visit; 2]> {
-    let stay = |stays: &[Visit], node: usize| {
-        stays.binary_search_by_key(&node, |visit| visit.node).ok().map(|place| stays[place])
-    };
-    visits.iter().filter_map(|stays| Some([stay(stays, source)?, stay(stays, destination)?])).collect()
-}
-
-/// The fitted line of one pair.
-fn line(edge: Edge, points: &[[Visit; 2]], options: &OffsetOptions) -> Option<EdgeAlphaBeta> {
-    let at = Timestamp::from_ns;
-    let exchange = |(seq, [source, destination]): (usize, &[Visit; 2])| {
-        let forward = [at(source.start), at(destination.end)];
-        let reverse = [at(destination.start), at(source.end)];
-        let t = [forward[0], forward[1], forward[0], forward[1], reverse[0], reverse[1], reverse[0], reverse[1]];
-        Exchange { edge, seq: seq as u32, stamp: StampSource::User, t }
-    };
-    let exchanges: Vec<Exchange> = points.iter().enumerate().map(exchange).collect();
-    let first = points.iter().map(|[source, _]| source.start).min()?;
-    let last = points.iter().map(|[source, _]| source.end).max()?;
-    let midpoint_ns = i128::midpoint(first.into(), last.into()) as i64;
-    // The fit widens by three standard deviations of two stamps.
-    let user_ns = options.wander_ns / (3.0 * std::f64::consts::SQRT_2);
-    let stamp_noise = StampNoise { user_ns, ..FitOptions::default().stamp_noise };
-    // No clock watch saw these clocks: what their rates may do is `wander_ns`, and the bounds are widened by that alone.
-    let fitting = FitOptions { stamp_noise, max_skew: options.max_skew, max_kink_ppm: 0.0, ..FitOptions::default() };
-    let bounded = fit(
-        &EdgeWindow {
-            edge,
-            midpoint: Timestamp::from_ns(midpoint_ns),
-            exchanges: &exchanges,
-            lost: 0,
-            stamp_errors_ns: [0.0; 2],
-        },
-        &fitting,
-    )?;
-    let [slowest, fastest] = bounded.alpha_bounds;
-    let (beta, alpha, covariance) = ends(points, midpoint_ns, bounded.margin_ns);
-    Some(EdgeAlphaBeta { beta, alpha: alpha.clamp(slowest, fastest.max(slowest)), covariance, ..bounded })
-}
-
-/// The line through E_j − E_i over E_i: beta in ns at the midpoint, alpha, and their covariance. Least squares, reweighted
-/// by w = 1/(1 + (r/s)²) with s from the median |r|, as a stay that one node alone prolonged says nothing; alpha is held
-/// near zero by a prior, since seconds of collectives cannot see ppm and crystals of servers differ by tens of them.
-fn ends(points: &[[Visit; 2]], midpoint_ns: i64, margin_ns: f64) -> (f64, f64, [f64; 3]) {
-    let mut base: Vec<i64> = points.iter().map(|[source, destination]| destination.end - source.end).collect();
-    let middle = base.len() / 2;
-    let base = *base.select_nth_unstable(middle).1;
-    let sample = |[source, destination]: &[Visit; 2]| {
-        ((source.end - midpoint_ns) as f64, (destination.end - source.end - base) as f64)
-    };
-    let samples: Vec<(f64, f64)> = points.iter().map(sample).collect();
-    let (mut a, mut b) = (0.0, 0.0);
-    let mut covariance = [0.0; 3];
-    for _ in 0..REWEIGHTINGS {
-        let mut residuals: Vec<f64> = samples.iter().map(|(x, y)| (y - a - b * x).abs()).collect();
-        let scatter = NORMAL_MAD * *residuals.select_nth_unstable_by(middle, f64::total_cmp).1;
-        let scatter = scatter.max(SCATTER_MIN * margin_ns).max(1.0);
-        let [mut w0, mut wx, mut wxx, mut wy, mut wxy] = [0.0; 5];
-        for (x, y) in &samples {
-            let w = 1.0 / (1.0 + ((y - a - b * x) / scatter).powi(2)) / (scatter * scatter);
-            (w0, wx, wxx, wy, wxy) = (w0 + w, wx + w * x, wxx + w * x * x, wy + w * y, wxy + w * x * y);
-        }
-        wxx += DRIFT_PRIOR.powi(-2);
-        let determinant = w0 * wxx - wx * wx;
-        (a, b) = ((wxx * wy - wx * wxy) / determinant, (w0 * wxy - wx * wy) / determinant);
-        covariance = [wxx / determinant, -wx / determinant, w0 / determinant];
-    }
-    (base as f64 + a, b, covariance)
 }
 
 /// Smallest and largest feasible rate of each node against the reference, ppm: shortest paths over the pairs' rates, as
@@ -396,16 +344,13 @@ fn drift_bounds(nodes: usize, reference: usize, edges: &[EdgeAlphaBeta], max_ske
     (0..nodes).map(|node| if node == reference { [0.0; 2] } else { [low[node] * 1e6, high[node] * 1e6] }).collect()
 }
 
-fn offset(
-    estimate: &probe_sync_estimate::window::NodeEstimate,
-    node: &NodeCollectives<'_>,
-    drift_bounds_ppm: [f64; 2],
-) -> NodeOffset {
+/// What is known of a node. `room_ns` is the width of its interval if no clock stepped.
+fn offset(estimate: &NodeEstimate, room_ns: f64, node: &NodeCollectives<'_>, drift_bounds_ppm: [f64; 2]) -> NodeOffset {
     let finite = |value: f64| (estimate.reachable && value.is_finite()).then_some(value);
     let (low, high) = (finite(estimate.bound_lo_ns), finite(estimate.bound_hi_ns));
-    let uniform = |low: f64, high: f64| (high - low).max(0.0) / 12f64.sqrt();
-    let room = low.zip(high).map_or(0.0, |(low, high)| uniform(low, high));
-    let drift_room = uniform(drift_bounds_ppm[0], drift_bounds_ppm[1]);
+    let uniform = |width: f64| width.max(0.0) / 12f64.sqrt();
+    let room = finite(room_ns).or(low.zip(high).map(|(low, high)| high - low)).map_or(0.0, uniform);
+    let drift_room = uniform(drift_bounds_ppm[1] - drift_bounds_ppm[0]);
     NodeOffset {
         node: node.node,
         name: node.name.to_owned(),
@@ -420,35 +365,17 @@ fn offset(
     }
 }
 
-/// An edge by the numbers of its nodes.
-fn named(nodes: &[NodeCollectives<'_>], edge: Edge) -> String {
-    format!("nodes {} and {}", nodes[edge.src.index()].node, nodes[edge.dst.index()].node)
-}
-
-const OF_CALLS: &str = "these offsets are learnt from calls of NCCL or RCCL, and they and their bounds hold only if every call waits for its \
-                        operation: one that returns before shifts them unseen; trace kernels too (--kernel-trace), or measure \
-                        the clocks with a run";
-
-/// Nodes of one operation up to which every pair is an edge: 2016 edges.
-const ALL_PAIRS_NODES: usize = 64;
-
 /// The bias of a pair's ends as a share of the margin, before loops say more.
 const ASYMMETRY_PRIOR: f64 = 0.3;
 
-/// Standard deviation of a clock's rate against another's before anything is seen, ns per ns.
-const DRIFT_PRIOR: f64 = 50e-6;
+/// What is assumed where nobody says otherwise. Crystals change by a fraction of a ppm in some seconds, and time daemons steer by a few; one
+/// that slews out an offset of milliseconds does more, and whoever runs it has to say so.
+pub(crate) const MAX_RATE_CHANGE_PPM: f64 = 10.0;
 
-/// Rounds of reweighting in `ends`; it settles in five or so.
-const REWEIGHTINGS: usize = 10;
-
-/// A normal distribution's standard deviation over its median absolute deviation.
-const NORMAL_MAD: f64 = 1.4826;
-
-/// Ends scatter by at least this share of the margin, whatever a few of them say.
-const SCATTER_MIN: f64 = 0.1;
-
-/// Pairs that are named, per kind of note.
+/// Notes in all.
 const NOTES_MAX: usize = 16;
 
+#[cfg(test)]
+mod jobs;
 #[cfg(test)]
 mod tests;

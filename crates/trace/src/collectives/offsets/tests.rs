@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 
+use super::pair::{ends, fit};
+use super::used::Visit;
 use super::*;
 use crate::collectives::testing::{Node, all, hlo, with};
 
@@ -9,8 +11,15 @@ fn run(nodes: &[Node], options: &OffsetOptions) -> CollectiveOffsets {
     with(nodes, |nodes| from_collectives(nodes, options)).expect("offsets")
 }
 
+/// The nodes of the only window.
+fn only(found: &CollectiveOffsets) -> &[NodeOffset] {
+    assert_eq!(found.windows.len(), 1);
+    &found.windows[0].nodes
+}
+
+/// Clocks that keep their rate.
 fn exact() -> OffsetOptions {
-    OffsetOptions { wander_ns: 0.0, max_skew: 1e-9, ..OffsetOptions::default() }
+    OffsetOptions { max_rate_change_ppm: 0.0, max_skew: 1e-9, ..OffsetOptions::default() }
 }
 
 #[test]
@@ -23,33 +32,38 @@ fn two_barriers_bound_an_offset_by_hand() {
         Node::new(vec![all(hlo("psum.7", 1), 1100, 1300), all(hlo("psum.7", 2), 6050, 6260)]),
     ];
     let found = run(&nodes, &exact());
-    assert_eq!((found.operations, found.pairs, found.span_ns, found.reference_time_ns), (2, 1, [0, 5250], 2625));
-    let node = &found.nodes[1];
+    let window = &found.windows[0];
+    assert_eq!((found.operations, window.pairs, found.span_ns, window.reference_time_ns), (2, 1, [0, 5250], 2625));
+    let node = &only(&found)[1];
     let (low, high) = (node.bound_lo_ns.unwrap(), node.bound_hi_ns.unwrap());
     assert!((low - 800.0).abs() < 0.01 && (high - 1260.0).abs() < 0.01, "{node:?}");
     // The ends differ by 1300 − 300 = 1000 and 6260 − 5250 = 1010.
     assert!((node.offset_ns - 1005.0).abs() < 0.01, "{node:?}");
     assert!(node.sigma_ns.unwrap() >= 460.0 / 12f64.sqrt() - 0.01);
-    assert_eq!((found.nodes[0].offset_ns, found.nodes[0].bound_hi_ns), (0.0, Some(0.0)));
+    assert_eq!((window.nodes[0].offset_ns, window.nodes[0].bound_hi_ns), (0.0, Some(0.0)));
     // From node 1's side everything changes its sign.
     let turned = run(&nodes, &OffsetOptions { reference: 1, ..exact() });
-    assert!((turned.nodes[0].offset_ns + 1005.0).abs() < 0.01, "{turned:?}");
+    assert!((only(&turned)[0].offset_ns + 1005.0).abs() < 0.01, "{turned:?}");
 }
 
 #[test]
-fn the_width_is_in_the_text_and_wander_widens_the_bounds_by_itself() {
-    // θ in [800, 1300] by one operation and [800, 1260] by the other.
+fn rates_that_change_widen_the_bounds_by_as_much_and_the_sentence_says_so() {
+    // An operation 1 ms before and one 1 ms after the middle, each of which allows 900 to 1100 ns.
+    let ms = 1_000_000;
     let nodes = [
-        Node::new(vec![all(hlo("psum.7", 1), 0, 300), all(hlo("psum.7", 2), 5000, 5250)]),
-        Node::new(vec![all(hlo("psum.7", 1), 1100, 1300), all(hlo("psum.7", 2), 6050, 6260)]),
+        Node::new(vec![all(hlo("psum.7", 1), 0, 100), all(hlo("psum.7", 2), 2 * ms, 2 * ms + 100)]),
+        Node::new(vec![all(hlo("psum.7", 1), 1000, 1100), all(hlo("psum.7", 2), 2 * ms + 1000, 2 * ms + 1100)]),
     ];
     let found = run(&nodes, &exact());
-    assert!((found.nodes[1].width_ns().unwrap() - 460.0).abs() < 0.1, "{found:?}");
     let text = found.text();
-    assert!(text.contains("certainly within 800 ns to ") && text.contains("which is 460 ns wide"), "{text}");
-    let wide = run(&nodes, &OffsetOptions { wander_ns: 30.0, ..exact() });
-    let (low, high) = (wide.nodes[1].bound_lo_ns.unwrap(), wide.nodes[1].bound_hi_ns.unwrap());
-    assert!((low - 770.0).abs() < 0.1 && (high - 1290.0).abs() < 0.1, "{wide:?}");
+    assert!(text.contains("certainly within 900 ns to 1.100 µs, which is 200 ns wide, if no clock changed"), "{text}");
+    let found = run(&nodes, &OffsetOptions::default());
+    let node = &only(&found)[1];
+    let (low, high) = (node.bound_lo_ns.unwrap(), node.bound_hi_ns.unwrap());
+    assert!((low - 889.0).abs() < 1.1 && (high - 1111.0).abs() < 1.1, "{node:?}");
+    assert!(found.text().contains("if no clock changed its rate by more than 10 ppm or stepped"), "{}", found.text());
+    let [slowest, fastest] = node.drift_bounds_ppm;
+    assert!((slowest + 121.0).abs() < 1.0 && (fastest - 121.0).abs() < 1.0, "{node:?}");
 }
 
 /// Stays of nodes 0 and 1 that end `x` after 5 s, and 1000 ns + `late` + 20 ppm of x later on node 1.
@@ -83,8 +97,8 @@ fn ends_on_a_line_give_that_line_and_its_covariance() {
 #[test]
 fn a_line_is_as_sure_as_its_ends_are() {
     let stays = stays(&[(-1_000_000_000, 0), (0, 0), (2_000_000_000, 0)]);
-    let options = OffsetOptions::default();
-    let fitted = line(Edge { src: NodeId(0), dst: NodeId(1) }, &stays, &options).expect("a line");
+    let edge = Edge { src: NodeId(0), dst: NodeId(1) };
+    let fitted = fit(edge, &stays, [[i64::MIN, i64::MAX]; 2], &OffsetOptions::default()).expect("a line").line;
     let [first, last] = [stays[0][0].start, stays[2][0].end];
     let (beta, _, covariance) = ends(&stays, first.midpoint(last), fitted.margin_ns);
     assert_eq!((fitted.beta, fitted.covariance), (beta, covariance));
@@ -95,7 +109,7 @@ fn bounds_of_rates_add_up_along_a_chain_in_both_directions() {
     let stays = stays(&[(0, 0), (1_000_000, 0)]);
     let edge = |src: u32, dst: u32, ppm: [f64; 2], feasible| {
         let edge = Edge { src: NodeId(src), dst: NodeId(dst) };
-        let fitted = line(edge, &stays, &OffsetOptions::default()).expect("a line");
+        let fitted = fit(edge, &stays, [[i64::MIN, i64::MAX]; 2], &OffsetOptions::default()).expect("a line").line;
         EdgeAlphaBeta { alpha_bounds: ppm.map(|ppm| ppm * 1e-6), feasible, ..fitted }
     };
     let edges = [edge(0, 1, [1.0, 3.0], true), edge(1, 2, [-2.0, 1.0], true), edge(0, 2, [5.0, 5.0], false)];
@@ -120,10 +134,10 @@ fn bounds_pass_through_a_third_node() {
         Node::new(vec![]),
     ];
     let found = run(&nodes, &exact());
-    let node = &found.nodes[2];
+    let node = &only(&found)[2];
     let (low, high) = (node.bound_lo_ns.unwrap(), node.bound_hi_ns.unwrap());
     assert!((low - 200.0).abs() < 0.1 && (high - 1200.0).abs() < 0.1, "{node:?}");
-    assert!(!found.nodes[3].reachable && found.nodes[3].sigma_ns.is_none());
+    assert!(!only(&found)[3].reachable && only(&found)[3].sigma_ns.is_none());
     assert!(found.text().contains("node 3 (host3): no operation joins it"), "{}", found.text());
 }
 
@@ -136,9 +150,9 @@ fn a_step_between_operations_is_told() {
         Node::new(vec![at(1, 1000, 1100), at(2, 10_101_000, 10_101_100)]),
     ];
     let found = run(&nodes, &OffsetOptions { max_skew: 1e-6, ..exact() });
-    assert!(found.notes.iter().any(|note| note.contains("fit no straight clock")), "{found:?}");
+    assert!(found.notes.iter().any(|note| note.contains("fit no clock")), "{found:?}");
     assert!(found.notes.iter().any(|note| note.contains("nodes 0 and 1")), "{found:?}");
-    assert_eq!(found.nodes[1].bound_lo_ns, None, "no bound is better than a wrong one");
+    assert_eq!(only(&found)[1].bound_lo_ns, None, "no bound is better than a wrong one");
 }
 
 #[test]
@@ -211,9 +225,10 @@ proptest! {
                 list.events.push(all(hlo("psum.7", turn as i64), start, end));
             }
         }
-        let found = run(&nodes, &OffsetOptions { wander_ns: 2.0, ..OffsetOptions::default() });
-        for (node, estimate) in found.nodes.iter().enumerate() {
-            let truth = (own(node, found.reference_time_ns) - i128::from(found.reference_time_ns)) as f64;
+        let found = run(&nodes, &OffsetOptions { max_rate_change_ppm: 0.0, ..OffsetOptions::default() });
+        let window = &found.windows[0];
+        for (node, estimate) in window.nodes.iter().enumerate() {
+            let truth = (own(node, window.reference_time_ns) - i128::from(window.reference_time_ns)) as f64;
             let (low, high) = (estimate.bound_lo_ns.unwrap(), estimate.bound_hi_ns.unwrap());
             prop_assert!(low <= truth && truth <= high, "node {}: {} not in {}..{}", node, truth, low, high);
             prop_assert!(low <= estimate.offset_ns && estimate.offset_ns <= high);

@@ -1,0 +1,82 @@
+//! Offsets from collectives as text.
+
+use super::{CollectiveOffsets, NodeOffset};
+use crate::collectives::report::span;
+
+impl CollectiveOffsets {
+    /// A line per node with its offset in the window in the middle of the trace and how wide the bounds are there, and what they are elsewhere.
+    pub fn text(&self) -> String {
+        let mut text = format!(
+            "offsets from {} collective operations over {}",
+            self.operations,
+            span(self.span_ns[1] as f64 - self.span_ns[0] as f64),
+        );
+        let Some(middle) = self.windows.get(self.windows.len() / 2) else { return text };
+        let several = if self.windows.len() > 1 {
+            format!(" in {} windows; in the one in the middle", self.windows.len())
+        } else {
+            String::new()
+        };
+        text.push_str(&format!("{several}, at {} ns of node {}'s clock\n", middle.reference_time_ns, self.reference));
+        for node in &middle.nodes {
+            text.push_str(&self.sentence(node));
+        }
+        text.push_str(&self.elsewhere());
+        if let Some(warning) = self.warning() {
+            text.push_str(&format!("{warning}\n"));
+        }
+        for note in &self.notes {
+            text.push_str(&format!("note: {note}\n"));
+        }
+        text
+    }
+
+    /// What the bounds depend on that nothing here can see, and what to do about it.
+    pub fn warning(&self) -> Option<&'static str> {
+        self.of_calls.then_some(OF_CALLS)
+    }
+
+    fn sentence(&self, offset: &NodeOffset) -> String {
+        let NodeOffset { node, name, .. } = offset;
+        if !offset.reachable {
+            return format!("node {node} ({name}): no operation joins it to the reference\n");
+        }
+        let bounds = match (offset.bound_lo_ns, offset.bound_hi_ns, offset.width_ns()) {
+            (Some(low), Some(high), Some(width)) => {
+                let within = if self.of_calls { "if every call waits, within" } else { "certainly within" };
+                format!(
+                    "{within} {} to {}, which is {} wide, if no clock changed its rate by more than {} ppm or stepped",
+                    span(low),
+                    span(high),
+                    span(width),
+                    self.max_rate_change_ppm
+                )
+            }
+            _ => "without bounds".to_owned(),
+        };
+        let [low, high] = offset.drift_bounds_ppm;
+        format!(
+            "node {node} ({name}): offset {} ± {}, {bounds}; drift {:.1} ppm, within {low:.1} to {high:.1}\n",
+            span(offset.offset_ns),
+            span(offset.sigma_ns.unwrap_or(f64::INFINITY)),
+            offset.drift_ppm,
+        )
+    }
+
+    /// How wide the bounds are in the worst window, where there are several.
+    fn elsewhere(&self) -> String {
+        if self.windows.len() < 2 {
+            return String::new();
+        }
+        let all = || self.windows.iter().flat_map(|window| &window.nodes).filter(|node| node.reachable);
+        let widest = all().filter_map(NodeOffset::width_ns).fold(0.0, f64::max);
+        let without = all().filter(|node| node.width_ns().is_none()).count();
+        let without =
+            if without > 0 { format!("; {without} offsets of a node and window have none") } else { String::new() };
+        format!("the widest bounds of any window are {} wide{without}\n", span(widest))
+    }
+}
+
+const OF_CALLS: &str = "these offsets are learnt from calls of NCCL or RCCL, and they and their bounds hold only if every call waits for its \
+                        operation: one that returns before shifts them unseen; trace kernels too (--kernel-trace), or measure \
+                        the clocks with a run";
