@@ -349,7 +349,7 @@ pub fn schemas() -> Vec<(&'static str, u32, Schema)> {
         ("sim", 1, of::<crate::sim::Document>()),
         ("solve", 1, of::<Solve>()),
         ("status", 1, of::<Standing>()),
-        ("stragglers", 1, of::<Lateness>()),
+        ("stragglers", 2, of::<Lateness>()),
     ]
 }
 

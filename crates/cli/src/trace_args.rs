@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, ArgGroup, Args};
-use probe_sync_trace::{Bound, LatenessSettings, Window};
+use probe_sync_trace::{Bound, LatenessSettings, MAX_RATE_CHANGE_PPM, Window};
 
 use crate::cpu_clock::CpuClockArgs;
 use crate::filter_args::FilterArgs;
@@ -52,6 +52,9 @@ pub struct TraceArgs {
     /// Bound and estimate the clocks from the collectives in the traces alone
     #[arg(long, conflicts_with_all = ["run_dir", "offsets"])]
     pub from_collectives: bool,
+    /// The bounds from collectives hold if no clock changes its rate by more than this within a window of some seconds, ppm
+    #[arg(long, value_name = "PPM", default_value_t = MAX_RATE_CHANGE_PPM, requires = "from_collectives")]
+    pub max_rate_change: f64,
 }
 
 impl TraceArgs {

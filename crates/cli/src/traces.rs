@@ -195,6 +195,7 @@ pub(crate) fn request(arguments: &TraceArgs, outputs: &[PathBuf]) -> anyhow::Res
         markers,
         realtime_only: arguments.realtime_only,
         timeline: if arguments.timeline == "tracer" { OutputClock::Tracer } else { OutputClock::System },
+        max_rate_change_ppm: Some(arguments.max_rate_change),
         skip_bad: false,
         cpu_clock: None,
         outputs: outputs.to_vec(),

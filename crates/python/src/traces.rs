@@ -33,6 +33,7 @@ pub struct Asked {
     realtime_only: bool,
     timeline: String,
     from_collectives: bool,
+    max_rate_change: Option<f64>,
 }
 
 /// What of the traces goes into a file: the texts of the command line's filters.
@@ -220,6 +221,7 @@ impl Asked {
             markers,
             realtime_only: self.realtime_only,
             timeline,
+            max_rate_change_ppm: self.max_rate_change,
             skip_bad: false,
             cpu_clock: None,
             outputs,

@@ -42,7 +42,7 @@ pub mod write;
 pub use align::{AlignSettings, Aligned, Aligning, align};
 pub use calibrate::{Calibrated, CalibratedTrace, ClockSource, OutputClock, Request, calibrate};
 pub use check::{Verdict, VerdictDocument, check};
-pub use collectives::{CheckReport, CollectiveOffsets, Outcome};
+pub use collectives::{CheckReport, CollectiveOffsets, MAX_RATE_CHANGE_PPM, Outcome};
 pub use convert::{
     Bound, CollectiveFlows, ConvertReport, ConvertSettings, Converted, Output, OutputKind, Window, Written, convert,
 };

@@ -26,6 +26,7 @@ def align(
     run_dir: _settings.Path | None = None,
     offsets: _settings.Path | None = None,
     from_collectives: bool = False,
+    max_rate_change: float | None = None,
     extrapolate: _settings.Time | None = None,
     snapshots: _settings.Path | Iterable[_settings.Path] | None = None,
     snapshot_markers: str | None = None,
@@ -39,13 +40,14 @@ def align(
     """Rewrites traces onto the reference clock, each in its own format: into the file `output`, or for several into that directory.
 
     The clocks are learnt from `run_dir` (a run's directory), `offsets` (its offsets, or a CSV of node, node time, offset) or
-    `from_collectives`. Without `traces` those in the run's directory are taken. `progress` is called with the share of the traces that are
+    `from_collectives`, whose bounds hold if no clock changes its rate by more than `max_rate_change` ppm within a window of some seconds (10 if
+    it is not given) and none steps. Without `traces` those in the run's directory are taken. `progress` is called with the share of the traces that are
     written. `validate` checks happens-before before and after.
 
     Raises `RefusedTrace` where the traces do not fit what is known, `DamagedTrace`, `FileError`, and `ConfigError` for the call itself.
     """
     asked = _asked(
-        traces, nodes, assume_order, run_dir, offsets, from_collectives, extrapolate, snapshots, snapshot_markers, realtime_only, timeline
+        traces, nodes, assume_order, run_dir, offsets, from_collectives, max_rate_change, extrapolate, snapshots, snapshot_markers, realtime_only, timeline
     )
     told = _json.loads(
         _native.align(
@@ -64,6 +66,7 @@ def merge(
     run_dir: _settings.Path | None = None,
     offsets: _settings.Path | None = None,
     from_collectives: bool = False,
+    max_rate_change: float | None = None,
     extrapolate: _settings.Time | None = None,
     snapshots: _settings.Path | Iterable[_settings.Path] | None = None,
     snapshot_markers: str | None = None,
@@ -107,7 +110,7 @@ def merge(
         "step_name": step_name,
     }
     asked = _asked(
-        traces, nodes, assume_order, run_dir, offsets, from_collectives, extrapolate, snapshots, snapshot_markers, realtime_only, timeline
+        traces, nodes, assume_order, run_dir, offsets, from_collectives, max_rate_change, extrapolate, snapshots, snapshot_markers, realtime_only, timeline
     )
     told = _json.loads(
         _native.merge(
@@ -144,6 +147,7 @@ def check(
     run_dir: _settings.Path | None = None,
     offsets: _settings.Path | None = None,
     from_collectives: bool = False,
+    max_rate_change: float | None = None,
     extrapolate: _settings.Time | None = None,
     snapshots: _settings.Path | Iterable[_settings.Path] | None = None,
     snapshot_markers: str | None = None,
@@ -156,7 +160,7 @@ def check(
     `report` is a JSON file to write, as `--json` does. A broken edge is a result, not an exception: look at `result.verdict.outcome`.
     """
     asked = _asked(
-        traces, nodes, assume_order, run_dir, offsets, from_collectives, extrapolate, snapshots, snapshot_markers, realtime_only, timeline
+        traces, nodes, assume_order, run_dir, offsets, from_collectives, max_rate_change, extrapolate, snapshots, snapshot_markers, realtime_only, timeline
     )
     told = _json.loads(_native.check(asked, report=None if report is None else os.fspath(report)))
     found = results.verdict(told["verdict"])
@@ -172,6 +176,7 @@ def stragglers(
     run_dir: _settings.Path | None = None,
     offsets: _settings.Path | None = None,
     from_collectives: bool = False,
+    max_rate_change: float | None = None,
     extrapolate: _settings.Time | None = None,
     snapshots: _settings.Path | Iterable[_settings.Path] | None = None,
     snapshot_markers: str | None = None,
@@ -187,7 +192,7 @@ def stragglers(
     the command line's flags do. Without any collective to judge, the result has no `instances`.
     """
     asked = _asked(
-        traces, nodes, assume_order, run_dir, offsets, from_collectives, extrapolate, snapshots, snapshot_markers, realtime_only, timeline
+        traces, nodes, assume_order, run_dir, offsets, from_collectives, max_rate_change, extrapolate, snapshots, snapshot_markers, realtime_only, timeline
     )
     files = {name: None if path is None else os.fspath(path) for name, path in (("json", json), ("csv", csv))}
     return results.stragglers(_json.loads(_native.stragglers(asked, step_name=step_name, **files)))
@@ -249,6 +254,7 @@ def _asked(
     run_dir: _settings.Path | None,
     offsets: _settings.Path | None,
     from_collectives: bool,
+    max_rate_change: float | None,
     extrapolate: _settings.Time | None,
     snapshots: _settings.Path | Iterable[_settings.Path] | None,
     snapshot_markers: str | None,
@@ -262,6 +268,7 @@ def _asked(
     refusals = [
         (not files and run_dir is None, "no traces: give traces, or run_dir with traces in it"),
         (len(chosen) > 1, f"{' and '.join(chosen)}: the clocks are learnt from one of them"),
+        (max_rate_change is not None and not from_collectives, "max_rate_change is about from_collectives: give both"),
         (assume_order and not files, "assume_order is about the order of traces: give traces"),
         (assume_order and len(nodes) > 0, "assume_order and nodes both say whose the traces are; leave one of them out"),
         (realtime_only and bool(pairs or snapshot_markers), "realtime_only takes no pairs: leave snapshots and snapshot_markers out"),
@@ -281,6 +288,7 @@ def _asked(
         "realtime_only": realtime_only,
         "timeline": timeline,
         "from_collectives": from_collectives,
+        "max_rate_change": None if max_rate_change is None else float(max_rate_change),
     }
 
 

@@ -90,7 +90,7 @@ pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
         }
         (Some(offsets), _) => offsets,
         (None, Source::Collectives) => {
-            let found = offsets_of_collectives(&traces, &snapshots)?;
+            let found = offsets_of_collectives(&traces, &snapshots, request.max_rate_change_ppm)?;
             let mut offsets = as_offsets(&found);
             share_boot_clocks(&mut offsets, &mut traces, &snapshots);
             calibrated.warnings.extend(found.warning().map(str::to_owned));
@@ -321,7 +321,11 @@ fn of_trace(trace: &NodeTrace, error: Error) -> Error {
 }
 
 /// What the collectives say, with every trace seen on its node's own system clock, or on its boot clock where nothing ties the two.
-fn offsets_of_collectives(traces: &[NodeTrace], snapshots: &[Option<Snapshots>]) -> Result<CollectiveOffsets, Error> {
+fn offsets_of_collectives(
+    traces: &[NodeTrace],
+    snapshots: &[Option<Snapshots>],
+    max_rate_change_ppm: Option<f64>,
+) -> Result<CollectiveOffsets, Error> {
     let none = Offsets { of_own_clocks: true, ..Offsets::new(OF_COLLECTIVES, Axis::Reference) };
     let own = traces.iter().zip(snapshots).map(|(trace, snapshots)| {
         // As its own reference: the map ends at the node's own system clock.
@@ -330,7 +334,7 @@ fn offsets_of_collectives(traces: &[NodeTrace], snapshots: &[Option<Snapshots>])
     });
     let own: Vec<NodeClock> = own.collect::<Result<_, Error>>()?;
     let own: Vec<Option<Box<MapTime<'_>>>> = own.iter().map(|clock| Some(calibrated::look(clock))).collect();
-    nodes::offsets_from_collectives(traces, &own)
+    nodes::offsets_from_collectives(traces, &own, max_rate_change_ppm)
 }
 
 /// The same as offsets by rank.

@@ -20,6 +20,9 @@ pub struct Request {
     pub assume_order: bool,
     /// Where the clocks are learnt from.
     pub clocks: ClockSource,
+    /// The bounds of [`ClockSource::Collectives`] hold if no clock changes its rate by more than this within a window, ppm; None: by
+    /// [`MAX_RATE_CHANGE_PPM`](crate::MAX_RATE_CHANGE_PPM).
+    pub max_rate_change_ppm: Option<f64>,
     /// How far outside of the measured span events may lie.
     pub extrapolate: Duration,
     /// Files of snapshot pairs in the order of the traces; empty: those of the run.

@@ -32,7 +32,7 @@ pub use self::check::{CheckReport, Outcome};
 pub(crate) use self::communicators::{Process, join};
 pub use self::matching::Evidence;
 pub(crate) use self::matching::{MatchOptions, Matching, Operation, Order, match_operations};
-pub use self::offsets::CollectiveOffsets;
+pub use self::offsets::{CollectiveOffsets, MAX_RATE_CHANGE_PPM};
 pub(crate) use self::offsets::{OffsetOptions, from_collectives};
 pub(crate) use self::report::{lay_out, span, table};
 

@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 
 use super::context::StepSpans;
+use super::dependence::{dependence, places};
 use super::history::Held;
-use super::operation::{Class, LateIn, median};
+use super::operation::{Class, DEVIATIONS, LateIn, median};
 use super::ranks::Ranks;
 use super::report::{AsRecorded, HostLine, LateInstance, OperationLine, RankLine, StepLine};
 
@@ -59,7 +60,7 @@ pub(super) fn rank_lines(ranks: &Ranks, held: &[Held]) -> Vec<RankLine> {
 }
 
 /// The median, of an even number of times the mean of the two in the middle.
-fn middle(mut times: Vec<i64>) -> i64 {
+pub(super) fn middle(mut times: Vec<i64>) -> i64 {
     times.sort_unstable();
     let upper = times.len() / 2;
     let (Some(high), Some(low)) = (times.get(upper), times.get(times.len().saturating_sub(1) / 2)) else { return 0 };
@@ -68,7 +69,8 @@ fn middle(mut times: Vec<i64>) -> i64 {
 
 /// How much later, ns/s: the median slope from each point of the first half of (time, lateness), ns, to the one as far into the second half (Theil's incomplete method). A
 /// few points far off, as where ranks begin to record one after the other, change it little, where they decide a line of least squares. A third of the wider side of
-/// its 99.7 % interval stands for its standard deviation; that interval is between two of the slopes, whatever the distribution of errors is (sign test). None of few points.
+/// its 99.7 % interval stands for its standard deviation; that interval is between two of the slopes, whatever the distribution of errors is (sign test), with as many
+/// slopes taken for one as the dependence of the points demands. None of few points, and where one shift of the level explains them as well.
 fn trend(points: &[(i64, i64)]) -> Option<(f64, f64)> {
     let (first, second) = (&points[..points.len() / 2], &points[points.len().div_ceil(2)..]);
     let slope = |((at, late), (then, later)): (&(i64, i64), &(i64, i64))| {
@@ -77,15 +79,45 @@ fn trend(points: &[(i64, i64)]) -> Option<(f64, f64)> {
     let mut slopes: Vec<f64> = first.iter().zip(second).filter_map(slope).collect();
     slopes.sort_by(f64::total_cmp);
     let count = slopes.len();
+    if count == 0 {
+        return None;
+    }
+    let middle = f64::midpoint(slopes[(count - 1) / 2], slopes[count / 2]);
+    let beside = |(at, late): &(i64, i64)| *late as f64 - middle * (at.saturating_sub(points[0].0) as f64 / 1e9);
+    let dependence = dependence(&[points.iter().map(beside).collect()], 2.0);
     // So many slopes are below the interval: three standard deviations, √count / 2 each, from the middle one.
-    let below = ((count as f64 - 3.0 * (count as f64).sqrt()) / 2.0).floor();
+    let below = ((count as f64 - 3.0 * (count as f64 * dependence).sqrt()) / 2.0).floor();
     if below < 1.0 {
         return None;
     }
     let (low, high) = (slopes[below as usize - 1], slopes[count - below as usize]);
-    let middle = f64::midpoint(slopes[(count - 1) / 2], slopes[count / 2]);
-    Some((middle, (high - middle).max(middle - low) / 3.0))
+    let sigma = (high - middle).max(middle - low) / 3.0;
+    (middle.abs() <= DEVIATIONS * sigma || is_line(points, dependence)).then_some((middle, sigma))
 }
+
+/// Whether a line explains points clearly better than one shift of their level does. Both are fitted to the places of the values in order,
+/// so that points far off do not decide. The best shift is at a free place, and takes three quarters of the squares of a line.
+fn is_line(points: &[(i64, i64)], dependence: f64) -> bool {
+    let late: Vec<f64> = points.iter().map(|(_, late)| *late as f64).collect();
+    let places = places(&late);
+    let count = places.len() as f64;
+    let times = (0..places.len()).map(|k| k as f64 - (count - 1.0) / 2.0);
+    let along: f64 = times.clone().zip(&places).map(|(time, place)| time * place).sum();
+    let all: f64 = places.iter().map(|place| place * place).sum();
+    let by_line = along * along / times.map(|time| time * time).sum::<f64>();
+    let mut sum = 0.0;
+    let after = |(k, place): (usize, &f64)| {
+        sum += place;
+        let before = (k + 1) as f64;
+        sum * sum * (1.0 / before + 1.0 / (count - before))
+    };
+    let by_shift = places[..places.len() - 1].iter().enumerate().map(after).fold(0.0, f64::max);
+    let variance = (all - by_line) / (count - 2.0);
+    by_line - by_shift > CLEARLY * dependence * variance
+}
+
+/// A line explains more than a shift where it takes so many variances of the rest more of the squares away.
+const CLEARLY: f64 = 4.0;
 
 /// Of every host.
 pub(super) fn host_lines(ranks: &Ranks, instances: &[LateInstance]) -> Vec<HostLine> {
@@ -210,6 +242,20 @@ mod tests {
         (slope, slope.abs() > 3.0 * sigma)
     }
 
+    fn is_seen(points: &[(i64, i64)]) -> bool {
+        trend(points).is_some_and(|(slope, sigma)| slope.abs() > 3.0 * sigma)
+    }
+
+    /// The noise of each point keeps a share of that of the point before.
+    fn lasting(count: i64, seed: u64, kept: f64, of: impl Fn(i64) -> i64) -> Vec<(i64, i64)> {
+        let mut last = 0.0;
+        let noise = points(count + 50, seed, |_| 0).into_iter().map(|(_, noise)| {
+            last = kept * last + (1.0 - kept * kept).sqrt() * noise as f64;
+            last as i64
+        });
+        noise.skip(50).zip(0..).map(|(noise, k)| (10_000_000 * k, of(k) + noise)).collect()
+    }
+
     #[test]
     fn a_trend_is_what_most_points_do() {
         // 20 µs later each second.
@@ -219,21 +265,43 @@ mod tests {
         let (slope, clear) = seen(&points(90, 2, |k| if k == 0 { -400_000_000 } else { 0 }));
         assert!(slope.abs() < 2_000.0 && !clear, "{slope}");
         assert_eq!(trend(&points(25, 3, |_| 0)), None);
-        assert!(trend(&points(26, 3, |_| 0)).is_some());
+        // Of 26 that do not look as if they depended on each other.
+        assert!((0..10).any(|seed| trend(&points(26, seed, |_| 0)).is_some()));
         assert_eq!(trend(&[(5, 1); 60]), None, "no time passes");
         assert!(
             trend(&[(i64::MIN, i64::MAX), (i64::MAX, i64::MIN)].repeat(30)).is_none_or(|(slope, _)| slope.is_finite())
         );
     }
 
+    /// False trends of 1000 jobs in which nothing changes.
+    fn false_trends(count: i64, kept: f64) -> usize {
+        (0..1000).filter(|seed| is_seen(&lasting(count, *seed, kept, |_| 0))).count()
+    }
+
     #[test]
-    fn noise_is_no_trend() {
-        for count in [26, 27, 40, 90, 400] {
-            let wrong = (0..2_000).filter(|seed| seen(&points(count, *seed, |_| 0)).1).count();
-            assert!(wrong <= 12, "{wrong} of 2000 with {count} points");
+    fn noise_is_no_trend_and_neither_is_noise_that_lasts() {
+        for kept in [0.0, 0.5, 0.7, 0.9] {
+            for count in [26, 90] {
+                let wrong = false_trends(count, kept);
+                assert!(wrong <= 5, "{wrong} of 1000 with {count} points, {kept} kept");
+            }
         }
         // A slope of ten of its standard deviations is seen.
-        let found = (0..200).filter(|seed| seen(&points(90, *seed, |k| 60 * k)).1).count();
+        let found = (0..200).filter(|seed| is_seen(&points(90, *seed, |k| 60 * k))).count();
         assert!(found > 190, "{found} of 200");
+    }
+
+    #[test]
+    fn a_shift_of_level_is_no_trend() {
+        for kept in [0.0, 0.5] {
+            for height in [500, 1_000, 2_000, 5_000, 50_000] {
+                let shifted = |seed: u64| {
+                    let at = 40 + (seed % 320) as i64;
+                    is_seen(&lasting(400, seed, kept, |k| if k < at { 0 } else { height }))
+                };
+                let wrong = (0..400).filter(|seed| shifted(*seed)).count();
+                assert!(wrong <= 2, "{wrong} of 400 shifts by {height} ns, {kept} kept");
+            }
+        }
     }
 }

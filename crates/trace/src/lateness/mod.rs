@@ -38,6 +38,7 @@
 
 mod context;
 mod csv;
+mod dependence;
 mod gather;
 mod history;
 mod left_out;

@@ -33,7 +33,7 @@ impl Ranks {
         let Held { judged, arrivals, .. } = held;
         let number = |place: usize| self.numbers[arrivals[place].rank];
         let starts = || arrivals.iter().map(|arrival| arrival.start_ns);
-        let (late_host, host_lead_ns) = self.late_host(held).unzip();
+        let late_host = self.late_host(held).filter(|late| late.is_certain);
         let line = |(arrival, wait_ns): (&Arrival, &i64)| ArrivalLine {
             rank: self.numbers[arrival.rank],
             arrival_ns: arrival.start_ns,
@@ -51,8 +51,8 @@ impl Ranks {
             last_rank: judged.named().map(number),
             latest_rank: judged.latest.map(number),
             tied_ranks: judged.tied.iter().map(|place| number(*place)).collect(),
-            late_host,
-            host_lead_ns: host_lead_ns.unwrap_or(0),
+            host_lead_ns: late_host.as_ref().map_or(0, |late| late.lead_ns),
+            late_host: late_host.map(|late| late.host.to_owned()),
             first_arrival_ns: starts().min().unwrap_or(0),
             last_arrival_ns: judged.latest.map(|place| arrivals[place].start_ns).or(starts().max()).unwrap_or(0),
             lead_ns: judged.lead_ns,
@@ -68,8 +68,8 @@ impl Ranks {
         }
     }
 
-    /// The host all of whose ranks, two or more, came after all others for certain, and by how much.
-    fn late_host(&self, held: &Held) -> Option<(String, i64)> {
+    /// The host all of whose ranks, two or more, came after all others.
+    pub(super) fn late_host(&self, held: &Held) -> Option<LateHost<'_>> {
         let last = &held.arrivals[held.judged.latest.filter(|_| held.waits.is_all())?];
         let host = &self.hosts[last.rank];
         let (own, others): (Vec<&Arrival>, Vec<&Arrival>) =
@@ -77,10 +77,29 @@ impl Ranks {
         let first = own.iter().min_by_key(|arrival| arrival.start_ns).filter(|_| own.len() > 1)?;
         let before = others.iter().max_by_key(|arrival| arrival.start_ns)?;
         let lead_ns = first.start_ns - before.start_ns;
+        if lead_ns <= 0 {
+            return None;
+        }
         let certain = |own: &&Arrival| {
             others.iter().all(|other| (own.start_ns - other.start_ns) as f64 > DEVIATIONS * own.error.with(other.error))
         };
-        // Most operations end here: comparing all pairs is for those that are late.
-        (lead_ns > 0 && own.iter().all(certain)).then(|| (host.clone(), lead_ns))
+        // Most operations have ended above: comparing all pairs is for those that are late.
+        Some(LateHost {
+            host,
+            lead_ns,
+            lead_sigma_ns: first.error.with(before.error),
+            is_certain: own.iter().all(certain),
+        })
     }
+}
+
+/// A host that came last as a whole.
+pub(super) struct LateHost<'a> {
+    pub(super) host: &'a String,
+    /// From the last arrival elsewhere to its first.
+    pub(super) lead_ns: i64,
+    /// Its standard deviation.
+    pub(super) lead_sigma_ns: f64,
+    /// No error of the clocks within 3σ explains it.
+    pub(super) is_certain: bool,
 }

@@ -25,6 +25,8 @@ pub struct Lateness {
     pub stepped_ns: i64,
     /// Median over the instances of the standard deviation of the lead, ns; None without any.
     pub lead_sigma_median_ns: Option<f64>,
+    /// How many independent steps the steps count as, given how long lateness lasts in this job; operations where steps are not known.
+    pub independent_steps: f64,
     /// Who is late again and again, and costs time by it; most costly first.
     pub stragglers: Vec<Straggler>,
     /// By rank, most lost time first.
@@ -125,7 +127,8 @@ pub struct RankLine {
     pub host: String,
     /// Operations that it took part in.
     pub instances: usize,
-    /// How often it came last for certain.
+    /// How often it came last for certain. It was last at least so often, and no more often than with `times_tied` added, unless a clock is
+    /// more than 3 of its standard deviations off.
     pub times_last: usize,
     /// How often it was among those who may have been last, and nobody is named.
     pub times_tied: usize,
@@ -141,7 +144,8 @@ pub struct RankLine {
     pub waited_ns: i64,
     /// Median of its arrival less the median arrival of all ranks, over operations that all wait in.
     pub late_by_median_ns: i64,
-    /// How much later it came each second, ns/s: a median of slopes; None of fewer than 26 operations.
+    /// How much later it came each second, ns/s: a median of slopes; None of fewer than 26 operations, of more where lateness lasts, and where one shift of
+    /// the level explains it as well.
     pub trend_ns_per_s: Option<f64>,
     /// Its standard deviation, ns/s: a third of its 99.7 % interval's wider side.
     pub trend_sigma_ns_per_s: Option<f64>,
@@ -225,7 +229,7 @@ pub struct Straggler {
     pub times: usize,
     /// Out of how many.
     pub of: usize,
-    /// How probable it is that chance alone names anybody so often.
+    /// How probable it is that chance alone names any rank or host so often, with no more steps counted than are independent.
     pub chance: f64,
     /// What it cost in these steps, by its leads.
     pub lost_ns: i64,
@@ -272,4 +276,4 @@ pub struct Unpaired {
 }
 
 /// Of the layout of [`Lateness`].
-pub(super) const SCHEMA: u32 = 1;
+pub(super) const SCHEMA: u32 = 2;

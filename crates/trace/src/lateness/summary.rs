@@ -4,14 +4,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::dependence::{dependence, lateness};
 use super::gather::Gathered;
 use super::history::{Held, History, Saving};
 use super::left_out::{notes, unpaired};
 use super::lines::{as_recorded, host_lines, operation_lines, rank_lines, step_lines};
+use super::operation::DEVIATIONS;
 use super::ranks::Ranks;
 use super::report::{HostLine, LateInstance, Lateness, RankLine, SCHEMA, Straggler};
 use super::text::short;
-use super::verdict::{Recurrent, Unit, by_loss, recurrent};
+use super::verdict::{Chance, Recurrent, Unit, by_loss, recurrent};
 use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::collectives::Matching;
 use crate::words::joined;
@@ -46,7 +48,8 @@ pub(super) fn summarize(
         line.saved_ns = savings.hosts.get(&line.host).map(|saving| saving.total_ns);
     }
     let of_ranks = rank_units(held);
-    let stragglers = stragglers(&ranks, &of_ranks, &instances, &mut savings, &share);
+    let tests = Tests::new(&ranks, held);
+    let stragglers = stragglers(&ranks, [&of_ranks, &host_units(&ranks, &tests, held)], &tests, &mut savings, &share);
     rank_lines.sort_by_key(|line| (std::cmp::Reverse((line.lost_ns, line.times_last)), line.rank));
     host_lines.sort_by_key(|line| (std::cmp::Reverse((line.lost_ns, line.times_last)), line.host.clone()));
     let mut sigmas: Vec<f64> = instances.iter().map(|instance| instance.lead_sigma_ns).collect();
@@ -58,6 +61,7 @@ pub(super) fn summarize(
         span_ns: last - first,
         stepped_ns: total_ns,
         lead_sigma_median_ns: sigmas.get(sigmas.len() / 2).copied(),
+        independent_steps: tests.units as f64 / tests.ranks.dependence,
         stragglers,
         ranks: rank_lines,
         hosts: host_lines,
@@ -116,26 +120,52 @@ impl Savings<'_> {
     }
 }
 
+/// What chance could do, for ranks and for whole hosts.
+pub(super) struct Tests<'a> {
+    /// Hosts that can be late as a whole, in order.
+    names: Vec<&'a String>,
+    /// Steps, or operations where steps are not known.
+    units: usize,
+    pub(super) ranks: Chance,
+    pub(super) hosts: Chance,
+}
+
+impl<'a> Tests<'a> {
+    pub(super) fn new(ranks: &'a Ranks, held: &[Held]) -> Self {
+        let mut sizes: BTreeMap<&String, Vec<usize>> = BTreeMap::new();
+        ranks.hosts.iter().enumerate().for_each(|(rank, host)| sizes.entry(host).or_default().push(rank));
+        sizes.retain(|_, own| own.len() > 1);
+        let late_by = lateness(held, ranks.numbers.len());
+        let of_host = |own: &Vec<usize>| -> Vec<f64> {
+            let mut all: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+            own.iter()
+                .flat_map(|rank| &late_by[*rank])
+                .for_each(|(unit, late)| all.entry(*unit).or_default().push(*late));
+            all.into_values().map(|late| late.iter().sum::<f64>() / late.len() as f64).collect()
+        };
+        let of_hosts: Vec<Vec<f64>> = sizes.values().map(of_host).collect();
+        let of_ranks = late_by.iter().map(|late| late.values().copied().collect::<Vec<f64>>());
+        let of_ranks: Vec<Vec<f64>> = of_ranks.filter(|late| !late.is_empty()).collect();
+        // Of one host alone nothing can be said.
+        let tests = 1 + usize::from(sizes.len() > 1);
+        Self {
+            units: late_by.iter().filter_map(|late| late.keys().last()).max().map_or(0, |last| last + 1),
+            ranks: Chance { members: ranks.numbers.len(), tests, dependence: dependence(&of_ranks, 1.0) },
+            hosts: Chance { members: sizes.len(), tests, dependence: dependence(&of_hosts, 1.0) },
+            names: sizes.into_keys().collect(),
+        }
+    }
+}
+
 /// Ranks and whole hosts that recur and cost.
 fn stragglers(
     ranks: &Ranks,
-    of_ranks: &[Unit],
-    instances: &[LateInstance],
+    [of_ranks, of_hosts]: [&[Unit]; 2],
+    tests: &Tests<'_>,
     savings: &mut Savings<'_>,
     share: &impl Fn(i64) -> f64,
 ) -> Vec<Straggler> {
-    let names: Vec<&String> = ranks.hosts.iter().collect::<BTreeSet<_>>().into_iter().collect();
-    let by_host = instances.iter().filter_map(|instance| {
-        let host = names.binary_search(&instance.late_host.as_ref()?).ok()?;
-        Some((instance.step, host, instance.host_lead_ns))
-    });
-    let of_hosts = units(by_host);
-    let stepped = instances.iter().any(|instance| instance.step.is_some());
-    let of = if stepped {
-        instances.iter().map(|instance| instance.step).collect::<BTreeSet<_>>().len()
-    } else {
-        instances.len()
-    };
+    let of = tests.units;
     let mut found = Vec::new();
     let mut name = |units: &[Unit], recurrent: Recurrent, rank: Option<u32>, host: &str, saving: &Saving| {
         let saved_ns = saved_in_the_rest(units, recurrent.member, saving);
@@ -154,15 +184,15 @@ fn stragglers(
             saved_by_step_ns: saved_by_step_ns.collect(),
         });
     };
-    for recurrent in recurrent(of_ranks, ranks.numbers.len()) {
+    for recurrent in recurrent(of_ranks, tests.ranks) {
         let (number, host) = (ranks.numbers[recurrent.member], &ranks.hosts[recurrent.member]);
         let saving = savings.of_rank(ranks, recurrent.member);
         name(of_ranks, recurrent, Some(number), host, saving);
     }
-    for recurrent in recurrent(&of_hosts, names.len()) {
-        let host = names[recurrent.member];
+    for recurrent in recurrent(of_hosts, tests.hosts) {
+        let host = tests.names[recurrent.member];
         let saving = savings.of_host(ranks, host);
-        name(&of_hosts, recurrent, None, host, saving);
+        name(of_hosts, recurrent, None, host, saving);
     }
     found.retain(|straggler| straggler.saved_share >= SAVED_SHARE_MIN);
     found.sort_by_key(|straggler| std::cmp::Reverse(straggler.saved_ns));
@@ -175,17 +205,52 @@ fn saved_in_the_rest(units: &[Unit], member: usize, saving: &Saving) -> i64 {
     let (aside, rest) = order.split_at(aside);
     let steps = aside.iter().filter_map(|place| saving.by_step.get(&units[*place].step?));
     let saved_ns = saving.total_ns - steps.sum::<i64>();
-    if !aside.iter().any(|place| units[*place].step.is_none() && units[*place].member == member) {
+    if !aside.iter().any(|place| units[*place].step.is_none() && units[*place].member == Some(member)) {
         return saved_ns;
     }
-    let own = rest.iter().filter(|place| units[**place].member == member);
+    let own = rest.iter().filter(|place| units[**place].member == Some(member));
     saved_ns.min(own.map(|place| units[*place].lost_ns).sum())
 }
 
 /// Each step with the rank that lost most of it.
-fn rank_units(held: &[Held]) -> Vec<Unit> {
-    let named = |held: &Held| Some((held.step, held.arrivals[held.judged.named()?].rank, held.judged.lead_ns));
-    units(held.iter().filter_map(named))
+pub(super) fn rank_units(held: &[Held]) -> Vec<Unit> {
+    units(held.iter().map(|held| {
+        let judged = &held.judged;
+        let member = judged.named().map(|place| held.arrivals[place].rank);
+        (held.step, member, Loss::new(judged.lead_ns, judged.lead_sigma_ns))
+    }))
+}
+
+/// Each step with the host that lost most of it as a whole.
+pub(super) fn host_units(ranks: &Ranks, tests: &Tests<'_>, held: &[Held]) -> Vec<Unit> {
+    units(held.iter().filter_map(|held| {
+        let late = ranks.late_host(held)?;
+        let host = tests.names.binary_search(&late.host).ok()?;
+        Some((held.step, late.is_certain.then_some(host), Loss::new(late.lead_ns, late.lead_sigma_ns)))
+    }))
+}
+
+/// Leads in all, and what clocks may have added to them or taken from them, ns.
+#[derive(Copy, Clone, Default)]
+struct Loss {
+    lost_ns: i64,
+    room_ns: i64,
+}
+
+impl Loss {
+    fn new(lead_ns: i64, sigma_ns: f64) -> Self {
+        // Clocks of which nothing is known have all the room that there is.
+        Self { lost_ns: lead_ns, room_ns: (DEVIATIONS * sigma_ns) as i64 }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.lost_ns = self.lost_ns.saturating_add(other.lost_ns);
+        self.room_ns = self.room_ns.saturating_add(other.room_ns);
+    }
+
+    fn most_ns(self) -> i64 {
+        self.lost_ns.saturating_add(self.room_ns)
+    }
 }
 
 /// Ranks of which no operation is judged, beside others.
@@ -204,9 +269,10 @@ fn unseen(ranks: &Ranks, lines: &[RankLine]) -> Option<String> {
 fn set_aside(ranks: &Ranks, units: &[Unit]) -> Option<String> {
     let (order, aside) = by_loss(units);
     let told = order[..aside].iter().map(|place| {
-        let Unit { step, member, lost_ns } = units[*place];
+        let Unit { step, member, lost_ns, .. } = units[*place];
         let of = step.map_or_else(|| "an operation".to_owned(), |step| format!("step {step}"));
-        format!("{of} (rank {}: {})", ranks.numbers[member], short(lost_ns as f64))
+        let who = member.map_or_else(|| "tied".to_owned(), |member| format!("rank {}", ranks.numbers[member]));
+        format!("{of} ({who}: {})", short(lost_ns as f64))
     });
     let told = joined(told.take(ASIDE_TOLD), aside);
     (aside > 0).then(|| {
@@ -214,21 +280,28 @@ fn set_aside(ranks: &Ranks, units: &[Unit]) -> Option<String> {
     })
 }
 
-/// Each step with the member that lost most of it; operations without a step stand for themselves.
-fn units(losses: impl Iterator<Item = (Option<i64>, usize, i64)>) -> Vec<Unit> {
-    let mut by_step: BTreeMap<i64, BTreeMap<usize, i64>> = BTreeMap::new();
+/// Each step with the member that lost most of it, None being one of them; operations without a step stand for themselves.
+fn units(losses: impl Iterator<Item = (Option<i64>, Option<usize>, Loss)>) -> Vec<Unit> {
+    let mut by_step: BTreeMap<i64, BTreeMap<Option<usize>, Loss>> = BTreeMap::new();
     let mut units = Vec::new();
-    for (step, member, lost_ns) in losses.filter(|(.., lost_ns)| *lost_ns > 0) {
+    for (step, member, loss) in losses.filter(|(.., loss)| loss.lost_ns > 0) {
         match step {
-            Some(step) => *by_step.entry(step).or_default().entry(member).or_default() += lost_ns,
-            None => units.push(Unit { step, member, lost_ns }),
+            Some(step) => by_step.entry(step).or_default().entry(member).or_default().add(loss),
+            None => units.push(unit(step, &BTreeMap::from([(member, loss)]))),
         }
     }
-    for (step, members) in by_step {
-        let most = members.into_iter().max_by_key(|(member, lost_ns)| (*lost_ns, std::cmp::Reverse(*member)));
-        units.extend(most.map(|(member, lost_ns)| Unit { step: Some(step), member, lost_ns }));
-    }
+    units.extend(by_step.iter().map(|(step, losses)| unit(Some(*step), losses)));
     units
+}
+
+/// A step by what was lost in it; what nobody is known to have lost may have been anybody's.
+fn unit(step: Option<i64>, losses: &BTreeMap<Option<usize>, Loss>) -> Unit {
+    let most = losses.iter().max_by_key(|(member, loss)| (loss.lost_ns, std::cmp::Reverse(**member)));
+    let (member, loss) = most.map_or((None, Loss::default()), |(member, loss)| (*member, *loss));
+    let known = losses.iter().filter(|(member, _)| member.is_some()).map(|(_, loss)| loss.most_ns()).max();
+    let open = losses.get(&None).map_or(0, |loss| loss.most_ns());
+    let most_ns = known.unwrap_or(0).saturating_add(open);
+    Unit { step, member, lost_ns: loss.lost_ns, bounds_ns: [loss.lost_ns.saturating_sub(loss.room_ns), most_ns] }
 }
 
 /// Ranks that are told as not seen.

@@ -41,18 +41,21 @@ impl Lateness {
             return Vec::new();
         }
         let units = if self.steps.is_empty() { self.instances.len() } else { self.steps.len() };
-        let most = super::verdict::chance_of_always(units, self.ranks.len());
+        let most = super::verdict::chance_of_always(self.independent_steps, self.ranks.len());
+        let what = if self.steps.is_empty() { "operations" } else { "steps" };
+        let lasting = (self.independent_steps < LASTING * units as f64).then(|| {
+            format!("Lateness lasts: these {units} {what} count as {:.0} independent ones.", self.independent_steps)
+        });
         if self.stragglers.is_empty() && most >= super::verdict::CHANCE_MAX {
-            let what = if self.steps.is_empty() { "operations" } else { "steps" };
-            return vec![format!(
+            let few = format!(
                 "Late again and again: too few {what} to tell. {units} with {} ranks may all have one last rank by chance.",
                 self.ranks.len()
-            )];
+            );
+            return [few].into_iter().chain(lasting).collect();
         }
-        if self.stragglers.is_empty() {
-            return vec![NOBODY.to_owned()];
-        }
-        self.stragglers.iter().map(|straggler| sentence(straggler, self.sides(straggler))).collect()
+        let nobody = self.stragglers.is_empty().then(|| NOBODY.to_owned());
+        let named = self.stragglers.iter().map(|straggler| sentence(straggler, self.sides(straggler)));
+        nobody.into_iter().chain(named).chain(lasting).collect()
     }
 
     /// In how many of its steps a straggler's host, and in how many its device, was late with the operation that cost most; where steps are not known, of as many
@@ -82,13 +85,12 @@ impl Lateness {
 
     fn tables(&self, text: &mut String) {
         let mut rows =
-            vec![["rank", "host", "last", "tied", "lost", "waited", "late by", "trend/s", "saves"].map(str::to_owned)];
+            vec![["rank", "host", "last", "lost", "waited", "late by", "trend/s", "saves"].map(str::to_owned)];
         for line in self.ranks.iter().take(LINES) {
             rows.push([
                 line.rank.to_string(),
                 cut(&line.host, 13),
-                line.times_last.to_string(),
-                line.times_tied.to_string(),
+                line.last_range(),
                 short(line.lost_ns as f64),
                 short(line.waited_ns as f64),
                 short(line.late_by_median_ns as f64),
@@ -96,7 +98,7 @@ impl Lateness {
                 line.saved_ns.map_or_else(String::new, |saved| percent(self.share(saved))),
             ]);
         }
-        lay_out(text, &rows, &[0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        lay_out(text, &rows, &[0, 1, 2, 3, 4, 5, 6, 7]);
         more(text, self.ranks.len(), "ranks");
         self.host_table(text);
         let mut rows =
@@ -206,6 +208,16 @@ impl Lateness {
 
     fn share(&self, ns: i64) -> f64 {
         if self.stepped_ns > 0 { ns as f64 / self.stepped_ns as f64 } else { 0.0 }
+    }
+}
+
+impl RankLine {
+    /// How often it was last: for certain, and at most where clocks leave some operations open.
+    pub fn last_range(&self) -> String {
+        match self.times_tied {
+            0 => self.times_last.to_string(),
+            tied => format!("{}–{}", self.times_last, self.times_last + tied),
+        }
     }
 }
 
@@ -328,6 +340,8 @@ impl LateInstance {
 const NOTHING: &str = "nothing to judge: the traces share no collective whose parts belong together for certain";
 const NOBODY: &str =
     "Late again and again: nobody. Who was last changed as chance would have it, or cost less than 1 % of the time.";
+/// Steps of which a smaller share is independent are said to depend on each other.
+const LASTING: f64 = 0.9;
 const WIDTH: usize = 80;
 /// Lines of a table.
 const LINES: usize = 12;

@@ -16,7 +16,9 @@ use std::path::{Path, PathBuf};
 
 use crate::Error;
 use crate::clocks::MarkFiles;
-use crate::collectives::{CollectiveOffsets, MapTime, NodeCollectives, OffsetOptions, Process, from_collectives, join};
+use crate::collectives::{
+    CollectiveOffsets, MAX_RATE_CHANGE_PPM, MapTime, NodeCollectives, OffsetOptions, Process, from_collectives, join,
+};
 use crate::formats::{FactOptions, TraceFormat};
 use crate::model::{Identity, MappedTime, TraceFacts};
 use crate::write::BETWEEN_NAMES;
@@ -244,6 +246,7 @@ pub(crate) fn with_collectives<T>(
 pub(crate) fn offsets_from_collectives(
     traces: &[NodeTrace],
     own: &[Option<Box<MapTime<'_>>>],
+    max_rate_change_ppm: Option<f64>,
 ) -> Result<CollectiveOffsets, Error> {
     if let Some(merged) = traces.iter().find(|trace| trace.facts.merged) {
         let path = merged.path.display();
@@ -253,7 +256,16 @@ pub(crate) fn offsets_from_collectives(
         return Err(Error::Nodes { problem });
     }
     let reference = traces.first().map_or(0, |trace| trace.part);
-    let options = OffsetOptions { reference, ..OffsetOptions::default() };
+    let max_rate_change_ppm = max_rate_change_ppm.unwrap_or(MAX_RATE_CHANGE_PPM);
+    let options = OffsetOptions { reference, max_rate_change_ppm, ..OffsetOptions::default() };
+    // Bounds take no clock to be faster than another by more than that, and so none can change by more.
+    if !(0.0..=options.max_skew * 1e6).contains(&max_rate_change_ppm) {
+        let problem = format!(
+            "a change of rate by {max_rate_change_ppm} ppm at most: give a number from 0 to {}",
+            options.max_skew * 1e6
+        );
+        return Err(Error::Request { problem });
+    }
     let traces: Vec<&NodeTrace> = traces.iter().collect();
     with_collectives(&traces, own, |nodes| from_collectives(nodes, &options))
 }

@@ -368,9 +368,9 @@ fn offset(estimate: &NodeEstimate, room_ns: f64, node: &NodeCollectives<'_>, dri
 /// The bias of a pair's ends as a share of the margin, before loops say more.
 const ASYMMETRY_PRIOR: f64 = 0.3;
 
-/// What is assumed where nobody says otherwise. Crystals change by a fraction of a ppm in some seconds, and time daemons steer by a few; one
+/// By how much a clock may change its rate within a window where nobody says otherwise, ppm. Crystals change by a fraction of a ppm in some seconds, and time daemons steer by a few; one
 /// that slews out an offset of milliseconds does more, and whoever runs it has to say so.
-pub(crate) const MAX_RATE_CHANGE_PPM: f64 = 10.0;
+pub const MAX_RATE_CHANGE_PPM: f64 = 10.0;
 
 /// Notes in all.
 const NOTES_MAX: usize = 16;

@@ -1,5 +1,6 @@
 //! Scenarios of single operations, of chains of them, and what a name is worth against known truth.
 
+mod by_chance;
 mod gpu;
 mod incomplete;
 mod real;

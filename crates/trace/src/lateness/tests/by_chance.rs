@@ -1,0 +1,151 @@
+//! Jobs in which nobody is a straggler, and lateness lasts: how often somebody is named. And how often a straggler is.
+
+use super::super::ranks::Ranks;
+use super::super::summary::{Tests, host_units, rank_units};
+use super::super::verdict::{Chance, recurrent};
+use super::*;
+
+/// A job of one operation in each step. Lateness keeps a share `kept` of itself from each step to the next.
+#[derive(Copy, Clone)]
+struct Job {
+    ranks: usize,
+    per_host: usize,
+    steps: usize,
+    kept: f64,
+    /// Rank 0 is so many standard deviations later, in this share of the steps.
+    late: (f64, f64),
+    /// Standard deviation of the clocks' errors, which last for the job, in standard deviations of lateness.
+    clocks: f64,
+}
+
+const LATENESS_NS: f64 = 100_000.0;
+
+impl Job {
+    fn held(self, draws: &mut Draws) -> Vec<Held> {
+        let clocks: Vec<f64> = (0..self.ranks).map(|_| self.clocks * draws.normal()).collect();
+        let mut late: Vec<f64> = (0..self.ranks).map(|_| draws.normal()).collect();
+        let step = |step: usize| {
+            let is_late = draws.uniform() < self.late.1;
+            let arrival = |(rank, late): (usize, &mut f64)| {
+                *late = self.kept * *late + (1.0 - self.kept * self.kept).sqrt() * draws.normal();
+                let more = if rank == 0 && is_late { self.late.0 } else { 0.0 };
+                let start_ns = 10_000_000 * step as i64 + (LATENESS_NS * (*late + more + clocks[rank])) as i64;
+                let error =
+                    ClockError { clock: rank as u32, sigma_ns: LATENESS_NS * self.clocks, ..ClockError::default() };
+                let end_ns = 10_000_000 * step as i64 + 5_000_000;
+                let [launch_ns, begun_ns] = [None; 2];
+                Arrival { rank, start_ns, first_end_ns: end_ns, end_ns, launch_ns, begun_ns, error }
+            };
+            let arrivals: Vec<Arrival> = late.iter_mut().enumerate().map(arrival).collect();
+            let judged = judge(&Waits::All, &arrivals);
+            Held {
+                name: String::new(),
+                instance: String::new(),
+                evidence: Evidence::Label,
+                step: Some(step as i64),
+                waits: Waits::All,
+                arrivals,
+                recorded: (0, 0),
+                judged,
+            }
+        };
+        (0..self.steps).map(step).collect()
+    }
+
+    /// Whether anybody is named, and whether that was so before dependence and ties were counted.
+    fn named(self, draws: &mut Draws) -> [bool; 2] {
+        let held = self.held(draws);
+        let ranks = Ranks {
+            numbers: (0..self.ranks as u32).collect(),
+            hosts: (0..self.ranks).map(|rank| format!("host{}", rank / self.per_host)).collect(),
+        };
+        let tests = Tests::new(&ranks, &held);
+        let (of_ranks, of_hosts) = (rank_units(&held), host_units(&ranks, &tests, &held));
+        let now = !recurrent(&of_ranks, tests.ranks).is_empty() || !recurrent(&of_hosts, tests.hosts).is_empty();
+        let known: Vec<_> = of_ranks.into_iter().filter(|unit| unit.member.is_some()).collect();
+        let before = !recurrent(&known, Chance { members: self.ranks, tests: 1, dependence: 1.0 }).is_empty();
+        [now, before]
+    }
+
+    /// In how many of so many jobs.
+    fn times(self, jobs: usize, seed: u64) -> [usize; 2] {
+        let mut draws = Draws(seed);
+        let mut times = [0; 2];
+        for _ in 0..jobs {
+            let named = self.named(&mut draws);
+            times = [0, 1].map(|of| times[of] + usize::from(named[of]));
+        }
+        times
+    }
+}
+
+const ALIKE: Job = Job { ranks: 2, per_host: 1, steps: 100, kept: 0.0, late: (0.0, 0.0), clocks: 0.0 };
+
+/// At most 1 % of so many jobs name somebody.
+fn names_nobody(job: Job, jobs: usize) {
+    let Job { ranks, per_host, kept, clocks, .. } = job;
+    let [now, before] = job.times(jobs, 1 + ranks as u64);
+    println!("{ranks} ranks, {per_host} on a host, {kept} kept, clocks {clocks}: {now} of {jobs}, {before} before");
+    assert!(100 * now <= jobs, "{now} of {jobs}: {ranks} ranks, {per_host} on a host, {kept} kept, clocks {clocks}");
+}
+
+#[test]
+fn ranks_that_are_alike_are_not_named_however_long_lateness_lasts() {
+    for kept in [0.0, 0.5, 0.9] {
+        for ranks in [2, 8] {
+            names_nobody(Job { ranks, kept, ..ALIKE }, 300);
+        }
+    }
+    names_nobody(Job { ranks: 8, per_host: 2, kept: 0.7, ..ALIKE }, 300);
+}
+
+#[test]
+fn a_clock_error_that_lasts_the_job_names_nobody() {
+    for clocks in [0.2, 0.5, 1.0] {
+        names_nobody(Job { clocks, ..ALIKE }, 300);
+    }
+}
+
+#[test]
+#[ignore = "long: 2000 jobs of each kind, about N s"]
+fn one_job_of_a_hundred_names_a_rank_by_chance_at_most() {
+    for kept in [0.0, 0.1, 0.3, 0.5, 0.7, 0.9] {
+        for (ranks, per_host) in [(2, 1), (3, 1), (8, 1), (8, 4), (32, 1), (32, 8)] {
+            names_nobody(Job { ranks, per_host, kept, ..ALIKE }, 2000);
+        }
+        for clocks in [0.1, 0.3, 1.0] {
+            names_nobody(Job { kept, clocks, ..ALIKE }, 2000);
+        }
+    }
+}
+
+/// A straggler is named in so many jobs, of those in which it was before.
+fn power(job: Job, jobs: usize) {
+    let [now, before] = job.times(jobs, 5);
+    println!("{} ranks, late {:?}: {now} of {jobs}, {before} before", job.ranks, job.late);
+    assert!(before * 4 > jobs, "a straggler that nobody saw before: {before} of {jobs}");
+    assert!(10 * now >= 8 * before, "{} ranks, late {:?}: {now} of {jobs}, {before} before", job.ranks, job.late);
+}
+
+#[test]
+fn a_straggler_is_named_nearly_as_often_as_if_steps_were_known_to_be_independent() {
+    for (ranks, late) in [(2, (0.7, 1.0)), (2, (3.0, 0.3)), (8, (0.8, 1.0)), (8, (3.0, 0.2))] {
+        power(Job { ranks, late, ..ALIKE }, 200);
+    }
+}
+
+#[test]
+#[ignore = "long: 2000 jobs of each kind, about N s"]
+fn power_is_four_fifths_of_that_without_dependence() {
+    for ranks in [2, 4, 8, 32] {
+        let lates = match ranks {
+            2 => [(0.35, 1.0), (0.5, 1.0), (1.0, 1.0), (3.0, 0.2), (3.0, 0.3)],
+            4 => [(0.45, 1.0), (0.7, 1.0), (1.0, 1.0), (3.0, 0.15), (3.0, 0.3)],
+            8 => [(0.6, 1.0), (0.8, 1.0), (1.0, 1.0), (3.0, 0.1), (3.0, 0.2)],
+            _ => [(0.8, 1.0), (1.0, 1.0), (1.5, 1.0), (3.0, 0.1), (3.0, 0.2)],
+        };
+        for late in lates {
+            power(Job { ranks, late, ..ALIKE }, 2000);
+        }
+    }
+}
