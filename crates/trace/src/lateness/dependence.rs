@@ -1,22 +1,25 @@
 //! How long what makes a rank late lasts.
 //!
-//! Lateness of successive steps is seldom independent: a slow input, a hot device or a busy host lasts for a while. Of N steps in which a value
-//! keeps a share ρ of itself from each to the next (an autoregression of first order) a mean is known as well as of N/τ independent ones,
-//! τ = (1 + ρ)/(1 − ρ).
+//! Lateness of successive steps is seldom independent: a slow input, a hot device or a busy host
+//! lasts for a while. Of N steps in which a value keeps a share ρ of itself from each to the next
+//! (an autoregression of first order) a mean is known as well as of N/τ independent ones, τ = (1 +
+//! ρ)/(1 − ρ).
 //!
-//! ρ comes from the values' places in order (Spearman), so that a few steps that are far off neither hide nor feign dependence: with
-//! the correlation s of the places of neighbours, ρ = 2·sin(π·s/6), exact for normal values. What is fitted before, a mean or a line, takes
-//! (p + 4ρ)/N of it away on average, for p fitted numbers, and that is given back.
+//! ρ comes from the values' places in order (Spearman), so that a few steps that are far off
+//! neither hide nor feign dependence: with the correlation s of the places of neighbours, ρ =
+//! 2·sin(π·s/6), exact for normal values. What is fitted before, a mean or a line, takes (p + 4ρ)/N
+//! of it away on average, for p fitted numbers, and that is given back.
 //!
-//! What it does not do: see dependence that one step does not show, such as a small slow swing under large noise.
+//! What it does not do: see dependence that one step does not show, such as a small slow swing
+//! under large noise.
 
 use std::collections::BTreeMap;
 
 use super::history::Held;
 use super::lines::middle;
 
-/// How many successive values count as one independent value; at least 1. All series are taken to be alike. `fitted` numbers were learnt
-/// from each.
+/// How many successive values count as one independent value; at least 1. All series are taken to
+/// be alike. `fitted` numbers were learnt from each.
 pub(super) fn dependence(series: &[Vec<f64>], fitted: f64) -> f64 {
     let (mut products, mut squares, mut count) = (0.0, 0.0, 0);
     for values in series {
@@ -49,8 +52,9 @@ pub(super) fn places(values: &[f64]) -> Vec<f64> {
     places
 }
 
-/// For each rank how late it was in each step that it took part in, ns, in order of time: the mean over the operations of the step, each of which is
-/// a step where steps are not known. `held` is in order of time.
+/// For each rank how late it was in each step that it took part in, ns, in order of time: the mean
+/// over the operations of the step, each of which is a step where steps are not known. `held` is in
+/// order of time.
 pub(super) fn lateness(held: &[Held], ranks: usize) -> Vec<BTreeMap<usize, f64>> {
     let mut units: BTreeMap<i64, usize> = BTreeMap::new();
     let mut count = 0;

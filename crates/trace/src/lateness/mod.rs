@@ -14,8 +14,8 @@
 //!   node's clock), and may be early by up to Eᵢ where only markers tie it: a delay between 0 and Eᵢ of which nothing else is known has the variance Eᵢ²/12. So
 //!   σ² = sᵢ² + sⱼ² + Eᵢ²/12 + Eⱼ²/12 with s = ω for ranks on one node's clock, whose common error cancels, and s = σ for others. Errors of different nodes are taken as
 //!   independent, as `check` does.
-//! * The last rank is named where aₗₐₛₜ − aⱼ > 3σ against every other rank j. Otherwise those within 3σ are tied, and nobody is named: of names that are wrong only by
-//!   the clocks' errors there are less than 1 in 700.
+//! * The last rank is named where aₗₐₛₜ − aⱼ > 3σ against every other rank j. Otherwise those within 3σ are tied, and nobody is named. While
+//!   every two clocks are off against each other by less than 3σ, every name is right. Clock errors last: of a job in which two are farther off all names may be wrong.
 //! * The class says what the time goes to: SKEW where the spread is for certain (3σ) more than twice the transfer, TRANSFER the other way round, MIXED where neither can
 //!   be, else UNDECIDED.
 //!
@@ -34,7 +34,8 @@
 //! that come from the same operation, and c' = c of all others. Of a rank's first operation e(i, p) is when it began the step, where steps are known. Nothing else moves: what ranks do beside collectives overlaps with them as it did.
 //!
 //! A step's losses are the leads of named ranks. Who is a straggler is decided in `verdict`. The trend of dₖ = aᵢ − median a over N operations at tₖ is the median of the
-//! slopes (dₖ₊ₘ − dₖ) / (tₖ₊ₘ − tₖ), m = ⌈N/2⌉ (Theil's incomplete method), with the interval that the signs of their differences from it give.
+//! slopes (dₖ₊ₘ − dₖ) / (tₖ₊ₘ − tₖ), m = ⌈N/2⌉ (Theil's incomplete method), with the interval that the signs of their differences from it give, of as many slopes as are
+//! independent (`dependence`), and only where a line explains d better than one shift of its level does.
 
 mod context;
 mod csv;

@@ -1,5 +1,6 @@
-//! Jobs whose clocks are known, against what their collectives say of these clocks. Time passes here in seconds of truth, a clock is
-//! a formula of it, and nothing of this is used by what is tested.
+//! Jobs whose clocks are known, against what their collectives say of these clocks. Time passes
+//! here in seconds of truth, a clock is a formula of it, and nothing of this is used by what is
+//! tested.
 
 use super::*;
 use crate::collectives::testing::{Node, all, hlo, with};
@@ -144,7 +145,8 @@ impl Job {
         with(&nodes, |nodes| from_collectives(nodes, options)).expect("offsets")
     }
 
-    /// Offsets with bounds, those without, and by how much truth lies beyond the bounds where it does, ns.
+    /// Offsets with bounds, those without, and by how much truth lies beyond the bounds where it
+    /// does, ns.
     fn judge(&self, found: &CollectiveOffsets) -> (usize, usize, Vec<String>) {
         let (mut bounded, mut without, mut outside) = (0, 0, Vec::new());
         for window in &found.windows {
@@ -172,7 +174,8 @@ fn clock(dice: &mut Dice, course: Course) -> Ahead {
 
 #[test]
 fn a_clock_that_swings_by_6_us_in_150_s_is_certainly_where_it_is_said_to_be() {
-    // Issue 33: an all-reduce every 200 ms for 300 s; a line through all of it was told as certain, 6 µs from the truth.
+    // Issue 33: an all-reduce every 200 ms for 300 s; a line through all of it was told as certain,
+    // 6 µs from the truth.
     for (ranks, length, waits) in [(2, 300.0, [20e-6, 10e-6]), (3, 100.0, [20e-6, 10e-6]), (2, 300.0, [300e-9, 300e-9])]
     {
         let mut dice = Dice::new(33);
@@ -240,7 +243,7 @@ fn truth_is_certainly_within_the_bounds_whatever_the_clocks_do() {
 }
 
 #[test]
-#[ignore = "long: 200 jobs with up to 64 ranks, about N s"]
+#[ignore = "long: 200 jobs with up to 64 ranks, about 60 s"]
 fn truth_is_certainly_within_the_bounds_of_200_jobs() {
     let [bounded, without] = jobs(200, &[2, 3, 4, 8, 16, 32, 64]);
     println!("{bounded} with bounds, {without} without");

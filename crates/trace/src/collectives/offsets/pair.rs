@@ -1,18 +1,24 @@
-//! The clock of one node against that of another in a window: an estimate, and bounds that hold whatever the clocks did.
+//! The clock of one node against that of another in a window: an estimate, and bounds that hold
+//! whatever the clocks did.
 //!
-//! **Bounds.** Let every rate that a clock has within the window lie in a range of width X, whatever its course. Then the rate of node j
-//! against node i stays within ±X of the middle c of its own range, so with x = 0 at the moment asked for
+//! **Bounds.** Let every rate that a clock has within the window lie in a range of width X,
+//! whatever its course. Then the rate of node j against node i stays within ±X of the middle c of
+//! its own range, so with x = 0 at the moment asked for
 //!   θ(x) = θ(0) + ∫rate  is within  X·|x|  of the line  θ(0) + c·x.
-//! Hence every forward point has θ(0) + c·x ≤ u + X·|x| and every reverse point θ(0) + c·x ≥ l − X·|x|, and θ(0) lies between the
-//! extremes of a over all lines a + b·x that satisfy this. [`fit_packets`] finds these exactly, of points that are wider by X·|x|.
-//! Example: X = 10 ppm, one operation 1 ms before and one 1 ms after, each of which allows 900 to 1100 ns: 890 to 1110 ns.
+//! Hence every forward point has θ(0) + c·x ≤ u + X·|x| and every reverse point θ(0) + c·x ≥ l −
+//! X·|x|, and θ(0) lies between the extremes of a over all lines a + b·x that satisfy this.
+//! [`fit_packets`] finds these exactly, of points that are wider by X·|x|. Example: X = 10 ppm, one
+//! operation 1 ms before and one 1 ms after, each of which allows 900 to 1100 ns: 890 to 1110 ns.
 //!
-//! **One step.** A clock that steps within the window breaks this, and not every step shows: one that is smaller than the operations
-//! last leaves lines that fit, and none of them may be true. So the operations certainly before the moment and those certainly after it
-//! are taken apart. One step lies on one side of the moment and leaves the other side as it is; one of both intervals has the
-//! truth, and so has the interval that covers both. A side that no line fits has the step for certain, and the other one counts alone. Where both
-//! have one nothing is claimed, and where a side has no operations all are taken together. On real sets of some tens of operations in 2 s this makes
-//! the bounds 1.5 to 2 times as wide; the standard deviations, which are about what is usual, are those of all operations together.
+//! **One step.** A clock that steps within the window breaks this, and not every step shows: one
+//! that is smaller than the operations last leaves lines that fit, and none of them may be true. So
+//! the operations certainly before the moment and those certainly after it are taken apart. One
+//! step lies on one side of the moment and leaves the other side as it is; one of both intervals
+//! has the truth, and so has the interval that covers both. A side that no line fits has the step
+//! for certain, and the other one counts alone. Where both have one nothing is claimed, and where a
+//! side has no operations all are taken together. On real sets of some tens of operations in 2 s
+//! this makes the bounds 1.5 to 2 times as wide; the standard deviations, which are about what is
+//! usual, are those of all operations together.
 
 use std::collections::BTreeSet;
 
@@ -26,12 +32,14 @@ use super::used::Visit;
 /// The line of a pair, and what was noticed about its clocks.
 pub(super) struct Fitted {
     pub(super) line: EdgeAlphaBeta,
-    /// The interval of beta if no clock stepped, ns; None where stamps prove that one did, or changed its rate by more than is assumed.
+    /// The interval of beta if no clock stepped, ns; None where stamps prove that one did, or
+    /// changed its rate by more than is assumed.
     pub(super) unstepped: Option<[f64; 2]>,
 }
 
-/// The pairs of nodes that become edges. Beyond [`ALL_PAIRS_NODES`] nodes of an operation a node is paired with those at
-/// distances of powers of two only: pairs grow with the square, knowledge does not.
+/// The pairs of nodes that become edges. Beyond [`ALL_PAIRS_NODES`] nodes of an operation a node is
+/// paired with those at distances of powers of two only: pairs grow with the square, knowledge does
+/// not.
 pub(super) fn pairs(visits: &[Vec<Visit>]) -> BTreeSet<(usize, usize)> {
     let mut pairs = BTreeSet::new();
     let mut seen = BTreeSet::new();
@@ -52,7 +60,8 @@ pub(super) fn pairs(visits: &[Vec<Visit>]) -> BTreeSet<(usize, usize)> {
     pairs
 }
 
-/// The stays that two nodes share. Collected pair by pair: all at once they would take the square of the nodes in memory.
+/// The stays that two nodes share. Collected pair by pair: all at once they would take the square
+/// of the nodes in memory.
 pub(super) fn stays(visits: &[Vec<Visit>], source: usize, destination: usize) -> Vec<[Visit; 2]> {
     let stay = |stays: &[Visit], node: usize| {
         stays.binary_search_by_key(&node, |visit| visit.node).ok().map(|place| stays[place])
@@ -60,7 +69,8 @@ pub(super) fn stays(visits: &[Vec<Visit>], source: usize, destination: usize) ->
     visits.iter().filter_map(|stays| Some([stay(stays, source)?, stay(stays, destination)?])).collect()
 }
 
-/// Fits a pair; None where it shares no operation. `fences` are those of the source's and of the destination's clock, see [`super::windows`].
+/// Fits a pair; None where it shares no operation. `fences` are those of the source's and of the
+/// destination's clock, see [`super::windows`].
 pub(super) fn fit(edge: Edge, stays: &[[Visit; 2]], fences: [[i64; 2]; 2], options: &OffsetOptions) -> Option<Fitted> {
     let first = stays.iter().map(|[source, _]| source.start).min()?;
     let last = stays.iter().map(|[source, _]| source.end).max()?;
@@ -134,9 +144,10 @@ fn around(one: EdgeAlphaBeta, other: &EdgeAlphaBeta) -> EdgeAlphaBeta {
     }
 }
 
-/// The line through E_j − E_i over E_i: beta in ns at the midpoint, alpha, and their covariance. Least squares, reweighted
-/// by w = 1/(1 + (r/s)²) with s from the median |r|, as a stay that one node alone prolonged says nothing; alpha is held
-/// near zero by a prior, since seconds of collectives cannot see ppm and crystals of servers differ by tens of them.
+/// The line through E_j − E_i over E_i: beta in ns at the midpoint, alpha, and their covariance.
+/// Least squares, reweighted by w = 1/(1 + (r/s)²) with s from the median |r|, as a stay that one
+/// node alone prolonged says nothing; alpha is held near zero by a prior, since seconds of
+/// collectives cannot see ppm and crystals of servers differ by tens of them.
 pub(super) fn ends(points: &[[Visit; 2]], midpoint_ns: i64, margin_ns: f64) -> (f64, f64, [f64; 3]) {
     let mut base: Vec<i64> = points.iter().map(|[source, destination]| destination.end - source.end).collect();
     let middle = base.len() / 2;

@@ -4,7 +4,8 @@ use super::{CollectiveOffsets, NodeOffset};
 use crate::collectives::report::span;
 
 impl CollectiveOffsets {
-    /// A line per node with its offset in the window in the middle of the trace and how wide the bounds are there, and what they are elsewhere.
+    /// A line per node with its offset in the window in the middle of the trace and how wide the
+    /// bounds are there, and what they are elsewhere.
     pub fn text(&self) -> String {
         let mut text = format!(
             "offsets from {} collective operations over {}",

@@ -1,8 +1,10 @@
-//! Cuts a trace into windows, and tells what is certainly before and after a moment on clocks that are not known yet.
+//! Cuts a trace into windows, and tells what is certainly before and after a moment on clocks that
+//! are not known yet.
 //!
-//! An operation orders events on different clocks whatever these show: a rank ends its part after every rank has begun it. So if node m ended
-//! an operation before the moment, node i had begun it before the moment, and i's own clock then showed the start of i's part. Chains of
-//! operations carry this from the reference to every node ([`fences`]).
+//! An operation orders events on different clocks whatever these show: a rank ends its part after
+//! every rank has begun it. So if node m ended an operation before the moment, node i had begun it
+//! before the moment, and i's own clock then showed the start of i's part. Chains of operations
+//! carry this from the reference to every node ([`fences`]).
 
 use super::used::{Ordered, Used, Visit};
 
@@ -17,8 +19,9 @@ pub(super) struct Window {
     pub(super) directed: Vec<Ordered>,
 }
 
-/// Distributes the operations over windows of equal length on the reference's clock. Returns the first start and the last end there as well, and None
-/// where the reference takes part in no operation.
+/// Distributes the operations over windows of equal length on the reference's clock. Returns the
+/// first start and the last end there as well, and None where the reference takes part in no
+/// operation.
 pub(super) fn cut(used: Used, nodes: usize, reference: usize) -> Option<([i64; 2], Vec<Window>)> {
     let Used { visits, directed, .. } = used;
     let span = span(&visits, reference)?;
@@ -56,8 +59,9 @@ fn span(visits: &[Vec<Visit>], reference: usize) -> Option<[i64; 2]> {
     Some([stays().map(|visit| visit.start).min()?, stays().map(|visit| visit.end).max()?])
 }
 
-/// For each node a time of its own clock that is certainly not after the moment at which the reference's clock shows `at_ns`, and one that is
-/// certainly not before it. Where no operation says, they are the ends of all time.
+/// For each node a time of its own clock that is certainly not after the moment at which the
+/// reference's clock shows `at_ns`, and one that is certainly not before it. Where no operation
+/// says, they are the ends of all time.
 pub(super) fn fences(visits: &[Vec<Visit>], nodes: usize, reference: usize, at_ns: i64) -> Vec<[i64; 2]> {
     let mut fences = vec![[i64::MIN, i64::MAX]; nodes];
     fences[reference] = [at_ns; 2];
@@ -84,7 +88,8 @@ pub(super) fn fences(visits: &[Vec<Visit>], nodes: usize, reference: usize, at_n
     fences
 }
 
-/// Length of a window: short, so that clocks that swing over minutes are straight within it, and long enough to average.
+/// Length of a window: short, so that clocks that swing over minutes are straight within it, and
+/// long enough to average.
 const WINDOW_NS: i64 = 10_000_000_000;
 
 /// Operations of the reference that a window has on average at least.
@@ -111,7 +116,8 @@ mod tests {
             vec![visit(1, 1070, 1080), visit(2, -4928, -4919)],
         ];
         let found = fences(&visits, 4, 0, 40);
-        // Node 1 began the first at 1005: its operation with node 2 had ended by then, so node 2 had begun it.
+        // Node 1 began the first at 1005: its operation with node 2 had ended by then, so node 2
+        // had begun it.
         assert_eq!(found, [[40, 40], [1005, 1061], [-4998, -4919], [i64::MIN, i64::MAX]]);
     }
 
