@@ -203,7 +203,7 @@ fn a_host_that_is_late_as_a_whole_is_named_as_host() {
 #[test]
 fn what_is_told_fits_the_terminal_and_files_hold_the_same() {
     let folder = tempfile::tempdir().expect("a folder");
-    let job = Job { ranks: 8, per_host: 2, steps: 12, late: Some((2, 2, 2)) };
+    let job = Job { ranks: 8, per_host: 2, steps: 16, late: Some((2, 2, 2)) };
     let (traces, offsets) = job.write(folder.path());
     let told = job.on(&traces, &offsets, &["stragglers"]);
     assert!(told.contains("Late as a whole: host host1") && told.contains("As recorded"), "{told}");
@@ -231,7 +231,7 @@ fn what_is_told_fits_the_terminal_and_files_hold_the_same() {
         assert_eq!(arrival, part["arrival_ns"].to_string(), "{row}");
         count += 1;
     }
-    assert_eq!(count, 12 * 2 * 8);
+    assert_eq!(count, 16 * 2 * 8);
     assert_eq!(job.on(&traces, &offsets, &["stragglers", "--csv"]), table);
 }
 
