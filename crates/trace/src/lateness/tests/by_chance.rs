@@ -187,10 +187,11 @@ fn jobs_with_wrong_names(ranks: usize, jobs: usize) -> [usize; 2] {
 
 #[test]
 fn names_and_counts_are_right_in_every_job_whose_clocks_are_within_3_sigma() {
-    // Clock errors are normal here: what grows with the ranks is the number of pairs.
-    for (ranks, expected) in [(2, 0.006), (8, 0.06), (32, 0.25)] {
+    // Clock errors are normal: 2.7 of 1000 pairs are off. With more ranks there are more pairs, but a
+    // name has to hold against all others.
+    for ranks in [2, 8, 32] {
         let [off, wrong] = jobs_with_wrong_names(ranks, 1000);
-        println!("{ranks} ranks: a clock is off by more than 3σ in {off} of 1000 jobs, a name is wrong in {wrong}");
-        assert!(off as f64 <= 1000.0 * expected && wrong <= off, "{off}, {wrong}");
+        println!("{ranks} ranks: clocks off by more than 3σ in {off} of 1000 jobs, a wrong name in {wrong}");
+        assert!(off > 0 && wrong <= off && wrong <= 8, "{off}, {wrong}");
     }
 }
