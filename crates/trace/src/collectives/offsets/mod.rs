@@ -152,7 +152,7 @@ pub(crate) fn from_collectives(
         .ok_or_else(|| problem("no all-to-all operation of the reference node is surely shared with another node"))?;
     let mut notes = left_out(&matching, step);
     let solver = Solver { nodes, reference, options };
-    let windows = windows.into_iter().map(|window| solver.window(window, &mut notes)).collect::<Result<_, _>>()?;
+    let windows = windows.iter().map(|window| solver.window(window, &mut notes)).collect::<Result<_, _>>()?;
     Ok(CollectiveOffsets {
         reference: options.reference,
         span_ns,
@@ -173,7 +173,7 @@ struct Solver<'a> {
 }
 
 impl Solver<'_> {
-    fn window(&self, window: Window, notes: &mut Vec<String>) -> Result<OffsetWindow, Error> {
+    fn window(&self, window: &Window, notes: &mut Vec<String>) -> Result<OffsetWindow, Error> {
         let fences = windows::fences(&window.visits, self.nodes.len(), self.reference, window.middle_ns);
         let (mut edges, mut unstepped) = (Vec::new(), Vec::new());
         for (source, destination) in pair::pairs(&window.visits) {
@@ -210,7 +210,7 @@ impl Solver<'_> {
         let estimates = solution.nodes.iter().zip(rooms).zip(self.nodes).zip(drifts);
         let mut found: Vec<NodeOffset> =
             estimates.map(|(((estimate, room), node), drift)| offset(estimate, room, node, drift)).collect();
-        break_none(&mut found, self.reference, &window);
+        break_none(&mut found, self.reference, window);
         Ok(OffsetWindow {
             reference_time_ns: window.middle_ns,
             operations: window.visits.len(),

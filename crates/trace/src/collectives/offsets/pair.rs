@@ -84,7 +84,7 @@ pub(super) fn fit(edge: Edge, stays: &[[Visit; 2]], fences: [[i64; 2]; 2], optio
     let sides = [side(&|stay, [before, _]| stay.end <= before), side(&|stay, [_, after]| stay.start >= after)];
     let whole = extremes(stays)?;
     let claimed = match sides.map(|side| extremes(&side)) {
-        [Some(past), Some(future)] if past.feasible && future.feasible => around(past, &future),
+        [Some(past), Some(future)] if past.feasible && future.feasible => around(&past, &future),
         [Some(side), Some(other)] | [Some(other), Some(side)] if side.feasible && !other.feasible => side,
         [Some(_), Some(_)] => EdgeAlphaBeta {
             bound_lo_ns: f64::NEG_INFINITY,
@@ -134,13 +134,13 @@ fn extremes(edge: Edge, stays: &[[Visit; 2]], middle_ns: i64, options: &OffsetOp
 }
 
 /// The bounds that cover those of both.
-fn around(one: EdgeAlphaBeta, other: &EdgeAlphaBeta) -> EdgeAlphaBeta {
+fn around(one: &EdgeAlphaBeta, other: &EdgeAlphaBeta) -> EdgeAlphaBeta {
     let [slowest, fastest] = one.alpha_bounds;
     EdgeAlphaBeta {
         bound_lo_ns: one.bound_lo_ns.min(other.bound_lo_ns),
         bound_hi_ns: one.bound_hi_ns.max(other.bound_hi_ns),
         alpha_bounds: [slowest.min(other.alpha_bounds[0]), fastest.max(other.alpha_bounds[1])],
-        ..one
+        ..one.clone()
     }
 }
 
