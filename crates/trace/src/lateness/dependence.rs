@@ -16,7 +16,6 @@
 use std::collections::BTreeMap;
 
 use super::history::Held;
-use super::lines::middle;
 
 /// How many successive values count as one independent value; at least 1. All series are taken to
 /// be alike. `fitted` numbers were learnt from each.
@@ -50,6 +49,14 @@ pub(super) fn places(values: &[f64]) -> Vec<f64> {
         first += equal.len();
     }
     places
+}
+
+/// The median, of an even number of times the mean of the two in the middle.
+pub(super) fn middle(mut times: Vec<i64>) -> i64 {
+    times.sort_unstable();
+    let upper = times.len() / 2;
+    let (Some(high), Some(low)) = (times.get(upper), times.get(times.len().saturating_sub(1) / 2)) else { return 0 };
+    low + (high - low) / 2
 }
 
 /// For each rank how late it was in each step that it took part in, ns, in order of time: the mean

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::context::StepSpans;
-use super::dependence::{dependence, places};
+use super::dependence::{dependence, middle, places};
 use super::history::Held;
 use super::operation::{Class, DEVIATIONS, LateIn, median};
 use super::ranks::Ranks;
@@ -57,14 +57,6 @@ pub(super) fn rank_lines(ranks: &Ranks, held: &[Held]) -> Vec<RankLine> {
     }
     lines.retain(|line| line.instances > 0);
     lines
-}
-
-/// The median, of an even number of times the mean of the two in the middle.
-pub(super) fn middle(mut times: Vec<i64>) -> i64 {
-    times.sort_unstable();
-    let upper = times.len() / 2;
-    let (Some(high), Some(low)) = (times.get(upper), times.get(times.len().saturating_sub(1) / 2)) else { return 0 };
-    low + (high - low) / 2
 }
 
 /// How much later, ns/s: the median slope from each point of the first half of (time, lateness), ns, to the one as far into the second half (Theil's incomplete method). A

@@ -34,12 +34,12 @@ impl Dice {
 struct Ahead {
     offset_ns: f64,
     ppm: f64,
-    course: Course,
+    motion: Motion,
 }
 
 /// What a clock does beside running at its rate; times in seconds.
 #[derive(Clone, Debug)]
-enum Course {
+enum Motion {
     Straight,
     /// Air conditioning.
     Swing {
@@ -66,20 +66,20 @@ enum Course {
 
 impl Ahead {
     fn at(&self, time: f64) -> f64 {
-        let beside = match self.course {
-            Course::Straight => 0.0,
-            Course::Swing { height_ns, period, phase } => {
+        let beside = match self.motion {
+            Motion::Straight => 0.0,
+            Motion::Swing { height_ns, period, phase } => {
                 height_ns * (std::f64::consts::TAU * (time / period + phase)).sin()
             }
-            Course::Warming { ppm, within } => 1e3 * ppm * (time - within * (1.0 - (-time / within).exp())),
-            Course::Steered { ppm, every } => {
+            Motion::Warming { ppm, within } => 1e3 * ppm * (time - within * (1.0 - (-time / within).exp())),
+            Motion::Steered { ppm, every } => {
                 let (whole, part) = ((time / every).floor(), (time / every).fract());
                 // ½ ppm too fast and ½ ppm too slow in turn.
                 let sign = if whole.rem_euclid(2.0) < 1.0 { 0.5 } else { -0.5 };
                 let before = if sign > 0.0 { 0.0 } else { 0.5 };
                 1e3 * ppm * every * (before + sign * part)
             }
-            Course::Step { height_ns, at } => {
+            Motion::Step { height_ns, at } => {
                 if time < at {
                     0.0
                 } else {
@@ -168,8 +168,8 @@ impl Job {
     }
 }
 
-fn clock(dice: &mut Dice, course: Course) -> Ahead {
-    Ahead { offset_ns: dice.between(-2e9, 2e9).round(), ppm: dice.between(-50.0, 50.0), course }
+fn clock(dice: &mut Dice, motion: Motion) -> Ahead {
+    Ahead { offset_ns: dice.between(-2e9, 2e9).round(), ppm: dice.between(-50.0, 50.0), motion }
 }
 
 #[test]
@@ -179,9 +179,9 @@ fn a_clock_that_swings_by_6_us_in_150_s_is_certainly_where_it_is_said_to_be() {
     for (ranks, length, waits) in [(2, 300.0, [20e-6, 10e-6]), (3, 100.0, [20e-6, 10e-6]), (2, 300.0, [300e-9, 300e-9])]
     {
         let mut dice = Dice::new(33);
-        let swing = Course::Swing { height_ns: 6000.0, period: 150.0, phase: 0.0 };
-        let course = |rank| if rank == 1 { swing.clone() } else { Course::Straight };
-        let clocks = (0..ranks).map(|rank| Ahead { offset_ns: 0.0, ppm: 0.0, course: course(rank) }).collect();
+        let swing = Motion::Swing { height_ns: 6000.0, period: 150.0, phase: 0.0 };
+        let motion = |rank| if rank == 1 { swing.clone() } else { Motion::Straight };
+        let clocks = (0..ranks).map(|rank| Ahead { offset_ns: 0.0, ppm: 0.0, motion: motion(rank) }).collect();
         let job = Job { clocks, every: 0.2, length, waits };
         let found = job.offsets(&mut dice, &OffsetOptions::default());
         let (bounded, without, outside) = job.judge(&found);
@@ -196,7 +196,7 @@ fn a_clock_that_swings_by_6_us_in_150_s_is_certainly_where_it_is_said_to_be() {
     }
 }
 
-/// Offsets with bounds and without, of so many jobs of each course; truth is in all bounds.
+/// Offsets with bounds and without, of so many jobs of each motion; truth is in all bounds.
 fn jobs(count: u64, ranks: &[usize]) -> [usize; 2] {
     let (mut bounded, mut without) = (0, 0);
     for seed in 0..count {
@@ -204,28 +204,28 @@ fn jobs(count: u64, ranks: &[usize]) -> [usize; 2] {
         let length = [5.0, 40.0, 120.0][(dice.unit() * 3.0) as usize];
         let every = length / [1000.0, 300.0, 100.0][(dice.unit() * 3.0) as usize];
         let waits = [dice.between(0.3e-6, 300e-6), dice.between(0.3e-6, 100e-6)];
-        let mut course = || match seed % 5 {
-            0 => Course::Straight,
-            1 => Course::Swing {
+        let mut motion = || match seed % 5 {
+            0 => Motion::Straight,
+            1 => Motion::Swing {
                 height_ns: dice.between(100.0, 20_000.0),
                 period: dice.between(60.0, 600.0),
                 phase: dice.unit(),
             },
-            2 => Course::Warming { ppm: dice.between(-9.0, 9.0), within: dice.between(5.0, 300.0) },
-            3 => Course::Steered { ppm: dice.between(-10.0, 10.0), every: dice.between(0.2, 20.0) },
+            2 => Motion::Warming { ppm: dice.between(-9.0, 9.0), within: dice.between(5.0, 300.0) },
+            3 => Motion::Steered { ppm: dice.between(-10.0, 10.0), every: dice.between(0.2, 20.0) },
             // From far below what operations last to far above.
-            _ => Course::Step {
+            _ => Motion::Step {
                 height_ns: dice.between(-1.0, 1.0).signum() * 10f64.powf(dice.between(1.0, 7.0)),
                 at: dice.between(0.0, length),
             },
         };
         let ranks = ranks[seed as usize / 5 % ranks.len()];
-        let courses: Vec<Course> = (0..ranks).map(|_| course()).collect();
+        let motions: Vec<Motion> = (0..ranks).map(|_| motion()).collect();
         // Two nodes that step in one window are beyond what bounds survive: one of a job does.
         let steps = |rank: usize| seed % 5 != 4 || rank == ranks / 2;
-        let courses = courses.into_iter().enumerate();
-        let courses = courses.map(|(rank, course)| if steps(rank) { course } else { Course::Straight });
-        let clocks = courses.map(|course| clock(&mut dice, course)).collect();
+        let motions = motions.into_iter().enumerate();
+        let motions = motions.map(|(rank, motion)| if steps(rank) { motion } else { Motion::Straight });
+        let clocks = motions.map(|motion| clock(&mut dice, motion)).collect();
         let job = Job { clocks, every, length, waits };
         let found = job.offsets(&mut dice, &OffsetOptions::default());
         let (some, none, outside) = job.judge(&found);

@@ -28,6 +28,7 @@
 //! What it does not do: bound clocks by rooted or point-to-point operations (one direction only), or use ambiguous ones.
 
 mod nearest;
+mod options;
 mod pair;
 mod text;
 mod used;
@@ -38,36 +39,15 @@ use probe_sync_estimate::window::{EdgeAlphaBeta, NodeEstimate};
 use probe_sync_time::{Edge, NodeId, Timestamp};
 use serde::Serialize;
 
+pub use self::options::MAX_RATE_CHANGE_PPM;
+pub(crate) use self::options::OffsetOptions;
+
 use self::nearest::Clock;
 use self::used::Used;
 use self::windows::Window;
 use super::NodeCollectives;
-use super::matching::{MatchOptions, Matching, Order, match_operations};
+use super::matching::{Matching, Order, match_operations};
 use crate::Error;
-
-/// What may be assumed about the clocks.
-#[derive(Copy, Clone, Debug, PartialEq)]
-pub(crate) struct OffsetOptions {
-    /// How cautious pairing is.
-    pub matching: MatchOptions,
-    /// The node whose offset is zero, by its number.
-    pub reference: u32,
-    /// Largest |rate| of one clock against another, ns per ns.
-    pub max_skew: f64,
-    /// Largest difference between any two rates that one clock has within a window, ppm; widens the bounds.
-    pub max_rate_change_ppm: f64,
-}
-
-impl Default for OffsetOptions {
-    fn default() -> Self {
-        Self {
-            matching: MatchOptions::default(),
-            reference: 0,
-            max_skew: 500e-6,
-            max_rate_change_ppm: MAX_RATE_CHANGE_PPM,
-        }
-    }
-}
 
 /// Offsets over the length of the traces.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -367,10 +347,6 @@ fn offset(estimate: &NodeEstimate, room_ns: f64, node: &NodeCollectives<'_>, dri
 
 /// The bias of a pair's ends as a share of the margin, before loops say more.
 const ASYMMETRY_PRIOR: f64 = 0.3;
-
-/// By how much a clock may change its rate within a window where nobody says otherwise, ppm. Crystals change by a fraction of a ppm in some seconds, and time daemons steer by a few; one
-/// that slews out an offset of milliseconds does more, and whoever runs it has to say so.
-pub const MAX_RATE_CHANGE_PPM: f64 = 10.0;
 
 /// Notes in all.
 const NOTES_MAX: usize = 16;

@@ -2,7 +2,7 @@
 //! whatever the clocks did.
 //!
 //! **Bounds.** Let every rate that a clock has within the window lie in a range of width X,
-//! whatever its course. Then the rate of node j against node i stays within ±X of the middle c of
+//! in whatever shape. Then the rate of node j against node i stays within ±X of the middle c of
 //! its own range, so with x = 0 at the moment asked for
 //!   θ(x) = θ(0) + ∫rate  is within  X·|x|  of the line  θ(0) + c·x.
 //! Hence every forward point has θ(0) + c·x ≤ u + X·|x| and every reverse point θ(0) + c·x ≥ l −
@@ -26,7 +26,7 @@ use probe_sync_estimate::edge_fit::{FitOptions, OneWayPacket, PacketWindow, Stam
 use probe_sync_estimate::window::EdgeAlphaBeta;
 use probe_sync_time::{Edge, StampSource, Timestamp};
 
-use super::OffsetOptions;
+use super::options::OffsetOptions;
 use super::used::Visit;
 
 /// The line of a pair, and what was noticed about its clocks.
@@ -127,9 +127,9 @@ fn extremes(edge: Edge, stays: &[[Visit; 2]], middle_ns: i64, options: &OffsetOp
         reverse: &stays.iter().map(reverse).collect::<Vec<_>>(),
         stamp: StampSource::User,
     };
-    // Starts and ends are rounded outwards, so stamps need no room of their own.
+    // Starts and ends are rounded outwards and have their room, so neither stamps nor rates need more.
     let stamp_noise = StampNoise { user_ns: 0.0, ..FitOptions::default().stamp_noise };
-    let options = FitOptions { stamp_noise, max_skew: options.max_skew, ..FitOptions::default() };
+    let options = FitOptions { stamp_noise, max_skew: options.max_skew, max_kink_ppm: 0.0, ..FitOptions::default() };
     fit_packets(&window, &options).map(|(line, _)| line)
 }
 
