@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod hosts;
 mod kalman;
 mod motion;
 
@@ -31,3 +32,4 @@ mod votes;
 pub mod window;
 
 pub use error::Error;
+pub use hosts::Hosts;

@@ -40,7 +40,7 @@ fn written(scenario: &Scenario, seed: u64, gaps_s: &[i64], folder: &Path) -> Vec
     for (short, long) in rounds.running().clocks().iter().zip(clocks) {
         assert_eq!(short.apply(at(13)), long.apply(at(13)), "the same clock, drawn for longer");
     }
-    let smoothed = Smoothed::new(NODES as usize, NodeId(0), solved, None);
+    let smoothed = Smoothed::new(rounds.options(), solved, None);
     let nodes: Vec<Value> =
         (0..NODES).map(|node| json!({"hostname": format!("host{node}"), "node_id": node})).collect();
     let mut lines = json!({"meta": true, "nodes": nodes, "reference": 0, "ranks": []}).to_string();

@@ -4,6 +4,7 @@
 
 use probe_sync_time::{NodeId, Reference, Timestamp};
 
+use crate::stamp_errors::HOST_SHARE;
 use crate::window::EdgeAlphaBeta;
 
 /// A round to be solved.
@@ -26,7 +27,7 @@ pub struct GraphOptions {
     pub asymmetry_prior: f64,
     /// What the prior counts against the loops' evidence, in degrees of freedom.
     pub asymmetry_prior_weight: f64,
-    /// Standard deviation of the asymmetry common to all edges of a node, as a share of the median margin. No loop
+    /// Standard deviation of the asymmetry common to all edges of a node, of the reference too, as a share of the median margin. No loop
     /// shows it and no number of edges reduces it.
     pub common_asymmetry: f64,
     /// Compute the covariance (the dearest part in large graphs); without it every sigma is infinite.
@@ -35,6 +36,6 @@ pub struct GraphOptions {
 
 impl Default for GraphOptions {
     fn default() -> Self {
-        Self { asymmetry_prior: 0.1, asymmetry_prior_weight: 2.0, common_asymmetry: 0.02, covariance: true }
+        Self { asymmetry_prior: 0.1, asymmetry_prior_weight: 2.0, common_asymmetry: HOST_SHARE, covariance: true }
     }
 }

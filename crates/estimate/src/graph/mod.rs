@@ -12,7 +12,7 @@
 //!
 //! What no estimator can see: asymmetry common to all edges that join one part of the nodes to the rest.
 //! [`GraphOptions::common_asymmetry`] states an assumption about it; the hard interval
-//! assumes nothing, and the smoother's sigma, which takes the place of this one in a run's files, has no such term.
+//! assumes nothing. In a run's files the smoother's sigma takes the place of this one, and `stamp_errors` adds the same term to it.
 //!
 //! What it does not do: smooth over rounds. `NodeEstimate::offset_ns` is an f64 and resolves 1 ns up to 9·10¹⁵ ns (104
 //! days); larger offsets are solved as exactly and then rounded.

@@ -19,7 +19,7 @@
 //!
 //! What it does not do: find a node whose edges all err alike; that is indistinguishable from an offset.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use probe_sync_time::Edge;
 
@@ -75,7 +75,8 @@ impl Problem {
         }
         let margins = || equations.iter().map(|equation| input.edges[equation.index].margin_ns.max(0.0));
         let margin = median(margins()).max(MARGIN_MIN_NS);
-        let scales: Vec<f64> = margins().map(|of| (of / margin).max(ASYMMETRY_SCALE_MIN)).collect();
+        let scales: Vec<f64> =
+            margins().zip(scales_min(&equations)).map(|(of, least)| (of / margin).max(least)).collect();
         equations.iter_mut().zip(scales).for_each(|(equation, scale)| equation.asymmetry_scale = scale);
         Self {
             options: *options,
@@ -376,6 +377,18 @@ fn broken(fitted: &EdgeAlphaBeta, typical_margin_ns: f64) -> bool {
     typical_margin_ns > 0.0 && !fitted.feasible && -fitted.margin_ns > typical_margin_ns
 }
 
+/// Of every edge, the least that its asymmetry may be, as a share of the median edge's. A margin near zero is luck, a wrong stamp, or a short path whose packets are late one way. Loops tell
+/// which: an edge whose nodes have d edges at least is tested by d − 1 others.
+fn scales_min(equations: &[Equation]) -> Vec<f64> {
+    let mut degrees = BTreeMap::new();
+    equations.iter().flat_map(|edge| [edge.from, edge.to]).for_each(|node| *degrees.entry(node).or_insert(0u32) += 1);
+    let least = |edge: &Equation| {
+        let others = f64::from(degrees[&edge.from].min(degrees[&edge.to]) - 1);
+        1.0 - (1.0 - ASYMMETRY_SCALE_MIN) * others / (others + OTHERS_HALF)
+    };
+    equations.iter().map(least).collect()
+}
+
 /// By what the asymmetry variance of the median edge is multiplied.
 fn asymmetry_factor(equation: &Equation) -> f64 {
     equation.asymmetry_scale.powi(2) * equation.parallel
@@ -428,8 +441,10 @@ const CULPRIT_LEAD: f64 = 2.0;
 /// Floor of the margin that the asymmetry is a share of, ns.
 const MARGIN_MIN_NS: f64 = 1.0;
 
-/// An edge's asymmetry is at least this share of the median edge's: a margin near zero is luck or a wrong timestamp.
+/// An edge's asymmetry is at least this share of the median edge's where very many others test it,
 const ASYMMETRY_SCALE_MIN: f64 = 0.25;
+/// and half way to 1 where so many do.
+const OTHERS_HALF: f64 = 6.0;
 
 #[cfg(test)]
 mod tests {

@@ -2,6 +2,8 @@
 //!
 //! Place in the flow: end of `graph`. Keeps each estimate inside its hard interval and counts where that moved it.
 
+use std::f64::consts::SQRT_2;
+
 use probe_sync_time::{Edge, NodeId};
 
 use super::bounds::Intervals;
@@ -82,8 +84,8 @@ fn estimate(problem: &Problem, node: usize, [offset_variance, _, rate_variance]:
     let state = &problem.states[node];
     let reachable = problem.reachable[node];
     let reference = node == problem.reference;
-    // The reference's own offset is zero by definition.
-    let common = if reference { 0.0 } else { problem.options.common_asymmetry * problem.margin };
+    // The node's own and the reference's; the reference's own offset is zero by definition.
+    let common = if reference { 0.0 } else { SQRT_2 * problem.options.common_asymmetry * problem.margin };
     let offset = state.offset();
     let rounding = (offset.abs().next_up() - offset.abs()).powi(2) / 12.0;
     let or_zero = |value: f64| if reachable { value } else { 0.0 };

@@ -97,8 +97,8 @@ fn two_nodes_by_hand() {
     let node = &solution.nodes[1];
     near(node.offset_ns, 1000.0, 1e-9);
     near(node.drift_ppm, 10.0, 1e-9);
-    // 5² random, (10 % of 200)² asymmetry, (2 % of 200)² common asymmetry.
-    near(node.sigma_ns, (25f64 + 400.0 + 16.0).sqrt(), 1e-9);
+    // 5² random, (10 % of 200)² asymmetry, and (2 % of 200)² of each of the two hosts.
+    near(node.sigma_ns, (25f64 + 400.0 + 2.0 * 16.0).sqrt(), 1e-9);
     near(node.drift_sigma_ppm, 0.01, 1e-9);
     near(node.bound_lo_ns, 800.0, 1e-9);
     near(node.bound_hi_ns, 1200.0, 1e-9);
@@ -116,7 +116,7 @@ fn three_nodes_by_hand() {
     near(solution.asymmetry_sd_ns, (1075f64 / 3.0).sqrt(), 1e-6);
     // An edge in parallel with two in series: two thirds of its variance.
     let edge_variance = 25.0 + 1075.0 / 3.0;
-    near(solution.nodes[2].sigma_ns, (2.0 / 3.0 * edge_variance + 16.0f64).sqrt(), 1e-6);
+    near(solution.nodes[2].sigma_ns, (2.0 / 3.0 * edge_variance + 2.0 * 16.0f64).sqrt(), 1e-6);
     near(solution.nodes[2].residual, 10.0, 1e-6);
     near(solution.nodes[2].bound_lo_ns, 1330.0, 1e-6);
     near(solution.nodes[2].bound_hi_ns, 1730.0, 1e-6);
@@ -131,7 +131,7 @@ fn opposite_edges_share_one_asymmetry() {
     let both = solved(2, &[edge(0, 1, M0, 1000.0, 0.0), edge(1, 0, M0 + 1000, -1000.0, 0.0)]);
     near(both.nodes[1].offset_ns, 1000.0, 1e-9);
     // Their agreement says nothing about asymmetry: only the random part halves.
-    near(both.nodes[1].sigma_ns, (25.0 / 2.0 + 400.0 + 16.0f64).sqrt(), 1.0);
+    near(both.nodes[1].sigma_ns, (25.0 / 2.0 + 400.0 + 2.0 * 16.0f64).sqrt(), 1.0);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::fmt::{self, Display};
 use probe_sync_time::{NodeId, Reference, RoundId, System, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::Hosts;
 use crate::round::GlobalWindowData;
 use crate::series::Step;
 use crate::window::{ClockEvent, NodeEstimate};
@@ -135,6 +136,13 @@ pub struct OffsetsHeader {
     /// The launcher's ranks, as each stated itself; empty where they stated none that can be told apart.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ranks: Vec<RankRecord>,
+}
+
+impl OffsetsHeader {
+    /// Which nodes share a host.
+    pub fn hosts(&self) -> Hosts {
+        Hosts::named(self.nodes.iter().map(|node| node.hostname.as_deref()))
+    }
 }
 
 /// What the first line says of one rank of the launcher: on which node's clock its traces are.

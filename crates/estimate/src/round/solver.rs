@@ -2,37 +2,48 @@
 //!
 //! Place in the flow: at the master of a live run, in `solve` and in every simulation, between the gather of the nodes' windows
 //! and the broadcast of the result. The graph gives the round's own offsets and hard intervals; the watch names faults; the
-//! live smoother gives offset, rate and sigma from all rounds so far, moved into the hard interval where they leave it. What the
-//! conversion of hardware stamps hides from all of them comes to sigma last.
+//! live smoother gives offset, rate and sigma from all rounds so far, moved into the hard interval where they leave it. What
+//! hosts and the conversion of hardware stamps hide from all of them comes to sigma last.
 //!
 //! What it does not do: decide what comes next, or look at later rounds (`run`).
 
 use probe_sync_time::{Edge, NodeId, RoundId};
 
 use super::{Decision, GlobalWindowData, directions, unfitted};
-use crate::Error;
+use crate::edge_fit::FitOptions;
 use crate::faults::{RoundView, Watch};
 use crate::graph::{self, GraphInput, GraphOptions, GraphSolution};
 use crate::smoother::{self, Online, SmoothedOffset};
 use crate::stamp_errors::StampErrors;
 use crate::window::{EdgeAlphaBeta, NodeWindowData};
+use crate::{Error, Hosts};
 
-/// What the solver is told once.
-#[derive(Copy, Clone, Debug, PartialEq)]
+/// What is known of a run before its first round.
+#[derive(Clone, Debug, PartialEq)]
 pub struct SolverOptions {
     /// Number of nodes; they are `0..nodes`.
     pub nodes: usize,
     /// The node whose offset is zero.
     pub reference: NodeId,
+    /// Which of them share a host.
+    pub hosts: Hosts,
     /// What the graph may assume.
     pub graph: GraphOptions,
+    /// How windows are fitted where a whole run is cut again; the rounds come fitted.
+    pub fit: FitOptions,
+}
+
+impl SolverOptions {
+    /// Of nodes each on a host of its own, with the usual graph and fit.
+    pub fn new(nodes: usize, reference: NodeId) -> Self {
+        Self { nodes, reference, hosts: Hosts::default(), graph: GraphOptions::default(), fit: FitOptions::default() }
+    }
 }
 
 /// Solves rounds from all nodes' windows, each in the light of those before.
 ///
 /// ```
 /// use probe_sync_estimate::edge_fit::FitOptions;
-/// use probe_sync_estimate::graph::GraphOptions;
 /// use probe_sync_estimate::round::{EdgeCut, Solver, SolverOptions, WindowCut, fit_window};
 /// use probe_sync_time::{Edge, Exchange, NodeId, RoundId, StampSource, Timestamp};
 ///
@@ -55,8 +66,7 @@ pub struct SolverOptions {
 /// let (window, left_out) = fit_window(&cut, RoundId(0), &FitOptions::default(), false);
 /// assert_eq!((window.edges.len(), left_out), (1, 0));
 ///
-/// let options = SolverOptions { nodes: 2, reference: NodeId(0), graph: GraphOptions::default() };
-/// let round = Solver::new(options).solve(RoundId(0), &window, std::slice::from_ref(&window))?;
+/// let round = Solver::new(SolverOptions::new(2, NodeId(0))).solve(RoundId(0), &window, std::slice::from_ref(&window))?;
 /// let ahead = &round.data.all_nodes[1];
 /// assert!((ahead.offset_ns - 1000.0).abs() < 1.0, "node 1 is ahead: {} ns", ahead.offset_ns);
 /// assert!(ahead.bound_lo_ns < 1000.0 && 1000.0 < ahead.bound_hi_ns);
@@ -93,9 +103,9 @@ impl SolvedRound {
 impl Solver {
     /// For a run in which nothing is known yet.
     pub fn new(options: SolverOptions) -> Self {
-        let SolverOptions { nodes, reference, .. } = options;
-        let stamp_errors = StampErrors::new(nodes, reference);
-        Self { options, watch: Watch::default(), smoother: Online::new(nodes, reference), stamp_errors }
+        let stamp_errors = StampErrors::new(&options);
+        let smoother = Online::new(options.nodes, options.reference);
+        Self { options, watch: Watch::default(), smoother, stamp_errors }
     }
 
     /// Solves the next round. `reference` is the reference node's window, `windows` are those of all nodes that contribute.
@@ -108,7 +118,7 @@ impl Solver {
         reference: &NodeWindowData,
         windows: &[NodeWindowData],
     ) -> Result<SolvedRound, Error> {
-        let SolverOptions { nodes, reference: reference_node, graph } = self.options;
+        let SolverOptions { nodes, reference: reference_node, graph, .. } = self.options;
         let edges: Vec<EdgeAlphaBeta> = windows.iter().flat_map(|window| window.edges.iter().cloned()).collect();
         let reference_midpoint = reference.midpoint().on_reference();
         let input = GraphInput { nodes, reference: reference_node, reference_midpoint, edges: &edges };

@@ -4,7 +4,6 @@ use probe_sync_time::{Duration, Edge, NodeId, RoundId, StampSource, Timestamp};
 
 use super::{Solver, SolverOptions, Timeline, directions};
 use crate::faults::{Culprit, Fault, FaultKind};
-use crate::graph::GraphOptions;
 use crate::window::{ClockEvent, EdgeAlphaBeta, NodeWindowData, PeerPackets, Punctuality};
 
 const NODES: u32 = 5;
@@ -57,7 +56,7 @@ fn window(round: u64, node: u32, counted: Counted) -> NodeWindowData {
 
 /// Every fault that the solver names over the rounds, each round's windows changed by `change`.
 fn named(counted: Counted, change: fn(u64, &mut Vec<NodeWindowData>)) -> Vec<Fault> {
-    let options = SolverOptions { nodes: NODES as usize, reference: NodeId(0), graph: GraphOptions::default() };
+    let options = SolverOptions::new(NODES as usize, NodeId(0));
     let mut solver = Solver::new(options);
     let solve = |round| {
         let mut windows: Vec<NodeWindowData> = (0..NODES).map(|node| window(round, node, counted)).collect();
@@ -198,8 +197,8 @@ fn running(round: u64, here: &[u32]) -> Vec<NodeWindowData> {
 
 #[test]
 fn the_timeline_goes_on_without_its_node_and_says_how_sure_it_is() {
-    let options = SolverOptions { nodes: 4, reference: NodeId(0), graph: GraphOptions::default() };
-    let mut timeline = Timeline::new(options);
+    let options = SolverOptions::new(4, NodeId(0));
+    let mut timeline = Timeline::new(options.clone());
     let mut sigma = 0.0;
     for round in 0..30 {
         let here: &[u32] = match round {
@@ -211,7 +210,7 @@ fn the_timeline_goes_on_without_its_node_and_says_how_sure_it_is() {
         };
         if [15, 25].contains(&round) {
             // Somebody else goes on with what the last round says.
-            timeline = Timeline::resume(options, timeline.last().expect("rounds").clone());
+            timeline = Timeline::resume(options.clone(), timeline.last().expect("rounds").clone());
         }
         let windows = running(round, here);
         let leading = timeline.leading(&windows).expect("somebody knows").clone();
@@ -246,8 +245,8 @@ fn the_timeline_goes_on_without_its_node_and_says_how_sure_it_is() {
 
 #[test]
 fn a_timeline_that_nobody_knows_is_not_carried() {
-    let options = SolverOptions { nodes: 3, reference: NodeId(0), graph: GraphOptions::default() };
-    let mut timeline = Timeline::new(options);
+    let options = SolverOptions::new(3, NodeId(0));
+    let mut timeline = Timeline::new(options.clone());
     assert!(timeline.leading(&running(0, &[1, 2])).is_none(), "node 0 was never measured");
     let windows = running(0, &[0, 1]);
     let leading = timeline.leading(&windows).expect("node 0").clone();
@@ -258,8 +257,8 @@ fn a_timeline_that_nobody_knows_is_not_carried() {
 
 #[test]
 fn a_pause_and_a_step_of_the_carrier_do_not_lose_the_timeline() {
-    let options = SolverOptions { nodes: 4, reference: NodeId(0), graph: GraphOptions::default() };
-    let mut timeline = Timeline::new(options);
+    let options = SolverOptions::new(4, NodeId(0));
+    let mut timeline = Timeline::new(options.clone());
     for round in 0..16 {
         let here: &[u32] = if round < 8 { &[0, 1, 2, 3] } else { &[1, 2, 3] };
         let mut windows = running(round, here);

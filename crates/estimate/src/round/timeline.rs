@@ -44,14 +44,15 @@ struct Carried {
 impl Timeline {
     /// For a run in which nothing is known yet.
     pub fn new(options: SolverOptions) -> Self {
-        Self { options, solver: Solver::new(options), carried: None, last: None }
+        Self { solver: Solver::new(options.clone()), options, carried: None, last: None }
     }
 
     /// For a run under way, of which only this round is known.
     pub fn resume(options: SolverOptions, last: GlobalWindowData) -> Self {
         let carried = last.carried_by.and_then(|by| Carried::choose(&last, |node| node == by));
         let reference = carried.map_or(options.reference, |carried| carried.by);
-        Self { options, solver: Solver::new(SolverOptions { reference, ..options }), carried, last: Some(last) }
+        let solver = Solver::new(SolverOptions { reference, ..options.clone() });
+        Self { options, solver, carried, last: Some(last) }
     }
 
     /// The round that was solved last.
@@ -60,8 +61,8 @@ impl Timeline {
     }
 
     /// What it was told.
-    pub fn options(&self) -> SolverOptions {
-        self.options
+    pub fn options(&self) -> &SolverOptions {
+        &self.options
     }
 
     /// The node whose window a round needs: the reference, or who carries its timeline.
@@ -80,7 +81,7 @@ impl Timeline {
         let last = self.last.as_ref()?;
         let carried = Carried::choose(last, |node| of(node).is_some_and(steady))
             .or_else(|| Carried::choose(last, |node| of(node).is_some()))?;
-        self.solver = Solver::new(SolverOptions { reference: carried.by, ..self.options });
+        self.solver = Solver::new(SolverOptions { reference: carried.by, ..self.options.clone() });
         self.carried = Some(carried);
         of(carried.by)
     }

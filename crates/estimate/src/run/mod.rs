@@ -26,6 +26,7 @@ mod lines;
 mod recorded;
 mod smoothed;
 mod steps;
+mod windows;
 
 pub use self::knots::Knots;
 pub use self::recorded::Recorded;

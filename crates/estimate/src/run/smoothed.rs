@@ -9,10 +9,11 @@ use probe_sync_time::{Edge, NodeId, Reference, RoundId, Timestamp};
 use super::ends::{End, State};
 use super::gaps::{Gaps, Held};
 use super::recorded::Recorded;
+use super::windows::Windows;
 use crate::faults::{Break, Fault};
 use crate::motion::NS_PER_S_PER_PPM;
-use crate::round::SolvedRound;
-use crate::smoother::{self, Exchanges, RunSolution, SmoothedOffset, SmootherOptions};
+use crate::round::{SolvedRound, SolverOptions};
+use crate::smoother::{self, Exchanges, FirstPass, RunSolution, SmoothedOffset, SmootherOptions};
 use crate::stamp_errors::StampErrors;
 use crate::statistics::{SIGMAS_95, median, upper_median};
 use crate::window::{EdgeAlphaBeta, NodeEstimate};
@@ -36,19 +37,19 @@ pub struct Smoothed {
 }
 
 impl Smoothed {
-    /// Smooths rounds of `nodes` nodes, in order of `round_id`; without `recorded` exchanges from their fits alone.
-    pub fn new(nodes: usize, reference: NodeId, rounds: Vec<SolvedRound>, recorded: Option<&[Recorded<'_>]>) -> Self {
-        Self::watched(nodes, reference, rounds, recorded, &mut |_| {})
+    /// Smooths rounds of a run, in order of `round_id`; without `recorded` exchanges from their fits alone.
+    pub fn new(run: &SolverOptions, rounds: Vec<SolvedRound>, recorded: Option<&[Recorded<'_>]>) -> Self {
+        Self::watched(run, rounds, recorded, &mut |_| {})
     }
 
     /// The same for whoever waits: `told` hears which share of the time is over, 0 to 1, where there are `recorded` exchanges.
     pub fn watched(
-        nodes: usize,
-        reference: NodeId,
+        run: &SolverOptions,
         mut rounds: Vec<SolvedRound>,
         recorded: Option<&[Recorded<'_>]>,
         told: &mut dyn FnMut(f64),
     ) -> Self {
+        let SolverOptions { nodes, reference, .. } = *run;
         let in_order = in_order(&rounds);
         let left_out = left_out(&rounds);
         let breaks: Vec<Break> = rounds.iter().flat_map(|round| &round.data.watch.breaks).copied().collect();
@@ -76,12 +77,17 @@ impl Smoothed {
             Some(recorded) => {
                 let ids = in_order.iter().map(|place| rounds[*place].data.round_id);
                 let exchanges = exchanges(&ids.zip(&useful).collect(), recorded);
-                smoother::smooth_packets(nodes, &views, &breaks, &exchanges, &options, told)
+                let live = FirstPass::new(nodes, &views, &breaks, &options);
+                let in_time: Vec<&SolvedRound> = in_order.iter().map(|place| &rounds[*place]).collect();
+                let windows =
+                    Windows::new(run, in_time, &places, recorded, |place, edge| useful[place].contains(&edge));
+                let best = windows.best(&live, &options).map_or(live, FirstPass::followed);
+                best.with_packets(nodes, &exchanges, &options, told)
             }
             None => smoother::smooth_run(nodes, &views, &breaks, &options),
         };
         gaps.place(&solution, &rounds, recorded.unwrap_or_default());
-        let mut stamp_errors = StampErrors::new(nodes, reference);
+        let mut stamp_errors = StampErrors::new(run);
         rounds.iter().for_each(|round| stamp_errors.learn(&round.edges));
         for place in &in_order {
             let data = &mut rounds[*place].data;

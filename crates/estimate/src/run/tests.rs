@@ -4,7 +4,6 @@ use probe_sync_time::{Duration, Edge, Exchange, NodeId, RoundId, StampSource, Ti
 
 use super::*;
 use crate::faults::{self, Break};
-use crate::graph::GraphOptions;
 use crate::record::{OffsetRecord, StepRecord};
 use crate::round::{SolvedRound, Solver, SolverOptions};
 use crate::series::{Axis, KnownBreaks, OffsetSample, Step, TimeMap};
@@ -14,7 +13,7 @@ const NS_PER_S: f64 = 1e9;
 
 /// Rounds of two nodes; node 1 is ahead by `offset_ns(t)`, t in seconds, and its line of each round is exact.
 fn rounds(ids: &[u64], middle_s: impl Fn(u64) -> f64, offset_ns: impl Fn(f64) -> f64) -> Vec<SolvedRound> {
-    let options = SolverOptions { nodes: 2, reference: NodeId(0), graph: GraphOptions::default() };
+    let options = SolverOptions::new(2, NodeId(0));
     let mut solver = Solver::new(options);
     let round = |id: &u64| {
         let middle = middle_s(*id);
@@ -55,7 +54,11 @@ fn swing(t: f64) -> f64 {
 
 #[test]
 fn knots_lie_on_the_curve_inside_their_hard_intervals() {
-    let smoothed = Smoothed::new(2, NodeId(0), rounds(&[0, 1, 2, 3, 4, 5, 6, 7], |id| id as f64, swing), None);
+    let smoothed = Smoothed::new(
+        &SolverOptions::new(2, NodeId(0)),
+        rounds(&[0, 1, 2, 3, 4, 5, 6, 7], |id| id as f64, swing),
+        None,
+    );
     let knots = smoothed.knots(Duration::from_ms(125), 2).expect("not many");
     let lines: Vec<OffsetRecord> = smoothed.knot_lines(knots).collect();
     assert_eq!(lines.len(), 2 * 8 * 8, "eight rounds of a second");
@@ -82,7 +85,7 @@ fn a_step_leaves_no_knots_between_the_rounds_around_it() {
     }
     let step = Break { node: NodeId(1), round: RoundId(4) };
     rounds[5].data.watch.breaks = vec![step, step];
-    let smoothed = Smoothed::new(2, NodeId(0), rounds, None);
+    let smoothed = Smoothed::new(&SolverOptions::new(2, NodeId(0)), rounds, None);
     assert_eq!(smoothed.breaks, 1, "one step, told twice");
     let knots = smoothed.knots(Duration::from_ms(100), 2).expect("not many");
     for line in smoothed.knot_lines(knots).filter(|line| line.estimate.node_id == NodeId(1)) {
@@ -103,7 +106,7 @@ fn missing_and_misplaced_rounds_are_survived() {
         round.data.watch = faults::Verdict::default();
     }
     rounds[2].data.watch.breaks = vec![Break { node: NodeId(1), round: RoundId(2) }];
-    let smoothed = Smoothed::new(2, NodeId(0), rounds, None);
+    let smoothed = Smoothed::new(&SolverOptions::new(2, NodeId(0)), rounds, None);
     assert_eq!(smoothed.unsmoothed().collect::<Vec<RoundId>>(), [RoundId(5), RoundId(6)]);
     assert_eq!(smoothed.round_lines().count(), 2 * 8);
     for line in smoothed.round_lines().filter(|line| line.estimate.node_id == NodeId(1)) {
@@ -113,7 +116,7 @@ fn missing_and_misplaced_rounds_are_survived() {
 
 #[test]
 fn too_many_knots_are_refused() {
-    let smoothed = Smoothed::new(2, NodeId(0), rounds(&[0, 7_000], |id| id as f64, |_| 0.0), None);
+    let smoothed = Smoothed::new(&SolverOptions::new(2, NodeId(0)), rounds(&[0, 7_000], |id| id as f64, |_| 0.0), None);
     for (spacing, nodes, fits) in [
         (Duration::from_ms(1), 1, true),
         (Duration::from_ms(1), 2, false),
@@ -158,7 +161,7 @@ fn straight_lines_between_sufficient_lines_add_a_tenth_of_sigma_from_the_first_p
     ];
     for (name, curve) in curves {
         let rounds = rounds(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11], |id| id as f64, curve);
-        let smoothed = Smoothed::new(2, NodeId(0), without_faults(rounds), None);
+        let smoothed = Smoothed::new(&SolverOptions::new(2, NodeId(0)), without_faults(rounds), None);
         let (knots, share) = smoothed.sufficient_knots();
         let count = knots.count();
         let lines: Vec<OffsetRecord> = smoothed.knot_lines(knots).collect();
@@ -184,14 +187,13 @@ fn no_more_lines_than_may_be() {
     // Swinging for two hours with 50 ppm: more lines would suffice than there may be.
     let swing = |t: f64| 5e6 * (t * 0.7).sin();
     let smoothed = Smoothed::new(
-        2,
-        NodeId(0),
+        &SolverOptions::new(2, NodeId(0)),
         without_faults(rounds(&(0..40).collect::<Vec<_>>(), |id| id as f64 * 180.0, swing)),
         None,
     );
     let (knots, share) = smoothed.sufficient_knots();
     assert!(share <= 1.0 && knots.count() * 2 <= 10_000_100, "{share} {}", knots.count());
-    let none = Smoothed::new(2, NodeId(0), Vec::new(), None);
+    let none = Smoothed::new(&SolverOptions::new(2, NodeId(0)), Vec::new(), None);
     assert_eq!(none.sufficient_knots().0.count(), 0);
 }
 
@@ -240,7 +242,7 @@ fn a_step_is_placed_by_exchanges_and_lines_follow_the_clock_up_to_it() {
             .iter()
             .map(|(round_id, exchanges)| Recorded { round_id: *round_id, edge: Edge::new(0, 1), exchanges })
             .collect();
-        let smoothed = Smoothed::new(2, NodeId(0), rounds, Some(&recorded));
+        let smoothed = Smoothed::new(&SolverOptions::new(2, NodeId(0)), rounds, Some(&recorded));
         let (knots, _) = smoothed.sufficient_knots();
         let lines: Vec<OffsetRecord> = smoothed.knot_lines(knots).collect();
         assert!(lines.len() < 200, "the step is not followed line by line: {}", lines.len());
@@ -265,7 +267,7 @@ fn a_step_is_placed_by_a_clock_event_where_there_are_no_exchanges() {
     let at_ns = 3_310_000_000 + stepped(3.31) as i64;
     let event = ClockEvent { step_ns: 80_000, slew_ppm: 0.0, at: Timestamp::from_ns(at_ns), step_between: None };
     rounds[3].data.clock_events = vec![(NodeId(1), event)];
-    let smoothed = Smoothed::new(2, NodeId(0), rounds, None);
+    let smoothed = Smoothed::new(&SolverOptions::new(2, NodeId(0)), rounds, None);
     let (knots, _) = smoothed.sufficient_knots();
     let lines: Vec<OffsetRecord> = smoothed.knot_lines(knots).collect();
     let step = lines.iter().find_map(|line| line.step).expect("told");
@@ -347,7 +349,7 @@ fn set_back_run(back: f64) -> Smoothed {
         .zip(&kept)
         .map(|(id, exchanges)| Recorded { round_id: RoundId(id), edge: Edge::new(0, 1), exchanges })
         .collect();
-    Smoothed::new(2, NodeId(0), rounds, Some(&recorded))
+    Smoothed::new(&SolverOptions::new(2, NodeId(0)), rounds, Some(&recorded))
 }
 
 /// A node's lines as whoever aligns a trace reads them.
@@ -418,8 +420,11 @@ fn a_reference_that_is_set_back_leaves_no_wrong_time_under_a_small_error() {
 
 #[test]
 fn no_more_knots_than_there_is_room_for() {
-    let smoothed =
-        Smoothed::new(2, NodeId(0), without_faults(rounds(&(0..40).collect::<Vec<_>>(), |id| id as f64, swing)), None);
+    let smoothed = Smoothed::new(
+        &SolverOptions::new(2, NodeId(0)),
+        without_faults(rounds(&(0..40).collect::<Vec<_>>(), |id| id as f64, swing)),
+        None,
+    );
     let (all, share) = smoothed.sufficient_knots();
     assert_eq!(share, 1.0);
     // 40 midpoints and both ends are fixed.

@@ -32,6 +32,10 @@ pub(super) struct Fit {
     pub(super) asymmetries: Vec<f64>,
     /// Covariance of every measure, not yet rescaled.
     pub(super) covariances: Vec<Block>,
+    /// Of every node, density of what it does within a window, ns²/s.
+    pub(super) hurries: Vec<f64>,
+    /// By how much the variance of lines grows because the scale is known from few residuals only.
+    pub(super) scale_spread: f64,
     /// Of every node, variance of what all its edges usually err by alike in a round, ns².
     usual_shared: Vec<f64>,
     /// Of every state, that variance there.
@@ -75,6 +79,8 @@ impl Fit {
             covariances: layout.measures.iter().map(|measure| measure.covariance).collect(),
             shared: walks::usual(&layout, &usual_shared),
             usual_shared,
+            hurries: constants.iter().map(|node| node.hurry).collect(),
+            scale_spread: 1.0,
             excess: Vec::new(),
             scales: [1.0; 2],
             robust: (vec![1.0; layout.measures.len()], vec![1.0; layout.node_pairs.len()]),
@@ -355,6 +361,7 @@ impl Fit {
         if options.rescale {
             let kept = if options.robust { WEIGHTED_PAIR } else { 1.0 };
             let freedom = self.freedom();
+            self.scale_spread = student::few((freedom[0] / UNLIKE).max(FREEDOM_MIN));
             for (k, freedom) in freedom.into_iter().enumerate().filter(|(_, freedom)| *freedom >= FREEDOM_MIN) {
                 let squares = residuals.iter().zip(&self.robust.0).enumerate();
                 let sum: f64 =
@@ -441,6 +448,9 @@ const STEPS_MAX: usize = 400;
 
 /// Iteration ends when no offset moved by more, ns.
 const SETTLED_NS: f64 = 0.01;
+
+/// Lines that claim very different errors tell their common scale as so many fewer of one kind would.
+const UNLIKE: f64 = 4.0;
 
 /// Fewest independent residuals from which a scale is taken.
 const FREEDOM_MIN: f64 = 12.0;

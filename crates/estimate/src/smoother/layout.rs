@@ -50,6 +50,39 @@ pub(super) struct NodePair {
     pub(super) scale: f64,
 }
 
+/// The measures of a node pair before they are placed.
+#[derive(Default)]
+struct Group {
+    measures: Vec<Measure>,
+    /// Of each, the margin, ns, and how many exchanges its line is through.
+    margins: Vec<f64>,
+    exchanges: Vec<f64>,
+}
+
+impl Group {
+    /// Moves what each line claims of its own error towards what all lines of the same path claim. A line through n exchanges knows its error by the
+    /// gaps between the lowest few of them: k = 2·(√n + 1) gaps, so its variance is off by a factor √(2/k) or so, and of a few lines through
+    /// four exchanges one claims to be ten times better than it is and outweighs all others. With the path's mean `v̄·n²` of variances that fall with n²
+    /// it is `(k·v + m·v̄)/(k + m)`.
+    fn share_errors(&mut self) {
+        let known = || self.measures.iter().zip(&self.exchanges).filter(|(_, exchanges)| **exchanges >= GAPS_KNOWN_MIN);
+        let count = known().count();
+        if count < 2 {
+            return;
+        }
+        let mean = known().map(|(measure, exchanges)| measure.covariance[0] * exchanges * exchanges).sum::<f64>()
+            / count as f64;
+        for (measure, exchanges) in self.measures.iter_mut().zip(&self.exchanges) {
+            if *exchanges >= GAPS_KNOWN_MIN {
+                let gaps = 2.0 * (exchanges.sqrt() + 1.0);
+                let usual = mean / (exchanges * exchanges) / measure.covariance[0];
+                let factor = (gaps + GAPS_OF_PATH * usual) / (gaps + GAPS_OF_PATH);
+                measure.covariance.iter_mut().for_each(|variance| *variance *= factor);
+            }
+        }
+    }
+}
+
 /// One edge's line at a knot: x_to − x_from + sign·asymmetry = value, with covariance.
 #[derive(Clone, Debug)]
 pub(super) struct Measure {
@@ -89,14 +122,15 @@ impl Layout {
         let usable: Vec<Vec<(Equation, f64)>> = rounds.iter().map(|round| lines::usable(nodes, round)).collect();
         let spans = spans(nodes, rounds, breaks, &usable);
         let span_at = SpanIndex::new(nodes, &spans);
-        let mut grouped: BTreeMap<[usize; 2], (Vec<Measure>, Vec<f64>)> = BTreeMap::new();
+        let mut grouped: BTreeMap<[usize; 2], Group> = BTreeMap::new();
         for (knot, equations) in usable.iter().enumerate() {
             for (equation, margin) in equations {
                 if let Some(measure) = measure((equation, *margin), knot, &rounds[knot], &spans, &span_at) {
                     let key = [equation.from.min(equation.to), equation.from.max(equation.to)];
                     let group = grouped.entry(key).or_default();
-                    group.0.push(measure);
-                    group.1.push(*margin);
+                    group.measures.push(measure);
+                    group.margins.push(*margin);
+                    group.exchanges.push(f64::from(rounds[knot].edges[equation.index].pairs_count));
                 }
             }
         }
@@ -117,13 +151,14 @@ impl Layout {
         layout
     }
 
-    fn take(&mut self, grouped: BTreeMap<[usize; 2], (Vec<Measure>, Vec<f64>)>) {
+    fn take(&mut self, grouped: BTreeMap<[usize; 2], Group>) {
         let mut margins = Vec::with_capacity(grouped.len());
-        for (nodes, (measures, group)) in grouped {
+        for (nodes, mut group) in grouped {
             let first = self.measures.len();
-            self.measures.extend(measures);
+            group.share_errors();
+            self.measures.extend(group.measures);
             self.node_pairs.push(NodePair { nodes, measures: first..self.measures.len(), scale: 1.0 });
-            margins.push(median(group));
+            margins.push(median(group.margins));
         }
         self.margin_ns = median(margins.iter().copied()).max(MARGIN_MIN_NS);
         for (node_pair, margin) in self.node_pairs.iter_mut().zip(margins) {
@@ -217,6 +252,12 @@ fn measure(
 fn typical_window(knots: &[f64]) -> f64 {
     median(knots.windows(2).map(|pair| pair[1] - pair[0]).filter(|apart| *apart > 0.0))
 }
+
+/// Fewest exchanges whose gaps tell anything.
+const GAPS_KNOWN_MIN: f64 = 3.0;
+
+/// Gaps that the other lines of a path count for.
+const GAPS_OF_PATH: f64 = 8.0;
 
 /// Floor of the margin that asymmetries are compared with, ns.
 const MARGIN_MIN_NS: f64 = 1.0;

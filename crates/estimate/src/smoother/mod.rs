@@ -17,8 +17,10 @@
 //! What it does not do: decide what is a step or a wrong timestamp (`faults`), or read packets again.
 
 mod bank;
+mod errors;
 mod evidence;
 mod fit;
+mod hurry;
 mod layout;
 mod lines;
 mod online;
@@ -31,8 +33,9 @@ mod system;
 mod variance;
 mod walks;
 
-use probe_sync_time::NodeId;
+use probe_sync_time::{NodeId, Reference, Timestamp};
 
+pub(crate) use self::errors::Errors;
 use self::fit::Fit;
 use self::layout::Layout;
 pub use self::online::Online;
@@ -90,33 +93,53 @@ use crate::faults::Break;
 /// # Ok::<(), probe_sync_estimate::Error>(())
 /// ```
 pub fn smooth_run(nodes: usize, rounds: &[Round<'_>], breaks: &[Break], options: &SmootherOptions) -> RunSolution {
-    solution::collect(nodes, fitted(nodes, rounds, breaks, options))
+    FirstPass::new(nodes, rounds, breaks, options).solution(nodes)
 }
 
-/// Smooths a run of which the exchanges are at hand: first from its rounds, then from all packets (see `packets`).
-pub fn smooth_packets(
-    nodes: usize,
-    rounds: &[Round<'_>],
-    breaks: &[Break],
-    exchanges: &Exchanges<'_>,
-    options: &SmootherOptions,
-    told: &mut dyn FnMut(f64),
-) -> RunSolution {
-    let mut fit = fitted(nodes, rounds, breaks, options);
-    fit.refined = refine::refine(&mut fit);
-    packets::renew_motion(&mut fit, exchanges, &mut |share| told(UNTIL_SETTLED * share));
-    fit.settle(options);
-    let floors = packets::floors(&fit, exchanges, &mut |share| told(UNTIL_SETTLED + (1.0 - UNTIL_SETTLED) * share));
-    fit.level(&floors, options);
-    solution::collect(nodes, fit)
-}
+/// A run as its rounds alone show it.
+pub(crate) struct FirstPass(Fit);
 
-fn fitted(nodes: usize, rounds: &[Round<'_>], breaks: &[Break], options: &SmootherOptions) -> Fit {
-    let layout = Layout::new(nodes, rounds, &all_breaks(nodes, rounds, breaks, options.reference));
-    let constants = evidence::constants(&layout, nodes, rounds, options);
-    let mut fit = Fit::new(layout, &constants, options);
-    fit.settle(options);
-    fit
+impl FirstPass {
+    pub(crate) fn new(nodes: usize, rounds: &[Round<'_>], breaks: &[Break], options: &SmootherOptions) -> Self {
+        let layout = Layout::new(nodes, rounds, &all_breaks(nodes, rounds, breaks, options.reference));
+        let constants = evidence::constants(&layout, nodes, rounds, options);
+        let mut fit = Fit::new(layout, &constants, options);
+        fit.settle(options);
+        Self(fit)
+    }
+
+    /// What is known without packets.
+    pub(crate) fn solution(&self, nodes: usize) -> RunSolution {
+        solution::collect(nodes, &self.0, &self.0.hurries)
+    }
+
+    /// What the packets of the run say beyond that (see `packets`).
+    pub(crate) fn with_packets(
+        self,
+        nodes: usize,
+        exchanges: &Exchanges<'_>,
+        options: &SmootherOptions,
+        told: &mut dyn FnMut(f64),
+    ) -> RunSolution {
+        let Self(mut fit) = self;
+        fit.refined = refine::refine(&mut fit);
+        packets::renew_motion(&mut fit, exchanges, &mut |share| told(UNTIL_SETTLED * share));
+        fit.settle(options);
+        let floors = packets::floors(&fit, exchanges, &mut |share| told(UNTIL_SETTLED + (1.0 - UNTIL_SETTLED) * share));
+        fit.level(&floors, options);
+        solution::collect(nodes, &fit, &fit.hurries)
+    }
+
+    /// In windows that were chosen by how well they follow the clocks, nothing strays from lines.
+    pub(crate) fn followed(mut self) -> Self {
+        self.0.hurries.fill(0.0);
+        self
+    }
+
+    /// How well every clock is known, between two times. What clocks do within windows is seen too seldom to choose by.
+    pub(crate) fn errors(&self, nodes: usize, between: [Timestamp<Reference>; 2]) -> Errors {
+        Errors::new(&solution::collect(nodes, &self.0, &vec![0.0; nodes]), nodes, between)
+    }
 }
 
 /// The knots are times of the reference's clock: where that is stepped or does not go on, no clock can be followed.

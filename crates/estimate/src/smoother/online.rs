@@ -12,12 +12,13 @@
 //! Cost: three solutions of a graph Laplacian, one or two covariances, and a few hundred operations per node; nothing grows with the
 //! run. What it does not do: use later packets; `smooth_run` does, and errs less.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use probe_sync_time::NodeId;
 
 use super::bank::{self, BANK, Bank, FORGET};
 use super::evidence::{self, Deviation};
+use super::hurry::{self, Seen};
 use super::lines::{self, Line, believable, seen};
 use super::round::Round;
 use super::solution::SmoothedOffset;
@@ -46,6 +47,9 @@ pub struct Online {
     /// Weighted squares and number of independent residuals, offset and rate.
     scatter: [[f64; 2]; 2],
     asymmetry: f64,
+    /// By node, its last rounds, and how long the run lasts, s.
+    recent: Vec<VecDeque<Seen>>,
+    elapsed: f64,
     /// Length of a window, s; 0 before the second round.
     window: f64,
     /// Rounds taken.
@@ -87,6 +91,8 @@ impl Online {
             chosen: Vec::new(),
             scatter: [[SCATTER_PRIOR; 2]; 2],
             asymmetry: 0.0,
+            recent: vec![VecDeque::new(); nodes],
+            elapsed: 0.0,
             window: 0.0,
             rounds: 0,
             fixed: Vec::new(),
@@ -104,6 +110,7 @@ impl Online {
         let set_back = self.last_ns.is_some() && delta <= 0;
         let delta = delta.max(0) as f64 / PER_SECOND;
         self.last_ns = Some(round.reference_midpoint.as_ns());
+        self.elapsed += delta;
         // Windows tile time; a longer gap is a round that is missing.
         if delta > 0.0 {
             self.window = if self.window > 0.0 { self.window.min(delta) } else { delta };
@@ -119,13 +126,15 @@ impl Online {
             }
             if let (Some(state), true) = (measured[node], node != self.reference) {
                 self.nodes[node].update(state, noise[node], self.window, &self.usual);
+                self.remember(node, Seen { t: self.elapsed, state, noise: noise[node] });
             }
         }
         self.weigh_filters();
         self.renew_node_pairs(&lines, scales);
         self.renew_asymmetry();
         self.rounds += 1;
-        (0..self.nodes.len()).map(|node| self.estimate(node)).collect()
+        let recent: Vec<Vec<Seen>> = self.recent.iter().map(|seen| seen.iter().rev().copied().collect()).collect();
+        hurry::densities(&recent).into_iter().enumerate().map(|(node, hurry)| self.estimate(node, hurry)).collect()
     }
 
     /// Standard deviation of a median path's asymmetry, ns.
@@ -143,6 +152,7 @@ impl Online {
         for (node, bank) in self.nodes.iter_mut().enumerate() {
             if all || broken.iter().any(|other| other.index() == node) {
                 bank.forget();
+                self.recent[node].clear();
             }
             if bank.is_new() {
                 let offset = round.nodes.get(node).filter(|estimate| believable(estimate));
@@ -150,6 +160,12 @@ impl Online {
                 bank.potential = offset.round() as i128;
             }
         }
+    }
+
+    fn remember(&mut self, node: usize, seen: Seen) {
+        let recent = &mut self.recent[node];
+        recent.truncate(RECENT_MAX - 1);
+        recent.push_front(seen);
     }
 
     /// What was learned of an edge that is left out now was learned from the fault.
@@ -365,7 +381,8 @@ impl Online {
         self.fixed = whole.iter().zip(part).map(share).collect();
     }
 
-    fn estimate(&self, node: usize) -> Option<SmoothedOffset> {
+    /// Of a clock that moves by `hurry` within its windows.
+    fn estimate(&self, node: usize, hurry: f64) -> Option<SmoothedOffset> {
         if node == self.reference {
             return Some(SmoothedOffset::ZERO);
         }
@@ -375,14 +392,16 @@ impl Online {
         }
         let Belief { state, covariance } = bank.belief(self.chosen[node])?;
         let asymmetry = self.fixed.get(node).copied().unwrap_or(self.asymmetry);
-        let sigma_ns = (covariance[0] + asymmetry).sqrt();
+        let [strayed, turned] = hurry::excess(hurry, bank::density(self.chosen[node]), self.window);
+        let sigma_ns = (covariance[0] + strayed + asymmetry).sqrt();
         Some(SmoothedOffset {
             offset_ns: bank.potential as f64 + state[0],
             drift_ppm: state[1] / NS_PER_S_PER_PPM,
             sigma_ns,
             half_width_95_ns: SIGMAS_95 * sigma_ns,
-            asymmetry_sigma_ns: asymmetry.sqrt(),
-            drift_sigma_ppm: covariance[2].sqrt() / NS_PER_S_PER_PPM,
+            // More packets do not reduce what a clock strays within a window either.
+            asymmetry_sigma_ns: (asymmetry + strayed).sqrt(),
+            drift_sigma_ppm: (covariance[2] + turned).sqrt() / NS_PER_S_PER_PPM,
             offset_drift_covariance: covariance[1] / NS_PER_S_PER_PPM,
         })
     }
@@ -434,6 +453,9 @@ const STEPS_MAX: usize = 500;
 /// Nodes up to which covariances are renewed in every round; beyond, every so many rounds.
 const DEAR_EACH_ROUND: usize = 160;
 const DEAR_ROUNDS: u64 = 8;
+
+/// Rounds that tell how a clock strays from its lines within them.
+const RECENT_MAX: usize = 24;
 
 /// Rounds after which a node that no packet tells about has no estimate.
 const UNHEARD_MAX: u32 = 8;

@@ -12,6 +12,8 @@
 use probe_sync_time::{NodeId, Reference, Timestamp};
 
 use super::fit::Fit;
+use super::hurry;
+use super::layout::PARTS;
 use super::variance::Variances;
 use crate::graph::components::held;
 use crate::graph::covariance;
@@ -69,6 +71,9 @@ pub struct RunSolution {
     pub walk_density: Vec<f64>,
     /// Density of each node's random walk from each knot to the next, ns²/s³.
     walks: Vec<Vec<f64>>,
+    /// By node, density of what it does within a window, ns²/s.
+    hurries: Vec<f64>,
+    within: Within,
     /// Standard deviation of a median path's asymmetry, ns.
     pub asymmetry_sd_ns: f64,
     /// Every pair of nodes between which packets went.
@@ -93,11 +98,14 @@ struct Stretch {
     asymmetry: f64,
     /// From each state to the next, the reference's included.
     walks: Vec<f64>,
+    /// Density of what both clocks do within windows, ns²/s.
+    hurry: f64,
 }
 
-pub(super) fn collect(nodes: usize, fit: Fit) -> RunSolution {
+/// `hurries` by node: density of what its clock does within a window, ns²/s.
+pub(super) fn collect(nodes: usize, fit: &Fit, hurries: &[f64]) -> RunSolution {
     let reference = fit.reference;
-    let graphs = Graphs::new(nodes, &fit, reference);
+    let graphs = Graphs::new(nodes, fit, reference);
     let random = covariance(&graphs.random, reference);
     let fixed = covariance(&graphs.fixed, reference);
     let layout = &fit.layout;
@@ -109,8 +117,9 @@ pub(super) fn collect(nodes: usize, fit: Fit) -> RunSolution {
         }
         for other in &references {
             let asymmetry = fixed[span.node][0] * graphs.asymmetric_share[span.node];
-            let model = Model { noise: random[span.node], asymmetry, share: &graphs.share[span.node] };
-            paths[span.node].extend(stretch(&fit, [at, *other], &model));
+            let hurry = hurries[span.node] + hurries[reference];
+            let model = Model { noise: random[span.node], asymmetry, share: &graphs.share[span.node], hurry };
+            paths[span.node].extend(stretch(fit, [at, *other], &model));
         }
     }
     paths.iter_mut().for_each(|stretches| stretches.sort_by_key(|stretch| stretch.first));
@@ -135,8 +144,10 @@ pub(super) fn collect(nodes: usize, fit: Fit) -> RunSolution {
         noise_scales: fit.scales,
         solver_steps: fit.steps,
         converged: fit.converged,
-        walks: walks(nodes, &fit),
-        walk_density: fit.usual_walks,
+        walks: walks(nodes, fit),
+        hurries: hurries.to_vec(),
+        within: Within::new(fit, 0.0),
+        walk_density: fit.usual_walks.clone(),
     }
 }
 
@@ -201,6 +212,7 @@ struct Model<'a> {
     noise: Block,
     asymmetry: f64,
     share: &'a [f64],
+    hurry: f64,
 }
 
 /// A span against a span of the reference, where both are known.
@@ -218,11 +230,12 @@ fn stretch(fit: &Fit, [own, reference]: [usize; 2], model: &Model<'_>) -> Option
     let same = span.node == other.node;
     let walk = |knot: usize| fit.walks[layout.state(own, knot)] + fit.walks[layout.state(reference, knot)];
     let walks: Vec<f64> = (first..=last).map(|knot| if same { 0.0 } else { walk(knot) }).collect();
-    let window = layout.window;
+    let hurry = if same { 0.0 } else { model.hurry };
+    let within = Within::new(fit, hurry);
     let noise = |knot: usize| {
         let share = model.share[knot];
         let walk = around(&walks, knot - first);
-        (share > 0.0).then(|| with_excess(model.noise.map(|variance| variance / share), walk, window))
+        (share > 0.0).then(|| within.added(model.noise.map(|variance| fit.scale_spread * variance / share), walk))
     };
     let noise: Vec<Option<Block>> = (first..=last).map(noise).collect();
     let variances =
@@ -234,6 +247,7 @@ fn stretch(fit: &Fit, [own, reference]: [usize; 2], model: &Model<'_>) -> Option
         variances,
         asymmetry: if same { 0.0 } else { model.asymmetry },
         walks,
+        hurry,
     })
 }
 
@@ -254,11 +268,28 @@ fn walks(nodes: usize, fit: &Fit) -> Vec<Vec<f64>> {
     walks
 }
 
-/// A round's covariance with what the clocks wander within its window. It enters all edges of a node alike, so no number of edges
-/// makes it less and no loop shows it; beside the walk from round to round it is too small to be smoothed.
-fn with_excess([a, ab, b]: Block, walk: f64, window: f64) -> Block {
-    let [offset, rate] = window_excess(walk, window);
-    [a + offset, ab, b + rate]
+/// What clocks do within a window. It enters all edges of a node alike, so no number of edges makes it less and no loop shows it; beside the walk from round to
+/// round it is too small to be smoothed.
+#[derive(Copy, Clone, Debug)]
+struct Within {
+    /// Length of a window, s, and of the part of it that a knot's measures are from.
+    window: f64,
+    part: f64,
+    hurry: f64,
+}
+
+impl Within {
+    fn new(fit: &Fit, hurry: f64) -> Self {
+        let window = fit.layout.window;
+        Self { window, part: if fit.refined { window / PARTS as f64 } else { window }, hurry }
+    }
+
+    /// A round's covariance with it.
+    fn added(&self, [a, ab, b]: Block, walk: f64) -> Block {
+        let [offset, rate] = window_excess(walk, self.window);
+        let [beyond, beyond_rate] = hurry::excess(self.hurry, walk, self.part);
+        [a + offset + beyond, ab, b + rate + beyond_rate]
+    }
 }
 
 impl RunSolution {
@@ -286,12 +317,14 @@ impl RunSolution {
             return None;
         }
         let walk = |knot: usize| self.walks[first.index()][knot] + self.walks[second.index()][knot];
+        let hurry = self.hurries[first.index()] + self.hurries[second.index()];
+        let within = Within { hurry, ..self.within };
         let walks: Vec<f64> = (start..end).map(walk).collect();
         let measured = |knot: usize| {
             let share = self.share[first.index()][knot].min(self.share[second.index()][knot]);
             (share > 0.0 || knot == start)
                 .then(|| noise.map(|variance| variance / share.max(SHARE_MIN)))
-                .map(|noise| with_excess(noise, around(&walks, knot - start), self.reach))
+                .map(|noise| within.added(noise, around(&walks, knot - start)))
         };
         let noise: Vec<Option<Block>> = (start..end).map(measured).collect();
         let common = Stretch {
@@ -301,6 +334,7 @@ impl RunSolution {
             variances: Variances::new(&self.knots[start..end], &noise, &walks),
             asymmetry: fixed[0] * 0.5 * (self.asymmetric_share[first.index()] + self.asymmetric_share[second.index()]),
             walks,
+            hurry,
         };
         let error = common.at(&self.knots, t);
         Some(SmoothedOffset { offset_ns: x.offset_ns - y.offset_ns, drift_ppm: x.drift_ppm - y.drift_ppm, ..error })
@@ -422,7 +456,7 @@ impl Stretch {
         let [x, f] = self.states[at];
         let [a, ab, b] = self.variances.at[at];
         let walked: Block = if delta == 0.0 { [0.0; 3] } else { walk(self.walk_beyond(at), delta.abs()) };
-        let offset = a + delta * (2.0 * ab + delta * b) + walked[0];
+        let offset = a + delta * (2.0 * ab + delta * b) + walked[0].max(self.hurry * delta.abs());
         let across = ab + delta * b + delta.signum() * walked[1];
         ([x + delta * f, f], [offset, across, b + walked[2]])
     }
@@ -442,7 +476,8 @@ impl Stretch {
                 + between(c, joint, b)
         };
         let variance = |weights| covariance(weights, weights);
-        let offset = variance(weights[0]) + bridge(self.walks[at], delta, s);
+        let between = bridge(self.walks[at], delta, s).max(self.hurry * delta * s * (1.0 - s));
+        let offset = variance(weights[0]) + between;
         // Between knots the rate wanders about the cubic's; at the ends it is the knots' own.
         let rate = variance(weights[1]) + self.walks[at] * delta * s * (1.0 - s);
         ([mix(weights[0]), mix(weights[1])], [offset, covariance(weights[0], weights[1]), rate])

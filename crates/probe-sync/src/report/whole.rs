@@ -8,7 +8,7 @@
 //! that failed.
 
 use probe_sync_estimate::record::{OffsetRecord, OffsetsHeader, SMOOTHED_OFFSETS};
-use probe_sync_estimate::round::{GlobalWindowData, SolvedRound};
+use probe_sync_estimate::round::{GlobalWindowData, SolvedRound, SolverOptions};
 use probe_sync_estimate::run::Smoothed;
 use probe_sync_estimate::window::EdgeAlphaBeta;
 
@@ -70,8 +70,8 @@ impl Whole {
         if self.rounds.is_empty() {
             return Ok(());
         }
-        let nodes = header.nodes.len();
-        let smoothed = Smoothed::new(nodes, header.reference, self.rounds, None);
+        let run = SolverOptions { hosts: header.hosts(), ..SolverOptions::new(header.nodes.len(), header.reference) };
+        let smoothed = Smoothed::new(&run, self.rounds, None);
         let (knots, share) = smoothed.sufficient_knots();
         if share < 1.0 {
             let percent = 100.0 * share;

@@ -11,7 +11,7 @@
 
 use std::time::Duration as StdDuration;
 
-use probe_sync_estimate::graph::GraphOptions;
+use probe_sync_estimate::Hosts;
 use probe_sync_estimate::round::{Decision, GlobalWindowData, SolvedRound, SolverOptions, Timeline};
 use probe_sync_estimate::window::NodeWindowData;
 use probe_sync_time::{Duration, NodeId, Reference, RoundId, Timestamp};
@@ -82,9 +82,10 @@ impl Decider {
     /// For a run that begins now.
     pub fn new(joined: &Joined, policy: Policy) -> Self {
         let (nodes, reference) = (joined.plan.nodes(), joined.roster.reference);
+        let hosts = Hosts::named((0..nodes as u32).map(|node| Some(joined.plan.hostname(NodeId(node)))));
         Self {
             reference,
-            timeline: Timeline::new(SolverOptions { nodes, reference, graph: GraphOptions::default() }),
+            timeline: Timeline::new(SolverOptions { hosts, ..SolverOptions::new(nodes, reference) }),
             policy,
             duration: joined.config.duration,
             configured: Pace::configured(&joined.config),
@@ -102,7 +103,7 @@ impl Decider {
 
     /// Goes on after this round, of a run under way of which it knows nothing else.
     pub fn adopt(&mut self, round: &GlobalWindowData) {
-        self.timeline = Timeline::resume(self.timeline.options(), round.clone());
+        self.timeline = Timeline::resume(self.timeline.options().clone(), round.clone());
         self.take_decision(&round.decision);
     }
 

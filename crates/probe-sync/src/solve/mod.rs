@@ -162,7 +162,7 @@ pub fn solve_files(input: Input<'_>, out: &Path, lines: Lines, config: &Config) 
     recording.solved.rounds = rounds.len();
     let recorded: Vec<Recorded<'_>> = recording.recorded().collect();
     let recorded = Some(&recorded[..]).filter(|some| !some.is_empty());
-    let smoothed = Smoothed::new(recording.node_count(), reference, rounds, recorded);
+    let smoothed = Smoothed::new(&recording.options(), rounds, recorded);
     recording.report(&smoothed);
     let carried = || carried.iter().flat_map(OffsetRecord::of_round);
     recording.solved.lines = match lines {

@@ -11,7 +11,6 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use probe_sync_estimate::faults::{Culprit, Fault};
-use probe_sync_estimate::graph::GraphOptions;
 use probe_sync_estimate::record::{OffsetRecord, OffsetsHeader};
 use probe_sync_estimate::round::{
     Decision, EdgeCut, GlobalWindowData, SolvedRound, Solver, SolverOptions, Timeline, WindowCut, fit_window,
@@ -233,6 +232,12 @@ impl Recording {
         }
     }
 
+    /// What is known of the run before its first round.
+    pub(super) fn options(&self) -> SolverOptions {
+        let hosts = self.origin.as_ref().map(OffsetsHeader::hosts).unwrap_or_default();
+        SolverOptions { hosts, ..SolverOptions::new(self.node_count(), self.reference) }
+    }
+
     /// Nodes are numbered without gaps up to here.
     pub(super) fn node_count(&self) -> usize {
         self.nodes.last().map_or(0, |node| node.index() + 1)
@@ -241,18 +246,18 @@ impl Recording {
     /// Solves the rounds in order, and those without the reference on the timeline that another node carries on from the round before, as the
     /// live run did. Where the reference is there again, it is the timeline again, and the smoother knows better what was between. The windows are used up.
     pub(super) fn rounds(&mut self) -> Result<Rounds, Error> {
-        let nodes = self.node_count();
         self.solved.nodes = self.nodes.len();
         let mut rounds: Vec<SolvedRound> = Vec::with_capacity(self.windows.len());
         let mut carried = Vec::new();
-        let options = SolverOptions { nodes, reference: self.reference, graph: GraphOptions::default() };
-        let mut solver = Solver::new(options);
+        let options = self.options();
+        let mut solver = Solver::new(options.clone());
         let mut without: Option<Timeline> = None;
         for (round_id, windows) in std::mem::take(&mut self.windows) {
             let windows: Vec<NodeWindowData> = windows.into_values().collect();
             let Some(reference) = reference_window(self.reference, &windows) else {
-                let resumed =
-                    without.take().or_else(|| Some(Timeline::resume(options, last_known(self.reference, &rounds)?)));
+                let resumed = without
+                    .take()
+                    .or_else(|| Some(Timeline::resume(options.clone(), last_known(self.reference, &rounds)?)));
                 if let Some(mut timeline) = resumed {
                     let by = carried.last().and_then(|round: &GlobalWindowData| round.carried_by);
                     carried.extend(self.carry(&mut timeline, by, round_id, &windows)?);

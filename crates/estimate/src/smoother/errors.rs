@@ -1,0 +1,51 @@
+//! How well a run knows its clocks, in one number per node that can be compared with another way to cut the same run.
+//!
+//! Place in the flow: told by the first pass of `smoother`, compared by `run::windows`. The variances are those that the model states, wander and
+//! noise by marginal likelihood; asymmetry is apart, because no window changes it.
+//!
+//! What it does not do: look at packets.
+
+use probe_sync_time::{NodeId, Reference, Timestamp};
+
+use super::solution::RunSolution;
+
+/// Mean variances by node, at times that all cuts of a run share.
+#[derive(Clone, Debug)]
+pub(crate) struct Errors {
+    /// How many times a node is known at; of what is random, ns²; and of asymmetry, ns².
+    nodes: Vec<(usize, f64, f64)>,
+}
+
+impl Errors {
+    pub(super) fn new(solution: &RunSolution, nodes: usize, [first, last]: [Timestamp<Reference>; 2]) -> Self {
+        let whole = i128::from(last.as_ns()) - i128::from(first.as_ns());
+        let time = |k: i128| first.as_ns().saturating_add((whole * k / TIMES) as i64);
+        let node = |node: u32| {
+            let known = (0..=TIMES).filter_map(|k| solution.at(NodeId(node), Timestamp::from_ns(time(k))));
+            let (count, random, asymmetry) = known.fold((0, 0.0, 0.0), |(count, random, asymmetry), known| {
+                let part = known.asymmetry_sigma_ns.powi(2);
+                (count + 1, random + (known.sigma_ns.powi(2) - part).max(0.0), asymmetry + part)
+            });
+            let mean = |sum: f64| sum / f64::max(1.0, count as f64);
+            (count, mean(random), mean(asymmetry))
+        };
+        Self { nodes: (0..nodes as u32).map(node).collect() }
+    }
+
+    /// Mean logarithm of the nodes' variances, with the asymmetry that the `live` windows show; None where this knows less of a node than those.
+    pub(crate) fn score(&self, live: &Self) -> Option<f64> {
+        let mut logs = Vec::new();
+        for ((count, random, _), (usual, _, asymmetry)) in self.nodes.iter().zip(&live.nodes) {
+            if count < usual {
+                return None;
+            }
+            if random + asymmetry > 0.0 {
+                logs.push((random + asymmetry).ln());
+            }
+        }
+        (!logs.is_empty()).then(|| logs.iter().sum::<f64>() / logs.len() as f64)
+    }
+}
+
+/// Times between which a run is asked.
+const TIMES: i128 = 256;
