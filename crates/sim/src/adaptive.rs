@@ -10,7 +10,6 @@
 
 use std::collections::BTreeSet;
 
-use probe_sync_estimate::graph::GraphOptions;
 use probe_sync_estimate::pacing::{Pacer, PacingOptions, PacingStep};
 use probe_sync_estimate::statistics::SIGMAS_95;
 use probe_sync_time::{Duration, Edge, NodeId};
@@ -58,8 +57,7 @@ pub fn run(
     let simulation = Simulation::new(scenario, seed)?;
     let count = simulation.scenario().nodes;
     let nodes = count as usize;
-    let graph = GraphOptions { common_asymmetry: 0.0, ..GraphOptions::default() };
-    let mut rounds = Rounds::with_graph(&simulation, duration, window, graph)?;
+    let mut rounds = Rounds::new(&simulation, duration, window)?;
     let mut master = Master {
         nodes: count,
         pacer: pacing.map(|options| Pacer::new(nodes, simulation.edges(), options)),

@@ -235,7 +235,7 @@ pub fn run_case(base: &Scenario, case: &FaultCase, seed: u64) -> Result<CaseOutc
     let judged = |node: &NodeId| *node != reference && (healthy(node) || case.sick == [reference]);
     let of_run = |solved: &[SolvedRound]| errors(solved, &judged, rounds.running());
     outcome.live = of_run(&solved);
-    outcome.smoothed = of_run(Smoothed::new(rounds.nodes(), reference, solved, None).rounds());
+    outcome.smoothed = of_run(Smoothed::new(rounds.options(), solved, None).rounds());
     Ok(outcome)
 }
 

@@ -18,6 +18,7 @@
 
 pub mod accuracy;
 pub mod adaptive;
+pub mod coverage;
 mod error;
 pub mod fault_cases;
 pub mod round_cost;

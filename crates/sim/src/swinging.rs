@@ -106,7 +106,7 @@ pub fn run(base: &Scenario, seed: u64) -> Result<SwingingOutcome, Error> {
         outcome.named.extend_from_slice(&round.data.watch.faults);
         outcome.live.take_in(&round.data, rounds.running());
     }
-    for round in Smoothed::new(rounds.nodes(), rounds.reference(), solved, None).rounds() {
+    for round in Smoothed::new(rounds.options(), solved, None).rounds() {
         outcome.smoothed.take_in(&round.data, rounds.running());
     }
     Ok(outcome)

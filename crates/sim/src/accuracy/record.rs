@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 
 use probe_sync_estimate::edge_fit::EdgeWindow;
-use probe_sync_estimate::round::{SolvedRound, WindowCut};
+use probe_sync_estimate::round::{SolvedRound, SolverOptions, WindowCut};
 use probe_sync_estimate::run::{Recorded, Smoothed};
 use probe_sync_estimate::statistics::SIGMAS_95;
 use probe_sync_estimate::window::{NodeEstimate, NodeWindowData};
@@ -26,8 +26,7 @@ use crate::runs::running::Running;
 pub(super) struct Record<'a> {
     plan: &'a Plan,
     edges: &'a [Edge],
-    nodes: usize,
-    reference: NodeId,
+    options: SolverOptions,
     solved: Vec<SolvedRound>,
     windows: Vec<WindowRecord>,
     /// NTP's samples of each edge, in order of time.
@@ -59,8 +58,7 @@ impl<'a> Record<'a> {
         Self {
             plan,
             edges,
-            nodes: rounds.nodes(),
-            reference: rounds.reference(),
+            options: rounds.options().clone(),
             solved: Vec::new(),
             windows: Vec::new(),
             fastest: vec![Vec::new(); edges.len()],
@@ -134,9 +132,8 @@ impl<'a> Record<'a> {
 
     fn smoothed(&self, told: &mut dyn FnMut(f64)) -> SmoothedRuns {
         let wants = |method| self.plan.methods.contains(&method);
-        let mut smooth = |recorded: Option<&[Recorded<'_>]>| {
-            Smoothed::watched(self.nodes, self.reference, self.solved.clone(), recorded, told)
-        };
+        let mut smooth =
+            |recorded: Option<&[Recorded<'_>]>| Smoothed::watched(&self.options, self.solved.clone(), recorded, told);
         let rounds = wants(Method::Smooth).then(|| smooth(None));
         let packets = wants(Method::Ours).then(|| {
             let recorded: Vec<Recorded<'_>> = self.solved.iter().zip(&self.windows).flat_map(recorded).collect();
@@ -149,7 +146,7 @@ impl<'a> Record<'a> {
         let judged = (0..self.solved.len()).flat_map(|index| {
             let at = self.solved[index].data.midpoint();
             let estimates = self.estimates(method, smoothed, index);
-            let nodes = (0..).map(NodeId).zip(estimates).filter(|(node, _)| *node != self.reference);
+            let nodes = (0..).map(NodeId).zip(estimates).filter(|(node, _)| *node != self.options.reference);
             nodes.map(|(node, estimate)| estimate.judged(running, node, index, at)).collect::<Vec<_>>()
         });
         judged.collect()
@@ -162,7 +159,11 @@ impl<'a> Record<'a> {
             |run: Option<&Smoothed>| run.map_or_else(Vec::new, |run| ours(&run.rounds()[index].data.all_nodes));
         let joined = |lines: &[EdgeLine], joining| {
             let midpoint_ns = solved.data.midpoint().as_ns();
-            let offsets = join(Instant { nodes: self.nodes, reference: self.reference, midpoint_ns }, lines, joining);
+            let offsets = join(
+                Instant { nodes: self.options.nodes, reference: self.options.reference, midpoint_ns },
+                lines,
+                joining,
+            );
             offsets.into_iter().map(Estimate::bare).collect()
         };
         let own = || window.lines.iter().find(|(of, _)| *of == method).map_or(&[][..], |(_, lines)| lines);
@@ -191,7 +192,7 @@ impl<'a> Record<'a> {
             let last = index + 1 == self.solved.len();
             for quarter in [-1, 1, 2].into_iter().filter(|quarter| *quarter < 2 || !last) {
                 let at = solved.data.midpoint() + Duration::from_ns(self.plan.window.as_ns() / 4 * quarter);
-                let nodes = (0..self.nodes as u32).map(NodeId).filter(|node| *node != self.reference);
+                let nodes = (0..self.options.nodes as u32).map(NodeId).filter(|node| *node != self.options.reference);
                 judged.extend(nodes.map(|node| {
                     let estimate = smoothed.at(node, at).map_or(Estimate::bare(None), |at| Estimate::of_node(&at));
                     estimate.judged(running, node, index, at)

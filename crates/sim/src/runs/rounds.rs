@@ -8,8 +8,8 @@
 //! What it does not do: lose a node's results on their way to the master, smooth the run as a whole
 //! ([`Smoothed`](probe_sync_estimate::run::Smoothed)), or judge.
 
+use probe_sync_estimate::Hosts;
 use probe_sync_estimate::edge_fit::FitOptions;
-use probe_sync_estimate::graph::GraphOptions;
 use probe_sync_estimate::round::{SolvedRound, Solver, SolverOptions, WindowCut, fit_window};
 use probe_sync_estimate::window::NodeWindowData;
 use probe_sync_time::{Duration, NodeId, Reference, RoundId, System, Timestamp};
@@ -23,7 +23,7 @@ use crate::runs::simulation::Simulation;
 pub struct Rounds<'a> {
     solver: Solver,
     windows: Windows<'a>,
-    nodes: usize,
+    options: SolverOptions,
 }
 
 /// The part that simulates and needs no round solved: where nobody steers, it may be ahead of the solver.
@@ -76,35 +76,41 @@ impl<'a> Rounds<'a> {
     /// # Errors
     /// [`Error::Window`] unless `window` is positive and fits into `duration`.
     pub fn new(simulation: &'a Simulation, duration: Duration, window: Duration) -> Result<Self, Error> {
-        Self::with_graph(simulation, duration, window, GraphOptions::default())
+        let (nodes, reference) = (simulation.scenario().nodes as usize, simulation.scenario().reference);
+        // No simulated host has an asymmetry of its own, and the estimator is told so: what else it states is judged without that margin.
+        Self::with_options(
+            simulation,
+            duration,
+            window,
+            SolverOptions { hosts: Hosts::one(nodes), ..SolverOptions::new(nodes, reference) },
+        )
     }
 
-    /// The same where the graph may assume something else.
+    /// The same where the solver is told something else.
     ///
     /// # Errors
     /// As [`Rounds::new`].
-    pub fn with_graph(
+    pub fn with_options(
         simulation: &'a Simulation,
         duration: Duration,
         window: Duration,
-        graph: GraphOptions,
+        options: SolverOptions,
     ) -> Result<Self, Error> {
         let begun = Simulation::START;
         if window.as_ns() <= 0 || window > duration {
             return Err(Error::Window { window, duration });
         }
-        let (nodes, reference) = (simulation.scenario().nodes as usize, simulation.scenario().reference);
         Ok(Self {
-            solver: Solver::new(SolverOptions { nodes, reference, graph }),
+            solver: Solver::new(options.clone()),
             windows: Windows {
                 running: simulation.start(duration),
-                reference,
+                reference: options.reference,
                 window,
                 begun,
                 end: begun + duration,
                 index: 0,
             },
-            nodes,
+            options,
         })
     }
 
@@ -129,7 +135,12 @@ impl<'a> Rounds<'a> {
 
     /// How many nodes the run has.
     pub fn nodes(&self) -> usize {
-        self.nodes
+        self.options.nodes
+    }
+
+    /// What the solver was told.
+    pub fn options(&self) -> &SolverOptions {
+        &self.options
     }
 
     /// The node whose offset is zero.

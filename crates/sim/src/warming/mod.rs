@@ -15,8 +15,8 @@ mod draw;
 mod judge;
 mod network;
 
+use probe_sync_estimate::Hosts;
 use probe_sync_estimate::edge_fit::FitOptions;
-use probe_sync_estimate::graph::GraphOptions;
 use probe_sync_estimate::round::{SolvedRound, Solver, SolverOptions, WindowCut, fit_window};
 use probe_sync_estimate::run::{Recorded, Smoothed};
 use probe_sync_estimate::window::NodeWindowData;
@@ -37,8 +37,10 @@ fn run_for(cell: &WarmingCell, seed: u64, size: &Size) -> WarmingRun {
     let world = World::new(cell, seed, size);
     let nodes = size.nodes;
     let windows = (size.seconds / size.window_s) as usize;
-    let options = SolverOptions { nodes: nodes as usize, reference: REFERENCE, graph: GraphOptions::default() };
-    let mut solver = Solver::new(options);
+    // These hosts have no asymmetry of their own, and the estimator is told so.
+    let hosts = Hosts::one(nodes as usize);
+    let options = SolverOptions { hosts, ..SolverOptions::new(nodes as usize, REFERENCE) };
+    let mut solver = Solver::new(options.clone());
     let cuts: Vec<Vec<WindowCut>> = (0..windows).map(|window| world.cuts(window)).collect();
     let mut rounds: Vec<SolvedRound> = Vec::with_capacity(windows);
     for (id, cuts) in (0..).map(RoundId).zip(&cuts) {
@@ -56,7 +58,7 @@ fn run_for(cell: &WarmingCell, seed: u64, size: &Size) -> WarmingRun {
         })
         .collect();
     let live = rounds.iter().map(|round| round.data.all_nodes.clone()).collect::<Vec<_>>();
-    let smoothed = Smoothed::new(nodes as usize, REFERENCE, rounds, Some(&recorded));
+    let smoothed = Smoothed::new(&options, rounds, Some(&recorded));
     judge::judge(&world, &smoothed, &live)
 }
 

@@ -42,6 +42,14 @@ pub(crate) enum Purpose {
     Swinging,
     /// Which messages of a round are delayed (`round_cost`).
     Messages,
+    /// What a run of `coverage` has as a whole.
+    CoverageRun,
+    /// A clock there.
+    CoverageClock,
+    /// A host there.
+    CoverageHost,
+    /// The exchanges of an edge there.
+    CoverageEdge,
 }
 
 impl Draws {

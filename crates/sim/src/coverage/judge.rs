@@ -1,0 +1,132 @@
+//! How far estimates are from the truth, in nanoseconds and in what they state. Those that the watch over faults calls invalid are not judged.
+//!
+//! Place in the flow: end of `coverage`. The live estimates are judged at the middles of their windows from the second on; those of a whole run at four times
+//! per window, from the first window's middle to the last one's.
+//!
+//! What it does not do: decide whether a figure is good.
+
+use probe_sync_estimate::round::SolvedRound;
+use probe_sync_estimate::run::Smoothed;
+use probe_sync_estimate::statistics::SIGMAS_95;
+use probe_sync_estimate::window::NodeEstimate;
+use probe_sync_time::{Duration, NodeId, Reference, Timestamp};
+
+use super::REFERENCE;
+use super::world::World;
+
+/// One seed, judged: the live estimates, the run's smoothed fits, and its smoothed packets.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub struct Judged {
+    /// As `offsets.jsonl` has them.
+    pub live: Tally,
+    /// As the end of a run has them.
+    pub fits: Tally,
+    /// As `solve --probes` has them.
+    pub solved: Tally,
+}
+
+/// Errors and statements of many estimates.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub struct Tally {
+    /// Number of estimates.
+    pub count: usize,
+    /// Of them, whose 95 % interval holds the truth.
+    pub held: usize,
+    /// Of them, whose truth lies beyond three of their standard deviations.
+    pub beyond_three: usize,
+    /// Of them, whose hard interval does not hold the truth.
+    pub outside: usize,
+    /// Sum of the squared errors, ns².
+    pub squares: f64,
+    /// Sum of the standard deviations, ns.
+    pub sigmas: f64,
+    /// The largest error in standard deviations.
+    pub worst: f64,
+}
+
+impl Judged {
+    /// Adds another seed.
+    pub fn pool(&mut self, other: &Self) {
+        self.live.pool(&other.live);
+        self.fits.pool(&other.fits);
+        self.solved.pool(&other.solved);
+    }
+}
+
+impl Tally {
+    fn add(&mut self, node: &NodeEstimate, truth_ns: f64) {
+        if !node.reachable {
+            return;
+        }
+        let error = node.offset_ns - truth_ns;
+        let z = error.abs() / node.sigma_ns;
+        self.count += 1;
+        self.held += usize::from(z <= SIGMAS_95);
+        self.beyond_three += usize::from(z > 3.0);
+        self.outside += usize::from(!(node.bound_lo_ns..=node.bound_hi_ns).contains(&truth_ns));
+        self.squares += error * error;
+        self.sigmas += node.sigma_ns;
+        self.worst = self.worst.max(z);
+    }
+
+    fn pool(&mut self, other: &Self) {
+        self.count += other.count;
+        self.held += other.held;
+        self.beyond_three += other.beyond_three;
+        self.outside += other.outside;
+        self.squares += other.squares;
+        self.sigmas += other.sigmas;
+        self.worst = self.worst.max(other.worst);
+    }
+
+    /// Root mean square error, ns.
+    pub fn rms_ns(&self) -> f64 {
+        (self.squares / self.count.max(1) as f64).sqrt()
+    }
+
+    /// Mean standard deviation, ns.
+    pub fn sigma_ns(&self) -> f64 {
+        self.sigmas / self.count.max(1) as f64
+    }
+
+    /// The share of the 95 % intervals that hold the truth, per cent.
+    pub fn covered(&self) -> f64 {
+        100.0 * self.held as f64 / self.count.max(1) as f64
+    }
+
+    /// The share beyond three standard deviations, per cent.
+    pub fn far(&self) -> f64 {
+        100.0 * self.beyond_three as f64 / self.count.max(1) as f64
+    }
+}
+
+pub(super) fn judge(world: &World, rounds: &[SolvedRound], [fits, solved]: [&Smoothed; 2]) -> Judged {
+    let mut judged = Judged::default();
+    for round in rounds.iter().skip(1) {
+        let at = round.data.midpoint();
+        let invalid = &round.data.watch.invalid;
+        let usable = |node: &&NodeEstimate| node.node_id != REFERENCE && !invalid.contains(&node.node_id);
+        let others = round.data.all_nodes.iter().filter(usable);
+        others.for_each(|node| judged.live.add(node, world.offset_ns(node.node_id, at)));
+    }
+    for (tally, smoothed) in [(&mut judged.fits, fits), (&mut judged.solved, solved)] {
+        for at in times(rounds) {
+            for node in (1..rounds[0].data.all_nodes.len() as u32).map(NodeId) {
+                if let Some(known) = smoothed.at(node, at) {
+                    tally.add(&known, world.offset_ns(node, at));
+                }
+            }
+        }
+    }
+    judged
+}
+
+fn times(rounds: &[SolvedRound]) -> impl Iterator<Item = Timestamp<Reference>> {
+    let middles = rounds.windows(2).map(|pair| pair.iter().map(|round| round.data.midpoint()).collect::<Vec<_>>());
+    middles.flat_map(|pair| {
+        let apart = (pair[1] - pair[0]).as_ns();
+        (0..PER_WINDOW).map(move |k| pair[0] + Duration::from_ns(apart * k / PER_WINDOW))
+    })
+}
+
+const PER_WINDOW: i64 = 4;
