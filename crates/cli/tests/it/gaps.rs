@@ -7,7 +7,7 @@ use std::path::Path;
 use probe_sync_estimate::run::Smoothed;
 use probe_sync_estimate::statistics::SIGMAS_95;
 use probe_sync_sim::{Rounds, Scenario, Simulation, Thermal};
-use probe_sync_time::{Duration, NodeId, System, Timestamp};
+use probe_sync_time::{Duration, System, Timestamp};
 use serde_json::{Value, json};
 
 use crate::support::{complaint, output, probe_sync, text};
