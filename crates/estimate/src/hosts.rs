@@ -49,3 +49,6 @@ impl Hosts {
 
 /// Names that say nothing.
 const COMMON_NAMES: [&str; 3] = ["", "localhost", "localhost.localdomain"];
+
+/// Standard deviation of how much longer a host's way out is than its way in, halved, as a share of the median margin.
+pub(crate) const HOST_SHARE: f64 = 0.02;

@@ -16,7 +16,7 @@
 //! left, all nodes' errors moved together by 1 to 5 ns from round to round, and 64 to 93 % of them were inside of what edges and loops claimed to 95 %. With
 //! a standard deviation of 2 ns per node it is 96 % ([`FLOOR_NS`]; docs/RESULTS.md has other runs than those it was chosen by).
 //! Between hosts more is left: the transmit path of a host less its receive path (drivers, interrupt moderation, cores) moves all its edges
-//! alike and closes over every loop. Until somebody has measured a host, each of the two that an offset is between has a standard deviation of
+//! alike and closes over every loop. Until a host has been measured, each of the two that an offset is between has a standard deviation of
 //! [`HOST_SHARE`] of the median margin of the edges between hosts.
 //! What of it changes from round to round on a loaded host is larger, and `crate::smoother` learns it from the run; this floor is what remains when a run shows none, and all that a single round has.
 //!
@@ -29,8 +29,7 @@ use std::collections::VecDeque;
 
 use probe_sync_time::NodeId;
 
-use crate::Hosts;
-use crate::round::SolverOptions;
+use crate::hosts::{HOST_SHARE, Hosts};
 use crate::smoother::SmoothedOffset;
 use crate::statistics::{SIGMAS_95, median};
 use crate::window::{EdgeAlphaBeta, NodeEstimate};
@@ -49,15 +48,9 @@ pub(crate) struct StampErrors {
 }
 
 impl StampErrors {
-    /// Nothing stated yet.
-    pub(crate) fn new(options: &SolverOptions) -> Self {
-        Self {
-            bounds_ns: vec![0.0; options.nodes],
-            margins_ns: VecDeque::new(),
-            host_ns: 0.0,
-            hosts: options.hosts.clone(),
-            reference: options.reference,
-        }
+    /// Returns what is known before any node has stated anything.
+    pub(crate) fn new(nodes: usize, reference: NodeId, hosts: Hosts) -> Self {
+        Self { bounds_ns: vec![0.0; nodes], margins_ns: VecDeque::new(), host_ns: 0.0, hosts, reference }
     }
 
     /// Takes in what the edges of a round state.
@@ -114,9 +107,6 @@ impl StampErrors {
 
 /// Standard deviation of what the stamps of a node are wrong by, alike, where nothing is converted, ns.
 const FLOOR_NS: f64 = 2.0;
-
-/// Standard deviation of how much longer a host's way out is than its way in, halved, as a share of the median margin.
-pub(crate) const HOST_SHARE: f64 = 0.02;
 
 /// Rounds whose margins count.
 const MARGINS_MAX: usize = 64;

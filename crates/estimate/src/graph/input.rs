@@ -4,7 +4,7 @@
 
 use probe_sync_time::{NodeId, Reference, Timestamp};
 
-use crate::stamp_errors::HOST_SHARE;
+use crate::hosts::HOST_SHARE;
 use crate::window::EdgeAlphaBeta;
 
 /// A round to be solved.

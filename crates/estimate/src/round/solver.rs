@@ -103,7 +103,7 @@ impl SolvedRound {
 impl Solver {
     /// For a run in which nothing is known yet.
     pub fn new(options: SolverOptions) -> Self {
-        let stamp_errors = StampErrors::new(&options);
+        let stamp_errors = StampErrors::new(options.nodes, options.reference, options.hosts.clone());
         let smoother = Online::new(options.nodes, options.reference);
         Self { options, watch: Watch::default(), smoother, stamp_errors }
     }

@@ -87,7 +87,7 @@ impl Smoothed {
             None => smoother::smooth_run(nodes, &views, &breaks, &options),
         };
         gaps.place(&solution, &rounds, recorded.unwrap_or_default());
-        let mut stamp_errors = StampErrors::new(run);
+        let mut stamp_errors = StampErrors::new(nodes, reference, run.hosts.clone());
         rounds.iter().for_each(|round| stamp_errors.learn(&round.edges));
         for place in &in_order {
             let data = &mut rounds[*place].data;

@@ -11,7 +11,6 @@ use probe_sync_estimate::statistics::SIGMAS_95;
 use probe_sync_estimate::window::NodeEstimate;
 use probe_sync_time::{Duration, NodeId, Reference, Timestamp};
 
-use super::REFERENCE;
 use super::world::World;
 
 /// One seed, judged: the live estimates, the run's smoothed fits, and its smoothed packets.
@@ -130,3 +129,6 @@ fn times(rounds: &[SolvedRound]) -> impl Iterator<Item = Timestamp<Reference>> {
 }
 
 const PER_WINDOW: i64 = 4;
+
+/// The node whose offset is zero.
+pub(super) const REFERENCE: NodeId = NodeId(0);

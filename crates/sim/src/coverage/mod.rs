@@ -16,9 +16,10 @@ use probe_sync_estimate::edge_fit::FitOptions;
 use probe_sync_estimate::round::{SolvedRound, Solver, SolverOptions, WindowCut, fit_window};
 use probe_sync_estimate::run::{Recorded, Smoothed};
 use probe_sync_estimate::window::NodeWindowData;
-use probe_sync_time::{NodeId, RoundId};
+use probe_sync_time::RoundId;
 
 pub use self::cell::{Cell, ClockKind, HostAsymmetry, Queue, Shape};
+use self::judge::REFERENCE;
 pub use self::judge::{Judged, Tally};
 use self::world::World;
 
@@ -49,8 +50,6 @@ pub fn run(cell: &Cell, seed: u64) -> Judged {
     let solved = Smoothed::new(&options, rounds.clone(), Some(&recorded));
     judge::judge(&world, &rounds, [&fits, &solved])
 }
-
-const REFERENCE: NodeId = NodeId(0);
 
 #[cfg(test)]
 mod tests;

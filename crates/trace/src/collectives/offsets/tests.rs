@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::pair::{ends, fit};
 use super::used::Visit;
 use super::*;
+use crate::collectives::matching::MatchOptions;
 use crate::collectives::testing::{Node, all, hlo, with};
 
 fn run(nodes: &[Node], options: &OffsetOptions) -> CollectiveOffsets {
