@@ -42,6 +42,9 @@ class Cell:
     proxied: bool = False
     late: float = 0.0
     says: tuple = ()
+    # Over ULFM: the rank that leads at the end, and the rank whose place it took.
+    leads: int = 0
+    took_from: int = 0
     taken: str = ""
     restarts: bool = False
 
@@ -136,10 +139,10 @@ CELLS = [
     Cell("port conflict, TCP port of rank 0", of_all("refused", "", ""), taken="tcp", hurt=lambda _: [0], absent={"mpi": "MPI's ranks do not meet at a port of ours", "ulfm": "MPI's ranks do not meet at a port of ours"}),
     Cell("port conflict, UDP port of a rank", of_all("refused", "refused", ""), taken="udp", absent=NO_NETWORK),
     Cell(f"clock step of {STEP} (virtual clock)", KEPT, extra=("--inject-step", f"{HURT}@{int(STEP_AT_S)}s:{STEP}"), hurt=lambda _: []),
-    Cell("master SIGKILL", ROOT, to_hurt(signal.SIGKILL, 0), hurt=lambda _: [0]),
-    Cell("master and the next SIGKILL together", of_all("", "", "named"), kill_all(0, 1), hurt=lambda _: [0, 1], absent=ULFM_ONLY),
-    Cell("master SIGKILL, then the next", of_all("", "", "named"), to_hurt(signal.SIGKILL, 0), to_hurt(signal.SIGKILL, 1), 4.0, hurt=lambda _: [0, 1], absent=ULFM_ONLY),
-    Cell("master SIGSTOP for good", of_all("", "", "named"), to_hurt(signal.SIGSTOP, 0), hurt=lambda _: [0], absent=HANGS, says=(hanging(0),)),
+    Cell("master SIGKILL", ROOT, to_hurt(signal.SIGKILL, 0), hurt=lambda _: [0], leads=1),
+    Cell("master and the next SIGKILL together", of_all("", "", "named"), kill_all(0, 1), hurt=lambda _: [0, 1], absent=ULFM_ONLY, leads=2),
+    Cell("master SIGKILL, then the next", of_all("", "", "named"), to_hurt(signal.SIGKILL, 0), to_hurt(signal.SIGKILL, 1), 4.0, hurt=lambda _: [0, 1], absent=ULFM_ONLY, leads=2, took_from=1),
+    Cell("master SIGSTOP for good", of_all("", "", "named"), to_hurt(signal.SIGSTOP, 0), hurt=lambda _: [0], absent=HANGS, says=(hanging(0),), leads=1),
     Cell("master SIGSTOP, SIGCONT after 14 s", ROOT, to_hurt(signal.SIGSTOP, 0), to_hurt(signal.SIGCONT, 0), 14.0, hurt=lambda _: [0]),
     Cell("partition for 5 s", HUNG, partition, partition_heals, 5.0, absent=NO_NETWORK, hurt=lambda backend: MINORITY[backend], restarts=True),
     Cell("late join: a rank starts 4 s after the others", KEPT, late=4.0, hurt=lambda _: [], absent={"mpi": "mpirun starts all ranks together", "ulfm": "mpirun starts all ranks together"}),
@@ -200,7 +203,9 @@ def endure(cell, ranks):
         if not done and ranks.rounds_so_far() >= SETTLED_ROUNDS:
             seen["at"], seen["at_round"], done = time.monotonic(), ranks.rounds_so_far(), True
             cell.begin(ranks)
-        if seen["at"] and not healed and now - seen["at"] > cell.heal_after:
+        # The second master has led for two rounds before it is killed as well.
+        leads = cell.took_from == 0 or ranks.rounds_of(cell.took_from) >= 2
+        if seen["at"] and not healed and now - seen["at"] > cell.heal_after and leads:
             cell.heal(ranks)
             healed = True
         if seen["at"]:
@@ -380,6 +385,8 @@ def wrong_for(cell, must, ranks, seen, hurt, named, rounds, reports):
         port = str(TCP_PORT if cell.taken == "tcp" else UDP_PORT)
         if not re.search(rf":{port}\b", ranks.said(range(ranks.size))):
             wrong.append(f"nobody says which port: {port}")
+    if ranks.launch.backend == "ulfm" and must == "named" and "SIGCONT" not in cell.name:
+        wrong += wrong_at_the_end(cell, ranks, hurt, rounds)
     places = [ranks.said(range(ranks.size)).find(text) for text in cell.says]
     if -1 in places or places != sorted(places):
         wrong.append(f"the log does not say {' and then '.join(cell.says)}")
@@ -390,6 +397,28 @@ def wrong_for(cell, must, ranks, seen, hurt, named, rounds, reports):
     if tcp and (cell.restarts or cell.heal and "started again" in cell.name):
         absences = [absence for report in reports for absence in report["absences"] if absence["rank"] in hurt]
         wrong += [f"rank {rank} is not back" for rank in sorted(hurt) if not any(absence["rank"] == rank and absence["back"] is not None for absence in absences)]
+    return wrong
+
+
+def wrong_at_the_end(cell, ranks, hurt, rounds):
+    """What the last master must leave: its report with those who are away, whose place it took, and rounds that `solve` knows."""
+    last = recordings(ranks.run)[-1]
+    try:
+        report = json.loads((last / "report.json").read_text())
+    except (OSError, ValueError) as error:
+        return [f"no report of the last master: {error}"]
+    wrong = []
+    # A report is of its master's rounds: it names who was lost in them.
+    lost = {cell.took_from} if cell.took_from else hurt
+    if (away := {absence["rank"] for absence in report["absences"]}) != lost:
+        wrong.append(f"the report names {sorted(away)} as away, where {sorted(lost)} were lost")
+    if cell.leads and not last.name.startswith(f"rank{cell.leads}-from-round"):
+        wrong.append(f"{last.name} is of the last master, where rank {cell.leads} has to lead")
+    if cell.leads and (report.get("taken_over") or {}).get("from_rank") != cell.took_from:
+        wrong.append(f"the report says that the place was taken from {report.get('taken_over')}, where it was rank {cell.took_from}'s")
+    solved = [json.loads(line) for line in (ranks.run.parent / "solved.jsonl").read_text().splitlines()]
+    if max(line.get("round_id", 0) for line in solved) != max(rounds):
+        wrong.append(f"solve knows nothing of round {max(rounds)}")
     return wrong
 
 

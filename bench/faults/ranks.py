@@ -150,6 +150,11 @@ class Ranks:
         except OSError:
             return 0
 
+    def rounds_of(self, rank):
+        """Rounds that a rank has led in another's place."""
+        folders = self.run.glob(f"rank{rank}-from-round*/global_windows.jsonl")
+        return sum(path.read_bytes().count(b"\n") for path in folders)
+
     def said(self, ranks):
         """What these ranks have written to their logs."""
         logs = sorted({self.log(rank) for rank in ranks})

@@ -169,6 +169,9 @@ impl Runner {
             println!("failed {name}: {why}");
         }
         println!("{}", self.tally);
+        if let Some(only) = self.only.filter(|_| self.tally == Tally::default()) {
+            bail!("no step's name contains \"{only}\"");
+        }
         if self.failed.is_empty() { Ok(()) } else { bail!("{} step(s) failed", self.failed.len()) }
     }
 

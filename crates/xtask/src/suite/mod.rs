@@ -64,20 +64,23 @@ pub fn test(root: &Path, tier: Tier, only: Option<&str>) -> Result<()> {
             quick(&mut runner, root, tools, tier, is_built);
         }
         Tier::All => std::thread::scope(|scope| {
-            if only.is_none() {
-                // Downloads wait for the network while builds use the processor.
-                scope.spawn(|| ahead::fetch(root, tools));
-            }
+            // Downloads wait for the network while builds use the processor.
+            let downloads = only.is_none().then(|| scope.spawn(|| ahead::fetch(root, tools)));
             let is_built = build_tests(&mut runner, root, tools);
-            // Tests and whole runs mostly wait; lints use the processor meanwhile.
+            // Tests and runs that lose ranks mostly wait; lints use the processor meanwhile.
             let mut background = runner.in_background();
             let lints = scope.spawn(move || {
                 checks(&mut background, root, tools);
                 background
             });
             quick(&mut runner, root, tools, tier, is_built);
-            whole_runs::rest(&mut runner, root, tools);
+            if let Some(downloads) = downloads {
+                downloads.join().expect("a panic there is a panic here");
+            }
+            whole_runs::survivors(&mut runner, root, tools);
             runner.absorb(lints.join().expect("a panic there is a panic here"));
+            // Figures are judged from here on, so nothing runs beside.
+            whole_runs::judged(&mut runner, root, tools);
             rest(&mut runner, root, tools);
         }),
     }

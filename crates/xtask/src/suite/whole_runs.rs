@@ -29,9 +29,11 @@ pub fn quick(runner: &mut Runner, root: &Path, tools: Tools) {
     }
 }
 
-/// Every other whole run that this machine permits.
-pub fn rest(runner: &mut Runner, root: &Path, tools: Tools) {
-    if !names().any(|name| runner.wants(name)) || !programs(runner, root, tools) {
+/// The suite at the other sizes, and jobs whose ranks end, hang or are killed.
+pub fn survivors(runner: &mut Runner, root: &Path, tools: Tools) {
+    let mut names =
+        [MPI_SUITE].into_iter().chain(ends::names()).chain(launchers::names()).chain(mpich::NAMES).chain(ulfm::names());
+    if !names.any(|name| runner.wants(name)) || !programs(runner, root, tools) {
         return;
     }
     mpi_suite(runner, root, tools, ["1", "3", "8"]);
@@ -39,6 +41,13 @@ pub fn rest(runner: &mut Runner, root: &Path, tools: Tools) {
     launchers::run(runner, root, tools);
     mpich::run(runner, root, tools);
     ulfm::run(runner, root, tools);
+}
+
+/// Whole runs whose figures are judged, and hosts in namespaces.
+pub fn judged(runner: &mut Runner, root: &Path, tools: Tools) {
+    if !names().any(|name| runner.wants(name)) || !programs(runner, root, tools) {
+        return;
+    }
     for scenario in &SCENARIOS {
         measure(runner, root, tools, scenario);
     }
