@@ -81,12 +81,15 @@ fn a_flight_recorder_leaves_copies_while_it_goes_on() {
         }
         let copies = folder.path().join("copies");
         std::fs::create_dir(&copies).expect("ours");
+        let mut events = 0;
         for _ in 0..8 {
             let request = Request::Snapshot { folder: Some(copies.clone()) };
             let copy = ask(&socket, &request).expect("room").saved.expect("a file");
             let copy = Recording::open(&copy).expect("a copy is sound whatever is overwritten meanwhile");
-            assert!(copy.threads().iter().map(|thread| thread.events).sum::<u64>() > 0);
+            events += copy.threads().iter().map(|thread| thread.events).sum::<u64>();
         }
+        // Threads that overwrite a MiB in less time than its copy takes leave nothing of one copy, not of all.
+        assert!(events > 0, "eight copies are empty");
         assert_eq!(std::fs::read_dir(&copies).expect("there").count(), 8, "nothing is left beside them");
     });
     let said = said(&socket, &Request::Snapshot { folder: Some(folder.path().join("no/such")) });
