@@ -52,7 +52,7 @@ pub struct TraceArgs {
     /// Bound and estimate the clocks from the collectives in the traces alone
     #[arg(long, conflicts_with_all = ["run_dir", "offsets"])]
     pub from_collectives: bool,
-    /// The bounds from collectives hold if no clock changes its rate by more than this within a window of some seconds, ppm
+    /// Assume that no clock changes its rate by more than this within a window (10 s or more), ppm: the bounds from collectives hold if so
     #[arg(long, value_name = "PPM", default_value_t = MAX_RATE_CHANGE_PPM, requires = "from_collectives")]
     pub max_rate_change: f64,
 }

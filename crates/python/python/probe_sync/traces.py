@@ -40,7 +40,7 @@ def align(
     """Rewrites traces onto the reference clock, each in its own format: into the file `output`, or for several into that directory.
 
     The clocks are learnt from `run_dir` (a run's directory), `offsets` (its offsets, or a CSV of node, node time, offset) or
-    `from_collectives`, whose bounds hold if no clock changes its rate by more than `max_rate_change` ppm within a window of some seconds (10 if
+    `from_collectives`, whose bounds hold if no clock changes its rate by more than `max_rate_change` ppm within a window of 10 s or more (10 if
     it is not given) and none steps. Without `traces` those in the run's directory are taken. `progress` is called with the share of the traces that are
     written. `validate` checks happens-before before and after.
 
@@ -268,7 +268,7 @@ def _asked(
     refusals = [
         (not files and run_dir is None, "no traces: give traces, or run_dir with traces in it"),
         (len(chosen) > 1, f"{' and '.join(chosen)}: the clocks are learnt from one of them"),
-        (max_rate_change is not None and not from_collectives, "max_rate_change is about from_collectives: give both"),
+        (max_rate_change is not None and not from_collectives, "max_rate_change applies only with from_collectives"),
         (assume_order and not files, "assume_order is about the order of traces: give traces"),
         (assume_order and len(nodes) > 0, "assume_order and nodes both say whose the traces are; leave one of them out"),
         (realtime_only and bool(pairs or snapshot_markers), "realtime_only takes no pairs: leave snapshots and snapshot_markers out"),

@@ -191,6 +191,18 @@ impl Solver<'_> {
         let mut found: Vec<NodeOffset> =
             estimates.map(|(((estimate, room), node), drift)| offset(estimate, room, node, drift)).collect();
         break_none(&mut found, self.reference, window);
+        if windows::contradict(&fences, self.reference, window.middle_ns) {
+            note(notes, || {
+                format!(
+                    "readings of a clock contradict the order of operations about {} ns: it stepped back, and offsets \
+                     there have no bounds",
+                    window.middle_ns
+                )
+            });
+            for node in &mut found {
+                (node.bound_lo_ns, node.bound_hi_ns) = (None, None);
+            }
+        }
         Ok(OffsetWindow {
             reference_time_ns: window.middle_ns,
             operations: window.visits.len(),
@@ -254,10 +266,12 @@ impl Solver<'_> {
     }
 }
 
-/// Adds a note unless there are many already.
+/// Adds a note; of more than [`NOTES_MAX`] only that there are more.
 fn note(notes: &mut Vec<String>, text: impl FnOnce() -> String) {
-    if notes.len() < NOTES_MAX {
-        notes.push(text());
+    match notes.len() {
+        0..NOTES_MAX => notes.push(text()),
+        NOTES_MAX => notes.push("there is more of this kind, which is not listed".to_owned()),
+        _ => {}
     }
 }
 

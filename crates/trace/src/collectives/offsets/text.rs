@@ -46,11 +46,13 @@ impl CollectiveOffsets {
             (Some(low), Some(high), Some(width)) => {
                 let within = if self.of_calls { "if every call waits, within" } else { "certainly within" };
                 format!(
-                    "{within} {} to {}, which is {} wide, if no clock changed its rate by more than {} ppm or stepped",
+                    "{within} {} to {}, which is {} wide, if no clock changed its rate by more than {} ppm within {} or \
+                     stepped",
                     span(low),
                     span(high),
                     span(width),
-                    self.max_rate_change_ppm
+                    self.max_rate_change_ppm,
+                    span((self.span_ns[1] - self.span_ns[0]) as f64 / self.windows.len().max(1) as f64)
                 )
             }
             _ => "without bounds".to_owned(),

@@ -88,6 +88,13 @@ pub(super) fn fences(visits: &[Vec<Visit>], nodes: usize, reference: usize, at_n
     fences
 }
 
+/// Whether readings that go back within the window have moved a fence past another one. What is
+/// before and after the moment is not known then. While readings are in order the reference's
+/// fences stay at the moment itself, and no node's cross.
+pub(super) fn contradict(fences: &[[i64; 2]], reference: usize, at_ns: i64) -> bool {
+    fences[reference] != [at_ns; 2] || fences.iter().any(|[before, after]| before > after)
+}
+
 /// Length of a window: short, so that clocks that swing over minutes are straight within it, and
 /// long enough to average.
 const WINDOW_NS: i64 = 10_000_000_000;
