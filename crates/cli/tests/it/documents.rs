@@ -22,7 +22,7 @@ fn documents_state_the_defaults() {
     check("README.md", readme, &pace);
     let pacing = config.pacing().expect("adapted by default");
     assert_eq!(pacing.window, Some([1_000_000_000, 16_000_000_000]), "README: every second at first, ... 16 s");
-    check("README.md", readme, &format!("what ±{} µs needs", pacing.target_ns / 1e3));
+    check("README.md", readme, &format!("as ±{} µs requires", pacing.target_ns / 1e3));
     check("README.md", readme, &format!("share of a core, default {}", pacing.budget.cpu_share.expect("limited")));
     check("CHANGELOG.md", changelog, &format!("{} (the default)", default("tracer_clock")));
     check("README.md", readme, "against another node than node 0");

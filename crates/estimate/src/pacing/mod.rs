@@ -263,6 +263,11 @@ impl Pacer {
         if allowed > 0.0 { error_budget.random_ns / allowed } else { f64::INFINITY }
     }
 
+    /// Whether asymmetry alone leaves no room within the target and packets have done their part.
+    fn has_settled(&self, error_budget: &ErrorBudget) -> bool {
+        error_budget.floor_ns > SAFETY * self.options.target_ns && self.need(error_budget) <= 1.0
+    }
+
     /// Raises an alarm when a node appeared, was lost, or had its clock disturbed. The first round is no alarm: it was
     /// measured at the configured pace.
     fn watch(&mut self, round: &PacingRound<'_>) {

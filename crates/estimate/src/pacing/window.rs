@@ -1,6 +1,6 @@
 //! How long the next window is.
 //!
-//! Place in the flow: part of the [`Pacer`]'s step. Where limits of the length are given (`window`), a run begins with the shortest and doubles it while every node is within the target and
+//! Place in the flow: part of the [`Pacer`]'s step. Where limits of the length are given (`window`), a run begins with the shortest and doubles it while every node is within the target, or as good as packets make it, and
 //! clocks are calm, up to the longest: with the least number of exchanges per window that is what saves. A clock whose rate changes by r
 //! from one window of length T to the next leaves a line by up to r·T/8 within a window. Where that exceeds a quarter of the target for
 //! the node that bends most, and is not what the noise of the rates alone makes, the window is halved; where a doubled window would
@@ -22,7 +22,9 @@ impl Pacer {
         // ppm · ns = 1e-6 ns.
         let departure_ns = bend_ppm * window as f64 * 1e-6 / 8.0;
         let target = self.options.target_ns;
-        let within = error_budgets.iter().all(|(_, budget)| budget.half_width_ns() <= target);
+        // A node whose asymmetry alone takes the target up is as good as packets make it.
+        let within =
+            error_budgets.iter().all(|(_, budget)| budget.half_width_ns() <= target || self.has_settled(budget));
         let next = if self.alarm_rounds > 0 {
             shortest
         } else if departure_ns > BEND_SHARE_MAX * target {

@@ -164,36 +164,36 @@ impl<'a> Windows<'a> {
         grid: &Grid,
         fitted: &mut [Vec<EdgeAlphaBeta>],
     ) {
-        let mut windows: BTreeMap<usize, (usize, Vec<Exchange>)> = BTreeMap::new();
+        let mut windows: BTreeMap<usize, (usize, [f64; 2], Vec<Exchange>)> = BTreeMap::new();
         for (place, some) in recorded.iter().filter(|(place, _)| (from..to).contains(place)) {
+            // Where the source was not reached nothing says which window its exchanges belong to.
+            let Some(apart) = self.apart(*place, edge.src) else { continue };
             for exchange in *some {
-                let window = grid.window(self.on_reference(*place, edge.src, exchange.t[0]));
-                windows.entry(window).or_insert_with(|| (*place, Vec::new())).1.push(*exchange);
+                let window = grid.window(self.on_reference(*place, apart, exchange.t[0]));
+                windows.entry(window).or_insert_with(|| (*place, apart, Vec::new())).2.push(*exchange);
             }
         }
         let stamp_errors_ns = self.stamp_errors_ns(edge);
-        for (window, (place, exchanges)) in windows {
-            let midpoint = self.on_source(place, edge.src, grid.middle(window));
+        for (window, (place, apart, exchanges)) in windows {
+            let midpoint = self.on_source(place, apart, grid.middle(window));
             let window_of_edge = EdgeWindow { edge, midpoint, exchanges: &exchanges, lost: 0, stamp_errors_ns };
             fitted[window].extend(edge_fit::fit(&window_of_edge, &self.run.fit));
         }
     }
 
-    /// What a node's clock showed more than the reference's at a round's middle, ns, and its rate, ns per ns.
-    fn apart(&self, place: usize, node: NodeId) -> [f64; 2] {
-        let estimate = self.rounds[place].data.all_nodes.get(node.index()).filter(|estimate| estimate.reachable);
-        estimate.map_or([0.0; 2], |estimate| [estimate.offset_ns, estimate.drift_ppm * 1e-6])
+    /// Returns a node's offset at a round's middle, ns, and its rate, ns per ns; None where the round did not reach it.
+    fn apart(&self, place: usize, node: NodeId) -> Option<[f64; 2]> {
+        let estimate = self.rounds[place].data.all_nodes.get(node.index()).filter(|estimate| estimate.reachable)?;
+        Some([estimate.offset_ns, estimate.drift_ppm * 1e-6])
     }
 
-    fn on_reference(&self, place: usize, node: NodeId, at: Timestamp<System>) -> i64 {
-        let [offset, rate] = self.apart(place, node);
+    fn on_reference(&self, place: usize, [offset, rate]: [f64; 2], at: Timestamp<System>) -> i64 {
         let shown = at.as_ns().saturating_sub(offset.round() as i64);
         let since = shown.saturating_sub(self.rounds[place].data.midpoint().as_ns()) as f64;
         shown.saturating_sub((rate * since) as i64)
     }
 
-    fn on_source(&self, place: usize, node: NodeId, at: Timestamp<Reference>) -> Timestamp<System> {
-        let [offset, rate] = self.apart(place, node);
+    fn on_source(&self, place: usize, [offset, rate]: [f64; 2], at: Timestamp<Reference>) -> Timestamp<System> {
         let since = at.as_ns().saturating_sub(self.rounds[place].data.midpoint().as_ns()) as f64;
         Timestamp::from_ns(at.as_ns().saturating_add((offset + rate * since).round() as i64))
     }

@@ -354,9 +354,11 @@ const OWN_WALK_DECADES: f64 = 0.5;
 const PRIOR_SHARE: f64 = 0.03;
 const PRIOR_SPREAD: f64 = 1.0;
 
-/// By how many e-folds the random variance of deviations may be wrong, and the factors that are looked at, in these.
+/// Standard deviation of the logarithm of the factor by which the random variance of deviations may be wrong.
 const RANDOM_SPREAD: f64 = 0.5;
-const RANDOM_FACTORS: [f64; 7] = [-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0];
+/// The factors that are looked at, in these deviations: the nodes ±√3 and 0 of Gauss and Hermite's rule, which weighs
+/// them as the normal density nearly does.
+const RANDOM_FACTORS: [f64; 3] = [-1.732, 0.0, 1.732];
 
 const GRID: usize = 121;
 const GRID_DECADES: f64 = 6.0;

@@ -62,7 +62,7 @@ struct Group {
 impl Group {
     /// Moves what each line claims of its own error towards what all lines of the same path claim. A line through n exchanges knows its error by the
     /// gaps between the lowest few of them: k = 2·(√n + 1) gaps, so its variance is off by a factor √(2/k) or so, and of a few lines through
-    /// four exchanges one claims to be ten times better than it is and outweighs all others. With the path's mean `v̄·n²` of variances that fall with n²
+    /// four exchanges one claims to be ten times better than it is and outweighs all others. With the path's median `v̄·n²` of variances that fall with n²
     /// it is `(k·v + m·v̄)/(k + m)`.
     fn share_errors(&mut self) {
         let known = || self.measures.iter().zip(&self.exchanges).filter(|(_, exchanges)| **exchanges >= GAPS_KNOWN_MIN);
@@ -70,12 +70,13 @@ impl Group {
         if count < 2 {
             return;
         }
-        let mean = known().map(|(measure, exchanges)| measure.covariance[0] * exchanges * exchanges).sum::<f64>()
-            / count as f64;
+        // Not the mean: a line through one burst of packets knows its middle a thousand times worse than the others.
+        let claims = known().map(|(measure, exchanges)| measure.covariance[0] * exchanges * exchanges);
+        let path = median(claims);
         for (measure, exchanges) in self.measures.iter_mut().zip(&self.exchanges) {
             if *exchanges >= GAPS_KNOWN_MIN {
                 let gaps = 2.0 * (exchanges.sqrt() + 1.0);
-                let usual = mean / (exchanges * exchanges) / measure.covariance[0];
+                let usual = path / (exchanges * exchanges) / measure.covariance[0];
                 let factor = (gaps + GAPS_OF_PATH * usual) / (gaps + GAPS_OF_PATH);
                 measure.covariance.iter_mut().for_each(|variance| *variance *= factor);
             }

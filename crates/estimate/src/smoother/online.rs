@@ -50,8 +50,10 @@ pub struct Online {
     /// By node, its last rounds, and how long the run lasts, s.
     recent: Vec<VecDeque<Seen>>,
     elapsed: f64,
-    /// Length of a window, s; 0 before the second round.
+    /// Length of the shortest window so far, s; 0 before the second round.
     window: f64,
+    /// Length of the latest window, s; twice the one before at most, since a longer gap is a round that is missing.
+    latest_window: f64,
     /// Rounds taken.
     rounds: u64,
     /// Variance that asymmetry causes per node.
@@ -94,6 +96,7 @@ impl Online {
             recent: vec![VecDeque::new(); nodes],
             elapsed: 0.0,
             window: 0.0,
+            latest_window: 0.0,
             rounds: 0,
             fixed: Vec::new(),
             spread: Vec::new(),
@@ -114,6 +117,7 @@ impl Online {
         // Windows tile time; a longer gap is a round that is missing.
         if delta > 0.0 {
             self.window = if self.window > 0.0 { self.window.min(delta) } else { delta };
+            self.latest_window = if self.latest_window > 0.0 { delta.min(2.0 * self.latest_window) } else { delta };
         }
         self.forget(broken, set_back, round);
         let lines = self.lines(round);
@@ -392,7 +396,7 @@ impl Online {
         }
         let Belief { state, covariance } = bank.belief(self.chosen[node])?;
         let asymmetry = self.fixed.get(node).copied().unwrap_or(self.asymmetry);
-        let [strayed, turned] = hurry::excess(hurry, bank::density(self.chosen[node]), self.window);
+        let [strayed, _] = hurry::excess(hurry, bank::density(self.chosen[node]), self.latest_window);
         let sigma_ns = (covariance[0] + strayed + asymmetry).sqrt();
         Some(SmoothedOffset {
             offset_ns: bank.potential as f64 + state[0],
@@ -401,7 +405,8 @@ impl Online {
             half_width_95_ns: SIGMAS_95 * sigma_ns,
             // More packets do not reduce what a clock strays within a window either.
             asymmetry_sigma_ns: (asymmetry + strayed).sqrt(),
-            drift_sigma_ppm: (covariance[2] + turned).sqrt() / NS_PER_S_PER_PPM,
+            // Of the rate over the window: the pace tells by it whether rates change from window to window.
+            drift_sigma_ppm: covariance[2].sqrt() / NS_PER_S_PER_PPM,
             offset_drift_covariance: covariance[1] / NS_PER_S_PER_PPM,
         })
     }

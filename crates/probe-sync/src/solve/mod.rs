@@ -154,7 +154,7 @@ pub fn solve_files(input: Input<'_>, out: &Path, lines: Lines, config: &Config) 
         return Err(Error::Configuration { origin: "command line".into(), key: "--reference".into(), reason });
     }
     recording.fit(config);
-    let Rounds { solved: rounds, carried } = recording.rounds()?;
+    let Rounds { solved: rounds, carried } = recording.rounds(config)?;
     if rounds.is_empty() {
         let files = format!("any round: none has node {reference} or an edge to it");
         return Err(Error::NothingToSolve { files });
@@ -162,7 +162,7 @@ pub fn solve_files(input: Input<'_>, out: &Path, lines: Lines, config: &Config) 
     recording.solved.rounds = rounds.len();
     let recorded: Vec<Recorded<'_>> = recording.recorded().collect();
     let recorded = Some(&recorded[..]).filter(|some| !some.is_empty());
-    let smoothed = Smoothed::new(&recording.options(), rounds, recorded);
+    let smoothed = Smoothed::new(&recording.options(config), rounds, recorded);
     recording.report(&smoothed);
     let carried = || carried.iter().flat_map(OffsetRecord::of_round);
     recording.solved.lines = match lines {

@@ -233,9 +233,9 @@ impl Recording {
     }
 
     /// What is known of the run before its first round.
-    pub(super) fn options(&self) -> SolverOptions {
+    pub(super) fn options(&self, config: &Config) -> SolverOptions {
         let hosts = self.origin.as_ref().map(OffsetsHeader::hosts).unwrap_or_default();
-        SolverOptions { hosts, ..SolverOptions::new(self.node_count(), self.reference) }
+        SolverOptions { hosts, fit: config.fit_options(), ..SolverOptions::new(self.node_count(), self.reference) }
     }
 
     /// Nodes are numbered without gaps up to here.
@@ -245,11 +245,11 @@ impl Recording {
 
     /// Solves the rounds in order, and those without the reference on the timeline that another node carries on from the round before, as the
     /// live run did. Where the reference is there again, it is the timeline again, and the smoother knows better what was between. The windows are used up.
-    pub(super) fn rounds(&mut self) -> Result<Rounds, Error> {
+    pub(super) fn rounds(&mut self, config: &Config) -> Result<Rounds, Error> {
         self.solved.nodes = self.nodes.len();
         let mut rounds: Vec<SolvedRound> = Vec::with_capacity(self.windows.len());
         let mut carried = Vec::new();
-        let options = self.options();
+        let options = self.options(config);
         let mut solver = Solver::new(options.clone());
         let mut without: Option<Timeline> = None;
         for (round_id, windows) in std::mem::take(&mut self.windows) {
