@@ -19,6 +19,7 @@
 pub mod accuracy;
 pub mod adaptive;
 pub mod coverage;
+mod cuts;
 mod error;
 pub mod fault_cases;
 pub mod round_cost;

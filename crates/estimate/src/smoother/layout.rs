@@ -66,8 +66,7 @@ impl Group {
     /// it is `(k·v + m·v̄)/(k + m)`.
     fn share_errors(&mut self) {
         let known = || self.measures.iter().zip(&self.exchanges).filter(|(_, exchanges)| **exchanges >= GAPS_KNOWN_MIN);
-        let count = known().count();
-        if count < 2 {
+        if known().count() < 2 {
             return;
         }
         // Not the mean: a line through one burst of packets knows its middle a thousand times worse than the others.

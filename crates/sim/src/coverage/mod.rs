@@ -1,7 +1,7 @@
 //! Whether 95 % intervals hold 95 % of the truths, cell by cell; and what `solve` gains from windows of its own.
 //!
 //! Place in the flow: beside [`warming`](crate::warming). A third generator, with its own clocks, hosts, paths and stamps; nothing was tuned on the seeds that
-//! its tables use. Its exchanges take the way of a live run: [`fit_window`] and one [`Solver`] for the live estimates, then [`Smoothed`] with all
+//! its tables use. Its exchanges take the way of a live run: `fit_window` and one `Solver` for the live estimates, then [`Smoothed`] with all
 //! exchanges, as `probe_sync solve` has them, and without, as the end of a run.
 //!
 //! What it does not do: drive endpoints, lose packets, or let clocks step.
@@ -12,16 +12,14 @@ mod judge;
 mod world;
 
 use probe_sync_estimate::Hosts;
-use probe_sync_estimate::edge_fit::FitOptions;
-use probe_sync_estimate::round::{SolvedRound, Solver, SolverOptions, WindowCut, fit_window};
-use probe_sync_estimate::run::{Recorded, Smoothed};
-use probe_sync_estimate::window::NodeWindowData;
-use probe_sync_time::RoundId;
+use probe_sync_estimate::round::{SolverOptions, WindowCut};
+use probe_sync_estimate::run::Smoothed;
 
 pub use self::cell::{Cell, ClockKind, HostAsymmetry, Queue, Shape};
 use self::judge::REFERENCE;
 pub use self::judge::{Judged, Tally};
 use self::world::World;
+use crate::cuts;
 
 /// Runs one seed of a cell and judges it.
 pub fn run(cell: &Cell, seed: u64) -> Judged {
@@ -29,23 +27,9 @@ pub fn run(cell: &Cell, seed: u64) -> Judged {
     let nodes = cell.nodes as usize;
     let hosts = if cell.host == HostAsymmetry::None { Hosts::one(nodes) } else { Hosts::default() };
     let options = SolverOptions { hosts, ..SolverOptions::new(nodes, REFERENCE) };
-    let mut solver = Solver::new(options.clone());
     let cuts: Vec<Vec<WindowCut>> = (0..cell.windows).map(|window| world.cuts(window)).collect();
-    let mut rounds: Vec<SolvedRound> = Vec::with_capacity(cell.windows);
-    for (id, cuts) in (0..).map(RoundId).zip(&cuts) {
-        let fitted = |cut: &WindowCut| fit_window(cut, id, &FitOptions::default(), false).0;
-        let windows: Vec<NodeWindowData> = cuts.iter().map(fitted).collect();
-        let solved = solver.solve(id, &windows[REFERENCE.index()], &windows);
-        rounds.push(solved.expect("the edges join the run's own nodes"));
-    }
-    let recorded: Vec<Recorded<'_>> = (0..)
-        .map(RoundId)
-        .zip(&cuts)
-        .flat_map(|(round_id, cuts)| {
-            let edges = cuts.iter().flat_map(|cut| &cut.edges);
-            edges.map(move |cut| Recorded { round_id, edge: cut.edge, exchanges: &cut.exchanges })
-        })
-        .collect();
+    let rounds = cuts::solve(&options, &cuts);
+    let recorded = cuts::recorded(&cuts);
     let fits = Smoothed::new(&options, rounds.clone(), None);
     let solved = Smoothed::new(&options, rounds.clone(), Some(&recorded));
     judge::judge(&world, &rounds, [&fits, &solved])

@@ -3,7 +3,7 @@
 //! Place in the flow: beside [`fault_cases`](crate::fault_cases). This is a second generator, written from a description and not
 //! from the first one (`world`), so that what was tuned on that one is judged on other data: 16 nodes with 6 neighbours, 20 coded pairs per second on each edge
 //! for 64 s; `clock` draws the clocks, `network` the paths and stamps. Its exchanges take the way of a live run: windows
-//! of 4 s, [`fit_window`], one [`Solver`]; then [`Smoothed`] with all exchanges, lines every 250 ms. [`run`] judges these lines against
+//! of 4 s, `fit_window`, one `Solver`; then [`Smoothed`] with all exchanges, lines every 250 ms. [`run`] judges these lines against
 //! the truth, from the first to the last, and [`WarmingOutcome`] pools seeds.
 //!
 //! What it does not do: drive endpoints (`world` does), lose packets, or let clocks step. So a step that is named is false, and every line
@@ -16,16 +16,14 @@ mod judge;
 mod network;
 
 use probe_sync_estimate::Hosts;
-use probe_sync_estimate::edge_fit::FitOptions;
-use probe_sync_estimate::round::{SolvedRound, Solver, SolverOptions, WindowCut, fit_window};
-use probe_sync_estimate::run::{Recorded, Smoothed};
-use probe_sync_estimate::window::NodeWindowData;
-use probe_sync_time::RoundId;
+use probe_sync_estimate::round::{SolverOptions, WindowCut};
+use probe_sync_estimate::run::Smoothed;
 
 use self::cell::REFERENCE;
 pub use self::cell::WarmingCell;
 use self::draw::{Size, World};
 pub use self::judge::{WarmingOutcome, WarmingRun};
+use crate::cuts;
 
 /// Runs one seed of a cell and judges it.
 pub fn run(cell: &WarmingCell, seed: u64) -> WarmingRun {
@@ -40,23 +38,9 @@ fn run_for(cell: &WarmingCell, seed: u64, size: &Size) -> WarmingRun {
     // These hosts have no asymmetry of their own, and the estimator is told so.
     let hosts = Hosts::one(nodes as usize);
     let options = SolverOptions { hosts, ..SolverOptions::new(nodes as usize, REFERENCE) };
-    let mut solver = Solver::new(options.clone());
     let cuts: Vec<Vec<WindowCut>> = (0..windows).map(|window| world.cuts(window)).collect();
-    let mut rounds: Vec<SolvedRound> = Vec::with_capacity(windows);
-    for (id, cuts) in (0..).map(RoundId).zip(&cuts) {
-        let fitted = |cut: &WindowCut| fit_window(cut, id, &FitOptions::default(), false).0;
-        let windows: Vec<NodeWindowData> = cuts.iter().map(fitted).collect();
-        let solved = solver.solve(id, &windows[REFERENCE.index()], &windows);
-        rounds.push(solved.expect("the edges join the run's own nodes"));
-    }
-    let recorded: Vec<Recorded<'_>> = (0..)
-        .map(RoundId)
-        .zip(&cuts)
-        .flat_map(|(round_id, cuts)| {
-            let edges = cuts.iter().flat_map(|cut| &cut.edges);
-            edges.map(move |cut| Recorded { round_id, edge: cut.edge, exchanges: &cut.exchanges })
-        })
-        .collect();
+    let rounds = cuts::solve(&options, &cuts);
+    let recorded = cuts::recorded(&cuts);
     let live = rounds.iter().map(|round| round.data.all_nodes.clone()).collect::<Vec<_>>();
     let smoothed = Smoothed::new(&options, rounds, Some(&recorded));
     judge::judge(&world, &smoothed, &live)

@@ -1,0 +1,34 @@
+//! Windows of a generator, solved as a live run and recorded as `solve` reads them.
+//!
+//! Place in the flow: behind the generators `warming` and `coverage`, which share nothing before it: clocks, paths,
+//! queues and stamps are each one's own.
+
+use probe_sync_estimate::edge_fit::FitOptions;
+use probe_sync_estimate::round::{SolvedRound, Solver, SolverOptions, WindowCut, fit_window};
+use probe_sync_estimate::run::Recorded;
+use probe_sync_estimate::window::NodeWindowData;
+use probe_sync_time::RoundId;
+
+/// Solves rounds one after the other; each is all nodes' windows, in order of nodes.
+pub(crate) fn solve(options: &SolverOptions, cuts: &[Vec<WindowCut>]) -> Vec<SolvedRound> {
+    let mut solver = Solver::new(options.clone());
+    let round = |(id, cuts): (RoundId, &Vec<WindowCut>)| {
+        let fitted = |cut: &WindowCut| fit_window(cut, id, &FitOptions::default(), false).0;
+        let windows: Vec<NodeWindowData> = cuts.iter().map(fitted).collect();
+        let solved = solver.solve(id, &windows[options.reference.index()], &windows);
+        solved.expect("the edges join the run's own nodes")
+    };
+    (0..).map(RoundId).zip(cuts).map(round).collect()
+}
+
+/// Returns the exchanges of all rounds, as a recording has them.
+pub(crate) fn recorded(cuts: &[Vec<WindowCut>]) -> Vec<Recorded<'_>> {
+    (0..)
+        .map(RoundId)
+        .zip(cuts)
+        .flat_map(|(round_id, cuts)| {
+            let edges = cuts.iter().flat_map(|cut| &cut.edges);
+            edges.map(move |cut| Recorded { round_id, edge: cut.edge, exchanges: &cut.exchanges })
+        })
+        .collect()
+}
