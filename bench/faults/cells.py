@@ -254,7 +254,7 @@ def solved_again(run, program):
         return "no windows"
     commands = {"solve": ["--windows", *windows, "--out", run.parent / "solved.jsonl"]}
     if len(recordings(run)) > 1:
-        # What two masters recorded is one run for whoever reads it.
+        # The recordings of two masters are read as one run.
         node, trace = trace_of_a_survivor(run)
         commands["align"] = ["--traces", trace, "--nodes", str(node), "--run-dir", run, "--output", run.parent / "aligned.json"]
         commands["export"] = ["--run-dir", run, "--out", run.parent / "run.pb"]

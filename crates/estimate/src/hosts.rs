@@ -1,7 +1,7 @@
 //! Which nodes of a run share a host.
 //!
-//! Place in the flow: part of what [`crate::round::Solver`] and [`crate::run::Smoothed`] are told about a run. Nodes of one host have the same drivers and
-//! interrupts, so what their packets meet on the way out less what they meet on the way in is alike; between hosts nobody knows (`stamp_errors`).
+//! Place in the flow: an option of [`crate::round::Solver`] and [`crate::run::Smoothed`]. Nodes of one host share drivers and
+//! interrupts, so their transmit path less their receive path is nearly equal. Between hosts it is unknown (`stamp_errors`).
 
 use std::sync::Arc;
 
@@ -15,12 +15,13 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// All of so many nodes are on one host.
+    /// Returns hosts for nodes that are all on one host.
     pub fn one(nodes: usize) -> Self {
         Self { first: vec![0; nodes].into() }
     }
 
-    /// Nodes in order, by host name. A node without a name, or with one that many hosts bear, is on a host of its own.
+    /// Returns hosts from the nodes' host names, in order of nodes. A node without a name, or with a common one such as
+    /// `localhost`, counts as a host of its own.
     ///
     /// ```
     /// use probe_sync_estimate::Hosts;
@@ -40,7 +41,7 @@ impl Hosts {
         Self { first: names.iter().enumerate().map(first).collect() }
     }
 
-    /// Whether two nodes are on one host.
+    /// Returns true if two nodes are on one host.
     pub fn same(&self, a: NodeId, b: NodeId) -> bool {
         let first = |node: NodeId| self.first.get(node.index()).copied().unwrap_or(node.0);
         first(a) == first(b)

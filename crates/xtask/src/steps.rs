@@ -54,26 +54,16 @@ impl Runner {
     pub fn new(root: &Path, only: Option<&str>) -> Result<Self> {
         let logs = root.join("target/xtask/logs");
         std::fs::create_dir_all(&logs).with_context(|| format!("creating {}", logs.display()))?;
-        Ok(Self {
-            logs,
-            only: only.map(str::to_owned),
-            tally: Tally::default(),
-            skipped: Vec::new(),
-            failed: Vec::new(),
-            held_back: None,
-        })
+        Ok(Self::empty(logs, only.map(str::to_owned), None))
     }
 
     /// Returns a runner for steps that run at the same time as this one's, and says nothing meanwhile.
     pub fn in_background(&self) -> Self {
-        Self {
-            logs: self.logs.clone(),
-            only: self.only.clone(),
-            tally: Tally::default(),
-            skipped: Vec::new(),
-            failed: Vec::new(),
-            held_back: Some(String::new()),
-        }
+        Self::empty(self.logs.clone(), self.only.clone(), Some(String::new()))
+    }
+
+    fn empty(logs: PathBuf, only: Option<String>, held_back: Option<String>) -> Self {
+        Self { logs, only, tally: Tally::default(), skipped: Vec::new(), failed: Vec::new(), held_back }
     }
 
     /// Prints what a runner in the background held back, and adds its results to this one's.

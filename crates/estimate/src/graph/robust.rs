@@ -441,9 +441,9 @@ const CULPRIT_LEAD: f64 = 2.0;
 /// Floor of the margin that the asymmetry is a share of, ns.
 const MARGIN_MIN_NS: f64 = 1.0;
 
-/// An edge's asymmetry is at least this share of the median edge's where very many others test it,
+/// Smallest asymmetry of an edge that very many others test, as a share of the median edge's.
 const ASYMMETRY_SCALE_MIN: f64 = 0.25;
-/// and half way to 1 where so many do.
+/// Number of other edges at which the smallest share is half way between 1 and [`ASYMMETRY_SCALE_MIN`].
 const OTHERS_HALF: f64 = 6.0;
 
 #[cfg(test)]
