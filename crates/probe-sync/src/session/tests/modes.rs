@@ -141,17 +141,16 @@ fn local_windows_are_files_that_solve_turns_into_offsets() {
 #[test]
 fn any_rank_pauses_all_names_a_phase_and_ends_a_window_for_all_together() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let running = start(3, directory.path(), &[("window", "60s"), ("first_window", "250ms"), ("fixed", "true")]);
-    // Offsets are known after the short windows.
+    let running = start(3, directory.path(), &[("window", "600s"), ("first_window", "250ms"), ("fixed", "true")]);
+    // Offsets are known after the short windows. An answer that waited for the end of a window
+    // would not arrive within `LONG`.
     running[2].rounds.iter().find(|round| round.round_id == RoundId(3)).expect("the run goes on");
-    let asked = std::time::Instant::now();
     let phase = Request::phase("warm-up").expect("a name");
     let warm = running[2].requests.ask(phase.clone()).expect("it is open").wait(LONG).expect("the master heard");
     let paused = running[1].requests.ask(Request::Pause).expect("open").wait(LONG).expect("the master heard");
     let resumed = running[0].requests.ask(Request::Resume).expect("open").wait(LONG).expect("the master heard");
     let none = running[1].requests.ask(Request::Phase(None)).expect("open").wait(LONG).expect("the master heard");
     let next = running[2].requests.ask(Request::EndRound).expect("open").wait(LONG).expect("the master heard");
-    assert!(asked.elapsed() < StdDuration::from_secs(60), "five windows of 60 s were not waited for");
     running[2].requests.ask(Request::Stop).expect("open").wait(LONG).expect("the master heard");
     let (rounds, report) = end(running);
     let of = |round: RoundId| &rounds[0][round.0 as usize];

@@ -1,0 +1,639 @@
+//! The verdict: which ranks caused the stop, why, and how certain that is.
+//!
+//! Causes come from four kinds of evidence, strongest first: members of one operation that
+//! enqueued different operations; a rank that has not finished what most other members have
+//! finished; a rank that waits for nothing while others wait for it; a cycle of ranks in which a
+//! minority disagrees with the rest. Times decide only between ranks that these leave over.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::clocks::Clocks;
+use crate::job::{Job, Operation};
+use crate::waits::{Identity, Root, Unfinished, Waits};
+
+/// What stopped a job.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct Verdict {
+    /// Version of this document.
+    pub schema: u32,
+    /// Number of ranks whose dumps were read.
+    pub ranks: usize,
+    /// The operation at which the job stopped; absent if no rank has an unfinished operation.
+    pub stopped_at: Option<Stop>,
+    /// Independent causes.
+    pub causes: Vec<Cause>,
+    /// Ranks that wait for the causes, directly or through others.
+    pub waiting: Vec<Waiting>,
+    /// Ranks of the job without a usable dump.
+    pub missing_dumps: Vec<Missing>,
+}
+
+/// An operation that cannot finish.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct Stop {
+    /// Name of the operation, such as `all_reduce`.
+    pub operation: String,
+    /// Its sequence number in the group; absent for messages.
+    pub sequence: Option<u64>,
+    /// Name of the group.
+    pub group: String,
+    /// Description of the group, such as `TENSOR_MODEL_PARALLEL_GROUP`.
+    pub description: String,
+    /// All members of the group.
+    pub members: Vec<u32>,
+    /// Members that have enqueued it and wait.
+    pub waiting: Vec<u32>,
+    /// Members that have not enqueued it, or whose dumps do not show it.
+    pub missing: Vec<u32>,
+}
+
+/// One cause of the stop.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct Cause {
+    /// The guilty ranks; the candidates if `certainty` is `undecided`.
+    pub ranks: Vec<u32>,
+    /// Hosts of these ranks, where they are known.
+    pub hosts: Vec<String>,
+    /// Kind of fault.
+    pub fault: Fault,
+    /// What shows it, in a sentence.
+    pub why: String,
+    /// How certain it is.
+    pub certainty: Certainty,
+    /// Where times decided: how many times as likely this is as the next candidate.
+    pub likelihood_ratio: Option<f64>,
+}
+
+/// What is wrong with a rank.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Fault {
+    /// It never enqueued an operation for which others wait, and waits for nothing itself.
+    NeverEnqueued,
+    /// Its device has not finished an operation that the other members have finished.
+    DeviceStopped,
+    /// It enqueued another operation, size or type than the other members.
+    Mismatch,
+    /// It enqueued operations of two groups in another order than the other members.
+    Order,
+    /// A message has no partner.
+    PointToPoint,
+    /// It left no usable dump, and others wait for it.
+    NoDump,
+    /// All members enqueued the operation, and it does not finish.
+    Stalled,
+}
+
+/// How certain a cause is.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Certainty {
+    /// The dumps prove it.
+    Certain,
+    /// The majority of members or the times of the last enqueues say so.
+    Likely,
+    /// One of these ranks; the dumps do not say which.
+    Undecided,
+}
+
+/// A rank that waits for others.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct Waiting {
+    /// The rank.
+    pub rank: u32,
+    /// Its first unfinished operation.
+    pub operation: String,
+    /// The ranks for which that operation waits.
+    pub waits_for: Vec<u32>,
+}
+
+/// A rank without a usable dump.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct Missing {
+    /// The rank.
+    pub rank: u32,
+    /// Why there is none.
+    pub reason: String,
+}
+
+impl Job {
+    /// Finds the ranks that stopped the job.
+    pub fn judge(&self, clocks: &Clocks) -> Verdict {
+        let judge = Judge { job: self, clocks, waits: Waits::new(self), missing: self.missing() };
+        let causes = judge.causes();
+        let guilty: BTreeSet<u32> = causes.iter().flat_map(|cause| cause.ranks.iter().copied()).collect();
+        Verdict {
+            schema: SCHEMA,
+            ranks: self.ranks.len(),
+            stopped_at: judge.stop(&guilty),
+            waiting: judge.waiting(&guilty),
+            causes,
+            missing_dumps: judge
+                .missing
+                .iter()
+                .map(|(rank, reason)| Missing { rank: *rank, reason: reason.clone() })
+                .collect(),
+        }
+    }
+}
+
+impl Verdict {
+    /// Returns true if every cause is named, rather than left undecided.
+    pub fn is_decided(&self) -> bool {
+        !self.causes.is_empty() && self.causes.iter().all(|cause| cause.certainty != Certainty::Undecided)
+    }
+
+    /// Returns the verdict as text, at most ten lines of some 100 characters.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        match &self.stopped_at {
+            None => text.push_str("stopped at   no rank has an unfinished operation\n"),
+            Some(stop) => {
+                let _ = writeln!(text, "stopped at   {stop}");
+            }
+        }
+        for cause in self.causes.iter().take(CAUSES_SHOWN) {
+            let _ = writeln!(text, "cause        {cause}");
+        }
+        if self.causes.len() > CAUSES_SHOWN {
+            let _ = writeln!(text, "             and {} more (--json lists all)", self.causes.len() - CAUSES_SHOWN);
+        }
+        if self.causes.is_empty() {
+            text.push_str("cause        none found\n");
+        }
+        if !self.waiting.is_empty() {
+            let ranks: Vec<u32> = self.waiting.iter().map(|waiting| waiting.rank).collect();
+            let verb = if ranks.len() == 1 { "waits" } else { "wait" };
+            let _ = writeln!(text, "waiting      {} {verb} for them", named(&ranks));
+        }
+        let missing: Vec<String> = self
+            .missing_dumps
+            .iter()
+            .take(MISSING_SHOWN)
+            .map(|missing| format!("{} ({})", missing.rank, missing.reason))
+            .collect();
+        let more = self.missing_dumps.len().saturating_sub(MISSING_SHOWN);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let listed = if missing.is_empty() { "none".to_owned() } else { format!("{}{more}", missing.join(", ")) };
+        let _ = writeln!(text, "no dump      {listed}");
+        text
+    }
+}
+
+impl std::fmt::Display for Stop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = if self.description.is_empty() { &self.group } else { &self.description };
+        f.write_str(&self.operation)?;
+        if let Some(sequence) = self.sequence {
+            write!(f, " #{sequence}")?;
+        }
+        write!(f, " of {name} {{{}}}: {}", shortened(&self.members), named(&self.waiting))?;
+        f.write_str(if self.waiting.len() == 1 { " waits" } else { " wait" })?;
+        match self.missing.is_empty() {
+            true => f.write_str("; all members enqueued it"),
+            false => write!(f, ", {} never enqueued it", named(&self.missing)),
+        }
+    }
+}
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.certainty {
+            Certainty::Undecided => write!(f, "cannot be told between ranks {}", shortened(&self.ranks))?,
+            Certainty::Likely => write!(f, "probably {}", named(&self.ranks))?,
+            Certainty::Certain => f.write_str(&named(&self.ranks))?,
+        }
+        if !self.hosts.is_empty() {
+            write!(f, " ({})", self.hosts.join(", "))?;
+        }
+        write!(f, ": {}", self.why)
+    }
+}
+
+/// A job while it is judged.
+struct Judge<'a> {
+    job: &'a Job,
+    clocks: &'a Clocks,
+    waits: Waits,
+    missing: BTreeMap<u32, String>,
+}
+
+impl Judge<'_> {
+    fn causes(&self) -> Vec<Cause> {
+        let mut causes = self.mismatches();
+        let mut known: BTreeSet<u32> = causes.iter().flat_map(|cause| cause.ranks.iter().copied()).collect();
+        for cause in self.stopped_devices(&known) {
+            known.extend(&cause.ranks);
+            causes.push(cause);
+        }
+        let mut roots = self.waits.roots(true);
+        // Ranks with dumps first: they may explain ranks without.
+        roots.sort_by_key(|root| {
+            (root.ranks.len() == 1 && self.missing.contains_key(&root.ranks[0]), root.ranks.clone())
+        });
+        for root in &roots {
+            if let Some(cause) = self.root(root, &known) {
+                known.extend(&cause.ranks);
+                causes.push(cause);
+            }
+        }
+        causes.sort_by(|a, b| (a.certainty, &a.ranks).cmp(&(b.certainty, &b.ranks)));
+        causes
+    }
+
+    /// Finds operations whose members enqueued different things.
+    fn mismatches(&self) -> Vec<Cause> {
+        let mut blamed: BTreeSet<u32> = BTreeSet::new();
+        let mut causes = Vec::new();
+        for (identity, operation) in &self.waits.operations {
+            let Identity::Collective { group, sequence } = *identity else { continue };
+            let Some(found) = self.mismatch(operation) else { continue };
+            let ranks: Vec<u32> = found.ranks.into_iter().filter(|rank| blamed.insert(*rank)).collect();
+            if ranks.is_empty() {
+                continue;
+            }
+            let why = format!("#{sequence} of {}: {}", self.group_name(group), found.why);
+            causes.push(self.cause(ranks, Fault::Mismatch, why, found.certainty));
+        }
+        causes
+    }
+
+    fn mismatch(&self, operation: &Unfinished) -> Option<Found> {
+        let by = |what: &dyn Fn(&Operation) -> String| {
+            let mut ranks: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+            for (rank, operation) in &operation.waiting {
+                ranks.entry(what(operation)).or_default().push(*rank);
+            }
+            ranks
+        };
+        let name = |operation: &Operation| self.job.text(operation.name).to_owned();
+        let mut values = by(&name);
+        if values.len() < 2 {
+            let equal_sizes = values.keys().next().is_some_and(|name| has_equal_sizes(name));
+            let size = |operation: &Operation| match operation.elements_in {
+                Some(elements) => format!("{elements} elements of {}", self.job.text(operation.element)),
+                None => String::new(),
+            };
+            values = by(&size);
+            values.remove("");
+            if !equal_sizes || values.len() < 2 {
+                return None;
+            }
+        }
+        let total: usize = values.values().map(Vec::len).sum();
+        let (most, majority) = values.iter().max_by_key(|(_, ranks)| ranks.len())?;
+        let decided = 2 * majority.len() > total;
+        let others: Vec<u32> = match decided {
+            true => values.iter().filter(|(value, _)| *value != most).flat_map(|(_, ranks)| ranks.clone()).collect(),
+            false => values.values().flatten().copied().collect(),
+        };
+        let told = values.iter().map(|(value, ranks)| format!("{} enqueued {value}", named(ranks)));
+        Some(Found {
+            ranks: others,
+            why: told.collect::<Vec<_>>().join(", "),
+            certainty: if decided { Certainty::Likely } else { Certainty::Undecided },
+        })
+    }
+
+    /// Finds ranks whose device has not finished what at least as many other members have.
+    fn stopped_devices(&self, known: &BTreeSet<u32>) -> Vec<Cause> {
+        let mut blamed: BTreeSet<u32> = known.clone();
+        let mut causes = Vec::new();
+        for (identity, operation) in &self.waits.operations {
+            let Identity::Collective { group, sequence } = *identity else { continue };
+            let synchronizes = operation.waiting.values().all(|own| synchronizes(self.job.text(own.name)));
+            if !synchronizes || operation.finished.len() < operation.waiting.len() {
+                continue;
+            }
+            for (rank, own) in &operation.waiting {
+                if blamed.insert(*rank) {
+                    let finished: Vec<u32> = operation.finished.iter().copied().collect();
+                    let why = format!(
+                        "its device has not finished {} #{sequence} of {}, which {} finished",
+                        self.job.text(own.name),
+                        self.group_name(group),
+                        named(&finished)
+                    );
+                    causes.push(self.cause(vec![*rank], Fault::DeviceStopped, why, Certainty::Certain));
+                }
+            }
+        }
+        causes
+    }
+
+    /// Judges one root of the graph.
+    fn root(&self, root: &Root, known: &BTreeSet<u32>) -> Option<Cause> {
+        if let ([rank], []) = (root.ranks.as_slice(), root.operations.as_slice()) {
+            return (!known.contains(rank)).then(|| self.lone_root(*rank, known)).flatten();
+        }
+        let members: BTreeSet<u32> = root
+            .operations
+            .iter()
+            .flat_map(|identity| self.waits.operations[identity].waiting.keys())
+            .copied()
+            .collect();
+        if members.is_empty() || members.iter().any(|rank| known.contains(rank)) {
+            return None;
+        }
+        if root.ranks.is_empty() {
+            return Some(self.stalled(root.operations[0]));
+        }
+        Some(self.cycle(root))
+    }
+
+    /// Judges a rank that waits for nothing.
+    fn lone_root(&self, rank: u32, known: &BTreeSet<u32>) -> Option<Cause> {
+        let first = self.waits.waiting_for(rank).min_by_key(|(_, operation)| operation.first_ns())?;
+        let what = self.operation_name(*first.0, first.1);
+        let Some(reason) = self.missing.get(&rank) else {
+            let certainty = match first.1.missing.contains(&rank) {
+                true => Certainty::Certain,
+                false => Certainty::Likely,
+            };
+            let stack = self.job.ranks[&rank].last_frame.as_ref();
+            let stack = stack.map(|frame| format!("; its last operation was enqueued in {frame}")).unwrap_or_default();
+            let why = format!("it never enqueued {what} and waits for nothing{stack}");
+            return Some(self.cause(vec![rank], Fault::NeverEnqueued, why, certainty));
+        };
+        // It may wait for a known cause as the other members do; then nothing speaks against it.
+        let explained = self.waits.operations.iter().any(|(identity, operation)| {
+            let member = match identity {
+                Identity::Collective { group, .. } => self.job.groups[*group as usize].members.contains(&rank),
+                Identity::Message { from, to, .. } => *from == rank || *to == rank,
+            };
+            member
+                && operation
+                    .blockers()
+                    .any(|other| other != rank && known.contains(&other) && !self.missing.contains_key(&other))
+        });
+        let why = format!("it left no usable dump ({reason}), and {what} waits for it");
+        (!explained).then(|| self.cause(vec![rank], Fault::NoDump, why, Certainty::Likely))
+    }
+
+    /// Judges an operation that all members enqueued, at the head of what each has to do.
+    fn stalled(&self, identity: Identity) -> Cause {
+        let operation = &self.waits.operations[&identity];
+        let what = self.operation_name(identity, operation);
+        let idle: Vec<u32> = operation.waiting.iter().filter(|(_, own)| !own.started).map(|(rank, _)| *rank).collect();
+        if !idle.is_empty() && 2 * idle.len() < operation.waiting.len() {
+            let why = format!("{what} has begun on all devices but these");
+            return self.cause(idle, Fault::DeviceStopped, why, Certainty::Likely);
+        }
+        let why = format!("all members enqueued {what}, and it does not finish");
+        self.by_time(operation.waiting.keys().copied().collect(), Fault::Stalled, why)
+    }
+
+    /// Judges ranks that wait for each other: a minority for which most of the others wait.
+    fn cycle(&self, root: &Root) -> Cause {
+        let inside: BTreeSet<Identity> = root.operations.iter().copied().collect();
+        let mut waiting_for: BTreeMap<u32, BTreeSet<u32>> =
+            root.ranks.iter().map(|rank| (*rank, BTreeSet::new())).collect();
+        for identity in &inside {
+            let operation = &self.waits.operations[identity];
+            for rank in operation.blockers() {
+                let others = operation.waiting.keys().copied().filter(|other| *other != rank);
+                waiting_for.entry(rank).or_default().extend(others);
+            }
+        }
+        let all: BTreeSet<u32> =
+            inside.iter().flat_map(|identity| self.waits.operations[identity].waiting.keys()).copied().collect();
+        let crowd = |rank: &u32| 2 * waiting_for[rank].len() > all.len().saturating_sub(1);
+        let minority: Vec<u32> = root.ranks.iter().copied().filter(crowd).collect();
+        let named_ranks = match !minority.is_empty() && 2 * minority.len() < all.len() {
+            true => minority,
+            false => return self.by_time(root.ranks.clone(), Fault::Order, self.cycle_text(root)),
+        };
+        // A message without a partner: its receiver or its sender.
+        let alone: BTreeSet<u32> = inside
+            .iter()
+            .filter_map(|identity| match identity {
+                Identity::Message { from, to, .. } if named_ranks.contains(from) || named_ranks.contains(to) => Some(
+                    self.waits.operations[identity]
+                        .missing
+                        .iter()
+                        .copied()
+                        .chain(self.waits.operations[identity].waiting.keys().copied()),
+                ),
+                _ => None,
+            })
+            .flatten()
+            .collect();
+        if !alone.is_empty() {
+            let ranks: BTreeSet<u32> = named_ranks.iter().copied().chain(alone).collect();
+            return self.by_time(ranks.into_iter().collect(), Fault::PointToPoint, self.cycle_text(root));
+        }
+        self.cause(named_ranks, Fault::Order, self.cycle_text(root), Certainty::Likely)
+    }
+
+    fn cycle_text(&self, root: &Root) -> String {
+        let told = root.operations.iter().take(2).map(|identity| {
+            let operation = &self.waits.operations[identity];
+            let waiting: Vec<u32> = operation.waiting.keys().copied().collect();
+            let blockers: BTreeSet<u32> = operation.blockers().collect();
+            let blockers: Vec<u32> = blockers.into_iter().collect();
+            format!(
+                "{} waits in {} for {}",
+                named(&waiting),
+                self.operation_name(*identity, operation),
+                named(&blockers)
+            )
+        });
+        told.collect::<Vec<_>>().join("; ")
+    }
+
+    /// Names the candidate that stopped first, if the times of the last enqueues show it.
+    fn by_time(&self, candidates: Vec<u32>, fault: Fault, why: String) -> Cause {
+        match self.first_to_stop(&candidates) {
+            None => self.cause(candidates, fault, why, Certainty::Undecided),
+            Some((rank, lead_ns, ratio)) => {
+                let why = format!("{why}; its last enqueue came {} before the others'", time(lead_ns));
+                Cause { likelihood_ratio: Some(ratio), ..self.cause(vec![rank], fault, why, Certainty::Likely) }
+            }
+        }
+    }
+
+    /// Returns the candidate whose last enqueue came first, by how much, and the ratio of
+    /// likelihoods against the next: differences among the other candidates are taken as Laplace
+    /// distributed with their mean absolute deviation, so a lead of t is exp(t / deviation) times
+    /// as likely for a rank that stopped as for one that waits.
+    fn first_to_stop(&self, candidates: &[u32]) -> Option<(u32, i64, f64)> {
+        let mut times: Vec<(u32, i64)> = Vec::new();
+        for rank in candidates {
+            times.push((*rank, self.job.ranks.get(rank)?.last_enqueue_ns?));
+        }
+        let reference = *times.first()?;
+        let mut later: Vec<(i64, i64, u32)> = Vec::new();
+        for candidate in &times {
+            let (difference, bound) = self.clocks.difference(reference, *candidate)?;
+            later.push((difference, bound, candidate.0));
+        }
+        later.sort_unstable();
+        let [first, next, ..] = later.as_slice() else { return None };
+        let bound = later.iter().map(|(_, bound, _)| *bound).max()?;
+        let lead_ns = (next.0 - first.0).checked_sub(bound.saturating_mul(2))?;
+        let others = &later[1..];
+        let mean = others.iter().map(|(at, ..)| *at as f64).sum::<f64>() / others.len() as f64;
+        let deviation = others.iter().map(|(at, ..)| (*at as f64 - mean).abs()).sum::<f64>() / others.len() as f64;
+        let ratio = (lead_ns as f64 / deviation.max(LEAST_DEVIATION_NS)).min(LARGEST_LOGARITHM).exp();
+        (ratio >= RATIO_TO_NAME).then_some((first.2, next.0 - first.0, ratio))
+    }
+
+    fn cause(&self, ranks: Vec<u32>, fault: Fault, why: String, certainty: Certainty) -> Cause {
+        let hosts: BTreeSet<String> = ranks.iter().filter_map(|rank| self.host(*rank)).collect();
+        let hosts = hosts.into_iter().collect();
+        Cause { ranks, hosts, fault, why, certainty, likelihood_ratio: None }
+    }
+
+    fn host(&self, rank: u32) -> Option<String> {
+        let stated = self.job.ranks.get(&rank).and_then(|state| state.host.clone());
+        stated.or_else(|| self.clocks.host(rank).map(str::to_owned))
+    }
+
+    /// Returns the first operation in which others wait for a cause.
+    fn stop(&self, guilty: &BTreeSet<u32>) -> Option<Stop> {
+        let blocked = |operation: &Unfinished| {
+            operation.missing.union(&operation.unknown).any(|rank| guilty.contains(rank))
+                && operation.waiting.keys().any(|rank| !guilty.contains(rank))
+        };
+        let direct = self.waits.operations.iter().filter(|(_, operation)| blocked(operation));
+        let first = direct.min_by_key(|(_, operation)| operation.first_ns());
+        let (identity, operation) =
+            first.or_else(|| self.waits.operations.iter().min_by_key(|(_, operation)| operation.first_ns()))?;
+        let group = &self.job.groups[identity.group() as usize];
+        Some(Stop {
+            operation: operation.waiting.values().next().map_or("", |own| self.job.text(own.name)).to_owned(),
+            sequence: match identity {
+                Identity::Collective { sequence, .. } => Some(*sequence),
+                Identity::Message { .. } => None,
+            },
+            group: group.name.clone(),
+            description: group.description.clone(),
+            members: group.members.clone(),
+            waiting: operation.waiting.keys().copied().collect(),
+            missing: operation.missing.union(&operation.unknown).copied().collect(),
+        })
+    }
+
+    fn waiting(&self, guilty: &BTreeSet<u32>) -> Vec<Waiting> {
+        let victims = self.waits.victims(guilty);
+        let told = victims.into_iter().filter_map(|rank| {
+            let identity = self.waits.of_rank.get(&rank)?.first()?;
+            let operation = &self.waits.operations[identity];
+            let blockers: BTreeSet<u32> = operation.blockers().filter(|other| *other != rank).collect();
+            let operation = self.operation_name(*identity, operation);
+            Some(Waiting { rank, operation, waits_for: blockers.into_iter().collect() })
+        });
+        told.collect()
+    }
+
+    fn operation_name(&self, identity: Identity, operation: &Unfinished) -> String {
+        let group = self.group_name(identity.group());
+        match identity {
+            Identity::Collective { sequence, .. } => {
+                let name = operation.waiting.values().next().map_or("", |own| self.job.text(own.name));
+                format!("{name} #{sequence} of {group}")
+            }
+            Identity::Message { from, to, .. } => format!("the message from rank {from} to rank {to} in {group}"),
+        }
+    }
+
+    fn group_name(&self, group: u32) -> &str {
+        let group = &self.job.groups[group as usize];
+        if group.description.is_empty() { &group.name } else { &group.description }
+    }
+}
+
+/// A finding about some ranks.
+struct Found {
+    ranks: Vec<u32>,
+    why: String,
+    certainty: Certainty,
+}
+
+/// Returns true if no member can finish the operation before all have begun it.
+fn synchronizes(name: &str) -> bool {
+    let name = name.trim_start_matches('_');
+    ["all_reduce", "allreduce", "all_gather", "allgather", "all_to_all", "alltoall", "reduce_scatter", "barrier"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+}
+
+/// Returns true if all members must pass as many elements as each other.
+fn has_equal_sizes(name: &str) -> bool {
+    let name = name.trim_start_matches('_');
+    [
+        "all_reduce",
+        "allreduce",
+        "broadcast",
+        "reduce",
+        "all_gather_base",
+        "all_gather_into",
+        "reduce_scatter_base",
+        "allgather_base",
+    ]
+    .iter()
+    .any(|prefix| name.starts_with(prefix))
+}
+
+/// `rank 3`, or `ranks 1, 2 and 5`.
+fn named(ranks: &[u32]) -> String {
+    match ranks {
+        [] => "no rank".to_owned(),
+        [rank] => format!("rank {rank}"),
+        _ => format!("ranks {}", shortened(ranks)),
+    }
+}
+
+/// The ranks in order, with runs as `3–7`.
+fn shortened(ranks: &[u32]) -> String {
+    let mut sorted = ranks.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let runs = sorted.chunk_by(|a, b| a + 1 == *b).flat_map(|run| match run {
+        [first, .., last] if run.len() > 2 => vec![format!("{first}–{last}")],
+        _ => run.iter().map(u32::to_string).collect(),
+    });
+    let runs: Vec<String> = runs.collect();
+    match runs.len() > RUNS_SHOWN {
+        true => format!("{} and {} more", runs[..RUNS_SHOWN].join(", "), runs.len() - RUNS_SHOWN),
+        false => runs.join(", "),
+    }
+}
+
+fn time(ns: i64) -> String {
+    match ns {
+        1_000_000_000.. => format!("{:.1} s", ns as f64 / 1e9),
+        1_000_000.. => format!("{:.1} ms", ns as f64 / 1e6),
+        _ => format!("{:.1} µs", ns as f64 / 1e3),
+    }
+}
+
+const SCHEMA: u32 = 1;
+const CAUSES_SHOWN: usize = 5;
+const MISSING_SHOWN: usize = 4;
+const RUNS_SHOWN: usize = 12;
+
+/// A scheduler wakes threads apart by this much.
+const LEAST_DEVIATION_NS: f64 = 50_000.0;
+
+/// Ratios above are not told apart.
+const LARGEST_LOGARITHM: f64 = 20.0;
+
+const RATIO_TO_NAME: f64 = 100.0;

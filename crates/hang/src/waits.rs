@@ -1,0 +1,236 @@
+//! Who waits for whom: a graph of ranks and unfinished operations.
+//!
+//! A rank points to each of its unfinished operations. An operation points to the members that have
+//! not enqueued it, and to members that have enqueued it behind another unfinished operation. What
+//! a path leads to is what the rank waits for. A set of nodes that wait for each other and for
+//! nothing else is a *root*; a rank without unfinished operations, and one without a dump, waits
+//! for nothing and is a root by itself.
+//!
+//! A posted receive is weak evidence that a rank waits, because programs post receives ahead.
+//! Therefore roots are sought without receives first.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use petgraph::algo::kosaraju_scc;
+use petgraph::graph::{DiGraph, NodeIndex};
+
+use crate::job::{Job, Kind, Operation};
+
+/// An operation that at least one member has not finished.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Unfinished {
+    /// Members that have enqueued it and not finished, with what they enqueued.
+    pub waiting: BTreeMap<u32, Operation>,
+    /// Members that have not enqueued it, as far as their dumps show.
+    pub missing: BTreeSet<u32>,
+    /// Members whose dumps are missing or do not say.
+    pub unknown: BTreeSet<u32>,
+    /// Members that have finished it.
+    pub finished: BTreeSet<u32>,
+    /// Members that have enqueued it behind another unfinished operation.
+    pub behind: BTreeSet<u32>,
+}
+
+/// What makes two ranks' operations one.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Identity {
+    Collective {
+        group: u32,
+        sequence: u64,
+    },
+    /// The `place`-th unfinished message of this pair in this group.
+    Message {
+        group: u32,
+        from: u32,
+        to: u32,
+        place: usize,
+    },
+}
+
+/// All unfinished operations of a job.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Waits {
+    pub operations: BTreeMap<Identity, Unfinished>,
+    /// The operations of each rank, in its own order.
+    pub of_rank: BTreeMap<u32, Vec<Identity>>,
+}
+
+/// Ranks and operations that wait for each other, or a single rank, and for nothing else.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Root {
+    pub ranks: Vec<u32>,
+    pub operations: Vec<Identity>,
+}
+
+impl Waits {
+    /// Matches the unfinished operations of all ranks.
+    pub fn new(job: &Job) -> Self {
+        let mut waits = Self::default();
+        for (rank, state) in &job.ranks {
+            let mut places: BTreeMap<(u32, u32, u32), usize> = BTreeMap::new();
+            let mut own = Vec::new();
+            for operation in &state.pending {
+                let mut message = |from: u32, to: u32| {
+                    let place = places.entry((operation.group, from, to)).or_default();
+                    *place += 1;
+                    Identity::Message { group: operation.group, from, to, place: *place - 1 }
+                };
+                let identity = match operation.kind {
+                    Kind::Collective { sequence } => Identity::Collective { group: operation.group, sequence },
+                    Kind::Send { to, .. } => message(*rank, to),
+                    Kind::Receive { from, .. } => message(from, *rank),
+                    Kind::Unmatched => continue,
+                };
+                waits.operations.entry(identity).or_default().waiting.insert(*rank, *operation);
+                own.push(identity);
+            }
+            waits.of_rank.insert(*rank, own);
+        }
+        for (identity, operation) in &mut waits.operations {
+            operation.complete(job, *identity);
+        }
+        waits.mark_behind();
+        waits
+    }
+
+    /// Marks members that have enqueued an operation behind another unfinished one.
+    fn mark_behind(&mut self) {
+        for (rank, own) in &self.of_rank {
+            for identity in own.iter().skip(1) {
+                if let Some(operation) = self.operations.get_mut(identity) {
+                    operation.behind.insert(*rank);
+                }
+            }
+        }
+    }
+
+    /// Returns the roots of the graph; with `receives`, receives count as waiting.
+    pub fn roots(&self, receives: bool) -> Vec<Root> {
+        let mut graph: DiGraph<Node, ()> = DiGraph::new();
+        let mut ranks: BTreeMap<u32, NodeIndex> = BTreeMap::new();
+        let mut nodes: BTreeMap<Identity, NodeIndex> = BTreeMap::new();
+        for identity in self.operations.keys() {
+            nodes.insert(*identity, graph.add_node(Node::Operation(*identity)));
+        }
+        for (identity, operation) in &self.operations {
+            for rank in operation.blockers() {
+                let to = *ranks.entry(rank).or_insert_with(|| graph.add_node(Node::Rank(rank)));
+                graph.add_edge(nodes[identity], to, ());
+            }
+        }
+        for (rank, own) in &self.of_rank {
+            // A rank for which nothing waits cannot be the cause.
+            let Some(from) = ranks.get(rank) else { continue };
+            for identity in own.iter().filter(|identity| receives || !identity.is_receive_of(*rank)) {
+                graph.add_edge(*from, nodes[identity], ());
+            }
+        }
+        let components = kosaraju_scc(&graph);
+        let mut component_of = vec![0; graph.node_count()];
+        for (number, component) in components.iter().enumerate() {
+            component.iter().for_each(|node| component_of[node.index()] = number);
+        }
+        let leaves = |node: &NodeIndex| {
+            graph.neighbors(*node).any(|next| component_of[next.index()] != component_of[node.index()])
+        };
+        let roots = components.iter().filter(|component| !component.iter().any(leaves));
+        roots.map(|component| Root::of(&graph, component)).collect()
+    }
+
+    /// Returns the ranks that wait for one of these ranks, directly or through others.
+    pub fn victims(&self, causes: &BTreeSet<u32>) -> BTreeSet<u32> {
+        let mut reached: BTreeSet<u32> = causes.clone();
+        let mut done: BTreeSet<Identity> = BTreeSet::new();
+        loop {
+            let before = (reached.len(), done.len());
+            for (identity, operation) in &self.operations {
+                if !done.contains(identity) && operation.blockers().any(|rank| reached.contains(&rank)) {
+                    done.insert(*identity);
+                    reached.extend(operation.waiting.keys());
+                }
+            }
+            if (reached.len(), done.len()) == before {
+                break;
+            }
+        }
+        reached.retain(|rank| !causes.contains(rank));
+        reached
+    }
+
+    /// Returns the operations that wait for this rank itself.
+    pub fn waiting_for(&self, rank: u32) -> impl Iterator<Item = (&Identity, &Unfinished)> {
+        self.operations
+            .iter()
+            .filter(move |(_, operation)| operation.missing.contains(&rank) || operation.unknown.contains(&rank))
+    }
+}
+
+impl Unfinished {
+    /// Fills in the members that are not waiting.
+    fn complete(&mut self, job: &Job, identity: Identity) {
+        let members: Vec<u32> = match identity {
+            Identity::Collective { group, .. } => job.groups[group as usize].members.clone(),
+            Identity::Message { from, to, .. } => vec![from, to],
+        };
+        for rank in members.into_iter().filter(|rank| !self.waiting.contains_key(rank)).collect::<Vec<_>>() {
+            let Some(state) = job.ranks.get(&rank) else {
+                self.unknown.insert(rank);
+                continue;
+            };
+            let Identity::Collective { group, sequence } = identity else {
+                self.missing.insert(rank);
+                continue;
+            };
+            match state.has_enqueued(group, sequence) {
+                Some(true) if state.has_completed(group, sequence) => self.finished.insert(rank),
+                // Enqueued, but pushed out of the ring before it was finished.
+                Some(true) => false,
+                Some(false) => self.missing.insert(rank),
+                None => self.unknown.insert(rank),
+            };
+        }
+    }
+
+    /// Returns the members for which the others wait.
+    pub fn blockers(&self) -> impl Iterator<Item = u32> {
+        self.missing.iter().chain(&self.unknown).chain(&self.behind).copied()
+    }
+
+    /// Returns when the first member enqueued it, ns.
+    pub fn first_ns(&self) -> Option<i64> {
+        self.waiting.values().filter_map(|operation| operation.created_ns).min()
+    }
+}
+
+impl Identity {
+    pub fn group(self) -> u32 {
+        match self {
+            Self::Collective { group, .. } | Self::Message { group, .. } => group,
+        }
+    }
+
+    pub fn is_receive_of(self, rank: u32) -> bool {
+        matches!(self, Self::Message { to, .. } if to == rank)
+    }
+}
+
+impl Root {
+    fn of(graph: &DiGraph<Node, ()>, component: &[NodeIndex]) -> Self {
+        let mut root = Self::default();
+        for node in component {
+            match graph[*node] {
+                Node::Rank(rank) => root.ranks.push(rank),
+                Node::Operation(identity) => root.operations.push(identity),
+            }
+        }
+        root.ranks.sort_unstable();
+        root.operations.sort_unstable();
+        root
+    }
+}
+
+#[derive(Copy, Clone, Debug)]
+enum Node {
+    Rank(u32),
+    Operation(Identity),
+}

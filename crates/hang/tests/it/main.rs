@@ -1,0 +1,3 @@
+//! The reader and the verdict on recorded dumps and on simulated jobs.
+
+mod recorded;
