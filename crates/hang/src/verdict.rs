@@ -243,17 +243,15 @@ impl Judge<'_> {
             known.extend(&cause.ranks);
             causes.push(cause);
         }
-        let mut roots = self.waits.roots(true);
-        // Ranks with dumps first: they may explain ranks without.
-        roots.sort_by_key(|root| {
-            (root.ranks.len() == 1 && self.missing.contains_key(&root.ranks[0]), root.ranks.clone())
-        });
+        let (lost, roots): (Vec<Root>, Vec<Root>) =
+            self.waits.roots().into_iter().partition(|root| !self.unknown(root).is_empty());
         for root in &roots {
             if let Some(cause) = self.root(root, &known) {
                 known.extend(&cause.ranks);
                 causes.push(cause);
             }
         }
+        causes.extend(self.without_dumps(&lost, &known));
         causes.sort_by(|a, b| (a.certainty, &a.ranks).cmp(&(b.certainty, &b.ranks)));
         causes
     }
@@ -341,50 +339,80 @@ impl Judge<'_> {
     /// Judges one root of the graph.
     fn root(&self, root: &Root, known: &BTreeSet<u32>) -> Option<Cause> {
         if let ([rank], []) = (root.ranks.as_slice(), root.operations.as_slice()) {
-            return (!known.contains(rank)).then(|| self.lone_root(*rank, known)).flatten();
+            return (!known.contains(rank)).then(|| self.idle(*rank)).flatten();
         }
-        let members: BTreeSet<u32> = root
-            .operations
-            .iter()
-            .flat_map(|identity| self.waits.operations[identity].waiting.keys())
-            .copied()
-            .collect();
+        let operations = root.operations.iter().map(|identity| &self.waits.operations[identity]);
+        let members: BTreeSet<u32> = operations.flat_map(|operation| operation.waiting.keys()).copied().collect();
         if members.is_empty() || members.iter().any(|rank| known.contains(rank)) {
             return None;
         }
-        if root.ranks.is_empty() {
-            return Some(self.stalled(root.operations[0]));
+        match root.ranks.is_empty() {
+            true => Some(self.stalled(root.operations[0])),
+            false => Some(self.cycle(root)),
         }
-        Some(self.cycle(root))
     }
 
-    /// Judges a rank that waits for nothing.
-    fn lone_root(&self, rank: u32, known: &BTreeSet<u32>) -> Option<Cause> {
-        let first = self.waits.waiting_for(rank).min_by_key(|(_, operation)| operation.first_ns())?;
-        let what = self.operation_name(*first.0, first.1);
-        let Some(reason) = self.missing.get(&rank) else {
-            let certainty = match first.1.missing.contains(&rank) {
-                true => Certainty::Certain,
-                false => Certainty::Likely,
-            };
-            let stack = self.job.ranks[&rank].last_frame.as_ref();
-            let stack = stack.map(|frame| format!("; its last operation was enqueued in {frame}")).unwrap_or_default();
-            let why = format!("it never enqueued {what} and waits for nothing{stack}");
-            return Some(self.cause(vec![rank], Fault::NeverEnqueued, why, certainty));
-        };
-        // It may wait for a known cause as the other members do; then nothing speaks against it.
-        let explained = self.waits.operations.iter().any(|(identity, operation)| {
-            let member = match identity {
-                Identity::Collective { group, .. } => self.job.groups[*group as usize].members.contains(&rank),
-                Identity::Message { from, to, .. } => *from == rank || *to == rank,
-            };
-            member
-                && operation
-                    .blockers()
-                    .any(|other| other != rank && known.contains(&other) && !self.missing.contains_key(&other))
-        });
-        let why = format!("it left no usable dump ({reason}), and {what} waits for it");
-        (!explained).then(|| self.cause(vec![rank], Fault::NoDump, why, Certainty::Likely))
+    /// Judges a rank that waits for nothing, and for which others wait.
+    fn idle(&self, rank: u32) -> Option<Cause> {
+        let (identity, operation) = self.waits.waiting_for(rank).min_by_key(|(_, operation)| operation.first_ns())?;
+        let stack = self.job.ranks.get(&rank)?.last_frame.as_ref();
+        let stack = stack.map(|frame| format!("; its last operation was enqueued in {frame}")).unwrap_or_default();
+        let what = self.operation_name(*identity, operation);
+        let why = format!("it never enqueued {what} and waits for nothing{stack}");
+        Some(self.cause(vec![rank], Fault::NeverEnqueued, why, Certainty::Certain))
+    }
+
+    /// Judges ranks without dumps, for which alone operations wait.
+    ///
+    /// Such a rank may itself wait for another cause; then it is not named. First come those that
+    /// cannot wait for any other candidate, then those that cannot wait for what is named already.
+    fn without_dumps(&self, lost: &[Root], known: &BTreeSet<u32>) -> Vec<Cause> {
+        let mut sets: Vec<(BTreeSet<u32>, &Root)> = lost.iter().map(|root| (self.unknown(root), root)).collect();
+        sets.sort_by_key(|(ranks, _)| ranks.len());
+        let candidates: BTreeSet<u32> = sets.iter().flat_map(|(ranks, _)| ranks).chain(known).copied().collect();
+        let mut blamed = known.clone();
+        let mut causes = Vec::new();
+        for others in [Some(&candidates), None] {
+            for (ranks, root) in &sets {
+                let explained = |rank: &u32| self.may_wait(*rank, others.unwrap_or(&blamed));
+                if blamed.is_disjoint(ranks) && !ranks.iter().any(explained) {
+                    blamed.extend(ranks);
+                    causes.push(self.lost(ranks, root.operations[0]));
+                }
+            }
+        }
+        causes
+    }
+
+    fn lost(&self, ranks: &BTreeSet<u32>, identity: Identity) -> Cause {
+        let what = self.operation_name(identity, &self.waits.operations[&identity]);
+        let reason = |rank| self.missing.get(rank).map_or("its dump does not say", String::as_str);
+        let reasons: BTreeSet<&str> = ranks.iter().map(reason).collect();
+        let why = format!("{what} waits for it; {}", reasons.into_iter().collect::<Vec<_>>().join(", "));
+        let certainty = if ranks.len() == 1 { Certainty::Likely } else { Certainty::Undecided };
+        self.cause(ranks.iter().copied().collect(), Fault::NoDump, why, certainty)
+    }
+
+    /// Returns the ranks without dumps for which the operations of a root wait.
+    fn unknown(&self, root: &Root) -> BTreeSet<u32> {
+        let operations = root.operations.iter().filter(|_| root.ranks.is_empty());
+        operations.flat_map(|identity| &self.waits.operations[identity].unknown).copied().collect()
+    }
+
+    /// Returns true if a rank without a dump may wait for one of the others, as a member of an
+    /// operation that waits for both.
+    ///
+    /// It cannot be in that operation if it is the only one that others lack in an operation which
+    /// these others have to finish before.
+    fn may_wait(&self, rank: u32, others: &BTreeSet<u32>) -> bool {
+        let lacking = self.waits.operations.values().filter(|operation| operation.unknown.contains(&rank));
+        let alone: Vec<&Unfinished> =
+            lacking.clone().filter(|operation| operation.missing.is_empty() && operation.unknown.len() == 1).collect();
+        lacking.into_iter().any(|operation| {
+            let shared = operation.blockers().any(|other| other != rank && others.contains(&other));
+            let before = |alone: &&&Unfinished| alone.waiting.keys().any(|peer| operation.missing.contains(peer));
+            shared && alone.iter().find(before).is_none()
+        })
     }
 
     /// Judges an operation that all members enqueued, at the head of what each has to do.
@@ -400,46 +428,31 @@ impl Judge<'_> {
         self.by_time(operation.waiting.keys().copied().collect(), Fault::Stalled, why)
     }
 
-    /// Judges ranks that wait for each other: a minority for which most of the others wait.
+    /// Judges ranks that wait for each other: of two operations that members put in different
+    /// orders, the minority is named.
     fn cycle(&self, root: &Root) -> Cause {
-        let inside: BTreeSet<Identity> = root.operations.iter().copied().collect();
-        let mut waiting_for: BTreeMap<u32, BTreeSet<u32>> =
-            root.ranks.iter().map(|rank| (*rank, BTreeSet::new())).collect();
-        for identity in &inside {
-            let operation = &self.waits.operations[identity];
-            for rank in operation.blockers() {
-                let others = operation.waiting.keys().copied().filter(|other| *other != rank);
-                waiting_for.entry(rank).or_default().extend(others);
-            }
-        }
-        let all: BTreeSet<u32> =
-            inside.iter().flat_map(|identity| self.waits.operations[identity].waiting.keys()).copied().collect();
-        let crowd = |rank: &u32| 2 * waiting_for[rank].len() > all.len().saturating_sub(1);
-        let minority: Vec<u32> = root.ranks.iter().copied().filter(crowd).collect();
-        let named_ranks = match !minority.is_empty() && 2 * minority.len() < all.len() {
-            true => minority,
-            false => return self.by_time(root.ranks.clone(), Fault::Order, self.cycle_text(root)),
-        };
-        // A message without a partner: its receiver or its sender.
-        let alone: BTreeSet<u32> = inside
+        let conflicts = self.waits.conflicts(root);
+        let why = self.cycle_text(root);
+        let minorities = conflicts.iter().filter(|[a, b]| a.len() != b.len());
+        let outliers: BTreeSet<u32> =
+            minorities.flat_map(|[a, b]| if a.len() < b.len() { a } else { b }).copied().collect();
+        let unexplained: BTreeSet<u32> = conflicts
             .iter()
-            .filter_map(|identity| match identity {
-                Identity::Message { from, to, .. } if named_ranks.contains(from) || named_ranks.contains(to) => Some(
-                    self.waits.operations[identity]
-                        .missing
-                        .iter()
-                        .copied()
-                        .chain(self.waits.operations[identity].waiting.keys().copied()),
-                ),
-                _ => None,
-            })
+            .filter(|[a, b]| a.is_disjoint(&outliers) && b.is_disjoint(&outliers))
             .flatten()
+            .flatten()
+            .copied()
             .collect();
-        if !alone.is_empty() {
-            let ranks: BTreeSet<u32> = named_ranks.iter().copied().chain(alone).collect();
-            return self.by_time(ranks.into_iter().collect(), Fault::PointToPoint, self.cycle_text(root));
+        let fault = match root.operations.iter().any(|identity| matches!(identity, Identity::Message { .. })) {
+            true => Fault::PointToPoint,
+            false => Fault::Order,
+        };
+        let members: BTreeSet<u32> = root.ranks.iter().copied().collect();
+        if !outliers.is_empty() && unexplained.is_empty() && 2 * outliers.len() < members.len() {
+            return self.cause(outliers.into_iter().collect(), fault, why, Certainty::Likely);
         }
-        self.cause(named_ranks, Fault::Order, self.cycle_text(root), Certainty::Likely)
+        let candidates = if unexplained.is_empty() { members } else { outliers.union(&unexplained).copied().collect() };
+        self.cause(candidates.into_iter().collect(), fault, why, Certainty::Undecided)
     }
 
     fn cycle_text(&self, root: &Root) -> String {

@@ -3,11 +3,11 @@
 //! A rank points to each of its unfinished operations. An operation points to the members that have
 //! not enqueued it, and to members that have enqueued it behind another unfinished operation. What
 //! a path leads to is what the rank waits for. A set of nodes that wait for each other and for
-//! nothing else is a *root*; a rank without unfinished operations, and one without a dump, waits
-//! for nothing and is a root by itself.
+//! nothing else is a *root*; a rank without unfinished operations waits for nothing and is a root by
+//! itself.
 //!
-//! A posted receive is weak evidence that a rank waits, because programs post receives ahead.
-//! Therefore roots are sought without receives first.
+//! A rank without a dump may be anywhere, so it is not a node. An operation that waits for such
+//! ranks alone is a root by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -104,8 +104,8 @@ impl Waits {
         }
     }
 
-    /// Returns the roots of the graph; with `receives`, receives count as waiting.
-    pub fn roots(&self, receives: bool) -> Vec<Root> {
+    /// Returns the roots of the graph.
+    pub fn roots(&self) -> Vec<Root> {
         let mut graph: DiGraph<Node, ()> = DiGraph::new();
         let mut ranks: BTreeMap<u32, NodeIndex> = BTreeMap::new();
         let mut nodes: BTreeMap<Identity, NodeIndex> = BTreeMap::new();
@@ -113,7 +113,7 @@ impl Waits {
             nodes.insert(*identity, graph.add_node(Node::Operation(*identity)));
         }
         for (identity, operation) in &self.operations {
-            for rank in operation.blockers() {
+            for rank in operation.missing.iter().chain(&operation.behind).copied() {
                 let to = *ranks.entry(rank).or_insert_with(|| graph.add_node(Node::Rank(rank)));
                 graph.add_edge(nodes[identity], to, ());
             }
@@ -121,7 +121,7 @@ impl Waits {
         for (rank, own) in &self.of_rank {
             // A rank for which nothing waits cannot be the cause.
             let Some(from) = ranks.get(rank) else { continue };
-            for identity in own.iter().filter(|identity| receives || !identity.is_receive_of(*rank)) {
+            for identity in own {
                 graph.add_edge(*from, nodes[identity], ());
             }
         }
@@ -135,6 +135,33 @@ impl Waits {
         };
         let roots = components.iter().filter(|component| !component.iter().any(leaves));
         roots.map(|component| Root::of(&graph, component)).collect()
+    }
+
+    /// Returns pairs of operations of a root that some of its ranks have put in one order, and some
+    /// in the other, each with the ranks that have the first of the pair first.
+    ///
+    /// A rank that has enqueued one operation and not the other has that one first.
+    pub fn conflicts(&self, root: &Root) -> Vec<[BTreeSet<u32>; 2]> {
+        let inside: BTreeSet<Identity> = root.operations.iter().copied().collect();
+        let mut lacks: BTreeMap<u32, Vec<Identity>> = BTreeMap::new();
+        for identity in &inside {
+            for rank in &self.operations[identity].missing {
+                lacks.entry(*rank).or_default().push(*identity);
+            }
+        }
+        let mut first: BTreeMap<(Identity, Identity), BTreeSet<u32>> = BTreeMap::new();
+        for rank in &root.ranks {
+            let own = self.of_rank.get(rank).into_iter().flatten().filter(|identity| inside.contains(identity));
+            let own: Vec<Identity> = own.copied().take(ORDERS_COMPARED).collect();
+            for (place, before) in own.iter().enumerate() {
+                let later = lacks.get(rank).into_iter().flatten().take(ORDERS_COMPARED);
+                for after in own[place + 1..].iter().chain(later) {
+                    first.entry((*before, *after)).or_default().insert(*rank);
+                }
+            }
+        }
+        let both = first.iter().filter(|((a, b), _)| a < b);
+        both.filter_map(|((a, b), ranks)| Some([ranks.clone(), first.get(&(*b, *a))?.clone()])).collect()
     }
 
     /// Returns the ranks that wait for one of these ranks, directly or through others.
@@ -208,10 +235,6 @@ impl Identity {
             Self::Collective { group, .. } | Self::Message { group, .. } => group,
         }
     }
-
-    pub fn is_receive_of(self, rank: u32) -> bool {
-        matches!(self, Self::Message { to, .. } if to == rank)
-    }
 }
 
 impl Root {
@@ -234,3 +257,6 @@ enum Node {
     Rank(u32),
     Operation(Identity),
 }
+
+/// How many unfinished operations of a rank are compared with each other.
+const ORDERS_COMPARED: usize = 32;

@@ -1,3 +1,4 @@
 //! The reader and the verdict on recorded dumps and on simulated jobs.
 
 mod recorded;
+mod simulated;
