@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod files;
+mod hang;
 pub mod mutation;
 mod packets;
 mod recordings;
@@ -53,4 +54,5 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("snapshot_files", traces::snapshot_files),
     ("marks", traces::marks),
     ("global_windows", traces::global_windows),
+    ("hang_dump", hang::dump),
 ];

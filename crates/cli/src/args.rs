@@ -92,6 +92,9 @@ pub enum Command {
     /// Say who was late to the collectives, by how much, how sure that is, and what it cost
     #[command(after_long_help = guide(TRACE_GUIDE))]
     Stragglers(StragglersArgs),
+    /// Say which ranks stopped a job that hangs, from the dumps of PyTorch's Flight Recorder
+    #[command(after_long_help = help())]
+    Hang(crate::hang::HangArgs),
     /// Tell by simulation how accurate offsets will be, at what cost, and how other methods do on the same packets
     #[command(after_long_help = help())]
     Sim(Box<crate::sim::SimArgs>),

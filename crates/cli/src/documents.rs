@@ -338,6 +338,7 @@ pub fn schemas() -> Vec<(&'static str, u32, Schema)> {
         ("doctor", 1, of::<Doctor<'static>>()),
         ("doctor_peers", 1, of::<crate::peers::Survey>()),
         ("export", 1, of::<Export>()),
+        ("hang", 1, of::<probe_sync_hang::Verdict>()),
         ("merge", 1, of::<Merge<'static>>()),
         ("query", 1, of::<Query<'static>>()),
         ("record_convert", 1, of::<RecordConvert<'static>>()),

@@ -15,6 +15,7 @@ mod doctor;
 mod documents;
 mod filter_args;
 mod guides;
+mod hang;
 mod launch;
 mod local;
 mod log;
@@ -142,6 +143,7 @@ fn without_ranks(command: &Command) -> anyhow::Result<()> {
         Command::Merge(arguments) => traces::run_merge(arguments),
         Command::Check(arguments) => traces::run_check(arguments),
         Command::Stragglers(arguments) => stragglers::run(arguments),
+        Command::Hang(arguments) => hang::run(arguments),
         Command::Sim(arguments) => sim::run(arguments),
         Command::Clock(arguments) => clock::run(arguments),
         // It has one flag, which is required.

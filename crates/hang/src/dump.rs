@@ -56,6 +56,9 @@ pub(crate) struct Entry {
     pub input_dtypes: Option<Types>,
     #[serde(default)]
     pub state: Option<String>,
+    /// True if the process group has seen the operation finish; gloo leaves `state` as it was.
+    #[serde(default)]
+    pub retired: bool,
     #[serde(default)]
     pub is_p2p: bool,
     /// The innermost frame comes first.
@@ -76,10 +79,14 @@ pub(crate) struct Group {
 #[derive(Copy, Clone, Debug, Deserialize)]
 pub(crate) struct Status {
     #[serde(default)]
-    pub last_enqueued_collective: Option<i64>,
+    pub last_enqueued_collective: Count,
     #[serde(default)]
-    pub last_completed_collective: Option<i64>,
+    pub last_completed_collective: Count,
 }
+
+/// A sequence number, which some writers give as text; `None` if nothing happened yet.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Count(pub Option<u64>);
 
 /// Text, which some writers give as a number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -181,6 +188,14 @@ impl<'de> Deserialize<'de> for Text {
             Either::Text(text) => Self(text),
             Either::Number(number) => Self(number.to_string()),
         })
+    }
+}
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Text(text) = Text::deserialize(deserializer)?;
+        let number: i64 = text.trim().parse().map_err(serde::de::Error::custom)?;
+        Ok(Self(u64::try_from(number).ok()))
     }
 }
 

@@ -109,8 +109,9 @@ impl Job {
         if self.ranks.contains_key(&rank) {
             return Err(DumpError::NotADump(format!("there is another dump of rank {rank}")));
         }
-        let stranger =
-            dump.pg_config.iter().find(|(_, group)| !group.ranks.0.is_empty() && !group.ranks.0.contains(&rank));
+        // Gloo states one group, without a name, and its ranks as the group numbers them.
+        let stated = dump.pg_config.iter().filter(|(name, group)| !name.is_empty() && !group.ranks.0.is_empty());
+        let stranger = stated.clone().find(|(_, group)| !group.ranks.0.contains(&rank));
         if let Some((name, _)) = stranger {
             return Err(DumpError::NotADump(format!(
                 "rank {rank} is not a member of its own group {name}; does the file's name end with the rank?"
@@ -118,7 +119,7 @@ impl Job {
         }
         let mut found = Rank { host: dump.host_name.clone(), entries: dump.entries.len(), ..Rank::default() };
         let mut numbers: BTreeMap<u64, u32> = BTreeMap::new();
-        for (name, group) in &dump.pg_config {
+        for (name, group) in stated {
             let at = self.group(name, group.desc.as_deref().unwrap_or_default(), &group.ranks.0);
             found.groups.insert(at);
         }
@@ -145,10 +146,35 @@ impl Job {
         }
     }
 
+    /// Returns each rank's last enqueue, ns of its own CLOCK_REALTIME.
+    pub fn last_enqueues(&self) -> impl Iterator<Item = (u32, i64)> {
+        self.ranks.iter().filter_map(|(rank, state)| Some((*rank, state.last_enqueue_ns?)))
+    }
+
+    /// Returns the members of each group.
+    ///
+    /// Where dumps do not state them, they are the ranks that have used the group, and those of
+    /// the job that left no dump, which may be members.
+    pub(crate) fn members(&self) -> Vec<Vec<u32>> {
+        let missing = self.missing();
+        let mut used: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for (rank, state) in &self.ranks {
+            state.groups.iter().for_each(|group| used.entry(*group).or_default().push(*rank));
+        }
+        let mut members = |(at, group): (usize, &Group)| match group.members.is_empty() {
+            false => group.members.clone(),
+            true => used.remove(&(at as u32)).unwrap_or_default().into_iter().chain(missing.keys().copied()).collect(),
+        };
+        self.groups.iter().enumerate().map(&mut members).collect()
+    }
+
     /// Returns the ranks of the job that have no usable dump, with the reason.
     pub(crate) fn missing(&self) -> BTreeMap<u32, String> {
         let members = self.groups.iter().flat_map(|group| &group.members).copied();
-        let all: BTreeSet<u32> = members.chain(self.unusable.keys().copied()).collect();
+        let last = self.ranks.keys().chain(self.unusable.keys()).max().copied().unwrap_or(0);
+        let unstated = self.groups.iter().any(|group| group.members.is_empty());
+        let numbered = (0..=last).filter(|_| unstated);
+        let all: BTreeSet<u32> = members.chain(numbered).chain(self.unusable.keys().copied()).collect();
         let absent = all.into_iter().filter(|rank| !self.ranks.contains_key(rank));
         absent.map(|rank| (rank, self.unusable.get(&rank).cloned().unwrap_or_else(|| "no dump".to_owned()))).collect()
     }
@@ -162,7 +188,7 @@ impl Job {
         let name = entry.profiling_name.split_once(':').map_or(entry.profiling_name.as_str(), |(_, name)| name);
         let kind = self.kind(own, group, name, entry);
         self.groups[group as usize].point_to_point |= entry.is_p2p;
-        let completed = entry.state.as_deref() == Some("completed");
+        let completed = entry.retired || entry.state.as_deref() == Some("completed");
         if let Kind::Collective { sequence } = kind {
             let progress = rank.progress.entry(group).or_default();
             progress.enqueued = progress.enqueued.max(Some(sequence));
@@ -236,9 +262,8 @@ impl Job {
             let known = numbers.get(number).copied().or_else(|| in_order.then(|| names[place].1));
             let Some(group) = known.filter(|group| !self.groups[*group as usize].point_to_point) else { continue };
             let progress = rank.progress.entry(group).or_default();
-            let at_least = |stated: Option<i64>| stated.and_then(|value| u64::try_from(value).ok());
-            progress.enqueued = progress.enqueued.max(at_least(status.last_enqueued_collective));
-            progress.completed = progress.completed.max(at_least(status.last_completed_collective));
+            progress.enqueued = progress.enqueued.max(status.last_enqueued_collective.0);
+            progress.completed = progress.completed.max(status.last_completed_collective.0);
         }
     }
 

@@ -71,6 +71,11 @@ pub struct Cause {
     pub certainty: Certainty,
     /// Where times decided: how many times as likely this is as the next candidate.
     pub likelihood_ratio: Option<f64>,
+    /// How long before the first of the waiting ranks the cause stopped enqueuing, ns; absent
+    /// where their clocks cannot be compared.
+    pub stopped_before_ns: Option<i64>,
+    /// Bound of `stopped_before_ns`, ns.
+    pub clock_bound_ns: Option<i64>,
 }
 
 /// What is wrong with a rank.
@@ -137,8 +142,13 @@ impl Job {
     /// Finds the ranks that stopped the job.
     pub fn judge(&self, clocks: &Clocks) -> Verdict {
         let judge = Judge { job: self, clocks, waits: Waits::new(self), missing: self.missing() };
-        let causes = judge.causes();
+        let mut causes = judge.causes();
         let guilty: BTreeSet<u32> = causes.iter().flat_map(|cause| cause.ranks.iter().copied()).collect();
+        for cause in &mut causes {
+            if let Some((before_ns, bound_ns)) = judge.stopped_before(cause, &guilty) {
+                (cause.stopped_before_ns, cause.clock_bound_ns) = (Some(before_ns), Some(bound_ns));
+            }
+        }
         Verdict {
             schema: SCHEMA,
             ranks: self.ranks.len(),
@@ -180,8 +190,10 @@ impl Verdict {
         }
         if !self.waiting.is_empty() {
             let ranks: Vec<u32> = self.waiting.iter().map(|waiting| waiting.rank).collect();
+            let guilty: usize = self.causes.iter().map(|cause| cause.ranks.len()).sum();
             let verb = if ranks.len() == 1 { "waits" } else { "wait" };
-            let _ = writeln!(text, "waiting      {} {verb} for them", named(&ranks));
+            let object = if guilty == 1 { "it" } else { "them" };
+            let _ = writeln!(text, "waiting      {} {verb} for {object}", named(&ranks));
         }
         let missing: Vec<String> = self
             .missing_dumps
@@ -199,7 +211,7 @@ impl Verdict {
 
 impl std::fmt::Display for Stop {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let name = if self.description.is_empty() { &self.group } else { &self.description };
+        let name = group_name(&self.group, &self.description);
         f.write_str(&self.operation)?;
         if let Some(sequence) = self.sequence {
             write!(f, " #{sequence}")?;
@@ -223,7 +235,14 @@ impl std::fmt::Display for Cause {
         if !self.hosts.is_empty() {
             write!(f, " ({})", self.hosts.join(", "))?;
         }
-        write!(f, ": {}", self.why)
+        write!(f, ": {}", self.why)?;
+        match (self.stopped_before_ns, self.clock_bound_ns) {
+            (Some(before), Some(bound)) if before > bound && bound > 0 => {
+                write!(f, "; it stopped {} before all that wait (clocks known to {})", time(before), time(bound))
+            }
+            (Some(before), Some(0)) if before > 0 => write!(f, "; it stopped {} before all that wait", time(before)),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -461,8 +480,9 @@ impl Judge<'_> {
             let waiting: Vec<u32> = operation.waiting.keys().copied().collect();
             let blockers: BTreeSet<u32> = operation.blockers().collect();
             let blockers: Vec<u32> = blockers.into_iter().collect();
+            let verb = if waiting.len() == 1 { "waits" } else { "wait" };
             format!(
-                "{} waits in {} for {}",
+                "{} {verb} in {} for {}",
                 named(&waiting),
                 self.operation_name(*identity, operation),
                 named(&blockers)
@@ -511,7 +531,27 @@ impl Judge<'_> {
     fn cause(&self, ranks: Vec<u32>, fault: Fault, why: String, certainty: Certainty) -> Cause {
         let hosts: BTreeSet<String> = ranks.iter().filter_map(|rank| self.host(*rank)).collect();
         let hosts = hosts.into_iter().collect();
-        Cause { ranks, hosts, fault, why, certainty, likelihood_ratio: None }
+        Cause {
+            ranks,
+            hosts,
+            fault,
+            why,
+            certainty,
+            likelihood_ratio: None,
+            stopped_before_ns: None,
+            clock_bound_ns: None,
+        }
+    }
+
+    /// Returns how long before the last enqueue of any innocent rank this cause's came, and the
+    /// bound of that.
+    fn stopped_before(&self, cause: &Cause, guilty: &BTreeSet<u32>) -> Option<(i64, i64)> {
+        let [rank] = cause.ranks.as_slice() else { return None };
+        let own = (*rank, self.job.ranks.get(rank)?.last_enqueue_ns?);
+        let innocent = self.job.ranks.iter().filter(|(other, _)| !guilty.contains(other));
+        let others = innocent.filter_map(|(other, state)| Some((*other, state.last_enqueue_ns?)));
+        let differences: Option<Vec<(i64, i64)>> = others.map(|other| self.clocks.difference(own, other)).collect();
+        differences?.into_iter().min_by_key(|(difference, bound)| difference.saturating_sub(*bound))
     }
 
     fn host(&self, rank: u32) -> Option<String> {
@@ -538,7 +578,7 @@ impl Judge<'_> {
             },
             group: group.name.clone(),
             description: group.description.clone(),
-            members: group.members.clone(),
+            members: self.job.members()[identity.group() as usize].clone(),
             waiting: operation.waiting.keys().copied().collect(),
             missing: operation.missing.union(&operation.unknown).copied().collect(),
         })
@@ -567,9 +607,17 @@ impl Judge<'_> {
         }
     }
 
-    fn group_name(&self, group: u32) -> &str {
+    fn group_name(&self, group: u32) -> String {
         let group = &self.job.groups[group as usize];
-        if group.description.is_empty() { &group.name } else { &group.description }
+        group_name(&group.name, &group.description)
+    }
+}
+
+/// Returns the description of a group, or its name where torch had no description.
+fn group_name(name: &str, description: &str) -> String {
+    match description {
+        "" | "undefined" => format!("group {name}"),
+        _ => description.to_owned(),
     }
 }
 

@@ -86,8 +86,9 @@ impl Waits {
             }
             waits.of_rank.insert(*rank, own);
         }
+        let members = job.members();
         for (identity, operation) in &mut waits.operations {
-            operation.complete(job, *identity);
+            operation.complete(job, &members, *identity);
         }
         waits.mark_behind();
         waits
@@ -194,9 +195,9 @@ impl Waits {
 
 impl Unfinished {
     /// Fills in the members that are not waiting.
-    fn complete(&mut self, job: &Job, identity: Identity) {
+    fn complete(&mut self, job: &Job, members: &[Vec<u32>], identity: Identity) {
         let members: Vec<u32> = match identity {
-            Identity::Collective { group, .. } => job.groups[group as usize].members.clone(),
+            Identity::Collective { group, .. } => members[group as usize].clone(),
             Identity::Message { from, to, .. } => vec![from, to],
         };
         for rank in members.into_iter().filter(|rank| !self.waiting.contains_key(rank)).collect::<Vec<_>>() {

@@ -12,6 +12,7 @@ mod faults;
 mod fences;
 mod filtered;
 mod gaps;
+mod hang;
 mod hosts;
 mod master;
 mod measure;

@@ -530,7 +530,7 @@ fn check(jobs: u64) {
 
 #[test]
 fn those_who_are_named_are_guilty() {
-    check(60);
+    check(30);
 }
 
 #[test]

@@ -1,0 +1,178 @@
+//! `hang`: which ranks stopped a job, from the Flight Recorder dumps that it left.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::Context as _;
+use clap::Args;
+use probe_sync_hang::{Clocks, Dump, DumpError, Job, Verdict};
+use probe_sync_trace::clocks::RunDirectory;
+
+use crate::output::{self, Usage};
+use crate::status::Unjudged;
+
+/// Flags of `hang`.
+#[derive(Args, Debug)]
+pub struct HangArgs {
+    /// Dumps, one per rank, or folders of them; a file's name ends with its rank, such as trace_12 or rank12.json
+    #[arg(required = true, value_name = "DUMP")]
+    dumps: Vec<PathBuf>,
+    /// Directory of the run that measured the job's clocks, to compare times of ranks on different hosts
+    #[arg(long, value_name = "DIR", conflicts_with = "clock_error")]
+    run_dir: Option<PathBuf>,
+    /// Largest difference between the hosts' clocks, on your word, where no run measured it
+    #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration)]
+    clock_error: Option<probe_sync_time::Duration>,
+    /// Write the verdict as JSON, to standard output or a file
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<PathBuf>,
+}
+
+/// Reads the dumps and prints the verdict.
+///
+/// # Errors
+/// Names a file that cannot be read; [`Unjudged`] where no cause can be named.
+pub fn run(arguments: &HangArgs) -> anyhow::Result<()> {
+    let files = files(&arguments.dumps)?;
+    let (job, notes) = read(&files)?;
+    let verdict = job.judge(&clocks(arguments, &job)?);
+    match arguments.json.as_deref() {
+        Some(path) if path != Path::new("-") => {
+            output::write_whole(path, format!("{}\n", serde_json::to_string_pretty(&verdict)?).as_bytes())?;
+            tell(&verdict, &notes)?;
+        }
+        Some(_) => output::json(&verdict)?,
+        None => tell(&verdict, &notes)?,
+    }
+    match verdict.is_decided() {
+        true => Ok(()),
+        false => Err(Unjudged("the dumps do not show which rank stopped the job".to_owned()).into()),
+    }
+}
+
+fn tell(verdict: &Verdict, notes: &[String]) -> anyhow::Result<()> {
+    output::tell(&verdict.text())?;
+    for note in notes.iter().take(NOTES_SHOWN) {
+        output::tell(&format!("note         {note}\n"))?;
+    }
+    if notes.len() > NOTES_SHOWN {
+        output::tell(&format!("note         and {} more files left out\n", notes.len() - NOTES_SHOWN))?;
+    }
+    Ok(())
+}
+
+/// Lists the files, each with its rank.
+fn files(given: &[PathBuf]) -> anyhow::Result<BTreeMap<u32, PathBuf>> {
+    let mut files: BTreeMap<u32, PathBuf> = BTreeMap::new();
+    let mut add = |rank, path: PathBuf| match files.insert(rank, path.clone()) {
+        None => Ok(()),
+        Some(other) => Err(anyhow::anyhow!(
+            "{} and {} are both of rank {rank}, by their names; give one of them",
+            other.display(),
+            path.display()
+        )
+        .context(Usage)),
+    };
+    for path in given {
+        if !path.is_dir() {
+            let rank = rank_of(path).ok_or_else(|| {
+                anyhow::anyhow!("{}: its name does not end with a rank, such as trace_12", path.display())
+                    .context(Usage)
+            })?;
+            add(rank, path.clone())?;
+            continue;
+        }
+        let entries = std::fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))?;
+        for entry in entries {
+            let entry = entry.with_context(|| format!("cannot read {}", path.display()))?;
+            let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+            if let (true, Some(rank)) = (is_file, rank_of(&entry.path())) {
+                add(rank, entry.path())?;
+            }
+        }
+    }
+    anyhow::ensure!(!files.is_empty(), "no file's name ends with a rank, such as trace_12");
+    Ok(files)
+}
+
+/// Returns the last number of a file's name without its ending.
+fn rank_of(path: &Path) -> Option<u32> {
+    let name = path.file_name()?.to_str()?;
+    let stem = [".json", ".pickle", ".pkl"].iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name);
+    let digits = stem.len() - stem.trim_end_matches(|letter: char| letter.is_ascii_digit()).len();
+    stem[stem.len() - digits..].parse().ok()
+}
+
+/// Reads all dumps, on all processors.
+///
+/// A file that is not a dump costs itself: its rank counts as one without a dump.
+fn read(files: &BTreeMap<u32, PathBuf>) -> anyhow::Result<(Job, Vec<String>)> {
+    let list: Vec<(&u32, &PathBuf)> = files.iter().collect();
+    let (next, state) = (AtomicUsize::new(0), Mutex::new((Job::new(), BTreeMap::new())));
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(list.len());
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some((rank, path)) = list.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let dump = read_one(path);
+                    let mut state = state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    let added = dump.and_then(|dump| state.0.add(**rank, &dump).map_err(|error| error.to_string()));
+                    if let Err(reason) = added {
+                        state.0.add_unusable(**rank, reason.clone());
+                        state.1.insert(**rank, format!("{}: {reason}", path.display()));
+                    }
+                }
+            });
+        }
+    });
+    let (job, problems) = state.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if problems.len() == list.len() {
+        let first = problems.values().next().map_or("", String::as_str);
+        anyhow::bail!("no file is a usable dump; {first}");
+    }
+    Ok((job, problems.into_values().collect()))
+}
+
+fn read_one(path: &Path) -> Result<Dump, String> {
+    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
+    Dump::read(&bytes).map_err(|error| match error {
+        DumpError::Empty => "the file is empty".to_owned(),
+        other => other.to_string(),
+    })
+}
+
+/// Takes what is known of the ranks' clocks from a run, or the user's word.
+fn clocks(arguments: &HangArgs, job: &Job) -> anyhow::Result<Clocks> {
+    let mut clocks = Clocks::default();
+    if let Some(error) = arguments.clock_error {
+        clocks.assume(error.as_ns());
+    }
+    let Some(folder) = &arguments.run_dir else { return Ok(clocks) };
+    let run = RunDirectory::open(folder)?;
+    let offsets = run.offsets(run.survey.everything())?;
+    let nodes: BTreeMap<u32, u32> = match run.survey.ranks.is_empty() {
+        true => run.survey.nodes().chain([run.survey.reference]).map(|node| (node, node)).collect(),
+        false => run.survey.ranks.iter().map(|record| (record.rank, record.node_id.0)).collect(),
+    };
+    for record in &run.survey.ranks {
+        clocks.set_host(record.rank, &record.hostname);
+    }
+    for (rank, at_ns) in job.last_enqueues() {
+        let Some(node) = nodes.get(&rank) else { continue };
+        let map = offsets.map(*node)?;
+        let at_ps = i128::from(at_ns) * 1000;
+        let (offset_ps, sigma_ns) = map.map_or((0, 0.0), |found| {
+            let mapped = found.map.map(at_ps);
+            (at_ps - mapped.time_ps, mapped.sigma_ns)
+        });
+        clocks.set(rank, (offset_ps / 1000) as i64, (SIGMAS * sigma_ns).ceil() as i64);
+    }
+    Ok(clocks)
+}
+
+/// A difference of times beyond this many standard deviations is taken as real.
+const SIGMAS: f64 = 5.0;
+
+const NOTES_SHOWN: usize = 3;

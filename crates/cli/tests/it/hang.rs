@@ -1,0 +1,71 @@
+//! `hang` on recorded dumps of jobs whose guilty ranks are known.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::support::{complaint, output, probe_sync, text};
+
+/// Returns a recorded set of dumps, or `None` where the shared data is absent.
+fn recorded(set: &str) -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/fr").join(set);
+    if !folder.is_dir() {
+        println!("skipped: {} is absent", folder.display());
+        return None;
+    }
+    Some(folder)
+}
+
+fn guilty(document: &Value) -> Vec<u64> {
+    let causes = document["causes"].as_array().expect("an array");
+    let ranks = causes.iter().flat_map(|cause| cause["ranks"].as_array().expect("an array"));
+    ranks.map(|rank| rank.as_u64().expect("a rank")).collect()
+}
+
+#[test]
+fn guilty_ranks_of_recorded_jobs_are_named() {
+    for (set, expected) in [("gpu_error_1st", [12, 14]), ("lock_gil_1st", [9, 14])] {
+        let Some(folder) = recorded(set) else { continue };
+        let told = output(probe_sync(&["hang", text(&folder), "--json"]));
+        assert!(told.status.success(), "{}", complaint(&told));
+        let document: Value = serde_json::from_slice(&told.stdout).expect("JSON");
+        assert_eq!(guilty(&document), expected, "{document:#}");
+        let told = output(probe_sync(&["hang", text(&folder)]));
+        let lines = String::from_utf8(told.stdout).expect("text");
+        assert!(lines.lines().count() <= 10, "{lines}");
+    }
+}
+
+#[test]
+fn a_rank_whose_dump_is_cut_off_costs_itself() {
+    let Some(folder) = recorded("lock_gil_1st") else { return };
+    let copy = tempfile::tempdir().expect("a folder");
+    for rank in 0..16 {
+        let name = format!("_dump_{rank}");
+        let bytes = fs::read(folder.join(&name)).expect("a dump");
+        let length = if rank == 3 { bytes.len() / 2 } else { bytes.len() };
+        fs::write(copy.path().join(&name), &bytes[..length]).expect("writable");
+    }
+    let told = output(probe_sync(&["hang", text(copy.path()), "--json"]));
+    let document: Value = serde_json::from_slice(&told.stdout).expect("JSON");
+    assert_eq!(guilty(&document), [9, 14], "{document:#}");
+    assert_eq!(document["missing_dumps"][0]["rank"], 3);
+    assert!(document["missing_dumps"][0]["reason"].as_str().expect("text").contains("the file ends"), "{document:#}");
+}
+
+#[test]
+fn what_is_not_a_dump_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let check = |name: &str, bytes: &[u8], expected: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, bytes).expect("writable");
+        let told = output(probe_sync(&["hang", text(&path)]));
+        assert!(!told.status.success());
+        assert!(complaint(&told).contains(expected), "{}", complaint(&told));
+    };
+    check("rank_0", b"\x80\x02cos\nsystem\n(X\x02\x00\x00\x00idtR.", "would load or call code");
+    check("rank_1", b"", "the file is empty");
+    check("rank_2.json", b"{\"traceEvents\": []}", "it states no version");
+    check("dump", b"{}", "does not end with a rank");
+}
