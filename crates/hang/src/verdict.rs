@@ -165,9 +165,9 @@ impl Job {
 }
 
 impl Verdict {
-    /// Returns true if every cause is named, rather than left undecided.
+    /// Returns true if a cause is named, rather than left undecided.
     pub fn is_decided(&self) -> bool {
-        !self.causes.is_empty() && self.causes.iter().all(|cause| cause.certainty != Certainty::Undecided)
+        self.causes.iter().any(|cause| cause.certainty != Certainty::Undecided)
     }
 
     /// Returns the verdict as text, at most ten lines of some 100 characters.
@@ -228,6 +228,7 @@ impl std::fmt::Display for Stop {
 impl std::fmt::Display for Cause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.certainty {
+            Certainty::Undecided if self.ranks.len() == 1 => write!(f, "perhaps {}", named(&self.ranks))?,
             Certainty::Undecided => write!(f, "cannot be told between ranks {}", shortened(&self.ranks))?,
             Certainty::Likely => write!(f, "probably {}", named(&self.ranks))?,
             Certainty::Certain => f.write_str(&named(&self.ranks))?,
@@ -385,30 +386,36 @@ impl Judge<'_> {
     ///
     /// Such a rank may itself wait for another cause; then it is not named. First come those that
     /// cannot wait for any other candidate, then those that cannot wait for what is named already.
+    /// Where another cause is known, or only a message waits, it may wait in an operation that no
+    /// dump shows, so it is no more than a candidate.
     fn without_dumps(&self, lost: &[Root], known: &BTreeSet<u32>) -> Vec<Cause> {
         let mut sets: Vec<(BTreeSet<u32>, &Root)> = lost.iter().map(|root| (self.unknown(root), root)).collect();
-        sets.sort_by_key(|(ranks, _)| ranks.len());
+        let is_message = |root: &Root| matches!(root.operations[0], Identity::Message { .. });
+        sets.sort_by_key(|(ranks, root)| (ranks.len(), is_message(root)));
         let candidates: BTreeSet<u32> = sets.iter().flat_map(|(ranks, _)| ranks).chain(known).copied().collect();
         let mut blamed = known.clone();
         let mut causes = Vec::new();
-        for others in [Some(&candidates), None] {
+        for all in [true, false] {
             for (ranks, root) in &sets {
-                let explained = |rank: &u32| self.may_wait(*rank, others.unwrap_or(&blamed));
-                if blamed.is_disjoint(ranks) && !ranks.iter().any(explained) {
+                let mut others = if all { candidates.difference(ranks).copied().collect() } else { blamed.clone() };
+                others.extend(self.waits.victims(&others));
+                let explained = ranks.iter().any(|rank| self.may_wait(*rank, &others));
+                if blamed.is_disjoint(ranks) && !explained {
                     blamed.extend(ranks);
-                    causes.push(self.lost(ranks, root.operations[0]));
+                    let decided = ranks.len() == 1 && known.is_empty() && !is_message(root);
+                    causes.push(self.lost(ranks, root.operations[0], decided));
                 }
             }
         }
         causes
     }
 
-    fn lost(&self, ranks: &BTreeSet<u32>, identity: Identity) -> Cause {
+    fn lost(&self, ranks: &BTreeSet<u32>, identity: Identity, decided: bool) -> Cause {
         let what = self.operation_name(identity, &self.waits.operations[&identity]);
         let reason = |rank| self.missing.get(rank).map_or("its dump does not say", String::as_str);
         let reasons: BTreeSet<&str> = ranks.iter().map(reason).collect();
         let why = format!("{what} waits for it; {}", reasons.into_iter().collect::<Vec<_>>().join(", "));
-        let certainty = if ranks.len() == 1 { Certainty::Likely } else { Certainty::Undecided };
+        let certainty = if decided { Certainty::Likely } else { Certainty::Undecided };
         self.cause(ranks.iter().copied().collect(), Fault::NoDump, why, certainty)
     }
 
