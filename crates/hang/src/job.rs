@@ -111,8 +111,8 @@ impl Job {
         }
         // Gloo states one group, without a name, and its ranks as the group numbers them.
         let stated = dump.pg_config.iter().filter(|(name, group)| !name.is_empty() && !group.ranks.0.is_empty());
-        let stranger = stated.clone().find(|(_, group)| !group.ranks.0.contains(&rank));
-        if let Some((name, _)) = stranger {
+        let foreign = stated.clone().find(|(_, group)| !group.ranks.0.contains(&rank));
+        if let Some((name, _)) = foreign {
             return Err(DumpError::NotADump(format!(
                 "rank {rank} is not a member of its own group {name}; does the file's name end with the rank?"
             )));

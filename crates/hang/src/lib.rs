@@ -30,10 +30,15 @@
 //! # Ok::<(), probe_sync_hang::DumpError>(())
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod clocks;
 mod dump;
+mod evidence;
 mod job;
+mod judge;
 mod pickle;
+mod times;
 mod verdict;
 mod waits;
 

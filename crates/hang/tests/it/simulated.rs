@@ -79,6 +79,9 @@ enum Act {
     Wait,
 }
 
+/// A rank, and a place in its queue.
+type Places = Vec<(usize, usize)>;
+
 #[derive(Clone, Debug)]
 struct Group {
     description: &'static str,
@@ -195,7 +198,7 @@ impl Simulated {
     /// order, but for receives, which others may overtake.
     fn advance_devices(&mut self) -> bool {
         let mut ready: BTreeMap<(usize, u64), Vec<(usize, usize)>> = BTreeMap::new();
-        let mut messages: BTreeMap<(usize, usize, usize), [Vec<(usize, usize)>; 2]> = BTreeMap::new();
+        let mut messages: BTreeMap<(usize, usize, usize), [Places; 2]> = BTreeMap::new();
         for (rank, process) in self.processes.iter().enumerate() {
             for (place, enqueued) in process.queue.iter().enumerate().skip(process.head) {
                 if process.device_stops_at.is_some_and(|stop| place >= stop) {

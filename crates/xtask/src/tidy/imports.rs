@@ -76,7 +76,7 @@ fn dependencies(manifest: &Table) -> Vec<String> {
 }
 
 /// Every package of ours and what it may import of ours.
-const MAY_IMPORT: [(&str, &[&str]); 23] = [
+const MAY_IMPORT: [(&str, &[&str]); 24] = [
     ("probe-sync-time", &[]),
     ("probe-sync-files", &[]),
     ("probe-sync-probe", &["probe-sync-time"]),
@@ -106,6 +106,7 @@ const MAY_IMPORT: [(&str, &[&str]); 23] = [
     ),
     ("probe-sync-rocpd", &["probe-sync-time", "probe-sync-files"]),
     ("probe-sync-otf2", &[]),
+    ("probe-sync-hang", &[]),
     (
         "probe-sync-trace",
         &[
