@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Error;
 use crate::calibrate::{ClockSource, Request};
+use crate::copies;
 use crate::formats;
 use crate::outputs;
 
@@ -35,7 +36,11 @@ pub(crate) struct Found {
 pub(crate) fn of_request(request: &Request) -> Result<Found, Error> {
     match &request.clocks {
         _ if !request.traces.is_empty() => search(request, Wanted::Traces),
-        ClockSource::Run(run) => Ok(Found { paths: of_run(run, &request.outputs)?, notes: Vec::new() }),
+        ClockSource::Run(run) => {
+            let mut paths = of_run(run, &request.outputs)?;
+            let notes = copies::take_off(&mut paths).into_iter().collect();
+            Ok(Found { paths, notes })
+        }
         _ => {
             let problem = "no traces: give --traces, or --run-dir with traces in it".to_owned();
             Err(Error::Request { problem })
@@ -43,15 +48,15 @@ pub(crate) fn of_request(request: &Request) -> Result<Found, Error> {
     }
 }
 
-/// Files as they are, and for each folder what is wanted in it and below.
+/// Files as they are, and for each folder what is wanted in it and below; copies of a trace are left out unless the order of traces decides.
 ///
 /// # Errors
 /// A folder that cannot be listed, holds nothing that is wanted, too much, or folders too deep; a folder where the order of traces decides.
 pub(crate) fn search(request: &Request, wanted: Wanted) -> Result<Found, Error> {
-    let mut found = Found { paths: Vec::new(), notes: Vec::new() };
+    let (mut paths, mut folders) = (Vec::new(), Vec::new());
     for path in &request.traces {
         if !path.is_dir() {
-            found.paths.push(path.clone());
+            paths.push(path.clone());
             continue;
         }
         if let Some(ordered) = ordered(request) {
@@ -62,24 +67,30 @@ pub(crate) fn search(request: &Request, wanted: Wanted) -> Result<Found, Error> 
             );
             return Err(Error::Request { problem });
         }
-        let before = found.paths.len();
-        list(path, DEPTH, wanted, &request.outputs, &mut found.paths)?;
-        let some = &mut found.paths[before..];
+        let before = paths.len();
+        list(path, DEPTH, wanted, &request.outputs, &mut paths)?;
+        let some = &mut paths[before..];
         if some.is_empty() {
             let problem = format!("{}: there is no {} in this folder", path.display(), wanted.names());
             return Err(Error::Request { problem });
         }
         some.sort();
+        folders.push((path, paths[before..].to_vec()));
+    }
+    let copies = if ordered(request).is_none() { copies::take_off(&mut paths) } else { None };
+    let of_folder = |(folder, found): &(&PathBuf, Vec<PathBuf>)| {
         let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let which = match some {
+        let some: Vec<&PathBuf> = found.iter().filter(|path| paths.contains(path)).collect();
+        let which = match some[..] {
             [one] => name(one),
             [first, .., last] => format!("{} to {}", name(first), name(last)),
-            [] => String::new(),
+            [] => "all of them copies".to_owned(),
         };
         let traces = if some.len() == 1 { "trace" } else { "traces" };
-        found.notes.push(format!("{}: {} {traces}, {which}", path.display(), some.len()));
-    }
-    Ok(found)
+        format!("{}: {} {traces}, {which}", folder.display(), some.len())
+    };
+    let notes = folders.iter().map(of_folder).chain(copies).collect();
+    Ok(Found { paths, notes })
 }
 
 /// What is given in the order of the traces.

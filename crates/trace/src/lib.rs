@@ -12,6 +12,7 @@ mod check;
 pub mod clocks;
 mod collectives;
 mod convert;
+mod copies;
 mod counted;
 mod counting;
 mod early_devices;
