@@ -1,8 +1,9 @@
 //! Which rank of its job a process is, by the environment that the profiler has stored.
 //!
 //! Place in the flow: under `facts`. rocprofv3 stores the variables of the process as one JSON object (those whose value holds a
-//! semicolon are left out). Ranks are looked for in the variables of torch.distributed first, then of the launchers that a run of
-//! `probe_sync` records, then of others, whose numbers are compared with nobody's. What it does not do: settle nodes.
+//! semicolon are left out), and rocprof-sys adds what MPI_Init said, as numbers. That is believed first: variables of launchers are inherited, so that each rank of an
+//! `mpirun` inside a batch step of Slurm has `SLURM_PROCID=0`. Then come torch.distributed and the launchers; those that runs of `probe_sync` do not record have
+//! numbers that are compared with nobody's. What it does not do: settle nodes.
 
 use probe_sync_estimate::record::Launcher;
 use serde_json::{Map, Value};
@@ -38,6 +39,8 @@ impl Environment {
         };
         let mut found = Environment::default();
         let mut first: Option<(&str, u32, Option<u32>)> = None;
+        let of_launchers =
+            || KNOWN.iter().filter(|of| of.rank != OF_MPI).filter_map(|of| of.sizes.iter().find_map(number));
         for Variables { launcher, rank: name, sizes } in &KNOWN {
             let Some(rank) = number(name) else { continue };
             let size = sizes.iter().find_map(number);
@@ -46,6 +49,11 @@ impl Environment {
                     "the environment states {name} {rank} of {} ranks; it is left out",
                     size.unwrap_or(0)
                 ));
+                continue;
+            }
+            if *name == OF_MPI && size == Some(1) && of_launchers().any(|size| size > 1) {
+                let told = "MPI was initialized by this process alone, while its launcher started more; the launcher's rank is taken";
+                found.notes.push(told.to_owned());
                 continue;
             }
             match first {
@@ -61,6 +69,8 @@ impl Environment {
                         of(size)
                     ));
                 }
+                // A number that a batch step hands down to all.
+                Some((OF_MPI, 0, _)) if size.is_none() => {}
                 Some(_) => {
                     // A library's number that is the launcher's too.
                     found.launcher = found.launcher.or(*launcher);
@@ -81,21 +91,28 @@ struct Variables {
 }
 
 /// In the order in which they are believed. `SLURM_NTASKS` may be that of the allocation, so the step's number comes first.
-const KNOWN: [Variables; 5] = [
+const KNOWN: [Variables; 10] = [
+    Variables { launcher: None, rank: OF_MPI, sizes: &["MPI_COMM_WORLD_SIZE"] },
     Variables { launcher: Some(Launcher::Torchrun), rank: "RANK", sizes: &["WORLD_SIZE"] },
     Variables { launcher: Some(Launcher::OpenMpi), rank: "OMPI_COMM_WORLD_RANK", sizes: &["OMPI_COMM_WORLD_SIZE"] },
+    Variables { launcher: None, rank: "MV2_COMM_WORLD_RANK", sizes: &["MV2_COMM_WORLD_SIZE"] },
     Variables {
         launcher: None,
         rank: "PMIX_RANK",
         sizes: &["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"],
     },
     Variables { launcher: None, rank: "PMI_RANK", sizes: &["PMI_SIZE"] },
+    Variables { launcher: None, rank: "FLUX_TASK_RANK", sizes: &["FLUX_JOB_SIZE"] },
+    Variables { launcher: None, rank: "PALS_RANKID", sizes: &["PALS_SIZE", "PMI_SIZE"] },
+    Variables { launcher: None, rank: "MPI_RANK", sizes: &["MPI_SIZE"] },
     Variables {
         launcher: Some(Launcher::Slurm),
         rank: "SLURM_PROCID",
         sizes: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
     },
 ];
+/// What MPI_Init says.
+const OF_MPI: &str = "MPI_COMM_WORLD_RANK";
 
 #[cfg(test)]
 mod tests {
@@ -142,6 +159,36 @@ mod tests {
         let impossible =
             r#"{"RANK": "8", "WORLD_SIZE": "8", "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}"#;
         check(impossible, Some((Some(OpenMpi), 1, Some(2))), &["RANK 8 of 8 ranks; it is left out"]);
+    }
+
+    #[test]
+    fn mpi_is_believed_before_launchers() {
+        use Launcher::{OpenMpi, Slurm, Torchrun};
+        let of_rank =
+            |rank: u32| format!(r#"{{"SLURM_PROCID": "0", "MPI_COMM_WORLD_RANK": {rank}, "MPI_COMM_WORLD_SIZE": 2}}"#);
+        check(&of_rank(0), Some((None, 0, Some(2))), &[]);
+        check(
+            &of_rank(1),
+            Some((None, 1, Some(2))),
+            &["MPI_COMM_WORLD_RANK 1 of 2 and SLURM_PROCID 0: MPI_COMM_WORLD_RANK is taken"],
+        );
+        check(r#"{"MPI_COMM_WORLD_RANK": "1", "MPI_COMM_WORLD_SIZE": "2"}"#, Some((None, 1, Some(2))), &[]);
+        let srun = r#"{"MPI_COMM_WORLD_RANK": 3, "MPI_COMM_WORLD_SIZE": 4, "SLURM_PROCID": "3", "SLURM_NTASKS": "4"}"#;
+        check(srun, Some((Some(Slurm), 3, Some(4))), &[]);
+        let open = r#"{"MPI_COMM_WORLD_RANK": 0, "MPI_COMM_WORLD_SIZE": 4, "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "4"}"#;
+        check(open, Some((Some(OpenMpi), 0, Some(4))), &[]);
+        let alone = r#"{"MPI_COMM_WORLD_RANK": 0, "MPI_COMM_WORLD_SIZE": 1, "RANK": "3", "WORLD_SIZE": "8"}"#;
+        check(alone, Some((Some(Torchrun), 3, Some(8))), &["MPI was initialized by this process alone"]);
+        check(r#"{"MPI_COMM_WORLD_RANK": -1, "MPI_COMM_WORLD_SIZE": 2}"#, None, &[]);
+        for (rank, size) in [
+            ("FLUX_TASK_RANK", "FLUX_JOB_SIZE"),
+            ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+            ("MPI_RANK", "MPI_SIZE"),
+            ("PALS_RANKID", "PMI_SIZE"),
+        ] {
+            check(&format!(r#"{{"{rank}": "5", "{size}": "6"}}"#), Some((None, 5, Some(6))), &[]);
+            check(&format!(r#"{{"{rank}": 5, "SLURM_PROCID": "0"}}"#), Some((None, 5, None)), &["SLURM_PROCID 0"]);
+        }
     }
 
     #[test]
