@@ -58,6 +58,24 @@ impl Context {
         all.into_iter().map(|(_, read)| read).collect()
     }
 
+    /// What the traces of each rank say together; `ranks` are their places.
+    pub(crate) fn of_ranks(all: Vec<Self>, ranks: &[Vec<usize>]) -> Vec<Self> {
+        let mut all: Vec<Option<Self>> = all.into_iter().map(Some).collect();
+        let of_rank = |rank: &Vec<usize>| {
+            let mut joined = Self::default();
+            for of in rank.iter().filter_map(|place| all[*place].take()) {
+                joined.steps.extend(of.steps);
+                joined.launches.extend(of.launches);
+                joined.launches_left_out += of.launches_left_out;
+                joined.before_launch.count += of.before_launch.count;
+                joined.before_launch.most_ns = joined.before_launch.most_ns.max(of.before_launch.most_ns);
+            }
+            joined.steps.sort_unstable();
+            joined
+        };
+        ranks.iter().map(of_rank).collect()
+    }
+
     /// Reads a trace; nothing where its operations state their run, or where it has none.
     ///
     /// # Errors
@@ -76,7 +94,7 @@ impl Context {
         let starts: HashSet<i64> =
             std::iter::from_fn(|| cursor.next()).filter_map(|part| nearest_ns(part.start_ps)).collect();
         let mut reading = Reading { pattern: steps, starts, found, launched: HashMap::new(), waiting: HashMap::new() };
-        let options = ChunkOptions { args: true, ..ChunkOptions::default() };
+        let options = ChunkOptions { args: true, reach: trace.facts.reach, ..ChunkOptions::default() };
         trace.format.read_chunks(&trace.path, &options, &mut |time| time, &mut |chunk| {
             reading.take(chunk);
             Ok(())

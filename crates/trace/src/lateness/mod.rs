@@ -137,10 +137,12 @@ impl Default for LatenessSettings {
 pub fn lateness(calibrated: &Calibrated, settings: &LatenessSettings) -> Result<Lateness, Error> {
     one_clock::expect(calibrated, "to say who was late")?;
     let single: Vec<&CalibratedTrace> = calibrated.traces.iter().filter(|of| !of.trace.facts.merged).collect();
-    let contexts = Context::read_all(&single, &settings.steps)?;
     // Without a map all are on one clock already.
     let maps: Vec<Option<Box<MapTime<'_>>>> = single.iter().copied().map(CalibratedTrace::look).collect();
     let traces: Vec<_> = single.iter().map(|of| &of.trace).collect();
+    let ranks = nodes::of_ranks(&traces);
+    let contexts = Context::of_ranks(Context::read_all(&single, &settings.steps)?, &ranks);
+    let single: Vec<&CalibratedTrace> = ranks.iter().map(|rank| single[rank[0]]).collect();
     nodes::with_collectives(&traces, &maps, |nodes| {
         let mut gatherer = Gatherer::new(nodes, &contexts);
         let matching = match_operations(nodes, MatchOptions::default(), &mut |operation| gatherer.take(operation));

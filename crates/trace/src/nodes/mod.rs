@@ -8,6 +8,7 @@
 
 mod known;
 mod reading;
+mod spans;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +27,8 @@ use crate::write::BETWEEN_NAMES;
 pub(crate) use known::KnownNodes;
 pub use known::SettledBy;
 use reading::read_all;
+use spans::Joined;
+pub(crate) use spans::of_ranks;
 
 /// One rank's trace.
 #[derive(Clone, Debug)]
@@ -36,6 +39,10 @@ pub struct NodeTrace {
     pub format: &'static dyn TraceFormat,
     /// What tells it from the others: its rank, else its node while that is free, else the next free number.
     pub part: u32,
+    /// What all traces of its rank have in common: the first one's `part`.
+    pub rank_part: u32,
+    /// Which of its rank's traces it is, in the order of time; 0: the first, or the only one.
+    pub span: u32,
     /// The node whose clock it is on; ranks of one host share it. The same as `part` where no node's offsets will be applied.
     pub node: u32,
     /// What settled the node.
@@ -50,7 +57,10 @@ impl NodeTrace {
     /// What viewers are told of it: `rank 2 · gpu-01`, or `node 2 · gpu-01` where its rank is not known.
     pub fn title(&self) -> String {
         let Identity { rank, hostname, .. } = &self.facts.identity;
-        let which = rank.map_or_else(|| format!("node {}", self.node), |rank| format!("rank {rank}"));
+        let mut which = rank.map_or_else(|| format!("node {}", self.node), |rank| format!("rank {rank}"));
+        if self.span > 0 {
+            which.push_str(&format!(", span {}", self.span + 1));
+        }
         [Some(which), hostname.clone()].into_iter().flatten().collect::<Vec<_>>().join(BETWEEN_NAMES)
     }
 }
@@ -114,7 +124,8 @@ pub(crate) fn read(
             unsettled.push(known::Unsettled { path, identity: facts.identity.clone(), marks: facts.marks.len() });
         }
         let (node, settled_by) = settled.unwrap_or((0, SettledBy::Nothing));
-        traces.push(NodeTrace { path: path.clone(), format, part: 0, node, settled_by, name: String::new(), facts });
+        let (path, name) = (path.clone(), String::new());
+        traces.push(NodeTrace { path, format, part: 0, rank_part: 0, span: 0, node, settled_by, name, facts });
     }
     if !unsettled.is_empty() {
         return Err(Error::Nodes { problem: known.unsettled(&unsettled, paths.len()) });
@@ -162,28 +173,46 @@ fn refuse_repeated(traces: &[NodeTrace]) -> Result<(), Error> {
     Ok(())
 }
 
-/// What tells traces apart: their ranks, else their nodes while these are free, else the next free number.
+/// What tells traces apart: their ranks, else their nodes while these are free, else the next free number. A rank may have several traces, one after the other.
+///
+/// # Errors
+/// Two traces of a rank overlap in time: one may be a copy of the other.
 fn number_parts(traces: &mut [NodeTrace]) -> Result<(), Error> {
     let mut taken: BTreeMap<u32, PathBuf> = BTreeMap::new();
     let mut later = Vec::new();
-    for (index, trace) in traces.iter_mut().enumerate() {
-        let Some(rank) = trace.facts.identity.rank else {
+    let mut in_time: Vec<usize> = (0..traces.len()).collect();
+    in_time.sort_by_key(|index| traces[*index].facts.span);
+    let mut of_rank: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for index in in_time {
+        let Some(rank) = traces[index].facts.identity.rank else {
             later.push(index);
             continue;
         };
-        match taken.get(&rank) {
-            // A process that a rank starts inherits its variables, and one that is started again has its rank.
-            Some(_) if trace.facts.identity.guid.is_some() => later.push(index),
-            Some(other) => {
-                let problem = format!("{} and {} are both of rank {rank}", other.display(), trace.path.display());
-                return Err(Error::Nodes { problem });
-            }
-            None => {
+        let before = of_rank.entry(rank).or_default();
+        // A process that a rank starts inherits its variables, and one that is started again has its rank.
+        let is_process = traces[index].facts.identity.guid.is_some();
+        if let Some(other) = before.iter().find(|other| !is_process && overlap(&traces[**other], &traces[index])) {
+            let (one, two) = (traces[*other].path.display(), traces[index].path.display());
+            let problem = format!(
+                "{one} and {two} are both of rank {rank} and overlap in time: give one of them; traces of one rank are taken that follow each other"
+            );
+            return Err(Error::Nodes { problem });
+        }
+        let trace = &mut traces[index];
+        match before.len() {
+            0 => {
                 trace.part = rank;
                 taken.insert(rank, trace.path.clone());
             }
+            _ => later.push(index),
         }
+        if !is_process {
+            (trace.span, trace.rank_part) = (before.len() as u32, rank);
+        }
+        before.push(index);
     }
+    // In the order in which they were given.
+    later.sort_unstable();
     let mut free = 0;
     for index in later {
         let trace = &mut traces[index];
@@ -195,10 +224,19 @@ fn number_parts(traces: &mut [NodeTrace]) -> Result<(), Error> {
         trace.part = wanted.unwrap_or(free);
         taken.insert(trace.part, trace.path.clone());
     }
+    for trace in traces.iter_mut().filter(|trace| trace.span == 0) {
+        trace.rank_part = trace.part;
+    }
     for trace in traces.iter_mut().filter(|trace| trace.settled_by == SettledBy::Nothing) {
-        trace.node = trace.part;
+        trace.node = trace.rank_part;
     }
     Ok(())
+}
+
+/// Whether two traces tell of the same time, by their own timelines.
+fn overlap(one: &NodeTrace, other: &NodeTrace) -> bool {
+    let spans = one.facts.span.zip(other.facts.span);
+    spans.is_some_and(|(one, other)| one.0 < other.1 && other.0 < one.1)
 }
 
 /// A rank is called a rank and a node a node: rank 2 may be on node 1.
@@ -213,7 +251,7 @@ fn name(trace: &mut NodeTrace) {
     trace.name = if others.is_empty() { first } else { format!("{first} ({})", others.join(", ")) };
 }
 
-/// What the check needs of each trace, seen through the maps. Without any map all are seen as they are; where only some have
+/// What the check needs of each rank, seen through the maps. Without any map all are seen as they are; where only some have
 /// one, the others are left out: nothing can be said of a clock that is not known.
 pub(crate) fn with_collectives<T>(
     traces: &[&NodeTrace],
@@ -222,20 +260,37 @@ pub(crate) fn with_collectives<T>(
 ) -> T {
     let as_is = |at| MappedTime { at, ..MappedTime::default() };
     let any = maps.iter().any(Option::is_some);
-    let nodes: Vec<NodeCollectives<'_>> = traces
+    let known: Vec<(&NodeTrace, &MapTime<'_>)> = traces
         .iter()
         .zip(maps)
         .filter(|(_, map)| map.is_some() || !any)
-        .map(|(trace, map)| NodeCollectives {
+        .map(|(trace, map)| (*trace, map.as_deref().unwrap_or(&as_is)))
+        .collect();
+    let ranks = of_ranks(&known.iter().map(|(trace, _)| *trace).collect::<Vec<_>>());
+    let several = |rank: &Vec<usize>| {
+        let traces: Vec<&NodeTrace> = rank.iter().map(|place| known[*place].0).collect();
+        (traces.len() > 1).then(|| Joined::of(&traces))
+    };
+    let joined: Vec<Option<Joined<'_>>> = ranks.iter().map(several).collect();
+    let maps: Vec<Option<Box<MapTime<'_>>>> = joined
+        .iter()
+        .zip(&ranks)
+        .map(|(joined, rank)| Some(joined.as_ref()?.map(rank.iter().map(|place| known[*place].1).collect())))
+        .collect();
+    let node = |((rank, joined), map)| {
+        let (rank, joined, map): (&Vec<usize>, &Option<Joined<'_>>, &Option<Box<MapTime<'_>>>) = (rank, joined, map);
+        let (trace, own_map) = known[rank[0]];
+        NodeCollectives {
             node: trace.part,
             clock: trace.node,
             name: &trace.name,
             rank: trace.facts.identity.rank,
-            groups: &trace.facts.groups,
-            parts: &trace.facts.collectives,
-            map: map.as_deref().unwrap_or(&as_is),
-        })
-        .collect();
+            groups: joined.as_ref().map_or(&trace.facts.groups, |joined| joined.groups),
+            parts: joined.as_ref().map_or(&trace.facts.collectives, |joined| &joined.parts),
+            map: map.as_deref().unwrap_or(own_map),
+        }
+    };
+    let nodes: Vec<NodeCollectives<'_>> = ranks.iter().zip(&joined).zip(&maps).map(node).collect();
     judge(&nodes)
 }
 
@@ -255,7 +310,7 @@ pub(crate) fn offsets_from_collectives(
         );
         return Err(Error::Nodes { problem });
     }
-    let reference = traces.first().map_or(0, |trace| trace.part);
+    let reference = traces.first().map_or(0, |trace| trace.rank_part);
     let max_rate_change_ppm = max_rate_change_ppm.unwrap_or(MAX_RATE_CHANGE_PPM);
     let options = OffsetOptions { reference, max_rate_change_ppm, ..OffsetOptions::default() };
     // Bounds take no clock to be faster than another by more than that, and so none can change by more.

@@ -88,6 +88,20 @@ impl CollectiveParts {
         }
     }
 
+    /// Takes in the parts of another trace that was closed, numbered by `number`.
+    pub(crate) fn append(&mut self, other: &CollectiveParts, mut number: impl FnMut(&Label, i64) -> i64) {
+        let labels: Vec<u32> = other.labels().map(|(label, ..)| label).collect();
+        let mut cursor = other.cursor(&labels);
+        while let Some(StoredPart { label, number: own, start_ps, end_ps, recipients, .. }) = cursor.next() {
+            let label = other.label(label).clone();
+            let number = number(&label, own);
+            self.push(CollectiveEvent { label, number, start_ps, end_ps, recipients });
+        }
+        self.reversed += other.reversed;
+        self.left_out += other.left_out + cursor.unread();
+        self.of_calls |= other.of_calls;
+    }
+
     /// Says that the parts are calls, which may return before their operation has run: their ends prove nothing alone.
     #[cfg(feature = "rocpd")]
     pub(crate) fn set_of_calls(&mut self) {
