@@ -17,8 +17,8 @@ use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::clocks::is_of_profilers;
 use crate::counting::{AlignmentStats, Counting};
-use crate::formats::{RewriteOptions, refuse_other_ending};
-use crate::model::{ClockPair, PS_PER_NS, Picoseconds};
+use crate::formats::{RewriteOptions, RewriteStats, refuse_other_ending};
+use crate::model::{ClockPair, PS_PER_NS, Picoseconds, TraceFacts};
 use crate::outputs;
 use crate::provenance;
 use crate::workers::workers;
@@ -31,6 +31,8 @@ pub struct AlignSettings {
     /// Write the run's snapshot pairs into the output, as the plane `/host:snapshots` of an XSpace. A trace that has this plane is
     /// refused: what stands in it is the profiler's, or was taken beside it.
     pub embed_snapshots: bool,
+    /// Write valid JSON where a trace holds values that are not, such as `NaN`; without it they are passed on and counted.
+    pub repair: bool,
 }
 
 /// One trace that was written.
@@ -102,6 +104,7 @@ pub fn align<'a>(calibrated: &'a Calibrated, output: &Path, settings: AlignSetti
     let options = RewriteOptions {
         base_ns: common_base(&calibrated.traces)?,
         annotate: settings.annotate,
+        repair: settings.repair,
         ..RewriteOptions::default()
     };
     Ok(Aligning {
@@ -195,9 +198,14 @@ impl<'a> Aligning<'a> {
         let calibrated = &self.calibrated.traces[trace];
         let output = &self.outputs[trace];
         let metadata = provenance::of_trace(self.calibrated, calibrated);
-        let cpu_behind_ns = calibrated.trace.facts.cpu_behind_ns;
-        let options =
-            RewriteOptions { snapshots: &self.snapshots[trace], metadata: &metadata, cpu_behind_ns, ..self.options };
+        let TraceFacts { cpu_behind_ns, reach, .. } = calibrated.trace.facts;
+        let options = RewriteOptions {
+            snapshots: &self.snapshots[trace],
+            metadata: &metadata,
+            cpu_behind_ns,
+            reach,
+            ..self.options
+        };
         let stats = write(calibrated, output, &options, self.outputs.len() > 1)?;
         Ok(Aligned { calibrated, output: output.clone(), stats })
     }
@@ -215,7 +223,8 @@ fn write(
     refuse_other_ending(trace.format, output)?;
     let mut counting = Counting::new(trace.facts.clock, map, clock.as_ref(), *measured);
     let rewritten = trace.format.rewrite(&trace.path, output, options, &mut |time| counting.map(time))?;
-    let mut stats = AlignmentStats { events: rewritten.events, base_ns: rewritten.base_ns, ..counting.stats(trace) };
+    let RewriteStats { events, left_out, base_ns, .. } = rewritten;
+    let mut stats = AlignmentStats { events, left_out, base_ns, ..counting.stats(trace) };
     stats.notes.splice(0..0, notes.iter().chain(&rewritten.notes).cloned());
     outputs::write_statistics(output, several, &stats)?;
     Ok(stats)

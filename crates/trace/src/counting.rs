@@ -22,6 +22,8 @@ pub struct AlignmentStats {
     pub tied_by: Option<Tie>,
     /// Events, as the format counts them.
     pub events: u64,
+    /// Events whose times cannot be believed, which are not in the output; a warning says why.
+    pub left_out: u64,
     /// Times that were mapped: lines, starts and ends.
     pub times: u64,
     /// Times held back so that order on a line is kept; 0 on a continuous map.

@@ -40,6 +40,8 @@ pub struct MergeSettings {
     pub schema: Option<String>,
     /// Leave out what databases hold beside the profiler's tables, instead of refusing it.
     pub drop_foreign: bool,
+    /// Write valid JSON where a Kineto trace holds values that are not, such as `NaN`; without it they are passed on and counted.
+    pub repair: bool,
     /// Add a track that says who was late to each collective.
     pub mark_late: Option<LatenessSettings>,
     /// What is to be in the output.
@@ -187,6 +189,7 @@ fn merge_within(
         metadata: provenance::of_job(calibrated, &uncalibrated),
         schema: settings.schema,
         drop_foreign: settings.drop_foreign,
+        repair: settings.repair,
         cpu_behind_ns: calibrated.traces.iter().map(|calibrated| calibrated.trace.facts.cpu_behind_ns).collect(),
         filter: filter.clone().map(|filter| filter as Rc<dyn EventFilter>),
     };
@@ -206,7 +209,7 @@ fn merge_within(
 
 /// The traces of some ranks; of a trace that states none its node counts.
 fn of_ranks(calibrated: &Calibrated, ranks: &Ranks) -> Result<Calibrated, Error> {
-    let known: Vec<u32> = calibrated.traces.iter().map(|of| of.trace.part).collect();
+    let known: Vec<u32> = calibrated.traces.iter().map(|of| of.trace.rank_part).collect();
     let absent = ranks.without_any(&known);
     if !absent.is_empty() {
         let known: Vec<String> = known.iter().map(u32::to_string).collect();
@@ -215,7 +218,7 @@ fn of_ranks(calibrated: &Calibrated, ranks: &Ranks) -> Result<Calibrated, Error>
         return Err(Error::Request { problem });
     }
     let mut some = calibrated.clone();
-    some.traces.retain(|of| ranks.contains(of.trace.part));
+    some.traces.retain(|of| ranks.contains(of.trace.rank_part));
     Ok(some)
 }
 
@@ -437,18 +440,26 @@ fn write(
             name: of_trace.trace.title(),
             map,
             metadata: provenance::of_trace(calibrated, of_trace),
+            reach: of_trace.trace.facts.reach,
         })
         .collect();
     let mut as_is = |time: Picoseconds| time;
     let part = traces.iter().map(|of| of.trace.part).max().map_or(0, |last| last.saturating_add(1));
     if let Some(path) = marks {
         let name = marks::PROCESS.to_owned();
-        inputs.push(MergeInput { path: path.to_owned(), part, name, map: &mut as_is, metadata: Vec::new() });
+        inputs.push(MergeInput {
+            path: path.to_owned(),
+            part,
+            name,
+            map: &mut as_is,
+            metadata: Vec::new(),
+            reach: None,
+        });
     }
     let merged = format.merge(&mut inputs, output, options)?;
     let stats = counts.into_iter().zip(&merged.inputs).zip(traces).map(|((count, input), calibrated)| {
-        let mut stats =
-            AlignmentStats { events: input.events, base_ns: Some(merged.base_ns), ..count.stats(&calibrated.trace) };
+        let (events, left_out, base_ns) = (input.events, input.left_out, Some(merged.base_ns));
+        let mut stats = AlignmentStats { events, left_out, base_ns, ..count.stats(&calibrated.trace) };
         stats.notes.splice(0..0, calibrated.notes.iter().chain(&input.notes).cloned());
         if calibrated.map.is_none() {
             // Unchanged times on an unknown clock: zero would be a claim.

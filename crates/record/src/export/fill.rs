@@ -227,7 +227,7 @@ impl<'a> Fill<'a> {
                 ArgumentValue::Integer(value) => Value::Integer(*value),
                 ArgumentValue::Unsigned(value) => match i64::try_from(*value) {
                     Ok(value) => Value::Integer(value),
-                    Err(_) => Value::Text(strings.push(&value.to_string())),
+                    Err(_) => Value::Unsigned(*value),
                 },
                 ArgumentValue::Float(value) => Value::Float(*value),
                 ArgumentValue::Boolean(value) => Value::Boolean(*value),
@@ -243,7 +243,7 @@ impl<'a> Fill<'a> {
             args.key.push(strings.intern("correlation"));
             args.value.push(match i64::try_from(id) {
                 Ok(id) => Value::Integer(id),
-                Err(_) => Value::Text(strings.push(&id.to_string())),
+                Err(_) => Value::Unsigned(id),
             });
         }
         if unfinished {

@@ -65,15 +65,18 @@ impl<'a> Measured<'a> {
         let named: Vec<String> = self.outside.iter().take(MOST_NAMED).map(Outside::sentence).collect();
         let more = self.outside.len() - named.len();
         let more = if more == 0 { String::new() } else { format!("; and {more} more traces") };
-        Err(Error::Outside {
-            problem: format!(
-                "{}{more}. Clocks are known while they are measured only: give the run that measured during these traces, or \
-                 --extrapolate {} if you mean it; uncertainty grows with the distance",
-                named.join("; "),
+        let remedy = if farthest > YEAR_NS {
+            "Years lie between them: the traces' times are not those of a system clock. A trace whose times count from the start of its session, as \
+             the JSON that JAX writes beside an XSpace does, has no clock: give the XSpace (*.xplane.pb), or the profiler's own file"
+                .to_owned()
+        } else {
+            format!(
+                "Clocks are known while they are measured only: give the run that measured during these traces, or --extrapolate {} if you mean it; \
+                 uncertainty grows with the distance",
                 reaching(farthest)
-            ),
-            beyond_ns: farthest,
-        })
+            )
+        };
+        Err(Error::Outside { problem: format!("{}{more}. {remedy}", named.join("; ")), beyond_ns: farthest })
     }
 }
 
@@ -143,6 +146,8 @@ fn date(days: i64) -> (i64, i64, i64) {
     (cycle * 400 + year_of_cycle + i64::from(january_or_february), month, day)
 }
 
+/// A trace that is further from the measurement is on no system clock: a year, in ns.
+const YEAR_NS: i128 = 365 * 86_400_000_000_000;
 /// Traces that a refusal names.
 const MOST_NAMED: usize = 8;
 /// The years 0 to 3940: what a system clock of 64 bits does not reach is no date.

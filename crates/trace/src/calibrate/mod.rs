@@ -76,7 +76,7 @@ pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
         method: source.method(),
         timeline: String::new(),
         notes,
-        warnings: left_out.iter().map(|bad| format!("left out: {bad}")).collect(),
+        warnings: left_out.iter().map(|bad| format!("left out: {bad}")).chain(traces::warnings(&traces)).collect(),
         collectives: None,
         hosts: source.survey().map(|survey| survey.hostnames.clone()).unwrap_or_default(),
         has_source: !matches!(source, Source::Nothing),
@@ -148,7 +148,7 @@ struct Clocks {
 
 impl Clocks {
     fn number(&self, trace: &NodeTrace) -> u32 {
-        if self.by_part { trace.part } else { trace.node }
+        if self.by_part { trace.rank_part } else { trace.node }
     }
 
     /// Whether the reference's trace stays on its boot clock, since the offsets relate those.
@@ -366,7 +366,7 @@ fn share_boot_clocks(offsets: &mut Offsets, traces: &mut [NodeTrace], snapshots:
     };
     let places: Vec<Option<(String, Picoseconds)>> = traces.iter().zip(snapshots).map(on_boot_clock).collect();
     let is_known = |part: u32| part == offsets.reference || offsets.nodes.contains_key(&part);
-    let known: Vec<bool> = traces.iter().map(|trace| is_known(trace.part)).collect();
+    let known: Vec<bool> = traces.iter().map(|trace| is_known(trace.rank_part)).collect();
     for at in (0..traces.len()).filter(|at| !known[*at]) {
         let Some((host, start)) = &places[at] else { continue };
         let same = |place: &Option<(String, Picoseconds)>| {
@@ -379,8 +379,8 @@ fn share_boot_clocks(offsets: &mut Offsets, traces: &mut [NodeTrace], snapshots:
             sigma_ns: Some(0.0),
             ..OffsetSample::bare(0, 0.0)
         };
-        let samples = offsets.nodes.get(&traces[other].part).cloned().unwrap_or_else(|| vec![of_reference]);
-        offsets.nodes.insert(traces[at].part, samples);
+        let samples = offsets.nodes.get(&traces[other].rank_part).cloned().unwrap_or_else(|| vec![of_reference]);
+        offsets.nodes.insert(traces[at].rank_part, samples);
         let note = format!(
             "no collective tells of its clock; it is that of {}, of the same host",
             traces[other].path.display()

@@ -3,7 +3,7 @@
 //! Place in the flow: second step of `calibrate`, after the source is open, because a run knows its hosts. What it does not
 //! do: read a trace itself; its format does.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use super::Request;
@@ -65,6 +65,31 @@ pub(super) fn read(request: &Request, source: &Source) -> Result<Traces, Error> 
     Ok(Traces { paths, read, left_out, notes })
 }
 
+/// What the traces themselves warn of, with their names. Of what many say alike, but for its numbers, a few say it.
+pub(super) fn warnings(traces: &[NodeTrace]) -> Vec<String> {
+    let mut alike: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for trace in traces {
+        for warning in &trace.facts.warnings {
+            let without_numbers: String = warning.chars().filter(|character| !character.is_ascii_digit()).collect();
+            alike.entry(without_numbers).or_default().push(format!(
+                "{} ({}): {warning}",
+                trace.path.display(),
+                trace.name
+            ));
+        }
+    }
+    let shortened = alike.into_values().flat_map(|mut said| {
+        let more = said.len().saturating_sub(TOLD_ALIKE);
+        said.truncate(TOLD_ALIKE);
+        let rest = (more > 0).then(|| format!("{more} more traces warn of the same"));
+        said.into_iter().chain(rest)
+    });
+    shortened.collect()
+}
+
+/// Traces of which the same is told.
+const TOLD_ALIKE: usize = 4;
+
 /// Refuses a name in `--suspended` that is the host of no trace: what was meant would stay as it is.
 fn expect_hosts(clock: &CpuClock, hosts: &BTreeSet<&str>) -> Result<(), Error> {
     let Some(name) = clock.suspended.keys().find(|name| !hosts.contains(name.as_str())) else { return Ok(()) };
@@ -105,8 +130,6 @@ pub(super) fn snapshots(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use probe_sync_time::Duration;
 
     use super::*;

@@ -345,7 +345,7 @@ fn read(
 /// What came of reading a trace.
 fn converted(calibrated: &CalibratedTrace, counting: Counting<'_>, read: ChunkStats, outside: u64) -> Converted {
     let CalibratedTrace { trace, map, notes, .. } = calibrated;
-    let mut alignment = AlignmentStats { events: read.events, ..counting.stats(trace) };
+    let mut alignment = AlignmentStats { events: read.events, left_out: read.left_out, ..counting.stats(trace) };
     alignment.notes.splice(0..0, notes.iter().cloned());
     alignment.notes.extend(not_carried(&read));
     if map.is_none() {

@@ -58,7 +58,8 @@ fn read(of: &CalibratedTrace, names: &LatenessSettings, step: &mut dyn FnMut(i64
         return Ok(());
     }
     let mut map = |time| clock.ps(time);
-    of.trace.format.read_chunks(&of.trace.path, &ChunkOptions::default(), &mut map, &mut |chunk| {
+    let options = ChunkOptions { reach: of.trace.facts.reach, ..ChunkOptions::default() };
+    of.trace.format.read_chunks(&of.trace.path, &options, &mut map, &mut |chunk| {
         let slices = &chunk.slices;
         for row in 0..slices.track.len() {
             // The copy of an annotation on a device's timeline begins when the device got there.

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::keep::EventFilter;
 use crate::Error;
-use crate::model::{ClockPair, Picoseconds, TraceFacts};
+use crate::model::{ClockPair, Picoseconds, Reach, TraceFacts};
 use crate::parts::Spill;
 use crate::write::Chunk;
 
@@ -147,6 +147,8 @@ pub struct ChunkOptions {
     pub group_by_queue: bool,
     /// How devices are numbered in their names.
     pub agent_index: AgentIndex,
+    /// Which times are believed ([`TraceFacts::reach`]); None: all.
+    pub reach: Option<Reach>,
 }
 
 /// How devices are numbered.
@@ -169,6 +171,8 @@ pub struct ChunkStats {
     pub events: u64,
     /// Events without a time, which were left out.
     pub untimed: u64,
+    /// Events whose times cannot be believed, which were left out; [`TraceFacts::notes`] say why.
+    pub left_out: u64,
     /// Events of phases that are not carried, by phase.
     pub other_phases: BTreeMap<char, u64>,
     /// What the user should know of what was read.
@@ -238,6 +242,10 @@ pub struct RewriteOptions<'a> {
     pub cpu_behind_ns: Option<i64>,
     /// Written into the output as text, where the format has a place for it: method, clock, uncertainty, versions.
     pub metadata: &'a [(String, String)],
+    /// Which times are believed ([`TraceFacts::reach`]); None: all.
+    pub reach: Option<Reach>,
+    /// Write valid JSON where the input is not; formats that are not JSON do not look at it.
+    pub repair: bool,
 }
 
 /// What rewriting one trace did.
@@ -247,6 +255,8 @@ pub struct RewriteStats {
     pub events: u64,
     /// Events without a time of their own, which stay as they are.
     pub untimed: u64,
+    /// Events whose times cannot be believed, which are not in the output.
+    pub left_out: u64,
     /// Events whose digits below the picosecond were lost; an event that the map leaves alone loses none.
     pub rounded: u64,
     /// Events (XSpace: lines of events) that begin before the output's base; some viewers drop them.
@@ -275,6 +285,8 @@ pub struct MergeInput<'a> {
     pub map: &'a mut MapFunction<'a>,
     /// Written into its part of the output as text, where parts have a place for it; what is said of all of them is in [`MergeOptions`].
     pub metadata: Vec<(String, String)>,
+    /// Which times are believed ([`TraceFacts::reach`]); None: all.
+    pub reach: Option<Reach>,
 }
 
 impl MergeInput<'_> {
@@ -301,6 +313,8 @@ pub struct MergeOptions {
     pub drop_foreign: bool,
     /// As in [`RewriteOptions`], of each input in order; none where it is shorter.
     pub cpu_behind_ns: Vec<Option<i64>>,
+    /// As in [`RewriteOptions`].
+    pub repair: bool,
     /// Which events go into the output; None: all. Formats that leave out none are not asked to.
     pub filter: Option<Rc<dyn EventFilter>>,
 }

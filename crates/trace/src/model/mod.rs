@@ -5,6 +5,7 @@
 //! says, so that no digit of either format is lost. What it does not do: hold ordinary events; those are streamed.
 
 pub(crate) mod collective;
+mod reach;
 pub(crate) mod time;
 
 use std::collections::HashMap;
@@ -17,6 +18,8 @@ use crate::parts::CollectiveParts;
 pub use self::collective::{
     CollectiveEvent, CollectiveKind, Communicator, Device, GroupKey, Instance, Label, Recipients, Replicas,
 };
+pub use self::reach::Reach;
+pub(crate) use self::reach::{LeftOut, Oddity, Spread};
 pub use self::time::Picoseconds;
 pub(crate) use self::time::{MappedTime, PS_PER_NS, UNIX_TIME_MIN_PS, nearest_ns};
 
@@ -41,6 +44,8 @@ pub struct TraceFacts {
     /// First and last instant that any event of the program on the file's own timeline touches; markers and the profiler's own
     /// spans are none.
     pub span: Option<(Picoseconds, Picoseconds)>,
+    /// Which times are believed, where some are not; None: all are.
+    pub reach: Option<Reach>,
     /// Start and stop of the recording, where the file states both; Unix time.
     pub session: Option<(Picoseconds, Picoseconds)>,
     /// Planes that are not on the file's timeline but on a clock that counts from the machine's start.
@@ -65,6 +70,9 @@ pub struct TraceFacts {
     pub communicators: Vec<Communicator>,
     /// Things worth telling the user: lines left out, odd values; bounded by the format's reader.
     pub notes: Vec<String>,
+    /// What every command must tell: events that are left out because their times cannot be believed, sources that contradict each other about its rank, a writer
+    /// that died before it named its process.
+    pub warnings: Vec<String>,
 }
 
 impl TraceFacts {

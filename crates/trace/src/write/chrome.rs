@@ -13,7 +13,7 @@ use foldhash::fast::FixedState;
 
 use super::chunk::{Chunk, Flow, FlowEnd, Track, TrackId, TrackKind};
 use super::flows::Waiting;
-use super::json::{put_args, put_float, put_integer, put_microseconds, put_text};
+use super::json::{Large, put_args, put_float, put_integer, put_microseconds, put_text};
 use super::lanes::{Lanes, Place};
 use super::order::{Row, in_order};
 use super::report::{Meta, WriteReport};
@@ -127,7 +127,7 @@ impl<W: Write> Chrome<W> {
         out.extend_from_slice(b",\"dur\":");
         put_microseconds(out, i128::from(end) - i128::from(start));
         put_names(out, chunk, slices.name[row], slices.category[row]);
-        put_args(out, chunk, slices.args[row]);
+        put_args(out, chunk, slices.args[row], &[], Large::Texts);
         out.push(b'}');
         let taken = std::mem::take(&mut self.taken);
         for flow in &taken {
@@ -155,7 +155,7 @@ impl<W: Write> Chrome<W> {
         put_head(out, b"i", on, instants.time_ns[row], base_ns);
         out.extend_from_slice(b",\"s\":\"t\"");
         put_names(out, chunk, instants.name[row], instants.category[row]);
-        put_args(out, chunk, instants.args[row]);
+        put_args(out, chunk, instants.args[row], &[], Large::Texts);
         out.push(b'}');
         self.sink.settle()
     }

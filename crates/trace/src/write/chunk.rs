@@ -83,6 +83,8 @@ pub(crate) const BETWEEN_NAMES: &str = " · ";
 pub enum Value {
     /// A whole number.
     Integer(i64),
+    /// A whole number that an `i64` does not hold.
+    Unsigned(u64),
     /// Another number.
     Float(f64),
     /// Yes or no.

@@ -1,18 +1,20 @@
 //! Pieces of JSON, as bytes: numbers, texts, microseconds, arguments.
 //!
-//! Place in the flow: under the writers of Chrome's JSON and Kineto's. Numbers above 2^53 are texts, because readers take numbers for doubles.
-//! What it does not do: know an event.
+//! Place in the flow: under the writers of Chrome's JSON and Kineto's. In Chrome's, numbers above 2^53 are texts, because its readers take numbers for doubles; in
+//! Kineto's they are numbers, as PyTorch writes them. What it does not do: know an event.
 
 use super::chunk::{ArgRange, Chunk, Value};
 
-/// Appends the arguments of an event as a member, with the comma before it; nothing where there are none.
-pub(super) fn put_args(out: &mut Vec<u8>, chunk: &Chunk, range: ArgRange) {
-    put_args_and(out, chunk, range, &[]);
+/// How whole numbers are written that a double does not hold.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Large {
+    Texts,
+    Numbers,
 }
 
-/// Appends the arguments of an event, and `more` that are none of the chunk's.
+/// Appends the arguments of an event as a member, with the comma before it, and `more` that are none of the chunk's; nothing where there are none.
 #[inline]
-pub(super) fn put_args_and(out: &mut Vec<u8>, chunk: &Chunk, range: ArgRange, more: &[(&str, i64)]) {
+pub(super) fn put_args(out: &mut Vec<u8>, chunk: &Chunk, range: ArgRange, more: &[(&str, i64)], large: Large) {
     if range.count == 0 && more.is_empty() {
         return;
     }
@@ -24,8 +26,12 @@ pub(super) fn put_args_and(out: &mut Vec<u8>, chunk: &Chunk, range: ArgRange, mo
         put_text(out, chunk.strings.text(chunk.args.key[index]));
         out.push(b':');
         match chunk.args.value[index] {
-            Value::Integer(value) if value.unsigned_abs() <= EXACT_MAX => put_integer(out, value),
+            Value::Integer(value) if large == Large::Numbers || value.unsigned_abs() <= EXACT_MAX => {
+                put_integer(out, value);
+            }
+            Value::Unsigned(value) if large == Large::Numbers => put_unsigned(out, value),
             Value::Integer(value) => put_text(out, &value.to_string()),
+            Value::Unsigned(value) => put_text(out, &value.to_string()),
             Value::Float(value) => put_float(out, value),
             Value::Boolean(value) => out.extend_from_slice(if value { b"true" } else { b"false" }),
             Value::Text(id) => put_text(out, chunk.strings.text(id)),

@@ -11,7 +11,7 @@ use std::io::Write;
 
 use super::chunk::{ArgRange, Chunk, Flow, FlowEnd, Track, TrackId, TrackKind};
 use super::flows::Waiting;
-use super::json::{put_args_and, put_float, put_integer, put_microseconds, put_text};
+use super::json::{Large, put_args, put_float, put_integer, put_microseconds, put_text};
 use super::kineto_categories::{Categories, Category};
 use super::kineto_flows::{End, Flows, Side, Written};
 use super::kineto_rows::{RowKind, Rows};
@@ -187,7 +187,7 @@ impl<W: Write> Kineto<W> {
         // A device's copy of an annotation is no work of a stream, and readers would count it as such.
         let is_work = known.on_device && called != "gpu_user_annotation";
         let wanted = if is_work { unstated(chunk, slices.args[row], stated) } else { Unstated::default() };
-        put_args_and(out, chunk, slices.args[row], wanted.as_slice());
+        put_args(out, chunk, slices.args[row], wanted.as_slice(), Large::Numbers);
         out.push(b'}');
         if !self.taken.is_empty() {
             let side = side(category, known.on_device, chunk.strings.text(slices.name[row]));
@@ -214,7 +214,7 @@ impl<W: Write> Kineto<W> {
         out.extend_from_slice(b",\"name\":");
         put_text(out, chunk.strings.text(instants.name[row]));
         self.out.place((known.pid, known.tid), instants.time_ns[row]);
-        put_args_and(self.out.sink.buffer(), chunk, instants.args[row], &[]);
+        put_args(self.out.sink.buffer(), chunk, instants.args[row], &[], Large::Numbers);
         self.out.sink.buffer().push(b'}');
         self.out.sink.settle()
     }

@@ -101,6 +101,7 @@ pub(crate) const COUNTER: u64 = 4;
 // DebugAnnotation
 pub(crate) const ARGUMENT_KEY_ID: u32 = 1;
 pub(crate) const ARGUMENT_BOOLEAN: u32 = 2;
+pub(crate) const ARGUMENT_UNSIGNED: u32 = 3;
 pub(crate) const ARGUMENT_INTEGER: u32 = 4;
 pub(crate) const ARGUMENT_FLOAT: u32 = 5;
 pub(crate) const ARGUMENT_TEXT: u32 = 6;

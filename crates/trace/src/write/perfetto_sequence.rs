@@ -204,6 +204,7 @@ impl Sequence {
         let text = |id| chunk.strings.text(id).as_bytes();
         match chunk.args.value[index] {
             Value::Integer(value) => put_number(&mut self.inner, field::ARGUMENT_INTEGER, value as u64),
+            Value::Unsigned(value) => put_number(&mut self.inner, field::ARGUMENT_UNSIGNED, value),
             Value::Float(value) => put_fixed64(&mut self.inner, field::ARGUMENT_FLOAT, value.to_bits()),
             Value::Boolean(value) => put_number(&mut self.inner, field::ARGUMENT_BOOLEAN, u64::from(value)),
             // Perfetto has a field for JSON, but its trace processor ends (v52) at a null in it.

@@ -129,6 +129,7 @@ fn put_args(out: &mut Vec<u8>, chunk: &Chunk, range: ArgRange) {
         put_text(out, chunk.strings.text(chunk.args.key[index]));
         let (tag, bits, text) = match chunk.args.value[index] {
             Value::Integer(value) => (INTEGER, value as u64, None),
+            Value::Unsigned(value) => (UNSIGNED, value, None),
             Value::Float(value) => (FLOAT, value.to_bits(), None),
             Value::Boolean(value) => (BOOLEAN, u64::from(value), None),
             Value::Text(id) => (TEXT, 0, Some(id)),
@@ -199,6 +200,7 @@ impl<'a> Reader<'a> {
         let mut text = |reader: &mut Self| -> StringId { strings.push(reader.text()) };
         match self.byte() {
             INTEGER => Value::Integer(self.number() as i64),
+            UNSIGNED => Value::Unsigned(self.number()),
             FLOAT => Value::Float(f64::from_bits(self.number())),
             BOOLEAN => Value::Boolean(self.number() != 0),
             TEXT => Value::Text(text(self)),
@@ -220,3 +222,4 @@ const FLOAT: u8 = 1;
 const BOOLEAN: u8 = 2;
 const TEXT: u8 = 3;
 const JSON: u8 = 4;
+const UNSIGNED: u8 = 5;

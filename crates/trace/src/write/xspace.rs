@@ -203,6 +203,7 @@ impl<W: Write> XSpace<W> {
             let key = self.number(line, Named::Stat, chunk.strings.text(chunk.args.key[index]))?;
             match chunk.args.value[index] {
                 Value::Integer(value) => put_stat(&mut self.body, key, stat::INT64, value as u64),
+                Value::Unsigned(value) => put_stat(&mut self.body, key, stat::UINT64, value),
                 Value::Float(value) => put_double(&mut self.body, key, value),
                 Value::Boolean(value) => put_stat(&mut self.body, key, stat::INT64, u64::from(value)),
                 Value::Text(text) | Value::Json(text) => put_text(&mut self.body, key, chunk.strings.text(text)),

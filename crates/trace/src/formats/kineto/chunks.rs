@@ -1,12 +1,10 @@
 //! A Kineto trace as chunks of columns, for the writers of other formats.
 //!
 //! Place in the flow: one pass over the file, every time through the map. Spans (`X`) become slices, `i` moments, `s`, `t` and `f` ends of
-//! flows. What metadata events say of processes and threads may stand anywhere, so tracks are declared with the last chunk. The
-//! process that Kineto labels `CPU` is the trace's process; `GPU 0` and the like are devices below it, and their threads are streams.
-//! Other phases are counted, not carried. What it does not do: order events, write.
+//! flows; `rows` tells which track each stands on. Other phases are counted, not carried, and so are events whose times cannot be believed.
+//! What it does not do: order events, write.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasher;
 use std::ops::Range;
 use std::path::Path;
@@ -16,11 +14,15 @@ use foldhash::fast::FixedState;
 use super::base::{self, BASE_KEY};
 use super::decimal;
 use super::document::{Document, Event, Item};
-use super::scan::{self, Fault};
+use super::rows::{Rows, text};
+use super::scan::{self, EventSpans, Fault};
+use super::timing::Timing;
+use super::valid::{self, Invalid};
+use super::words;
 use crate::Error;
 use crate::formats::{ChunkOptions, ChunkSink, ChunkStats, MapFunction};
 use crate::model::Picoseconds;
-use crate::write::{ArgRange, Chunk, Flow, FlowEnd, Process, StringId, Track, TrackId, TrackKind, Value};
+use crate::write::{ArgRange, Chunk, Flow, FlowEnd, StringId, TrackId, Value};
 
 /// Reads a trace.
 ///
@@ -57,13 +59,11 @@ pub(super) fn read_chunks(
         let problem = "baseTimeNanoseconds stands in the file more than once, or is no whole number";
         return Err(Error::malformed(path, document.position(), problem));
     }
-    reader.declare();
+    reader.chunk.tracks = reader.rows.tracks(options);
     sink(&reader.chunk)?;
     Ok(reader.stats)
 }
 
-/// What a file calls a process or a thread: a number or a text, as it is written.
-type Token = Box<[u8]>;
 /// Where in an event what is wrong.
 type EventFault = (usize, &'static str);
 
@@ -73,23 +73,7 @@ struct Reader<'a> {
     base_ps: Picoseconds,
     chunk: Chunk,
     stats: ChunkStats,
-    /// Numbers of the tracks of processes, by what the file calls them.
-    processes: HashMap<Token, u32, FixedState>,
-    /// Numbers of the tracks of threads, by process and what the file calls them.
-    threads: HashMap<(u32, Token), u32, FixedState>,
-    /// By track: what the file calls its process, and its thread.
-    tracks: Vec<(Token, Option<Token>)>,
-    /// The thread of the event before, which the next one mostly shares.
-    last: Option<u32>,
-    names: Names,
-}
-
-/// What metadata events say.
-#[derive(Default)]
-struct Names {
-    /// Name and label of processes.
-    processes: BTreeMap<Token, (String, String)>,
-    threads: BTreeMap<(Token, Token), String>,
+    rows: Rows,
 }
 
 impl<'a> Reader<'a> {
@@ -99,11 +83,7 @@ impl<'a> Reader<'a> {
             base_ps: Picoseconds::from(base_ns) * 1000,
             chunk: Chunk::default(),
             stats: ChunkStats::default(),
-            processes: HashMap::default(),
-            threads: HashMap::default(),
-            tracks: Vec::new(),
-            last: None,
-            names: Names::default(),
+            rows: Rows::default(),
         }
     }
 
@@ -120,18 +100,29 @@ impl<'a> Reader<'a> {
             *self.stats.other_phases.entry(char::from(phase)).or_default() += 1;
             return Ok(());
         }
-        if spans.ts.is_empty() {
-            self.stats.untimed += 1;
-            return Ok(());
-        }
-        let ts =
-            decimal::parse(&bytes[spans.ts.clone()]).ok_or((spans.ts.start, "ts is not a number of microseconds"))?;
-        let start = self.base_ps + ts.ps;
+        let timing = match Timing::believed(bytes, spans, self.base_ps, self.options.reach) {
+            Ok(Some(timing)) => timing,
+            Ok(None) => {
+                self.stats.untimed += 1;
+                return Ok(());
+            }
+            Err(_) => {
+                self.stats.left_out += 1;
+                return Ok(());
+            }
+        };
+        let start = self.base_ps + timing.ts.ps;
         let at = nanoseconds(map(start)).ok_or((spans.ts.start, TOO_FAR))?;
         let track = self.track(event)?;
         self.stats.events += 1;
         match phase {
-            b'X' => self.slice(event, track, start, at, map),
+            b'X' => {
+                let end = match timing.dur {
+                    Some(dur) => nanoseconds(map(start + dur.ps)).ok_or((spans.dur.start, TOO_FAR))?,
+                    None => at,
+                };
+                self.slice(event, track, (at, end))
+            }
             b'i' | b'I' => self.instant(event, track, at),
             _ => {
                 self.flow(event, track, at, phase);
@@ -140,27 +131,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn slice(
-        &mut self,
-        event: &Event<'_>,
-        track: TrackId,
-        start: Picoseconds,
-        at: i64,
-        map: &mut MapFunction<'_>,
-    ) -> Result<(), EventFault> {
-        let (bytes, span) = (event.bytes, &event.spans.dur);
-        let end = if span.is_empty() {
-            at
-        } else {
-            let dur =
-                decimal::parse(&bytes[span.clone()]).ok_or((span.start, "dur is not a number of microseconds"))?;
-            if dur.ps < 0 {
-                return Err((span.start, "the event ends before it begins"));
-            }
-            nanoseconds(map(start + dur.ps)).ok_or((span.start, TOO_FAR))?
-        };
+    fn slice(&mut self, event: &Event<'_>, track: TrackId, (at, end): (i64, i64)) -> Result<(), EventFault> {
+        let bytes = event.bytes;
         let (args, name, category) =
-            (self.args(event)?, self.text(bytes, &event.spans.name), self.text(bytes, &event.spans.cat));
+            (self.args(event)?, self.text(bytes, &event.spans.name), self.category(bytes, &event.spans.cat));
         let slices = &mut self.chunk.slices;
         slices.track.push(track);
         slices.start_ns.push(at);
@@ -175,7 +149,7 @@ impl<'a> Reader<'a> {
     fn instant(&mut self, event: &Event<'_>, track: TrackId, at: i64) -> Result<(), EventFault> {
         let bytes = event.bytes;
         let (args, name, category) =
-            (self.args(event)?, self.text(bytes, &event.spans.name), self.text(bytes, &event.spans.cat));
+            (self.args(event)?, self.text(bytes, &event.spans.name), self.category(bytes, &event.spans.cat));
         let instants = &mut self.chunk.instants;
         instants.track.push(track);
         instants.time_ns.push(at);
@@ -188,7 +162,8 @@ impl<'a> Reader<'a> {
     fn flow(&mut self, event: &Event<'_>, track: TrackId, at: i64, phase: u8) {
         let (bytes, spans) = (event.bytes, &event.spans);
         // The id is of this file: of another rank's the same number is another flow.
-        let what = (self.options.part, &bytes[spans.cat.clone()], &bytes[spans.name.clone()], &bytes[spans.id.clone()]);
+        let id = words::number(&bytes[spans.id.clone()]);
+        let what = (self.options.part, &bytes[spans.cat.clone()], &bytes[spans.name.clone()], id);
         let id = FixedState::with_seed(0).hash_one(what).max(1);
         let end = match phase {
             b's' => FlowEnd::Out,
@@ -205,43 +180,17 @@ impl<'a> Reader<'a> {
         self.chunk.strings.intern(&text(&bytes[span.clone()]))
     }
 
+    fn category(&mut self, bytes: &[u8], span: &Range<usize>) -> StringId {
+        self.chunk.strings.intern(&text(words::category(&bytes[span.clone()])))
+    }
+
     /// The number of the event's track.
     fn track(&mut self, event: &Event<'_>) -> Result<TrackId, EventFault> {
         let (bytes, spans) = (event.bytes, &event.spans);
-        let (pid, tid) = (&bytes[spans.pid.clone()], &bytes[spans.tid.clone()]);
-        if let Some(last) = self.last {
-            let (last_pid, last_tid) = &self.tracks[last as usize];
-            if **last_pid == *pid && last_tid.as_deref() == Some(tid) {
-                return Ok(TrackId(last));
-            }
-        }
-        let process = match self.processes.get(pid) {
-            Some(process) => *process,
-            None => {
-                let number = self.add(event, (pid.into(), None))?;
-                self.processes.insert(pid.into(), number);
-                number
-            }
-        };
-        let key = (process, tid.into());
-        let thread = match self.threads.get(&key) {
-            Some(thread) => *thread,
-            None => {
-                let number = self.add(event, (pid.into(), Some(tid.into())))?;
-                self.threads.insert(key, number);
-                number
-            }
-        };
-        self.last = Some(thread);
-        Ok(TrackId(thread))
-    }
-
-    fn add(&mut self, event: &Event<'_>, called: (Token, Option<Token>)) -> Result<u32, EventFault> {
-        if self.tracks.len() >= TRACKS_MAX {
-            return Err((event.spans.tid.start, "the file has more than a million processes and threads"));
-        }
-        self.tracks.push(called);
-        Ok(self.tracks.len() as u32 - 1)
+        let [pid, tid] = [&spans.pid, &spans.tid].map(|span| words::number(&bytes[span.clone()]));
+        let side = words::side(words::category(&bytes[spans.cat.clone()]));
+        let track = self.rows.track((pid, tid), side, || device(bytes, spans));
+        track.ok_or((spans.tid.start, "the file has more than a million processes and threads"))
     }
 
     fn args(&mut self, event: &Event<'_>) -> Result<ArgRange, EventFault> {
@@ -255,7 +204,8 @@ impl<'a> Reader<'a> {
             let raw = &bytes[at];
             let value = match raw.first() {
                 Some(b'"') => Value::Text(strings.push(&text(raw))),
-                Some(b'{' | b'[' | b'n') => Value::Json(strings.push(&String::from_utf8_lossy(raw))),
+                Some(b'{' | b'[') => Value::Json(strings.push(&json(raw))),
+                _ if raw == b"null" => Value::Json(strings.push("null")),
                 Some(b't') => Value::Boolean(true),
                 Some(b'f') => Value::Boolean(false),
                 _ => number(raw).unwrap_or_else(|| Value::Text(strings.push(&String::from_utf8_lossy(raw)))),
@@ -270,77 +220,16 @@ impl<'a> Reader<'a> {
 
     fn metadata(&mut self, event: &Event<'_>) -> Result<(), EventFault> {
         let (bytes, spans) = (event.bytes, &event.spans);
-        let (pid, tid) = (&bytes[spans.pid.clone()], &bytes[spans.tid.clone()]);
-        if bytes[spans.args.clone()].first() != Some(&b'{') || self.names.threads.len() >= TRACKS_MAX {
+        let [pid, tid] = [&spans.pid, &spans.tid].map(|span| words::number(&bytes[span.clone()]));
+        if bytes[spans.args.clone()].first() != Some(&b'{') {
             return Ok(());
         }
         let what = &bytes[spans.name.clone()];
-        let names = &mut self.names;
         let walked = scan::object(&bytes[..spans.args.end], spans.args.start, |key, at| {
-            let said = || text(&bytes[at.clone()]).into_owned();
-            match (what, key) {
-                (b"\"process_name\"", b"name") => names.processes.entry(pid.into()).or_default().0 = said(),
-                (b"\"process_labels\"", b"labels") => names.processes.entry(pid.into()).or_default().1 = said(),
-                (b"\"thread_name\"", b"name") => {
-                    names.threads.insert((pid.into(), tid.into()), said());
-                }
-                _ => {}
-            }
+            self.rows.describe(what, key, (pid, tid), || text(&bytes[at]).into_owned());
             Ok(())
         });
         walked.map(|_| ()).map_err(|fault: Fault| (fault.at, fault.problem))
-    }
-
-    /// Declares the tracks of all events.
-    fn declare(&mut self) {
-        let label = |pid: &[u8]| self.names.processes.get(pid).map_or("", |(_, label)| label.as_str());
-        let of_cpu = self.names.processes.iter().find(|(pid, (_, label))| label == "CPU" && integer(pid).is_some());
-        let main = of_cpu.map(|(pid, _)| pid.clone());
-        let mut tracks: Vec<Track> = Vec::with_capacity(self.tracks.len() + 1);
-        // The process may have no event of its own.
-        let added = self.tracks.len() as u32;
-        let main_id = main.as_ref().map(|pid| TrackId(self.processes.get(pid).copied().unwrap_or(added)));
-        for (pid, tid) in &self.tracks {
-            let is_main = main.as_ref() == Some(pid);
-            let below_main =
-                main.is_some() && !is_main && (integer(pid).is_none() || !matches!(label(pid), "" | "CPU"));
-            let Some(tid) = tid else {
-                let parent = main_id.filter(|_| below_main);
-                tracks.push(if below_main { self.device(pid, parent) } else { self.process(pid) });
-                continue;
-            };
-            let parent = self.processes.get(pid).map(|process| TrackId(*process));
-            let name = self.names.threads.get(&(pid.clone(), tid.clone())).cloned();
-            let name =
-                name.unwrap_or_else(|| format!("{} {}", if below_main { "stream" } else { "thread" }, text(tid)));
-            let kind = match integer(tid) {
-                Some(tid) if !below_main => TrackKind::Thread { tid },
-                _ => TrackKind::Stream,
-            };
-            tracks.push(Track { parent, kind, name });
-        }
-        if let Some(pid) = main.filter(|_| main_id == Some(TrackId(added))) {
-            tracks.push(self.process(&pid));
-        }
-        self.chunk.tracks = tracks;
-    }
-
-    fn process(&self, pid: &[u8]) -> Track {
-        let (name, label) = self.names.processes.get(pid).cloned().unwrap_or_default();
-        let mut names = vec![name];
-        names.extend(integer(pid).is_none().then(|| text(pid).into_owned()));
-        names.extend((label != "CPU").then_some(label));
-        names.retain(|part| !part.is_empty());
-        names.dedup();
-        let (host, rank) = (self.options.host.clone(), self.options.rank);
-        let process = Process { pid: integer(pid).unwrap_or(0), host, rank, guid: String::new() };
-        Track { parent: None, kind: TrackKind::Process(process), name: names.join(" ") }
-    }
-
-    fn device(&self, pid: &[u8], parent: Option<TrackId>) -> Track {
-        let (name, label) = self.names.processes.get(pid).cloned().unwrap_or_default();
-        let called = [label, name, text(pid).into_owned()].into_iter().find(|part| !part.is_empty());
-        Track { parent, kind: TrackKind::Agent, name: called.unwrap_or_else(|| "other".into()) }
     }
 }
 
@@ -350,32 +239,39 @@ fn nanoseconds(ps: Picoseconds) -> Option<i64> {
     i64::try_from(decimal::round_to_nanoseconds(ps) / 1000).ok()
 }
 
-/// A whole number, with or without quotes.
-fn integer(token: &[u8]) -> Option<i64> {
-    text(token).parse().ok()
-}
-
-/// A JSON number.
+/// A JSON number; whole ones keep their digits.
 fn number(raw: &[u8]) -> Option<Value> {
     let text = std::str::from_utf8(raw).ok()?;
-    let whole = text.parse().ok().map(Value::Integer);
-    whole.or_else(|| text.parse().ok().filter(|value: &f64| value.is_finite()).map(Value::Float))
+    let whole = text.parse().map(Value::Integer).or_else(|_| text.parse().map(Value::Unsigned));
+    let is_whole = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+    let float = || text.parse().ok().filter(|value: &f64| value.is_finite() && !is_whole).map(Value::Float);
+    whole.ok().or_else(float)
 }
 
-/// What a JSON string says, or any other value as it is written; what is no UTF-8 is replaced.
-fn text(raw: &[u8]) -> Cow<'_, str> {
-    let bare = match raw {
-        [b'"', inner @ .., b'"'] => inner,
-        other => other,
-    };
-    match scan::key(bare) {
-        Some(Cow::Borrowed(plain)) => String::from_utf8_lossy(plain),
-        Some(Cow::Owned(decoded)) => Cow::Owned(String::from_utf8_lossy(&decoded).into_owned()),
-        None => String::from_utf8_lossy(bare),
+/// The device that an event states in its arguments.
+fn device(bytes: &[u8], spans: &EventSpans) -> Option<i64> {
+    let mut found = None;
+    if bytes[spans.args.clone()].first() == Some(&b'{') {
+        // What is wrong with arguments is found when they are read.
+        let _ = scan::object(&bytes[..spans.args.end], spans.args.start, |key, at| {
+            if key == b"device" {
+                found = std::str::from_utf8(words::number(&bytes[at])).ok().and_then(|text| text.parse().ok());
+            }
+            Ok(())
+        });
     }
+    found
+}
+
+/// An array or an object as valid JSON.
+fn json(raw: &[u8]) -> Cow<'_, str> {
+    if valid::is_valid(raw) {
+        return String::from_utf8_lossy(raw);
+    }
+    let mut mended = Vec::new();
+    valid::mend(raw, &mut Invalid::default(), &mut mended);
+    Cow::Owned(String::from_utf8_lossy(&mended).into_owned())
 }
 
 /// Said of a time that no output can hold.
 const TOO_FAR: &str = "the time does not fit 64 bits of nanoseconds";
-/// Processes and threads of one file.
-const TRACKS_MAX: usize = 1_000_000;

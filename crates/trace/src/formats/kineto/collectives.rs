@@ -21,6 +21,7 @@ use std::ops::Range;
 use memchr::memmem::Finder;
 
 use super::scan::{self, EventSpans, Fault};
+use super::words;
 use crate::formats::stated::{Groups, Stated, is_exchange, kind_of};
 use crate::model::{CollectiveEvent, CollectiveKind, GroupKey, Instance, Label, Picoseconds, Recipients, Replicas};
 use crate::parts::{CollectiveParts, Spill};
@@ -95,19 +96,20 @@ impl Collector {
         start_ps: Picoseconds,
         end_ps: Picoseconds,
     ) -> Result<(), Fault> {
-        let (name, category) = (&bytes[spans.name.clone()], &bytes[spans.cat.clone()]);
+        let (name, category) = (&bytes[spans.name.clone()], words::category(&bytes[spans.cat.clone()]));
         match category {
-            b"\"kernel\"" if self.nccl.find(name).is_some() || self.rccl.find(name).is_some() => {
+            b"kernel" if self.nccl.find(name).is_some() || self.rccl.find(name).is_some() => {
                 self.kernel(bytes, spans, start_ps, end_ps)
             }
-            b"\"user_annotation\"" if name.starts_with(b"\"gloo:") => self.gloo(bytes, spans, start_ps, end_ps),
-            b"\"user_annotation\"" if !name.starts_with(b"\"nccl:") && self.states(&bytes[spans.args.clone()]) => {
+            // Earlier versions have no other category for annotations.
+            b"user_annotation" | b"cpu_op" if name.starts_with(b"\"gloo:") => self.gloo(bytes, spans, start_ps, end_ps),
+            b"user_annotation" if !name.starts_with(b"\"nccl:") && self.states(&bytes[spans.args.clone()]) => {
                 self.stated(bytes, spans, start_ps, end_ps)
             }
-            b"\"cpu_op\"" if name.starts_with(b"\"c10d::send") || name.starts_with(b"\"c10d::recv_\"") => {
+            b"cpu_op" if name.starts_with(b"\"c10d::send") || name.starts_with(b"\"c10d::recv_\"") => {
                 self.call(bytes, spans, start_ps, end_ps)
             }
-            b"\"cpu_op\"" if name == b"\"record_param_comms\"" => {
+            b"cpu_op" if name == b"\"record_param_comms\"" => {
                 self.enqueued += 1;
                 Ok(())
             }
@@ -202,7 +204,7 @@ impl Collector {
     }
 
     fn track(&mut self, bytes: &[u8], spans: &EventSpans) -> u64 {
-        let key = [&bytes[spans.pid.clone()], b" ", &bytes[spans.tid.clone()]].concat();
+        let key = [words::number(&bytes[spans.pid.clone()]), b" ", words::number(&bytes[spans.tid.clone()])].concat();
         let next = self.tracks.len() as u64;
         *self.tracks.entry(key).or_insert(next)
     }

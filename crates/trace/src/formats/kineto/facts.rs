@@ -1,6 +1,6 @@
 //! What a Kineto trace says of itself: base, identity, clock markers, collectives.
 //!
-//! Place in the flow: one pass over the file fills `model::TraceFacts`. Times are kept relative until the end of the file,
+//! Place in the flow: a pass over the file, or two, fills `model::TraceFacts`. Times are kept relative until the end of the file,
 //! because the base may come last. Marks are events named so (`estimate::record`), markers events whose name carries the system clock's time, read just before the
 //! event began; the copies of annotations on a GPU's timeline (`gpu_user_annotation`) are no markers, they began when the
 //! GPU got there. What it does not do: hold ordinary events, judge collectives.
@@ -12,24 +12,40 @@ use serde_json::Value;
 
 use super::base::{self, BASE_KEY};
 use super::collectives::Collector;
-use super::decimal::{self, Decimal};
+use super::decimal::Decimal;
 use super::document::{Document, Event, Item};
 use super::merge::MERGED_KEY;
+use super::timing::{Timing, is_metadata};
+use super::words;
 use crate::Error;
 use crate::formats::{ALIGNED_TO, FactOptions, rank_marker};
-use crate::model::{ClockPair, GroupKey, Identity, Launcher, MarkStamp, PairKind, Picoseconds, TraceFacts};
+use crate::model::{
+    ClockPair, GroupKey, Identity, Launcher, LeftOut, MarkStamp, PairKind, Picoseconds, Reach, Spread, TraceFacts,
+};
 
-/// Reads a trace's facts in one pass.
+/// Reads a trace's facts: in one pass, or in two where some times turn out not to be believed.
 ///
 /// # Errors
-/// The file cannot be read, is no Kineto trace, is cut short, or states times that are no numbers; with the byte's offset.
+/// The file cannot be read, is no Kineto trace, or is cut short; with the byte's offset.
 pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Error> {
+    let (facts, spread) = read_within(path, options, None)?;
+    match spread.reach() {
+        None => Ok(facts),
+        reach => read_within(path, options, reach).map(|(facts, _)| facts),
+    }
+}
+
+/// Reads the facts of the events within `reach`, which counts from the file's base; and how the times of all lie.
+fn read_within(path: &Path, options: &FactOptions, reach: Option<Reach>) -> Result<(TraceFacts, Spread), Error> {
     let mut document = Document::open(path, ASKED)?;
-    let mut reader = Reader::new(options);
+    let mut reader = Reader::new(options, reach);
     let mut key = Vec::new();
     loop {
         match document.next()? {
-            Item::End => return Ok(reader.finish()),
+            Item::End => {
+                let spread = std::mem::take(&mut reader.spread);
+                return Ok((reader.finish(), spread));
+            }
             Item::Event(event) => {
                 let offset = event.offset;
                 if let Err((at, problem)) = reader.event(&event) {
@@ -66,14 +82,21 @@ struct Reader<'a> {
     marks_left_out: u64,
     unreadable_markers: u64,
     untimed: u64,
+    /// Which times are believed, from the file's base; None: not known yet, or all.
+    reach: Option<Reach>,
+    spread: Spread,
+    left_out: LeftOut,
     collector: Collector,
     notes: Vec<String>,
 }
 
 impl<'a> Reader<'a> {
-    fn new(options: &'a FactOptions) -> Reader<'a> {
+    fn new(options: &'a FactOptions, reach: Option<Reach>) -> Reader<'a> {
         Reader {
             options,
+            reach,
+            spread: Spread::default(),
+            left_out: LeftOut::default(),
             base_ns: None,
             identity: Identity::default(),
             merged: false,
@@ -96,21 +119,26 @@ impl<'a> Reader<'a> {
     #[inline]
     fn event(&mut self, event: &Event<'_>) -> Result<(), (usize, &'static str)> {
         let (bytes, spans) = (event.bytes, &event.spans);
-        if spans.ts.is_empty() {
-            self.untimed += 1;
+        if is_metadata(bytes, spans) {
             return Ok(());
         }
-        let wrong = |at: usize, problem| move || (at, problem);
-        let ts = decimal::parse(&bytes[spans.ts.clone()])
-            .ok_or_else(wrong(spans.ts.start, "ts is not a number of microseconds"))?;
-        if &bytes[spans.ph.clone()] == b"\"M\"" {
-            return Ok(());
+        let timing = match Timing::believed(bytes, spans, 0, self.reach) {
+            Ok(Some(timing)) => timing,
+            Ok(None) => {
+                self.untimed += 1;
+                return Ok(());
+            }
+            Err(oddity) => {
+                self.left_out.add(oddity, event.offset);
+                return Ok(());
+            }
+        };
+        let (ts, end) = (timing.ts, timing.ts.ps + timing.length_ps());
+        match timing.is_zero() {
+            true => self.spread.add_zero(ts.ps),
+            false => self.spread.add(ts.ps, end),
         }
-        let mut end = ts.ps;
-        if !spans.dur.is_empty() {
-            let dur = decimal::parse(&bytes[spans.dur.clone()])
-                .ok_or_else(wrong(spans.dur.start, "dur is not a number of microseconds"))?;
-            end += dur.ps;
+        if timing.dur.is_some() {
             self.collector.look(bytes, spans, ts.ps, end).map_err(|fault| (fault.at, fault.problem))?;
         }
         self.events += 1;
@@ -125,7 +153,7 @@ impl<'a> Reader<'a> {
     #[inline]
     fn marker(&mut self, bytes: &[u8], event: &Event<'_>, start: Decimal) -> bool {
         let [b'"', name @ .., b'"'] = &bytes[event.spans.name.clone()] else { return false };
-        let of_gpu = || &bytes[event.spans.cat.clone()] == b"\"gpu_user_annotation\"";
+        let of_gpu = || words::category(&bytes[event.spans.cat.clone()]) == b"gpu_user_annotation";
         if let Some((token, number)) = parse_mark_name(name) {
             let begins = &bytes[event.spans.ph.clone()] == b"\"X\"" && !of_gpu();
             if begins && self.marks.len() < PAIRS_MAX {
@@ -239,12 +267,14 @@ impl<'a> Reader<'a> {
             merged: self.merged,
             aligned_to: self.aligned_to,
             events: self.events,
+            reach: self.reach.map(|reach| reach.shifted(base_ps)),
             span: self.span.map(|(first, last)| (first + base_ps, last + base_ps)),
             pairs: self.pairs,
             marks: self.marks,
             collectives,
             groups: self.groups,
             notes: self.notes,
+            warnings: self.left_out.note().into_iter().collect(),
             ..TraceFacts::default()
         }
     }

@@ -12,19 +12,20 @@ use std::path::Path;
 use foldhash::fast::FixedState;
 use memchr::memmem::Finder;
 
-use super::decimal;
 use super::document::{Document, Event, Item};
-use super::rewrite::EventFault;
 use super::scan::{self, EventSpans};
+use super::timing::Timing;
+use super::words::{self, Side};
 use crate::Error;
 use crate::formats::{EventFilter, Named, Seen};
-use crate::model::Picoseconds;
+use crate::model::{Picoseconds, Reach};
 
 /// What stays of one input.
 pub(super) struct Kept<'a> {
     filter: &'a dyn EventFilter,
     input: usize,
     base_ps: Picoseconds,
+    reach: Option<Reach>,
     /// Correlations of kernels that are parts of collectives.
     collectives: HashSet<u64, FixedState>,
     /// By flow: which of its ends stay.
@@ -38,11 +39,12 @@ pub(super) struct Kept<'a> {
 }
 
 impl<'a> Kept<'a> {
-    pub(super) fn new(filter: &'a dyn EventFilter, input: usize) -> Self {
+    pub(super) fn new(filter: &'a dyn EventFilter, input: usize, reach: Option<Reach>) -> Self {
         Self {
             filter,
             input,
             base_ps: 0,
+            reach,
             collectives: HashSet::default(),
             flows: HashMap::default(),
             last: HashMap::default(),
@@ -55,7 +57,7 @@ impl<'a> Kept<'a> {
     /// Looks at an event of the first pass.
     pub(super) fn look(&mut self, bytes: &[u8], spans: &EventSpans) {
         let name = &bytes[spans.name.clone()];
-        if &bytes[spans.cat.clone()] != b"\"kernel\""
+        if words::category(&bytes[spans.cat.clone()]) != b"kernel"
             || self.nccl.find(name).is_none() && self.rccl.find(name).is_none()
             || self.collectives.len() >= LAUNCHES_MAX
         {
@@ -77,12 +79,7 @@ impl<'a> Kept<'a> {
         loop {
             match document.next()? {
                 Item::End => break,
-                Item::Event(event) => {
-                    let offset = event.offset;
-                    if let Err((at, problem)) = self.note(&event) {
-                        return Err(document.malformed(offset, at, problem));
-                    }
-                }
+                Item::Event(event) => self.note(&event),
                 _ => {}
             }
         }
@@ -91,50 +88,47 @@ impl<'a> Kept<'a> {
     }
 
     /// Notes an end of a flow that stays, or the slice that it may belong to.
-    fn note(&mut self, event: &Event<'_>) -> Result<(), EventFault> {
+    fn note(&mut self, event: &Event<'_>) {
         match phase(event) {
             b'X' => {
-                let seen = self.seen(event)?;
+                let Some(seen) = self.seen(event) else { return };
                 let stays = self.filter.wants(self.input, &seen);
                 self.remember(event, &seen, stays);
             }
             b's' | b't' | b'f' => {
                 let (flow, ends) = flow(event);
-                if self.has_slice(event)? && (self.flows.len() < FLOWS_MAX || self.flows.contains_key(&flow)) {
+                if self.has_slice(event) && (self.flows.len() < FLOWS_MAX || self.flows.contains_key(&flow)) {
                     *self.flows.entry(flow).or_default() |= ends;
                 }
             }
             _ => {}
         }
-        Ok(())
     }
 
-    /// Whether an event stays.
-    pub(super) fn takes(&mut self, event: &Event<'_>) -> Result<bool, EventFault> {
+    /// Whether an event stays; one without a time does not.
+    pub(super) fn takes(&mut self, event: &Event<'_>) -> bool {
         let phase = phase(event);
         if phase == b'M' {
-            return Ok(true);
+            return true;
         }
-        if !self.filter.knows(self.input) {
-            let seen = self.seen(event)?;
-            return Ok(self.filter.is_within(seen.start_ps, seen.end_ps));
+        let is_of_traces = self.filter.knows(self.input);
+        if is_of_traces && !matches!(phase, b'X' | b'i' | b'I' | b'R' | b'C' | b's' | b't' | b'f') {
+            self.filter.leave_unjudged();
+            return false;
         }
+        let Some(seen) = self.seen(event) else { return false };
         match phase {
+            _ if !is_of_traces => self.filter.is_within(seen.start_ps, seen.end_ps),
             b'X' => {
-                let seen = self.seen(event)?;
                 let stays = self.filter.take(self.input, &seen);
                 self.remember(event, &seen, stays);
-                Ok(stays)
+                stays
             }
-            b'i' | b'I' | b'R' | b'C' => Ok(self.filter.take(self.input, &self.seen(event)?)),
             b's' | b't' | b'f' => {
                 let whole = self.flows.get(&flow(event).0).is_some_and(|ends| *ends == BOTH);
-                Ok(self.filter.take_flow_end(whole && self.has_slice(event)?))
+                self.filter.take_flow_end(whole && self.has_slice(event))
             }
-            _ => {
-                self.filter.leave_unjudged();
-                Ok(false)
-            }
+            _ => self.filter.take(self.input, &seen),
         }
     }
 
@@ -146,40 +140,33 @@ impl<'a> Kept<'a> {
     }
 
     /// Whether the slice that an end of a flow belongs to stays.
-    fn has_slice(&self, event: &Event<'_>) -> Result<bool, EventFault> {
-        let at = self.time(event)?;
+    fn has_slice(&self, event: &Event<'_>) -> bool {
+        let Some(timing) = self.timing(event) else { return false };
+        let at = self.base_ps + timing.ts.ps;
         let last = self.last.get(&track(event));
-        Ok(last.is_some_and(|(start, end, stays)| *stays && (*start..=*end).contains(&at)))
+        last.is_some_and(|(start, end, stays)| *stays && (*start..=*end).contains(&at))
     }
 
-    fn time(&self, event: &Event<'_>) -> Result<Picoseconds, EventFault> {
-        let span = &event.spans.ts;
-        let ts = decimal::parse(&event.bytes[span.clone()]);
-        ts.map(|ts| self.base_ps + ts.ps).ok_or((span.start, "ts is not a number of microseconds"))
+    fn timing(&self, event: &Event<'_>) -> Option<Timing> {
+        Timing::believed(event.bytes, &event.spans, self.base_ps, self.reach).ok().flatten()
     }
 
-    fn seen(&mut self, event: &Event<'_>) -> Result<Seen, EventFault> {
+    fn seen(&mut self, event: &Event<'_>) -> Option<Seen> {
         let (bytes, spans) = (event.bytes, &event.spans);
-        let start_ps = self.time(event)?;
-        let length = match spans.dur.is_empty() {
-            true => 0,
-            false => {
-                let dur = decimal::parse(&bytes[spans.dur.clone()]);
-                dur.ok_or((spans.dur.start, "dur is not a number of microseconds"))?.ps
-            }
-        };
-        let (name, category) = (&bytes[spans.name.clone()], &bytes[spans.cat.clone()]);
-        let is_launch = matches!(category, b"\"cuda_runtime\"" | b"\"cuda_driver\"");
+        let timing = self.timing(event)?;
+        let start_ps = self.base_ps + timing.ts.ps;
+        let (name, category) = (&bytes[spans.name.clone()], words::category(&bytes[spans.cat.clone()]));
+        let is_launch = matches!(category, b"cuda_runtime" | b"cuda_driver");
         let of_collective = self.tells_of_message(name, category)
             || is_launch
                 && !self.collectives.is_empty()
                 && correlation(bytes, spans).is_some_and(|launch| self.collectives.contains(&launch));
-        Ok(Seen {
+        Some(Seen {
             start_ps,
-            end_ps: start_ps + length.max(0),
+            end_ps: start_ps + timing.length_ps(),
             // The copy of a step on a device's timeline is none.
-            named: if category == b"\"gpu_user_annotation\"" { Named::default() } else { self.named(name) },
-            on_device: is_of_device(category),
+            named: if category == b"gpu_user_annotation" { Named::default() } else { self.named(name) },
+            on_device: words::side(category) == Some(Side::Device),
             of_collective,
             bytes: bytes.len() as u64,
         })
@@ -187,7 +174,7 @@ impl<'a> Kept<'a> {
 
     /// Whether it is the call that states the peer and the tag of a message.
     fn tells_of_message(&self, name: &[u8], category: &[u8]) -> bool {
-        category == b"\"cpu_op\"" && (name.starts_with(b"\"c10d::send") || name.starts_with(b"\"c10d::recv_\""))
+        category == b"cpu_op" && (name.starts_with(b"\"c10d::send") || name.starts_with(b"\"c10d::recv_\""))
     }
 
     fn named(&mut self, name: &[u8]) -> Named {
@@ -217,7 +204,7 @@ fn phase(event: &Event<'_>) -> u8 {
 /// Which flow an end is of, and which end it is.
 fn flow(event: &Event<'_>) -> (u64, u8) {
     let (bytes, spans) = (event.bytes, &event.spans);
-    let id = HASH.hash_one((&bytes[spans.id.clone()], &bytes[spans.cat.clone()]));
+    let id = HASH.hash_one((words::number(&bytes[spans.id.clone()]), &bytes[spans.cat.clone()]));
     let ends = match phase(event) {
         b's' => OUT,
         b'f' => IN,
@@ -228,7 +215,8 @@ fn flow(event: &Event<'_>) -> (u64, u8) {
 }
 
 fn track(event: &Event<'_>) -> u64 {
-    HASH.hash_one((&event.bytes[event.spans.pid.clone()], &event.bytes[event.spans.tid.clone()]))
+    let [pid, tid] = [&event.spans.pid, &event.spans.tid].map(|span| words::number(&event.bytes[span.clone()]));
+    HASH.hash_one((pid, tid))
 }
 
 /// The number that joins a launch and its kernel.
@@ -246,14 +234,6 @@ fn correlation(bytes: &[u8], spans: &EventSpans) -> Option<u64> {
     found
 }
 
-/// Whether events of a category ran on a device.
-fn is_of_device(category: &[u8]) -> bool {
-    category.starts_with(b"\"gpu_") || ON_DEVICE.contains(&category)
-}
-
-/// Categories of what devices did, beside those that begin with `gpu_`.
-const ON_DEVICE: [&[u8]; 5] =
-    [b"\"kernel\"", b"\"concurrent_kernel\"", b"\"cuda_sync\"", b"\"mtia_ccp_events\"", b"\"hpu_op\""];
 const HASH: FixedState = FixedState::with_seed(0);
 const OUT: u8 = 1;
 const IN: u8 = 2;

@@ -10,13 +10,14 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::base::{self, BASE_KEY};
-use super::decimal;
 use super::document::{Document, Item};
 use super::edits::Edits;
 use super::kept::Kept;
-use super::rewrite::Times;
+use super::rewrite::{Edited, Times};
 use super::sink::Sink;
+use super::timing::{Timing, is_metadata};
 use super::tracks::{self, NODES_MAX, ProcessNames, Tracks};
+use super::valid::Passing;
 use crate::Error;
 use crate::formats::{MergeInput, MergeOptions, MergeStats, RewriteStats};
 use crate::model::Picoseconds;
@@ -47,7 +48,7 @@ pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &Merg
         let place = by_part.iter().position(|other| *other == index).unwrap_or(index);
         let names = std::mem::take(&mut found.names).close();
         let tracks = Tracks::new(index, place, &format!("{}{BETWEEN_NAMES}", input.label()), stride, names);
-        let times = Times::new(found.base_ns, Some(base_ns));
+        let times = Times::new(found.base_ns, Some(base_ns), input.reach);
         // What an input needed is let go with it.
         let (node, left_out) = merger.node(input, kept[index].take(), tracks, times)?;
         stats.inputs.push(node);
@@ -75,7 +76,7 @@ fn look_through<'a>(
     let mut surveys = Vec::with_capacity(inputs.len());
     let mut kept: Vec<Option<Kept<'a>>> = Vec::with_capacity(inputs.len());
     for (index, input) in inputs.iter().enumerate() {
-        let mut of_input = options.filter.as_deref().map(|filter| Kept::new(filter, index));
+        let mut of_input = options.filter.as_deref().map(|filter| Kept::new(filter, index, input.reach));
         let found = survey(input, of_input.as_mut())?;
         if let Some(of_input) = &mut of_input {
             of_input.survey(&input.path, found.base_ns)?;
@@ -100,6 +101,7 @@ struct Survey {
 fn survey(input: &MergeInput<'_>, mut kept: Option<&mut Kept<'_>>) -> Result<Survey, Error> {
     let mut document = Document::open(&input.path, &[BASE_KEY])?;
     let mut found = Survey { base_ns: None, first_ps: None, largest_id: 0, at: 0, names: ProcessNames::default() };
+    let mut first_ps = None;
     loop {
         match document.next()? {
             Item::End => break,
@@ -126,17 +128,17 @@ fn survey(input: &MergeInput<'_>, mut kept: Option<&mut Kept<'_>>) -> Result<Sur
                     Ok(_) => {}
                     Err((at, problem)) => return Err(document.malformed(offset, at, problem)),
                 }
-                if &bytes[spans.ph.clone()] != b"\"M\""
-                    && let Some(ts) = decimal::parse(&bytes[spans.ts.clone()])
-                {
-                    found.first_ps = Some(found.first_ps.map_or(ts.ps, |first| first.min(ts.ps)));
+                if !is_metadata(bytes, spans) {
+                    let starts = Timing::read(bytes, spans).ok().flatten().map(|timing| timing.ts.ps);
+                    first_ps = first_ps.into_iter().chain(starts).min();
                 }
             }
             _ => {}
         }
     }
     let base_ps = i128::from(found.base_ns.unwrap_or(0)) * 1000;
-    found.first_ps = found.first_ps.map(|first| first + base_ps);
+    let stated = first_ps.map(|first: Picoseconds| first + base_ps);
+    found.first_ps = input.reach.map(|reach| reach.first_ps).or(stated);
     Ok(found)
 }
 
@@ -172,42 +174,47 @@ impl Merger<'_> {
         mut times: Times,
     ) -> Result<(RewriteStats, u64), Error> {
         let mut document = Document::open(&input.path, &[BASE_KEY])?;
-        let mut edits = Edits::default();
+        let (mut edits, mut passing) = (Edits::default(), Passing::new(self.options.repair));
         let mut header = Header::begin(&mut self.headers, input);
         loop {
+            let at = document.position();
             match document.next()? {
                 Item::End => break,
                 Item::Event(event) => {
-                    match kept.as_mut().map_or(Ok(true), |kept| kept.takes(&event)) {
-                        Ok(true) => {}
-                        Ok(false) => continue,
-                        Err((at, problem)) => {
-                            let offset = event.offset;
-                            return Err(document.malformed(offset, at, problem));
-                        }
+                    if kept.as_mut().is_some_and(|kept| !kept.takes(&event)) {
+                        continue;
                     }
                     edits.clear();
-                    let timed = times.edit(&event, &mut *input.map, self.options.annotate, &mut edits).map(|_| ());
-                    if let Err((at, problem)) = timed.and_then(|()| tracks.edit(&event, &mut edits)) {
+                    let edited = times.edit(&event, &mut *input.map, self.options.annotate, &mut edits);
+                    if matches!(edited, Edited::LeftOut) {
+                        continue;
+                    }
+                    let out = self.sink.out();
+                    out.extend_from_slice(if self.events == 0 { b"\n  " } else { b",\n  " });
+                    let passed = tracks.edit(&event, &mut edits).and_then(|()| {
+                        let write = |out: &mut Vec<u8>| edits.apply(event.bytes, out);
+                        passing.event(event.bytes, event.offset, out, write).map_err(|problem| (0, problem))
+                    });
+                    if let Err((at, problem)) = passed {
                         let offset = event.offset;
                         return Err(document.malformed(offset, at, problem));
                     }
-                    self.sink.out().extend_from_slice(if self.events == 0 { b"\n  " } else { b",\n  " });
-                    edits.apply(event.bytes, self.sink.out());
                     self.sink.relieve()?;
                     self.events += 1;
                 }
-                Item::Key { key, raw, .. } => header.key(&key, raw),
-                Item::Asked(value) | Item::Piece(value) => header.value(value),
+                Item::Key { key, raw, .. } => header.key(&key, raw, at, &mut passing),
+                Item::Asked(value) | Item::Piece(value) => header.value(value, at, &mut passing),
                 _ => {}
             }
         }
-        let left_out = header.finish();
+        let left_out = header.finish(&mut passing);
         if times.stats.events > 0 {
-            tracks.name_the_rest(self.sink.out());
+            passing.made(|out| tracks.name_the_rest(out), self.sink.out());
             self.sink.relieve()?;
         }
-        Ok((RewriteStats { bytes_read: document.position(), base_ns: times.output_base, ..times.stats }, left_out))
+        let mut stats = times.stats;
+        stats.notes.extend(passing.note());
+        Ok((RewriteStats { bytes_read: document.position(), base_ns: times.output_base, ..stats }, left_out))
     }
 }
 
@@ -228,8 +235,9 @@ impl<'a> Header<'a> {
         Header { member: out.len(), out, full: false, left_out: 0 }
     }
 
-    /// Begins a member: what its key says, and how it is written.
-    fn key(&mut self, key: &[u8], raw: &[u8]) {
+    /// Begins a member at byte `at` of the file: what its key says, and how it is written.
+    fn key(&mut self, key: &[u8], raw: &[u8], at: u64, passing: &mut Passing) {
+        passing.end(self.out);
         self.member = self.out.len();
         // The events have no pieces; their key alone would be no JSON.
         self.full = key == b"traceEvents";
@@ -243,24 +251,24 @@ impl<'a> Header<'a> {
             b"name" => b"inputName",
             _ => raw,
         };
-        self.out.extend_from_slice(b", \"");
-        self.out.extend_from_slice(renamed);
-        self.out.extend_from_slice(b"\": ");
+        [b", \"", renamed, b"\": "].into_iter().for_each(|piece| passing.piece(piece, at, self.out));
     }
 
-    fn value(&mut self, piece: &[u8]) {
+    fn value(&mut self, piece: &[u8], at: u64, passing: &mut Passing) {
         if self.full {
             return;
         }
-        self.out.extend_from_slice(piece);
+        passing.piece(piece, at, self.out);
         if self.out.len() > HEADERS_MAX {
             self.out.truncate(self.member);
             self.full = true;
             self.left_out += 1;
+            passing.abandon();
         }
     }
 
-    fn finish(self) -> u64 {
+    fn finish(self, passing: &mut Passing) -> u64 {
+        passing.end(self.out);
         self.out.push(b'}');
         self.left_out
     }

@@ -24,10 +24,14 @@ mod facts;
 mod kept;
 mod merge;
 mod rewrite;
+mod rows;
 mod scan;
 mod sink;
 mod source;
+mod timing;
 mod tracks;
+mod valid;
+mod words;
 
 use std::path::Path;
 

@@ -14,9 +14,11 @@ use super::decimal::{self, Decimal};
 use super::document::{Document, Event, Item};
 use super::edits::Edits;
 use super::sink::Sink;
+use super::timing::{Timing, is_metadata};
+use super::valid::Passing;
 use crate::Error;
 use crate::formats::{MapFunction, RewriteOptions, RewriteStats};
-use crate::model::Picoseconds;
+use crate::model::{Picoseconds, Reach};
 
 /// Rewrites `input` as `output`, gzip if its name ends in `.gz`.
 ///
@@ -35,9 +37,10 @@ pub(super) fn rewrite(
     let mut input_base = base::find(input)?;
     let mut output_base = options.base_ns;
     for _ in 0..ATTEMPTS_MAX {
-        let times = Times::new(input_base, output_base.or(input_base));
-        let sink = Sink::create(output)?;
-        let mut attempt = Attempt { document: Document::open(input, &[BASE_KEY])?, sink, times, options };
+        let times = Times::new(input_base, output_base.or(input_base), options.reach);
+        let (document, sink) = (Document::open(input, &[BASE_KEY])?, Sink::create(output)?);
+        let passing = Passing::new(options.repair);
+        let mut attempt = Attempt { document, sink, times, passing, options };
         match attempt.run(map)? {
             None => return attempt.finish(),
             Some(Repeat::InputBase(found)) => input_base = found,
@@ -52,6 +55,7 @@ struct Attempt<'a> {
     document: Document,
     sink: Sink,
     times: Times,
+    passing: Passing,
     options: &'a RewriteOptions<'a>,
 }
 
@@ -65,35 +69,35 @@ pub(super) enum Repeat {
 
 impl Attempt<'_> {
     fn run(&mut self, map: &mut MapFunction<'_>) -> Result<Option<Repeat>, Error> {
-        let (mut stated, mut edits) = (None, Edits::default());
-        let insert = self.times.input_base.is_none();
+        let (mut stated, mut edits, mut any) = (None, Edits::default(), false);
         loop {
+            let at = self.document.position();
             match self.document.next()? {
                 Item::Event(event) => {
-                    self.sink.out().extend_from_slice(event.lead);
                     edits.clear();
                     match self.times.edit(&event, map, self.options.annotate, &mut edits) {
-                        Ok(None) => {}
-                        Ok(repeat) => return Ok(repeat),
-                        Err((at, problem)) => {
-                            let offset = event.offset;
-                            return Err(self.document.malformed(offset, at, problem));
-                        }
+                        Edited::Stays => {}
+                        Edited::LeftOut => continue,
+                        Edited::Again(repeat) => return Ok(Some(repeat)),
                     }
-                    edits.apply(event.bytes, self.sink.out());
+                    let out = self.sink.out();
+                    // The first event has no comma before it; it may not be the first of the input.
+                    let comma = event.lead.iter().position(|byte| *byte == b',').filter(|_| !any);
+                    out.extend_from_slice(&event.lead[comma.map_or(0, |at| at + 1)..]);
+                    any = true;
+                    let write = |out: &mut Vec<u8>| edits.apply(event.bytes, out);
+                    let passed = self.passing.event(event.bytes, event.offset, out, write);
+                    if let Err(problem) = passed {
+                        let offset = event.offset;
+                        return Err(self.document.malformed(offset, 0, problem));
+                    }
                     self.sink.relieve()?;
                     continue;
                 }
                 Item::End => break,
                 Item::Open(bytes) => {
-                    self.sink.put(bytes)?;
-                    for (key, value) in self.options.metadata {
-                        let (key, value) = (Value::from(key.as_str()), Value::from(value.as_str()));
-                        self.sink.put(format!("\n  {key}: {value},").as_bytes())?;
-                    }
-                    if let (true, Some(base_ns)) = (insert, self.times.output_base) {
-                        self.sink.put(format!("\n  \"baseTimeNanoseconds\": {base_ns},").as_bytes())?;
-                    }
+                    self.passing.piece(bytes, at, self.sink.out());
+                    self.head()?;
                 }
                 Item::Asked(value) => {
                     let value = value.to_vec();
@@ -114,21 +118,31 @@ impl Attempt<'_> {
                 | Item::EventsOpen(bytes)
                 | Item::EventsClose(bytes)
                 | Item::Close(bytes) => {
-                    self.sink.put(bytes)?;
+                    self.passing.piece(bytes, at, self.sink.out());
+                    self.sink.relieve()?;
                 }
             }
         }
         Ok((stated != self.times.input_base).then_some(Repeat::InputBase(stated)))
     }
 
+    /// Writes what stands before all that the input says.
+    fn head(&mut self) -> Result<(), Error> {
+        for (key, value) in self.options.metadata {
+            let (key, value) = (Value::from(key.as_str()), Value::from(value.as_str()));
+            self.sink.put(format!("\n  {key}: {value},").as_bytes())?;
+        }
+        match self.times.output_base.filter(|_| self.times.input_base.is_none()) {
+            Some(base_ns) => self.sink.put(format!("\n  \"baseTimeNanoseconds\": {base_ns},").as_bytes()),
+            None => Ok(()),
+        }
+    }
+
     fn finish(self) -> Result<RewriteStats, Error> {
         let bytes_read = self.document.position();
-        Ok(RewriteStats {
-            bytes_read,
-            bytes_written: self.sink.finish()?,
-            base_ns: self.times.output_base,
-            ..self.times.stats
-        })
+        let mut stats = self.times.stats;
+        stats.notes.extend(self.passing.note());
+        Ok(RewriteStats { bytes_read, bytes_written: self.sink.finish()?, base_ns: self.times.output_base, ..stats })
     }
 
     fn bad_base(&self, problem: &str) -> Error {
@@ -142,17 +156,25 @@ pub(super) struct Times {
     pub(super) output_base: Option<i64>,
     input_base_ps: Picoseconds,
     output_base_ps: Picoseconds,
+    reach: Option<Reach>,
     pub(super) stats: RewriteStats,
 }
 
-/// A fault in an event: where, and what.
-pub(super) type EventFault = (usize, &'static str);
+/// What becomes of an event.
+pub(super) enum Edited {
+    /// It is written, with what has to change in it.
+    Stays,
+    /// When it was is not known.
+    LeftOut,
+    /// The pass was in vain.
+    Again(Repeat),
+}
 
 impl Times {
-    pub(super) fn new(input_base: Option<i64>, output_base: Option<i64>) -> Times {
+    pub(super) fn new(input_base: Option<i64>, output_base: Option<i64>, reach: Option<Reach>) -> Times {
         let ps = |base: Option<i64>| i128::from(base.unwrap_or(0)) * 1000;
         let (input_base_ps, output_base_ps) = (ps(input_base), ps(output_base));
-        Times { input_base, output_base, input_base_ps, output_base_ps, stats: RewriteStats::default() }
+        Times { input_base, output_base, input_base_ps, output_base_ps, reach, stats: RewriteStats::default() }
     }
 
     /// Adds what has to change in an event.
@@ -163,35 +185,33 @@ impl Times {
         map: &mut MapFunction<'_>,
         annotate: bool,
         edits: &mut Edits,
-    ) -> Result<Option<Repeat>, EventFault> {
-        let spans = &event.spans;
+    ) -> Edited {
+        let (bytes, spans) = (event.bytes, &event.spans);
+        let describes = is_metadata(bytes, spans);
+        let timing = Timing::believed(bytes, spans, self.input_base_ps, self.reach);
+        if timing.is_err() && !describes {
+            self.stats.left_out += 1;
+            return Edited::LeftOut;
+        }
         self.stats.events += 1;
-        if spans.ts.is_empty() {
+        // Of what describes a process or a thread the time means nothing. Writers put 0 there; mapped, it would count as one far outside of all clocks' knowledge.
+        let known = timing.ok().flatten().filter(|timing| !(describes && timing.ts.ps == 0));
+        let Some(Timing { ts, dur }) = known else {
             self.stats.untimed += 1;
-            return Ok(None);
-        }
-        let ts = number(event.bytes, &spans.ts, "ts is not a number of microseconds")?;
-        let dur = match spans.dur.is_empty() {
-            true => None,
-            false => Some(number(event.bytes, &spans.dur, "dur is not a number of microseconds")?),
+            return Edited::Stays;
         };
-        if ts.ps == 0 && is_metadata(event) {
-            // Writers put 0 where there is no time; mapped, it would count as one far outside of all clocks' knowledge.
-            self.stats.untimed += 1;
-            return Ok(None);
-        }
         let start = self.input_base_ps + ts.ps;
         let new_start = map(start);
         let lasting = dur.map(|dur| (dur, map(start + dur.ps)));
         let moved = new_start != start || lasting.is_some_and(|(dur, new_end)| new_end != start + dur.ps);
         if moved && self.output_base.is_none() {
-            return Ok(Some(Repeat::OutputBase(base::quarter_before(new_start))));
+            return Edited::Again(Repeat::OutputBase(base::quarter_before(new_start)));
         }
         self.edit_times(event, ts, new_start, lasting, edits);
         if annotate {
             annotate_event(event, new_start - start, edits);
         }
-        Ok(None)
+        Edited::Stays
     }
 
     /// The new text of `ts` and `dur`, where it is not the old one.
@@ -210,7 +230,7 @@ impl Times {
         let relative = new_start - self.output_base_ps;
         let mut begin = round(relative);
         if begin < 0 {
-            if is_metadata(event) {
+            if is_metadata(event.bytes, spans) {
                 // The time of metadata means nothing to any viewer, but a negative one makes some drop the name.
                 begin = 0;
                 self.stats.metadata_clamped += 1;
@@ -232,15 +252,6 @@ impl Times {
         }
         self.stats.rounded += u64::from(rounded);
     }
-}
-
-#[inline]
-fn number(bytes: &[u8], span: &std::ops::Range<usize>, problem: &'static str) -> Result<Decimal, EventFault> {
-    decimal::parse(&bytes[span.clone()]).ok_or((span.start, problem))
-}
-
-fn is_metadata(event: &Event<'_>) -> bool {
-    &event.bytes[event.spans.ph.clone()] == b"\"M\""
 }
 
 /// Tells an event in its args how far it was moved.

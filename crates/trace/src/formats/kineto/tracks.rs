@@ -13,8 +13,11 @@ use std::ops::Range;
 
 use super::document::Event;
 use super::edits::Edits;
-use super::rewrite::EventFault;
 use super::scan::{self, EventSpans, Fault};
+use super::words::{self, Side};
+
+/// A fault in an event: where, and what.
+pub(super) type EventFault = (usize, &'static str);
 
 /// One node's numbers.
 pub(super) struct Tracks {
@@ -47,10 +50,10 @@ impl ProcessNames {
     /// Looks at an event.
     #[inline]
     pub(super) fn look(&mut self, bytes: &[u8], spans: &EventSpans) {
-        let pid = &bytes[spans.pid.clone()];
+        let pid = words::number(&bytes[spans.pid.clone()]);
         let numbered = pid.first().is_some_and(u8::is_ascii_digit);
         if &bytes[spans.ph.clone()] != b"\"M\"" {
-            if self.main.is_none() && numbered && ON_HOST.contains(&&bytes[spans.cat.clone()]) {
+            if self.main.is_none() && numbered && is_of_process(words::category(&bytes[spans.cat.clone()]), pid) {
                 self.main = Some(pid.to_vec());
             }
             return;
@@ -138,7 +141,8 @@ impl Tracks {
             }
         }
         let metadata = metadata(bytes, spans);
-        let (process, thread) = self.numbers(&bytes[spans.pid.clone()], &bytes[spans.tid.clone()], metadata)?;
+        let [pid, tid] = [&spans.pid, &spans.tid].map(|span| words::number(&bytes[span.clone()]));
+        let (process, thread) = self.numbers(pid, tid, metadata)?;
         put(edits, &spans.pid, "pid", process);
         put(edits, &spans.tid, "tid", thread);
         for span in [&spans.id, &spans.bind_id] {
@@ -150,10 +154,10 @@ impl Tracks {
         let walked = scan::object(&bytes[..spans.args.end], spans.args.start, |key, value| {
             match (metadata, key) {
                 (Metadata::Other, key) if ID_ARGS.contains(&key) => self.move_id(bytes, &value, edits),
-                (Metadata::ProcessName, b"name") => self.prefix_name(bytes, &value, &bytes[spans.pid.clone()], edits),
+                (Metadata::ProcessName, b"name") => self.prefix_name(bytes, &value, pid, edits),
                 (Metadata::ProcessOrder, b"sort_index") => {
                     // A remnant of its own place is at home in another process.
-                    let stated = parse(&bytes[value.clone()]).filter(|_| !self.is_remnant(&bytes[spans.pid.clone()]));
+                    let stated = parse(&bytes[value.clone()]).filter(|_| !self.is_remnant(pid));
                     let order = self.order(process, stated);
                     edits.replace(value, |out| append(out, order));
                 }
@@ -263,6 +267,10 @@ impl Tracks {
         let value = &bytes[span.clone()];
         match id(value) {
             Some(number) if value[0] != b'"' => edits.replace(span.clone(), |out| append(out, number + self.id_shift)),
+            // The same number may stand elsewhere without quotes.
+            Some(number) if words::number(value).len() < value.len() => {
+                edits.replace(span.start + 1..span.end - 1, |out| append(out, number + self.id_shift));
+            }
             // A string of an id is hexadecimal by convention; so is what takes its place.
             Some(number) => edits.replace(span.clone(), |out| {
                 out.extend_from_slice(format!("\"0x{:x}\"", number + self.id_shift).as_bytes());
@@ -293,9 +301,9 @@ pub(super) fn largest_id(bytes: &[u8], spans: &EventSpans) -> Result<Option<u64>
     Ok(largest)
 }
 
-/// An id: a whole number, or a hexadecimal one in a string.
+/// An id: a whole number, with or without quotes, or a hexadecimal one in a string.
 fn id(value: &[u8]) -> Option<u64> {
-    match value {
+    match words::number(value) {
         [b'"', inner @ .., b'"'] => {
             let digits = inner.strip_prefix(b"0x").or(inner.strip_prefix(b"0X")).unwrap_or(inner);
             let plain = digits.iter().all(u8::is_ascii_hexdigit);
@@ -331,6 +339,13 @@ fn metadata(bytes: &[u8], spans: &EventSpans) -> Metadata {
         b"\"thread_name\"" => Metadata::ThreadName,
         _ => Metadata::Other,
     }
+}
+
+/// Whether an event of this category and process shows which process wrote the trace: PyTorch puts frames of threads that it does not know on process 0.
+fn is_of_process(category: &[u8], pid: &[u8]) -> bool {
+    words::side(category) == Some(Side::Host)
+        && category != b"Trace"
+        && !(category == b"python_function" && pid == b"0")
 }
 
 /// Replaces a member's value, or adds the member at the front.
@@ -377,9 +392,6 @@ const DEVICES_FROM: u64 = 5_000_000;
 const SPANS_FROM: u64 = 1 << 29;
 /// What Kineto calls processes that are none: its own spans, when it began to record, and moments of no process.
 const REMNANTS: [&[u8]; 4] = [b"\"Spans\"", b"\"Traces\"", b"\"\"", b""];
-/// Categories of events that the process itself has.
-const ON_HOST: [&[u8]; 5] =
-    [b"\"cpu_op\"", b"\"user_annotation\"", b"\"python_function\"", b"\"cuda_runtime\"", b"\"cpu_instant_event\""];
 /// Names and labels of processes that are kept of a file.
 const NAMED_MAX: usize = 4096;
 /// Args that hold ids which other events refer to.

@@ -15,7 +15,7 @@ use super::packet::{Packet, bytes, inside};
 use crate::Error;
 use crate::formats::marker::{Marker, Stamps};
 use crate::formats::{ALIGNED_TO, FactOptions};
-use crate::model::{PS_PER_NS, Picoseconds, TraceClock, TraceFacts, UNIX_TIME_MIN_PS};
+use crate::model::{PS_PER_NS, Picoseconds, Spread, TraceClock, TraceFacts, UNIX_TIME_MIN_PS};
 use crate::protobuf::{Fault, Fields, Source};
 use crate::write::perfetto_fields as field;
 
@@ -54,6 +54,7 @@ struct Reader<'a> {
     facts: TraceFacts,
     /// First and last time of an event, ns.
     span: Option<(i64, i64)>,
+    spread: Spread,
     untimed: u64,
     unplaced: u64,
     of_kernel: u64,
@@ -67,6 +68,7 @@ impl<'a> Reader<'a> {
             stamps: Stamps::default(),
             facts: TraceFacts::default(),
             span: None,
+            spread: Spread::default(),
             untimed: 0,
             unplaced: 0,
             of_kernel: 0,
@@ -139,6 +141,8 @@ impl<'a> Reader<'a> {
             self.stamps.take(marker, time_ns);
             return Ok(());
         }
+        let time_ps = Picoseconds::from(time_ns) * PS_PER_NS;
+        self.spread.add(time_ps, time_ps);
         let (first, last) = self.span.unwrap_or((time_ns, time_ns));
         self.span = Some((first.min(time_ns), last.max(time_ns)));
         Ok(())
@@ -207,8 +211,12 @@ impl<'a> Reader<'a> {
 
     fn finish(self) -> TraceFacts {
         let Self { clocks, stamps, mut facts, span, .. } = self;
-        facts.span =
-            span.map(|(first, last)| (Picoseconds::from(first) * PS_PER_NS, Picoseconds::from(last) * PS_PER_NS));
+        let all = span.map(|(first, last)| (Picoseconds::from(first) * PS_PER_NS, Picoseconds::from(last) * PS_PER_NS));
+        let believed = self.spread.reach().map(|reach| (reach.first_ps, reach.last_ps));
+        if believed.is_some() {
+            facts.warnings.push("some events lie days or decades away from all others; they are not looked at, and stay in it as they are".to_owned());
+        }
+        facts.span = believed.or(all);
         // A trace that was made of others may call any clock BOOTTIME; its size shows which it is.
         let counts_from_boot =
             clocks.wanted == clocks::BOOTTIME && facts.span.is_some_and(|(first, _)| first < UNIX_TIME_MIN_PS);

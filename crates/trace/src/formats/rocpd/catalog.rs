@@ -304,6 +304,8 @@ pub(super) fn text(value: ValueRef<'_>) -> Option<String> {
 }
 
 const PREFIX: &str = "rocpd_";
+/// What names of tables begin with that describe and hold no events.
+pub(super) const INFO: &str = "rocpd_info_";
 pub(super) const METADATA: &str = "rocpd_metadata";
 /// Columns that are times, in every table of the profiler.
 const TIMES: [&str; 5] = ["start", "end", "timestamp", "init", "fini"];

@@ -2,9 +2,9 @@
 //!
 //! Place in the flow: process by process (a merged database has many, told apart by what their tables' names end in, never by pid) and
 //! table by table, every time through the map. Regions stand on their thread; dispatches and copies on a stream or queue below their
-//! agent; allocations on a row of their agent; samples on their thread. A region and what it launched have one stack id: that is a flow.
+//! agent; allocations on a row of their agent; samples on their thread, but for those that are values of counters. A region and what it launched have one stack id: that is a flow.
 //! Arguments are joined by walking two cursors in the order of events, so that no table is held. Rows whose start or end is not
-//! set are counted and left out. What it does not do: order events; `sorter` does.
+//! set, or cannot be believed, are counted and left out. What it does not do: order events; `sorter` does.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -45,6 +45,8 @@ pub(super) fn read_chunks(
             read_kind(&source, kind, &mut places, &mut out)?;
         }
         read_counters(&source, &mut places, &mut out)?;
+        read_samples(&source, &mut places, &mut out)?;
+        note_stray_values(&source, &mut out)?;
         read_bytes(&source, Kind::Copy, &mut places, &mut out)?;
         read_bytes(&source, Kind::Allocation, &mut places, &mut out)?;
     }
@@ -86,6 +88,19 @@ impl Out<'_, '_> {
         nearest_ns((self.map)(Picoseconds::from(ns) * PS_PER_NS))
     }
 
+    /// Whether a time is not believed.
+    fn is_away(&self, start: i64, end: i64) -> bool {
+        let [start_ps, end_ps] = [start, end].map(|ns| Picoseconds::from(ns) * PS_PER_NS);
+        self.options.reach.is_some_and(|reach| !reach.holds(start_ps, end_ps))
+    }
+
+    /// Whether a row is left out because its times cannot be believed, which is counted.
+    fn leaves_out(&mut self, start: i64, end: i64) -> bool {
+        let is_odd = end < start || self.is_away(start, end);
+        self.stats.left_out += u64::from(is_odd);
+        is_odd
+    }
+
     fn settle(&mut self) -> Result<(), Error> {
         if self.chunk.is_full() {
             (self.sink)(&self.chunk)?;
@@ -124,6 +139,9 @@ fn read_counters(source: &Source<'_>, places: &mut Places, out: &mut Out<'_, '_>
     source.database.each(&values.name, &sql, &mut |row| {
         let cell = |at: usize| row.get::<_, Option<i64>>(at);
         let (start, end) = (cell(0)?.filter(|time| *time != 0), cell(1)?.filter(|time| *time != 0));
+        if start.zip(end).is_some_and(|(start, end)| out.leaves_out(start, end)) {
+            return Ok(());
+        }
         let times = start.zip(end).and_then(|(start, end)| out.time(start).zip(out.time(end)));
         let (Some((start, end)), Some(value)) = (times, row.get::<_, Option<f64>>(4)?) else {
             out.stats.untimed += 1;
@@ -141,6 +159,55 @@ fn read_counters(source: &Source<'_>, places: &mut Places, out: &mut Out<'_, '_>
     })
 }
 
+/// Values that were counted at moments, on the agent of their counter or else the process.
+fn read_samples(source: &Source<'_>, places: &mut Places, out: &mut Out<'_, '_>) -> Result<(), Error> {
+    let (Some(values), Some(samples)) = (source.table("rocpd_pmc_event"), source.table(Kind::Sample.base())) else {
+        return Ok(());
+    };
+    let sql = rows::sampled(values, samples, source.table("rocpd_info_pmc"));
+    source.database.each(&values.name, &sql, &mut |row| {
+        let time = row.get::<_, Option<i64>>(0)?.filter(|time| *time != 0);
+        if time.is_some_and(|time| out.leaves_out(time, time)) {
+            return Ok(());
+        }
+        let (Some(time), Some(value)) = (time.and_then(|time| out.time(time)), row.get::<_, Option<f64>>(3)?) else {
+            out.stats.untimed += 1;
+            return Ok(());
+        };
+        let counter = row.get::<_, Option<i64>>(2)?.unwrap_or_default();
+        let place = match row.get::<_, Option<i64>>(1)? {
+            Some(agent) => Place::Counter(agent, counter),
+            None => Place::ProcessCounter(counter),
+        };
+        let track = places.track(place, out);
+        out.stats.events += 1;
+        out.chunk.counters.track.push(track);
+        out.chunk.counters.time_ns.push(time);
+        out.chunk.counters.value.push(value);
+        Ok(out.settle()?)
+    })
+}
+
+/// Says how many values have no place in time.
+fn note_stray_values(source: &Source<'_>, out: &mut Out<'_, '_>) -> Result<(), Error> {
+    let Some(values) = source.table("rocpd_pmc_event") else { return Ok(()) };
+    let known: Vec<&Table> =
+        [Kind::Dispatch, Kind::Sample].iter().filter_map(|kind| source.table(kind.base())).collect();
+    let mut stray = 0.0;
+    source.database.each(&values.name, &rows::stray_values(values, &known), &mut |row| {
+        stray = row.get(0)?;
+        Ok(())
+    })?;
+    if stray > 0.0 {
+        let note = format!(
+            "{}: {stray} values belong to no kernel and no sample, so that their times are not known; they are left out",
+            values.name
+        );
+        out.stats.notes.push(note);
+    }
+    Ok(())
+}
+
 /// How many bytes are being copied to each agent, or are allocated on it, from each change on.
 fn read_bytes(source: &Source<'_>, kind: Kind, places: &mut Places, out: &mut Out<'_, '_>) -> Result<(), Error> {
     let Some(table) = source.table(kind.base()) else { return Ok(()) };
@@ -149,7 +216,7 @@ fn read_bytes(source: &Source<'_>, kind: Kind, places: &mut Places, out: &mut Ou
     source.database.each(&table.name, &sql, &mut |row| {
         unknown += row.get::<_, i64>(3)?;
         let (time, bytes): (i64, f64) = (row.get(1)?, row.get(2)?);
-        if bytes == 0.0 {
+        if bytes == 0.0 || out.is_away(time, time) {
             return Ok(());
         }
         // Events with a time that does not fit were refused before.
@@ -191,16 +258,15 @@ fn event(
         out.stats.untimed += 1;
         return Ok(());
     };
-    let refuse = |problem: &str| {
-        let id = row.get_ref(rows::ID).ok().and_then(|id| id.as_i64().ok()).unwrap_or_default();
-        let problem = format!("the row {id} of the table {} {problem}", table.name);
-        Problem::Other(Error::Database { path: out.path.to_owned(), problem })
-    };
-    if end < start {
-        return Err(refuse("ends before it begins; leave it out in a copy of the file"));
+    if out.leaves_out(start, end) {
+        return Ok(());
     }
-    let far = "has a time that does not fit 64 bits of nanoseconds";
-    let (Some(start), Some(end)) = (out.time(start), out.time(end)) else { return Err(refuse(far)) };
+    let (Some(start), Some(end)) = (out.time(start), out.time(end)) else {
+        let id = row.get_ref(rows::ID).ok().and_then(|id| id.as_i64().ok()).unwrap_or_default();
+        let problem =
+            format!("the row {id} of the table {} has a time that does not fit 64 bits of nanoseconds", table.name);
+        return Err(Problem::Other(Error::Database { path: out.path.to_owned(), problem }));
+    };
     let track = places.of(row, kind, out)?;
     let first = out.chunk.args.key.len() as u32;
     if out.options.args {
@@ -307,6 +373,7 @@ enum Place {
     Allocations(i64),
     /// Of an agent.
     Counter(i64, i64),
+    ProcessCounter(i64),
     /// Bytes that are being copied to an agent.
     Copied(i64),
     /// Bytes that are allocated on an agent.
@@ -415,10 +482,14 @@ impl Places {
             Place::Queue(agent, id) => {
                 (self.track(Place::Agent(agent), out), TrackKind::Queue, named(&self.queues, "queue", id))
             }
-            Place::Counter(agent, id) => {
+            Place::Counter(_, id) | Place::ProcessCounter(id) => {
                 let (name, unit) =
                     self.counters.get(&id).cloned().unwrap_or_else(|| (format!("counter {id}"), String::new()));
-                (self.track(Place::Agent(agent), out), TrackKind::Counter { unit }, name)
+                let parent = match place {
+                    Place::Counter(agent, _) => self.track(Place::Agent(agent), out),
+                    _ => self.process,
+                };
+                (parent, TrackKind::Counter { unit }, name)
             }
             Place::Copied(agent) | Place::Allocated(agent) => {
                 let name = if place == Place::Copied(agent) { "bytes copied" } else { "bytes allocated" };

@@ -22,7 +22,7 @@ use super::catalog::{Catalog, Index, Table, quoted};
 use super::reading::Behind;
 use crate::Error;
 use crate::formats::{MapFunction, RewriteStats};
-use crate::model::{PS_PER_NS, Picoseconds, nearest_ns};
+use crate::model::{PS_PER_NS, Picoseconds, Reach, nearest_ns};
 
 /// A database in the making.
 pub(super) struct Copying {
@@ -98,12 +98,13 @@ impl Copying {
         detached.map_err(|problem| wrong(path, "closing it", &problem))
     }
 
-    /// Makes a table as the attached input defines it, and fills it; rows that are behind the others are brought to their clock first.
+    /// Makes a table as the attached input defines it, and fills it; rows that are behind the others are brought to their clock first, and a time
+    /// that is not believed becomes 0, which means that it is not known.
     pub(super) fn table(
         &mut self,
         path: &Path,
         table: &Table,
-        behind: Option<&Behind>,
+        (behind, reach): (Option<&Behind>, Option<Reach>),
         map: &mut MapFunction<'_>,
     ) -> Result<RewriteStats, Error> {
         let doing = format!("copying the table {}", table.name);
@@ -116,7 +117,7 @@ impl Copying {
                 .map_err(failed)?;
             RewriteStats::default()
         } else {
-            self.timed(path, table, behind, map)?
+            self.timed(path, table, (behind, reach), map)?
         };
         Ok(stats)
     }
@@ -156,7 +157,7 @@ impl Copying {
         &self,
         path: &Path,
         table: &Table,
-        behind: Option<&Behind>,
+        (behind, reach): (Option<&Behind>, Option<Reach>),
         map: &mut MapFunction<'_>,
     ) -> Result<RewriteStats, Error> {
         let failed = |problem: rusqlite::Error| wrong(path, &format!("copying the table {}", table.name), &problem);
@@ -180,7 +181,7 @@ impl Copying {
                 last = row.get(0).map_err(failed)?;
                 count += 1;
                 let set = batch.times.len();
-                let wrong = move_row(row, table, behind, map, &mut batch.times).map_err(failed)?;
+                let wrong = move_row(row, table, (behind, reach), map, &mut batch.times).map_err(failed)?;
                 if let Some((column, problem)) = wrong {
                     let column = column.map_or_else(String::new, |at| format!(", column {}", table.columns[at]));
                     return Err(at_cell(path, &format!("table {}, row {last}{column}", table.name), problem));
@@ -242,13 +243,21 @@ fn statements(table: &Table, number: &str, behind: Option<&Behind>) -> [String; 
 fn move_row(
     row: &Row<'_>,
     table: &Table,
-    behind: Option<&Behind>,
+    (behind, reach): (Option<&Behind>, Option<Reach>),
     map: &mut MapFunction<'_>,
     times: &mut Vec<(i64, i64)>,
 ) -> rusqlite::Result<Option<(Option<usize>, String)>> {
     let Some(by_ns) = behind_by(row, table, behind)? else { return Ok(Some((None, NO_CATEGORY.to_owned()))) };
     for (number, at) in table.times.iter().enumerate() {
-        match moved(row.get_ref(number + 1)?, by_ns, map) {
+        let value = row.get_ref(number + 1)?;
+        if let (Some(reach), ValueRef::Integer(old)) = (reach, value) {
+            let time_ps = Picoseconds::from(old) * PS_PER_NS;
+            if old != 0 && !reach.holds(time_ps, time_ps) {
+                times.push((old, 0));
+                continue;
+            }
+        }
+        match moved(value, by_ns, map) {
             Ok(moved) => times.extend(moved),
             Err(problem) => return Ok(Some((Some(*at), problem))),
         }

@@ -11,7 +11,7 @@ use rusqlite::{Connection, Row};
 use super::access::wrong;
 use super::catalog::{Catalog, Table, Writer, quoted};
 use crate::Error;
-use crate::model::{PS_PER_NS, Picoseconds};
+use crate::model::{PS_PER_NS, Picoseconds, Reach, Spread};
 
 /// A database being read.
 pub(super) struct Database<'a> {
@@ -45,6 +45,10 @@ impl From<Error> for Problem {
 pub(super) struct Times {
     pub(super) rows: u64,
     pub(super) span: Option<(Picoseconds, Picoseconds)>,
+    /// Rows with a time that is not believed.
+    pub(super) away: u64,
+    /// Rows that end before they begin.
+    pub(super) backwards: u64,
 }
 
 /// Rows of a table whose times are on a clock that is behind that of the others.
@@ -103,22 +107,35 @@ impl<'a> Database<'a> {
         self.each(&table.name, &statement, take)
     }
 
-    /// The times of a table, those of `except` left out of the span; rows that are behind the others are brought to their clock.
+    /// The times of a table, those of `except` and those beyond `reach` left out of the span; rows that are behind the others are brought to their clock.
     pub(super) fn times(
         &self,
         table: &Table,
         except: Option<&HashSet<i64>>,
         behind: Option<&Behind>,
+        reach: Option<Reach>,
     ) -> Result<Times, Error> {
         let columns: Vec<String> = table.times.iter().map(|at| format!("t.{}", quoted(&table.columns[*at]))).collect();
         let row = table.row("t");
         let no_time = each(&columns, "typeof(?) NOT IN ('integer', 'null')").join(" OR ");
         let set = each(&columns, "coalesce(?, 0) <> 0").join(" OR ");
+        let backwards = table.backwards("t");
+        let away = reach.map_or_else(
+            || "0".to_owned(),
+            |reach| {
+                let (first, last) = reach.bounds_ns();
+                each(&columns, &format!("coalesce(? <> 0 AND ? NOT BETWEEN {first} AND {last}, 0)")).join(" OR ")
+            },
+        );
         let columns: Vec<String> = columns.iter().map(|column| brought_up(column, behind)).collect();
+        let columns: Vec<String> = match away.as_str() {
+            "0" => columns,
+            away => each(&columns, &format!("(CASE WHEN NOT ({away}) THEN ? END)")),
+        };
         let (first, last) =
             (each(&columns, "min(nullif(?, 0))").join(", "), each(&columns, "max(nullif(?, 0))").join(", "));
         let statement = format!(
-            "SELECT min(CASE WHEN {no_time} THEN {row} END), sum({set}), {first}, {last} FROM {} t NOT INDEXED",
+            "SELECT min(CASE WHEN {no_time} THEN {row} END), sum(({set}) AND NOT ({away})), {first}, {last}, total({away}), total({backwards}) FROM {} t NOT INDEXED",
             quoted(&table.name)
         );
         let (mut times, mut wrong_at) = (Times::default(), None);
@@ -126,9 +143,12 @@ impl<'a> Database<'a> {
             wrong_at = found.get::<_, Option<i64>>(0)?;
             if wrong_at.is_none() {
                 times.rows = found.get::<_, Option<i64>>(1)?.unwrap_or(0).unsigned_abs();
-                for at in 0..2 * columns.len() {
+                let of_times = 2 * columns.len();
+                for at in 0..of_times {
                     times.add(found.get(at + 2)?);
                 }
+                (times.away, times.backwards) =
+                    (found.get::<_, f64>(of_times + 2)? as u64, found.get::<_, f64>(of_times + 3)? as u64);
             }
             Ok(())
         })?;
@@ -148,6 +168,23 @@ impl<'a> Database<'a> {
             })?;
         }
         Ok(times)
+    }
+
+    /// Counts the rows of a table by about when they begin and end.
+    pub(super) fn spread(&self, table: &Table, spread: &mut Spread) -> Result<(), Error> {
+        for at in &table.times {
+            let column = format!("t.{}", quoted(&table.columns[*at]));
+            let statement = format!(
+                "SELECT min({column}), max({column}), count(*) FROM {} t NOT INDEXED WHERE {column} <> 0 GROUP BY {column} / {BUCKET_NS} LIMIT {BUCKETS_MAX}",
+                quoted(&table.name)
+            );
+            self.each(&table.name, &statement, &mut |row| {
+                let [first, last] = [row.get(0)?, row.get(1)?].map(|time: i64| Picoseconds::from(time) * PS_PER_NS);
+                spread.add_many(first, last, row.get::<_, i64>(2)?.unsigned_abs());
+                Ok(())
+            })?;
+        }
+        Ok(())
     }
 
     /// The refusal of a row in which something else stands where a time belongs.
@@ -190,6 +227,15 @@ impl Table {
     /// A column, for a statement that knows the table by this name; NULL where there is none.
     pub(super) fn column(&self, name: &str, column: &str) -> String {
         if self.has(column) { format!("{name}.{}", quoted(column)) } else { "NULL".to_owned() }
+    }
+
+    /// Whether a row that the statement knows by this name ends before it begins.
+    pub(super) fn backwards(&self, name: &str) -> String {
+        let [start, end] = ["start", "end"].map(|column| self.column(name, column));
+        if start == "NULL" || end == "NULL" {
+            return "0".to_owned();
+        }
+        format!("coalesce({start} <> 0 AND {end} <> 0 AND {end} < {start}, 0)")
     }
 
     pub(super) fn has(&self, column: &str) -> bool {
@@ -238,6 +284,10 @@ pub(super) fn join_one(
     )
 }
 
+/// How wide the groups are in which times are counted, ns: about a quarter of an hour.
+const BUCKET_NS: i64 = 1_000_000_000_000;
+/// Groups of a table that are looked at.
+const BUCKETS_MAX: usize = 1 << 17;
 pub(super) const REGION: &str = "rocpd_region";
 pub(super) const STRING: &str = "rocpd_string";
 pub(super) const GUID: &str = "guid";

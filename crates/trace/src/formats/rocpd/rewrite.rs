@@ -17,13 +17,14 @@ use probe_sync_rocpd::schema;
 use rusqlite::{Connection, OpenFlags, params};
 
 use super::access::{READING, Readable, guarded, sidecars, structure, wrong};
-use super::catalog::{Catalog, METADATA, ON_ONE_CLOCK, quoted};
+use super::catalog::{Catalog, INFO, METADATA, ON_ONE_CLOCK, quoted};
 use super::copy::Copying;
 use super::cpu_clock::behind;
 use super::lift::{expect_liftable, lift};
 use crate::Error;
 use crate::formats::ALIGNED_TO;
 use crate::formats::{MapFunction, MergeInput, MergeOptions, MergeStats, RewriteOptions, RewriteStats};
+use crate::model::Reach;
 
 /// Writes `input` to `output`.
 ///
@@ -38,7 +39,7 @@ pub(super) fn rewrite(
     refuse_annotations(options.annotate)?;
     let readable = Readable::find(input)?;
     let mut making = Making::create(output, &readable)?;
-    making.behind_ns = options.cpu_behind_ns;
+    (making.behind_ns, making.reach) = (options.cpu_behind_ns, options.reach);
     let mut stats = making.add(&readable, map, options.metadata, Foreign::Copied)?;
     let (bytes, notes) = making.finish()?;
     stats.bytes_written = bytes;
@@ -65,6 +66,7 @@ pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &Merg
     let mut found = Some(first);
     for (at, input) in inputs.iter_mut().enumerate() {
         making.behind_ns = options.cpu_behind_ns.get(at).copied().flatten();
+        making.reach = input.reach;
         let readable = found.take().map_or_else(|| Readable::find(&input.path), Ok)?;
         stats.inputs.push(making.add(&readable, &mut *input.map, &input.metadata, foreign)?);
     }
@@ -122,6 +124,8 @@ struct Making {
     lifted_to: Option<String>,
     /// How far the rows that `rocprof-sys` stamped itself are behind the others of the input that is being added, ns; None where they are not.
     behind_ns: Option<i64>,
+    /// Which times of that input are believed; None: all.
+    reach: Option<Reach>,
     version: Option<(String, PathBuf)>,
     notes: Vec<String>,
 }
@@ -158,6 +162,7 @@ impl Making {
             indexes: BTreeSet::new(),
             lifted_to: None,
             behind_ns: None,
+            reach: None,
             version: None,
             notes: Vec::new(),
         })
@@ -202,7 +207,8 @@ impl Making {
         let mut stats = RewriteStats::default();
         for table in &catalog.tables {
             let behind = behind((catalog, "src"), path, table, self.behind_ns)?;
-            let of_table = self.copying.table(path, table, behind.as_ref(), map)?;
+            let reach = self.reach.filter(|_| !table.base.starts_with(INFO));
+            let of_table = self.copying.table(path, table, (behind.as_ref(), reach), map)?;
             stats.events += of_table.events;
             stats.untimed += of_table.untimed;
             self.suffixes.entry(table.base.clone()).or_default().push(table.suffix.clone());
@@ -316,7 +322,7 @@ impl Making {
         match foreign {
             Foreign::Copied => {
                 for table in &catalog.foreign {
-                    self.copying.table(path, table, None, map)?;
+                    self.copying.table(path, table, (None, None), map)?;
                 }
                 if !all.is_empty() {
                     self.notes.push(format!(

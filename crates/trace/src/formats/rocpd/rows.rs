@@ -130,8 +130,19 @@ pub(super) fn query<'a>(kind: Kind, table: &Table, of: &impl Fn(&str) -> Option<
     ];
     let shown = kind.shown().iter().map(|name| own(name));
     let columns: Vec<String> = columns.into_iter().chain(shown).collect();
+    // Samples that are values of counters are drawn as these.
+    let only = match of("rocpd_pmc_event").filter(|_| kind == Kind::Sample && event != "NULL") {
+        Some(values) => format!(" WHERE {event} IS NULL OR {event} NOT IN ({})", events_of(values)),
+        None => String::new(),
+    };
     let order = if event == "NULL" { String::new() } else { format!(" ORDER BY {event}") };
-    format!("SELECT {} FROM {} AS R NOT INDEXED{joins}{order}", columns.join(", "), quoted(&table.name))
+    format!("SELECT {} FROM {} AS R NOT INDEXED{joins}{only}{order}", columns.join(", "), quoted(&table.name))
+}
+
+/// The events of a table's rows.
+fn events_of(table: &Table) -> String {
+    let event = column(table, "O", "event_id");
+    format!("SELECT {event} FROM {} AS O NOT INDEXED WHERE {event} IS NOT NULL", quoted(&table.name))
 }
 
 /// The statement that reads what was counted, of the one kernel of each event: start and end of the kernel, its agent, which counter, and its value over all instances.
@@ -150,6 +161,34 @@ pub(super) fn counted(values: &Table, dispatches: &Table) -> String {
         of_value("event_id"),
         of_value("pmc_id"),
     )
+}
+
+/// The statement that reads what was counted at moments, as rocprof-sys counts for the host: time, agent of the counter, which counter, and its value.
+pub(super) fn sampled(values: &Table, samples: &Table, counters: Option<&Table>) -> String {
+    let (of_value, of_sample) = (|name| column(values, "P", name), |name| column(samples, "R", name));
+    let agent = counters.filter(|counters| counters.is_numbered_by_id()).map(|counters| {
+        let agent = column(counters, "C", "agent_id");
+        format!("(SELECT {agent} FROM {} AS C WHERE C.id = {})", quoted(&counters.name), of_value("pmc_id"))
+    });
+    format!(
+        "SELECT {}, {}, {}, {} FROM {} AS P NOT INDEXED JOIN (SELECT *, count(*) FROM {} NOT INDEXED GROUP BY event_id) AS R ON {} = {} ORDER BY {}",
+        of_sample("timestamp"),
+        agent.unwrap_or_else(|| "NULL".to_owned()),
+        of_value("pmc_id"),
+        of_value("value"),
+        quoted(&values.name),
+        quoted(&samples.name),
+        of_sample("event_id"),
+        of_value("event_id"),
+        of_value("event_id"),
+    )
+}
+
+/// The statement that counts values that belong to none of the events of these tables.
+pub(super) fn stray_values(values: &Table, tables: &[&Table]) -> String {
+    let event = column(values, "P", "event_id");
+    let known: String = tables.iter().map(|table| format!(" AND {event} NOT IN ({})", events_of(table))).collect();
+    format!("SELECT total({event} IS NULL OR (1{known})) FROM {} AS P NOT INDEXED", quoted(&values.name))
 }
 
 /// The statement that reads where the bytes that are copied to an agent change, and by how much: agent and time, in their order, bytes, and 0. What is copied at a time is what

@@ -227,16 +227,16 @@ impl Reader<'_, '_> {
             return Ok(());
         }
         let fault = |problem: &str| Fault { at: 0, problem: problem.to_owned() };
-        let stated = Picoseconds::from(line_ns) * PS_PER_NS + Picoseconds::from(times.offset.value);
-        let start_ps = context.clock.origin_ps + stated;
+        let line_ps = context.clock.origin_ps + Picoseconds::from(line_ns) * PS_PER_NS;
+        if times.oddity(line_ps, self.options.reach.filter(|_| !context.clock.since_boot)).is_some() {
+            self.stats.left_out += 1;
+            return Ok(());
+        }
+        let (start_ps, end_ps) = times.span_ps(line_ps);
         let start_ns = nearest_ns((self.map)(start_ps)).ok_or_else(|| fault(TOO_FAR))?;
         let end_ns = match times.duration.value {
             0 => start_ns,
-            ..0 => return Err(fault("the event ends before it begins")),
-            duration => {
-                let end = (self.map)(start_ps + Picoseconds::from(duration));
-                nearest_ns(end).ok_or_else(|| fault(TOO_FAR))?
-            }
+            _ => nearest_ns((self.map)(end_ps)).ok_or_else(|| fault(TOO_FAR))?,
         };
         let args = if self.options.args { self.args(bytes, &context.names)? } else { ArgRange::default() };
         self.stats.events += 1;
@@ -271,7 +271,6 @@ impl Reader<'_, '_> {
                     Some(text) => strings.intern(text),
                     None => strings.intern(&format!("text {name}")),
                 }),
-                Some(Read::Unsigned(value)) => Value::Text(strings.push(&value.to_string())),
             };
             args.key.push(match names.stats.get(&number) {
                 Some(name) => strings.intern(name),
@@ -287,8 +286,6 @@ impl Reader<'_, '_> {
 #[derive(Copy, Clone, Debug, PartialEq)]
 enum Read<'a> {
     Number(Value),
-    /// A number that an `i64` cannot hold.
-    Unsigned(u64),
     Text(&'a [u8]),
     Reference(u64),
 }
@@ -305,8 +302,8 @@ fn read_stat(bytes: &[u8]) -> Result<(u64, Option<Read<'_>>), Fault> {
                 read = bits.map(|value| Read::Number(Value::Float(value)));
             }
             (stat::UINT64, Wire::Number(value)) => {
-                let signed = i64::try_from(value).map(|value| Read::Number(Value::Integer(value)));
-                read = Some(signed.unwrap_or(Read::Unsigned(value)));
+                let signed = i64::try_from(value).map(Value::Integer);
+                read = Some(Read::Number(signed.unwrap_or(Value::Unsigned(value))));
             }
             (stat::INT64, Wire::Number(value)) => read = Some(Read::Number(Value::Integer(value as i64))),
             (stat::STRING, Wire::Bytes(text)) => read = Some(Read::Text(text)),

@@ -5,6 +5,7 @@
 
 use super::fields::{event, plane, stat};
 use super::stat::{Stat, StatValue};
+use crate::model::{Oddity, Picoseconds, Reach};
 use crate::protobuf::Header;
 use crate::protobuf::{self, Fault, Field, Fields, Value, put_bytes, put_number, put_varint, varint_width};
 
@@ -31,6 +32,23 @@ pub(super) struct EventTimes {
 }
 
 impl EventTimes {
+    /// When it begins and ends, on a line that begins at `line_ps`.
+    #[inline]
+    pub(super) fn span_ps(&self, line_ps: Picoseconds) -> (Picoseconds, Picoseconds) {
+        let start_ps = line_ps + Picoseconds::from(self.offset.value);
+        (start_ps, start_ps + Picoseconds::from(self.duration.value))
+    }
+
+    /// What is odd about the times of an event on such a line.
+    #[inline]
+    pub(super) fn oddity(&self, line_ps: Picoseconds, reach: Option<Reach>) -> Option<Oddity> {
+        if self.duration.value < 0 {
+            return Some(Oddity::Backwards);
+        }
+        let (start_ps, end_ps) = self.span_ps(line_ps);
+        reach.filter(|reach| !reach.holds(start_ps, end_ps)).map(|_| Oddity::Away)
+    }
+
     /// Finds the times of an event; of repeated fields the last counts, as everywhere in protobuf.
     #[inline]
     pub(super) fn parse(bytes: &[u8]) -> Result<EventTimes, Fault> {

@@ -19,18 +19,28 @@ use crate::Error;
 use crate::formats::FactOptions;
 use crate::formats::stated::Groups;
 use crate::in_order::Stages;
+use crate::model::LeftOut as OddEvents;
 use crate::model::{
     ClockPair, CollectiveEvent, Device, Identity, Instance, Label, MarkStamp, PS_PER_NS, PairKind, Picoseconds,
-    PlaneSpan, Recipients, Replicas, TraceFacts, UNIX_TIME_MIN_PS,
+    PlaneSpan, Reach, Recipients, Replicas, Spread, TraceFacts, UNIX_TIME_MIN_PS,
 };
 use crate::parts::CollectiveParts;
 use crate::protobuf::{Fault, Header, Run, Source};
 
-/// Reads the facts of a file, plain or packed with gzip.
+/// Reads the facts of a file, plain or packed with gzip: in one pass, or in two where some times turn out not to be believed.
 ///
 /// # Errors
 /// When the file cannot be read or is not XSpace.
 pub fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Error> {
+    let (facts, spread) = read_within(path, options, None)?;
+    match spread.reach() {
+        None => Ok(facts),
+        reach => read_within(path, options, reach).map(|(facts, _)| facts),
+    }
+}
+
+/// Reads the facts of the events within `reach`; and how the times of all lie that do not count from the machine's start.
+fn read_within(path: &Path, options: &FactOptions, reach: Option<Reach>) -> Result<(TraceFacts, Spread), Error> {
     let session = outline::outline_with_programs(path)?;
     let start_ps = Picoseconds::from(session.start_ns.unwrap_or(0)) * PS_PER_NS;
     let hostname = (session.hostnames.len() == 1).then(|| session.hostnames[0].clone()).filter(|name| !name.is_empty());
@@ -42,12 +52,15 @@ pub fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Erro
         aligned_to: session.planes.iter().find_map(|plane| aligned_to(&plane.name)).map(str::to_owned),
         has_snapshot_plane: session.planes.iter().any(|plane| plane.is_snapshots()),
         collectives: CollectiveParts::new(&options.spill),
+        reach,
         ..TraceFacts::default()
     };
     let programs = &session.programs;
     let (left_out, groups) = (LeftOut::default(), Groups::default());
     let launches = Launches::default();
-    let mut reader = Reader { facts, start_ps, options, programs, raw_span: None, launches, left_out, groups };
+    let (spread, odd) = (Spread::default(), OddEvents::default());
+    let mut reader =
+        Reader { facts, start_ps, options, programs, raw_span: None, spread, odd, launches, left_out, groups };
     if session.start_ns.is_none() {
         reader.note("no profile_start_time: times are taken as they stand".to_owned());
     }
@@ -68,6 +81,7 @@ pub fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Erro
             return Err(ahead.malformed(field.at, "the file changed while it was read"));
         };
         tables.clock = session.clocks().of(&known.starts);
+        tables.reach = reach.filter(|_| !tables.clock.since_boot);
         if let Some((rank, world_size)) = tables.rank {
             let identity = &mut reader.facts.identity;
             (identity.rank, identity.world_size) = (Some(rank), Some(world_size));
@@ -77,7 +91,7 @@ pub fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Erro
         reader.plane(&mut behind, &field, &tables)?;
     }
     reader.finish();
-    Ok(reader.facts)
+    Ok((reader.facts, reader.spread))
 }
 
 /// What did not fit, by what it was.
@@ -97,6 +111,9 @@ struct Reader<'a> {
     programs: &'a Programs,
     /// What the present plane's events touch, where it counts from the machine's start.
     raw_span: Option<(Picoseconds, Picoseconds)>,
+    spread: Spread,
+    /// Events whose times cannot be believed.
+    odd: OddEvents,
     launches: Launches,
     left_out: LeftOut,
     groups: Groups,
@@ -129,7 +146,7 @@ impl Reader<'_> {
             match (field.number, field.wire) {
                 (line::EVENTS, 2) => {
                     let bytes = source.piece(field.body())?;
-                    if let Err(fault) = self.event(bytes, stated_ns, tables) {
+                    if let Err(fault) = self.event(bytes, field.at, stated_ns, tables) {
                         return Err(source.fault(field.body_at(), fault));
                     }
                     source.consume(field.body() as usize);
@@ -155,7 +172,7 @@ impl Reader<'_> {
 
     /// Takes an event in.
     #[inline]
-    fn event(&mut self, bytes: &[u8], line_ns: i64, tables: &Tables<'_>) -> Result<(), Fault> {
+    fn event(&mut self, bytes: &[u8], at: u64, line_ns: i64, tables: &Tables<'_>) -> Result<(), Fault> {
         let times = EventTimes::parse(bytes)?;
         if times.aggregated {
             return Ok(());
@@ -165,9 +182,16 @@ impl Reader<'_> {
             let from = if line_ps >= UNIX_TIME_MIN_PS { 0 } else { self.start_ps };
             return self.snapshot(bytes, from + line_ps + Picoseconds::from(times.offset.value), tables);
         }
+        let line_ps = tables.clock.origin_ps + line_ps;
+        if let Some(oddity) = times.oddity(line_ps, tables.reach) {
+            self.odd.add(oddity, at);
+            return Ok(());
+        }
         self.facts.events += 1;
-        let start_ps = tables.clock.origin_ps + line_ps + Picoseconds::from(times.offset.value);
-        let end_ps = start_ps + Picoseconds::from(times.duration.value);
+        let (start_ps, end_ps) = times.span_ps(line_ps);
+        if !tables.clock.since_boot {
+            self.spread.add(start_ps, end_ps);
+        }
         let role = tables.roles.get(&times.metadata);
         if let Some(Role::Marker(stated)) = role {
             return self.marker(bytes, *stated, start_ps, tables);
@@ -308,6 +332,7 @@ impl Reader<'_> {
                 self.note(format!("{count} {what} left out"));
             }
         }
+        self.facts.warnings.extend(self.odd.note());
         self.facts.groups = std::mem::take(&mut self.groups).into_keys();
         if let Some(note) = self.launches.finish(&mut self.facts) {
             self.note(note);
@@ -355,12 +380,16 @@ impl Stages for LineEvents<'_, '_> {
         facts.events += events;
         if let Some(sifted_span) = span {
             let raw = self.tables.clock.since_boot;
+            if !raw {
+                self.reader.spread.add_many(sifted_span.0, sifted_span.1, events);
+            }
+            let facts = &mut self.reader.facts;
             let span = if raw { &mut self.reader.raw_span } else { &mut facts.span };
             *span = sift::widened(*span, sifted_span);
         }
         for event in kept {
             let at = run.position() + event.start as u64;
-            let taken = self.reader.event(&run.bytes()[event], self.line_ns, self.tables);
+            let taken = self.reader.event(&run.bytes()[event], at, self.line_ns, self.tables);
             taken.map_err(|fault| self.source.fault(at, fault))?;
         }
         if let Some((at, fault)) = fault {

@@ -38,8 +38,12 @@ pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &Merg
         let link_addend = u64::from(input.part) << LINK_SHIFT;
         let kept = options.filter.as_deref().map(|filter| Kept::of(filter, index, &input.path)).transpose()?;
         let renaming = Renaming { planes: &planes, line_ids: &mut fresh, link_addend, kept };
-        let rewriting =
-            RewriteOptions { base_ns: Some(base_ns), annotate: options.annotate, ..RewriteOptions::default() };
+        let rewriting = RewriteOptions {
+            base_ns: Some(base_ns),
+            annotate: options.annotate,
+            reach: input.reach,
+            ..RewriteOptions::default()
+        };
         let rewriter = Rewriter::open(&input.path, outline, rewriting, Some(renaming), &mut sink, input.map)?;
         stats.inputs.push(rewriter.run(outline)?);
     }

@@ -329,7 +329,7 @@ impl<'a> Rewriter<'a> {
     /// Writes an event.
     #[inline]
     fn event(&mut self, header: &Header, start: &LineStart, context: &PlaneContext<'_>) -> Result<(), Error> {
-        let Self { source, sink, map, stats, appended, relinked, renaming, .. } = self;
+        let Self { source, sink, map, stats, appended, relinked, renaming, options, .. } = self;
         let mut bytes = source.piece(header.body())?;
         let addend = renaming.as_ref().map_or(0, |renaming| renaming.link_addend);
         if addend != 0 && !context.outline.linking_stats.is_empty() {
@@ -341,7 +341,12 @@ impl<'a> Rewriter<'a> {
             Ok(times) => times,
             Err(fault) => return Err(source.fault(header.body_at(), fault)),
         };
-        if renaming.as_ref().is_some_and(|renaming| renaming.leaves_out(start, context, &times, bytes.len())) {
+        let has_time = !(times.aggregated || context.on_system_clock);
+        let reach = options.reach.filter(|_| !context.clock.since_boot);
+        let is_odd = has_time && times.oddity(start.old_ps, reach).is_some();
+        stats.left_out += u64::from(is_odd);
+        if is_odd || renaming.as_ref().is_some_and(|renaming| renaming.leaves_out(start, context, &times, bytes.len()))
+        {
             source.consume(header.body() as usize);
             return Ok(());
         }

@@ -16,7 +16,7 @@ use super::plane_clock::PlaneClock;
 use super::stat::{Stat, StatValue};
 use crate::formats::stated::{COLLECTIVE_CATEGORY, COLLECTIVE_NAME, Stated};
 use crate::formats::{FactOptions, rank_marker};
-use crate::model::CollectiveKind;
+use crate::model::{CollectiveKind, Reach};
 use crate::protobuf::{Fault, Fields, Value};
 
 /// What events of a name are to this reader.
@@ -73,6 +73,8 @@ pub(super) struct Tables<'a> {
     pub(super) dropped: u64,
     /// What a marker states of the rank: no profiler that writes this format does.
     pub(super) rank: Option<(u32, u32)>,
+    /// Which times of the plane are believed; None: not known yet, or all.
+    pub(super) reach: Option<Reach>,
 }
 
 impl<'a> Tables<'a> {
@@ -80,7 +82,7 @@ impl<'a> Tables<'a> {
         let (roles, stats) = (HashMap::default(), HashMap::default());
         let (plane, clock, names) = (String::new(), PlaneClock::default(), Vec::new());
         let (stating, kept_bytes, dropped, rank) = (false, 0, 0, None);
-        Tables { options, plane, clock, roles, names, stats, stating, kernels, kept_bytes, dropped, rank }
+        Tables { options, plane, clock, roles, names, stats, stating, kernels, kept_bytes, dropped, rank, reach: None }
     }
 
     /// Whether a name of this length still fits.

@@ -12,7 +12,7 @@ use super::outline;
 use super::roles::{Role, Tables, event_stats};
 use crate::Error;
 use crate::in_order::{Stages, in_order};
-use crate::model::{PS_PER_NS, Picoseconds};
+use crate::model::{PS_PER_NS, Picoseconds, Reach};
 use crate::protobuf::{Fault, Run};
 
 /// First start and last end, ps.
@@ -45,6 +45,7 @@ fn sift(run: Run, tables: &Tables<'_>, line_ns: i64) -> Sifted {
     let mut sifted = Sifted { run, events: 0, span: None, kept: Vec::new(), fault: None };
     let line_ps = tables.clock.origin_ps + Picoseconds::from(line_ns) * PS_PER_NS;
     let of_snapshots = outline::is_snapshots(&tables.plane);
+    let mut first_ps = None;
     for value in sifted.run.values(EVENTS_TAG) {
         let bytes = &sifted.run.bytes()[value.clone()];
         let times = match EventTimes::parse(bytes) {
@@ -58,13 +59,15 @@ fn sift(run: Run, tables: &Tables<'_>, line_ns: i64) -> Sifted {
             continue;
         }
         let role = tables.roles.get(&times.metadata);
-        if of_snapshots || role.is_some_and(|role| says_more(bytes, role, tables)) || tables.states(bytes) {
+        let (start_ps, end_ps) = times.span_ps(line_ps);
+        let first_ps = *first_ps.get_or_insert(start_ps);
+        let is_odd = times.oddity(line_ps, tables.reach).is_some()
+            || [start_ps, end_ps].iter().any(|time| (time - first_ps).abs() > Reach::NEAR_PS);
+        if is_odd || of_snapshots || role.is_some_and(|role| says_more(bytes, role, tables)) || tables.states(bytes) {
             sifted.kept.push(value);
             continue;
         }
         sifted.events += 1;
-        let start_ps = line_ps + Picoseconds::from(times.offset.value);
-        let end_ps = start_ps + Picoseconds::from(times.duration.value);
         sifted.span = widened(sifted.span, (start_ps, end_ps));
     }
     sifted

@@ -266,6 +266,34 @@ fn all_reduce(rank: u32, sequence: i64, start: i64, end: i64) -> Chunk {
 }
 
 #[test]
+fn whole_numbers_of_64_bits_come_back() {
+    let mut chunk = chunk_of(&[(2, START_NS, 5, "a".to_owned())], |_| Flow::default());
+    chunk.tracks = tracks(1);
+    let values = [Value::Unsigned(17_093_776_592_125_785_438), Value::Unsigned(u64::MAX), Value::Integer(i64::MIN)];
+    let first = chunk.args.key.len() as u32;
+    for value in values {
+        let key = chunk.strings.intern("Comms Id");
+        chunk.args.key.push(key);
+        chunk.args.value.push(value);
+    }
+    chunk.slices.args[0] = ArgRange { first, count: values.len() as u32 };
+    let expected = values.map(|value| format!("Comms Id={value:?}"));
+    for (format, reader, name) in FORMATS {
+        let (_, bytes) = told(format, std::slice::from_ref(&chunk), &Meta::default());
+        let mut args = read(reader, &bytes, name).0.swap_remove(0).5;
+        args.retain(|arg| arg.starts_with("Comms Id"));
+        assert_eq!(args, expected, "{name}");
+    }
+    let (_, json) = told(OutputFormat::ChromeJson, std::slice::from_ref(&chunk), &Meta::default());
+    assert!(String::from_utf8_lossy(&json).contains(r#""Comms Id":"17093776592125785438""#));
+    // DebugAnnotation { uint_value }
+    let (_, perfetto) = told(OutputFormat::Perfetto, std::slice::from_ref(&chunk), &Meta::default());
+    let mut annotation = vec![3 << 3];
+    crate::protobuf::put_varint(&mut annotation, 17_093_776_592_125_785_438);
+    assert!(perfetto.windows(annotation.len()).any(|bytes| bytes == annotation));
+}
+
+#[test]
 fn collectives_of_a_recorder_are_judged() {
     let check = |late: i64, expected: (usize, usize)| {
         let folder = tempfile::tempdir().expect("a folder");

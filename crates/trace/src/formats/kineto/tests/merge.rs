@@ -24,6 +24,7 @@ fn merged_nodes_share_no_number_and_keep_their_links() {
             name: format!("rank {node} (node 0, host{node})"),
             map,
             metadata: Vec::new(),
+            reach: None,
         })
         .collect();
     let options =
@@ -78,8 +79,22 @@ fn odd_numbers_are_merged_too() {
     std::fs::write(&input, text).unwrap();
     let (mut one, mut two) = (|time| time, |time: Picoseconds| time + MICROSECOND);
     let mut nodes = [
-        MergeInput { path: input.clone(), part: 4, name: "a\"b".into(), map: &mut one, metadata: Vec::new() },
-        MergeInput { path: input.clone(), part: 9, name: String::new(), map: &mut two, metadata: Vec::new() },
+        MergeInput {
+            path: input.clone(),
+            part: 4,
+            name: "a\"b".into(),
+            map: &mut one,
+            metadata: Vec::new(),
+            reach: None,
+        },
+        MergeInput {
+            path: input.clone(),
+            part: 9,
+            name: String::new(),
+            map: &mut two,
+            metadata: Vec::new(),
+            reach: None,
+        },
     ];
     let output = folder.path().join("out.json");
     let stats = merge(&mut nodes, &output, &MergeOptions { base_ns: Some(9000), ..MergeOptions::default() }).unwrap();
@@ -115,8 +130,8 @@ fn merged_twice(text: &str) -> Result<Value, String> {
     std::fs::write(&input, text).unwrap();
     let (mut one, mut two) = (|time| time, |time: Picoseconds| time + MICROSECOND);
     let mut nodes = [
-        MergeInput { path: input.clone(), part: 0, name: "a".into(), map: &mut one, metadata: Vec::new() },
-        MergeInput { path: input.clone(), part: 1, name: "b".into(), map: &mut two, metadata: Vec::new() },
+        MergeInput { path: input.clone(), part: 0, name: "a".into(), map: &mut one, metadata: Vec::new(), reach: None },
+        MergeInput { path: input.clone(), part: 1, name: "b".into(), map: &mut two, metadata: Vec::new(), reach: None },
     ];
     let merged = merge(&mut nodes, &output, &MergeOptions { base_ns: Some(0), ..MergeOptions::default() });
     assert_eq!(output.exists(), merged.is_ok());
@@ -168,7 +183,7 @@ proptest::proptest! {
         let _ = read_facts(&input, &FactOptions::default());
         let _ = rewrite(&input, &output, &RewriteOptions::default(), &mut |time| time + 1000);
         let mut identity = |time| time;
-        let node = MergeInput { path: input, part: 0, name: String::new(), map: &mut identity , metadata: Vec::new()};
+        let node = MergeInput { path: input, part: 0, name: String::new(), map: &mut identity , metadata: Vec::new(), reach: None };
         let _ = merge(&mut [node], &output, &MergeOptions::default());
     }
 }

@@ -2,6 +2,7 @@
 
 mod facts;
 mod merge;
+mod odd;
 mod refusals;
 mod rewrite;
 

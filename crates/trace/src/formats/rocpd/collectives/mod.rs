@@ -25,8 +25,8 @@ use super::reading::{Behind, Database, REGION, STRING};
 use crate::Error;
 use crate::formats::stated::Groups;
 use crate::model::{
-    CollectiveEvent, CollectiveKind, Communicator, Instance, Label, PS_PER_NS, Picoseconds, Recipients, Replicas,
-    TraceFacts,
+    CollectiveEvent, CollectiveKind, Communicator, Instance, Label, PS_PER_NS, Picoseconds, Reach, Recipients,
+    Replicas, TraceFacts,
 };
 use crate::parts::{CollectiveParts, Spill};
 use row::{TEXT_MAX, bytes, integer, time};
@@ -35,6 +35,8 @@ use statements::{calls, kernels};
 
 /// What was found so far.
 pub(super) struct Collector {
+    /// Which times are believed; None: all.
+    reach: Option<Reach>,
     parts: CollectiveParts,
     communicators: Vec<Communicator>,
     /// By the address that calls state; empty for calls that state none.
@@ -192,8 +194,9 @@ fn read_kernels(database: &Database<'_>, writer: &Writer, collector: &mut Collec
 }
 
 impl Collector {
-    pub(super) fn new(spill: &Spill) -> Collector {
+    pub(super) fn new(spill: &Spill, reach: Option<Reach>) -> Collector {
         Collector {
+            reach,
             parts: CollectiveParts::new(spill),
             communicators: Vec::new(),
             numbers: HashMap::new(),
@@ -232,7 +235,9 @@ impl Collector {
             self.untimed += 1;
             return None;
         };
-        if start < 0 || end < start || end > LATEST_NS {
+        let [start_ps, end_ps] = [start, end].map(|time| Picoseconds::from(time) * PS_PER_NS);
+        let is_away = self.reach.is_some_and(|reach| !reach.holds(start_ps, end_ps));
+        if start < 0 || end < start || end > LATEST_NS || is_away {
             self.odd += 1;
             self.first_odd.get_or_insert_with(|| (table.to_owned(), row, start, end));
             self.parts.leave_out(1);

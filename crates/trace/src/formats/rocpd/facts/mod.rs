@@ -12,7 +12,7 @@ use std::path::Path;
 use rusqlite::types::ValueRef;
 
 use super::access::Readable;
-use super::catalog::Catalog;
+use super::catalog::{Catalog, INFO, Table};
 use super::collectives;
 use super::cpu_clock;
 use super::environment::Environment;
@@ -20,7 +20,7 @@ use super::markers::{self, Markers};
 use super::reading::{Database, GUID, REGION};
 use crate::Error;
 use crate::formats::FactOptions;
-use crate::model::{TraceClock, TraceFacts};
+use crate::model::{LeftOut, Oddity, Reach, Spread, TraceClock, TraceFacts};
 
 /// Reads a database's facts.
 ///
@@ -34,11 +34,30 @@ pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFact
     if options.thorough {
         readable.expect_whole()?;
     }
-    of_database(&Database { path, connection: &connection, catalog: &catalog }, options)
+    let database = Database { path, connection: &connection, catalog: &catalog };
+    let facts = of_database(&database, options, None)?;
+    // Only where its rows span more than a day can some be far from the others.
+    let is_wide = facts.span.is_some_and(|(first, last)| last - first > Reach::NEAR_PS);
+    let reach = if is_wide { spread(&database)?.reach() } else { None };
+    if reach.is_some() { of_database(&database, options, reach) } else { Ok(facts) }
 }
 
-fn of_database(database: &Database<'_>, options: &FactOptions) -> Result<TraceFacts, Error> {
-    let mut facts = TraceFacts::default();
+/// How the times of all events lie.
+fn spread(database: &Database<'_>) -> Result<Spread, Error> {
+    let mut spread = Spread::default();
+    for table in of_events(database.catalog) {
+        database.spread(table, &mut spread)?;
+    }
+    Ok(spread)
+}
+
+/// Tables of events.
+fn of_events(catalog: &Catalog) -> impl Iterator<Item = &Table> {
+    catalog.tables.iter().filter(|table| !(table.times.is_empty() || table.base.starts_with(INFO)))
+}
+
+fn of_database(database: &Database<'_>, options: &FactOptions, reach: Option<Reach>) -> Result<TraceFacts, Error> {
+    let mut facts = TraceFacts { reach, ..TraceFacts::default() };
     let nodes = identity(database, &mut facts)?;
     facts.aligned_to = aligned_to(database)?;
     facts.clock = match &facts.aligned_to {
@@ -50,7 +69,7 @@ fn of_database(database: &Database<'_>, options: &FactOptions) -> Result<TraceFa
     let host = facts.identity.hostname.as_deref();
     facts.cpu_behind_ns = cpu_clock::behind_ns(database, host, options.cpu_clock.as_ref())?;
     let mut found = Markers::default();
-    let mut collector = collectives::Collector::new(&options.spill);
+    let mut collector = collectives::Collector::new(&options.spill, reach);
     let mut of_markers: HashMap<&str, HashSet<i64>> = HashMap::new();
     for writer in &database.catalog.writers {
         let names = markers::names(database, writer, options.markers.as_ref())?;
@@ -62,15 +81,24 @@ fn of_database(database: &Database<'_>, options: &FactOptions) -> Result<TraceFa
         }
         collectives::read(database, writer, facts.cpu_behind_ns, &mut collector)?;
     }
+    let mut left_out = LeftOut::default();
     for table in database.catalog.tables.iter().filter(|table| !table.times.is_empty()) {
         let behind = cpu_clock::behind((database.catalog, "main"), database.path, table, facts.cpu_behind_ns)?;
-        let times = database.times(table, of_markers.get(table.name.as_str()), behind.as_ref())?;
+        let reach = reach.filter(|_| !table.base.starts_with(INFO));
+        let times = database.times(table, of_markers.get(table.name.as_str()), behind.as_ref(), reach)?;
         if table.base.starts_with(INFO) {
             continue;
         }
         facts.events += times.rows;
         facts.span = facts.span.into_iter().chain(times.span).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+        left_out.add_many(Oddity::Away, times.away);
+        left_out.add_many(Oddity::Backwards, times.backwards);
     }
+    facts.warnings.extend(
+        left_out
+            .note()
+            .map(|note| format!("{note}; databases made of it keep these rows, with time 0 where it is not believed")),
+    );
     facts.notes.extend(found.notes());
     facts.take_stamps(found.stamps);
     collector.finish(&mut facts);
@@ -104,6 +132,7 @@ fn identity(database: &Database<'_>, facts: &mut TraceFacts) -> Result<usize, Er
     let (mut nodes, mut hosts, mut processes) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     let mut environment = None;
     for writer in &database.catalog.writers {
+        let mut is_named = false;
         database.rows(writer, "rocpd_info_node", &["hostname", "machine_id", GUID], &mut |row| {
             let host = text(row.get_ref(1)?);
             // Equal machines are told apart by their hosts, and equal hosts by their machines.
@@ -113,12 +142,19 @@ fn identity(database: &Database<'_>, facts: &mut TraceFacts) -> Result<usize, Er
             Ok(())
         })?;
         database.rows(writer, "rocpd_info_process", &["environment", GUID], &mut |row| {
+            is_named = true;
             processes.extend(text(row.get_ref(2)?));
             if let ValueRef::Text(json) | ValueRef::Blob(json) = row.get_ref(1)? {
                 environment.get_or_insert_with(|| Environment::read(json));
             }
             Ok(())
         })?;
+        if !is_named {
+            facts.warnings.push(format!(
+                "no row of rocpd_info_process{} names the process: its writer died before it could, so that its rank is not known and what it did is missing or incomplete",
+                writer.suffix
+            ));
+        }
     }
     facts.merged = processes.len() > 1 || database.catalog.writers.len() > 1;
     if hosts.len() == 1 {
@@ -131,7 +167,7 @@ fn identity(database: &Database<'_>, facts: &mut TraceFacts) -> Result<usize, Er
     facts.identity.guid =
         processes.pop_first().or_else(|| database.catalog.writers.first().map(|writer| writer.guid.clone()));
     (facts.identity.rank, facts.identity.world_size, facts.identity.launcher) = (rank, world_size, launcher);
-    facts.notes.extend(notes);
+    facts.warnings.extend(notes);
     Ok(nodes.len())
 }
 
@@ -145,8 +181,6 @@ fn text(value: ValueRef<'_>) -> Option<String> {
     }
 }
 
-/// Tables that describe and hold no events.
-const INFO: &str = "rocpd_info_";
 const SAMPLE: &str = "rocpd_sample";
 /// Longer names of hosts and processes are cut.
 const TEXT_MAX: usize = 4096;

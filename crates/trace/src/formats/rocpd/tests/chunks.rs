@@ -1,7 +1,7 @@
 //! What chunks of a database hold, against SQL over it.
 
 use super::*;
-use crate::formats::{AgentIndex, ChunkOptions};
+use crate::formats::{AgentIndex, ChunkOptions, FactOptions};
 use crate::write::{Chunk, FlowEnd, Sorter, TrackKind, Value as Argument};
 
 /// Everything of a database as one chunk, in the order of time; times through a shift.
@@ -344,7 +344,7 @@ fn processes_of_one_pid_stay_apart_in_a_merged_database() {
     let mut inputs: Vec<MergeInput<'_>> = [at("a.db"), at("b.db")]
         .into_iter()
         .zip(&mut maps)
-        .map(|(path, map)| MergeInput { path, part: 0, name: String::new(), metadata: Vec::new(), map })
+        .map(|(path, map)| MergeInput { path, part: 0, name: String::new(), metadata: Vec::new(), map, reach: None })
         .collect();
     merge(&mut inputs, &at("all.db"), &MergeOptions::default()).expect("merged");
     let (chunk, _) = read(&at("all.db"), &ChunkOptions::default(), 0).expect("read");
@@ -365,12 +365,86 @@ fn processes_of_one_pid_stay_apart_in_a_merged_database() {
 }
 
 #[test]
-fn a_row_that_ends_before_it_begins_is_named() {
+fn values_counted_at_moments_keep_their_values() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let path = scratch.path().join("cpu.db");
+    let (text, n) = (|text: &str| Value::from(text.to_owned()), |number: i64| Value::from(number));
+    let counter = |id: i64, agent: Value, name: &str| {
+        [
+            ("id", n(id)),
+            ("nid", n(7)),
+            ("pid", n(9)),
+            ("agent_id", agent),
+            ("name", text(name)),
+            ("symbol", text(name)),
+            ("units", text("MHz")),
+        ]
+    };
+    let mut rows: Vec<(&str, Vec<(&str, Value)>)> = vec![
+        ("rocpd_info_process", vec![("id", n(9)), ("nid", n(7)), ("pid", n(9))]),
+        (
+            "rocpd_info_agent",
+            vec![("id", n(3)), ("nid", n(7)), ("pid", n(9)), ("type", text("CPU")), ("name", text("EPYC"))],
+        ),
+        ("rocpd_info_pmc", counter(1, n(3), "cpu_frequency").to_vec()),
+        ("rocpd_info_pmc", counter(2, Value::Null, "page faults").to_vec()),
+    ];
+    for at in 0..20 {
+        rows.push(("rocpd_event", vec![("id", n(at + 1))]));
+        rows.push(("rocpd_sample", vec![("track_id", n(1)), ("timestamp", n(1000 + at)), ("event_id", n(at + 1))]));
+        let value = Value::from(at as f64 / 2.0);
+        rows.push(("rocpd_pmc_event", vec![("event_id", n(at + 1)), ("pmc_id", n(1 + at % 2)), ("value", value)]));
+    }
+    rows.push(("rocpd_event", vec![("id", n(30))]));
+    rows.push(("rocpd_sample", vec![("track_id", n(1)), ("timestamp", n(2000)), ("event_id", n(30))]));
+    rows.push(("rocpd_pmc_event", vec![("event_id", n(99)), ("pmc_id", n(1)), ("value", Value::from(1.0))]));
+    let rows: Vec<(&str, &[(&str, Value)])> = rows.iter().map(|(table, row)| (*table, &row[..])).collect();
+    drop(made(&path, GUID, "", &rows));
+    let (chunk, untimed) = read(&path, &with_args(), 0).expect("read");
+    let values: Vec<_> = chunk.counters.time_ns.iter().copied().zip(chunk.counters.value.iter().copied()).collect();
+    assert_eq!(values, (0..20).map(|at| (1000 + at, at as f64 / 2.0)).collect::<Vec<_>>());
+    assert_eq!((chunk.instants.time_ns.as_slice(), untimed), (&[2000][..], 0));
+    let above = |row: usize| {
+        let track = &chunk.tracks[chunk.counters.track[row].0 as usize];
+        (track.name.as_str(), track.kind.clone(), chunk.tracks[track.parent.expect("a parent").0 as usize].kind.clone())
+    };
+    let unit = || TrackKind::Counter { unit: "MHz".into() };
+    assert_eq!(above(0), ("cpu_frequency", unit(), TrackKind::Agent));
+    assert!(matches!(above(1), ("page faults", kind, TrackKind::Process(_)) if kind == unit()));
+    let mut sink = |_: &Chunk| Ok(());
+    let notes = Rocpd.read_chunks(&path, &with_args(), &mut |time| time, &mut sink).expect("read").notes;
+    assert!(notes.iter().any(|note| note.contains("1 values belong to no kernel and no sample")), "{notes:?}");
+}
+
+#[test]
+fn a_writer_that_died_before_it_named_its_process_is_told() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let path = scratch.path().join("died.db");
+    drop(made(&path, GUID, "", &[]));
+    let facts = Rocpd.read_facts(&path, &FactOptions::default()).expect("facts");
+    assert!(facts.warnings[0].contains("its writer died"), "{:?}", facts.warnings);
+}
+
+#[test]
+fn rows_whose_times_cannot_be_believed_are_left_out_and_counted() {
     let scratch = tempfile::tempdir().expect("a folder");
     let path = scratch.path().join("bad.db");
-    drop(made(&path, "00000545-b497-7dea-bd43-ec1fa8b02134", "", &[("rocpd_region", &region(50, 40))]));
-    let said = read(&path, &ChunkOptions::default(), 0).expect_err("refused").to_string();
-    assert!(said.contains("the row 1 of the table rocpd_region") && said.contains("ends before it begins"), "{said}");
+    let good: Vec<_> = (0..5).map(|at| region(1_000_000 + at, 1_000_002 + at)).collect();
+    let away = 40 * 365 * 86_400 * 1_000_000_000_i64;
+    let bad = [region(50, 40), region(1_000_000, away), region(away, away + 1)];
+    let rows: Vec<_> = good.iter().chain(&bad).map(|row| ("rocpd_region", &row[..])).collect();
+    drop(made(&path, GUID, "", &rows));
+    let facts = Rocpd.read_facts(&path, &FactOptions::default()).expect("facts");
+    assert_eq!(facts.span, Some((40_000, 1_000_006_000)), "ps");
+    let said = "left out 3 events (1 with a negative length, 2 days or decades away from all others)";
+    assert!(facts.warnings.iter().any(|note| note.starts_with(said)), "{:?}", facts.warnings);
+    let (chunk, _) = read(&path, &ChunkOptions { reach: facts.reach, ..ChunkOptions::default() }, 0).expect("read");
+    assert_eq!(chunk.slices.start_ns.len(), 5);
+}
+
+#[test]
+fn a_row_whose_time_is_no_number_is_named() {
+    let scratch = tempfile::tempdir().expect("a folder");
     let path = scratch.path().join("text.db");
     drop(made(&path, "00000545-b497-7dea-bd43-ec1fa8b02134", "", &[("rocpd_region", &region("soon".to_owned(), 40))]));
     let said = read(&path, &ChunkOptions::default(), 0).expect_err("refused").to_string();

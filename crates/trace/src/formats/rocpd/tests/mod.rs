@@ -185,6 +185,7 @@ fn merged(inputs: &[&Path], by: i64, drop_foreign: bool) -> Result<PathBuf, Erro
             name: String::new(),
             map,
             metadata: tags(),
+            reach: None,
         })
         .collect();
     let options = MergeOptions { drop_foreign, ..MergeOptions::default() };

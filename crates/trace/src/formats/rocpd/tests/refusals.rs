@@ -178,7 +178,14 @@ fn processes_on_different_clocks_in_one_file_are_refused() {
     let mut parts: Vec<MergeInput<'_>> = [&once, &two]
         .into_iter()
         .zip(&mut maps)
-        .map(|(path, map)| MergeInput { path: path.clone(), part: 0, name: String::new(), map, metadata: Vec::new() })
+        .map(|(path, map)| MergeInput {
+            path: path.clone(),
+            part: 0,
+            name: String::new(),
+            map,
+            metadata: Vec::new(),
+            reach: None,
+        })
         .collect();
     merge(&mut parts, &output, &MergeOptions::default()).expect("as they are");
     let refused = Rocpd.read_facts(&output, &options).expect_err("two clocks").to_string();
@@ -300,8 +307,8 @@ fn schema_3_is_lifted_on_request() {
         let mut maps = [later(0), later(0)];
         let [first, second] = &mut maps;
         let mut parts = [
-            MergeInput { path: one.clone(), part: 0, name: String::new(), map: first, metadata: tags() },
-            MergeInput { path: two.clone(), part: 1, name: String::new(), map: second, metadata: tags() },
+            MergeInput { path: one.clone(), part: 0, name: String::new(), map: first, metadata: tags(), reach: None },
+            MergeInput { path: two.clone(), part: 1, name: String::new(), map: second, metadata: tags(), reach: None },
         ];
         let options = MergeOptions { schema: Some(wanted.to_owned()), ..MergeOptions::default() };
         merge(&mut parts, &output, &options).map_err(|refused| refused.to_string())

@@ -124,7 +124,7 @@ fn planes_are_processes_and_stats_are_arguments() {
         .collect();
     let expected = [
         "ratio=Float(0.25)",
-        "large=18446744073709551615",
+        "large=Unsigned(18446744073709551615)",
         "small=Integer(-7)",
         "algorithm=ring",
         "name=psum.3",
@@ -144,7 +144,21 @@ fn long_names_of_kernels_are_whole() {
 }
 
 #[test]
-fn events_that_cannot_be_slices_are_refused_with_their_place() {
+fn an_event_that_ends_before_it_begins_costs_itself() {
+    let line =
+        [event(1, 0, -1), event(1, 5_000, 1_000)].iter().fold(Message::default(), |line, event| line.message(4, event));
+    let plane = Message::default().text(2, "/host:CPU").message(3, line);
+    let files = Files::new();
+    let path = files.put("in", &space(&[plane]));
+    let (chunk, stats) = read(&path, 0).expect("read");
+    assert_eq!((chunk.slices.start_ns.len(), stats.left_out), (1, 1));
+    let facts = read_facts(&path, &FactOptions::default()).expect("facts");
+    assert_eq!(facts.events, 1);
+    assert!(facts.warnings[0].starts_with("left out 1 event (1 with a negative length"), "{:?}", facts.warnings);
+}
+
+#[test]
+fn an_event_whose_stats_are_damaged_is_refused_with_its_place() {
     let check = |events: &[Message], part: &str| {
         let line = events.iter().fold(Message::default(), |line, event| line.message(4, event));
         let plane = Message::default().text(2, "/host:CPU").message(3, line);
@@ -152,7 +166,6 @@ fn events_that_cannot_be_slices_are_refused_with_their_place() {
         let said = read(&files.put("in", &space(&[plane])), 0).expect_err(part).to_string();
         assert!(said.contains(part) && said.contains("byte"), "{said}");
     };
-    check(&[event(1, 0, -1)], "ends before it begins");
     let wrong = event(1, 0, 1).message(4, Message::default().text(1, "a"));
     check(&[wrong], "a stat's metadata_id is not a number");
 }

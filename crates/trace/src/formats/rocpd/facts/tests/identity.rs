@@ -130,7 +130,7 @@ fn a_damaged_environment_costs_the_rank_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let facts = process(folder.path(), 0, "a", "{\"RANK\": ").facts().expect("facts");
     assert_eq!((facts.identity.rank, facts.identity.hostname.as_deref()), (None, Some("a")));
-    assert!(facts.notes[0].contains("the stored environment is not understood"), "{:?}", facts.notes);
+    assert!(facts.warnings[0].contains("the stored environment is not understood"), "{:?}", facts.warnings);
 }
 
 #[test]
