@@ -86,6 +86,9 @@ pub struct AlignArgs {
     /// this plane is refused
     #[arg(long)]
     pub embed_snapshots: bool,
+    /// Write valid JSON where Kineto traces hold values that are not, such as NaN; without it these are passed on and counted
+    #[arg(long)]
+    pub repair: bool,
     /// Check happens-before on the aligned times
     #[arg(long)]
     pub validate: bool,
@@ -129,6 +132,9 @@ pub struct MergeArgs {
     /// Leave out tables of databases that are not rocprofv3's; without this such a database is refused
     #[arg(long)]
     pub drop_foreign: bool,
+    /// Write valid JSON where Kineto traces hold values that are not, such as NaN; without it these are passed on and counted
+    #[arg(long)]
+    pub repair: bool,
     /// Add a track that says who was late to each collective, as `stragglers` does
     #[arg(long)]
     pub mark_late: bool,

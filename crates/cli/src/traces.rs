@@ -25,7 +25,8 @@ pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
     request.cpu_clock = arguments.cpu_clock.named()?;
     let _progress = Reading::begin("align", &request, used_for(TraceOutput::Each));
     let calibrated = calibrate_for(&request, arguments.json)?;
-    let settings = AlignSettings { annotate: arguments.annotate, embed_snapshots: arguments.embed_snapshots };
+    let AlignArgs { annotate, embed_snapshots, repair, .. } = *arguments;
+    let settings = AlignSettings { annotate, embed_snapshots, repair };
     let mut traces = Vec::new();
     let shared = shared_notes(calibrated.traces.iter().map(|calibrated| calibrated.notes.as_slice()));
     if !arguments.json {
@@ -85,6 +86,7 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
         annotate: arguments.annotate,
         schema: arguments.schema.clone(),
         drop_foreign: arguments.drop_foreign,
+        repair: arguments.repair,
         mark_late: arguments.mark_late.then(|| arguments.step_names.settings()).transpose()?,
         filter,
     };

@@ -74,7 +74,7 @@ pub fn align(
     validate: bool,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<String> {
-    let settings = AlignSettings { annotate, embed_snapshots };
+    let settings = AlignSettings { annotate, embed_snapshots, ..AlignSettings::default() };
     let request = asked.request(Vec::new())?;
     let told: Result<String, Failure> = waiting::run(py, progress, move |worker| {
         let calibrated = calibrate(&request)?;
@@ -120,7 +120,16 @@ pub fn merge(
     };
     let filter = kept.settings()?;
     let mark_late = mark_late.then(|| filter.step_names.clone());
-    let settings = MergeSettings { layout, allow_uncalibrated, annotate, schema, drop_foreign, mark_late, filter };
+    let settings = MergeSettings {
+        layout,
+        allow_uncalibrated,
+        annotate,
+        schema,
+        drop_foreign,
+        mark_late,
+        filter,
+        ..MergeSettings::default()
+    };
     let request = Request { skip_bad, ..asked.request(vec![output.clone()])? };
     let told: Result<String, Failure> = waiting::run(py, None, move |_| {
         let mut calibrated = calibrate(&request)?;
