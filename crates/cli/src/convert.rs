@@ -10,14 +10,14 @@ use probe_sync_trace::ClockSource;
 use probe_sync_trace::query::{CsvSettings, Query, QuerySettings};
 use probe_sync_trace::write::OutputFormat;
 use probe_sync_trace::{
-    AgentIndex, CollectiveFlows, ConvertReport, ConvertSettings, Converted, Output, OutputKind, TraceOutput, TraceUse,
-    convert, counted,
+    AgentIndex, Calibrated, CollectiveFlows, ConvertReport, ConvertSettings, Converted, NodeTrace, Output, OutputKind,
+    TraceOutput, TraceUse, convert, counted,
 };
 
 use crate::documents::{self, CsvFile};
 use crate::progress::Reading;
 use crate::trace_args::ConvertArgs;
-use crate::traces::{calibrate_for, is_mark, request, shared_notes};
+use crate::traces::{calibrate_for, is_mark, request, shared_notes, untold};
 
 /// Writes all traces in every format asked for.
 ///
@@ -37,7 +37,7 @@ pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
         let converted = convert(&calibrated, &outputs, &settings)?;
         drop(progress);
         if !arguments.json {
-            crate::output::tell(&text(&converted))?;
+            crate::output::tell(&text(&converted, &calibrated))?;
         }
         report = Some(converted);
     }
@@ -140,13 +140,16 @@ fn otf2() -> anyhow::Result<OutputKind> {
     Err(anyhow::anyhow!(problem).context(crate::output::Usage))
 }
 
-fn text(report: &ConvertReport) -> String {
+fn text(report: &ConvertReport, calibrated: &Calibrated) -> String {
     let mut text = String::new();
     if let Some([from, until]) = report.window_ns {
         text.push_str(&format!("window: {from} to {until} ns\n"));
     }
-    let shared = shared_notes(report.traces.iter().map(|trace| trace.alignment.notes.as_slice()));
-    report.traces.iter().for_each(|trace| text_of_trace(trace, &shared, &mut text));
+    let shared = shared_notes(report.traces.iter().map(|trace| trace.alignment.notes.as_slice()), calibrated);
+    for converted in &report.traces {
+        let trace = calibrated.traces.iter().map(|of| &of.trace).find(|trace| trace.path == converted.path);
+        text_of_trace(converted, trace, &shared, &mut text);
+    }
     shared.iter().for_each(|note| text.push_str(&format!("all traces: {note}\n")));
     if let Some(joined) = &report.collective_flows {
         let CollectiveFlows { operations, parts, without_slice, not_joined } = joined;
@@ -178,15 +181,16 @@ fn text(report: &ConvertReport) -> String {
     text
 }
 
-fn text_of_trace(trace: &Converted, shared: &[String], text: &mut String) {
-    let known = trace.alignment.correction_ns.filter(|_| trace.alignment.uncertainty_ns.is_finite());
+fn text_of_trace(converted: &Converted, trace: Option<&NodeTrace>, shared: &[String], text: &mut String) {
+    let Converted { path, alignment, read, outside } = converted;
+    let known = alignment.correction_ns.filter(|_| alignment.uncertainty_ns.is_finite());
     let moved = known.map_or_else(String::new, |[least, median, most]| {
         let signed = crate::table::signed;
         format!(", moved by {} (median {}, to {})", signed(least), signed(median), signed(most))
     });
-    let outside = if trace.outside > 0 { format!(", {} outside of the window", trace.outside) } else { String::new() };
-    text.push_str(&format!("{}: {}{outside}{moved}\n", trace.path.display(), counted(trace.read.events, "event")));
-    for note in trace.alignment.notes.iter().filter(|note| !shared.contains(note)) {
+    let outside = if *outside > 0 { format!(", {outside} outside of the window") } else { String::new() };
+    text.push_str(&format!("{}: {}{outside}{moved}\n", path.display(), counted(read.events, "event")));
+    for note in trace.into_iter().flat_map(|trace| untold(&alignment.notes, trace, shared)) {
         text.push_str(&format!("  {note}\n"));
     }
 }

@@ -28,7 +28,7 @@ pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
     let AlignArgs { annotate, embed_snapshots, repair, .. } = *arguments;
     let settings = AlignSettings { annotate, embed_snapshots, repair };
     let mut traces = Vec::new();
-    let shared = shared_notes(calibrated.traces.iter().map(|calibrated| calibrated.notes.as_slice()));
+    let shared = shared_notes(calibrated.traces.iter().map(|calibrated| calibrated.notes.as_slice()), &calibrated);
     if !arguments.json {
         tell_shared(&shared)?;
     }
@@ -97,7 +97,7 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
         crate::output::json(&documents::Merge::new(output, &calibrated, &report, verdict.as_ref()))?;
         return judged(verdict.as_ref(), true);
     }
-    let shared = shared_notes(report.traces.iter().map(|stats| stats.notes.as_slice()));
+    let shared = shared_notes(report.traces.iter().map(|stats| stats.notes.as_slice()), &calibrated);
     for (place, stats) in report.written.iter().zip(&report.traces) {
         crate::output::tell(&summary(&calibrated.traces[*place].trace, &arguments.output, stats, &shared))?;
     }
@@ -142,12 +142,12 @@ pub fn run_check(arguments: &CheckArgs) -> anyhow::Result<()> {
         None => {}
     }
     let notes = || calibrated.traces.iter().map(|calibrated| calibrated.notes.as_slice());
-    let shared = shared_notes(notes());
+    let shared = shared_notes(notes(), &calibrated);
     for note in &shared {
         tracing::info!("all traces: {note}");
     }
     for calibrated in &calibrated.traces {
-        for note in calibrated.notes.iter().filter(|note| !shared.contains(note)) {
+        for note in untold(&calibrated.notes, &calibrated.trace, &shared) {
             tracing::info!("{}: {note}", calibrated.trace.path.display());
         }
     }
@@ -225,11 +225,24 @@ fn ended(verdict: &Verdict<'_>) -> anyhow::Result<()> {
     }
 }
 
-/// What is said of every one of several traces, and need be said but once.
-pub(crate) fn shared_notes<'a>(mut all: impl Iterator<Item = &'a [String]> + Clone) -> Vec<String> {
+/// What is said of every one of several traces, and need be said but once; what was logged as a warning is not said again.
+pub(crate) fn shared_notes<'a>(
+    mut all: impl Iterator<Item = &'a [String]> + Clone,
+    calibrated: &Calibrated,
+) -> Vec<String> {
     let Some(first) = all.next().filter(|_| all.clone().next().is_some()) else { return Vec::new() };
     let in_all = |note: &&String| all.clone().all(|other| other.contains(note));
-    first.iter().filter(in_all).cloned().collect()
+    let is_warning = |note: &&String| calibrated.traces.iter().any(|of| of.trace.facts.warnings.contains(note));
+    first.iter().filter(in_all).filter(|note| !is_warning(note)).cloned().collect()
+}
+
+/// The notes of a trace that were neither said of all nor logged as warnings.
+pub(crate) fn untold<'a>(
+    notes: &'a [String],
+    trace: &'a NodeTrace,
+    shared: &'a [String],
+) -> impl Iterator<Item = &'a String> {
+    notes.iter().filter(|note| !(shared.contains(note) || trace.facts.warnings.contains(note)))
 }
 
 fn tell_shared(shared: &[String]) -> anyhow::Result<()> {
@@ -269,7 +282,7 @@ fn summary(trace: &NodeTrace, output: &Path, stats: &AlignmentStats, shared: &[S
     if let (Some(node), Some(by)) = (stats.node, &stats.node_settled_by) {
         text.push_str(&format!("  node {node}, by {by}\n"));
     }
-    for note in stats.notes.iter().filter(|note| !shared.contains(note)) {
+    for note in untold(&stats.notes, trace, shared) {
         text.push_str(&format!("  {note}\n"));
     }
     text

@@ -63,7 +63,8 @@ impl Calibrated {
 impl CalibratedTrace {
     /// A trace whose clock is not known.
     pub(crate) fn unknown(trace: NodeTrace, snapshots: Option<Snapshots>) -> Self {
-        Self { map: None, notes: trace.facts.notes.clone(), clock: None, snapshots, measured: None, trace }
+        let notes = [&trace.facts.notes[..], &trace.facts.warnings].concat();
+        Self { map: None, notes, clock: None, snapshots, measured: None, trace }
     }
 
     /// Where the trace's times are on the reference clock, and how surely; None where its clock is not known.

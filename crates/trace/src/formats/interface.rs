@@ -171,7 +171,8 @@ pub struct ChunkStats {
     pub events: u64,
     /// Events without a time, which were left out.
     pub untimed: u64,
-    /// Events whose times cannot be believed, which were left out; [`TraceFacts::notes`] say why.
+    /// Events whose times cannot be believed, which were left out; [`TraceFacts::warnings`] say why.
+    #[serde(skip)]
     pub left_out: u64,
     /// Events of phases that are not carried, by phase.
     pub other_phases: BTreeMap<char, u64>,

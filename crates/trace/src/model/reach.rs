@@ -188,7 +188,7 @@ impl Oddity {
     fn text(self) -> &'static str {
         match self {
             Self::Zero => "at time 0, which means that the time is not known",
-            Self::NoNumber => "with a time or length that is not a number",
+            Self::NoNumber => "with a time or length that cannot be read",
             Self::Backwards => "with a negative length",
             Self::Away => "days or decades away from all others",
         }
@@ -206,7 +206,7 @@ const BUCKETS_MAX: usize = 1 << 16;
 /// So many events may lie elsewhere,
 const FEW: u64 = 3;
 /// or one in so many.
-const SHARE: u64 = 20;
+const SHARE: u64 = 10;
 
 #[cfg(test)]
 mod tests {

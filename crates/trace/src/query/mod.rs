@@ -32,6 +32,7 @@ use crate::calibrate::{Calibrated, ClockSource, Request, calibrate};
 use crate::convert::Window;
 use crate::convert::window::resolve;
 use crate::folders::{self, Wanted};
+use crate::model::TraceFacts;
 use pool::{Failure, Pool};
 use tables::{Process, Table, Tables};
 
@@ -148,7 +149,8 @@ impl Query {
         all.extend(notes);
         for trace in &calibrated.traces {
             // What a trace says of its collectives is of no matter here.
-            let of_clock = trace.notes.iter().filter(|note| !trace.trace.facts.notes.contains(note));
+            let TraceFacts { notes, warnings, .. } = &trace.trace.facts;
+            let of_clock = trace.notes.iter().filter(|note| !(notes.contains(note) || warnings.contains(note)));
             all.extend(of_clock.map(|note| format!("{}: {note}", trace.trace.path.display())));
         }
         Ok(Query {

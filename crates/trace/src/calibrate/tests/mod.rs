@@ -1,6 +1,7 @@
 //! Requests on hand-made traces: what goes together, whose clock times end on, and what is refused.
 
 mod marks;
+mod reports;
 
 use std::path::{Path, PathBuf};
 
