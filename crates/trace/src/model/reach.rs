@@ -187,7 +187,7 @@ impl LeftOut {
 impl Oddity {
     fn text(self) -> &'static str {
         match self {
-            Self::Zero => "at time 0, which means that the time is not known",
+            Self::Zero => "at time 0 or -1, which means that the time is not known",
             Self::NoNumber => "with a time or length that cannot be read",
             Self::Backwards => "with a negative length",
             Self::Away => "days or decades away from all others",
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(left_out.note(), None);
         left_out.add(Oddity::Backwards, 77);
         left_out.add(Oddity::Zero, 99);
-        let expected = "left out 2 events (1 at time 0, which means that the time is not known, 1 with a negative length, first at byte 77)";
+        let expected = "left out 2 events (1 at time 0 or -1, which means that the time is not known, 1 with a negative length, first at byte 77)";
         assert_eq!(left_out.note().as_deref(), Some(expected));
     }
 }

@@ -75,7 +75,10 @@ fn an_event_with_an_odd_time_costs_itself() {
     check_left_out(&event(r#""ts": 4000000100.5, "dur": -3"#), "1 with a negative length");
     check_left_out(&event(r#""ts": 4000000100.5, "dur": -3.0"#), "1 with a negative length");
     check_left_out(&event(r#""ts": 4000000100.5, "dur": 18446744073709551.613"#), "days or decades away");
-    check_left_out(&event(r#""ts": 4000000100.5, "dur": 18446744073709551613"#), "1 with a time or length that cannot be read");
+    check_left_out(
+        &event(r#""ts": 4000000100.5, "dur": 18446744073709551613"#),
+        "1 with a time or length that cannot be read",
+    );
     check_left_out(&event(r#""ts": -1795000000000000.5, "dur": 5"#), "days or decades away");
     check_left_out(&event(r#""ts": 900000000000000"#), "days or decades away");
     for text in ["null", "NaN", "-Infinity", "\"never\"", "[]", "true"] {
