@@ -2,7 +2,7 @@
 //! late, waits, panics or aborts, and the bench of one sync round.
 //!
 //! Place in the flow: `cargo xtask test` runs `suite` with 1, 2, 3 and 8 ranks; `bench` makes the figures of
-//! `docs/RESULTS.md`. The exit code is 1 when anything failed.
+//! `bench/LOG.md`. The exit code is 1 when anything failed.
 //! What it does not do: test what needs no MPI. That is in each crate's own tests.
 
 mod behaviour;

@@ -1,6 +1,6 @@
 //! `cargo run --release --manifest-path bench/record/Cargo.toml`: what recording an event costs, beside a floor and other recorders.
 //!
-//! Place in the flow: by hand, for docs/RESULTS.md. A workspace of its own, so that other recorders are no dependencies of ours.
+//! Place in the flow: by hand, for bench/LOG.md. A workspace of its own, so that other recorders are no dependencies of ours.
 //! The floor is two readings of the time-stamp counter and a store of 32 bytes into a ring. Everything is measured in turn, in many short passes, by the
 //! CPU time of the thread, and its median told with its ratio: machines differ, and load on them changes from second to second.
 //!

@@ -14,7 +14,7 @@
 //! Stamps that nobody converts have such an error too. Between the reading of the clock and the packet lies code that sending and receiving do not share, and
 //! whose shortest time differs from window to window by some ns, with caches and cores. Between ranks of one host, where nothing else is
 //! left, all nodes' errors moved together by 1 to 5 ns from round to round, and 64 to 93 % of them were inside of what edges and loops claimed to 95 %. With
-//! a standard deviation of 2 ns per node it is 96 % ([`FLOOR_NS`]; docs/RESULTS.md has other runs than those it was chosen by).
+//! a standard deviation of 2 ns per node it is 96 % ([`FLOOR_NS`]; bench/LOG.md has other runs than those it was chosen by).
 //! Between hosts more is left: the transmit path of a host less its receive path (drivers, interrupt moderation, cores) moves all its edges
 //! alike and closes over every loop. Until a host has been measured, each of the two that an offset is between has a standard deviation of
 //! [`HOST_SHARE`] of the median margin of the edges between hosts.

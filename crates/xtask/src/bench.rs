@@ -1,8 +1,8 @@
-//! `cargo xtask bench`: the figures of `docs/RESULTS.md` from this machine, one command.
+//! `cargo xtask bench`: the figures of `bench/LOG.md` from this machine, one command.
 //!
 //! Place in the flow: runs the bench targets in release mode, one after another because they would disturb each other,
 //! and under `mpirun` the rounds beside raw MPI calls. With `--accuracy` it lets `probe_sync sim` simulate the cells, the faults,
-//! adaptive probing and clocks that warm up instead and puts the tables between their marks in docs/RESULTS.md: those figures depend on seeds alone, on every machine.
+//! adaptive probing and clocks that warm up instead and puts the tables between their marks in bench/LOG.md: those figures depend on seeds alone, on every machine.
 //! What it does not do: judge the figures. Machines differ; only times of one run may be compared.
 
 use std::path::Path;
@@ -35,7 +35,7 @@ pub fn bench(root: &Path) -> Result<()> {
 }
 
 /// Simulates the twelve cells, the faults, swinging clocks, adaptive probing and clocks that warm up, and writes their tables into
-/// docs/RESULTS.md.
+/// bench/LOG.md.
 ///
 /// # Errors
 /// When a simulation fails or the marks are missing.

@@ -99,7 +99,7 @@ enum Command {
     },
     /// Run the benches in release mode and print their figures
     Bench {
-        /// Instead: simulate the twelve cells and write the tables into docs/RESULTS.md, section "Accuracy in simulation"
+        /// Instead: simulate the twelve cells and write the tables into bench/LOG.md, section "Accuracy in simulation"
         #[arg(long)]
         accuracy: bool,
         /// Seeds per cell

@@ -1,4 +1,4 @@
-//! Tables of `docs/RESULTS.md` that a command writes, between their marks.
+//! Tables of `bench/LOG.md` that a command writes, between their marks.
 //!
 //! Place in the flow: last step of `bench --accuracy` and `flow --record`. A table stands between `<!-- NAME: begin -->` and
 //! `<!-- NAME: end -->`; the rest of the page is people's. What it does not do: make tables.
@@ -32,7 +32,7 @@ fn between_marks(text: &str, name: &str, tables: &str) -> Option<String> {
 }
 
 /// Relative to the root.
-const PAGE: &str = "docs/RESULTS.md";
+const PAGE: &str = "bench/LOG.md";
 
 #[cfg(test)]
 mod tests {

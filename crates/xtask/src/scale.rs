@@ -47,7 +47,7 @@ pub fn scale(root: &Path, short: bool, out: Option<PathBuf>) -> Result<()> {
     let costs = out.join("costs.toml");
     let mut simulate = Command::new("cargo");
     simulate.args(["bench", "--locked", "--package", "probe-sync-sim", "--bench", "round_cost", "--"]);
-    // Without costs of this machine those of the one in docs/RESULTS.md.
+    // Without costs of this machine those of the one in bench/LOG.md.
     simulate.args(costs.exists().then_some(&costs)).current_dir(root);
     steps::visible(&mut simulate, LIMIT)
 }

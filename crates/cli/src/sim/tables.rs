@@ -69,7 +69,7 @@ pub fn demands(demands: &[Demand]) -> String {
     demands.iter().map(|demand| format!("{:12} {}: {}\n", verdict(demand), demand.what, demand.found)).collect()
 }
 
-/// Cells and demands as they stand in docs/RESULTS.md.
+/// Cells and demands as they stand in bench/LOG.md.
 pub fn markdown(outcomes: &[CellOutcome], methods: &[Method], demands: &[Demand]) -> String {
     let (header, rows) = cell_rows(outcomes, methods);
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));

@@ -1,6 +1,6 @@
 //! How far recorded events are from the truth on the reference clock: four processes record on clocks that are wrong in a known way while a run measures them.
 //!
-//! `RECORD_TIME_EVENTS=1000000 cargo test -p probe-sync-cli --test it record_time -- --nocapture` prints the figures of docs/RESULTS.md; without the
+//! `RECORD_TIME_EVENTS=1000000 cargo test -p probe-sync-cli --test it record_time -- --nocapture` prints the figures of bench/LOG.md; without the
 //! variable it is a short run. Each event is a scope around one reading of the machine's real clock, which is the reference's, so that the truth of its
 //! middle is known to half of its length. Clocks are off by up to 10 ms and 50 ppm, swing, and one is set by 5 ms; events within a period of clock pairs of that are counted
 //! apart. An event's hard interval is that of the rounds beside it and half of a clock pair's bracket, its 95 % bound that of both maps.
@@ -228,7 +228,7 @@ fn events_are_where_they_truly_were_on_the_reference_clock() {
         line[2]
     );
     assert!(judged > size.events as usize / 4 && *near_step > 0);
-    // On a busy machine, too; how well it is on a quiet one, docs/RESULTS.md has.
+    // On a busy machine, too; how well it is on a quiet one, bench/LOG.md has.
     assert!(share(*in_hard) >= 99.0 && median <= 1000.0 && line[2] > 10.0 * median);
 }
 

@@ -445,7 +445,7 @@ pub const EXCHANGE_PACKETS: f64 = 6.0;
 /// Bytes of a packet on the wire: 80 of ours, 8 of UDP, 20 of IPv4.
 pub const PACKET_WIRE_BYTES: f64 = 108.0;
 
-/// Processor time of a packet, both ends and wake-ups included, ns; measured on loopback (docs/RESULTS.md, cost of probing).
+/// Processor time of a packet, both ends and wake-ups included, ns; measured on loopback (bench/LOG.md, cost of probing).
 /// A live measurement was rejected: a process that is linked into a training job cannot tell its own share.
 pub const PACKET_CPU_NS: f64 = 8_000.0;
 

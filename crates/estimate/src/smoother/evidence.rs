@@ -316,7 +316,7 @@ const PASSES: usize = 2;
 const PRIOR_WALK: f64 = 4.0;
 const PRIOR_WALK_DECADES: f64 = 1.5;
 
-/// Between ranks of one host, all edges of a rank erred alike by 1 to 5 ns (docs/RESULTS.md); and how many decades that may be wrong.
+/// Between ranks of one host, all edges of a rank erred alike by 1 to 5 ns (bench/LOG.md); and how many decades that may be wrong.
 const PRIOR_SHARED_NS: f64 = 2.0;
 const PRIOR_SHARED_DECADES: f64 = 0.7;
 

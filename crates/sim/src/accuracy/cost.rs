@@ -40,7 +40,7 @@ impl Cost {
 /// UDP (8) and IPv4 (20).
 const HEADER_BYTES: usize = 28;
 
-/// Both ends of a packet, wake-ups included: see docs/RESULTS.md, "Cost of probing".
+/// Both ends of a packet, wake-ups included: see bench/LOG.md, "Cost of probing".
 const CPU_SECONDS_PER_PACKET: f64 = PACKET_CPU_NS * 1e-9;
 
 #[cfg(test)]

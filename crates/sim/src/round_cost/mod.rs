@@ -8,7 +8,7 @@
 //! The gather ends when the root has everything, the delivery when the last rank has its part.
 //!
 //! What it does not do: run the backends' code, which needs sockets. How far off the model is of measured rounds is in `docs/scale.md`. Nor does it solve the
-//! graph; that time is measured in `docs/RESULTS.md`.
+//! graph; that time is measured in `bench/LOG.md`.
 
 mod events;
 mod model;

@@ -45,7 +45,7 @@ pub struct Settings {
     /// Keep all cores busy beside it
     #[arg(long)]
     loaded: bool,
-    /// All clocks, with the machine as it is and with all cores busy; writes the table into docs/RESULTS.md and the picture into docs
+    /// All clocks, with the machine as it is and with all cores busy; writes the table into bench/LOG.md and the picture into docs
     #[arg(long, conflicts_with_all = ["model", "loaded"])]
     record: bool,
     /// This probe_sync, instead of building one

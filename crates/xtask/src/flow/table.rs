@@ -1,4 +1,4 @@
-//! The table of `docs/RESULTS.md`: the runs of the flow by clocks and load.
+//! The table of `bench/LOG.md`: the runs of the flow by clocks and load.
 //!
 //! Place in the flow: last step of `flow --record`. Runs of one row share clocks and load; a range is from the least to the largest run, a worst
 //! figure the worst of all runs. Below the table stands what every run missed, and each that did not come to its end. What it does not

@@ -1,7 +1,7 @@
 //! Words that this project no longer uses, and what it says instead.
 //!
 //! Place in the flow: a rule of `cargo xtask tidy`. The reader is an engineer of this field whose first language may not be
-//! English, so figures of speech gave way to the field's terms (`docs/GLOSSARY.md`). Texts are split into words, and
+//! English, so figures of speech gave way to the field's terms (`docs/glossary.md`). Texts are split into words, and
 //! identifiers into their parts (`snake_case`, `CamelCase`); an entry is a sequence of such words, in any case.
 //! What it does not do: know what a word means. Words with a plain meaning beside the retired one are matched only
 //! together with a neighbour, or as an identifier.

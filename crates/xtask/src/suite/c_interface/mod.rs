@@ -2,11 +2,11 @@
 //!
 //! Place in the flow: a part of `cargo xtask test`. The archive is built by itself, as `cargo xtask install` does, so that no feature of another
 //! package (MPI above all) comes into it, and is installed into `target/xtask/c`. Programs of `crates/capi/tests/c`, `examples/c` and of
-//! the README are compiled with all warnings as errors.
+//! the guide are compiled with all warnings as errors.
 //!
 //! | module | steps |
 //! |---|---|
-//! | `mod` | library, symbols, layouts, wrong uses, recordings, the README's programs, CMake, valgrind |
+//! | `mod` | library, symbols, layouts, wrong uses, recordings, the guide's programs, CMake, valgrind |
 //! | [`place`] | where things are, how programs are compiled and run |
 //! | [`truth`] | what an example measured, against the `truth.json` of its run |
 //! | [`under_mpi`] | one library under Open MPI and under MPICH |
@@ -121,10 +121,10 @@ fn same(name: &str, root: &Path, found: &str) -> Result<()> {
     }
 }
 
-/// The README's programs, word for word, as C and as C++; those that include MPI are [`under_mpi`]'s.
+/// The guide's programs, word for word, as C and as C++; those that include MPI are [`under_mpi`]'s.
 fn readme(place: &Place<'_>) -> Result<()> {
     let programs = programs(place.root)?;
-    ensure!(programs.iter().any(|text| !text.contains(MPI_HEADER)), "README.md has no C program without MPI");
+    ensure!(programs.iter().any(|text| !text.contains(MPI_HEADER)), "docs/guide/c.md has no C program without MPI");
     for (number, text) in programs.iter().enumerate().filter(|(_, text)| !text.contains(MPI_HEADER)) {
         let source = place.prefix.join(format!("readme{number}.c"));
         std::fs::write(&source, text)?;
@@ -140,7 +140,7 @@ fn readme(place: &Place<'_>) -> Result<()> {
         run.arg("1").arg(place.out("clock_page")).env("PROBE_SYNC_CLOCK_PAGE", &page);
         place.run_with(&mut run, "clock page")?;
         let text = place.run_with(Command::new(program).arg(page), "readme")?;
-        ensure!(text.contains("ns, surely within"), "not what the README shows: {text}");
+        ensure!(text.contains("ns, surely within"), "not what the guide shows: {text}");
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Where the C interface is installed, and how programs against it are compiled and run.
 //!
-//! Place in the flow: under all steps of the C interface. What it does not do: say which programs there are, but for the README's.
+//! Place in the flow: under all steps of the C interface. What it does not do: say which programs there are, but for the guide's.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -57,13 +57,14 @@ impl Place<'_> {
     }
 }
 
-/// The C programs of the README.
+/// The C programs of docs/guide/c.md.
 pub fn programs(root: &Path) -> Result<Vec<String>> {
-    let readme = std::fs::read_to_string(root.join("README.md")).context("reading README.md")?;
-    let blocks = readme.split("\n```c\n").skip(1).filter_map(|rest| rest.split_once("\n```").map(|(block, _)| block));
+    let guide = std::fs::read_to_string(root.join(GUIDE)).with_context(|| format!("reading {GUIDE}"))?;
+    let blocks = guide.split("\n```c\n").skip(1).filter_map(|rest| rest.split_once("\n```").map(|(block, _)| block));
     Ok(blocks.map(|block| format!("{block}\n")).collect())
 }
 
+const GUIDE: &str = "docs/guide/c.md";
 const WARNINGS: [&str; 5] = ["-O1", "-Wall", "-Wextra", "-Werror", "-pedantic"];
 
 /// By which a program says that it needs MPI.

@@ -55,7 +55,7 @@ impl Mpi {
         same.then_some(Self { name, compile, compile_cc, launch })
     }
 
-    /// The example against its truth, then the README's program, which is compiled as C++ too.
+    /// The example against its truth, then the guide's program, which is compiled as C++ too.
     fn check(&self, place: &Place<'_>) -> Result<()> {
         let compiler = [&self.compile, "-std=c11"];
         let source = place.root.join("examples/c/mpi_session.c");
@@ -66,8 +66,10 @@ impl Mpi {
         truth::check(&output, &place.out(&run), 3)?;
 
         let programs = programs(place.root)?;
-        let text =
-            programs.iter().find(|text| text.contains(MPI_HEADER)).context("README.md has no program with MPI")?;
+        let text = programs
+            .iter()
+            .find(|text| text.contains(MPI_HEADER))
+            .context("docs/guide/c.md has no program with MPI")?;
         let source = place.prefix.join("readme_mpi.c");
         std::fs::write(&source, text)?;
         // The C++ bindings of old MPI headers are not ours to warn of.
@@ -76,7 +78,7 @@ impl Mpi {
         let program = place.c(&format!("readme_mpi_{}", self.name), &source, &compiler)?;
         let name = format!("readme_mpi_{}", self.name);
         let output = place.run_with(self.mpirun("2").arg(program).env("PROBE_SYNC_OUT", place.out(&name)), &name)?;
-        ensure!(output.matches("ns ahead of node 0").count() == 2, "not what the README shows:\n{output}");
+        ensure!(output.matches("ns ahead of node 0").count() == 2, "not what the guide shows:\n{output}");
         Ok(())
     }
 
