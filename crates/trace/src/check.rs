@@ -78,9 +78,14 @@ impl Verdict<'_> {
         self.result.outcome()
     }
 
-    /// A table of operations, broken edges, and the verdict in a sentence.
+    /// The verdict in a sentence, the worst broken edges, and a table of operations.
     pub fn text(&self) -> String {
         collectives::table(self.before.as_ref(), &self.result)
+    }
+
+    /// Every broken edge in a line, with its times and uncertainty.
+    pub fn details(&self) -> String {
+        collectives::details(&self.result)
     }
 
     /// What limits the verdict: traces that are left out, are beyond the measured offsets, or have devices whose times are early.

@@ -42,7 +42,7 @@ impl Config {
     /// use probe_sync_time::Duration;
     ///
     /// let environment = [("PROBE_SYNC_WINDOW".into(), "3s".into()), ("HOME".into(), "/".into())];
-    /// let flags = [("probe_cadence".to_owned(), "400us".to_owned())];
+    /// let flags = [("cadence".to_owned(), "400us".to_owned())];
     /// let config = Config::load(None, environment.into_iter(), &flags)?;
     /// assert_eq!((config.window(), config.cadence()), (Duration::from_ms(3_000), Duration::from_us(400)));
     ///
@@ -99,7 +99,7 @@ impl Config {
             None => None,
         };
         let (name, text) = translated.as_ref().map_or((key, text), |(name, text)| (*name, text.as_str()));
-        let known = Key::named(name).ok_or_else(|| wrong(format!("unknown key; known: {}", known_keys())))?;
+        let known = Key::named(name).ok_or_else(|| wrong(unknown(name)))?;
         (known.read)(self, text).map_err(wrong)
     }
 
@@ -290,9 +290,32 @@ impl Config {
     }
 }
 
-fn known_keys() -> String {
-    KEYS.iter().map(|key| key.name).collect::<Vec<_>>().join(", ")
+/// Why a key is refused, with the one that was probably meant, else with all.
+fn unknown(name: &str) -> String {
+    let nearest = KEYS.iter().map(|key| (distance(name, key.name), key.name)).min();
+    match nearest.filter(|(edits, _)| *edits <= EDITS_MAX.min(name.len() / 2)) {
+        Some((_, key)) => format!("unknown key; did you mean {key}?"),
+        None => format!("unknown key; known: {}", KEYS.iter().map(|key| key.name).collect::<Vec<_>>().join(", ")),
+    }
 }
+
+/// Levenshtein's distance: how many letters must be added, removed or replaced.
+fn distance(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (at, letter) in one.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = at + 1;
+        for (place, against) in other.bytes().enumerate() {
+            let replaced = diagonal + usize::from(letter != against);
+            diagonal = row[place + 1];
+            row[place + 1] = replaced.min(diagonal + 1).min(row[place] + 1);
+        }
+    }
+    row[other.len()]
+}
+
+/// A name that differs by more letters was hardly meant.
+const EDITS_MAX: usize = 3;
 
 /// The target where none is given.
 const TARGET_ERROR: Duration = Duration::from_us(1);
@@ -335,7 +358,13 @@ mod tests {
         check("window = '2s'", &[], &[], Ok(("window", "2s")));
         check("window = '2s'", &environment, &[], Ok(("window", "3s")));
         check("window = '2s'", &environment, &[("window", "1s")], Ok(("window", "1s")));
-        check("probe_cadence_us = 400", &[], &[], Ok(("probe_cadence", "400us")));
+        check("probe_cadence_us = 400", &[], &[], Ok(("cadence", "400us")));
+        // The name that it had before.
+        check("probe_cadence = '400us'", &[], &[], Ok(("cadence", "400us")));
+        check("", &[("PROBE_SYNC_PROBE_CADENCE", "400us")], &[], Ok(("cadence", "400us")));
+        check("windw = '2s'", &[], &[], Err("did you mean window?"));
+        check("", &[("PROBE_SYNC_TARGET_EROR", "1us")], &[], Err("did you mean target_error?"));
+        check("zzz = 1", &[], &[], Err("known: duration, window"));
         check("out_neighbors = [2, 1]", &[], &[], Ok(("out_neighbors", "2,1")));
         check("out_neighbors = 'none'", &[], &[], Ok(("out_neighbors", "none")));
         check("out_neighbors = '2'", &[], &[("out_neighbors", "auto")], Ok(("out_neighbors", "auto")));
@@ -355,7 +384,7 @@ mod tests {
     #[test]
     fn settings_of_the_xla_profiler_become_ours() {
         for (variable, key, text, expected) in [
-            ("XLA_PROBE_CADENCE_US", "probe_cadence_us", "2000", ("probe_cadence", "2ms")),
+            ("XLA_PROBE_CADENCE_US", "probe_cadence_us", "2000", ("cadence", "2ms")),
             ("XLA_PROBE_WINDOW_S", "probe_window_s", "4", ("window", "4s")),
             ("XLA_PACKET_SPACING_US", "packet_spacing_us", "50", ("spacing", "50us")),
             ("XLA_SNAPSHOT_PERIOD_MS", "snapshot_period_ms", "100", ("snapshot_pair_period_ms", "100")),
@@ -406,7 +435,7 @@ mod tests {
         for (key, value, expected) in [
             ("enabled", "false", "nothing shall be measured"),
             ("probe_window_s", "2.5", "new key is window"),
-            ("probe_cadence_us", "\"fast\"", "new key is probe_cadence"),
+            ("probe_cadence_us", "\"fast\"", "new key is cadence"),
             ("packet_spacing_us", "-1", "new key is spacing"),
             ("snapshot_period_ms", "\"4s\"", "new key is snapshot_pair_period_ms"),
             ("enable_probe_export", "false", "key out"),
@@ -436,7 +465,7 @@ mod tests {
 
     #[test]
     fn the_pace_is_adapted_unless_a_cadence_is_named_alone() {
-        let cadence = ("probe_cadence", "400us");
+        let cadence = ("cadence", "400us");
         for (flags, fixed) in [
             (&[][..], false),
             (&[("fixed", "true")], true),
@@ -466,12 +495,12 @@ mod tests {
     #[test]
     fn a_budget_holds_from_the_first_window_on() {
         let target = ("target_error", "200ns");
-        check("", &[], &[target], Ok(("probe_cadence", "auto")));
+        check("", &[], &[target], Ok(("cadence", "auto")));
         // 6 packets of 108 bytes are 5184 bits.
-        check("", &[], &[target, ("budget_bps", "1.296M")], Ok(("probe_cadence", "4ms")));
+        check("", &[], &[target, ("budget_bps", "1.296M")], Ok(("cadence", "4ms")));
         // 6 packets of 8 µs are 48 µs.
-        check("", &[], &[("budget_cpu", "1%")], Ok(("probe_cadence", "4ms 800us")));
-        check("", &[], &[target, ("probe_cadence", "100us")], Ok(("probe_cadence", "100us")));
+        check("", &[], &[("budget_cpu", "1%")], Ok(("cadence", "4ms 800us")));
+        check("", &[], &[target, ("cadence", "100us")], Ok(("cadence", "100us")));
         // A session's own budget, unless something says what probing may cost.
         let of_session = |flags: &[(&str, &str)]| {
             let mut config = Config::default();
@@ -482,7 +511,7 @@ mod tests {
         assert_eq!(of_session(&[]), (Duration::from_us(4_800), Some(0.01)));
         assert_eq!(of_session(&[("budget_cpu", "2%")]), (Duration::from_us(2_400), Some(0.02)));
         assert_eq!(of_session(&[("fixed", "true")]), (Duration::from_us(800), None));
-        assert_eq!(of_session(&[("probe_cadence", "100us")]), (Duration::from_us(100), None));
+        assert_eq!(of_session(&[("cadence", "100us")]), (Duration::from_us(100), None));
         assert_eq!(of_session(&[("budget_bps", "1.296M")]), (Duration::from_ms(4), None));
     }
 
@@ -491,12 +520,12 @@ mod tests {
         check("windw = '2s'", &[], &[], Err("unknown key"));
         check("window = '2s'", &[], &[("window", "2")], Err("--window"));
         check("", &[("PROBE_SYNC_NEIGHBOURS", "3")], &[], Err("PROBE_SYNC_NEIGHBOURS"));
-        check("", &[], &[("probe_cadence", "-1s")], Err("--cadence"));
+        check("", &[], &[("cadence", "-1s")], Err("--cadence"));
         check("window = [1]", &[], &[], Err("key window"));
         check("window = ", &[], &[], Err("probe_sync.toml"));
         check("", &[], &[("window", "1ms")], Err("100ms"));
         check("", &[], &[("window", "250years")], Err("must lie within"));
-        check("", &[], &[("window", "30min"), ("probe_cadence", "20us")], Err("million exchanges"));
+        check("", &[], &[("window", "30min"), ("cadence", "20us")], Err("million exchanges"));
         check("", &[], &[("bind", "0.0.0.0")], Err("peers could send to"));
         check("", &[], &[("inject_skew", "1"), ("inject_step", "0@5s:1ms")], Err("never virtual"));
         check("", &[], &[("tracer_clock", "sundial")], Err("cupti, auto, none"));

@@ -86,10 +86,15 @@ impl Key {
         self.value_name == "NODES"
     }
 
+    /// The key of this name, or of one that it had in earlier versions.
     pub(super) fn named(name: &str) -> Option<&'static Self> {
+        let name = FORMER_NAMES.iter().find(|(former, _)| *former == name).map_or(name, |(_, now)| now);
         KEYS.iter().find(|key| key.name == name)
     }
 }
+
+/// Names of keys in earlier versions, and those of today.
+const FORMER_NAMES: [(&str, &str); 1] = [("probe_cadence", "cadence")];
 
 /// Makes [`Config`], its defaults and [`KEYS`] of one list of entries:
 /// `field: type = default; agreement "key" "--flag" "VALUE" in section;` then how it is read, written and checked, and the help.
@@ -157,7 +162,7 @@ settings! {
           none; 250ms where a program links the library]";
 
     /// Gap between exchanges started by one host, shared by its ranks and edges in turn; `None` chooses, see [`Config::cadence`].
-    cadence: Option<Duration> = None; shared "probe_cadence" "cadence" "DURATION" in Measuring;
+    cadence: Option<Duration> = None; shared "cadence" "cadence" "DURATION" in Measuring;
     read |text| positive(text).map(Some); write |c| c.cadence.map_or_else(|| "auto".into(), text_of);
     check |c| within(c.cadence(), Duration::from_us(20), CADENCE_MAX);
     help "Gap between exchanges started by one host, shared by its ranks and edges in turn. Fixed, unless --target-error is given too: then it \

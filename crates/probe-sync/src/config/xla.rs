@@ -56,11 +56,7 @@ const PREFIXES: [&str; 2] = ["XLA_PROBE_", "XLA_DIST_PROF_"];
 
 const SETTINGS: &[Setting] = &[
     Setting { variable: "XLA_ENABLE_DISTRIBUTED_PROFILING", key: "enabled", meaning: enabled },
-    Setting {
-        variable: "XLA_PROBE_CADENCE_US",
-        key: "probe_cadence_us",
-        meaning: |text| timed("probe_cadence", text, "us"),
-    },
+    Setting { variable: "XLA_PROBE_CADENCE_US", key: "probe_cadence_us", meaning: |text| timed("cadence", text, "us") },
     Setting { variable: "XLA_PROBE_WINDOW_S", key: "probe_window_s", meaning: |text| timed("window", text, "s") },
     Setting {
         variable: "XLA_PACKET_SPACING_US",

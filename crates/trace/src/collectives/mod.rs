@@ -34,7 +34,7 @@ pub use self::matching::Evidence;
 pub(crate) use self::matching::{MatchOptions, Matching, Operation, Order, match_operations};
 pub use self::offsets::{CollectiveOffsets, MAX_RATE_CHANGE_PPM};
 pub(crate) use self::offsets::{OffsetOptions, from_collectives};
-pub(crate) use self::report::{lay_out, span, table};
+pub(crate) use self::report::{details, lay_out, span, table};
 
 use crate::model::{GroupKey, MappedTime, Picoseconds};
 use crate::parts::CollectiveParts;

@@ -10,10 +10,17 @@ use super::check::{BrokenEdge, CheckReport, OperationLine};
 use super::matching::Ambiguous;
 use crate::words::counted;
 
-/// The table of a check, beside the same check before correction where there is one; then the broken edges, what is
-/// ambiguous, and the verdict.
+/// A check as text: the verdict, the worst broken edges in a line each, the table of operations (with the same check before
+/// correction, if there is one), and what could not be judged.
 pub(crate) fn table(before: Option<&CheckReport>, after: &CheckReport) -> String {
-    let mut text = String::new();
+    let mut text = format!("{}\n", verdict(after));
+    for edge in after.broken_edges.iter().take(EDGES_SHOWN) {
+        let _ = writeln!(text, "  {}", sentence(edge));
+    }
+    let hidden = after.broken - after.broken_edges.len().min(EDGES_SHOWN);
+    if hidden > 0 {
+        let _ = writeln!(text, "  … and {}", counted(hidden, "more broken edge"));
+    }
     let mut rows: Vec<[String; 5]> =
         vec![["operation", "instances", "edges", "broken before", "broken"].map(str::to_owned)];
     let previous: BTreeMap<&str, &OperationLine> =
@@ -33,14 +40,6 @@ pub(crate) fn table(before: Option<&CheckReport>, after: &CheckReport) -> String
     rows.push(["all".to_owned(), after.instances.to_string(), after.edges.to_string(), was, now]);
     let keep: &[usize] = if before.is_some() { &[0, 1, 2, 3, 4] } else { &[0, 1, 2, 4] };
     lay_out(&mut text, &rows, keep);
-    for edge in after.broken_edges.iter().take(EDGES_SHOWN) {
-        text.push_str(&sentence(edge));
-    }
-    // Writing to a string cannot fail.
-    let hidden = after.broken - after.broken_edges.len().min(EDGES_SHOWN);
-    if hidden > 0 {
-        let _ = writeln!(text, "… and {}", counted(hidden, "more broken edge"));
-    }
     ambiguous(&mut text, after);
     if after.unordered_parts + after.unpaired_parts > 0 {
         let _ = writeln!(
@@ -60,7 +59,27 @@ pub(crate) fn table(before: Option<&CheckReport>, after: &CheckReport) -> String
             after.unjudged_parts
         );
     }
-    let _ = writeln!(text, "{}", verdict(after));
+    text
+}
+
+/// Every broken edge that the report keeps, with its times and what uncertainty explains of it.
+pub(crate) fn details(report: &CheckReport) -> String {
+    let mut text = String::new();
+    for edge in &report.broken_edges {
+        let BrokenEdge { ended_node, ended_name, end_ns, started_node, started_name, start_ns, .. } = edge;
+        let uncertainty = span(edge.uncertainty_ns);
+        let allowed = match edge.explained {
+            true => format!("explained by the clocks' uncertainty of {uncertainty}"),
+            false => format!("uncertainty explains {uncertainty}"),
+        };
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "{}: end at {end_ns} ns on node {ended_node} ({ended_name}), begin at {start_ns} ns on node {started_node} \
+             ({started_name}); {allowed}",
+            sentence(edge),
+        );
+    }
     text
 }
 
@@ -106,30 +125,23 @@ fn verdict(report: &CheckReport) -> String {
     let broken = match report.broken_of_calls {
         0 => broken,
         calls => format!(
-            "{broken}; {calls} of them end with a call, and are broken only if every call waits for its operation: one may return \
-             before it has run; trace kernels too (--kernel-trace)"
+            "{broken}; {calls} of them end with a call, which may return before its operation has run; trace kernels as well \
+             (--kernel-trace)"
         ),
     };
     match report.unjudged() {
         none if none.is_empty() => broken,
-        left => format!("{broken}; this is of a part only: {left} could not be judged"),
+        left => format!("{broken}; {left} could not be judged"),
     }
 }
 
+/// `all_gather (group 0, number 8): rank 2 ended 19.612 ms before rank 1 began`.
 fn sentence(edge: &BrokenEdge) -> String {
-    let BrokenEdge { operation, instance, ended_node, ended_name, started_node, started_name, .. } = edge;
-    let uncertainty = span(edge.uncertainty_ns);
-    let allowed = match edge.explained {
-        true => format!("explained by the clocks' uncertainty of {uncertainty}"),
-        false => format!("uncertainty explains {uncertainty}"),
-    };
-    format!(
-        "broken: {operation} ({instance}) ended on node {ended_node} ({ended_name}) at {} ns, {} before it began on node \
-         {started_node} ({started_name}) at {} ns; {allowed}\n",
-        edge.end_ns,
-        span(edge.by_ns),
-        edge.start_ns,
-    )
+    let BrokenEdge { operation, instance, ended_name, started_name, .. } = edge;
+    // A name is `rank 2 (node 1, gpu-07)`; the details have the rest.
+    let short = |name: &str| name.split(" (").next().unwrap_or_default().to_owned();
+    let by = span(edge.by_ns);
+    format!("{operation} ({instance}): {} ended {by} before {} began", short(ended_name), short(started_name))
 }
 
 /// A length of time with a unit that suits it.
@@ -157,5 +169,5 @@ pub(crate) fn lay_out<const N: usize>(text: &mut String, rows: &[[String; N]], k
     }
 }
 
-/// Broken edges that the text spells out; the JSON has more.
-const EDGES_SHOWN: usize = 10;
+/// Broken edges in the text; the details have more.
+const EDGES_SHOWN: usize = 3;

@@ -44,11 +44,14 @@ impl Lateness {
         let most = super::verdict::chance_of_always(self.independent_steps, self.ranks.len());
         let what = if self.steps.is_empty() { "operations" } else { "steps" };
         let lasting = (self.independent_steps < LASTING * units as f64).then(|| {
-            format!("Lateness lasts: these {units} {what} count as {:.0} independent ones.", self.independent_steps)
+            format!(
+                "Lateness persists from one to the next: these {units} {what} count as {:.0} independent ones.",
+                self.independent_steps
+            )
         });
         if self.stragglers.is_empty() && most >= super::verdict::CHANCE_MAX {
             let few = format!(
-                "Late again and again: too few {what} to tell. {units} with {} ranks may all have one last rank by chance.",
+                "Straggler: too few {what} to tell. With {} ranks one may be last in all {units} by chance.",
                 self.ranks.len()
             );
             return [few].into_iter().chain(lasting).collect();
@@ -181,9 +184,9 @@ impl Lateness {
                 .take(3)
                 .map(|share| format!("rank {} {}", share.rank, short(share.compute_ns as f64)));
             let most = most.collect::<Vec<_>>().join(", ");
-            let most = if most.is_empty() { String::new() } else { format!("; between them {most}") };
+            let most = if most.is_empty() { String::new() } else { format!("; between the operations {most}") };
             lines.push(format!(
-                "Critical path: {} through {} ({} of them tied), {} of it in transfers{most}",
+                "Critical path: {} through {} ({} tied), {} of it in transfers{most}",
                 span((path.to_ns - path.from_ns) as f64),
                 counted(path.operations, "operation"),
                 path.tied_operations,
@@ -193,10 +196,10 @@ impl Lateness {
         if let Some(rank) = self.as_recorded.rank {
             let recorded = &self.as_recorded;
             lines.push(format!(
-                "As recorded, without correction: rank {rank} would be blamed in {}; of {} with a named rank {} would name another; median spread {} instead of {}",
+                "Without clock correction rank {rank} would be blamed for {}, and {} of {} verdicts would change; the median spread would be {} instead of {}",
                 counted(recorded.times, "operation"),
-                recorded.of,
                 recorded.wrong,
+                recorded.of,
                 span(recorded.spread_median_ns as f64),
                 span(recorded.aligned_spread_median_ns as f64)
             ));
@@ -225,8 +228,8 @@ impl RankLine {
 fn sentence(straggler: &Straggler, (cpu, gpu): (usize, usize)) -> String {
     let Straggler { rank, host, times, of, steps, saved_ns, saved_share, chance, lost_ns, .. } = straggler;
     let who = rank.map_or_else(
-        || format!("Late as a whole: host {host}"),
-        |rank| format!("Late again and again: rank {rank} ({host})"),
+        || format!("Straggler: host {host} as a whole"),
+        |rank| format!("Straggler: rank {rank} ({host})"),
     );
     let units = if steps.is_empty() { "operations" } else { "steps" };
     let mean = span(*lost_ns as f64 / (*times).max(1) as f64);
@@ -239,7 +242,7 @@ fn sentence(straggler: &Straggler, (cpu, gpu): (usize, usize)) -> String {
         String::new()
     };
     format!(
-        "{who}, in {times} of {of} {units}{listed}, by {mean} on average; as fast as the median it would have saved {} ({}){cause}; \
+        "{who}, last in {times} of {of} {units}{listed}, by {mean} on average; at the median's speed it would have saved {} ({}){cause}; \
          probability of chance {chance:.1e}",
         span(*saved_ns as f64),
         percent(*saved_share),
@@ -338,8 +341,7 @@ impl LateInstance {
 }
 
 const NOTHING: &str = "nothing to judge: the traces share no collective whose parts belong together for certain";
-const NOBODY: &str =
-    "Late again and again: nobody. Who was last changed as chance would have it, or cost less than 1 % of the time.";
+const NOBODY: &str = "No consistent straggler: which rank was last looks random, or cost less than 1 % of the time.";
 /// Steps of which a smaller share is independent are said to depend on each other.
 const LASTING: f64 = 0.9;
 const WIDTH: usize = 80;

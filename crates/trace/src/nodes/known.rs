@@ -48,6 +48,13 @@ pub enum SettledBy {
         /// Ranks in its job.
         world_size: u32,
     },
+    /// The trace's rank, in a job of as many ranks as the offsets have nodes; the offsets name neither hosts nor ranks.
+    RankOfAsMany {
+        /// The rank, which is the node's number.
+        rank: u32,
+        /// Ranks in the job, and nodes in the offsets.
+        world_size: u32,
+    },
     /// No offsets of nodes will be applied, so that nothing had to be settled.
     Nothing,
 }
@@ -63,6 +70,9 @@ impl Display for SettledBy {
             Self::Host(host) => write!(f, "its host {host}, which the run recorded for this node alone"),
             Self::Rank { rank, world_size } => {
                 write!(f, "its rank {rank} of {world_size}, which the run recorded on this node")
+            }
+            Self::RankOfAsMany { rank, world_size } => {
+                write!(f, "its rank {rank} of {world_size}: the offsets have {world_size} nodes and name no hosts")
             }
             Self::Nothing => write!(f, "nothing"),
         }
@@ -106,6 +116,9 @@ impl KnownNodes {
         if let Some(process) = &identity.process {
             return Ok(Some(self.of_process(process, identity)));
         }
+        if let Some(settled) = self.numbered_alike(identity) {
+            return Ok(Some(settled));
+        }
         let believed = self.believed(identity);
         let by_rank = |record: &&RankRecord| {
             let by = SettledBy::Rank { rank: record.rank, world_size: record.world_size };
@@ -138,6 +151,16 @@ impl KnownNodes {
                 Ok(self.of_other_launcher(identity).filter(on_host).as_ref().map(by_rank))
             }
         }
+    }
+
+    /// The node with the trace's rank as its number, where the offsets are numbered 0 to n − 1, name no hosts or ranks, and the
+    /// trace is of a job of n ranks. A table of offsets made by hand has nothing else to go by.
+    fn numbered_alike(&self, identity: &Identity) -> Option<Settled> {
+        let (rank, world_size) = identity.marked_rank.or(identity.rank.zip(identity.world_size))?;
+        let are_unnamed = self.hosts.is_empty() && self.ranks.is_empty();
+        let is_numbered = self.nodes.iter().copied().eq(0..world_size) && rank < world_size;
+        let by = SettledBy::RankOfAsMany { rank, world_size };
+        (are_unnamed && is_numbered).then_some(Settled { node: rank, by, remark: None })
     }
 
     /// The node of the process that put its marks into a trace: that needs no comparison of names or numbers.

@@ -445,3 +445,19 @@ fn what_settled_it_can_be_read() {
         assert_eq!(by.to_string(), expected);
     }
 }
+
+/// A CSV of offsets names neither hosts nor ranks: a job of as many ranks is numbered as its nodes are.
+#[test]
+fn ranks_of_a_job_as_large_as_unnamed_offsets_are_the_nodes() {
+    let unnamed = |nodes: &[u32]| KnownNodes { nodes: nodes.iter().copied().collect(), ..KnownNodes::default() };
+    let traces = Traces::new(&[("a", Some((1, 2))), ("a", Some((0, 2)))]);
+    let settled = traces.settled(&Said::default(), &unnamed(&[0, 1]));
+    let nodes: Vec<u32> = settled.iter().map(|(node, ..)| *node).collect();
+    assert_eq!(nodes, [1, 0]);
+    assert_eq!(settled[0].3, SettledBy::RankOfAsMany { rank: 1, world_size: 2 });
+    // More nodes than ranks, numbers with a gap, hosts that are named: nothing says that ranks are nodes.
+    for known in [unnamed(&[0, 1, 2]), unnamed(&[0, 2]), on_hosts(&["b", "c"])] {
+        let refused = traces.read(&Said::default(), &known).expect_err("refused");
+        assert!(refused.contains("--nodes"), "{refused}");
+    }
+}
