@@ -138,6 +138,16 @@ impl Clock {
         })?;
         Ok((PyArray1::from_vec(py, times), PyArray1::from_vec(py, bounds)))
     }
+
+    fn __repr__(&self) -> String {
+        let status = self.0.status().as_str();
+        match self.0.now() {
+            Some(now) => {
+                format!("<probe_sync.Clock {} ns, ±{} ns in 95 %, {status}>", now.time.as_ns(), now.bound95.as_ns())
+            }
+            None => format!("<probe_sync.Clock, {status}>"),
+        }
+    }
 }
 
 #[pymethods]

@@ -1,7 +1,7 @@
 //! What each failure is in Python: one class for each thing that a user can do about it.
 //!
 //! Place in the flow: under all rooms of this crate. The classes are Python's, in `probe_sync/errors.py`, since some have two parents.
-//! Texts are the libraries' own; a flag in them, as `--assume-order`, is the keyword `assume_order` here.
+//! Texts are the libraries' own, with keywords in place of flags.
 //!
 //! What it does not do: decide what to say.
 
@@ -17,6 +17,7 @@ mod classes {
     pyo3::import_exception!(probe_sync.errors, RefusedTrace);
     pyo3::import_exception!(probe_sync.errors, DamagedTrace);
     pyo3::import_exception!(probe_sync.errors, FileError);
+    pyo3::import_exception!(probe_sync.errors, MissingFile);
 }
 
 /// What a failure is, with its text: kept, and raised as often as it is asked for.
@@ -37,6 +38,7 @@ enum Kind {
     Refused,
     Damaged,
     File,
+    Missing,
 }
 
 impl Failure {
@@ -78,6 +80,7 @@ impl Failure {
             Error::NoWayForFiles { .. } => Kind::Config,
             Error::Collective(collective::Error::File { .. }) => Kind::File,
             Error::Configuration { .. } | Error::ConfigurationFile { .. } | Error::OutputIsInput { .. } => Kind::Config,
+            Error::File { .. } if is_missing(error) => Kind::Missing,
             Error::File { .. } | Error::Occupied { .. } | Error::TooManyOldRuns { .. } => Kind::File,
             Error::Table { .. } | Error::NothingToSolve { .. } => Kind::Damaged,
             Error::Clock { .. } | Error::ClockPage { .. } => Kind::Clock,
@@ -98,6 +101,7 @@ impl Failure {
         use probe_sync_trace::Error;
         let kind = match error {
             Error::Request { .. } => Kind::Config,
+            Error::Io { .. } if is_missing(error) => Kind::Missing,
             Error::Io { .. } => Kind::File,
             Error::Malformed { .. } | Error::Line { .. } | Error::Database { .. } => Kind::Damaged,
             _ => Kind::Refused,
@@ -111,8 +115,34 @@ impl Failure {
     }
 }
 
+/// Whether the system said that a file does not exist.
+fn is_missing(error: &dyn std::error::Error) -> bool {
+    let mut causes = std::iter::successors(Some(error), |cause| cause.source());
+    let kind = causes.find_map(|cause| cause.downcast_ref::<std::io::Error>()).map(std::io::Error::kind);
+    kind == Some(std::io::ErrorKind::NotFound)
+}
+
+/// The text with keywords in place of the command line's flags: `assume_order` for `--assume-order`.
+fn with_keywords(text: &str) -> String {
+    let mut parts = text.split("--");
+    let mut told = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let length = part.find(|c: char| !(c.is_ascii_lowercase() || c == '-')).unwrap_or(part.len());
+        let (flag, rest) = part.split_at(length);
+        let is_flag = flag.starts_with(|c: char| c.is_ascii_lowercase()) && !told.ends_with(char::is_alphanumeric);
+        match is_flag {
+            true if flag == "from" => told.push_str("from_"),
+            true => told.push_str(&flag.replace('-', "_")),
+            false => told.extend(["--", flag]),
+        }
+        told.push_str(rest);
+    }
+    told
+}
+
 impl From<Failure> for PyErr {
     fn from(Failure { kind, text }: Failure) -> Self {
+        let text = with_keywords(&text);
         match kind {
             Kind::Clock => classes::ClockError::new_err(text),
             Kind::Config => classes::ConfigError::new_err(text),
@@ -123,6 +153,18 @@ impl From<Failure> for PyErr {
             Kind::Refused => classes::RefusedTrace::new_err(text),
             Kind::Damaged => classes::DamagedTrace::new_err(text),
             Kind::File => classes::FileError::new_err(text),
+            Kind::Missing => classes::MissingFile::new_err(text),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_keywords;
+
+    #[test]
+    fn flags_become_keywords_and_other_dashes_stay() {
+        let text = "give --nodes, or --assume-order -- not a--b; --from-collectives and --from";
+        assert_eq!(with_keywords(text), "give nodes, or assume_order -- not a--b; from_collectives and from_");
     }
 }

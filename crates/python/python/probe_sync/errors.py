@@ -1,6 +1,6 @@
 """What can go wrong, one class for each thing that a user can do about it.
 
-The texts are the library's, the same as on the command line: a flag in them, as ``--assume-order``, is the keyword ``assume_order`` here.
+The texts are those of the command line, with keywords in place of flags.
 """
 
 from __future__ import annotations
@@ -44,6 +44,10 @@ class DamagedTrace(Error, ValueError):
 
 class FileError(Error, OSError):
     """The system refused a file, another run has its place, or it did not reach rank 0."""
+
+
+class MissingFile(FileError, FileNotFoundError):
+    """A file or folder does not exist."""
 
 
 class ClockError(Error):

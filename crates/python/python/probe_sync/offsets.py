@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +28,17 @@ class NodeLines:
     """Its rate; NaN where not stated."""
     sigma_ns: npt.NDArray[np.float64]
     """Standard deviation of the offset; NaN where not stated."""
+
+    def to_pandas(self) -> Any:
+        """One row per line; needs pandas."""
+        return importlib.import_module("pandas").DataFrame(self._columns())
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """The same rows for readers of Arrow (polars, duckdb); needs pyarrow."""
+        return importlib.import_module("pyarrow").table(self._columns()).__arrow_c_stream__(requested_schema)
+
+    def _columns(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 
 class Offsets:

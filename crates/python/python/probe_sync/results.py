@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import math
 from typing import Any, Literal
 
@@ -70,7 +71,7 @@ class CheckReport:
     """Parts of collectives that nothing here covers."""
     ambiguous_instances: int
     """Operations that no order pairs with certainty; never a verdict."""
-    details: dict[str, Any]
+    details: dict[str, Any] = dataclasses.field(repr=False)
     """The whole report, as `probe_sync check --json` writes it."""
 
     @property
@@ -89,10 +90,13 @@ class Verdict:
     """The times as they are in the files, where there are corrected ones too."""
     result: CheckReport
     """The check that counts: of the corrected times where clocks are known."""
-    text: str
-    """A table of operations and broken edges, and the verdict in a sentence."""
-    remarks: tuple[str, ...]
+    text: str = dataclasses.field(repr=False)
+    """The verdict in a sentence, the worst broken edges, and a table of operations."""
+    remarks: tuple[str, ...] = dataclasses.field(repr=False)
     """What limits the verdict."""
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,19 +109,25 @@ class _Calibrated:
     """Worth knowing."""
     warnings: tuple[str, ...]
     """What probably has to be changed."""
-    collectives: dict[str, Any] | None
+    collectives: dict[str, Any] | None = dataclasses.field(repr=False)
     """What the collectives say of the clocks, with bounds by rank; None where they were not asked."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class CheckResult(_Calibrated):
     """What `check` found."""
 
     verdict: Verdict
     """Whether causality holds."""
 
+    def __str__(self) -> str:
+        return _head(self.verdict.text)
 
-@dataclasses.dataclass(frozen=True)
+    def __repr__(self) -> str:
+        return f"<probe_sync.CheckResult: {self.verdict.text.partition(chr(10))[0]}>"
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class AlignResult(_Calibrated):
     """What `align` did."""
 
@@ -138,6 +148,9 @@ class AlignResult(_Calibrated):
 
     def __str__(self) -> str:
         return _line(self.traces, self.verdict, self.uncertainty_ns)
+
+    def __repr__(self) -> str:
+        return f"<probe_sync.{type(self).__name__}: {self}>"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,7 +187,7 @@ class FilterReport:
     """The same in words; empty where nothing was left out."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class MergeResult(AlignResult):
     """What `merge` did."""
 
@@ -214,7 +227,7 @@ class Straggler:
     """How much shorter each of `steps` would have been, in the same order."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class StragglersResult(_Calibrated):
     """Who was late to the collectives."""
 
@@ -228,7 +241,21 @@ class StragglersResult(_Calibrated):
     """The whole document, as `probe_sync stragglers --json` writes it."""
 
     def __str__(self) -> str:
-        return self.text
+        return _head(self.text)
+
+    def __repr__(self) -> str:
+        named = ", ".join(f"rank {found.rank}" if found.rank is not None else f"host {found.host}" for found in self.stragglers)
+        return f"<probe_sync.StragglersResult: {len(self.instances)} operations, stragglers: {named or 'none'}>"
+
+    def to_pandas(self) -> Any:
+        """One row per operation, without its arrivals; needs pandas."""
+        pandas = importlib.import_module("pandas")
+        return pandas.DataFrame([{name: value for name, value in line.items() if name != "arrivals"} for line in self.instances])
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """The same rows for readers of Arrow (polars, duckdb); needs pyarrow."""
+        rows = [{name: value for name, value in line.items() if name != "arrivals"} for line in self.instances]
+        return importlib.import_module("pyarrow").Table.from_pylist(rows).__arrow_c_stream__(requested_schema)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -306,6 +333,17 @@ def stragglers(told: dict[str, Any]) -> StragglersResult:
 def solved(told: dict[str, Any]) -> SolveResult:
     """What `solve` tells, from JSON."""
     return SolveResult(**{**told, "notes": tuple(told["notes"]), "faults": tuple(told["faults"])})
+
+
+def _head(text: str) -> str:
+    """The first lines of a longer text, and how to see all of it."""
+    lines = text.rstrip().splitlines()
+    if len(lines) <= _LINES_SHOWN:
+        return "\n".join(lines)
+    return "\n".join([*lines[: _LINES_SHOWN - 1], f"… {len(lines) - _LINES_SHOWN + 1} more lines"])
+
+
+_LINES_SHOWN = 20
 
 
 def _report(told: dict[str, Any]) -> CheckReport:
