@@ -18,16 +18,18 @@ use crate::guides::{GUIDE, STATUS_GUIDE, TRACE_GUIDE};
 use crate::query_args::QueryArgs;
 use crate::status::help;
 use crate::telling::Telling;
-use crate::trace_args::{AlignArgs, CheckArgs, ConvertArgs, MergeArgs, StepArgs, StragglersArgs};
+use crate::trace_args::{AlignArgs, CheckArgs, ConvertArgs, MergeArgs, NodeList, StepArgs, StragglersArgs};
 
-/// What time is it on every node? Measures how the clocks of a training cluster differ while the job runs.
+/// What time is it on every node? Measures how the clocks of a cluster differ while a job runs.
 #[derive(Parser, Debug)]
 #[command(name = "probe_sync", version, long_version = LONG_VERSION.as_str(), after_long_help = guide(GUIDE))]
+#[command(help_template = crate::help::template(), mut_args(crate::help::hide_rare))]
+#[command(mut_arg("json", |arg| arg.hide(true)), mut_arg("config", |arg| arg.hide(true)))]
 pub struct Cli {
     /// What to do; `run` when left out
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// Show all columns of tables; without it those are left out that would make a line longer than 80 letters
+    /// Show all columns of tables, also beyond 80 characters
     #[arg(long, global = true)]
     pub wide: bool,
     /// Flags of `run`
@@ -66,6 +68,9 @@ pub enum Command {
     /// Measure: under mpirun, under torchrun-style variables, or with --local N
     #[command(after_long_help = guide(GUIDE))]
     Run(Box<RunArgs>),
+    /// Show the whole way on this machine in about ten seconds, judged against the truth: measured clocks, mended traces, who was late
+    #[command(after_long_help = help())]
+    Demo(crate::demo::args::DemoArgs),
     /// Recompute offsets from recorded exchanges (--keep-probes) or from recorded fits, each round in the light of the whole run
     #[command(after_long_help = help(), override_usage = SOLVE_USAGE)]
     Solve(SolveArgs),
@@ -203,9 +208,9 @@ pub struct ReportArgs {
     /// Traces of the job: what alignment moves in them, whether its collectives hold, who was late
     #[arg(long, visible_alias = "trace", num_args = 1.., value_name = "FILE")]
     pub traces: Vec<PathBuf>,
-    /// The nodes that wrote them, in the same order [default: those for which the run recorded the traces' hosts or ranks]
+    /// The nodes that wrote them, in the same order: 0 1 2 3, 0,1,2,3 or 0-3 [default: found by the host or rank in each trace]
     #[arg(long, visible_alias = "node", num_args = 1.., value_name = "N", requires = "traces")]
-    pub nodes: Vec<u32>,
+    pub nodes: Vec<NodeList>,
     /// The traces are one per node, listed in the order of the nodes
     #[arg(long, requires = "traces", conflicts_with = "nodes")]
     pub assume_order: bool,
@@ -331,11 +336,25 @@ pub struct SolveInput {
 
 /// Flags of `doctor`.
 #[derive(Args, Debug)]
+#[command(mut_args(crate::help::hide_rare))]
 pub struct DoctorArgs {
-    /// Look at all hosts of the job and at the paths between them, under mpirun, torchrun-style variables or --local N. The flags
-    /// of `run` hold for the packets
+    /// Survey all hosts of the job and the paths between them, under mpirun, torchrun-style variables or --local N. Every flag of
+    /// `run` is accepted and applies to the packets
     #[arg(long)]
     pub peers: bool,
+
+    /// With --peers: print one line per host, and end with status 3 if a host's clock, UDP paths, timestamps or settings would
+    /// spoil a job
+    #[arg(long, requires = "peers")]
+    pub strict: bool,
+
+    /// With --strict: largest offset of a host's clock from the reference (100ms, 2s)
+    #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration, default_value = "100ms", requires = "strict")]
+    pub max_offset: probe_sync_time::Duration,
+
+    /// With --strict: largest rate of a host's clock against the reference, in ppm (100, 100ppm)
+    #[arg(long, value_name = "PPM", value_parser = ppm, default_value = "100", requires = "strict")]
+    pub max_rate: f64,
 
     /// How the hosts are looked at.
     #[command(flatten)]
@@ -413,6 +432,11 @@ impl FromArgMatches for Settings {
     }
 }
 
+/// A rate, with or without its unit.
+fn ppm(text: &str) -> Result<f64, String> {
+    ratio(text.trim_end_matches("ppm").trim_end())
+}
+
 /// A number of at least zero.
 fn ratio(text: &str) -> Result<f64, String> {
     let ratio: f64 = text.parse().map_err(|error| format!("{error}"))?;
@@ -458,7 +482,8 @@ mod tests {
             assert!(command.get_arguments().any(|arg| arg.get_long() == Some(key.flag)), "no --{}", key.flag);
         }
         // Lines are broken where the terminal is narrow.
-        let help = command.render_long_help().to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        let run = command.find_subcommand_mut("run").expect("a command");
+        let help = run.render_long_help().to_string().split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
             help.contains("[default: 800us at first, then what the target needs]")
                 && help.contains("Testing against known truth"),
@@ -488,7 +513,7 @@ mod tests {
         assert!(refused.contains("--window stands before 'run'"), "{refused}");
         assert!(read("probe_sync -q -v run").is_err());
     }
-    /// Of commands that have a result: what `completions`, `man` and `config` print is a file of its own form.
+    /// Of commands that have a result: `demo` is for people, and what `completions`, `man` and `config` print is a file of its own form.
     #[test]
     fn every_command_answers_in_json() {
         fn without(command: &clap::Command, path: &str, found: &mut Vec<String>) {
@@ -504,6 +529,6 @@ mod tests {
         }
         let mut found = Vec::new();
         without(&Cli::command(), "", &mut found);
-        assert_eq!(found, [" config", " json-schemas", " completions", " man"]);
+        assert_eq!(found, [" demo", " config", " json-schemas", " completions", " man"]);
     }
 }

@@ -337,6 +337,7 @@ pub fn schemas() -> Vec<(&'static str, u32, Schema)> {
         ("ctl", 1, of::<Ctl>()),
         ("doctor", 1, of::<Doctor<'static>>()),
         ("doctor_peers", 1, of::<crate::peers::Survey>()),
+        ("doctor_strict", 1, of::<crate::peers::Gate>()),
         ("export", 1, of::<Export>()),
         ("hang", 1, of::<probe_sync_hang::Verdict>()),
         ("merge", 1, of::<Merge<'static>>()),

@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -20,6 +21,7 @@ use probe_sync::config::Connections;
 use probe_sync::{Config, KeyFile, config};
 use probe_sync_sys::interfaces::own_addresses;
 use probe_sync_sys::process::allow_open_files;
+use probe_sync_trace::counted;
 
 use crate::output::Usage;
 use crate::status::Status;
@@ -192,6 +194,7 @@ fn meet(
     }
     if let Ok(rendezvous) = env::var(RENDEZVOUS) {
         let mut store = store(&rendezvous).context(RENDEZVOUS)?;
+        let _notice = WaitNotice::begin(awaited(place, size, master, &format!("by {RENDEZVOUS}={rendezvous}")));
         let (name, key) = (job_name(|name| env::var(name).ok()), job_key(key_file, |name| env::var(name).ok())?.key);
         if place > 0 {
             return Ok(join_by(store.as_mut(), &name, key, place, size, earlier, &deadline)?);
@@ -209,6 +212,7 @@ fn meet(
     let port = master_port()?;
     let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
     let (job, options) = (job_key(key_file, |name| env::var(name).ok())?, options(config)?);
+    let _notice = WaitNotice::begin(awaited(place, size, master, &format!("at {address}")));
     if place > 0 {
         return Ok(Tcp::join_or_return(&[address], earlier, place, size, job.key, options, &deadline)?);
     }
@@ -225,6 +229,35 @@ fn meet(
     }
     Ok(Tcp::host_with(listener, size, job.key, options, &deadline)?)
 }
+
+/// What a rank waits for.
+fn awaited(place: usize, size: usize, master: usize, meeting_point: &str) -> String {
+    match place {
+        0 => format!("waiting for {} {meeting_point}", counted(size - 1, "other rank")),
+        _ => format!("waiting for rank {master} {meeting_point}"),
+    }
+}
+
+/// Says what this process waits for, if that takes longer than [`SILENCE`].
+struct WaitNotice {
+    _ended: mpsc::Sender<()>,
+}
+
+impl WaitNotice {
+    /// Until the notice is dropped, this process waits.
+    fn begin(text: String) -> Self {
+        let (ended, end) = mpsc::channel();
+        std::thread::spawn(move || {
+            if end.recv_timeout(SILENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+                tracing::info!("{text}");
+            }
+        });
+        Self { _ended: ended }
+    }
+}
+
+/// How long a rank waits for others without a word.
+const SILENCE: Duration = Duration::from_secs(2);
 
 /// What the environment says of connections. In a tree ranks wait for each other, so it is a star unless said otherwise where none stands between rounds.
 fn options(config: Option<&Config>) -> anyhow::Result<TcpOptions> {

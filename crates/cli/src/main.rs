@@ -11,11 +11,13 @@ mod convert;
 mod convert_guide;
 mod cpu_clock;
 mod ctl;
+mod demo;
 mod doctor;
 mod documents;
 mod filter_args;
 mod guides;
 mod hang;
+mod help;
 mod launch;
 mod local;
 mod log;
@@ -86,6 +88,9 @@ fn main() -> ExitCode {
         (Ok(Cli { command: None, run, .. }), mpi) => measure(&run, run.configuration(), mpi),
         (Ok(Cli { command: Some(Command::Run(run)), .. }), mpi) => measure(&run, run.configuration(), mpi),
         (Ok(Cli { command: Some(Command::Doctor(asked)), .. }), mpi) if asked.peers => peers::run(&asked, mpi),
+        (Ok(Cli { command: Some(Command::Demo(_)), .. }), Some(_)) => {
+            Err(anyhow::anyhow!("demo starts its own ranks; leave mpirun out").context(Usage))
+        }
         (Ok(Cli { command: Some(command), .. }), _) => without_ranks(&command),
         // A rank with a wrong command line must not leave the others waiting: it is refused like a wrong configuration.
         (Err(error), Some(mpi)) if error.use_stderr() => {
@@ -133,6 +138,7 @@ fn without_ranks(command: &Command) -> anyhow::Result<()> {
     }
     match command {
         Command::Run(_) => anyhow::bail!("a run has ranks"),
+        Command::Demo(arguments) => demo::run(arguments),
         Command::Solve(arguments) => recompute(arguments),
         Command::Compose(arguments) => compose::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
@@ -306,8 +312,10 @@ fn failed(error: &anyhow::Error) -> ExitCode {
 fn said(error: &anyhow::Error) -> Status {
     let status = Status::of(error);
     let everywhere = matches!(error.downcast_ref(), Some(probe_sync::Error::Refused { .. }));
+    // The command's output has said it, or its document.
+    let is_verdict = matches!(status, Status::Violations | Status::Unjudged);
     let for_others = error.chain().find_map(|cause| cause.downcast_ref::<started::Started>());
-    if for_others.map_or(launch::speaks() || !everywhere, started::Started::speaks) {
+    if !is_verdict && for_others.map_or(launch::speaks() || !everywhere, started::Started::speaks) {
         let rank = if error.downcast_ref::<Usage>().is_some() { String::new() } else { launch::rank_prefix() };
         let told = status::told(error);
         let remedy = status::remedy(error, &told).map_or_else(String::new, |remedy| format!("; {remedy}"));

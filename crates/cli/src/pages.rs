@@ -36,7 +36,7 @@ fn blocks(path: &Path) -> Vec<Block> {
 fn pages() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut pages = vec![root.join("README.md")];
-    for folder in ["docs", "docs/guide"] {
+    for folder in ["docs", "docs/guide", "docs/reference"] {
         let entries = std::fs::read_dir(root.join(folder)).expect("a folder");
         let paths = entries.map(|entry| entry.expect("readable").path());
         pages.extend(paths.filter(|path| path.extension().is_some_and(|ending| ending == "md")));

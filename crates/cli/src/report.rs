@@ -5,11 +5,12 @@
 use std::path::Path;
 
 use probe_sync_page::{Limit, Page, REPORT_PAGE, Traces, page_of_run, write_at_end};
-use probe_sync_trace::{ClockSource, Request, check, lateness};
+use probe_sync_trace::{Calibrated, ClockSource, LatenessSettings, Request, check, lateness};
 
 use crate::args::ReportArgs;
 use crate::documents;
 use crate::output::{Usage, print, write_whole};
+use crate::trace_args::NodeList;
 
 /// Writes the page.
 ///
@@ -42,7 +43,7 @@ fn add_traces(page: &mut Page, arguments: &ReportArgs, output: &Path) -> anyhow:
     let settings = arguments.steps.settings()?;
     let request = Request {
         traces: arguments.traces.clone(),
-        nodes: arguments.nodes.clone(),
+        nodes: NodeList::joined(&arguments.nodes),
         assume_order: arguments.assume_order,
         clocks: ClockSource::Run(arguments.run_dir.clone()),
         extrapolate: arguments.extrapolate.unwrap_or_default(),
@@ -51,11 +52,16 @@ fn add_traces(page: &mut Page, arguments: &ReportArgs, output: &Path) -> anyhow:
     };
     let calibrated = crate::traces::calibrate_for(&request, false)?;
     calibrated.refuse_overwriting(&[output.to_owned()])?;
-    let verdict = check(&calibrated);
-    // Traces whose ranks cannot be compared still have edges, and times that move.
-    let late = lateness(&calibrated, &settings).map_err(|error| error.to_string());
-    page.add_traces(Traces::new(&calibrated, &verdict, late.as_ref().map_err(Clone::clone)));
+    add_calibrated(page, &calibrated, &settings);
     Ok(())
+}
+
+/// Adds what alignment moves in these traces, whether their collectives hold, and who was late.
+pub fn add_calibrated(page: &mut Page, calibrated: &Calibrated, settings: &LatenessSettings) {
+    let verdict = check(calibrated);
+    // Traces whose ranks cannot be compared still have edges, and times that move.
+    let late = lateness(calibrated, settings).map_err(|error| error.to_string());
+    page.add_traces(Traces::new(calibrated, &verdict, late.as_ref().map_err(Clone::clone)));
 }
 
 /// A record of the run is no output.

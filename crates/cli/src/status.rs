@@ -1,6 +1,6 @@
 //! The exit statuses of every command, and the line that says why.
 //!
-//! Place in the flow: `main` ends with a [`Status`]; `--help` and the README tell what they mean, from here. An error of the
+//! Place in the flow: `main` ends with a [`Status`]; `--help` and docs/reference/commands.md tell what they mean, from here. An error of the
 //! libraries is a failure unless it says that the command line or the configuration was wrong. What it does not do: find anything out.
 
 use std::io::ErrorKind;
@@ -35,6 +35,18 @@ impl std::fmt::Display for Violations {
 
 impl std::error::Error for Violations {}
 
+/// Hosts are unfit for a job; everything was printed.
+#[derive(Copy, Clone, Debug)]
+pub struct Unfit(pub usize);
+
+impl std::fmt::Display for Unfit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} host(s) would spoil a job", self.0)
+    }
+}
+
+impl std::error::Error for Unfit {}
+
 /// No violation was found, but the verdict is on nothing, or on less than all; everything was printed.
 #[derive(Clone, Debug)]
 pub struct Unjudged(pub String);
@@ -56,9 +68,9 @@ impl Status {
         match self {
             Self::Done => "done",
             Self::Failed => "failed",
-            Self::Usage => "wrong command line or configuration: nothing was begun",
+            Self::Usage => "wrong command line or configuration; nothing was started",
             Self::Violations => "violations found",
-            Self::Unjudged => "nothing to judge, or not all of it",
+            Self::Unjudged => "nothing to judge, or only part of it could be judged",
         }
     }
 
@@ -69,7 +81,9 @@ impl Status {
             Some(Configuration { .. } | ConfigurationFile { .. } | Refused { .. }) => Self::Usage,
             _ if matches!(error.downcast_ref(), Some(probe_sync_trace::Error::Request { .. })) => Self::Usage,
             _ if error.downcast_ref::<Usage>().is_some() => Self::Usage,
-            _ if error.downcast_ref::<Violations>().is_some() => Self::Violations,
+            _ if error.downcast_ref::<Violations>().is_some() || error.downcast_ref::<Unfit>().is_some() => {
+                Self::Violations
+            }
             _ if error.downcast_ref::<Unjudged>().is_some() => Self::Unjudged,
             _ => Self::Failed,
         }
@@ -181,11 +195,12 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_tells_the_statuses_as_the_help_does() {
-        let readme = include_str!("../../../README.md").split_whitespace().collect::<Vec<_>>().join(" ");
+    fn the_reference_tells_the_statuses_as_the_help_does() {
+        let reference =
+            include_str!("../../../docs/reference/commands.md").split_whitespace().collect::<Vec<_>>().join(" ");
         for status in Status::ALL {
             let row = format!("| {} | {} |", status as u8, status.meaning());
-            assert!(readme.contains(&row), "README.md lacks: {row}");
+            assert!(reference.contains(&row), "commands.md lacks: {row}");
         }
     }
 }

@@ -10,13 +10,13 @@ use clap::{Args, ValueEnum};
 #[derive(Args, Clone, Copy, Debug, Default)]
 #[command(next_help_heading = "Messages")]
 pub struct Telling {
-    /// Tell warnings and errors only, and draw no progress
+    /// Print only warnings and errors, and no progress
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Tell every part of a run's rounds, with the time that it took
+    /// Print every part of a run's rounds with its time, and details of a check
     #[arg(short, long, global = true)]
     pub verbose: bool,
-    /// How messages are written: text, or one JSON object a line
+    /// Write messages as text or as JSON, one object per line
     #[arg(long, global = true, value_name = "FORMAT", value_enum, default_value_t)]
     pub log_format: LogFormat,
 }

@@ -22,9 +22,9 @@ pub struct TraceArgs {
     /// The same; what stands without a flag comes first
     #[arg(long, visible_alias = "trace", num_args = 1.., value_name = "FILE", group = "given")]
     traces: Vec<PathBuf>,
-    /// The nodes that wrote them, in the same order [default: those for which the run recorded the traces' hosts or ranks]
+    /// The nodes that wrote them, in the same order: 0 1 2 3, 0,1,2,3 or 0-3 [default: found by the host or rank in each trace]
     #[arg(long, visible_alias = "node", num_args = 1.., value_name = "N")]
-    pub nodes: Vec<u32>,
+    nodes: Vec<NodeList>,
     /// The traces are one per node, listed in the order of the nodes. Without it the order of a list decides nothing
     #[arg(long, requires = "given", conflicts_with = "nodes")]
     pub assume_order: bool,
@@ -63,11 +63,45 @@ impl TraceArgs {
         !self.files.is_empty()
     }
 
+    /// The nodes in `--nodes`, in order.
+    pub fn node_list(&self) -> Vec<u32> {
+        NodeList::joined(&self.nodes)
+    }
+
     /// All traces that are named.
     pub fn named(&self) -> Vec<PathBuf> {
         [&self.files[..], &self.traces].concat()
     }
 }
+
+/// One value of `--nodes`: `3`, `0,1,2,3` or `0-3`, in the order given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeList(Vec<u32>);
+
+impl NodeList {
+    /// The nodes of several values.
+    pub fn joined(lists: &[Self]) -> Vec<u32> {
+        lists.iter().flat_map(|list| list.0.iter().copied()).collect()
+    }
+}
+
+impl std::str::FromStr for NodeList {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let part = |part: &str| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+            (first <= last && last - first < NODES_MAX).then(|| first..=last)
+        };
+        let ranges = text.split(',').map(part).collect::<Option<Vec<_>>>();
+        let nodes = ranges.map(|ranges| Self(ranges.into_iter().flatten().collect()));
+        nodes.ok_or_else(|| format!("{text:?} is not a list of nodes, such as 0,1,2,3 or 0-3"))
+    }
+}
+
+/// A range of nodes is no longer than this.
+const NODES_MAX: u32 = 1 << 20;
 
 /// Flags of `align`.
 #[derive(Args, Debug)]
@@ -272,5 +306,20 @@ impl StepArgs {
     pub fn settings(&self) -> anyhow::Result<LatenessSettings> {
         let wrong = |reason: String| anyhow::anyhow!("--step-name: {reason}").context(Usage);
         self.step_name.parse().map_err(wrong)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_numbers_lists_and_ranges() {
+        let read = |text: &str| text.parse::<NodeList>().map(|list| list.0);
+        assert_eq!(read("3"), Ok(vec![3]));
+        assert_eq!(read("3,0-2"), Ok(vec![3, 0, 1, 2]));
+        for wrong in ["", "a", "3-1", "0,,1", "0-4294967295", "-1"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -189,7 +189,7 @@ pub(crate) fn request(arguments: &TraceArgs, outputs: &[PathBuf]) -> anyhow::Res
     };
     Ok(Request {
         traces,
-        nodes: arguments.nodes.clone(),
+        nodes: arguments.node_list(),
         assume_order: arguments.assume_order,
         clocks,
         extrapolate: arguments.extrapolate.unwrap_or_default(),
@@ -206,6 +206,9 @@ pub(crate) fn request(arguments: &TraceArgs, outputs: &[PathBuf]) -> anyhow::Res
 
 fn print_verdict(verdict: &Verdict<'_>) -> anyhow::Result<()> {
     crate::output::tell(&verdict.text())?;
+    if crate::telling::telling().verbose {
+        crate::output::tell(&verdict.details())?;
+    }
     for remark in verdict.remarks() {
         crate::output::tell(&format!("{remark}\n"))?;
     }

@@ -6,6 +6,7 @@
 //!
 //! What it does not do: have packets of its own. What arrives here arrives in a run.
 
+mod gate;
 mod survey;
 mod text;
 
@@ -26,7 +27,9 @@ use serde::de::DeserializeOwned;
 
 use crate::args::DoctorArgs;
 use crate::launch::Ranks;
+use crate::status::Unfit;
 use crate::{local, output, signals};
+pub use gate::{Gate, Limits};
 pub use survey::Survey;
 use survey::{EdgeSeen, HostState};
 
@@ -54,7 +57,8 @@ pub fn run(arguments: &DoctorArgs, mpi: Option<Ranks>) -> anyhow::Result<()> {
         ranks.collective().abort(&error.to_string());
     }
     let shown = match surveyed? {
-        Some(survey) => show(&survey, arguments.run.json),
+        Some(found) if arguments.strict => found.judge(arguments),
+        Some(found) => show(&found.survey(), arguments.run.json),
         None => Ok(()),
     };
     drop(ranks);
@@ -71,7 +75,7 @@ fn settings(out: &Path) -> Vec<(String, String)> {
     let settings = [
         ("duration", "4s"),
         ("window", "1s"),
-        ("probe_cadence", "800us"),
+        ("cadence", "800us"),
         ("neighbors", "32"),
         ("out_neighbors", "auto"),
         ("in_neighbors", "auto"),
@@ -88,13 +92,44 @@ fn survey_of(
     context: &probe_sync::Context,
     folder: &Path,
     stop: &Arc<AtomicBool>,
-) -> anyhow::Result<Option<Survey>> {
+) -> anyhow::Result<Option<Found>> {
     // First, so that a rank that cannot take part is known, too.
     let states: Vec<HostState> = gather(collective, &HostState::own(), stop)?;
     let out = config.as_ref().map_or_else(|_| folder.join("out"), |config| config.out.clone());
     let report: Option<RunReport> = probe_sync::run(config, collective, context, &mut Silent)?;
     let edges: Vec<Vec<EdgeSeen>> = gather(collective, &last_fits(&out.join("windows"))?, stop)?;
-    Ok(report.map(|report| Survey::new(&states, &report, &edges.concat())))
+    Ok(report.map(|report| Found { states, report, edges: edges.concat() }))
+}
+
+/// What rank 0 knows of all hosts.
+struct Found {
+    /// By rank.
+    states: Vec<HostState>,
+    report: RunReport,
+    edges: Vec<EdgeSeen>,
+}
+
+impl Found {
+    fn survey(&self) -> Survey {
+        Survey::new(&self.states, &self.report, &self.edges)
+    }
+
+    /// Prints a line per host.
+    ///
+    /// # Errors
+    /// [`Unfit`] where a host would spoil the job.
+    fn judge(&self, arguments: &DoctorArgs) -> anyhow::Result<()> {
+        let limits = Limits { offset: arguments.max_offset, rate_ppm: arguments.max_rate };
+        let gate = Gate::new(&self.survey(), &self.report, &self.states, limits);
+        match arguments.run.json {
+            true => output::json(&gate)?,
+            false => output::tell(&gate.text())?,
+        }
+        match gate.unfit() {
+            0 => Ok(()),
+            hosts => Err(Unfit(hosts).into()),
+        }
+    }
 }
 
 fn show(survey: &Survey, json: bool) -> anyhow::Result<()> {

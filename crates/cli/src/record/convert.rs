@@ -13,6 +13,7 @@ use probe_sync_trace::{ClockSource, counted};
 
 use crate::documents;
 use crate::output::{self, Usage};
+use crate::trace_args::NodeList;
 
 /// Flags of `record convert`.
 #[derive(Args, Debug)]
@@ -34,9 +35,9 @@ pub struct ConvertArgs {
     /// The same by a file of offsets: offsets.jsonl of a run, or a CSV of node, node time, offset
     #[arg(long, value_name = "FILE", conflicts_with = "run_dir")]
     pub offsets: Option<PathBuf>,
-    /// The nodes that recorded, in the order of the files [default: those for which the run recorded the recordings' hosts or ranks]
+    /// The nodes that recorded, in the order of the files: 0 1 2 3, 0,1,2,3 or 0-3 [default: found by the host or rank in each recording]
     #[arg(long, visible_alias = "node", num_args = 1.., value_name = "N")]
-    pub nodes: Vec<u32>,
+    pub nodes: Vec<NodeList>,
     /// How far outside of the measured span events may lie (2s, 500ms); clocks are extrapolated there [default: not at all]
     #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration)]
     pub extrapolate: Option<probe_sync_time::Duration>,
@@ -50,8 +51,9 @@ pub struct ConvertArgs {
 /// # Errors
 /// Names the recording, or the output; those that were written before stay.
 pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
-    if !arguments.nodes.is_empty() && arguments.nodes.len() != arguments.files.len() {
-        let problem = format!("--nodes names {} nodes for {} recordings", arguments.nodes.len(), arguments.files.len());
+    let nodes = NodeList::joined(&arguments.nodes);
+    if !nodes.is_empty() && nodes.len() != arguments.files.len() {
+        let problem = format!("--nodes names {} nodes for {} recordings", nodes.len(), arguments.files.len());
         return Err(anyhow::anyhow!(problem).context(Usage));
     }
     let outputs = outputs(arguments)?;
@@ -74,7 +76,7 @@ fn reference(arguments: &ConvertArgs) -> Option<Reference> {
         (None, None) => return None,
     };
     let extrapolate = arguments.extrapolate.unwrap_or_default();
-    Some(Reference { clocks, nodes: arguments.nodes.clone(), extrapolate })
+    Some(Reference { clocks, nodes: NodeList::joined(&arguments.nodes), extrapolate })
 }
 
 /// A file for one, a folder for several, in which a trace has its recording's name.

@@ -111,7 +111,7 @@ fn recorded_beside(run: &mut Child, folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// The way of the README: a run beside the job, databases on each node's boot clock, one database of all. The ranks' system clocks differ by injected
+/// The way of docs/guide/rocprof.md: a run beside the job, databases on each node's boot clock, one database of all. The ranks' system clocks differ by injected
 /// errors and their boot clock is one, so what both have recorded at one moment must be at one moment again.
 #[test]
 fn a_run_beside_the_job_puts_its_databases_on_one_clock() {

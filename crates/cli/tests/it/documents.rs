@@ -12,27 +12,33 @@ fn check(name: &str, document: &str, sentence: &str) {
 
 #[test]
 fn documents_state_the_defaults() {
-    let (readme, changelog) = (include_str!("../../../../README.md"), include_str!("../../../../CHANGELOG.md"));
+    let commands = include_str!("../../../../docs/reference/commands.md");
     let config = Config::default();
     let entries = config.entries();
     let default = |key: &str| entries.iter().find(|(name, _)| name == key).map(|(_, text)| text.as_str()).expect(key);
     let fixed = Config { fixed: true, ..Config::default() };
     let (us, seconds) = (fixed.cadence().as_ns() / 1_000, fixed.window().as_ns() / 1_000_000_000);
     let pace = format!("one exchange per {us} µs and host, one offset per node every {seconds} s");
-    check("README.md", readme, &pace);
+    check("commands.md", commands, &pace);
     let pacing = config.pacing().expect("adapted by default");
-    assert_eq!(pacing.window, Some([1_000_000_000, 16_000_000_000]), "README: every second at first, ... 16 s");
-    check("README.md", readme, &format!("as ±{} µs requires", pacing.target_ns / 1e3));
-    check("README.md", readme, &format!("share of a core, default {}", pacing.budget.cpu_share.expect("limited")));
-    check("CHANGELOG.md", changelog, &format!("{} (the default)", default("tracer_clock")));
-    check("README.md", readme, "against another node than node 0");
+    assert_eq!(pacing.window, Some([1_000_000_000, 16_000_000_000]), "commands.md: every second at first, ... 16 s");
+    check("commands.md", commands, &format!("as ±{} µs requires", pacing.target_ns / 1e3));
+    check("commands.md", commands, &format!("share of a core, default {}", pacing.budget.cpu_share.expect("limited")));
+    assert_eq!(default("tracer_clock"), "auto");
+    check("commands.md", commands, "offsets against another node than node 0");
     assert_eq!(default("reference"), "0");
 }
 
 #[test]
-fn the_readme_shows_every_command() {
-    let readme = include_str!("../../../../README.md");
+fn the_reference_lists_every_command() {
+    let commands = include_str!("../../../../docs/reference/commands.md");
     for command in [
+        "run",
+        "demo",
+        "ctl",
+        "report",
+        "convert",
+        "query",
         "solve",
         "compose",
         "align",
@@ -49,6 +55,6 @@ fn the_readme_shows_every_command() {
         "man",
         "status",
     ] {
-        check("README.md", readme, &format!("| `probe_sync {command}"));
+        check("commands.md", commands, &format!("| `probe_sync {command}"));
     }
 }

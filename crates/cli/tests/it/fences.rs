@@ -41,7 +41,7 @@ pub fn blocks(page: &Path) -> Vec<Block> {
 /// The README and all pages.
 pub fn pages() -> Vec<PathBuf> {
     let mut pages = vec![root().join("README.md")];
-    for folder in ["docs", "docs/guide"] {
+    for folder in ["docs", "docs/guide", "docs/reference"] {
         let entries = std::fs::read_dir(root().join(folder)).expect("a folder");
         let paths = entries.map(|entry| entry.expect("readable").path());
         pages.extend(paths.filter(|path| path.extension().is_some_and(|ending| ending == "md")));

@@ -153,6 +153,35 @@ fn doctor_with_peers_of_one_machine_and_without_ranks() {
     }
 }
 
+#[test]
+fn the_gate_before_a_job_names_hosts_whose_clocks_are_too_far_apart() {
+    let job = [
+        "doctor",
+        "--peers",
+        "--strict",
+        "--local",
+        "2",
+        "--duration",
+        "1s",
+        "--window",
+        "500ms",
+        "--inject-skew",
+        "7",
+    ];
+    for (limits, status, part) in [
+        (&[][..], 0, "ok       1"),
+        (&["--max-offset", "1ms"], 3, "ahead of the reference's"),
+        (&["--max-rate", "10ppm"], 3, "ppm against the reference's"),
+    ] {
+        let done = output(probe_sync(&[&job[..], limits].concat()));
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert_eq!(done.status.code(), Some(status), "{limits:?}: {said}{}", complaint(&done));
+        assert!(said.contains(part), "{limits:?}: no {part} in {said}");
+        assert_eq!(said.lines().count(), 2, "a line per host: {said}");
+    }
+    assert_eq!(output(probe_sync(&["doctor", "--strict"])).status.code(), Some(2));
+}
+
 /// A rank of two over loopback.
 fn rank_of_two(rank: u32, port: u16, arguments: &[&str]) -> Command {
     let mut command = probe_sync(&[&["run", "--duration", "1s", "--window", "500ms"], arguments].concat());

@@ -7,6 +7,7 @@ mod clock;
 mod convert;
 mod databases;
 mod days;
+mod demo;
 mod documents;
 mod faults;
 mod fences;

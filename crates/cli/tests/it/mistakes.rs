@@ -60,7 +60,7 @@ const MISTAKES: &[Mistake] = &[
     mistake("record inspect words.txt", 1, "words.txt: byte 0: this is no recording", "another version"),
     // Whose traces, and which clock.
     mistake("merge one.json two.json -o x.json", 2, "no clock is known", "give offsets, or --allow-uncalibrated"),
-    mistake("align one.json --offsets offsets.csv -o x.json", 1, "cannot be given to a node", "Give --nodes"),
+    mistake("align one.json --offsets three.csv -o x.json", 1, "cannot be given to a node", "Give --nodes"),
     mistake("stragglers one.json two.json", 2, "nothing says that the traces are on one clock", "give --run-dir"),
     // Flags and values.
     mistake(
@@ -91,7 +91,7 @@ const MISTAKES: &[Mistake] = &[
     // Files of settings, variables.
     mistake("run --config nope.toml --local 2 -o x", 2, "configuration file nope.toml", "No such file"),
     mistake("run --config wrong.toml --local 2 -o x", 2, "wrong.toml: duration", "a number with its unit"),
-    mistake("run --config typo.toml --local 2 -o x", 2, "typo.toml: duraton: unknown key", "known: duration"),
+    mistake("run --config typo.toml --local 2 -o x", 2, "typo.toml: duraton: unknown key", "did you mean duration?"),
     mistake("run --local 2 --duration 1s --key-file nope -o x", 2, "nope: key_file: cannot be read", "No such file"),
     with(
         &[("PROBE_SYNC_DURATION", "soon")],
@@ -153,6 +153,7 @@ fn prepared() -> tempfile::TempDir {
         ("bad.json.gz", b"\x1f\x8b\x08 none"),
         ("void.json", b""),
         ("offsets.csv", b"node,node_realtime_ns,offset_vs_node0_ns\n0,0,0\n0,90000000,0\n1,0,0\n1,90000000,0\n"),
+        ("three.csv", b"node,node_realtime_ns,offset_vs_node0_ns\n0,0,0\n1,0,0\n1,90000000,0\n2,0,0\n2,90000000,0\n"),
         ("wrong.toml", b"duration = \"soon\"\n"),
         ("typo.toml", b"duraton = \"1s\"\n"),
     ] {

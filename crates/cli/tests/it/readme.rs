@@ -1,7 +1,7 @@
-//! The README's way from a job under rocprofv3 to one Perfetto trace and one query, run as it stands there.
+//! The guide's way from a job under rocprofv3 to one Perfetto trace and one query, run as it stands there.
 //!
 //! `mpirun` is a script here: of the measurement it starts two ranks on this machine, whose system clocks differ by injected errors; in place of the job it waits until this test has recorded two
-//! processes as rocprofv3 does. What it does not do: run the other blocks of the README (`crates/python/tests/test_readme.py` runs Python's).
+//! processes as rocprofv3 does. `crates/python/tests/test_readme.py` runs Python's blocks.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use serde_json::Value;
 
 use crate::support::{complaint, free_port, text, wait, wait_for_lines};
 
-/// The lines of the README's block that has rocprofv3 in it.
+/// The lines of the block in docs/guide/rocprof.md that has rocprofv3 in it.
 fn block() -> String {
-    let readme = include_str!("../../../../README.md");
-    let found = readme.split("```").skip(1).step_by(2).find(|block| block.contains("rocprofv3 --sys-trace"));
+    let guide = include_str!("../../../../docs/guide/rocprof.md");
+    let found = guide.split("```").skip(1).step_by(2).find(|block| block.contains("rocprofv3 --sys-trace"));
     // Behind the fence stands what kind of block it is.
     let lines = found.and_then(|block| block.split_once('\n')).expect("a block").1.trim().to_owned();
     assert_eq!(lines.lines().count(), 4, "four lines: {lines}");

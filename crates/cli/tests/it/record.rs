@@ -82,22 +82,22 @@ fn a_process_that_hangs_and_one_that_was_killed_are_named_where_they_are() {
     child.kill().expect("our own child");
     wait(child);
     check_inside(&recovered(&file), "gone");
-    readme_of_the_killed(folder.path(), &file);
+    guide_of_the_killed(folder.path(), &file);
 }
 
-/// The README's lines, word for word, on the file that the killed process has left.
-fn readme_of_the_killed(folder: &Path, file: &Path) {
+/// The guide's lines, word for word, on the file that the killed process has left.
+fn guide_of_the_killed(folder: &Path, file: &Path) {
     let recording = probe_sync_record::Recording::open(file).expect("sound");
     let at = recording.pairs()[0].system_ns;
     let line = |seconds: i64| format!("1,{},2500000\n", at + seconds * 1_000_000_000);
     let offsets = [line(-100), line(0), line(100)].concat();
     std::fs::write(folder.join("offsets.csv"), format!("node,node_realtime_ns,offset_vs_node0_ns\n{offsets}"))
         .expect("writable");
-    let readme = include_str!("../../../../README.md");
+    let guide = include_str!("../../../../docs/guide/record.md");
     let program = Path::new(env!("CARGO_BIN_EXE_probe_sync")).parent().expect("a folder");
     let path = std::env::var("PATH").unwrap_or_default();
     let lines: Vec<&str> =
-        readme.lines().filter(|line| line.starts_with("probe_sync record ") && line.contains(" node0.rec")).collect();
+        guide.lines().filter(|line| line.starts_with("probe_sync record ") && line.contains(" node0.rec")).collect();
     assert_eq!(lines.len(), 4, "{lines:?}");
     let mut said = String::new();
     for line in lines {
@@ -113,26 +113,26 @@ fn readme_of_the_killed(folder: &Path, file: &Path) {
     assert!(folder.join("node0.pftrace").exists() && folder.join("aligned.pt.trace.json.gz").exists(), "{said}");
 }
 
-/// No test of itself: the README's lines, which record in the folder where the process is.
+/// No test of itself: the guide's lines, which record in the folder where the process is.
 #[test]
-fn runs_the_readmes_lines() {
+fn runs_the_guides_lines() {
     if std::env::var_os(FOLDER).is_some() {
-        crate::record_library::main().expect("the README's lines record");
+        crate::record_library::main().expect("the guide's lines record");
     }
 }
 
 #[test]
-fn the_readmes_lines_for_a_library_record_and_write_a_trace() {
+fn the_guides_lines_for_a_library_record_and_write_a_trace() {
     let source = include_str!("record_library.rs");
-    let readme = include_str!("../../../../README.md");
+    let guide = include_str!("../../../../docs/guide/record.md");
     let begin = source.find("    use ").expect("its first line");
     let end = source.find("    Ok(())").expect("its last line");
     let block: String =
         source[begin..end].lines().map(|line| format!("{}\n", line.strip_prefix("    ").unwrap_or(line))).collect();
-    assert!(readme.contains(&block), "README.md lacks:\n{block}");
+    assert!(guide.contains(&block), "record.md lacks:\n{block}");
     let folder = tempfile::tempdir().expect("a temporary directory");
     let mut command = Command::new(std::env::current_exe().expect("this test"));
-    command.args(["--exact", "record::runs_the_readmes_lines"]).env(FOLDER, folder.path()).current_dir(folder.path());
+    command.args(["--exact", "record::runs_the_guides_lines"]).env(FOLDER, folder.path()).current_dir(folder.path());
     let done = output(command);
     assert!(done.status.success(), "{}", complaint(&done));
     let trace = std::fs::read_to_string(folder.path().join("node0.pt.trace.json")).expect("a trace");

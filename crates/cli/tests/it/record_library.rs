@@ -1,6 +1,6 @@
-//! The README's lines for a library, as a program: it records three steps in the current folder and writes them as a trace.
+//! The guide's lines for a library, as a program: it records three steps in the current folder and writes them as a trace.
 //!
-//! Place in the flow: run by the command's tests, which also compare it with the README. What it does not do: train.
+//! Place in the flow: run by the command's tests, which also compare it with docs/guide/record.md. What it does not do: train.
 
 /// Records and writes.
 ///

@@ -76,7 +76,7 @@ fn every_rank_records_its_rounds() {
     assert!(complaint(&again).contains("name another"), "{}", complaint(&again));
 }
 
-/// README's lines, but for the run's length: its own gathers and broadcasts break as each node's clock shows them, and hold on the reference clock.
+/// The guide's lines, but for the run's length: its own gathers and broadcasts break as each node's clock shows them, and hold on the reference clock.
 #[test]
 fn rounds_of_a_run_are_collectives_that_check_judges() {
     let folder = tempfile::tempdir().expect("a temporary directory");
@@ -90,9 +90,10 @@ fn rounds_of_a_run_are_collectives_that_check_judges() {
         assert_eq!(done.status.code(), Some(ends), "{line}: {said} {}", complaint(&done));
         said
     };
-    let readme = include_str!("../../../../README.md").lines().skip_while(|line| !line.starts_with(README_RUN));
+    let guide =
+        include_str!("../../../../docs/guide/record.md").lines().skip_while(|line| !line.starts_with(GUIDE_RUN));
     // Two blocks, since the first one ends with a check that fails.
-    let block: Vec<&str> = readme.filter(|line| line.starts_with("probe_sync ")).collect();
+    let block: Vec<&str> = guide.filter(|line| line.starts_with("probe_sync ")).collect();
     assert_eq!(block.len(), 5, "{block:?}");
     for (line, ends) in block.iter().zip([0, 0, 3, 0, 0]) {
         run(&line.replace("--duration 10s", "--fixed --window 300ms --duration 2s"), ends);
@@ -280,8 +281,8 @@ fn check_rank(folder: &Path, rank: u32, asked: [i64; 2]) {
     assert!(certain.clone().count() > 10 && certain.all(|seen| short.contains(seen)), "rank {rank}");
 }
 
-/// The first of README's lines.
-const README_RUN: &str = "probe_sync run --local 4 --inject-skew 5 --duration 10s --record records";
+/// The first of the guide's lines.
+const GUIDE_RUN: &str = "probe_sync run --local 4 --inject-skew 5 --duration 10s --record records";
 const FOLDER: &str = "PROBE_SYNC_TEST_FOLDER";
 const PROCESSES: u32 = 8;
 const TOLERANCE_NS: i64 = 20_000;

@@ -188,4 +188,5 @@ fn documents_of_simulations_recordings_and_queries_are_as_their_schemas_say() {
     // All pairs of two ranks of this machine.
     let peers = ["doctor", "--peers", "--local", "2", "--duration", "1s", "--window", "500ms", "--json"];
     check_as("doctor_peers", &peers);
+    check_as("doctor_strict", &[&peers[..], &["--strict"]].concat());
 }

@@ -82,7 +82,9 @@ fn a_request_that_cannot_be_is_a_wrong_command_line() {
     check(&[&["check"], &traces[..], &["--assume-order"]].concat(), 2, "--assume-order needs");
     check(&[&["check", "--json", text(&one)], &traces[..], &offsets, &nodes].concat(), 2, "would overwrite");
     // What files say is no fault of the command line.
-    check(&[&["check"], &traces[..], &offsets].concat(), 1, "cannot be given to a node");
+    let three = folder.path().join("three.csv");
+    std::fs::write(&three, "node,node_realtime_ns,offset_vs_node0_ns\n1,0,0\n2,0,0\n").expect("writable");
+    check(&[&["check"], &traces[..], &["--offsets", text(&three)]].concat(), 1, "cannot be given to a node");
     std::fs::write(&clocks, "node,node_realtime_ns,offset_vs_node0_ns\n0,0,5\n").expect("writable");
     check(&[&["check"], &traces[..], &offsets, &nodes].concat(), 1, "line 2: node 0 is the reference");
     assert!(!folder.path().join("new").exists(), "nothing was begun");

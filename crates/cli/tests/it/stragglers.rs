@@ -206,7 +206,7 @@ fn what_is_told_fits_the_terminal_and_files_hold_the_same() {
     let job = Job { ranks: 8, per_host: 2, steps: 16, late: Some((2, 2, 2)) };
     let (traces, offsets) = job.write(folder.path());
     let told = job.on(&traces, &offsets, &["stragglers"]);
-    assert!(told.contains("Late as a whole: host host1") && told.contains("As recorded"), "{told}");
+    assert!(told.contains("Straggler: host host1 as a whole") && told.contains("Without clock correction"), "{told}");
     for line in told.lines() {
         assert!(line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
     }

@@ -49,8 +49,7 @@ fn an_old_environment_measures_as_it_says() {
     let run_json = std::fs::read_to_string(folder.path().join("my_prof_data/run.json")).expect("a run");
     let run: serde_json::Value = serde_json::from_str(&run_json).expect("JSON");
     let configuration = &run["configuration"];
-    for (key, value) in
-        [("probe_cadence", "1ms"), ("window", "1s"), ("spacing", "50us"), ("snapshot_pair_period_ms", "100")]
+    for (key, value) in [("cadence", "1ms"), ("window", "1s"), ("spacing", "50us"), ("snapshot_pair_period_ms", "100")]
     {
         assert_eq!(configuration[key], value, "{key} in {configuration}");
     }
