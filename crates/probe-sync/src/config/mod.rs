@@ -455,7 +455,7 @@ mod tests {
             check(&format!("{{\"{key}\": {value}}}"), &[], &[], Err(expected));
         }
         check("", &[("XLA_PROBE_CADANCE_US", "1000")], &[], Err("XLA_PROBE_CADANCE_US: unknown variable"));
-        let zero = "environment variable XLA_PROBE_CADENCE_US: probe_cadence: \"0us\" is not above zero";
+        let zero = "environment variable XLA_PROBE_CADENCE_US: cadence: \"0us\" is not above zero";
         check("", &[("XLA_PROBE_CADENCE_US", "0")], &[], Err(zero));
         check("", &[("XLA_DIST_PROF_OUTPUT", "x")], &[], Err("known: XLA_DIST_PROF_CONFIG"));
         check("", &[("XLA_ENABLE_DISTRIBUTED_PROFILING", "0")], &[], Err("nothing shall be measured"));
