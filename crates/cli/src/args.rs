@@ -71,13 +71,13 @@ pub enum Command {
     /// Show the whole way on this machine in about ten seconds, judged against the truth: measured clocks, mended traces, who was late
     #[command(after_long_help = help())]
     Demo(crate::demo::args::DemoArgs),
-    /// Recompute offsets from recorded exchanges (--keep-probes) or from recorded fits, each round in the light of the whole run
+    /// Recompute offsets from recorded exchanges (--keep-probes) or recorded fits, each round with the data of the whole run
     #[command(after_long_help = help(), override_usage = SOLVE_USAGE)]
     Solve(SolveArgs),
-    /// Put the runs of several regions (sites, racks) on one timeline, by the run among their masters
+    /// Put the runs of several regions (sites, racks) on one timeline, using the run among their masters
     #[command(after_long_help = help(), override_usage = COMPOSE_USAGE)]
     Compose(ComposeArgs),
-    /// Say what this machine offers (timestamps, MPI, permissions, clock discipline) and what to fix; exit status 1 when something prevents a measurement
+    /// Show what this machine offers (timestamps, MPI, permissions, clock discipline) and what to fix; exit status 1 if something prevents a measurement
     #[command(after_long_help = help())]
     Doctor(DoctorArgs),
     /// Rewrite traces onto the reference clock, in their own format
@@ -91,7 +91,7 @@ pub enum Command {
     Convert(ConvertArgs),
     #[cfg(feature = "rocpd")]
     Query(Box<QueryArgs>),
-    /// Prove or disprove that no collective ends before a peer has begun
+    /// Check that no collective ends on one rank before another has entered it
     #[command(after_long_help = guide(TRACE_GUIDE))]
     Check(CheckArgs),
     /// Say who was late to the collectives, by how much, how sure that is, and what it cost
@@ -100,22 +100,22 @@ pub enum Command {
     /// Say which ranks stopped a job that hangs, from the dumps of PyTorch's Flight Recorder
     #[command(after_long_help = help())]
     Hang(crate::hang::HangArgs),
-    /// Tell by simulation how accurate offsets will be, at what cost, and how other methods do on the same packets
+    /// Simulate how accurate offsets will be, at what cost, and how other methods do on the same packets
     #[command(after_long_help = help())]
     Sim(Box<crate::sim::SimArgs>),
-    /// What time the reference shows now, and how sure that is: reads the clock that a run keeps with --clock-page
+    /// Print the reference's time now and its uncertainty, from the clock that a run keeps with --clock-page
     #[command(after_long_help = help())]
     Clock(ClockArgs),
-    /// Say how a run stands: under way, stalled or over, the age of the last round, the nodes that are known worst, faults. Reads its files and disturbs nothing
+    /// Show the state of a run: running, stalled or ended, the age of the last round, the least certain nodes, faults. Only reads its files
     #[command(after_long_help = guide(STATUS_GUIDE))]
     Status(StatusArgs),
-    /// Write a run as one page of HTML that needs no network: the verdict in words, offsets with their intervals, rates, faults, who probed whom; with --traces what alignment moved and who was late
+    /// Write a run as one HTML page that needs no network: the verdict in words, offsets with their intervals, rates, faults, who probed whom; with --traces what alignment moved and who was late
     #[command(after_long_help = help())]
     Report(ReportArgs),
-    /// Ask something of the run under way in a directory on this host, and wait until it holds
+    /// Control the current run in a directory on this host, and wait until it takes effect
     #[command(after_long_help = help())]
     Ctl(CtlArgs),
-    /// Recordings of the host event recorder: what is in them, where a process hangs, traces of them
+    /// Control and read recordings of the host event recorder: their content, where a process hangs, traces
     #[command(after_long_help = help())]
     Record(crate::record::RecordArgs),
     /// Write a run directory as one protobuf file (proto/probe_sync.proto, message RunExport)
@@ -182,13 +182,13 @@ pub struct StatusArgs {
     /// The run's directory
     #[arg(value_name = "RUN_DIR", default_value = "probe_sync_out")]
     pub run_dir: PathBuf,
-    /// Show all nodes, in order of number; without it the ten that are known worst
+    /// Show all nodes by number instead of the ten least certain
     #[arg(long)]
     pub all: bool,
-    /// Look again every second until the run is over
+    /// Update every second until the run ends
     #[arg(long)]
     pub watch: bool,
-    /// Print JSON, with --watch an object a line
+    /// Print JSON; with --watch one object per line
     #[arg(long)]
     pub json: bool,
 }
@@ -205,7 +205,7 @@ pub struct ReportArgs {
     /// Print the verdict as JSON, with a schema number (docs/schemas)
     #[arg(long)]
     pub json: bool,
-    /// Traces of the job: what alignment moves in them, whether its collectives hold, who was late
+    /// Traces of the job: adds what alignment moves, broken collectives, and who was late
     #[arg(long, visible_alias = "trace", num_args = 1.., value_name = "FILE")]
     pub traces: Vec<PathBuf>,
     /// The nodes that wrote them, in the same order: 0 1 2 3, 0,1,2,3 or 0-3 [default: found by the host or rank in each trace]
@@ -214,7 +214,7 @@ pub struct ReportArgs {
     /// The traces are one per node, listed in the order of the nodes
     #[arg(long, requires = "traces", conflicts_with = "nodes")]
     pub assume_order: bool,
-    /// How far outside of the measured span events may lie (2s, 500ms) [default: not at all]
+    /// How far outside the measured time events may lie (2s, 500ms) [default: not at all]
     #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration, requires = "traces")]
     pub extrapolate: Option<probe_sync_time::Duration>,
     #[command(flatten)]
@@ -238,16 +238,16 @@ pub struct CtlArgs {
 /// What can be asked of a run.
 #[derive(Subcommand, Debug)]
 pub enum Ask {
-    /// No node starts exchanges from now on. All answer, rounds go on, and bounds grow
+    /// Stop starting exchanges on all nodes. Rounds continue and bounds grow
     Pause,
     /// All nodes measure again
     Resume,
-    /// The next rounds belong to a phase of this name, which report.json lists; without a name to none any more
+    /// Begin a phase of this name, which report.json lists; without a name the current phase ends
     Phase {
         /// The name, of at most 64 bytes
         name: Option<String>,
     },
-    /// End the window under way on all nodes together
+    /// End the current window on all nodes
     EndRound,
     /// End the run
     Stop,
@@ -269,7 +269,7 @@ pub struct SolveArgs {
     /// With --windows: leave out fits with more losses per exchange, as in 0.6 [default: none]
     #[arg(long, value_name = "RATIO", value_parser = ratio, conflicts_with_all = ["probes", "packets"])]
     pub max_loss_ratio: Option<f64>,
-    /// When the window of alpha_beta_nodeN.csv began, in ns since 1970 on the nodes' clocks: those files do not say
+    /// Start of the window of alpha_beta_nodeN.csv, in ns since 1970 on the nodes' clocks, which those files lack
     #[arg(long, value_name = "NS", conflicts_with_all = ["probes", "packets"])]
     pub at: Option<i64>,
     /// Where to write the offsets
@@ -300,7 +300,7 @@ pub struct ComposeArgs {
     /// A region: its name, and the directory of its run, or a file of its smoothed offsets. Once for each
     #[arg(long = "region", value_name = "NAME=RUN", required = true, value_parser = named::<PathBuf>)]
     pub regions: Vec<(String, PathBuf)>,
-    /// Which node of the masters' run a region's reference is [default: the one on the same host, where there is one alone]
+    /// Node of the masters' run that is a region's reference [default: the one on the same host, if there is only one]
     #[arg(long = "master", value_name = "NAME=NODE", value_parser = named::<u32>)]
     pub masters_of: Vec<(String, u32)>,
     /// Where to write the offsets of all nodes

@@ -39,13 +39,14 @@ pub fn run(arguments: &ClockArgs) -> anyhow::Result<()> {
     let of = |node: Option<probe_sync_time::NodeId>| node.map_or_else(|| "?".into(), |node| node.to_string());
     let (below, above) = hard(&now);
     output::tell(&format!(
-        "{} ns, the time of node {} ({})\n  in 95 %  ± {} ns\n  hard     -{below} to +{above} ns\n  node {}'s system clock is {} ns ahead of it\n",
+        "{} ns, the time of node {} ({})\n  in 95 %  ± {} ns\n  hard     -{below} to +{above} ns\n  node {}'s system clock is {} ns {} it\n",
         now.time.as_ns(),
         of(reference),
         explained(now.status),
         now.bound95.as_ns(),
         of(node),
-        system_ns - now.time.as_ns(),
+        (system_ns - now.time.as_ns()).abs(),
+        if system_ns < now.time.as_ns() { "behind" } else { "ahead of" },
     ))
 }
 

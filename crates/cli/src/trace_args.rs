@@ -19,13 +19,13 @@ pub struct TraceArgs {
     /// rocprofv3 (*_results.db); for `merge` into a .tar also Perfetto's (*.pftrace)
     #[arg(value_name = "TRACE", group = "given")]
     files: Vec<PathBuf>,
-    /// The same; what stands without a flag comes first
+    /// Same as TRACE; positional files are read first
     #[arg(long, visible_alias = "trace", num_args = 1.., value_name = "FILE", group = "given")]
     traces: Vec<PathBuf>,
     /// The nodes that wrote them, in the same order: 0 1 2 3, 0,1,2,3 or 0-3 [default: found by the host or rank in each trace]
     #[arg(long, visible_alias = "node", num_args = 1.., value_name = "N")]
     nodes: Vec<NodeList>,
-    /// The traces are one per node, listed in the order of the nodes. Without it the order of a list decides nothing
+    /// The traces are one per node, listed in the order of the nodes
     #[arg(long, requires = "given", conflicts_with = "nodes")]
     pub assume_order: bool,
     /// The directory of a run of probe_sync: offsets and snapshots of all nodes
@@ -34,22 +34,22 @@ pub struct TraceArgs {
     /// Offsets: offsets.jsonl of a run, or a CSV of node, node time, offset
     #[arg(long, value_name = "FILE", conflicts_with = "run_dir")]
     pub offsets: Option<PathBuf>,
-    /// How far outside of the measured span events may lie (2s, 500ms); clocks are extrapolated there [default: not at all]
+    /// How far outside the measured time events may lie (2s, 500ms); clocks are extrapolated there [default: not at all]
     #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration)]
     pub extrapolate: Option<probe_sync_time::Duration>,
     /// Pairs of tracer clock and system clock, in the order of the traces (*.snapshot_pairs.pb or .jsonl)
     #[arg(long, num_args = 1.., value_name = "FILE")]
     pub snapshots: Vec<PathBuf>,
-    /// Events whose name tells the system time: a pattern with a group named system_ns
+    /// Pattern for events whose name contains the system time, in a group named system_ns
     #[arg(long, value_name = "REGEX")]
     pub snapshot_markers: Option<String>,
-    /// Take the traces' times as the system clock, whatever markers and snapshots say
+    /// Take the traces' times as system clock times and ignore markers and snapshots
     #[arg(long, conflicts_with_all = ["snapshots", "snapshot_markers"])]
     pub realtime_only: bool,
-    /// Times of the output: host (the reference node's system clock) or tracer (its tracer clock)
+    /// Clock of the output: host (the reference node's system clock) or tracer (its tracer clock)
     #[arg(long, value_name = "TIMELINE", default_value = "host", value_parser = ["host", "tracer"])]
     pub timeline: String,
-    /// Bound and estimate the clocks from the collectives in the traces alone
+    /// Estimate and bound the clocks from the collectives in the traces alone
     #[arg(long, conflicts_with_all = ["run_dir", "offsets"])]
     pub from_collectives: bool,
     /// Assume that no clock changes its rate by more than this within a window (10 s or more), ppm: the bounds from collectives hold if so
@@ -145,10 +145,10 @@ pub struct MergeArgs {
     pub output: PathBuf,
     #[command(flatten)]
     pub filter: FilterArgs,
-    /// Merge nodes without known clocks too, unchanged and marked so
+    /// Also merge nodes without known clocks, unchanged and marked as such
     #[arg(long)]
     pub allow_uncalibrated: bool,
-    /// Merge all traces with their times as they are; offsets and snapshots are not looked at
+    /// Merge all traces with their times unchanged, ignoring offsets and snapshots
     #[arg(long, requires = "given", conflicts_with_all = ["from_collectives", "annotate"])]
     pub no_correction: bool,
     /// How XSpace planes are laid out
@@ -157,10 +157,10 @@ pub struct MergeArgs {
     /// Keep each event's correction
     #[arg(long)]
     pub annotate: bool,
-    /// Leave out traces that cannot be read, and say which; without this one bad file refuses all
+    /// Leave out traces that cannot be read and name them; otherwise one bad file refuses all
     #[arg(long)]
     pub skip_bad: bool,
-    /// The schema that the databases are to have: 3.0.0 adds to those of 3 the tags that newer readers of rocprofv3 want
+    /// Schema of the databases: 3.0.0 adds to schema 3 the tags that newer readers of rocprofv3 expect
     #[arg(long, value_name = "VERSION")]
     pub schema: Option<String>,
     /// Leave out tables of databases that are not rocprofv3's; without this such a database is refused
@@ -185,19 +185,19 @@ pub struct MergeArgs {
 /// Which events are wanted, of `convert` and `query`.
 #[derive(Args, Debug)]
 pub struct WindowArgs {
-    /// Leave out what is before: ns on the clock of the output, or a share of what the traces span (30%)
+    /// Leave out everything before this time: ns on the clock of the output, or a share of the traces' span (30%)
     #[arg(long, value_name = "TIME", conflicts_with = "start_marker")]
     start: Option<Bound>,
-    /// Leave out what is after
+    /// Leave out everything after this time
     #[arg(long, value_name = "TIME", conflicts_with = "end_marker")]
     end: Option<Bound>,
-    /// Leave out what is before the event of this name begins
+    /// Leave out everything before the event of this name begins
     #[arg(long, value_name = "NAME")]
     start_marker: Option<String>,
-    /// Leave out what is after the event of this name begins
+    /// Leave out everything after the event of this name begins
     #[arg(long, value_name = "NAME")]
     end_marker: Option<String>,
-    /// true: only events that lie in the window whole; false: those too that reach into it
+    /// true: only events entirely within the window; false: also those that overlap it
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     inclusive: bool,
 }
@@ -222,7 +222,7 @@ impl WindowArgs {
 #[derive(Args, Debug)]
 #[command(mut_arg("traces", |arg| arg.short('i').visible_alias("input")))]
 pub struct ConvertArgs {
-    /// What to convert; without offsets times stay as they are
+    /// Traces to convert; without offsets times are unchanged
     #[command(flatten)]
     pub input: TraceArgs,
     /// The formats to write; kineto, kineto.gz and xspace are a file for each trace, NAME_TRACE.pt.trace.json and NAME_TRACE.xplane.pb
@@ -238,7 +238,7 @@ pub struct ConvertArgs {
         default_value = "out"
     )]
     pub output_file: String,
-    /// The directory of the outputs, which is made
+    /// Directory of the outputs, created if needed
     #[arg(short = 'd', long, value_name = "DIR", env = "ROCPD_OUTPUT_PATH", default_value = "./rocpd-output-data")]
     pub output_path: PathBuf,
     #[command(flatten)]
@@ -252,13 +252,13 @@ pub struct ConvertArgs {
     /// Join the parts of each collective operation on all ranks by a flow, from the rank that came first to the one that came last
     #[arg(long)]
     pub collective_flows: bool,
-    /// Perfetto's protobuf: leave all times on their hosts' clocks, and state how the clocks differ; trace processor then maps them
+    /// Perfetto: leave all times on their hosts' clocks and state how the clocks differ, for Perfetto's trace processor to map
     #[arg(long)]
     pub machines: bool,
     /// Leave out arguments of events
     #[arg(long)]
     pub without_args: bool,
-    /// CSV of databases: without the columns Host and Rank, which rocprofv3's own has not
+    /// CSV of databases: omit the columns Host and Rank, as rocprofv3 does
     #[arg(long)]
     pub plain_columns: bool,
     /// Print JSON
@@ -269,7 +269,7 @@ pub struct ConvertArgs {
 /// Flags of `check`.
 #[derive(Args, Debug)]
 pub struct CheckArgs {
-    /// What to check; without offsets the traces are checked as they are
+    /// Traces to check; without offsets as recorded
     #[command(flatten)]
     pub input: TraceArgs,
     /// Write the whole report as JSON, to standard output or a file
@@ -280,7 +280,7 @@ pub struct CheckArgs {
 /// Flags of `stragglers`.
 #[derive(Args, Debug)]
 pub struct StragglersArgs {
-    /// Whose lateness; traces of several hosts need offsets
+    /// Traces to judge; those of several hosts need offsets
     #[command(flatten)]
     pub input: TraceArgs,
     #[command(flatten)]
@@ -296,7 +296,7 @@ pub struct StragglersArgs {
 /// Which events are steps of the program.
 #[derive(Args, Debug)]
 pub struct StepArgs {
-    /// Events that are steps of the program: a pattern, whose group named step (or else the first) is the number
+    /// Pattern for events that are steps of the program; its group named step (or else the first) is the number
     #[arg(long, value_name = "REGEX", default_value = probe_sync_trace::STEP_PATTERN)]
     pub step_name: String,
 }

@@ -60,7 +60,7 @@ const MISTAKES: &[Mistake] = &[
     mistake("record inspect words.txt", 1, "words.txt: byte 0: this is no recording", "another version"),
     // Whose traces, and which clock.
     mistake("merge one.json two.json -o x.json", 2, "no clock is known", "give offsets, or --allow-uncalibrated"),
-    mistake("align one.json --offsets three.csv -o x.json", 1, "cannot be given to a node", "Give --nodes"),
+    mistake("align one.json --offsets three.csv -o x.json", 1, "cannot tell which node wrote", "Give --nodes"),
     mistake("stragglers one.json two.json", 2, "nothing says that the traces are on one clock", "give --run-dir"),
     // Flags and values.
     mistake(

@@ -84,7 +84,7 @@ fn a_request_that_cannot_be_is_a_wrong_command_line() {
     // What files say is no fault of the command line.
     let three = folder.path().join("three.csv");
     std::fs::write(&three, "node,node_realtime_ns,offset_vs_node0_ns\n1,0,0\n2,0,0\n").expect("writable");
-    check(&[&["check"], &traces[..], &["--offsets", text(&three)]].concat(), 1, "cannot be given to a node");
+    check(&[&["check"], &traces[..], &["--offsets", text(&three)]].concat(), 1, "cannot tell which node wrote");
     std::fs::write(&clocks, "node,node_realtime_ns,offset_vs_node0_ns\n0,0,5\n").expect("writable");
     check(&[&["check"], &traces[..], &offsets, &nodes].concat(), 1, "line 2: node 0 is the reference");
     assert!(!folder.path().join("new").exists(), "nothing was begun");

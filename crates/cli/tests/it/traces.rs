@@ -375,7 +375,7 @@ fn a_trace_of_another_node_is_refused() {
     std::fs::write(&table[0], five).expect("writable");
     let done = run(&["align"], &[("--traces", &raw), ("--offsets", &table), ("--output", &target)]);
     assert_eq!(done.status.code(), Some(1));
-    assert!(complaint(&done).contains("of 4 traces 4 cannot be given to a node"), "{}", complaint(&done));
+    assert!(complaint(&done).contains("cannot tell which node wrote 4 of the 4 traces"), "{}", complaint(&done));
     assert!(!target[0].exists());
 }
 

@@ -188,24 +188,24 @@ settings! {
     round_timeout: Duration = Duration::from_ms(10_000); shared "round_timeout" "round-timeout" "DURATION" in Measuring;
     read positive; write |c| text_of(c.round_timeout);
     check |c| within(c.round_timeout, Duration::from_ms(100), Duration::from_ms(86_400_000));
-    help "How long a round waits for a rank. Then it is named; over TCP the others go on, over MPI the run ends" shown;
+    help "How long a round waits for a rank before naming it; over TCP the others continue, over MPI the run ends" shown;
 
     /// How rounds come about.
     rounds: RoundMode = RoundMode::Master; shared "rounds" "rounds" "MODE" in Measuring;
     read |text| choice(text, &ROUND_MODES); write |c| c.rounds.name().into(); check |_| Ok(());
-    help "How rounds come about: master (rank 0, or --master, gathers the windows, solves, decides), timed (every node cuts by its own clock, every rank \
-          gets all windows and solves them) or local (no rounds: windows go to files, for probe_sync solve)" shown;
+    help "How rounds work: master (rank 0, or --master, gathers the windows, solves and decides), timed (every node cuts windows by its own clock, every \
+          rank gets all windows and solves them) or local (no rounds: windows go to files, for probe_sync solve)" shown;
 
     /// The rank that gathers, solves and records.
     master: u32 = 0; shared "master" "master" "RANK" in Measuring;
     read number; write |c| c.master.to_string(); check |_| Ok(());
     help "The rank whose process leads the run: it gathers the windows, solves, decides, and writes the run's files into its --out. With \
-          MASTER_ADDR and MASTER_PORT it is the one that listens: MASTER_ADDR names its host then. Nodes' numbers and the reference stay" shown;
+          MASTER_ADDR and MASTER_PORT it is the rank that listens, so MASTER_ADDR must name its host. Node numbers and the reference do not change" shown;
 
     /// How many ranks may take the master's place, one after the other.
     successors: u32 = 3; shared "successors" "successors" "N" in Measuring;
     read number; write |c| c.successors.to_string(); check |_| Ok(());
-    help "How many ranks may take the place of rank 0 (or --master), one after the other, when it is lost, over TCP; 0: the run ends with it" shown;
+    help "How many ranks may take the place of rank 0 (or --master) over TCP, one after another, if it is lost; with 0 the run ends" shown;
 
     /// How long connections over TCP last.
     connections: Connections = Connections::Persistent; shared "connections" "connections" "MODE" in Measuring;
@@ -213,27 +213,27 @@ settings! {
     check |c| if c.connections == Connections::PerRound && c.rounds == RoundMode::Local {
         Err("is per-round, and --rounds local has no rounds; leave one of them out".into())
     } else { Ok(()) };
-    help "How long ranks over TCP stay connected with rank 0 (or --master): persistent, for the whole run, or per-round, where each comes with its window, takes \
-          the decision and hangs up, so that nothing stands between rounds. Rounds take longer, no window is ended early, and a rank whose process has ended is \
-          named as one that hangs" shown;
+    help "How long ranks over TCP stay connected with rank 0 (or --master): persistent (for the whole run) or per-round (each rank connects, delivers its \
+          window, takes the decision and disconnects). With per-round, rounds take longer, no window is ended early, and a rank whose process has ended is \
+          reported like one that hangs" shown;
 
     /// Whether every rank is told every node's estimate; `None` means in groups of up to 65536 (ranks times nodes).
     share_rounds: Option<bool> = None; shared "share_rounds" "share-rounds" "BOOL" in Measuring;
     read |text| number(text).map(Some); write |c| or_auto(c.share_rounds); check |_| Ok(());
-    help "Tell every rank every node's estimate, and not only its own and the reference's: true or false [default: true while ranks times \
+    help "Send every rank all nodes' estimates, not only its own and the reference's: true or false [default: true while ranks times \
           nodes is at most 65536]";
 
     /// The region that this rank is in; `None` has none, or `region_file` says it.
     region: Option<String> = None; local "region" "region" "NAME" in Measuring;
     read |text| region_name(text).map(Some); write |c| or_none(c.region.clone()); check |_| Ok(());
     help "The region (site, rack) that this rank is in: each region measures itself against its first rank, these measure each other, and at the end \
-          rank 0 puts all on one timeline. Every rank has one, or none has";
+          rank 0 puts all on one timeline. Either every rank has one or none does";
 
     /// The file that names each rank's region; `None` has none.
     region_file: Option<PathBuf> = None; local "region_file" "region-file" "FILE" in Measuring;
     read |text: &str| Ok::<_, String>(Some(PathBuf::from(text)));
     write |c| or_none(c.region_file.as_ref().map(|path| path.display())); check |_| Ok(());
-    help "The regions of all ranks: a line for each, its name and its ranks, as in: west 0-3,8";
+    help "File with the regions of all ranks, one per line with its name and ranks, as in: west 0-3,8";
 
     /// The node whose offset is zero.
     reference: ReferenceChoice = ReferenceChoice::Node(NodeId(0)); shared "reference" "reference" "NODE|auto" in Measuring;
@@ -248,8 +248,8 @@ settings! {
     /// The nodes that this node probes; `None` where the graph is drawn, for all nodes alike.
     out_neighbors: Option<Vec<NodeId>> = None; local "out_neighbors" "out-neighbors" "NODES" in Measuring;
     read nodes; write |c| or_auto(c.out_neighbors.as_deref().map(nodes_text)); check |_| Ok(());
-    help "Nodes that this node probes, as in 1,2,5, in place of a drawn graph; none for a node that only answers. Every node gives its \
-          list, the lists must join all nodes, and no edges are added";
+    help "Nodes that this node probes, as in 1,2,5, instead of a random graph; none for a node that only answers. Every node gives its \
+          list, the lists must connect all nodes, and no edges are added";
 
     /// The nodes that probe this node, to compare with the others' lists.
     in_neighbors: Option<Vec<NodeId>> = None; local "in_neighbors" "in-neighbors" "NODES" in Measuring;
@@ -268,7 +268,7 @@ settings! {
     /// Which timestamps to use.
     timestamps: TimestampMode = TimestampMode::Auto; shared "timestamps" "timestamps" "SOURCE" in Measuring;
     read |text| choice(text, &TIMESTAMP_MODES); write |c| name_of(c.timestamps, &TIMESTAMP_MODES).into(); check |_| Ok(());
-    help "Which timestamps to use: auto, hardware, kernel or user" shown;
+    help "Timestamps to use: auto, hardware, kernel or user" shown;
 
     /// Every rank is a node, even where ranks share a host's clock.
     per_rank: bool = false; shared "per_rank" "per-rank" "" in Measuring;
@@ -295,12 +295,12 @@ settings! {
     /// Adapt cadence, window and edges to the target although a cadence is named.
     adaptive: bool = false; shared "adaptive" "adaptive" "" in Adaptive;
     read number; write |c| c.pacing().is_some().to_string(); check |_| Ok(());
-    help "Adapt to the target from the cadence on that --cadence names. Without --cadence and --fixed it is always so";
+    help "Adapt to the target, starting from --cadence. Always on without --cadence and --fixed";
 
     /// Half-width of every node's 95 % interval to aim at; asks for adaptive probing by itself.
     target_error: Option<Duration> = None; shared "target_error" "target-error" "DURATION" in Adaptive;
     read |text| positive(text).map(Some); write |c| c.target_error.map_or_else(|| "none".into(), text_of); check |_| Ok(());
-    help "Half-width of the 95 % intervals that cadence, window and extra edges are adapted to, as in 200ns [default: 1us]";
+    help "Target half-width of the 95 % intervals, to which probing adapts, as in 200ns [default: 1us]";
 
     /// Bits per second that a host may send for probing, UDP and IPv4 headers and answers included.
     budget_bps: Option<f64> = None; shared "budget_bps" "budget-bps" "BITS" in Adaptive;
@@ -322,7 +322,7 @@ settings! {
     read |text: &str| Ok::<_, String>(Some(PathBuf::from(text)));
     write |c| or_none(c.clock_page.as_ref().map(|path| path.display())); check |_| Ok(());
     help "Keep the reference's time in this file for other processes of the host, as in /dev/shm/probe_sync.clock; probe_sync clock FILE \
-          reads it. Of the ranks of one host the first writes it";
+          reads it. The first rank of each host writes it";
 
     /// How the global clock follows new estimates.
     clock_adjust: Adjust = Adjust::Slew; local "clock_adjust" "clock-adjust" "HOW" in Output;
@@ -341,34 +341,34 @@ settings! {
     check |c| if c.max_wander_ppm.is_finite() && (0.0..=500.0).contains(&c.max_wander_ppm) { Ok(()) } else {
         Err("must lie within 0 and 500".into())
     };
-    help "By how much the rates of the clocks may change until the next round, for the hard interval of the clock in --clock-page" shown;
+    help "Assumed largest change of a clock's rate until the next round, for the hard interval of the clock in --clock-page" shown;
 
     /// Bytes at which a recorded file is closed and another begun; `None` never.
     rotate_at: Option<u64> = Some(1 << 30); local "rotate_at" "rotate-at" "SIZE" in Output;
     read size; write |c| size_text(c.rotate_at);
     check |c| c.rotate_at.map_or(Ok(()), |size| at_least(size, 4 << 10));
-    help "A recorded file (offsets, global_windows, windows, probes) of this size is closed under a number, as in offsets.000001.jsonl, and another \
-          begun; all that read them find them. Or none" shown;
+    help "Size at which a recorded file (offsets, global_windows, windows, probes) is closed under a number, as in offsets.000001.jsonl, and a new \
+          one begun; all readers find them. Or none" shown;
 
     /// Bytes that are kept of each recorded file with its segments; `None` keeps all.
     keep_bytes: Option<u64> = None; local "keep_bytes" "keep-bytes" "SIZE" in Output;
     read size; write |c| size_text(c.keep_bytes);
     check |c| c.keep_bytes.map_or(Ok(()), |size| at_least(size, 64 << 10));
-    help "Keep so much of each recorded file, as in 20GiB: its oldest segments are removed, and report.json counts what was in them. Or none, which \
-          keeps all" shown;
+    help "Keep at most this much of each recorded file, as in 20GiB: its oldest segments are removed and counted in report.json. none keeps \
+          everything" shown;
 
     /// Of so many rounds one is written to `global_windows.jsonl`.
     keep_every: u64 = 1; local "keep_every" "keep-every" "ROUNDS" in Output;
     read number; write |c| c.keep_every.to_string();
     check |c| if c.keep_every > 0 { Ok(()) } else { Err("must be at least 1".into()) };
-    help "Of so many rounds write one to global_windows.jsonl, and every round in which something happened to a clock or a path" shown;
+    help "Write every N-th round to global_windows.jsonl, and every round with a clock or path event" shown;
 
     /// Where every rank records what it does; `None` does not.
     record: Option<PathBuf> = None; local "record" "record" "DIR" in Output;
     read |text: &str| Ok::<_, String>(Some(PathBuf::from(text)));
     write |c| or_none(c.record.as_ref().map(|path| path.display())); check |_| Ok(());
-    help "Record what this run itself does, on every rank: windows, fits, gathers, broadcasts, in DIR/nodeN.rec, whole after a kill. \
-          probe_sync record reads them";
+    help "Record what this run does on every rank (windows, fits, gathers, broadcasts) in DIR/nodeN.rec, readable even after a kill, with \
+          probe_sync record";
 
     /// Write every raw exchange.
     keep_probes: bool = false; shared "keep_probes" "keep-probes" "" in Output;
@@ -378,8 +378,7 @@ settings! {
     /// Where rank 0 serves its metrics over HTTP; `None` does not.
     metrics_listen: Option<SocketAddr> = None; local "metrics_listen" "metrics-listen" "ADDRESS:PORT" in Output;
     read |text| listening_address(text).map(Some); write |c| or_none(c.metrics_listen); check |_| Ok(());
-    help "Serve metrics over HTTP on rank 0, as in 127.0.0.1:9464: http://ADDRESS:PORT/metrics, for whoever can reach it. metrics.prom has \
-          them in any case [default: none]";
+    help "Serve metrics over HTTP on rank 0, as in 127.0.0.1:9464, without authentication. metrics.prom always has them [default: none]";
 
     /// Address to probe from; `None` chooses.
     bind: Option<IpAddr> = None; local "bind" "bind" "ADDRESS" in Host;
@@ -405,8 +404,8 @@ settings! {
     key_file: Option<PathBuf> = None; local "key_file" "key-file" "FILE" in Host;
     read |text: &str| Ok::<_, String>(Some(PathBuf::from(text)));
     write |c| or_none(c.key_file.as_ref().map(|path| path.display())); check |_| Ok(());
-    help "A secret of at least 32 bytes, in a file of mode 600 with the same content on all hosts: ranks and packets prove that they \
-          have it. Needed where probes cross public networks";
+    help "File of mode 600 with a secret of at least 32 bytes, the same on all hosts; ranks and packets prove that they have it. \
+          Required if probes cross public networks";
 
     /// Pin the probe thread to the processors near its network interface.
     pin: bool = true; local "pin" "pin" "BOOL" in Host;
@@ -416,13 +415,13 @@ settings! {
     /// Seed of the virtual clocks laid over the real ones; `None` measures the real clocks.
     inject_skew: Option<u64> = None; shared "inject_skew" "inject-skew" "SEED" in Truth;
     read |text| number(text).map(Some); write |c| or_none(c.inject_skew); check |_| Ok(());
-    help "Lay virtual clocks with known error over the real ones, drawn from this seed, and judge the result";
+    help "Add known clock errors, drawn from this seed, to packet timestamps, and judge the result";
 
     /// Virtual offsets are drawn within ± this.
     skew_offset: Duration = Duration::from_ms(10); shared "skew_offset" "skew-offset" "DURATION" in Truth;
     read duration; write |c| text_of(c.skew_offset);
     check |c| within(c.skew_offset, Duration::from_ms(0), Duration::from_ms(86_400_000));
-    help "Virtual offsets are drawn within ± this" shown;
+    help "Range of the injected offsets, ±" shown;
 
     /// Virtual rates are drawn within ± this, ppm.
     skew_ppm: f64 = 50.0; shared "skew_ppm" "skew-ppm" "PPM" in Truth;
@@ -430,17 +429,17 @@ settings! {
     check |c| if c.skew_ppm.is_finite() && (0.0..=400.0).contains(&c.skew_ppm) { Ok(()) } else {
         Err("must lie within 0 and 400; real clocks stay below 500".into())
     };
-    help "Virtual rates are drawn within ± this many ppm" shown;
+    help "Range of the injected rates, ± ppm" shown;
 
     /// What virtual clocks do beside being wrong by an offset and a rate.
     skew_model: SkewModel = SkewModel::Constant; shared "skew_model" "skew-model" "MODEL" in Truth;
     read |text| choice(text, &SkewModel::ALL); write |c| c.skew_model.name().into(); check |_| Ok(());
-    help "What virtual clocks do beside that: constant (nothing), sinusoid or steps" shown;
+    help "How injected errors vary beyond offset and rate: constant, sinusoid or steps" shown;
 
     /// A step of one node's virtual clock.
     inject_step: Option<InjectedStep> = None; shared "inject_step" "inject-step" "NODE@AFTER:STEP" in Truth;
     read |text| injected_step(text).map(Some); write |c| or_none(c.inject_step); check |_| Ok(());
-    help "That node's virtual clock jumps, as in 3@5s:1ms";
+    help "Step one node's clock once, as in 3@5s:1ms";
 }
 
 /// The longest gap between exchanges.

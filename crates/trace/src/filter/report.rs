@@ -19,7 +19,7 @@ pub struct FilterReport {
     pub events: u64,
     /// Of these, those that are not in the output: the sum of those below.
     pub left_out: u64,
-    /// Events that lie outside of the span whole.
+    /// Events that lie outside the interval whole.
     pub outside: u64,
     /// Events of other kinds.
     pub of_other_kinds: u64,
@@ -49,11 +49,11 @@ impl FilterReport {
         if self.left_out > 0 {
             let shorter = self.shortest_ns.map_or_else(String::new, |ns| format!(" (all shorter than {ns} ns)"));
             let parts = [
-                (self.outside, "outside of the span".to_owned()),
+                (self.outside, "outside the interval".to_owned()),
                 (self.of_other_kinds, "of other kinds".to_owned()),
                 (self.too_short, format!("too short for the size{shorter}")),
-                (self.half_flows, "ends of flows that have lost the other".to_owned()),
-                (self.unjudged, "that do not say how long they last".to_owned()),
+                (self.half_flows, "flow ends whose other end was filtered out".to_owned()),
+                (self.unjudged, "without a duration".to_owned()),
             ];
             let parts: Vec<String> = parts
                 .into_iter()
@@ -105,7 +105,7 @@ mod tests {
         };
         assert_eq!(
             report.text(),
-            "left out 1 234 567 of 2 000 000 events (--max-size 400000000): 567 outside of the span, 1 234 000 too short for the size (all shorter than 900 ns)\n"
+            "left out 1 234 567 of 2 000 000 events (--max-size 400000000): 567 outside the interval, 1 234 000 too short for the size (all shorter than 900 ns)\n"
         );
         assert_eq!(FilterReport::default().text(), "");
     }

@@ -33,7 +33,7 @@ pub(super) fn span(traces: &[CalibratedTrace], wanted: &Steps, names: &LatenessS
     if let Some(step) = absent {
         let there = match (spans.keys().next(), spans.keys().next_back()) {
             (Some(first), Some(last)) => format!("their steps are {first} to {last}"),
-            _ => format!("no event is called as {}; --step-name says what steps are called", names.steps),
+            _ => format!("no event name matches {}; set --step-name", names.steps),
         };
         return Err(Error::Request { problem: format!("--steps {wanted}: no trace has a step {step}; {there}") });
     }

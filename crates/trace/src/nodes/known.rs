@@ -199,7 +199,7 @@ impl KnownNodes {
                 ))
             }
             _ if of_host.is_empty() && !(host.is_empty() || self.hosts.is_empty()) => {
-                Ok(Some(format!("its host {host} is none that the offsets name; taken as node {node}")))
+                Ok(Some(format!("host {host} does not appear in the offsets; assuming node {node}")))
             }
             _ => Ok(None),
         }
@@ -237,7 +237,7 @@ impl KnownNodes {
         let numbered_otherwise = traces.iter().any(|trace| self.of_other_launcher(&trace.identity).is_some());
         let numbered_otherwise = if numbered_otherwise { OTHER_NUMBERING } else { "" };
         format!(
-            "of {of} traces {} cannot be given to a node: {named}. The offsets know {}. {numbered_otherwise}\
+            "cannot tell which node wrote {} of the {of} traces: {named}. The offsets know {}. {numbered_otherwise}\
              Give --nodes with one of these numbers per trace, in the order of --traces{every}",
             traces.len(),
             self.listed()

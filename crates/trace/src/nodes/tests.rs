@@ -314,7 +314,7 @@ fn traces_that_no_fact_settles_are_refused_with_what_is_known() {
     let refused = traces.read(&NOTHING_SAID, &known).expect_err("two say nothing that is known");
     assert_eq!(
         refused,
-        "of 3 traces 2 cannot be given to a node: trace1.json says no host and rank 1 of 8, trace2.json says host x and no rank. \
+        "cannot tell which node wrote 2 of the 3 traces: trace1.json says no host and rank 1 of 8, trace2.json says host x and no rank. \
          The offsets know node 0 on a, node 1 on b; as torchrun numbers ranks, rank 0 of 2 (local rank 0) on a is node 0, rank 1 of 2 (local rank 1) on b is node 1. \
          Give --nodes with one of these numbers per trace, in the order of --traces"
     );
@@ -347,7 +347,7 @@ fn the_callers_word_counts_unless_a_fact_says_otherwise() {
     check("c", None, 3, Ok(""));
     check("", Some((2, 4)), 2, Ok(""));
     check("", Some((2, 64)), 1, Ok(""));
-    check("pod", None, 1, Ok("its host pod is none that the offsets name; taken as node 1"));
+    check("pod", None, 1, Ok("host pod does not appear in the offsets; assuming node 1"));
     check("b", None, 0, Err("trace0.json was written on b, which is node 1, not node 0"));
     check("c", None, 0, Err("was written on c, which is node 2, node 3, not node 0"));
     check("", Some((2, 4)), 1, Err("is of rank 2 of 4, which the run recorded on node 2, not node 1"));

@@ -253,7 +253,7 @@ fn timeline(calibrated: &Calibrated, settings: &QuerySettings) -> Result<String,
         let path = trace.trace.path.display();
         let Some(clock) = &trace.trace.facts.aligned_to else {
             let problem = format!(
-                "{path}: its times are on its node's boot clock, which is no other node's: give --run-dir, --offsets with --snapshots, or \
+                "{path}: its timestamps use the node's boot clock and cannot be compared across nodes: give --run-dir, --offsets with --snapshots, or \
                  --from-collectives; --no-correction leaves all times as they are"
             );
             return Err(Error::Request { problem });

@@ -450,7 +450,7 @@ fn nothing_settles_whose_traces_are_but_facts_and_the_caller() {
     let files = Files::new();
     let mut request = Request { nodes: Vec::new(), ..files.request(0) };
     let refused = calibrate(&request).expect_err("as many traces as nodes").to_string();
-    assert!(refused.contains("of 2 traces 2 cannot be given to a node"), "{refused}");
+    assert!(refused.contains("cannot tell which node wrote 2 of the 2 traces"), "{refused}");
     request.assume_order = true;
     let calibrated = calibrate(&request).expect("meant");
     assert_eq!(aligned(&files, &calibrated), ["10000", "9000.000"]);

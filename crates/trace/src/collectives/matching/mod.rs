@@ -346,10 +346,7 @@ impl<'a> Matcher<'a, '_> {
             }
             let next = bucket.begins_before_end(&parts);
             if entangled || next {
-                self.mark_ambiguous(
-                    &parts,
-                    "two of it overlap on one rank, so that starts need not be in order of issue",
-                );
+                self.mark_ambiguous(&parts, "two of them overlap on one rank, so their order is ambiguous");
             } else {
                 self.operation(group, kind, evidence, (0, turn), parts);
             }
