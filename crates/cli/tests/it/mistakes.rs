@@ -75,7 +75,7 @@ const MISTAKES: &[Mistake] = &[
     mistake("merge one.json --nodes zero -o x.json", 2, "invalid value 'zero' for '--nodes", "--help"),
     mistake("merge one.json --no-correction --ranks 5 -o x.json", 2, "no trace is of 5", "the traces are of"),
     mistake("merge one.json --no-correction --steps 3..1 -o x.json", 2, "'3..1'", "ends before it begins"),
-    mistake("merge one.json --no-correction --steps 3..4 -o x.json", 2, "no trace has a step 3", "--step-name says"),
+    mistake("merge one.json --no-correction --steps 3..4 -o x.json", 2, "no trace has a step 3", "set --step-name"),
     mistake("merge one.json --no-correction --max-size lots -o x.json", 2, "is no size", "400M"),
     mistake("merge one.json --no-correction --only ( -o x.json", 2, "regex parse error", "unclosed group"),
     mistake("solve -o x.jsonl", 2, "required arguments were not provided", "--probes"),
