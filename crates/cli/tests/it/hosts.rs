@@ -2,7 +2,6 @@
 //! namespaces are not permitted. And what a rendezvous on this machine must withstand: signals, ranks without the key.
 
 use std::io::{BufRead as _, BufReader};
-use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

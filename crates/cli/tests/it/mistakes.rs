@@ -38,7 +38,7 @@ const MISTAKES: &[Mistake] = &[
     mistake("merge one.json --run-dir empty -o x.json", 1, "empty/offsets.jsonl: cannot open", "check the path"),
     mistake("check both --nodes 0 1", 2, "files of a folder have no order", "name the files"),
     mistake("merge one.json two.json --no-correction -o one.json", 2, "would overwrite the input", "one.json"),
-    mistake("merge one.json one.json --no-correction -o x.json", 1, "are both of", "one.json"),
+    mistake("merge one.json again.json --no-correction -o x.json", 1, "are both of", "give one of them"),
     mistake("merge one.json --no-correction -o /proc/x.json", 1, "/proc/x.json: cannot create", "check the path"),
     mistake("export --run-dir empty -o x.pb", 1, "cannot read empty/run.json", "check the path"),
     mistake("status nope", 1, "no run of probe_sync is here", "give the directory"),
@@ -147,6 +147,9 @@ fn prepared() -> tempfile::TempDir {
         std::fs::copy(from, at(&format!("both/{name}"))).expect("copied");
         std::fs::rename(from, at(name)).expect("renamed");
     }
+    // Another trace of the first one's rank, at the same time.
+    let again = std::fs::read_to_string(at("one.json")).expect("a trace").replace("\"dur\": 10", "\"dur\": 11");
+    std::fs::write(at("again.json"), again).expect("writable");
     for (name, content) in [
         ("words.txt", &b"words\n"[..]),
         ("cut.json", b"{\"traceEvents\": [{\"ts\": 1"),
