@@ -102,9 +102,13 @@ fn cost(blocks: usize) {
     }
 }
 
+fn counter(source: Source) -> HostCounter {
+    HostCounter { source, namespace_ns: 0 }
+}
+
 #[inline]
 fn of_host(source: Source) -> Timestamp<Counter> {
-    HostCounter(source).now()
+    counter(source).now()
 }
 
 /// A page that shows what somebody could have measured.
@@ -117,7 +121,7 @@ struct Shown<'a> {
 impl<'a> Shown<'a> {
     fn begin(words: &'a [AtomicU64; WORDS], source: Source) -> Self {
         let identity = Identity { boot: 1, writer: 1, node: NodeId(1), reference: NodeId(0) };
-        let shown = Self { page: Page::begin(words, identity, source), counter: HostCounter(source) };
+        let shown = Self { page: Page::begin(words, identity, source), counter: counter(source) };
         let map = Map { source, ..Map::first(Self::estimate(shown.counter.now().as_ns())) };
         shown.page.publish(&map, || true);
         shown

@@ -48,7 +48,11 @@ impl Cli {
     pub fn read(arguments: Vec<OsString>) -> Result<Self, clap::Error> {
         let mut command = Self::command();
         let matches = command.try_get_matches_from_mut(arguments)?;
-        let given = |id: &&clap::Id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);
+        // A global flag of a command behind its own subcommand is listed here, too, and is none of ours.
+        let given = |id: &&clap::Id| {
+            matches.try_contains_id(id.as_str()).is_ok()
+                && matches.value_source(id.as_str()) == Some(ValueSource::CommandLine)
+        };
         let of_run = |id: &&clap::Id| command.get_arguments().any(|arg| arg.get_id() == *id && !arg.is_global_set());
         if let (Some(name), Some(flag)) = (matches.subcommand_name(), matches.ids().filter(given).find(of_run)) {
             let long = command.get_arguments().find(|arg| arg.get_id() == flag).and_then(|arg| arg.get_long());
@@ -225,10 +229,10 @@ pub struct ReportArgs {
 #[derive(Args, Debug)]
 pub struct CtlArgs {
     /// The run's directory, on the host of rank 0
-    #[arg(long, value_name = "DIR", default_value = "probe_sync_out")]
+    #[arg(long, value_name = "DIR", default_value = "probe_sync_out", global = true)]
     pub run_dir: PathBuf,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub json: bool,
     /// What to do
     #[command(subcommand)]

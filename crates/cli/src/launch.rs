@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use probe_sync::collective::{
     Collective, Deadline, EarlierRun, FanOut, JobKey, Led, MAX_RANKS, Meeting, Tcp, TcpOptions, UniqueId, bind,
     bind_everywhere, join_by, publish, store,
@@ -87,7 +87,8 @@ impl Ranks {
         let rank: usize = variable("RANK")?;
         let size: usize = variable("WORLD_SIZE")?;
         if rank >= size || size > MAX_RANKS {
-            bail!("RANK={rank} must be below WORLD_SIZE={size}, and that at most {MAX_RANKS}");
+            let reason = format!("RANK={rank} must be below WORLD_SIZE={size}, and that at most {MAX_RANKS}");
+            return Err(anyhow::anyhow!(reason).context(Usage));
         }
         let master = config.map_or(0, |config| config.master as usize);
         let mut earlier = config.map(|config| probe_sync::kept_successors(&config.out, rank)).unwrap_or_default();
@@ -187,13 +188,18 @@ fn meet(
     let deadline = Deadline::new(rendezvous_limit()?, Some(Arc::clone(stop)));
     if let Ok(id) = env::var(ID) {
         if place == 0 {
-            bail!("{ID} is how other ranks find rank {master}; RANK={master} has none to find, leave the variable out");
+            let reason = format!(
+                "{ID} is how other ranks find rank {master}; RANK={master} has none to find, leave the variable out"
+            );
+            return Err(anyhow::anyhow!(reason).context(Usage));
         }
-        let id: UniqueId = id.parse().context(ID)?;
+        let id: Result<UniqueId, _> = id.parse();
+        let id = id.map_err(|error| anyhow::anyhow!("{ID}: {error}").context(Usage))?;
         return Ok(id.join_or_return(place, size, earlier, &deadline)?);
     }
     if let Ok(rendezvous) = env::var(RENDEZVOUS) {
-        let mut store = store(&rendezvous).context(RENDEZVOUS)?;
+        let store = store(&rendezvous);
+        let mut store = store.map_err(|error| anyhow::anyhow!("{RENDEZVOUS}: {error}").context(Usage))?;
         let _notice = WaitNotice::begin(awaited(place, size, master, &format!("by {RENDEZVOUS}={rendezvous}")));
         let (name, key) = (job_name(|name| env::var(name).ok()), job_key(key_file, |name| env::var(name).ok())?.key);
         if place > 0 {
@@ -207,7 +213,9 @@ fn meet(
         return Ok(meeting.keyed_by(key).host(size, &deadline)?);
     }
     let host = env::var("MASTER_ADDR")
-        .with_context(|| format!("RANK is set but MASTER_ADDR is not: it names the host of rank {master}"))?;
+        .with_context(|| format!("RANK is set but MASTER_ADDR is not: it names the host of rank {master}"))
+        .context(Usage)?;
+    let host = without_brackets(&host);
     check_torchruns_host(master, size, |name| env::var(name).ok())?;
     let port = master_port()?;
     let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
@@ -220,8 +228,8 @@ fn meet(
     if let Some(returned) = Tcp::return_as_rank_0(earlier, size, job.key, options, &deadline)? {
         return Ok(returned);
     }
-    let listener = listen(&host, port)?;
-    if let (Some(guessable), false) = (&job.guessable, is_loopback(&host)) {
+    let listener = listen(host, port)?;
+    if let (Some(guessable), false) = (&job.guessable, is_loopback(host)) {
         tracing::info!(
             "ranks are recognised by {guessable}, which others can guess: whoever reaches port {port} can take a rank's \
              place; --key-file prevents it"
@@ -349,16 +357,34 @@ fn job_name(variable: impl Fn(&str) -> Option<String>) -> String {
 
 /// torchrun's own store listens on MASTER_PORT, so beside it we take the next one.
 fn master_port() -> anyhow::Result<u16> {
-    if env::var_os("PROBE_SYNC_MASTER_PORT").is_some() {
-        return variable("PROBE_SYNC_MASTER_PORT");
+    // Kubernetes tells of a service probe-sync-master by the same name.
+    if env::var("PROBE_SYNC_MASTER_PORT").is_ok_and(|text| !config::is_service_link("MASTER_PORT", &text)) {
+        return port("PROBE_SYNC_MASTER_PORT");
     }
-    let port: u16 = variable("MASTER_PORT")?;
+    let port = port("MASTER_PORT")?;
     Ok(if env::var_os("TORCHELASTIC_RUN_ID").is_some() { port.saturating_add(1) } else { port })
 }
 
+/// A port that several ranks can meet at.
+fn port(name: &str) -> anyhow::Result<u16> {
+    match variable(name)? {
+        0 if variable::<usize>("WORLD_SIZE")? > 1 => Err(anyhow::anyhow!(
+            "{name}=0: rank 0 would listen at a port that the others do not know; name one that is free on its host"
+        )
+        .context(Usage)),
+        port => Ok(port),
+    }
+}
+
 fn variable<T: std::str::FromStr<Err: std::error::Error + Send + Sync + 'static>>(name: &str) -> anyhow::Result<T> {
-    let text = env::var(name).with_context(|| format!("RANK is set but {name} is not"))?;
-    text.trim().parse().with_context(|| format!("{name}=\"{text}\""))
+    let text = env::var(name).with_context(|| format!("RANK is set but {name} is not")).context(Usage)?;
+    text.trim().parse().with_context(|| format!("{name}=\"{text}\"")).context(Usage)
+}
+
+/// The address that [fd77::10] is.
+fn without_brackets(host: &str) -> &str {
+    let host = host.trim();
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
 /// Where rank 0 listens: on loopback where MASTER_ADDR is that, else on all addresses. Its own name may lead to 127.0.1.1, and its

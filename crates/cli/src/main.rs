@@ -66,6 +66,7 @@ use status::Status;
 use telling::Telling;
 
 fn main() -> ExitCode {
+    signals::survive_size_limit();
     // Reads only, so that MPI knows the master; nothing exits for it before MPI is there: see above.
     let parsed = parse();
     let mpi = match Ranks::from_mpirun(master(&parsed)) {
@@ -174,14 +175,15 @@ fn measure(
     mpi: Option<Ranks>,
 ) -> anyhow::Result<()> {
     let stop = signals::stop_on_signals()?;
+    let starting = signals::end_hung_start(&stop)?;
     let connected = local::connect(run.local, config, mpi, &stop)?;
     if connected.config.as_ref().is_ok_and(probe_sync::Config::has_regions) {
-        let (result, hung) = regions::run(connected, stop, run.json);
+        let (result, hung) = regions::run(connected, (stop, starting), run.json);
         end_for(&hung, &result);
         return result;
     }
     let local::Connected { mut ranks, children, config } = connected;
-    let mut progress = progress::RunProgress::default();
+    let mut progress = progress::RunProgress::new(starting);
     let (towards_root, ends_with_lost_rank) = (ranks.towards_root(), children.is_some());
     let context = probe_sync::Context { stop, towards_root, ends_with_lost_rank, ..Default::default() };
     let out = config.as_ref().map(|config| config.out.clone()).unwrap_or_default();
@@ -191,7 +193,7 @@ fn measure(
         // Before the ranks part: mpirun may kill a stopped job while they do.
         Ok(Some(report)) => {
             let told = if run.json { output::json(&report) } else { output::tell(&table::render(&report)) };
-            let told = told.and_then(|()| recorded_whole(&report));
+            let told = told.and_then(|()| recorded_whole(&report)).and_then(|()| somebody_reached(&report));
             report::at_end(&report);
             told
         }
@@ -219,6 +221,15 @@ fn end_for(hung: &[usize], result: &anyhow::Result<()>) {
     }
 }
 
+/// Refuses to call a run done that has measured nobody.
+fn somebody_reached(report: &probe_sync::RunReport) -> anyhow::Result<()> {
+    let others = report.nodes.len().saturating_sub(1);
+    if others == 0 || report.never_reached.len() < others {
+        return Ok(());
+    }
+    anyhow::bail!("no node was ever reached by probes, so that no offset is known; is UDP between the hosts filtered?")
+}
+
 /// Refuses to call a run done whose files lack what was measured. What was removed because it was asked for is no lack.
 fn recorded_whole(report: &probe_sync::RunReport) -> anyhow::Result<()> {
     let lacking = report.files.iter().filter(|file| file.reason.is_some()).map(|file| &file.name);
@@ -226,8 +237,9 @@ fn recorded_whole(report: &probe_sync::RunReport) -> anyhow::Result<()> {
     let Some(first) = lacking.first() else { return Ok(()) };
     let more = lacking.len() - 1;
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let see = if report.unwritten.is_empty() { "; see report.json" } else { "" };
     anyhow::bail!(
-        "the run was measured to its end, but {first}{more} in {} could not be written all the time; see report.json",
+        "the run was measured to its end, but {first}{more} in {} could not be written all the time{see}",
         report.out
     )
 }

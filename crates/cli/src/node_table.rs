@@ -28,8 +28,8 @@ pub fn table(nodes: &[&NodeStanding]) -> Table {
         table.add_row([
             node.node.to_string(),
             shortened(&node.host),
-            signed(node.offset_ns),
-            format!("{:+.3}", node.rate_ppm),
+            node.offset_ns.map_or_else(|| UNKNOWN.to_owned(), signed),
+            node.rate_ppm.map_or_else(|| UNKNOWN.to_owned(), |rate| format!("{rate:+.3}")),
             unsigned(node.half_width_95_ns),
             unsigned(farthest(node)),
             state.to_owned(),
@@ -43,7 +43,8 @@ pub fn table(nodes: &[&NodeStanding]) -> Table {
 
 /// How far the offset can be from the one shown, at most.
 fn farthest(node: &NodeStanding) -> f64 {
-    let side = |bound: Option<f64>| bound.map_or(f64::INFINITY, |bound| (bound - node.offset_ns).abs());
+    let side =
+        |bound: Option<f64>| bound.zip(node.offset_ns).map_or(f64::INFINITY, |(bound, offset)| (bound - offset).abs());
     node.hard_interval_ns.map(side).into_iter().fold(0.0, f64::max)
 }
 
@@ -58,6 +59,8 @@ fn shortened(host: &str) -> String {
 }
 
 const HOST_MAX: usize = 15;
+/// In place of a number.
+const UNKNOWN: &str = "?";
 
 #[cfg(test)]
 mod tests {

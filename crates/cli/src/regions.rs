@@ -11,15 +11,20 @@ use probe_sync::{Context, Error, Regions, RegionsReport};
 
 use crate::launch::Ranks;
 use crate::local::Connected;
+use crate::signals::Starting;
 use crate::{compose, output, progress};
 
 /// Measures in regions and prints, at rank 0. Also says which ranks hang to the end ([`Ranks::leave`]).
 ///
 /// # Errors
 /// Those of [`Regions`]; regions that are not among the offsets of all.
-pub fn run(connected: Connected, stop: Arc<AtomicBool>, json: bool) -> (anyhow::Result<()>, Vec<usize>) {
+pub fn run(
+    connected: Connected,
+    (stop, starting): (Arc<AtomicBool>, Starting),
+    json: bool,
+) -> (anyhow::Result<()>, Vec<usize>) {
     let Connected { mut ranks, children, config } = connected;
-    let mut progress = progress::RunProgress::default();
+    let mut progress = progress::RunProgress::new(starting);
     let context = Context { stop, towards_root: ranks.towards_root(), ..Context::default() };
     let met = Regions::meet(config, ranks.collective(), &context);
     let (met, mut world) = match met {

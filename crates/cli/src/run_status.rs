@@ -29,8 +29,11 @@ pub fn run(arguments: &StatusArgs) -> anyhow::Result<()> {
                 output::tell(&rendered(&found, arguments.all))?;
             }
         }
-        if !arguments.watch || found.state == State::Ended {
-            return Ok(());
+        match found.state {
+            State::Ended => return Ok(()),
+            State::Broken if !arguments.watch => anyhow::bail!(BROKEN),
+            _ if !arguments.watch => return Ok(()),
+            _ => {}
         }
         std::thread::sleep(AGAIN);
     }
@@ -79,7 +82,7 @@ fn state(found: &Standing) -> String {
         State::Running => format!("running{process}"),
         State::Paused => format!("paused{process}; probe_sync ctl resume goes on"),
         State::Stalled => format!("STALLED{process}: the next round is late"),
-        State::Broken => "BROKEN OFF: no new rounds, no report, and no process of this host holds the directory".into(),
+        State::Broken => format!("BROKEN OFF: {BROKEN}"),
         State::Ended => "ended".into(),
     }
 }
@@ -97,4 +100,5 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// To the terminal's upper left corner, and nothing below.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 const NODES_MAX: usize = 10;
+const BROKEN: &str = "no new rounds, no report, and no process of this host holds the directory";
 const FAULTS_MAX: usize = 5;

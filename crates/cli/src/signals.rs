@@ -1,32 +1,81 @@
-//! What SIGINT and SIGTERM do: end a run well, or end a command at once without half-written files.
+//! What SIGINT, SIGTERM and SIGHUP do: end a run well, or end a command at once without half-written files.
 //!
 //! Place in the flow: a command that can be cut short takes the flag of [`stop_on_signals`]; one that cannot calls
 //! [`remove_partials_on_signals`] before it writes. What it does not do: catch what cannot be caught (kill -9).
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender};
+use std::time::Duration;
 
 use anyhow::Context as _;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
-/// Raises the returned flag on SIGTERM and SIGINT. The round under way ends early and everything is flushed.
+/// Raises the returned flag on SIGTERM, SIGINT and SIGHUP. The round under way ends early and everything is flushed.
 ///
 /// # Errors
 /// When the system refuses a handler.
 pub fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGINT] {
+    for signal in ending_signals() {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context(REFUSED)?;
     }
     Ok(stop)
 }
 
-/// On SIGTERM and SIGINT removes the files that are not whole, then ends the process as the signal would have.
+/// Ends this process when a signal has raised `stop` and the start has not come to its end [`START_GRACE`] later: until then nothing looks at the flag that
+/// is stuck in a library or a file system. Whoever holds the returned guard says by dropping it that the start is over.
+///
+/// # Errors
+/// When the system refuses a thread.
+pub fn end_hung_start(stop: &Arc<AtomicBool>) -> anyhow::Result<Starting> {
+    let (over, waiting) = std::sync::mpsc::sync_channel::<()>(0);
+    let stop = Arc::clone(stop);
+    let watch = move || {
+        let mut left = START_GRACE;
+        while waiting.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+            if stop.load(Ordering::Relaxed) {
+                left = left.saturating_sub(LOOK);
+            }
+            if left.is_zero() {
+                probe_sync_files::remove_partials();
+                eprintln!("probe_sync: ended by a signal: the start hangs, and nothing was measured");
+                std::process::exit(SIGNALLED + SIGTERM);
+            }
+        }
+    };
+    std::thread::Builder::new().name("start".into()).spawn(watch).context(REFUSED)?;
+    Ok(Starting { _over: over })
+}
+
+/// A start that has not come to its end.
+#[derive(Debug)]
+pub struct Starting {
+    _over: SyncSender<()>,
+}
+
+/// The signals that ask for an end. A terminal that goes sends SIGHUP, which `nohup` lets this process ignore.
+fn ending_signals() -> impl Iterator<Item = i32> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).map(str::trim);
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or_default();
+    let hangs_up = (ignored >> (SIGHUP - 1) & 1 == 0).then_some(SIGHUP);
+    [SIGTERM, SIGINT].into_iter().chain(hangs_up)
+}
+
+/// Lets a file that becomes longer than this process may make it (`ulimit -f`) be an error of the write, as a full disk is, and not this
+/// process's end.
+pub fn survive_size_limit() {
+    // What a refused handler leaves is the system's own way: the end.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
+}
+
+/// On the same signals removes the files that are not whole, then ends the process as the signal would have.
 ///
 /// # Errors
 /// When the system refuses a handler or a thread.
 pub fn remove_partials_on_signals() -> anyhow::Result<()> {
-    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT]).context(REFUSED)?;
+    let mut signals = signal_hook::iterator::Signals::new(ending_signals()).context(REFUSED)?;
     let wait = move || {
         if let Some(signal) = signals.forever().next() {
             probe_sync_files::remove_partials();
@@ -39,6 +88,10 @@ pub fn remove_partials_on_signals() -> anyhow::Result<()> {
     Ok(())
 }
 
-const REFUSED: &str = "cannot handle SIGTERM and SIGINT";
+const REFUSED: &str = "cannot handle SIGTERM, SIGINT and SIGHUP";
 /// What shells add to a signal's number.
 const SIGNALLED: i32 = 128;
+/// How long a start that was asked to end may take to its end: waits for other ranks end by themselves within some seconds.
+const START_GRACE: Duration = Duration::from_secs(15);
+/// How often a start is looked at.
+const LOOK: Duration = Duration::from_millis(100);

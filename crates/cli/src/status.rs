@@ -118,13 +118,18 @@ pub fn told(error: &anyhow::Error) -> String {
     if error.downcast_ref::<Usage>().is_some() { format!("{text} ({hint})") } else { text }
 }
 
+/// Whether a word is a pattern that the shell handed on as it was; a question ends with its mark.
+fn is_pattern(word: &str) -> bool {
+    word.trim_end_matches(['?', ':', ',', ')']).contains(['*', '?'])
+}
+
 /// What may help against what the system said, where nothing else is said of it.
 pub fn remedy(error: &anyhow::Error, told: &str) -> Option<String> {
     let kind = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>()).map(std::io::Error::kind)?;
     match kind {
         // A message that says what to do has more than one clause.
         _ if told.contains("; ") => None,
-        ErrorKind::NotFound if told.contains(['*', '?']) => {
+        ErrorKind::NotFound if told.split_whitespace().any(is_pattern) => {
             Some("the shell found no file for this pattern: look at it with ls".to_owned())
         }
         ErrorKind::NotFound => {

@@ -23,12 +23,16 @@
 //! Two nodes of one host by hand: bounds of 300 and 400 ns give √((90 000 + 160 000)/3 + 2·2²) = 289 ns, and 95 % of ±566 ns within hard ±700 ns. Without
 //! bounds √8 = 2.8 ns. On two hosts, with margins of 5 µs and without bounds: √(2·(2² + 100²)) = 141 ns.
 //!
-//! What it does not do: widen hard bounds; the fits have done it.
+//! **Large offsets.** Numbers of 64 bits are 256 ns apart where a host's clock shows 1970 (1.8·10¹⁸ ns from the others), 2 ns at 104 days. What an estimate is
+//! rounded by is added to sigma and to the hard bounds here as well. Below a second it is 10⁻⁷ ns.
+//!
+//! What it does not do: widen hard bounds by what stamps are wrong by; the fits have done it.
 
 use std::collections::VecDeque;
 
 use probe_sync_time::NodeId;
 
+use crate::edge_fit::float_step;
 use crate::hosts::{HOST_SHARE, Hosts};
 use crate::smoother::SmoothedOffset;
 use crate::statistics::{SIGMAS_95, median};
@@ -73,14 +77,20 @@ impl StampErrors {
 
     /// Adds this part to an estimate of one round.
     pub(crate) fn widen(&self, node: &mut NodeEstimate) {
-        let sd = self.standard_deviation(node.node_id);
+        let sd = self.standard_deviation(node.node_id, node.offset_ns);
+        let step = ROUNDINGS * float_step(node.offset_ns);
+        // Bounds hold to more than what smaller ones are.
+        if step > STEP_MIN_NS {
+            node.bound_lo_ns -= step;
+            node.bound_hi_ns += step;
+        }
         node.sigma_ns = node.sigma_ns.hypot(sd);
         node.asymmetry_sigma_ns = node.asymmetry_sigma_ns.hypot(sd);
     }
 
     /// Adds this part to what is known of a node at some time.
     pub(crate) fn widened(&self, node: NodeId, known: SmoothedOffset) -> SmoothedOffset {
-        let sd = self.standard_deviation(node);
+        let sd = self.standard_deviation(node, known.offset_ns);
         if sd == 0.0 {
             return known;
         }
@@ -94,19 +104,26 @@ impl StampErrors {
     }
 
     /// Of an offset against the reference, ns.
-    fn standard_deviation(&self, node: NodeId) -> f64 {
+    fn standard_deviation(&self, node: NodeId, offset_ns: f64) -> f64 {
         if node == self.reference {
             return 0.0;
         }
         let bound = |node: NodeId| self.bounds_ns.get(node.index()).copied().unwrap_or(0.0);
         let host = if self.hosts.same(node, self.reference) { 0.0 } else { self.host_ns };
         let of = |node: NodeId| FLOOR_NS.powi(2) + host.powi(2) + bound(node).powi(2) / 3.0;
-        (of(node) + of(self.reference)).sqrt()
+        let rounded = ROUNDINGS * float_step(offset_ns).powi(2) / 12.0;
+        (of(node) + of(self.reference) + rounded).sqrt()
     }
 }
 
 /// Standard deviation of what the stamps of a node are wrong by, alike, where nothing is converted, ns.
 const FLOOR_NS: f64 = 2.0;
+
+/// How often an offset is rounded to a number of 64 bits on its way from the edges to a file: as an edge's, at the round's time, in the sum over a path, as the
+/// estimate. Each is wrong by half a step at most, evenly.
+const ROUNDINGS: f64 = 4.0;
+/// Of less hard bounds are not widened, ns.
+const STEP_MIN_NS: f64 = 0.01;
 
 /// Rounds whose margins count.
 const MARGINS_MAX: usize = 64;
@@ -123,6 +140,7 @@ mod tests {
     const NODES: u32 = 3;
     const BOUND_NS: f64 = 600.0;
     const TRUE_NS: i64 = 1_000;
+    const BEGIN_NS: i64 = 1_790_000_000_000_000_000;
 
     /// Hardware stamps of three nodes, node k being k·1000 ns ahead, whose conversions are wrong by these ns.
     fn exchange(edge: Edge, wrong: [i64; NODES as usize], at: i64, seq: u32) -> Exchange {
@@ -206,6 +224,69 @@ mod tests {
             // Packets as even as these leave nothing else, and however many rounds there are they promise no more than stamps can keep.
             assert!(estimates[1].asymmetry_sigma_ns >= 8.0_f64.sqrt(), "{:?}", estimates[1]);
             assert_eq!((estimates[0].sigma_ns, estimates[0].asymmetry_sigma_ns), (0.0, 0.0), "the reference is zero");
+        }
+    }
+
+    /// A host that shows 1970, or is 105 days or a century behind: the truth is within bounds always, within 95 % as often as it says, and nobody steps.
+    #[test]
+    fn offsets_that_a_number_of_64_bits_cannot_hold_are_less_sure() {
+        for away in [-1_790_000_000_000_000_123, -9_100_000_000_000_001, 3_155_760_000_000_000_077_i64] {
+            let mut random = 88_172_645_463_325_252_u64;
+            let mut jitter = || {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                (random % 400) as i64
+            };
+            let mut solver = Solver::new(SolverOptions::new(NODES as usize, NodeId(0)));
+            let (mut within, mut all, mut rounds) = (0, 0, Vec::new());
+            // It gains 137 ns in a second.
+            let true_at = |t: i64| away + 137 * (t - BEGIN_NS) / 1_000_000_000;
+            let middle = |round: i64| BEGIN_NS + round * 1_000_000_000 + 500_000_000;
+            for round in 0..60_i64 {
+                let start = BEGIN_NS + round * 1_000_000_000;
+                let mut window = |src: u32| {
+                    let mut edge_cut = |dst: u32| {
+                        let edge = Edge::new(src, dst);
+                        let clock = |node: NodeId, t: i64| t + [0, true_at(t), 40][node.index()];
+                        let mut pass =
+                            |from: NodeId, to: NodeId, t: i64| [clock(from, t), clock(to, t + 500 + jitter())];
+                        let mut one = |seq: u32| {
+                            let at = start + 25_000_000 * i64::from(seq);
+                            let [[a, b], [c, d]] = [0, 100_000].map(|gap| pass(edge.src, edge.dst, at + gap));
+                            let [[e, f], [g, h]] = [500_000, 600_000].map(|gap| pass(edge.dst, edge.src, at + gap));
+                            Exchange {
+                                edge,
+                                seq,
+                                stamp: StampSource::Kernel,
+                                t: [a, b, c, d, e, f, g, h].map(Timestamp::from_ns),
+                            }
+                        };
+                        EdgeCut { edge, exchanges: (0..40).map(&mut one).collect(), lost: 0, stamp_errors_ns: [0.0; 2] }
+                    };
+                    let edges = (0..NODES).filter(|dst| *dst != src).map(&mut edge_cut).collect();
+                    let own = if src == 1 { true_at(start) } else { 0 };
+                    let [start, end] = [0, 1_000_000_000].map(|after| Timestamp::from_ns(start + own + after));
+                    let cut =
+                        WindowCut { node: NodeId(src), start, end, edges, clock_event: None, packets: Vec::new() };
+                    fit_window(&cut, RoundId(round as u64), &FitOptions::default(), false).0
+                };
+                let windows: Vec<_> = (0..NODES).map(&mut window).collect();
+                let solved = solver.solve(RoundId(round as u64), &windows[0], &windows).expect("valid edges");
+                assert!(solved.data.watch.faults.is_empty(), "{:?}", solved.data.watch.faults);
+                rounds.push(solved);
+            }
+            let live: Vec<NodeEstimate> = rounds.iter().map(|round| round.data.all_nodes[1].clone()).collect();
+            let smoothed = Smoothed::new(&SolverOptions::new(NODES as usize, NodeId(0)), rounds, None);
+            let smoothed = smoothed.rounds().iter().map(|round| round.data.all_nodes[1].clone());
+            for (round, node) in (0..60).zip(live).chain((0..60).zip(smoothed)) {
+                // As the files hold it: in exact numbers.
+                let off = |value: f64| (value as i128 - i128::from(true_at(middle(round)))) as f64;
+                assert!(off(node.bound_lo_ns) <= 0.0 && off(node.bound_hi_ns) >= 0.0, "{round} {node:?}");
+                all += 1;
+                within += u32::from(off(node.offset_ns).abs() <= SIGMAS_95 * node.sigma_ns);
+            }
+            assert!(within * 100 >= all * 93, "{within} of {all} at {away}");
         }
     }
 }

@@ -13,6 +13,8 @@
 //! second look may come before the count by a fraction of 1 µs. That does no harm, since a new map shows the same as the old one
 //! until long after it was written ([`crate::map`]).
 //!
+//! All readings in a page are of the machine's own clocks, outside of any time namespace: writer and readers may be in different ones.
+//!
 //! A page of another layout, or of an earlier boot (whose counters were other ones), is refused. What its words may be, whatever they are, is
 //! only a wrong time: nothing panics.
 //!
@@ -236,7 +238,7 @@ fn signed(copy: &Record, at: usize) -> i64 {
 /// Words of a page that are used; a page of memory is longer.
 pub const WORDS: usize = COPIES[1] + RECORD;
 /// `psclock` and the number of the layout.
-const MAGIC: u64 = u64::from_be_bytes(*b"psclock\x02");
+const MAGIC: u64 = u64::from_be_bytes(*b"psclock\x03");
 /// In a line of the cache of its own.
 const VERSION: usize = 16;
 const COPIES: [usize; 2] = [32, 32 + RECORD];

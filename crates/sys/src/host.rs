@@ -11,6 +11,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
 
+use probe_sync_time::TimeNamespace;
 use rustix::thread::CpuSet;
 use serde::Serialize;
 
@@ -43,6 +44,15 @@ impl Host {
             kernel: text(name.release()),
         }
     }
+}
+
+/// By how much this process's time namespace moves the clocks that count from the machine's start; nothing on a kernel without such namespaces.
+/// A restored container and `unshare --time` have one of their own, and the boot id does not tell.
+pub fn time_namespace() -> TimeNamespace {
+    // The file is of the namespace of the children, which differs only between an unshare(2) and the next fork.
+    let initial = fs::read_link("/proc/self/ns/time").is_ok_and(|link| link.as_os_str() == INITIAL_TIME_NAMESPACE);
+    let stated = || TimeNamespace::parse(&fs::read_to_string("/proc/self/timens_offsets").ok()?);
+    if initial { TimeNamespace::default() } else { stated().unwrap_or_default() }
 }
 
 /// The interface that has `address`; `None` for an unspecified or a foreign address.
@@ -120,6 +130,9 @@ pub(crate) fn read_line(path: impl AsRef<Path>) -> Option<String> {
     let line = text.lines().next()?.trim();
     (!line.is_empty()).then(|| line.to_owned())
 }
+
+/// `PROC_TIME_INIT_INO` of the kernel.
+const INITIAL_TIME_NAMESPACE: &str = "time:[4026531834]";
 
 #[cfg(test)]
 mod tests {

@@ -44,7 +44,7 @@ pub mod virtual_table;
 
 pub use clock::{BootClock, MonotonicClock, NARROW_BRACKET, Pair, RawClock, SystemClock, Tsc, read_pair};
 pub use error::Error;
-pub use shared_page::{PAGE_WORDS, SharedPage};
+pub use shared_page::{PAGE_WORDS, SharedPage, reserve};
 pub use timer::Timer;
 pub use tracer::{TracerClock, TracerClockName, TracerPair};
 pub use tracer_callback::ReadTracerClock;

@@ -1,4 +1,4 @@
-//! Ties of a process to its parent, of its threads to its signals, and how many files it may have open.
+//! Ties of a process to its parent, of its threads to its signals, and how many files it may have open and how long they become.
 //!
 //! Place in the flow: `probe_sync run --local N` starts its ranks as child processes; none may outlive it. A session in a launcher's
 //! process leaves the signals to the launcher's own threads. A master has a connection to every rank.
@@ -58,6 +58,29 @@ pub fn block_signals() -> Result<(), Error> {
         0 => Ok(()),
         code => Err(Error::system("block signals")(std::io::Error::from_raw_os_error(code))),
     }
+}
+
+/// Does something that may make a file longer than this process's limit (RLIMIT_FSIZE, `ulimit -f`): that it fails is then all that happens, as on a
+/// full disk. By itself the system also sends the thread SIGXFSZ, which ends the process unless somebody has asked for another effect.
+pub fn without_size_signal<T>(write: impl FnOnce() -> T) -> T {
+    let mut signal = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigemptyset writes the whole set, sigaddset changes it; both fail only for bad arguments. pthread_sigmask reads it, writes the calling
+    // thread's former mask, and fails for bad arguments alone.
+    unsafe {
+        libc::sigemptyset(signal.as_mut_ptr());
+        libc::sigaddset(signal.as_mut_ptr(), libc::SIGXFSZ);
+        libc::pthread_sigmask(libc::SIG_BLOCK, signal.as_ptr(), before.as_mut_ptr());
+    }
+    let done = write();
+    let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: both sets were written above. sigtimedwait takes the signal away where it is pending, without waiting; where it was blocked before, it stays
+    // so, and is nobody's to be surprised by.
+    unsafe {
+        while libc::sigtimedwait(signal.as_ptr(), std::ptr::null_mut(), &raw const now) == libc::SIGXFSZ {}
+        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
+    }
+    done
 }
 
 /// What a thread brings upon itself: handlers that report crashes are to see it.

@@ -6,13 +6,17 @@
 //! What it does not do: say what the words mean, or keep another process from writing.
 
 use std::fs::File;
+use std::io::Write as _;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::Error;
+use crate::process::without_size_signal;
 
 /// A shared page.
 #[derive(Debug)]
@@ -38,12 +42,12 @@ impl SharedPage {
         Self::mapped(file, true)
     }
 
-    /// The first page of a file that is open for reading and writing, which becomes as long.
+    /// The first page of a file that is open for reading and writing and empty, which becomes as long.
     ///
     /// # Errors
-    /// When the file cannot be made so long or mapped.
+    /// When the file cannot be made so long or mapped, as on a full disk.
     pub fn of_new_file(file: &File) -> Result<Self, Error> {
-        file.set_len(PAGE_BYTES as u64).map_err(Error::system("make room for a shared page"))?;
+        reserve(file, PAGE_BYTES).map_err(Error::system("make room for a shared page"))?;
         Self::mapped(file, true)
     }
 
@@ -92,6 +96,26 @@ impl Drop for SharedPage {
     }
 }
 
+/// Gives an empty file all its blocks, so that no store into a mapping of it ever meets a full disk, which ends the process by SIGBUS. A file system
+/// without fallocate(2) gets zeros, which has the same effect.
+///
+/// # Errors
+/// When there is no room.
+pub fn reserve(file: &File, bytes: usize) -> std::io::Result<()> {
+    match without_size_signal(|| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes as u64)) {
+        Ok(()) => Ok(()),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => without_size_signal(|| {
+            let zeros = vec![0; 16 * PAGE_BYTES];
+            let mut file = file;
+            for start in (0..bytes).step_by(zeros.len()) {
+                file.write_all(&zeros[..zeros.len().min(bytes - start)])?;
+            }
+            file.sync_data()
+        }),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Words of a page.
 pub const PAGE_WORDS: usize = 512;
 const PAGE_BYTES: usize = PAGE_WORDS * size_of::<AtomicU64>();
@@ -115,6 +139,8 @@ mod tests {
         writer.words()[PAGE_WORDS - 1].store(7, Ordering::Relaxed);
         assert_eq!(reader.words()[PAGE_WORDS - 1].load(Ordering::Relaxed), 7);
         assert!(writer.is_writable() && !reader.is_writable());
+        let read_only = File::open("/proc/self/exe").expect("this program");
+        assert!(SharedPage::of_new_file(&read_only).is_err(), "nothing can be reserved in it");
         let own = SharedPage::anonymous().expect("a page");
         assert!(own.is_writable() && own.words().iter().all(|word| word.load(Ordering::Relaxed) == 0));
     }

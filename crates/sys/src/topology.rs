@@ -71,6 +71,8 @@ impl Topology {
 fn with_hwloc(numa_nodes: usize) -> Option<Topology> {
     use hwloc2::ObjectType;
 
+    // Where the system refuses this call, as under a strict seccomp filter, libhwloc makes it again and again without end.
+    crate::host::allowed_cpus().ok()?;
     let topology = hwloc2::Topology::new()?;
     // Asked by type, never "which type is at this depth": a newer libhwloc may answer with a type that the binding does
     // not know.

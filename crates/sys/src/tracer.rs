@@ -30,6 +30,7 @@ use std::path::Path;
 use probe_sync_time::{Clock, Duration, System, Timestamp, Tracer};
 
 use crate::clock::PAIR_ATTEMPTS;
+use crate::host;
 use crate::tracer_callback::{Callback, ReadTracerClock, name_problem};
 use crate::{BootClock, Error, MonotonicClock, NARROW_BRACKET, RawClock, Tsc, read_pair};
 
@@ -179,6 +180,19 @@ impl TracerClock {
     /// calibrated by each process, and what a library or a caller tells may begin with the process.
     pub fn outlives_process(&self) -> bool {
         matches!(self.source, Source::Monotonic | Source::MonotonicRaw | Source::Boottime)
+    }
+
+    /// What this process's time namespace adds to the clock, ns. Processes of other namespaces see it without that.
+    pub fn namespace_ns(&self) -> i64 {
+        let namespace = host::time_namespace();
+        match &self.source {
+            Source::Monotonic | Source::MonotonicRaw => namespace.monotonic_ns,
+            Source::Boottime => namespace.boottime_ns,
+            // It reads CLOCK_BOOTTIME.
+            Source::Vendor(function) if function.name == ROCPROFILER.function => namespace.boottime_ns,
+            // What a library or a caller tells is not known, and the counter is nobody's.
+            Source::Vendor(_) | Source::Callback(_) | Source::Tsc(..) => 0,
+        }
     }
 
     /// For `tsc`, the calibrated length of a tick, ns.

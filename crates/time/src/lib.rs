@@ -15,11 +15,13 @@
 mod clock;
 mod exchange;
 mod instant;
+mod namespace;
 mod round;
 mod session_key;
 
 pub use clock::{Clock, SkewedClock, Step, Wave};
 pub use exchange::{Edge, Exchange, NodeId, RunId, Stamp, StampSource};
 pub use instant::{Boot, Counter, Domain, Duration, Monotonic, Raw, Reference, Skew, System, Timestamp, Tracer};
+pub use namespace::TimeNamespace;
 pub use round::RoundId;
 pub use session_key::SessionKey;

@@ -317,6 +317,7 @@ pub(super) mod tests {
             absences: Vec::new(),
             packets: packets.iter().map(way).collect(),
             unreachable_peers,
+            never_reached: Vec::new(),
             counters: BTreeMap::new(),
             cpu_cores: 0.0,
             seconds: 4.0,

@@ -9,11 +9,13 @@ use probe_sync::standing::NodeStanding;
 use probe_sync::{Observer, Started};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::window::NodeEstimate;
+use probe_sync_time::StampSource;
 use probe_sync_trace::counted;
 
 use super::drawn::{draw, draws, style};
 use crate::node_table;
 use crate::screen;
+use crate::signals::Starting;
 use crate::table::unsigned;
 use crate::telling::{LogFormat, telling};
 
@@ -22,9 +24,16 @@ use crate::telling::{LogFormat, telling};
 pub struct RunProgress {
     bar: Option<ProgressBar>,
     hosts: Vec<String>,
+    /// Until the run has started.
+    starting: Option<Starting>,
 }
 
 impl RunProgress {
+    /// Of a run that is about to start.
+    pub fn new(starting: Starting) -> Self {
+        Self { starting: Some(starting), ..Self::default() }
+    }
+
     /// Leaves the last table standing.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {
@@ -34,6 +43,10 @@ impl RunProgress {
 }
 
 impl Observer for RunProgress {
+    fn joined(&mut self) {
+        self.starting = None;
+    }
+
     fn started(&mut self, started: &Started<'_>) {
         tracing::info!("{}", what_starts(started));
         self.hosts = started.hosts.iter().map(|host| (*host).to_owned()).collect();
@@ -125,11 +138,25 @@ fn what_starts(started: &Started<'_>) -> String {
         counted(started.clocks, "host clock"),
         started.reference,
         counted(started.edges, "edge"),
-        started.stamp.as_str(),
+        stamps(&started.stamps),
         unsigned(started.config.window().as_ns_f64()),
         unsigned(started.config.cadence().as_ns_f64()),
         started.config.out.display()
     )
+}
+
+/// The timestamps of most nodes, and which nodes have others.
+fn stamps(of_nodes: &[StampSource]) -> String {
+    let count = |stamp: &StampSource| of_nodes.iter().filter(|other| *other == stamp).count();
+    let Some(most) = of_nodes.iter().min_by_key(|stamp| (usize::MAX - count(stamp), **stamp)) else {
+        return "no".into();
+    };
+    let others = || of_nodes.iter().zip(0..).filter(|(stamp, _)| *stamp != most);
+    let named = others().take(MAX_NAMED).map(|(stamp, node)| format!("{} on node {node}", stamp.as_str()));
+    let more = others().count().saturating_sub(MAX_NAMED);
+    let more = (more > 0).then(|| format!("others on {more} more"));
+    let all: Vec<String> = [most.as_str().to_owned()].into_iter().chain(named).chain(more).collect();
+    all.join(", ")
 }
 
 fn line(round: &GlobalWindowData, widths: &Widths, latency: Duration) -> String {
@@ -164,3 +191,19 @@ const MAX_NAMED: usize = 3;
 const NODES_MAX: usize = 10;
 /// Lines of a terminal that the table leaves: its header, what is below, and what is said above.
 const ROWS_BESIDE: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_node_that_reads_the_clock_itself_does_not_speak_for_all() {
+        use StampSource::{Kernel, User};
+        assert_eq!(stamps(&[Kernel, Kernel]), "kernel");
+        assert_eq!(stamps(&[Kernel, User, Kernel]), "kernel, user on node 1");
+        assert_eq!(stamps(&[User, Kernel]), "kernel, user on node 0");
+        assert_eq!(stamps(&[User]), "user");
+        let many = [[Kernel; 6].as_slice(), &[User; 5]].concat();
+        assert_eq!(stamps(&many), "kernel, user on node 6, user on node 7, user on node 8, others on 2 more");
+    }
+}

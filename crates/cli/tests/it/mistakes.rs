@@ -43,6 +43,8 @@ const MISTAKES: &[Mistake] = &[
     mistake("export --run-dir empty -o x.pb", 1, "cannot read empty/run.json", "check the path"),
     mistake("status nope", 1, "no run of probe_sync is here", "give the directory"),
     mistake("ctl --run-dir empty stop", 1, "empty/control.sock", "is one under way there, on this host?"),
+    mistake("ctl pause --run-dir empty", 1, "empty/control.sock", "check the path"),
+    mistake("clock words.txt", 1, "words.txt", "is no clock page"),
     mistake("clock nope", 1, "cannot read the clock in nope", "check the path"),
     mistake("solve --probes nope.jsonl -o x.jsonl", 1, "cannot read nope.jsonl", "check the path"),
     mistake("compose --masters nope --region a=b -o x.jsonl", 1, "cannot read nope", "check the path"),
@@ -100,24 +102,43 @@ const MISTAKES: &[Mistake] = &[
         "a number with its unit",
     ),
     // Launchers and jobs.
+    with(
+        &[("RANK", "5"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "1")],
+        "run --duration 1s -o x",
+        "RANK=5",
+        "must be below WORLD_SIZE=2",
+    ),
+    with(&[("RANK", "0")], "run --duration 1s -o x", "WORLD_SIZE is not", "RANK is set"),
+    with(
+        &[("RANK", "0"), ("WORLD_SIZE", "2")],
+        "run --duration 1s -o x",
+        "MASTER_ADDR is not",
+        "names the host of rank 0",
+    ),
+    with(
+        &[("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "0")],
+        "run --duration 1s -o x",
+        "MASTER_PORT=0",
+        "name one that is free",
+    ),
+    with(&[("PROBE_SYNC_ID", "x"), ("RANK", "1"), ("WORLD_SIZE", "2")], "run -o x", "PROBE_SYNC_ID", "--help"),
+    // Another rank that is not there, at an address as it stands in a URL.
     Mistake {
         status: 1,
         ..with(
-            &[("RANK", "5"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "1")],
+            &[
+                ("RANK", "1"),
+                ("WORLD_SIZE", "2"),
+                ("MASTER_ADDR", "[::1]"),
+                ("MASTER_PORT", "1"),
+                ("PROBE_SYNC_RENDEZVOUS_TIMEOUT", "1s"),
+            ],
             "run --duration 1s -o x",
-            "RANK=5",
-            "must be below WORLD_SIZE=2",
+            "Connection refused",
+            "rank 0 at [::1]:1",
         )
     },
-    Mistake {
-        status: 1,
-        ..with(
-            &[("RANK", "0"), ("WORLD_SIZE", "2")],
-            "run --duration 1s -o x",
-            "MASTER_ADDR is not",
-            "names the host of rank 0",
-        )
-    },
+    mistake("run --local 2 --neighbors 0 -o x", 2, "neighbors", "at least 1"),
     // What the system refuses.
     mistake("merge one.json --no-correction -o /dev/full", 1, "No space left on device", "make room"),
     mistake("run --local 2 --duration 1s --out /proc/x", 2, "rank 0: cannot create /proc/x", "No such file"),

@@ -236,7 +236,7 @@ fn packets_of_others_are_solved_too() {
     let (packets, out) = (directory.path().join("packets.csv"), directory.path().join("offsets.jsonl"));
     // Node 1 is 1000 ns ahead of node 0; packets take 200 ns.
     let mut text = "src,dst,send_ns,recv_ns,stamp\n".to_owned();
-    for at in (0..2_000_000_000_i64).step_by(10_000_000) {
+    for at in (1_000_000..2_001_000_000_i64).step_by(10_000_000) {
         text += &format!("0,1,{at},{},kernel\n1,0,{},{},kernel\n", at + 1200, at + 6000, at + 5200);
     }
     std::fs::write(&packets, text + "0,1,now\n").expect("writable");

@@ -122,7 +122,8 @@ pub fn right_clocks(folder: &Path) -> PathBuf {
 /// A file of four packets between two nodes.
 pub fn few_packets(folder: &Path) -> PathBuf {
     let path = folder.join("packets.csv");
-    let lines = "src,dst,send_ns,recv_ns\n0,1,0,1200\n1,0,2000,1200\n0,1,50000,51200\n1,0,52000,51200\n";
+    let lines =
+        "src,dst,send_ns,recv_ns\n0,1,1000000,1001200\n1,0,1002000,1001200\n0,1,1050000,1051200\n1,0,1052000,1051200\n";
     std::fs::write(&path, lines).expect("writable");
     path
 }

@@ -83,7 +83,7 @@ pub(super) fn join(
         return Err(Error::Setup { what, reason: format!("ranks that join are 1 to {}", size.saturating_sub(1)) });
     }
     let mut wait = Wait::begin(OPERATION, deadline);
-    let (mut pause, mut retries, mut run) = (RETRY_FIRST, 0, earlier.run);
+    let (mut pause, mut retries, mut run, mut last_failure) = (RETRY_FIRST, 0, earlier.run, None);
     let process = u64::from_le_bytes(random_bytes()?);
     let way = |addresses: Vec<String>, rank| Way { addresses, rank, expected, process };
     let address = &addresses.join(" or ");
@@ -122,7 +122,11 @@ pub(super) fn join(
         if hopeless {
             return Err(refused(failure));
         }
-        let Some(slice) = wait.slice() else { return Err(unreachable(root, address, &wait, &failure)) };
+        let Some(slice) = wait.slice() else {
+            // The end of the wait has cut this attempt short: what came of the one before says more.
+            return Err(unreachable(root, address, &wait, &last_failure.unwrap_or(failure)));
+        };
+        last_failure = Some(failure);
         std::thread::sleep(slice.min(jittered(pause, random_bytes()?)));
         retries += 1;
         pause = (pause * 2).min(RETRY_LAST);

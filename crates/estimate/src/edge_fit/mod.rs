@@ -116,10 +116,13 @@ pub(crate) fn fit_with_diagnostics(
     let nothing = ([f64::NEG_INFINITY, f64::INFINITY], [-limit, limit]);
     let (intercepts, slopes) = lines.unwrap_or(nothing);
     let beta = packets.base as f64 + line.intercept;
-    let quantum = options.tick_ns.max(beta.abs().next_up() - beta.abs());
+    let step = float_step(beta);
+    let quantum = options.tick_ns.max(step);
     let constraints = Constraints { slope_bounded: best.bounded, slopes, intercepts, quantum, bent: bend.is_some() };
     let mut covariance = Spread::new(&packets.forward, &packets.reverse, best.slope).covariance(&constraints);
     let ([lowest, highest], hard_slopes) = bounds.unwrap_or(nothing);
+    // What it was rounded to as one number of 64 bits, and as much when it is moved to another time.
+    covariance[0] += step.powi(2) / 6.0;
     // A baseline's distance from the best line counts as its error.
     covariance[0] += (line.intercept - hull_line.intercept).powi(2);
     covariance[2] += (line.slope - hull_line.slope).powi(2);
@@ -143,6 +146,11 @@ pub(crate) fn fit_with_diagnostics(
         stamp_errors_ns: window.stamp_errors_ns,
     };
     Some((fitted, diagnostics(&packets, best.bounded, bend)))
+}
+
+/// How far numbers of 64 bits are apart around a value: 256 ns where a clock shows 1970.
+pub(crate) fn float_step(value: f64) -> f64 {
+    value.abs().next_up() - value.abs()
 }
 
 fn diagnostics(packets: &Packets, alpha_determined: bool, bend: Option<f64>) -> FitDiagnostics {

@@ -9,7 +9,7 @@
 
 use std::fmt::{self, Display};
 
-use probe_sync_time::{NodeId, System, Timestamp};
+use probe_sync_time::{NodeId, System, TimeNamespace, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// The folder of a run in which its processes leave their marks.
@@ -66,6 +66,9 @@ pub struct MarksHeader {
     pub boot_id: String,
     /// The process's number there.
     pub pid: u32,
+    /// By how much its time namespace moves the clocks that count from the machine's start; None where it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_namespace: Option<TimeNamespace>,
 }
 
 /// Another line: one mark.
@@ -166,6 +169,7 @@ mod tests {
             hostname: "gpu-07".into(),
             boot_id: "b".into(),
             pid: 42,
+            time_namespace: None,
         };
         let line = r#"{"token":"0123456789abcdef","rank":3,"world_size":8,"node_id":1,"hostname":"gpu-07","boot_id":"b","pid":42}"#;
         assert_eq!(serde_json::to_string(&header).expect("our own type"), line);

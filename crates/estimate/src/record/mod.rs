@@ -8,7 +8,7 @@ mod marks;
 
 use std::fmt::{self, Display};
 
-use probe_sync_time::{NodeId, Reference, RoundId, System, Timestamp};
+use probe_sync_time::{NodeId, Reference, RoundId, System, TimeNamespace, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::Hosts;
@@ -162,6 +162,9 @@ pub struct RankRecord {
     /// Who numbered it: two launchers may number the hosts of one job size differently. Runs of earlier versions do not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launcher: Option<Launcher>,
+    /// By how much its time namespace moves the clocks that count from the machine's start; None where it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_namespace: Option<TimeNamespace>,
 }
 
 /// Who numbers ranks.

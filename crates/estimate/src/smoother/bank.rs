@@ -90,12 +90,12 @@ impl Bank {
         }
     }
 
-    /// Takes a round's measurement, in which `window` seconds of wander lie; `usual` is the log of how usual each filter is.
-    pub(super) fn update(&mut self, measured: Pair, noise: Block, window: f64, usual: &[f64; BANK]) {
+    /// Takes a round's measurement, in which `window` seconds of wander lie and whose shared errors are `scale` times as large; `usual` is the log of how usual each filter is.
+    pub(super) fn update(&mut self, measured: Pair, noise: Block, (window, scale): (f64, f64), usual: &[f64; BANK]) {
         self.unheard = 0;
         let noises: [Block; BANK] = std::array::from_fn(|at| {
             let [offset, rate] = window_excess(density(at), window);
-            [noise[0] + offset + shared_ns(at).powi(2), noise[1], noise[2] + rate]
+            [noise[0] + offset + (scale * shared_ns(at)).powi(2), noise[1], noise[2] + rate]
         });
         self.surprise = [1.0; BANK];
         let gate = self.gate(usual);

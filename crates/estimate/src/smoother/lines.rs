@@ -8,7 +8,7 @@
 
 use std::collections::HashSet;
 
-use probe_sync_time::Edge;
+use probe_sync_time::{Edge, StampSource};
 
 use super::round::Round;
 use crate::graph::edges::{Equation, Moved, State};
@@ -27,6 +27,8 @@ pub(super) struct Line {
     /// What the round says of both ends, above their potentials: ns, ns/s.
     pub(super) believed: [Pair; 2],
     pub(super) margin: f64,
+    /// A program read the clock for its stamps.
+    pub(super) of_program: bool,
 }
 
 impl Line {
@@ -41,7 +43,16 @@ impl Line {
         let moved = equation.at(i128::from(round.reference_midpoint.as_ns()), &a, &b);
         let sign = if from < to { 1.0 } else { -1.0 };
         let key = [from.min(to), from.max(to)];
-        sound(&moved).then_some(Self { from, to, key, sign, moved, believed: [a.x, b.x], margin })
+        sound(&moved).then(|| Self {
+            from,
+            to,
+            key,
+            sign,
+            moved,
+            believed: [a.x, b.x],
+            margin,
+            of_program: round.edges[equation.index].stamp == StampSource::User,
+        })
     }
 }
 

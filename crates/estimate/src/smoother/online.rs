@@ -124,13 +124,20 @@ impl Online {
         self.forget_node_pairs(round, &lines);
         let scales = self.scatter.map(factor);
         let (measured, noise) = self.least_squares(round, &lines, scales);
+        let wakes = self.wakes(&lines);
         for node in 0..self.nodes.len() {
             if delta > 0.0 {
                 self.nodes[node].predict(delta);
             }
             if let (Some(state), true) = (measured[node], node != self.reference) {
-                self.nodes[node].update(state, noise[node], self.window, &self.usual);
-                self.remember(node, Seen { t: self.elapsed, state, noise: noise[node] });
+                let [offset, covariance, rate] = noise[node];
+                let late = wakes[node].unwrap_or(0.0);
+                // Lateness that comes or goes within the window tilts the line by as much from its middle to its end.
+                let tilt = if self.latest_window > 0.0 { 2.0 * late / self.latest_window } else { 0.0 };
+                let noise = [offset + late.powi(2), covariance, rate + tilt.powi(2)];
+                let scale = if wakes[node].is_some() { WAKE_SCALE } else { 1.0 };
+                self.nodes[node].update(state, noise, (self.window, scale), &self.usual);
+                self.remember(node, Seen { t: self.elapsed, state, noise });
             }
         }
         self.weigh_filters();
@@ -194,6 +201,23 @@ impl Online {
             node_pair.margin = if node_pair.margin == 0.0 { line.margin } else { node_pair.margin.min(line.margin) };
         }
         lines
+    }
+
+    /// Of every node most of whose lines are made of stamps that a program took: by what they may all be wrong alike in this round, ns. A thread that
+    /// wakes late reads the clock late for all of them. What is more in a node pair's margin than in its least is such lateness on one side or on both, and
+    /// it moves an offset by as much at most.
+    fn wakes(&self, lines: &[Line]) -> Vec<Option<f64>> {
+        let mut of_program: Vec<Vec<f64>> = vec![Vec::new(); self.nodes.len()];
+        let mut others = vec![0; self.nodes.len()];
+        for line in lines {
+            let least = self.node_pairs.get(&line.key).map_or(line.margin, |node_pair| node_pair.margin);
+            let late = (line.margin - least).max(WAKE_SHARE * least);
+            for node in [line.from, line.to] {
+                if line.of_program { of_program[node].push(late) } else { others[node] += 1 }
+            }
+        }
+        let of_node = |(late, others): (Vec<f64>, usize)| (late.len() > others).then(|| median(late));
+        of_program.into_iter().zip(others).map(of_node).collect()
     }
 
     /// Every node's state of this round alone, above its potential, and its covariance.
@@ -461,6 +485,11 @@ const DEAR_ROUNDS: u64 = 8;
 
 /// Rounds that tell how a clock strays from its lines within them.
 const RECENT_MAX: usize = 24;
+
+/// The least margin's share that stamps of a program are believed to be wrong by in every round: before a second round nothing shows how late threads wake.
+const WAKE_SHARE: f64 = 0.1;
+/// How much larger the errors are that all lines of a node share in a round where a program took the stamps: 60 ns to 15 µs in place of 1 to 250 ns.
+const WAKE_SCALE: f64 = 60.0;
 
 /// Rounds after which a node that no packet tells about has no estimate.
 const UNHEARD_MAX: u32 = 8;

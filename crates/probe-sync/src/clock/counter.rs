@@ -6,26 +6,34 @@
 //! `CLOCK_MONOTONIC_RAW` is made of. How long a tick is, is measured once against that clock; what is wrong with it is in the
 //! rates of the map, as any other rate is.
 //!
+//! A page may be read in another time namespace than it is written in. So all of its readings are on the machine's own clocks, outside of any
+//! namespace: each process takes out what its namespace adds.
+//!
 //! What it does not do: watch the kernel's clocksource (`feed`).
 
 use std::time::Duration as StdDuration;
 
 use probe_sync_global_clock::{Pairs, Scale, Source};
 use probe_sync_sys::{BootClock, NARROW_BRACKET, RawClock, SystemClock, clock, read_pair};
-use probe_sync_time::{Clock, Counter, Timestamp};
+use probe_sync_time::{Clock, Counter, TimeNamespace, Timestamp};
 
 use crate::Error;
 use crate::config::ClockCounter;
 
 /// The counter of a page, on this host.
 #[derive(Copy, Clone, Debug)]
-pub struct HostCounter(pub Source);
+pub struct HostCounter {
+    /// What it counts by.
+    pub source: Source,
+    /// What this process's time namespace adds to `CLOCK_MONOTONIC_RAW`, ns, which is taken out.
+    pub namespace_ns: i64,
+}
 
 impl Clock<Counter> for HostCounter {
     #[inline]
     fn now(&self) -> Timestamp<Counter> {
-        Timestamp::from_ns(match self.0 {
-            Source::Raw => RawClock.now().as_ns(),
+        Timestamp::from_ns(match self.source {
+            Source::Raw => RawClock.now().as_ns().wrapping_sub(self.namespace_ns),
             Source::Tsc(scale) => scale.ns(clock::ordered_ticks()),
         })
     }
@@ -58,7 +66,8 @@ pub(super) fn source(wanted: ClockCounter) -> Result<Source, Error> {
 
 /// How long a tick of the time-stamp counter is.
 fn scale() -> Option<Scale> {
-    let read = || read_pair(&HostCounter(Source::Tsc(Scale::ONE)), &RawClock, NARROW_BRACKET);
+    let read =
+        || read_pair(&HostCounter { source: Source::Tsc(Scale::ONE), namespace_ns: 0 }, &RawClock, NARROW_BRACKET);
     let first = read();
     let mut found = None;
     for _ in 0..CALIBRATIONS_MAX {
@@ -73,9 +82,9 @@ fn scale() -> Option<Scale> {
     found
 }
 
-/// The counter, and raw, system and boot clock of this host now.
-pub(super) fn pairs(source: Source) -> Pairs {
-    let counter = HostCounter(source);
+/// The counter, and raw, system and boot clock of this host now, read in this time namespace.
+pub(super) fn pairs(source: Source, namespace: TimeNamespace) -> Pairs {
+    let counter = HostCounter { source, namespace_ns: namespace.monotonic_ns };
     let system = read_pair(&counter, &SystemClock, NARROW_BRACKET);
     let boot = read_pair(&counter, &BootClock, NARROW_BRACKET);
     let mut bracket = system.bracket.max(boot.bracket);
@@ -84,14 +93,14 @@ pub(super) fn pairs(source: Source) -> Pairs {
         Source::Tsc(_) => {
             let raw = read_pair(&counter, &RawClock, NARROW_BRACKET);
             bracket = bracket.max(raw.bracket);
-            (raw.b - (raw.a - system.a)).as_ns()
+            (raw.b - (raw.a - system.a)).as_ns() - namespace.monotonic_ns
         }
     };
     Pairs {
         counter: system.a.as_ns(),
         raw,
         system: system.b.as_ns(),
-        boot: (boot.b - (boot.a - system.a)).as_ns(),
+        boot: (boot.b - (boot.a - system.a)).as_ns() - namespace.boottime_ns,
         error: (bracket.as_ns() + 1) / 2,
         ..Pairs::default()
     }
@@ -115,10 +124,10 @@ mod tests {
             assert!(reason.ends_with("set clock_counter=raw"), "{reason}");
             return;
         }
-        let source = source(ClockCounter::Tsc).expect("it is usable");
-        let (first, mut last) = (pairs(source), pairs(source));
+        let (source, namespace) = (source(ClockCounter::Tsc).expect("it is usable"), TimeNamespace::default());
+        let (first, mut last) = (pairs(source, namespace), pairs(source, namespace));
         while last.raw - first.raw < 50_000_000 {
-            last = pairs(source);
+            last = pairs(source, namespace);
         }
         let (counted, passed) = (last.counter - first.counter, last.raw - first.raw);
         let error = 2 * (first.error + last.error) + passed / 2_000;

@@ -17,10 +17,13 @@
 //! What it does not do: measure, or say what the bounds become with time (`forecast`).
 
 use std::collections::VecDeque;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_global_clock::{Estimate, Map, Pairs, Rate, Source, Status};
-use probe_sync_time::{Clock, Counter, Duration, NodeId, SkewedClock, System, Timestamp};
+use probe_sync_sys::host;
+use probe_sync_time::{Clock, Counter, Duration, NodeId, SkewedClock, System, TimeNamespace, Timestamp};
 
 use super::above::Above;
 use super::counter::{HostCounter, pairs, source, usable};
@@ -33,7 +36,10 @@ use crate::config::{ClockCounter, Config};
 #[derive(Debug)]
 pub(crate) struct Feed {
     clocks: Vec<GlobalClock>,
+    /// The page of other processes.
+    shared: Option<SharedPagePath>,
     counter: HostCounter,
+    namespace: TimeNamespace,
     /// Says why the counter cannot be used any more.
     usable: fn() -> Result<(), String>,
     given_up: bool,
@@ -49,6 +55,16 @@ pub(crate) struct Feed {
     in_region: bool,
     forecast: Forecast,
     map: Map,
+}
+
+/// Where other processes find the clock, and whose it is.
+#[derive(Debug)]
+struct SharedPagePath {
+    path: PathBuf,
+    /// The node whose clocks it is made of, and the one that it shows.
+    shown: (NodeId, NodeId),
+    /// How often somebody has removed it.
+    removed: u64,
 }
 
 impl Feed {
@@ -71,10 +87,14 @@ impl Feed {
         let own = pages.own.iter().inspect(|own| own.begin(shown.0, shown.1, source)).cloned();
         let shared =
             pages.path.as_deref().map(|path| GlobalClock::create(path, shown.0, shown.1, source)).transpose()?;
-        let first = pairs(source);
+        let shared_path = pages.path.clone().map(|path| SharedPagePath { path, shown, removed: 0 });
+        let namespace = host::time_namespace();
+        let first = pairs(source, namespace);
         Ok(Some(Self {
             clocks: own.chain(shared).collect(),
-            counter: HostCounter(source),
+            shared: shared_path,
+            counter: HostCounter { source, namespace_ns: namespace.monotonic_ns },
+            namespace,
             usable: match config.clock_counter {
                 ClockCounter::Raw => || Ok(()),
                 ClockCounter::Tsc => || usable(ClockCounter::Tsc),
@@ -96,7 +116,7 @@ impl Feed {
         if !self.counter_holds() {
             return;
         }
-        let now = pairs(self.counter.0);
+        let now = pairs(self.counter.source, self.namespace);
         if self.readings.is_empty() {
             self.steady_since = now.system;
         }
@@ -117,6 +137,7 @@ impl Feed {
             self.forecast.forget();
             return;
         }
+        self.restore_page();
         let Some((point, pairs)) = self.point(round) else { return };
         let point = match above {
             Some(above) => above.lift(point),
@@ -144,6 +165,37 @@ impl Feed {
             let last = Map { status, ..self.map };
             self.publish(&last, self.counter.now() + LEAD);
         }
+    }
+
+    /// How often the page of other processes was removed, under its name, where that has happened.
+    pub fn removed_page(&self) -> Option<(&Path, u64)> {
+        let shared = self.shared.as_ref().filter(|shared| shared.removed > 0)?;
+        Some((&shared.path, shared.removed))
+    }
+
+    /// Makes the page of other processes anew where somebody has removed it, as systemd's RemoveIPC does. Who has it open goes on to read the removed one,
+    /// which is kept right as well.
+    fn restore_page(&mut self) {
+        let Some(shared) = &mut self.shared else { return };
+        if !std::fs::metadata(&shared.path).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+            return;
+        }
+        let (node, reference) = shared.shown;
+        let made = GlobalClock::create(&shared.path, node, reference, self.counter.source);
+        if shared.removed == 0 {
+            let outcome = made.as_ref().map_or_else(ToString::to_string, |_| "it is made anew".into());
+            tracing::error!("the clock page {} was removed during the run: {outcome}", shared.path.display());
+        }
+        shared.removed += 1;
+        let Ok(made) = made else { return };
+        if self.clocks.len() >= PAGES_MAX {
+            // The first is this process's own, or the oldest of those that were removed.
+            self.clocks.remove(1);
+        }
+        if self.map.status != Status::Unsynchronised {
+            made.page().publish(&self.map, || true);
+        }
+        self.clocks.push(made);
     }
 
     /// Whether the counter still is one. Where it is not, readers are told at once: a wrong bound is worse than none.
@@ -199,7 +251,7 @@ impl Feed {
             // offset ≤ bound_hi means reference ≥ shown − bound_hi, which is M − (bound_hi − offset).
             hard: [own.bound_hi_ns - own.offset_ns, own.offset_ns - own.bound_lo_ns].map(|ns| ns.max(0.0) + read_error),
         };
-        let raw_ppm = if self.counter.0 == Source::Raw { 0.0 } else { self.rate_of(|pairs| pairs.raw)?.ppm };
+        let raw_ppm = if self.counter.source == Source::Raw { 0.0 } else { self.rate_of(|pairs| pairs.raw)?.ppm };
         let [rate, raw_rate] = [system_ppm, raw_ppm].map(Rate::from_ppm);
         let pairs = Pairs { rate, raw_rate, steady_since: self.steady_since, ..*nearest };
         Some((point, pairs))
@@ -248,6 +300,8 @@ const LEAD: Duration = Duration::from_ms(20);
 /// A map is not shown any more when less than this is left of that.
 const LATEST: Duration = Duration::from_ms(5);
 const PUBLISH_ATTEMPTS: usize = 5;
+/// Pages that are kept right: this process's own, that of others, and the last of those that were removed.
+const PAGES_MAX: usize = 8;
 /// Enough for the rate of the system clock, and for windows that were decided late.
 const READINGS_MAX: usize = 16;
 /// A rate is that of the last seconds: daemons change it.

@@ -21,7 +21,7 @@ use std::time::{Duration as StdDuration, Instant};
 use probe_sync_files::AtomicFile;
 use probe_sync_global_clock::{Identity, Map, Page, Pairs, Source, Unusable, WORDS};
 use probe_sync_sys::{PAGE_WORDS, SharedPage, clock, host};
-use probe_sync_time::{Boot, Clock, NodeId, Raw, Reference, System, Timestamp};
+use probe_sync_time::{Boot, Clock, NodeId, Raw, Reference, System, TimeNamespace, Timestamp};
 
 pub(crate) use self::above::Above;
 pub use self::above::Timeline;
@@ -57,6 +57,8 @@ pub use probe_sync_global_clock::{Adjust, Converter, Interval, Reading, Status};
 #[derive(Clone, Debug)]
 pub struct GlobalClock {
     page: Arc<SharedPage>,
+    /// Of this process.
+    namespace: TimeNamespace,
 }
 
 impl GlobalClock {
@@ -65,7 +67,7 @@ impl GlobalClock {
     /// # Errors
     /// When the system has no memory for it.
     pub fn new() -> Result<Self, Error> {
-        let clock = Self { page: Arc::new(SharedPage::anonymous()?) };
+        let clock = Self::of(SharedPage::anonymous()?);
         clock.begin(UNKNOWN, UNKNOWN, Source::Raw);
         Ok(clock)
     }
@@ -77,7 +79,11 @@ impl GlobalClock {
     /// `tsc`, as far as this process can see.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let cannot = |source| Error::File { path: path.to_owned(), action: "read the clock in", source };
-        let page = SharedPage::of_file(&File::open(path).map_err(cannot)?)?;
+        let file = File::open(path).map_err(cannot)?;
+        let page = SharedPage::of_file(&file).map_err(|error| Error::ClockPage {
+            path: path.to_owned(),
+            reason: format!("it is no clock page: {error}"),
+        })?;
         let usable = match Page::open(words(&page), boot()) {
             Ok(found) => match found.map().source {
                 Source::Raw => Ok(()),
@@ -93,14 +99,19 @@ impl GlobalClock {
             }
         };
         usable.map_err(|reason| Error::ClockPage { path: path.to_owned(), reason })?;
-        Ok(Self { page: Arc::new(page) })
+        Ok(Self::of(page))
     }
 
     /// A page at `path` for a session to keep right; other processes [`GlobalClock::open`] it. It takes the place of an earlier one.
     pub(crate) fn create(path: &Path, node: NodeId, reference: NodeId, source: Source) -> Result<Self, Error> {
         let cannot = |source| Error::File { path: path.to_owned(), action: "keep the clock in", source };
         let mut file = AtomicFile::create_seekable(path).map_err(cannot)?;
-        let clock = Self { page: Arc::new(SharedPage::of_new_file(file.file().map_err(cannot)?)?) };
+        let page = SharedPage::of_new_file(file.file().map_err(cannot)?);
+        let no_room = |error| Error::ClockPage {
+            path: path.to_owned(),
+            reason: format!("{error}; make room, or name another place"),
+        };
+        let clock = Self::of(page.map_err(no_room)?);
         clock.begin(node, reference, source);
         file.commit_without_sync().map_err(cannot)?;
         Ok(clock)
@@ -109,13 +120,13 @@ impl GlobalClock {
     /// Reference time now, ns since the Unix epoch as the reference node's clock has it; None while nothing is known. The cheapest question.
     #[inline]
     pub fn now_ns(&self) -> Option<i64> {
-        self.page().now_ns(|source| HostCounter(source).now())
+        self.page().now_ns(|source| self.counter(source).now())
     }
 
     /// Reference time now with its bounds; None while nothing is known.
     #[inline]
     pub fn now(&self) -> Option<Reading> {
-        self.page().now(|source| HostCounter(source).now())
+        self.page().now(|source| self.counter(source).now())
     }
 
     /// What it is worth now.
@@ -182,12 +193,28 @@ impl GlobalClock {
     /// What converts many times by what is known now; None while nothing is, and with `clock_counter=tsc` where the host was suspended since.
     pub fn conversion(&self) -> Option<Conversion> {
         let map = Some(self.page().map()).filter(|map| map.status != Status::Unsynchronised)?;
-        let now = pairs(map.source);
+        // The clocks as this process sees them; the counter stays the machine's.
+        let seen = |pairs: Pairs| Pairs {
+            raw: pairs.raw.wrapping_add(self.namespace.monotonic_ns),
+            boot: pairs.boot.wrapping_add(self.namespace.boottime_ns),
+            ..pairs
+        };
+        let now = seen(pairs(map.source, self.namespace));
+        let map = Map { pairs: seen(map.pairs), ..map };
         let raw = match map.source {
-            Source::Raw => None,
-            Source::Tsc(_) => Some(map.of_raw(&now)?),
+            Source::Raw => RawTimes::Counted { namespace_ns: self.namespace.monotonic_ns },
+            Source::Tsc(_) => RawTimes::Converted(map.of_raw(&now)?),
         };
         Some(Conversion { map, now, raw })
+    }
+
+    fn of(page: SharedPage) -> Self {
+        Self { page: Arc::new(page), namespace: host::time_namespace() }
+    }
+
+    #[inline]
+    fn counter(&self, source: Source) -> HostCounter {
+        HostCounter { source, namespace_ns: self.namespace.monotonic_ns }
     }
 
     fn begin(&self, node: NodeId, reference: NodeId, source: Source) {
@@ -206,8 +233,16 @@ impl GlobalClock {
 pub struct Conversion {
     map: Map,
     now: Pairs,
-    /// Where the raw clock is not what the map counts by.
-    raw: Option<Converter>,
+    raw: RawTimes,
+}
+
+/// How times of `CLOCK_MONOTONIC_RAW` become reference time.
+#[derive(Clone, Debug)]
+enum RawTimes {
+    /// The map counts by it; this process sees it moved by its time namespace.
+    Counted { namespace_ns: i64 },
+    /// The map counts by another counter.
+    Converted(Converter),
 }
 
 impl Conversion {
@@ -215,8 +250,10 @@ impl Conversion {
     #[inline]
     pub fn raw(&self, at: Timestamp<Raw>) -> Interval {
         match &self.raw {
-            None => self.map.interval(Timestamp::from_ns(at.as_ns())),
-            Some(raw) => raw.interval_of_steady(at.as_ns()),
+            RawTimes::Counted { namespace_ns } => {
+                self.map.interval(Timestamp::from_ns(at.as_ns().saturating_sub(*namespace_ns)))
+            }
+            RawTimes::Converted(raw) => raw.interval_of_steady(at.as_ns()),
         }
     }
 

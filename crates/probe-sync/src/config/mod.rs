@@ -2,13 +2,15 @@
 //!
 //! A value comes from, in this order, a flag, the environment (`PROBE_SYNC_<KEY>`), a TOML or JSON file, the
 //! default. All four pass through [`Config::set`], so that one text means the same everywhere and an error names
-//! where the value came from. Unknown keys are errors. Ranks compare [`Config::shared_entries`] before they start.
+//! where the value came from. Unknown keys are errors; an
+//! unknown variable is a warning, because other programs make such names as well (`environment`). Ranks compare [`Config::shared_entries`] before they start.
 //!
 //! `table` lists the keys; `values` reads and writes single values; what concerns several keys at once is checked here. `xla` knows the
 //! settings of the XLA distributed profiler, and `sources` puts all settings in order of precedence.
 //!
 //! What it does not do: parse command lines (crate `cli`), check that an address exists (crate `sys`).
 
+mod environment;
 mod example;
 mod skew_model;
 mod sources;
@@ -23,6 +25,7 @@ use probe_sync_estimate::edge_fit::FitOptions;
 use probe_sync_estimate::pacing::{Budget, PacingOptions};
 use probe_sync_time::{Duration, NodeId};
 
+pub use self::environment::{VARIABLES, is_service_link};
 pub use self::example::example;
 pub use self::skew_model::SkewModel;
 pub use self::table::{Config, KEYS, Key, Section};
@@ -397,6 +400,7 @@ mod tests {
             ("XLA_GRAPH_POLICY", "graph_policy", "random_graph", ("neighbors", "auto")),
             ("", "enable_master_sync", "true", ("reference", "0")),
             ("", "master_node_id", "3", ("reference", "3")),
+            ("", "enable_master_sync", "false", ("rounds", "local")),
             ("", "master_control_port", "36000", ("port", "0")),
             ("", "gloo_timeout_ms", "30000", ("round_timeout", "30s")),
             ("", "enable_socket_timestamping", "true", ("timestamps", "auto")),
@@ -440,7 +444,7 @@ mod tests {
             ("snapshot_period_ms", "\"4s\"", "new key is snapshot_pair_period_ms"),
             ("enable_probe_export", "false", "key out"),
             ("graph_policy", "\"complete\"", "out_neighbors"),
-            ("enable_master_sync", "false", "take it out"),
+            ("enable_master_sync", "2", "none of 1, 0"),
             ("master_node_id", "-1", "new key is reference"),
             ("master_sync_port", "70000", "take it out"),
             ("enable_socket_timestamping", "false", "new key is timestamps"),
@@ -516,10 +520,23 @@ mod tests {
     }
 
     #[test]
+    fn variables_of_other_programs_end_no_run() {
+        let others = [
+            ("PROBE_SYNC_SERVICE_HOST", "10.96.0.7"),
+            ("PROBE_SYNC_PORT", "tcp://10.96.0.7:9100"),
+            ("PROBE_SYNC_PORT_9100_TCP_PORT", "9100"),
+            ("PROBE_SYNC_ROOT", "/opt/spack"),
+            ("PROBE_SYNC_NEIGHBOURS", "3"),
+            ("PROBE_SYNC_WINDOW", "3s"),
+        ];
+        check("", &others, &[], Ok(("window", "3s")));
+    }
+
+    #[test]
     fn errors_name_place_key_and_remedy() {
         check("windw = '2s'", &[], &[], Err("unknown key"));
         check("window = '2s'", &[], &[("window", "2")], Err("--window"));
-        check("", &[("PROBE_SYNC_NEIGHBOURS", "3")], &[], Err("PROBE_SYNC_NEIGHBOURS"));
+        check("", &[("PROBE_SYNC_NEIGHBORS", "x")], &[], Err("PROBE_SYNC_NEIGHBORS"));
         check("", &[], &[("cadence", "-1s")], Err("--cadence"));
         check("window = [1]", &[], &[], Err("key window"));
         check("window = ", &[], &[], Err("probe_sync.toml"));

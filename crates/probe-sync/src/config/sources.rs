@@ -9,6 +9,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use super::environment::{closest, is_of_others, is_reserved};
 use super::xla::{self, Meaning, Report};
 use super::{Config, Key};
 use crate::Error;
@@ -48,6 +49,9 @@ pub(super) fn gathered(
         Given { key: key.clone(), text: text.clone(), shown: format!("{flag} {text}"), origin: flag, foreign: false }
     }));
     let config = set_all(&all, &mut report)?;
+    for unknown in variables.unknown {
+        tracing::warn!("{unknown}");
+    }
     if let Some(line) = report.line() {
         tracing::info!("{line}");
     }
@@ -104,6 +108,8 @@ struct Variables {
     ours: Vec<Given>,
     /// The file that theirs name, where no other is given.
     file: Option<PathBuf>,
+    /// What is said of those that nobody knows.
+    unknown: Vec<String>,
 }
 
 fn variables(
@@ -111,16 +117,25 @@ fn variables(
     file: Option<&Path>,
     report: &mut Report,
 ) -> Result<Variables, Error> {
-    let mut found = Variables { theirs: Vec::new(), ours: Vec::new(), file: None };
+    let mut found = Variables { theirs: Vec::new(), ours: Vec::new(), file: None, unknown: Vec::new() };
     for (name, value) in environment {
         // Other programs' variables may be anything; these are text.
         let Some(name) = name.to_str() else { continue };
         let text = value.to_string_lossy().into_owned();
         let (origin, shown) = (format!("environment variable {name}"), format!("{name}={text}"));
         if let Some(key) = name.strip_prefix(ENVIRONMENT_PREFIX) {
-            if !RESERVED_ENVIRONMENT.contains(&key) {
-                found.ours.push(Given { key: key.to_lowercase(), text, origin, shown, foreign: false });
+            let name = key.to_lowercase();
+            if is_of_others(key, &text) || is_reserved(key) {
+                continue;
             }
+            if Key::named(&name).is_none() && xla::key(&name, &text).is_none() {
+                found.unknown.push(format!(
+                    "{ENVIRONMENT_PREFIX}{key} is no setting; the closest is {ENVIRONMENT_PREFIX}{}",
+                    closest(key)
+                ));
+                continue;
+            }
+            found.ours.push(Given { key: name, text, origin, shown, foreign: false });
         } else if name == xla::CONFIG {
             match file {
                 Some(file) => report.beaten(&shown, &format!("--config {}", file.display())),
@@ -173,19 +188,3 @@ fn of_file(path: &Path) -> Result<Vec<Given>, Error> {
 
 /// Prefix of the environment variables.
 const ENVIRONMENT_PREFIX: &str = "PROBE_SYNC_";
-/// Variables with our prefix that are no configuration keys: the log filter, what `--local` hands to its children, and how ranks meet and are connected.
-const RESERVED_ENVIRONMENT: [&str; 13] = [
-    "LOG",
-    "CONFIG",
-    "MASTER_PORT",
-    "JOB",
-    "ID",
-    "PARENT",
-    "RENDEZVOUS",
-    "RENDEZVOUS_TIMEOUT",
-    "TCP_FANOUT",
-    "TCP_GREETING_TIMEOUT",
-    "TCP_CONNECT_TIMEOUT",
-    "TCP_PLACE_TIMEOUT",
-    "TCP_STATEMENT_TIMEOUT",
-];

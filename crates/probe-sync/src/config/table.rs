@@ -242,7 +242,8 @@ settings! {
 
     /// Edges per node; `None` means min(10, nodes − 1).
     neighbors: Option<u32> = None; shared "neighbors" "neighbors" "K" in Measuring;
-    read |text| number(text).map(Some); write |c| or_auto(c.neighbors); check |_| Ok(());
+    read |text| number(text).map(Some); write |c| or_auto(c.neighbors);
+    check |c| if c.neighbors == Some(0) { Err("must be at least 1: a node without edges is not measured".into()) } else { Ok(()) };
     help "Edges per node in the probing graph [default: 10, or nodes − 1]";
 
     /// The nodes that this node probes; `None` where the graph is drawn, for all nodes alike.

@@ -153,11 +153,7 @@ fn policy(text: &str) -> Result<Meaning, String> {
 }
 
 fn master_sync(text: &str) -> Result<Meaning, String> {
-    on(
-        text,
-        "rank 0 ends the rounds",
-        "there are no windows without rank 0, which ends and solves all rounds; take it out (no key switches that off)",
-    )
+    Ok(if switch(text)? { Meaning::Done("rank 0 ends the rounds") } else { Meaning::Set("rounds", "local".to_owned()) })
 }
 
 fn master(text: &str) -> Result<Meaning, String> {

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::key_file::KeyFile;
 use super::launcher::Launched;
+use super::machines::ClockReading;
 use super::neighbors::Neighbors;
 use super::offer::{Offer, Surroundings};
 use super::part::PartOfJob;
@@ -26,6 +27,10 @@ pub struct Hello {
     pub hostname: String,
     /// Equal on ranks that share one system clock (the kernel's boot id unless configured).
     pub clock_identity: String,
+    /// What its clocks showed, which tells machines with one boot id apart.
+    pub clock: ClockReading,
+    /// Which of the machines of this `clock_identity` it is on; the root finds out ([`super::machines`]).
+    pub machine: u32,
     /// Equal on ranks that can reach each other over loopback (boot id and network namespace).
     pub network_identity: String,
     /// The configuration that must agree.
@@ -62,8 +67,9 @@ impl Hello {
         part: Option<&PartOfJob>,
     ) -> Result<Self, String> {
         let own = |identity: &str| config.host.clone().unwrap_or_else(|| identity.to_owned());
+        let interfaces = interfaces::interfaces().map_err(|error| error.to_string())?;
         let around = Surroundings {
-            interfaces: interfaces::interfaces().map_err(|error| error.to_string())?,
+            interfaces: interfaces.clone(),
             default_interface: interfaces::default_interface(),
             towards_root: towards_root.filter(|address| !address.is_loopback()),
             wish: Wish::stated(|name| std::env::var(name).ok()),
@@ -73,6 +79,8 @@ impl Hello {
             version: env!("CARGO_PKG_VERSION").into(),
             hostname: own(&host.hostname),
             clock_identity: own(&host.boot_id),
+            clock: ClockReading::now(&interfaces),
+            machine: 0,
             network_identity: format!("{} {}", own(&host.boot_id), network_namespace()),
             shared_entries: config.shared_entries(),
             host_facts: json!({"host": host, "topology": Topology::detect()}).to_string(),
@@ -87,6 +95,13 @@ impl Hello {
             region: None,
             of_job: part.map(|part| part.rank),
         })
+    }
+}
+
+impl Hello {
+    /// Equal on ranks that share one system clock.
+    pub(crate) fn one_clock(&self) -> (&str, u32) {
+        (&self.clock_identity, self.machine)
     }
 }
 

@@ -13,6 +13,7 @@ mod graph;
 mod hello;
 mod key_file;
 mod launcher;
+mod machines;
 mod neighbors;
 mod offer;
 mod part;
@@ -76,6 +77,7 @@ pub(crate) fn agree_on_plan(
         for (rank, hello) in hellos.into_iter().flatten().enumerate() {
             all.push(hello.map_err(|reason| format!("rank {rank}: {reason}"))?);
         }
+        machines::tell_apart(&mut all);
         let drawn = random_bytes().and_then(|run| Ok((RunId(u64::from_le_bytes(run)), SessionKey(random_bytes()?))));
         let (run, drawn_key) = drawn.map_err(|error| format!("rank {root}: {error}"))?;
         let config = config.ok_or_else(|| format!("rank {root} has no configuration"))?;

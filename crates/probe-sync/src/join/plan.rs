@@ -165,12 +165,12 @@ fn make_plan(
     run: RunId,
     drawn_key: SessionKey,
 ) -> Result<Plan, String> {
-    let mut clocks: Vec<&str> = Vec::new();
+    let mut clocks: Vec<(&str, u32)> = Vec::new();
     let clock_of_rank: Vec<usize> = all
         .iter()
         .map(|rank| {
-            clocks.iter().position(|clock| *clock == rank.clock_identity).unwrap_or_else(|| {
-                clocks.push(&rank.clock_identity);
+            clocks.iter().position(|clock| *clock == rank.one_clock()).unwrap_or_else(|| {
+                clocks.push(rank.one_clock());
                 clocks.len() - 1
             })
         })
@@ -232,10 +232,10 @@ fn successors(most: usize, root: Rank, all: &[Hello], rank_of_node: &[u32]) -> V
     };
     let standing: Vec<(usize, &Vec<SocketAddr>)> =
         ranks(true).chain(ranks(false)).filter_map(|rank| Some((rank, all[rank].stands_by.as_ref()?))).collect();
-    let mut hosts = vec![&all[root].clock_identity];
+    let mut hosts = vec![all[root].one_clock()];
     let (mut first, mut others) = (Vec::new(), Vec::new());
     for (rank, addresses) in standing {
-        let host = &all[rank].clock_identity;
+        let host = all[rank].one_clock();
         let of_host = if hosts.contains(&host) { &mut others } else { &mut first };
         of_host.push((rank, addresses.clone()));
         hosts.push(host);
@@ -255,6 +255,7 @@ pub(crate) fn ranks(plan: &Plan, hellos: &[Hello]) -> Vec<RankRecord> {
         hostname: plan.hostnames[place].clone(),
         node_id: plan.node_of_rank[place],
         launcher: Some(launched.launcher),
+        time_namespace: Some(hellos[place].clock.namespace).filter(|namespace| !namespace.is_initial()),
     };
     launched(hellos).into_iter().enumerate().map(record).collect()
 }
@@ -263,7 +264,7 @@ pub(crate) fn ranks(plan: &Plan, hellos: &[Hello]) -> Vec<RankRecord> {
 pub(super) fn launched(hellos: &[Hello]) -> Vec<Launched> {
     let launchers = hellos.first().into_iter().flat_map(|hello| &hello.launched);
     let stated = launchers.map(|launched| launched.launcher).find_map(|launcher| one_job(hellos, launcher));
-    let one_machine = hellos.windows(2).all(|pair| pair[0].clock_identity == pair[1].clock_identity);
+    let one_machine = hellos.windows(2).all(|pair| pair[0].one_clock() == pair[1].one_clock());
     let whole = hellos.iter().all(|hello| hello.of_job.is_none());
     let world_size = hellos.len() as u32;
     let own = |rank| Launched { launcher: Launcher::Run, rank, world_size, local_rank: None };
@@ -284,6 +285,7 @@ fn one_job(hellos: &[Hello], launcher: Launcher) -> Option<Vec<Launched>> {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::machines::ClockReading;
     use super::super::neighbors::Neighbors;
     use super::super::offer::Offer;
     use super::super::offer::tests::offer;
@@ -295,6 +297,8 @@ pub(super) mod tests {
             version: "1".into(),
             hostname: (*host).into(),
             clock_identity: (*host).into(),
+            clock: ClockReading::default(),
+            machine: 0,
             network_identity: (*host).into(),
             shared_entries: Config::default().shared_entries(),
             host_facts: "{}".into(),

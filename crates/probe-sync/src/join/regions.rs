@@ -86,9 +86,10 @@ pub(crate) fn agree_on_regions(
     let (mut claimed, root) = (None, collective.root());
     let grouping = negotiate(collective, Some(own), deadline, |hellos: Vec<Option<Result<Hello, String>>>| {
         let all = hellos.into_iter().flatten().enumerate();
-        let all: Vec<Hello> = all
+        let mut all: Vec<Hello> = all
             .map(|(rank, hello)| hello.map_err(|reason| format!("rank {rank}: {reason}")))
             .collect::<Result<_, _>>()?;
+        super::machines::tell_apart(&mut all);
         let of_root = |error: &dyn std::fmt::Display| format!("rank {root}: {error}");
         let job = RunId(u64::from_le_bytes(random_bytes().map_err(|error| of_root(&error))?));
         let virtual_clocks = config.is_some_and(|config| config.inject_skew.is_some());
@@ -123,7 +124,7 @@ fn group(all: &[Hello], job: RunId, start: Timestamp<System>, virtual_clocks: bo
     if folders.len() < regions.len() {
         return Err("two regions have names that differ in nothing but the case of letters; choose others".into());
     }
-    let clocks: BTreeSet<&str> = all.iter().map(|hello| hello.clock_identity.as_str()).collect();
+    let clocks: BTreeSet<(&str, u32)> = all.iter().map(Hello::one_clock).collect();
     if virtual_clocks && clocks.len() > 1 {
         return Err(format!(
             "inject_skew needs ranks that share one real clock, and there are {} different ones: the truth would not be known",

@@ -17,7 +17,7 @@ use std::time::{Duration as StdDuration, Instant};
 use probe_sync_estimate::round::WindowCut;
 use probe_sync_probe::{EndpointConfig, Schedule};
 use probe_sync_sys::timer::{reduce_timer_slack, sleep_unless_told};
-use probe_sync_sys::{SystemClock, TimestampedUdp, UdpOptions, host};
+use probe_sync_sys::{SystemClock, TimestampMode, TimestampedUdp, UdpOptions, host};
 use probe_sync_time::{Clock, Duration, NodeId, RunId, SessionKey, SkewedClock, StampSource, System, Timestamp};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
@@ -61,6 +61,14 @@ impl ProberSetup {
         let udp = TimestampedUdp::bind(&options)?;
         for note in udp.stamp_notes() {
             tracing::debug!("{note}");
+        }
+        if config.timestamps == TimestampMode::Auto && udp.stamp_source() == StampSource::User {
+            let reason = udp.stamp_notes().last().map_or("", String::as_str);
+            tracing::warn!(
+                "node {node} ({}) reads the clock itself, some 10 µs less sure, because the kernel does not stamp its packets: {reason}. Name an \
+                 interface whose driver does by --interface, or accept it by --timestamps user; probe_sync doctor tries each",
+                address.ip()
+            );
         }
         Ok(Self { node, udp })
     }

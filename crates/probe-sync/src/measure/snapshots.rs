@@ -42,6 +42,7 @@ pub(crate) struct Sampler {
     period: Duration,
     /// Of the tracer clock, and why it is that one.
     clock: [String; 2],
+    namespace_ns: i64,
     /// How long a reading under way is waited for at the end.
     end_limit: StdDuration,
 }
@@ -95,13 +96,29 @@ impl Sampler {
         let document = run.vacant(&format!("snapshots/node{node}.snapshot_pairs.pb"))?;
         let (stop, stopped) = sync_channel(0);
         let name = [tracer.name(), tracer.reason()].map(str::to_owned);
-        let sampling =
-            Sampling { tracer, clock, period, lines, ring: VecDeque::new(), counts: SnapshotCounts::default() };
+        let namespace_ns = tracer.namespace_ns();
+        let sampling = Sampling {
+            tracer,
+            namespace_ns,
+            clock,
+            period,
+            lines,
+            ring: VecDeque::new(),
+            counts: SnapshotCounts::default(),
+        };
         let thread = std::thread::Builder::new()
             .name("snapshots".into())
             .spawn(move || sampling.run(&stopped))
             .map_err(|error| Error::SnapshotThread { reason: format!("cannot start: {error}") })?;
-        Ok(Self { stop: Some(stop), thread: Some(thread), document, period, clock: name, end_limit: END_LIMIT })
+        Ok(Self {
+            stop: Some(stop),
+            thread: Some(thread),
+            document,
+            period,
+            clock: name,
+            namespace_ns,
+            end_limit: END_LIMIT,
+        })
     }
 
     /// Takes the last pair, ends the thread and writes the protobuf file; also how the writing of the lines went. A document that cannot be written is
@@ -113,8 +130,13 @@ impl Sampler {
         let taken = self.end().unwrap_or_else(|| Err(Error::SnapshotThread { reason: "ended before".into() }))?;
         let pairs = taken.ring.into_iter().collect();
         let [tracer_clock, tracer_clock_reason] = self.clock.clone();
-        let document =
-            SnapshotPairs { pairs, sampling_period_ns: self.period.as_ns(), tracer_clock, tracer_clock_reason };
+        let document = SnapshotPairs {
+            pairs,
+            sampling_period_ns: self.period.as_ns(),
+            tracer_clock,
+            tracer_clock_reason,
+            namespace_ns: self.namespace_ns,
+        };
         if let Err(error) = write_whole(&self.document, &document.encode_to_vec()) {
             tracing::error!("{error}");
         }
@@ -171,6 +193,9 @@ pub struct SnapshotPairs {
     /// Why it is that clock. Our addition; other readers skip it.
     #[prost(string, tag = "4")]
     pub tracer_clock_reason: String,
+    /// What the sampler's time namespace adds to the tracer clock, ns. Our addition; other readers skip it.
+    #[prost(int64, tag = "5")]
+    pub namespace_ns: i64,
 }
 
 /// One moment on two clocks.
@@ -198,6 +223,9 @@ struct Line<'a> {
     /// Why it is that clock; in the first line.
     #[serde(skip_serializing_if = "Option::is_none")]
     tracer_clock_reason: Option<&'a str>,
+    /// What the time namespace adds to the tracer clock, where it adds something.
+    #[serde(skip_serializing_if = "is_zero")]
+    namespace_ns: i64,
     /// For a counter: the rate by which its ticks became ns.
     #[serde(skip_serializing_if = "Option::is_none")]
     ns_per_tick: Option<f64>,
@@ -213,6 +241,7 @@ struct Taken {
 /// The thread's own state.
 struct Sampling {
     tracer: TracerClock,
+    namespace_ns: i64,
     clock: SkewedClock,
     period: Duration,
     lines: Stream,
@@ -264,6 +293,7 @@ impl Sampling {
             sampling_period_ns: self.period.as_ns(),
             tracer_clock: self.tracer.name(),
             tracer_clock_reason: (self.counts.taken == 0).then(|| self.tracer.reason()),
+            namespace_ns: self.namespace_ns,
             ns_per_tick: self.tracer.ns_per_tick(),
         });
         self.lines.end_round();
@@ -272,6 +302,11 @@ impl Sampling {
         self.counts.dropped += u64::from(push_bounded(&mut self.ring, pair_on_node, RING));
         Ok(())
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(value: &i64) -> bool {
+    *value == 0
 }
 
 /// The deadline after `due` that lies ahead of `now`, and how many lie between.
@@ -456,9 +491,10 @@ mod tests {
             sampling_period_ns: 7,
             tracer_clock: "tsc".into(),
             tracer_clock_reason: "?".into(),
+            namespace_ns: 3,
         };
-        // 1: a message of 5 bytes {1: 5, 2: 300}; 2: 7; 3: a text of 3 bytes; 4: one of 1.
-        let expected = [0x0a, 5, 0x08, 5, 0x10, 0xac, 0x02, 0x10, 7, 0x1a, 3, b't', b's', b'c', 0x22, 1, b'?'];
+        // 1: a message of 5 bytes {1: 5, 2: 300}; 2: 7; 3: a text of 3 bytes; 4: one of 1; 5: 3.
+        let expected = [0x0a, 5, 0x08, 5, 0x10, 0xac, 0x02, 0x10, 7, 0x1a, 3, b't', b's', b'c', 0x22, 1, b'?', 0x28, 3];
         assert_eq!(document.encode_to_vec(), expected);
     }
 }

@@ -116,7 +116,8 @@ impl Adaptive {
         // JSON has no infinity.
         report.half_width_ns = if step.half_width_ns.is_finite() { step.half_width_ns } else { 0.0 };
         report.floor_ns = step.floor_ns;
-        report.final_cadence_ns = step.cadence_ns;
+        // Of the last round, as the shortest and the longest are; what would follow it was measured by nobody.
+        report.final_cadence_ns = cadence_ns;
         report.shortest_cadence_ns = report.shortest_cadence_ns.min(cadence_ns);
         report.longest_cadence_ns = report.longest_cadence_ns.max(cadence_ns);
         report.exchanges_per_host += window_ns as f64 / cadence_ns.max(1) as f64;

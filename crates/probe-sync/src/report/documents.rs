@@ -28,7 +28,11 @@ pub(super) fn run(joined: &Joined, hellos: &[Hello]) -> Value {
     let mut hosts = serde_json::Map::new();
     for hello in hellos {
         let facts = serde_json::from_str(&hello.host_facts).unwrap_or(Value::Null);
-        hosts.entry(hello.clock_identity.clone()).or_insert(facts);
+        let name = match hello.one_clock() {
+            (identity, 0) => identity.to_owned(),
+            (identity, machine) => format!("{identity}#{machine}"),
+        };
+        hosts.entry(name).or_insert(facts);
     }
     json!({
         "run_id": plan.run.to_string(), "version": env!("CARGO_PKG_VERSION"), "backend": backend,

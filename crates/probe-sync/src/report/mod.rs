@@ -72,6 +72,9 @@ pub struct RunReport {
     pub packets: Vec<DirectionPackets>,
     /// Directions in which packets could not be sent.
     pub unreachable_peers: Vec<UnreachablePeer>,
+    /// Nodes of which no round knew an offset.
+    #[serde(default)]
+    pub never_reached: Vec<NodeId>,
     /// Counters summed over ranks.
     pub counters: BTreeMap<Counter, u64>,
     /// Processor time of all ranks while probing, as a fraction of one core.
@@ -217,7 +220,7 @@ pub struct DirectionPackets {
 }
 
 /// Version of a report's form.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 impl RunReport {
     /// The report that a run has left in its directory; none where it was killed, or goes on. A rank that took the place of a lost master leaves it in a folder of

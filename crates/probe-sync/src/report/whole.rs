@@ -78,6 +78,7 @@ impl Whole {
             tracing::warn!("{SMOOTHED_OFFSETS} has {percent:.1} % of the lines that would suffice between its rounds");
         }
         let lines = smoothed.knot_lines(knots).chain(self.carried.iter().flat_map(OffsetRecord::of_round));
+        directory.expect_own()?;
         write_offsets(&directory.path().join(SMOOTHED_OFFSETS), header, lines)?;
         Ok(())
     }

@@ -10,9 +10,11 @@ use probe_sync_sys::clock;
 use super::Rounds;
 use super::node::Node;
 use crate::Error;
+use crate::clock::Feed;
 use crate::measure::account::RankAccount;
 use crate::measure::prober::FINISH_LIMIT;
 use crate::report::{RunReport, Stopped};
+use crate::store::StreamState;
 
 impl Rounds<'_> {
     /// Ends probing everywhere, lets the network drain, and brings every rank's account to the root (elsewhere the result
@@ -44,7 +46,12 @@ impl Rounds<'_> {
         self.node.as_mut().map(Node::let_end).transpose()?;
         self.exchange.meet(self.configured_window, self.end_limit)?;
         let account = self.node.take().map(Node::finish).transpose()?;
-        let account = RankAccount { wall_ns, cpu_ns, ..account.unwrap_or_default() };
+        let mut account = RankAccount { wall_ns, cpu_ns, ..account.unwrap_or_default() };
+        account.files.extend(self.feed.as_ref().and_then(Feed::removed_page).map(|(page, times)| StreamState {
+            name: page.display().to_string(),
+            reason: Some(format!("the clock page was removed during the run, {times} times, and made anew")),
+            ..StreamState::default()
+        }));
         let accounts = self.exchange.accounts(&account, self.configured_window, FINISH_LIMIT)?;
         if let Some(keeper) = &mut self.keeper {
             keeper.take_down(self.round_id, &mut self.exchange);

@@ -52,7 +52,9 @@ impl Context {
 
 /// Told what happens, at rank 0 only.
 pub trait Observer {
-    /// The hand-shake is done.
+    /// The hand-shake is done, at this rank as at all others.
+    fn joined(&mut self) {}
+    /// The hand-shake is done, at rank 0.
     fn started(&mut self, started: &Started<'_>);
     /// A round was solved, `latency` after its window's end.
     fn round(&mut self, round: &GlobalWindowData, latency: StdDuration);
@@ -77,6 +79,6 @@ pub struct Started<'a> {
     pub edges: usize,
     /// The node whose offset is zero.
     pub reference: NodeId,
-    /// The poorest timestamps of any node.
-    pub stamp: StampSource,
+    /// The nodes' timestamps, in the order of their numbers.
+    pub stamps: Vec<StampSource>,
 }

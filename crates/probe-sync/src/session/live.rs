@@ -8,7 +8,7 @@ use std::time::Duration as StdDuration;
 
 use probe_sync_collective::{Collective, Rank};
 use probe_sync_estimate::round::GlobalWindowData;
-use probe_sync_time::{NodeId, RunId, StampSource};
+use probe_sync_time::{NodeId, RunId};
 
 use super::context::{Context, Started};
 use super::ctl::ControlSocket;
@@ -219,7 +219,7 @@ impl<'c> Session<'c> {
             clocks: plan.clocks,
             edges: edges.len(),
             reference: roster.reference,
-            stamp: roster.nodes.iter().map(|ready| ready.stamp).max().unwrap_or(StampSource::User),
+            stamps: roster.nodes.iter().map(|ready| ready.stamp).collect(),
         }
     }
 

@@ -51,6 +51,7 @@ pub fn run(
     observer: &mut dyn Observer,
 ) -> Result<Option<RunReport>, Error> {
     let mut session = Session::start(config, collective, context)?;
+    observer.joined();
     // Only the root has a latency.
     if session.latency().is_some() {
         observer.started(&session.started());

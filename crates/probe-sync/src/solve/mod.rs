@@ -145,7 +145,10 @@ pub fn solve_files(input: Input<'_>, out: &Path, lines: Lines, config: &Config) 
         return Err(Error::OutputIsInput { path: out.into() });
     }
     if recording.solved.exchanges == 0 {
-        let files = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+        let mut files = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+        if let Some(first) = recording.solved.notes.first() {
+            files = format!("{files}; {} lines are left out, the first: {first}", recording.solved.skipped_lines);
+        }
         return Err(Error::NothingToSolve { files });
     }
     recording.drop_strays();

@@ -209,7 +209,11 @@ impl Columns {
         };
         let time = |place: usize| {
             let text = field(place)?;
-            let ns: i64 = text.parse().map_err(|error| format!("time \"{text}\": {error}"))?;
+            let ns: i64 =
+                text.parse().map_err(|error| format!("time \"{text}\": {error}; times are whole nanoseconds"))?;
+            if ns <= 0 {
+                return Err(format!("the stamp {ns} is missing: no clock of a capture shows 1970"));
+            }
             TIMES_NS.contains(&ns).then_some(Timestamp::from_ns(ns)).ok_or_else(|| TIME_TOO_FAR.to_owned())
         };
         let edge = match self.ends {

@@ -524,6 +524,7 @@ mod tests {
             hostname: host(*node),
             node_id: NodeId(*node),
             launcher: Some(Launcher::Torchrun),
+            time_namespace: None,
         };
         let header = OffsetsHeader {
             meta: true,

@@ -62,8 +62,34 @@ fn another_reference_moves_all_offsets() {
 }
 
 #[test]
+fn missing_stamps_and_fractions_are_left_out_and_told() {
+    let line = |src: u32, dst: u32, sent: &str, received: &str| format!("{src},{dst},{sent},{received}\n");
+    let head = "src,dst,send_ns,recv_ns\n".to_owned();
+    let whole = line(0, 1, "1700000000000001000", "1700000000000003200")
+        + &line(1, 0, "1700000000000005000", "1700000000000005800");
+    for missing in ["0", "-5", "1700000000.000001"] {
+        let text =
+            [&head, &whole, &line(0, 1, missing, "1700000000000003200"), &line(1, 0, "1700000000000005000", missing)]
+                .map(String::as_str)
+                .concat();
+        let (solved, _) = solve(&text, None, &Config::default()).expect("two packets");
+        assert_eq!((solved.exchanges, solved.skipped_lines), (2, 2), "{missing}");
+        assert!(solved.notes[0].contains("line 4: left out"), "{:?}", solved.notes);
+        // An interval of 2.7e17 ns is no answer.
+        assert!(solved.half_width_95_ns.is_none_or(|ns| ns < 1e12), "{:?}", solved.half_width_95_ns);
+    }
+    let none = [&head, &line(0, 1, "1700000000.5", "1700000000.6")].map(String::as_str).concat();
+    let error = solve(&none, None, &Config::default()).expect_err("no packets").to_string();
+    assert!(
+        error.contains("1 lines are left out") && error.contains("line 2") && error.contains("whole nanoseconds"),
+        "{error}"
+    );
+}
+
+#[test]
 fn lines_that_are_no_packets_are_named() {
-    let text = "src,dst,send_ns,recv_ns\n0,1,0,1200\n1,0,2000,1200\n0,1,5\n0,0,1,2\n0,x,1,2\n0,70000,1,2\n0,1,1,soon\n";
+    let text =
+        "src,dst,send_ns,recv_ns\n0,1,1000,2200\n1,0,3000,2200\n0,1,5\n0,0,1,2\n0,x,1,2\n0,70000,1,2\n0,1,1,soon\n";
     let (solved, _) = solve(text, None, &Config::default()).expect("two packets");
     assert_eq!((solved.exchanges, solved.skipped_lines), (2, 5));
     for (note, part) in
@@ -86,7 +112,8 @@ fn clocks_that_drift_apart_by_whole_windows_are_followed() {
     let mut text = String::from("src,dst,send_ns,recv_ns\n");
     let offset = |at: i64| (at as f64 * 60e-6) as i64;
     for packet in 0..5_000_i64 {
-        let (sent, back) = (packet * 10_000_000_000, packet * 10_000_000_000 + 5_000_000_000);
+        let sent = packet * 10_000_000_000 + 1_000_000;
+        let back = sent + 5_000_000_000;
         let delay = 20_000 + packet * 7919 % 1000;
         text += &format!("0,1,{sent},{}\n1,0,{},{}\n", sent + delay + offset(sent), back + offset(back), back + delay);
     }

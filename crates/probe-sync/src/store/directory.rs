@@ -8,7 +8,9 @@
 //! What it does not do: read a run (crates `trace` and `cli`, module `solve`).
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Error as IoError, Write};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::record::{MARKS_FOLDER, token_of_file};
@@ -26,9 +28,18 @@ use crate::Error;
 pub struct RunDirectory {
     path: PathBuf,
     /// Held by the root until it is dropped.
-    lock: Option<File>,
+    lock: Option<Lock>,
     /// What is taken back when this is dropped before the run has started.
     claim: Option<Claim>,
+}
+
+/// What keeps others from a directory.
+#[derive(Debug)]
+struct Lock {
+    /// The directory itself, which nobody takes for a file that may go.
+    directory: File,
+    /// A file in it: file systems over the network lock no directories.
+    _file: File,
 }
 
 /// What claiming a directory changed.
@@ -114,17 +125,40 @@ impl RunDirectory {
         Ok(Self { path: path.into(), lock: None, claim: None })
     }
 
-    fn lock(path: &Path) -> Result<File, Error> {
-        let name = path.join(LOCK);
-        let file = File::create(&name).map_err(Error::file(&name, "create"))?;
-        match file.try_lock() {
+    fn lock(path: &Path) -> Result<Lock, Error> {
+        let locked = |file: File| match file.try_lock() {
             Err(fs::TryLockError::WouldBlock) => Err(Error::Occupied {
                 path: path.into(),
                 reason: "is in use by a run under way; give --out another directory",
             }),
             // A file system without locks: better no protection than no run.
             Err(fs::TryLockError::Error(_)) | Ok(()) => Ok(file),
+        };
+        let directory = locked(File::open(path).map_err(Error::file(path, "open"))?)?;
+        let name = path.join(LOCK);
+        let file = locked(File::create(&name).map_err(Error::file(&name, "create"))?)?;
+        Ok(Lock { directory, _file: file })
+    }
+
+    /// Refuses where this run's directory has gone, or another is in its place: what is there is not this run's to replace.
+    ///
+    /// # Errors
+    /// [`Error::File`] names the path.
+    pub fn expect_own(&self) -> Result<(), Error> {
+        let Some(lock) = &self.lock else { return Ok(()) };
+        let failed = Error::file(&self.path, "write into");
+        let (claimed, now) = match (lock.directory.metadata(), fs::metadata(&self.path)) {
+            (Ok(claimed), Ok(now)) => (claimed, now),
+            (Err(error), _) | (_, Err(error)) => return Err(failed(error)),
+        };
+        if (claimed.dev(), claimed.ino()) == (now.dev(), now.ino()) {
+            return Ok(());
         }
+        let moved = fs::read_link(format!("/proc/self/fd/{}", lock.directory.as_raw_fd()));
+        let moved = moved.map_or_else(|_| "elsewhere".to_owned(), |path| path.display().to_string());
+        Err(failed(IoError::other(format!(
+            "another directory is in its place, and this run's own is {moved} now: what the run has recorded is there"
+        ))))
     }
 
     /// Where it is.
@@ -137,6 +171,7 @@ impl RunDirectory {
     /// # Errors
     /// [`Error::File`] names the path.
     pub fn write_document(&self, name: &str, content: &str) -> Result<(), Error> {
+        self.expect_own()?;
         write_whole(&self.path.join(name), content.as_bytes())
     }
 
@@ -145,6 +180,7 @@ impl RunDirectory {
     /// # Errors
     /// [`Error::File`] names the path.
     pub fn refresh_document(&self, name: &str, content: &str) -> Result<(), Error> {
+        self.expect_own()?;
         let path = self.path.join(name);
         let refresh = || {
             let mut file = AtomicFile::create(&path)?;
@@ -282,6 +318,30 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_directory_is_its_runs_without_the_lock_file_and_nobody_elses_is_written_into() {
+        let parent = tempfile::tempdir().expect("a temporary directory");
+        let (path, aside) = (parent.path().join("out"), parent.path().join("elsewhere"));
+        let mut first = RunDirectory::claim(&path).expect("a writable directory");
+        first.write_document("run.json", &json!({"run_id": "1"}).to_string()).expect("writable");
+        first.started();
+        // Whatever cleans /tmp.
+        fs::remove_file(path.join(LOCK)).expect("it is there");
+        let error = RunDirectory::claim(&path).expect_err("the directory itself is locked");
+        assert!(error.to_string().contains("in use"), "{error}");
+        // On a file system without locks another run takes its place.
+        fs::rename(&path, &aside).expect("writable");
+        let mut second = RunDirectory::claim(&path).expect("free");
+        second.write_document("run.json", &json!({"run_id": "2"}).to_string()).expect("writable");
+        second.started();
+        for error in [first.write_document("run.json", "{}"), first.refresh_document("run.json", "{}")] {
+            let error = error.expect_err("another's").to_string();
+            assert!(error.contains("another directory is in its place") && error.contains("elsewhere"), "{error}");
+        }
+        assert_eq!(run_in(&path), Some("2".into()));
+        second.write_document("report.json", "{}").expect("its own");
+    }
 
     #[test]
     fn an_earlier_run_moves_aside_and_nothing_else_does() {

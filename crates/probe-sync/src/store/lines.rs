@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use probe_sync_sys::process::without_size_signal;
 use serde::Serialize;
 
 use crate::Error;
@@ -39,7 +40,7 @@ impl JsonLines {
         self.line.clear();
         serde_json::to_writer(&mut self.line, value).expect("our types serialise to JSON and a Vec takes any bytes");
         self.line.push(b'\n');
-        self.writer.write_all(&self.line).map_err(Error::file(&self.path, "append to"))
+        without_size_signal(|| self.writer.write_all(&self.line)).map_err(Error::file(&self.path, "append to"))
     }
 
     /// Hands everything to the operating system: a killed process loses nothing before this point.
@@ -47,6 +48,6 @@ impl JsonLines {
     /// # Errors
     /// [`Error::File`] names the path.
     pub fn flush(&mut self) -> Result<(), Error> {
-        self.writer.flush().map_err(Error::file(&self.path, "append to"))
+        without_size_signal(|| self.writer.flush()).map_err(Error::file(&self.path, "append to"))
     }
 }

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use probe_sync_collective::random_bytes;
 use probe_sync_estimate::record::{MARKS_FOLDER, MarkRecord, MarkToken, MarksHeader, mark_name, marks_file};
-use probe_sync_sys::host::Host;
+use probe_sync_sys::host::{Host, time_namespace};
 use probe_sync_time::{NodeId, SkewedClock, System, Timestamp};
 
 use super::lines::JsonLines;
@@ -62,6 +62,7 @@ impl MarkWriter {
             hostname: host.hostname,
             boot_id: host.boot_id,
             pid,
+            time_namespace: Some(time_namespace()).filter(|namespace| !namespace.is_initial()),
         })?;
         lines.flush()?;
         Ok(Self { lines, token, clock: process.clock.clone(), pid, named: 0 })

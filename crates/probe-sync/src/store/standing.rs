@@ -14,6 +14,7 @@ use probe_sync_estimate::record::{OffsetRecord, OffsetsHeader};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::window::NodeEstimate;
 use probe_sync_files::newest;
+use probe_sync_sys::host::Host;
 use probe_sync_time::{NodeId, RoundId};
 use serde::{Deserialize, Serialize};
 
@@ -99,10 +100,10 @@ pub struct NodeStanding {
     pub converged: bool,
     /// Its clock was stepped or slewed in that round.
     pub clock_disturbed: bool,
-    /// This clock minus the reference, ns.
-    pub offset_ns: f64,
-    /// How fast that grows, ppm.
-    pub rate_ppm: f64,
+    /// This clock minus the reference, ns; None for a node that was never reached.
+    pub offset_ns: Option<f64>,
+    /// How fast that grows, ppm; None as of the offset.
+    pub rate_ppm: Option<f64>,
     /// Half-width of the 95 % interval, ns; +∞ (JSON: null) unless `reachable`.
     pub half_width_95_ns: f64,
     /// No offset outside can have produced the packets, ns; none where they do not bound it.
@@ -113,14 +114,16 @@ impl NodeStanding {
     /// How a node on this host stands after a round, whose estimate this is.
     pub fn new(estimate: &NodeEstimate, host: String, clock_disturbed: bool) -> Self {
         let bound = |bound: f64| Some(bound).filter(|bound| bound.is_finite());
+        // An estimate begins at zero, and that of a node that is out of reach stays what it was.
+        let is_known = estimate.reachable || estimate.offset_ns != 0.0;
         Self {
             node: estimate.node_id,
             host,
             reachable: estimate.reachable,
             converged: estimate.converged,
             clock_disturbed,
-            offset_ns: estimate.offset_ns,
-            rate_ppm: estimate.drift_ppm,
+            offset_ns: Some(estimate.offset_ns).filter(|_| is_known),
+            rate_ppm: Some(estimate.drift_ppm).filter(|_| is_known),
             half_width_95_ns: estimate.sigma_ns * SIGMAS_95,
             hard_interval_ns: [estimate.bound_lo_ns, estimate.bound_hi_ns].map(bound),
         }
@@ -143,7 +146,7 @@ pub fn standing(directory: &Path) -> Result<Standing, Error> {
     let offsets = newest(&directory.join("offsets.jsonl"));
     // A master that took a lost one's place has a folder of its own.
     let folder = offsets.parent().unwrap_or(directory);
-    let process = holder(&folder.join(".lock"));
+    let process = holder(folder).or_else(|| holder(&folder.join(".lock")));
     let has_report = folder.join("report.json").is_file();
     let mut standing = Standing {
         schema: 1,
@@ -155,6 +158,9 @@ pub fn standing(directory: &Path) -> Result<Standing, Error> {
         faults: Vec::new(),
         faults_of_rounds: 0,
     };
+    if !has_report && Holder::of(directory, folder, process) == Holder::Gone {
+        standing.state = State::Broken;
+    }
     let Ok(file) = File::open(&offsets) else { return Ok(standing) };
     let failed = || Error::file(&offsets, "read");
     let written = file.metadata().and_then(|metadata| metadata.modified()).map_err(failed())?;
@@ -172,7 +178,8 @@ pub fn standing(directory: &Path) -> Result<Standing, Error> {
     let next = decided.and_then(|round| u64::try_from(round.decision.next_window.as_ns()).ok());
     let next = next.filter(|ns| *ns > 0).map_or(window, Duration::from_nanos);
     let is_paused = decided.is_some_and(|round| round.decision.paused);
-    standing.state = state(has_report, process.is_some(), age, next, is_paused);
+    let holder = Holder::of(directory, folder, process);
+    standing.state = state(has_report, holder, age, next, is_paused);
     let reached = standing.nodes.iter().filter(|node| node.reachable && node.node != header.reference);
     standing.round = Some(LastRound {
         number: last.round_id,
@@ -206,15 +213,58 @@ pub fn expect_run(directory: &Path) -> Result<(), Error> {
 }
 
 /// The next round is due a window after the last one; it comes as much later as it takes to gather.
-fn state(has_report: bool, is_held: bool, age: Duration, window: Duration, is_paused: bool) -> State {
+fn state(has_report: bool, holder: Holder, age: Duration, window: Duration, is_paused: bool) -> State {
     let is_late = age > window.mul_f64(LATE_WINDOWS) + GATHER;
-    match (has_report, is_late) {
-        (true, _) => State::Ended,
-        (false, true) if is_held => State::Stalled,
-        (false, true) => State::Broken,
+    match (has_report, is_late, holder) {
+        (true, ..) => State::Ended,
+        (false, _, Holder::Gone) => State::Broken,
+        (false, true, Holder::There) => State::Stalled,
+        (false, true, Holder::Unseen) => State::Broken,
         _ if is_paused => State::Paused,
         _ => State::Running,
     }
+}
+
+/// Whether a run's master holds its directory.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Holder {
+    /// It does.
+    There,
+    /// It ran on this host, and nobody does.
+    Gone,
+    /// It may do so on a host whose locks are not seen here.
+    Unseen,
+}
+
+impl Holder {
+    /// Of the run in `directory`, whose master has its files in `folder`; `process` is who has a lock on it, where that is seen.
+    fn of(directory: &Path, folder: &Path, process: Option<u32>) -> Self {
+        let locked = |path: &Path| {
+            let file = File::open(path).ok()?;
+            Some(matches!(file.try_lock_shared(), Err(std::fs::TryLockError::WouldBlock)))
+        };
+        // Processes of other containers have their locks, and are not in /proc/locks.
+        let is_held = || [folder.to_owned(), folder.join(".lock")].iter().any(|path| locked(path) == Some(true));
+        match () {
+            () if process.is_some() || is_held() => Self::There,
+            () if ran_here(directory) == Some(true) && folder == directory => Self::Gone,
+            () => Self::Unseen,
+        }
+    }
+}
+
+/// Whether the master of a run was on this host in this boot of it; None where the run does not say.
+fn ran_here(directory: &Path) -> Option<bool> {
+    let document: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(directory.join("run.json")).ok()?).ok()?;
+    let master = document["configuration"]["master"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0);
+    let node = document["node_of_rank"].get(master)?.as_u64()?;
+    let of_node = document["nodes"].as_array()?.iter().find(|known| known["node_id"] == node)?;
+    let own = Host::detect();
+    let is_own = |facts: &serde_json::Value| {
+        facts["host"]["boot_id"] == own.boot_id.as_str() && facts["host"]["hostname"] == of_node["hostname"]
+    };
+    Some(document["hosts"].as_object()?.values().any(is_own))
 }
 
 /// The first line: who the nodes are.
@@ -356,11 +406,12 @@ mod tests {
 
     #[test]
     fn a_round_is_late_after_a_window_and_three_quarters() {
-        let at = |ms: u64, is_held| state(false, is_held, Duration::from_millis(ms), Duration::from_secs(4), false);
+        use Holder::{Gone, There, Unseen};
+        let at = |ms: u64, holder| state(false, holder, Duration::from_millis(ms), Duration::from_secs(4), false);
         assert_eq!(
-            [at(4000, true), at(7040, true), at(7060, true), at(7060, false)],
-            [State::Running, State::Running, State::Stalled, State::Broken]
+            [at(4000, There), at(4000, Unseen), at(7040, There), at(7060, There), at(7060, Unseen), at(1, Gone)],
+            [State::Running, State::Running, State::Running, State::Stalled, State::Broken, State::Broken]
         );
-        assert_eq!(state(true, false, Duration::MAX, Duration::from_secs(4), false), State::Ended);
+        assert_eq!(state(true, Gone, Duration::MAX, Duration::from_secs(4), false), State::Ended);
     }
 }

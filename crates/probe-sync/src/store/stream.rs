@@ -11,7 +11,8 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{Error as IoError, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{Error as IoError, ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use probe_sync_files::{closed_segments, segment};
@@ -69,6 +70,8 @@ impl StreamState {
 pub(crate) struct Stream {
     path: PathBuf,
     limits: Limits,
+    /// Which directory it is in.
+    folder: Option<(u64, u64)>,
     /// None where another could not be begun.
     file: Option<File>,
     /// The first line of every segment.
@@ -138,6 +141,7 @@ impl Stream {
         Self {
             path: path.to_owned(),
             limits,
+            folder: path.parent().and_then(identity),
             file: None,
             header: Vec::new(),
             pending: Vec::new(),
@@ -164,7 +168,7 @@ impl Stream {
         if lines.is_empty() {
             return;
         }
-        match self.open().and_then(|()| self.write(&lines)) {
+        match self.stays().and_then(|()| self.open()).and_then(|()| self.write(&lines)) {
             Ok(()) => {
                 self.rounds += 1;
                 self.goes_on();
@@ -183,6 +187,35 @@ impl Stream {
     /// How it stands.
     pub fn state(&self) -> &StreamState {
         &self.state
+    }
+
+    /// Makes the file anew where somebody has removed it: what is written into it would be lost with it. One that was moved, with its directory or
+    /// without, is written where it is now.
+    fn stays(&mut self) -> Result<(), IoError> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let is_gone = |path: &Path| std::fs::metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        let removed = file.metadata()?.nlink() == 0;
+        // On a file system over the network a removed file has another name as long as it is open.
+        let in_place =
+            self.path.parent().is_some_and(|folder| self.folder.is_none() || identity(folder) == self.folder);
+        if !(removed || in_place && is_gone(&self.path)) {
+            return Ok(());
+        }
+        if !in_place {
+            return Err(IoError::other("its directory was removed"));
+        }
+        (self.file, self.written, self.partial) = (None, 0, false);
+        let rounds = std::mem::take(&mut self.rounds);
+        self.state.rounds_missing += rounds;
+        if self.said < SAID_MOST {
+            self.said += 1;
+            tracing::error!(
+                "{} was removed while the run wrote it: it is begun anew, and {rounds} rounds are missing in it",
+                self.path.display()
+            );
+        }
+        self.state.reason = Some("the file was removed during the run".into());
+        Ok(())
     }
 
     /// Opens the file where it is not open.
@@ -241,6 +274,11 @@ impl Stream {
             // Somebody else writes it as well, whose file it may be.
             return;
         };
+        if file.metadata().ok().map(|own| (own.dev(), own.ino())) != identity(&self.path) {
+            // It was moved with its directory, and another is in its place.
+            self.file = Some(file);
+            return;
+        }
         let (number, bytes, rounds) = (self.number.saturating_add(1), self.written, self.rounds);
         let path = segment(&self.path, number);
         match std::fs::rename(&self.path, &path) {
@@ -272,6 +310,11 @@ impl Stream {
             self.state.removed_rounds += rounds;
         }
     }
+}
+
+/// What tells a file or a directory from all others of its host; None where there is none.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
 /// Cuts a file back to its whole lines.
@@ -381,6 +424,35 @@ mod tests {
         assert_eq!(kept.values().next_back().map(String::as_str), Some("8\n8\n"), "the latest stay: {kept:?}");
         let StreamState { removed_segments, removed_bytes, removed_rounds, .. } = *stream.state();
         assert_eq!((removed_segments, removed_bytes, removed_rounds), (2, 16, 4), "{kept:?}");
+    }
+
+    #[test]
+    fn a_file_that_is_removed_is_begun_anew_and_one_that_is_moved_is_followed() {
+        let (parent, _) = folder();
+        let (out, aside) = (parent.path().join("out"), parent.path().join("out.1"));
+        std::fs::create_dir(&out).expect("writable");
+        let path = out.join("offsets.jsonl");
+        let limits = Limits { rotate_at: Some(12), keep_bytes: None };
+        let mut stream = Stream::create(&path, "offsets.jsonl", limits, Some(&"h")).expect("writable");
+        rounds(&mut stream, 0..1);
+        std::fs::remove_file(&path).expect("it is there");
+        rounds(&mut stream, 1..2);
+        assert_eq!(contents(&out)["offsets.jsonl"], "\"h\"\n1\n1\n");
+        let StreamState { rounds_missing, reason, stopped, .. } = stream.state();
+        assert_eq!((*rounds_missing, stopped), (1, &None));
+        assert!(reason.as_ref().is_some_and(|reason| reason.contains("removed")), "{reason:?}");
+        // Another run takes the place of its directory: its own lines follow, and the other's file is not touched.
+        std::fs::rename(&out, &aside).expect("writable");
+        std::fs::create_dir(&out).expect("writable");
+        std::fs::write(&path, "other").expect("writable");
+        rounds(&mut stream, 2..4);
+        assert_eq!(contents(&out), BTreeMap::from([("offsets.jsonl".to_owned(), "other".to_owned())]));
+        assert_eq!(contents(&aside)["offsets.jsonl"], "\"h\"\n1\n1\n2\n2\n3\n3\n");
+        // The directory is removed with all in it.
+        std::fs::remove_dir_all(&aside).expect("writable");
+        rounds(&mut stream, 4..6);
+        assert_eq!((stream.state().rounds_missing, contents(&out).len()), (3, 1));
+        assert!(stream.state().stopped.as_ref().is_some_and(|reason| reason.contains("directory was removed")));
     }
 
     #[test]

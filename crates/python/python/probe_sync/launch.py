@@ -185,7 +185,8 @@ def _missing(given: Mapping[str, str]) -> str:
 
 def _address(given: Mapping[str, str], source: str, size: int) -> str:
     if "MASTER_ADDR" in given:
-        return given["MASTER_ADDR"]
+        # [fd77::10] is fd77::10.
+        return given["MASTER_ADDR"].strip().removeprefix("[").removesuffix("]")
     if source == "Open MPI" and given.get("OMPI_COMM_WORLD_LOCAL_SIZE") == str(size):
         return "127.0.0.1"
     nodes = given.get("SLURM_STEP_NODELIST")
@@ -207,7 +208,8 @@ def _first_host(nodes: str) -> str:
 
 def _port(given: Mapping[str, str], source: str) -> int:
     for name in ("PROBE_SYNC_MASTER_PORT", "MASTER_PORT"):
-        if name in given:
+        # Kubernetes tells of a service probe-sync-master by the first name.
+        if "://" not in given.get(name, "://"):
             beside_store = name == "MASTER_PORT" and "TORCHELASTIC_RUN_ID" in given
             try:
                 return int(given[name]) + beside_store

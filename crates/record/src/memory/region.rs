@@ -5,14 +5,12 @@
 //! What it does not do: know what the words mean.
 
 use std::fs::{File, OpenOptions};
-use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU64;
 
-use rustix::fs::FallocateFlags;
-use rustix::io::Errno;
+use probe_sync_sys::reserve;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::error::Error;
@@ -118,22 +116,6 @@ fn map_file(file: &File, bytes: usize) -> std::io::Result<*mut AtomicU64> {
         unsafe { (*base.add(page / WORD)).store(0, std::sync::atomic::Ordering::Relaxed) };
     }
     Ok(base)
-}
-
-/// Gives a file all its blocks. A file system without that call gets zeros, which has the same effect.
-fn reserve(file: &File, bytes: usize) -> std::io::Result<()> {
-    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes as u64) {
-        Ok(()) => Ok(()),
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-            let zeros = vec![0; PAGE_BYTES * 16];
-            let mut file = file;
-            for start in (0..bytes).step_by(zeros.len()) {
-                file.write_all(&zeros[..zeros.len().min(bytes - start)])?;
-            }
-            file.sync_data()
-        }
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// Names, arguments and hosts are the owner's business.

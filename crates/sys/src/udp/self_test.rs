@@ -70,7 +70,9 @@ pub(super) fn self_test(
 
 fn attempt(options: &UdpOptions, interface: Option<&str>, promise: &Promise<'_>) -> Result<Option<String>, String> {
     let failed = |error: io::Error| format!("packets for a self-test: {error}");
-    let bind = SocketAddr::new(options.bind.ip(), 0);
+    // A link-local address keeps the interface that it is of.
+    let mut bind = options.bind;
+    bind.set_port(0);
     let kind = Type::DGRAM.nonblocking().cloexec();
     let socket = Socket::new(Domain::for_address(bind), kind, Some(Protocol::UDP)).map_err(failed)?;
     socket.bind(&bind.into()).map_err(failed)?;

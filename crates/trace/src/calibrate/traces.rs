@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 use super::Request;
 use super::source::Source;
+use probe_sync_time::TimeNamespace;
+
 use crate::Error;
 use crate::clocks::{Snapshots, read_snapshots};
 use crate::folders::{self, Found};
@@ -114,13 +116,17 @@ pub(super) fn snapshots(
     }
     let of = |trace: &mut NodeTrace| {
         let near = trace.facts.span;
+        let process = trace.facts.identity.process.as_ref();
+        let stated = process.map(|process| process.time_namespace.unwrap_or_default());
         let given = paths.iter().position(|path| *path == trace.path).and_then(|at| files.get(at));
         match (given, source) {
-            (Some(file), _) => Ok(Some(read_snapshots(file, near)?)),
+            (Some(file), _) => Ok(Some(read_snapshots(file, near)?.in_namespace(stated, true, &[]))),
             (None, Source::Run(run)) if !request.realtime_only => {
                 let found = run.snapshots(trace.node, near)?;
                 trace.facts.notes.extend(found.iter().flat_map(|found| found.notes.iter().cloned()));
-                Ok(found)
+                let on_node = run.survey.ranks.iter().filter(|rank| rank.node_id.0 == trace.node);
+                let others: Vec<TimeNamespace> = on_node.filter_map(|rank| rank.time_namespace).collect();
+                Ok(found.map(|found| found.in_namespace(stated, false, &others)))
             }
             (None, _) => Ok(None),
         }

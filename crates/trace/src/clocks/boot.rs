@@ -13,11 +13,16 @@ use crate::model::{ClockPair, Picoseconds, TraceClock, TraceFacts};
 /// # Errors
 /// They are of another clock, or far from the trace: with both names, or both ranges.
 pub(super) fn fit(given: Option<&Snapshots>, span: Option<(Picoseconds, Picoseconds)>) -> Result<bool, String> {
-    let Some(Snapshots { pairs, clock, .. }) = given.filter(|given| !given.pairs.is_empty()) else { return Ok(false) };
+    let Some(Snapshots { pairs, clock, unrelated, .. }) = given.filter(|given| !given.pairs.is_empty()) else {
+        return Ok(false);
+    };
     if let Some(clock) = clock.as_ref().filter(|clock| !NAMES.contains(&clock.as_str())) {
         return Err(format!(
             "the snapshot pairs are of the clock {clock}, and its times are on CLOCK_BOOTTIME (boottime)"
         ));
+    }
+    if let Some(reason) = unrelated {
+        return Err(reason.clone());
     }
     let Some(span) = span else { return Ok(true) };
     let readings = || pairs.iter().map(|pair: &ClockPair| pair.tracer_ps);
@@ -68,7 +73,7 @@ mod tests {
 
     fn pairs(first_s: i128, last_s: i128, clock: Option<&str>) -> Snapshots {
         let pair = |at: i128| ClockPair { tracer_ps: at * SECOND_PS, system_ns: 0, kind: PairKind::Bracketed(100.0) };
-        Snapshots { pairs: vec![pair(first_s), pair(last_s)], clock: clock.map(str::to_owned), notes: Vec::new() }
+        Snapshots { pairs: vec![pair(first_s), pair(last_s)], clock: clock.map(str::to_owned), ..Snapshots::default() }
     }
 
     #[test]

@@ -349,6 +349,7 @@ mod tests {
             hostname: "b".to_owned(),
             node_id: NodeId(1),
             launcher: Some(Launcher::Slurm),
+            time_namespace: None,
         };
         let header = OffsetsHeader {
             meta: true,

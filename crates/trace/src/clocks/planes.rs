@@ -30,10 +30,13 @@ pub(super) fn pairs(facts: &TraceFacts, given: Option<&Snapshots>) -> Result<Sna
     let raw = |pairs: &[ClockPair], clock| Snapshots {
         pairs: pairs.iter().filter(|pair| is_raw(pair)).copied().collect(),
         clock,
-        notes: Vec::new(),
+        ..Snapshots::default()
     };
     let own = raw(&facts.pairs, None);
-    let given = given.map_or_else(Snapshots::default, |given| raw(&given.pairs, given.clock.clone()));
+    let given = given.map_or_else(Snapshots::default, |given| Snapshots {
+        unrelated: given.unrelated.clone(),
+        ..raw(&given.pairs, given.clock.clone())
+    });
     let mut reasons = Vec::new();
     for set in [&own, &given].into_iter().filter(|set| !set.pairs.is_empty()) {
         match unfit(set, span, facts.session) {
@@ -64,6 +67,9 @@ fn unfit(
             "the snapshot pairs are of the clock {clock}, on which no profiler leaves such planes (it is one of {})",
             OF_PROFILERS.join(", ")
         ));
+    }
+    if set.unrelated.is_some() {
+        return set.unrelated.clone();
     }
     if !covers(&set.pairs, span) {
         let reach = REACH_PS / SECOND_PS;
@@ -148,7 +154,7 @@ mod tests {
     }
 
     fn of_clock(pairs: &[ClockPair], clock: Option<&str>) -> Snapshots {
-        Snapshots { pairs: pairs.to_vec(), clock: clock.map(str::to_owned), notes: Vec::new() }
+        Snapshots { pairs: pairs.to_vec(), clock: clock.map(str::to_owned), ..Snapshots::default() }
     }
 
     /// What comes of pairs of the file and of pairs of a clock that are given; a refusal must contain all parts.

@@ -113,8 +113,9 @@ impl RunDirectory {
             return Err(Error::malformed(&path, 0, problem));
         }
         let clock = lines.clock.clone().or_else(|| document.clock.clone());
+        let namespaces = lines.namespaces.union(&document.namespaces).copied().collect();
         let fuller = if covered(&document.pairs, near) > covered(&lines.pairs, near) { document } else { lines };
-        Ok(Snapshots { clock, ..fuller })
+        Ok(Snapshots { clock, namespaces, ..fuller })
     }
 }
 

@@ -1,15 +1,18 @@
 //! Snapshot pairs: moments at which a sampler read the tracer clock and the system clock together.
 //!
 //! Place in the flow: `snapshots/nodeN.snapshot_pairs.pb` or `.jsonl` of a run → [`Snapshots`]. The protobuf is
-//! `SnapshotPairs { repeated SnapshotPair pairs = 1; sampling_period_ns = 2; tracer_clock = 3; tracer_clock_reason = 4 }`, `SnapshotPair { sys_clock_ns = 1,
+//! `SnapshotPairs { repeated SnapshotPair pairs = 1; sampling_period_ns = 2; tracer_clock = 3; tracer_clock_reason = 4;
+//! namespace_ns = 5 }`, `SnapshotPair { sys_clock_ns = 1,
 //! tracer_clock_ns = 2, bracket_ns = 3 }`; JSON lines carry the same names. Files of other writers, and documents of earlier versions,
 //! have no bracket and name no clock: the bracket counts as [`UNSTATED_BRACKET_NS`], what samplers retry for.
 //! What it does not do: say whether the clock is a trace's (`planes`).
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use probe_sync_time::TimeNamespace;
 use serde::Deserialize;
 
 use super::lines::{Line, Lines};
@@ -24,8 +27,50 @@ pub struct Snapshots {
     pub pairs: Vec<ClockPair>,
     /// The tracer clock, by the name that the sampler has for it; None where the file does not say.
     pub clock: Option<String>,
+    /// What the time namespaces of its samplers add to the tracer clock, ns, each once; of `pairs` it is taken out. None where there are no pairs.
+    pub namespaces: BTreeSet<i64>,
+    /// Why the pairs say nothing of a trace on the tracer clock, although they are of its machine.
+    pub unrelated: Option<String>,
     /// Worth telling the user.
     pub notes: Vec<String>,
+}
+
+impl Snapshots {
+    /// The pairs as a process sees them to whose tracer clock its time namespace adds `namespace_ns`.
+    fn seen(mut self, namespace_ns: i64) -> Self {
+        self.pairs.iter_mut().for_each(|pair| pair.tracer_ps += i128::from(namespace_ns) * 1000);
+        self
+    }
+
+    /// The pairs as the process that wrote a trace sees their clock: `stated` is its time namespace, where its marks say so. `same` takes the
+    /// samplers' for its own where they do not. Some of `others` are its node's processes in time namespaces, the trace's perhaps among them.
+    pub(crate) fn in_namespace(self, stated: Option<TimeNamespace>, same: bool, others: &[TimeNamespace]) -> Self {
+        let of_clock = |namespace: &TimeNamespace| match self.clock.as_deref() {
+            Some("monotonic" | "monotonic_raw") => namespace.monotonic_ns,
+            Some("boottime" | "rocprofiler") => namespace.boottime_ns,
+            _ => 0,
+        };
+        if let Some(stated) = stated {
+            let namespace_ns = of_clock(&stated);
+            return self.seen(namespace_ns);
+        }
+        let others = others.iter().map(of_clock).filter(|_| !same);
+        let all: BTreeSet<i64> = self.namespaces.iter().copied().chain(others).collect();
+        let mut all = all.into_iter();
+        match (all.next(), all.next()) {
+            (None, _) | (Some(0), None) => self,
+            (Some(only), None) if same => self.seen(only),
+            (Some(one), other) => {
+                let clock = self.clock.as_deref().unwrap_or("tracer");
+                let seconds = if one == 0 { other.unwrap_or(one) } else { one } as f64 * 1e-9;
+                let unrelated = format!(
+                    "the clock {clock} of its node is {seconds} s ahead in a time namespace (/proc/self/timens_offsets), and nothing says in which \
+                     namespace the trace was recorded"
+                );
+                Self { unrelated: Some(unrelated), ..self }
+            }
+        }
+    }
 }
 
 /// Reads the pairs of one node: JSON lines where the first line begins with a brace, else protobuf. Of more than
@@ -35,19 +80,23 @@ pub struct Snapshots {
 /// [`Error::Io`]; [`Error::Line`] or [`Error::Malformed`] naming where the file is not what it should be, or is of two clocks.
 pub fn read_snapshots(path: &Path, near: Option<(Picoseconds, Picoseconds)>) -> Result<Snapshots, Error> {
     let mut nearest = Nearest { near, most: MOST_PAIRS, pairs: Vec::new() };
-    let mut clock = None;
+    let (mut clock, mut namespaces) = (None, BTreeSet::new());
     let mut first = [0];
     let mut file = File::open(path).map_err(Error::io(path, "open"))?;
     let read = file.read(&mut first).map_err(Error::io(path, "read"))?;
     match (read, first[0]) {
         (0, _) => {}
-        (_, b'{') => read_lines(path, &mut nearest, &mut clock)?,
-        _ => read_protobuf(path, &mut nearest, &mut clock)?,
+        (_, b'{') => read_lines(path, &mut nearest, &mut clock, &mut namespaces)?,
+        _ => {
+            let namespace_ns = read_protobuf(path, &mut nearest, &mut clock)?;
+            nearest.pairs.iter_mut().for_each(|pair| pair.tracer_ps -= i128::from(namespace_ns) * 1000);
+            namespaces.insert(namespace_ns);
+        }
     }
     if nearest.pairs.is_empty() {
         return Err(Error::malformed(path, 0, "holds no snapshot pairs"));
     }
-    Ok(Snapshots { pairs: nearest.pairs, clock, notes: Vec::new() })
+    Ok(Snapshots { pairs: nearest.pairs, clock, namespaces, ..Snapshots::default() })
 }
 
 /// Pairs near a trace, as many as memory is meant to hold.
@@ -95,15 +144,26 @@ struct JsonPair {
     tracer_clock_ns: i64,
     bracket_ns: Option<f64>,
     tracer_clock: Option<String>,
+    /// What the sampler's time namespace adds to that clock.
+    #[serde(default)]
+    namespace_ns: i64,
 }
 
-fn read_lines(path: &Path, nearest: &mut Nearest, clock: &mut Option<String>) -> Result<(), Error> {
+fn read_lines(
+    path: &Path,
+    nearest: &mut Nearest,
+    clock: &mut Option<String>,
+    namespaces: &mut BTreeSet<i64>,
+) -> Result<(), Error> {
     let mut lines = Lines::open(path)?;
     while let Some(Line { number, text, may_be_cut }) = lines.next()? {
         match serde_json::from_slice::<JsonPair>(text) {
             Ok(pair) => {
                 one_clock(clock, pair.tracer_clock).map_err(|problem| lines.problem(number, problem))?;
-                nearest.keep(clock_pair(pair.sys_clock_ns, pair.tracer_clock_ns, pair.bracket_ns));
+                let mut read = clock_pair(pair.sys_clock_ns, pair.tracer_clock_ns, pair.bracket_ns);
+                read.tracer_ps -= i128::from(pair.namespace_ns) * 1000;
+                nearest.keep(read);
+                namespaces.insert(pair.namespace_ns);
             }
             Err(_) if may_be_cut && number > 1 => break,
             Err(error) => return Err(lines.problem(number, error.to_string())),
@@ -134,7 +194,9 @@ fn clock_pair(system_ns: i64, tracer_ns: i64, bracket_ns: Option<f64>) -> ClockP
     ClockPair { tracer_ps: i128::from(tracer_ns) * 1000, system_ns, kind: PairKind::Bracketed(width) }
 }
 
-fn read_protobuf(path: &Path, nearest: &mut Nearest, clock: &mut Option<String>) -> Result<(), Error> {
+/// Returns what the sampler's time namespace adds to the clock.
+fn read_protobuf(path: &Path, nearest: &mut Nearest, clock: &mut Option<String>) -> Result<i64, Error> {
+    let mut namespace_ns = 0;
     let mut source = Source::open(path)?;
     while let Some(field) = source.next_header(source.limit())? {
         match (field.number, field.wire) {
@@ -149,10 +211,11 @@ fn read_protobuf(path: &Path, nearest: &mut Nearest, clock: &mut Option<String>)
                 one_clock(clock, Some(name)).map_err(|problem| source.malformed(field.body_at(), problem))?;
                 source.consume(field.body() as usize);
             }
+            (5, 0) => namespace_ns = field.value as i64,
             _ => source.skip(field.body())?,
         }
     }
-    Ok(())
+    Ok(namespace_ns)
 }
 
 fn parse_pair(message: &[u8]) -> Result<ClockPair, Fault> {
@@ -305,5 +368,46 @@ mod tests {
                 let _ = read(&bent);
             }
         }
+    }
+
+    #[test]
+    fn a_time_namespace_is_taken_out_and_put_in_where_it_is_known() {
+        const SECOND: i64 = 1_000_000_000;
+        let line = |namespace_ns: i64| {
+            let tracer_ns = 7 + namespace_ns;
+            format!(
+                "{{\"sys_clock_ns\":150,\"tracer_clock_ns\":{tracer_ns},\"tracer_clock\":\"boottime\",\"namespace_ns\":{namespace_ns}}}\n"
+            )
+        };
+        let read = |text: &str| read_of_clock(text.as_bytes()).expect("pairs");
+        let moved = |seconds: i64| TimeNamespace { monotonic_ns: 9, boottime_ns: seconds * SECOND };
+        let at = |found: &Snapshots| (found.unrelated.is_none()).then(|| found.pairs[0].tracer_ps / 1000);
+        let inside = read(&line(2 * SECOND));
+        // The same as a document.
+        let document = [
+            &[0x0a, 0x09, 0x08, 0x96, 0x01, 0x10, 0x87, 0xa8, 0xd6, 0xb9, 0x07][..],
+            b"\x1a\x08boottime",
+            &[0x28, 0x80, 0xa8, 0xd6, 0xb9, 0x07],
+        ];
+        assert_eq!(read_of_clock(&document.concat()), Ok(inside.clone()));
+        // Proven by marks: none, the same, another namespace.
+        for seconds in [0, 2, -3] {
+            let seen = inside.clone().in_namespace(Some(moved(seconds)), false, &[]);
+            assert_eq!(at(&seen), Some(i128::from(7 + seconds * SECOND)));
+        }
+        // Nobody says it: the caller's own file is taken at its word, a run's is not.
+        assert_eq!(at(&inside.clone().in_namespace(None, true, &[])), Some(2_000_000_007));
+        let refused = inside.in_namespace(None, false, &[]).unrelated.expect("a reason");
+        assert!(
+            refused.contains("boottime of its node is 2 s ahead") && refused.contains("timens_offsets"),
+            "{refused}"
+        );
+        let outside = read(&line(0));
+        assert_eq!(at(&outside.clone().in_namespace(None, false, &[])), Some(7));
+        // Another process of the node is in a namespace, and the trace may be its.
+        assert_eq!(at(&outside.clone().in_namespace(None, false, &[moved(2)])), None);
+        assert_eq!(at(&outside.in_namespace(None, true, &[moved(2)])), Some(7));
+        // The sampler was started again in another container.
+        assert_eq!(at(&read(&(line(0) + &line(SECOND))).in_namespace(None, true, &[])), None);
     }
 }

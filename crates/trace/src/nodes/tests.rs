@@ -72,6 +72,7 @@ fn with_ranks(known: KnownNodes, ranks: &[(&str, u32)]) -> KnownNodes {
         hostname: (*host).to_owned(),
         node_id: NodeId(*node),
         launcher: Some(Launcher::Torchrun),
+        time_namespace: None,
     };
     KnownNodes { ranks: (0..).zip(ranks).map(record).collect(), ..known }
 }

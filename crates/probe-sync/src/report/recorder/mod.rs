@@ -5,7 +5,7 @@
 //!
 //! What it does not do: solve, broadcast, print.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
@@ -52,6 +52,8 @@ pub(crate) struct Recorder {
     clock_events: Vec<(RoundId, NodeId, ClockEvent)>,
     faults: Vec<Fault>,
     faults_by_kind: BTreeMap<FaultKind, u64>,
+    /// Nodes of which some round knew the offset.
+    reached: BTreeSet<NodeId>,
     metrics: Metrics,
     metrics_server: Option<MetricsServer>,
     /// Why metrics could not be written, and how often.
@@ -112,6 +114,7 @@ impl Recorder {
             clock_events: Vec::new(),
             faults: Vec::new(),
             faults_by_kind: BTreeMap::new(),
+            reached: BTreeSet::new(),
             metrics_failures: BTreeMap::new(),
             whole: Whole::default(),
             nodes: roster.nodes.clone(),
@@ -135,6 +138,7 @@ impl Recorder {
         self.phases.observe(round);
         self.observe_carrier(round);
         self.rounds += 1;
+        self.reached.extend(round.all_nodes.iter().filter(|node| node.reachable).map(|node| node.node_id));
         self.latencies.add(latency.as_secs_f64() * 1e6);
         let room = MAX_KEPT - self.clock_events.len();
         let events = round.clock_events.iter().take(room);
@@ -304,6 +308,7 @@ impl Recorder {
             absences: self.absences.all(),
             packets: super::directions(&of_nodes, whole),
             unreachable_peers,
+            never_reached: self.never_reached(),
             counters,
             cpu_cores: cpu as f64 / wall.max(1) as f64,
             seconds: wall as f64 * 1e-9,
@@ -319,6 +324,11 @@ impl Recorder {
             files: self.files(accounts),
             unwritten: Vec::new(),
         }
+    }
+
+    fn never_reached(&self) -> Vec<NodeId> {
+        let nodes = self.last.iter().flat_map(|round| &round.all_nodes).map(|node| node.node_id);
+        nodes.filter(|node| !self.reached.contains(node)).collect()
     }
 
     fn rows(&self, accounts: &[&RankAccount]) -> Vec<NodeRow> {

@@ -1,0 +1,157 @@
+//! Tells machines apart that state one boot id: virtual machines that were started from one snapshot.
+//!
+//! Place in the flow: the root compares the hellos before it makes a plan. Ranks of one kernel see one system clock and one
+//! `CLOCK_MONOTONIC_RAW`, so the difference of the two is the same on all of them, but for what the system clock was slewed between two
+//! hellos. They also see the same addresses where they are in one network namespace. Where either differs they are on several machines, each of
+//! which becomes a node of its own and is measured. A system clock that was stepped between two hellos looks the same; its ranks are then
+//! measured one by one, which costs packets and nothing else.
+//!
+//! What it does not do: judge a rank that comes back (`back`), whose system clock may have been stepped meanwhile.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use probe_sync_sys::interfaces::Interface;
+use probe_sync_sys::{NARROW_BRACKET, RawClock, SystemClock, host, read_pair};
+use probe_sync_time::TimeNamespace;
+use serde::{Deserialize, Serialize};
+
+use super::Hello;
+
+/// A rank's clocks at one moment, and its addresses.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ClockReading {
+    /// The system clock, ns.
+    pub system_ns: i64,
+    /// The machine's `CLOCK_MONOTONIC_RAW`, outside of all time namespaces, ns.
+    pub raw_ns: i64,
+    /// What the two readings may be wrong by, ns.
+    pub error_ns: i64,
+    /// What the rank's time namespace adds to its clocks.
+    pub namespace: TimeNamespace,
+    /// Its addresses, but for those of loopback.
+    pub addresses: BTreeSet<IpAddr>,
+}
+
+impl ClockReading {
+    /// Reads the clocks.
+    pub(super) fn now(interfaces: &[Interface]) -> Self {
+        let pair = read_pair(&RawClock, &SystemClock, NARROW_BRACKET);
+        let namespace = host::time_namespace();
+        let others = interfaces.iter().filter(|interface| !interface.loopback);
+        Self {
+            system_ns: pair.b.as_ns(),
+            raw_ns: pair.a.as_ns() - namespace.monotonic_ns,
+            error_ns: pair.bracket.as_ns(),
+            namespace,
+            addresses: others
+                .flat_map(|interface| &interface.addresses)
+                .map(|address| address.ip)
+                .take(ADDRESSES_MAX)
+                .collect(),
+        }
+    }
+
+    /// Whether both readings can be of one machine.
+    fn is_of_one_machine(&self, other: &Self) -> bool {
+        let passed = i128::from(self.raw_ns) - i128::from(other.raw_ns);
+        let off = i128::from(self.system_ns) - i128::from(other.system_ns) - passed;
+        let slewed = passed.abs() / 1_000_000 * SLEWED_PPM;
+        off.abs() <= slewed + i128::from(self.error_ns) + i128::from(other.error_ns) + UNSEEN_NS
+    }
+}
+
+/// Numbers the machines of each clock identity in all hellos.
+pub(super) fn tell_apart(all: &mut [Hello]) {
+    for rank in 0..all.len() {
+        let (earlier, rest) = all.split_at_mut(rank);
+        let Some(hello) = rest.first_mut() else { continue };
+        let mut named = earlier.iter().filter(|other| other.clock_identity == hello.clock_identity);
+        let mut machines = 0;
+        hello.machine = loop {
+            let Some(other) = named.next() else { break machines };
+            machines = machines.max(other.machine + 1);
+            if one_machine(other, hello) {
+                break other.machine;
+            }
+        };
+        if hello.machine > 0 {
+            // A loopback that other machines do not share.
+            let machine = format!(" machine {}", hello.machine);
+            hello.network_identity.push_str(&machine);
+            hello.offer.network.push_str(&machine);
+            tell(rank, hello, earlier);
+        }
+    }
+}
+
+fn one_machine(one: &Hello, other: &Hello) -> bool {
+    let (a, b) = (&one.clock.addresses, &other.clock.addresses);
+    let one_network = one.offer.network.split(" machine ").next() == other.offer.network.split(" machine ").next();
+    // An address may come or go between two hellos.
+    one.clock.is_of_one_machine(&other.clock) && (!one_network || a.is_subset(b) || b.is_subset(a))
+}
+
+fn tell(rank: usize, hello: &Hello, earlier: &[Hello]) {
+    let first = earlier.iter().position(|other| other.clock_identity == hello.clock_identity).unwrap_or_default();
+    if earlier.iter().all(|other| other.one_clock() != hello.one_clock()) {
+        tracing::warn!(
+            "rank {rank} ({}) states the boot id of rank {first} ({}), but its clocks or addresses are those of another machine, as of a virtual \
+             machine that was cloned: it is measured as a node of its own",
+            hello.hostname,
+            earlier[first].hostname
+        );
+    }
+}
+
+/// Addresses of a hello: a host of many services has thousands.
+const ADDRESSES_MAX: usize = 256;
+/// What a system clock may be slewed by: adjtimex(2) allows 500 ppm by its frequency and as much again by adjtime(3).
+const SLEWED_PPM: i128 = 1_000;
+/// What two readings of one machine may differ by beyond their brackets.
+const UNSEEN_NS: i128 = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::tests::hellos;
+    use super::*;
+
+    const SECOND: i64 = 1_000_000_000;
+
+    /// The machine of each rank, where rank r said hello `(system, raw)` ns after rank 0, from these addresses.
+    fn machines(readings: &[(i64, i64, &str)]) -> Vec<u32> {
+        let mut all = hellos(&vec!["clone"; readings.len()]);
+        for (hello, (system, raw, addresses)) in all.iter_mut().zip(readings) {
+            hello.clock = ClockReading {
+                system_ns: 1_700_000_000 * SECOND + system,
+                raw_ns: 9_000 * SECOND + raw,
+                error_ns: 100,
+                namespace: TimeNamespace::default(),
+                addresses: addresses.split_whitespace().map(|ip| ip.parse().expect("an address")).collect(),
+            };
+        }
+        tell_apart(&mut all);
+        let identities: BTreeSet<(u32, String)> =
+            all.iter().map(|hello| (hello.machine, hello.network_identity.clone())).collect();
+        let found: Vec<u32> = all.iter().map(|hello| hello.machine).collect();
+        assert_eq!(identities.len(), BTreeSet::from_iter(&found).len(), "loopback is one machine's");
+        found
+    }
+
+    #[test]
+    fn cloned_machines_of_one_boot_id_are_told_apart() {
+        // One machine: hellos three seconds apart, slewed by 300 ppm meanwhile.
+        assert_eq!(machines(&[(0, 0, "10.0.0.1"), (3 * SECOND, 3 * SECOND - 900_000, "10.0.0.1")]), [0, 0]);
+        // Clones with right clocks: one was resumed an hour later, so that its raw clock is an hour behind.
+        let hour = 3600 * SECOND;
+        let clones = [(0, 0, ""), (7, 7 - hour, ""), (900, 900, ""), (SECOND, SECOND - hour, ""), (0, 2 * hour, "")];
+        assert_eq!(machines(&clones), [0, 1, 0, 1, 2]);
+        // Clones with right clocks, resumed 2 ms apart.
+        assert_eq!(machines(&[(0, 0, ""), (500, 2_000_500, "")]), [0, 1]);
+        // Clones whose clocks both go on from the snapshot, with addresses of their own; docker has the same on both.
+        let clones = [(0, 0, "10.0.0.1 172.17.0.1"), (500, 500, "10.0.0.2 172.17.0.1")];
+        assert_eq!(machines(&clones), [0, 1]);
+        // An address came between two hellos of one machine.
+        assert_eq!(machines(&[(0, 0, "10.0.0.1"), (500, 500, "10.0.0.1 fe80::1")]), [0, 0]);
+    }
+}
