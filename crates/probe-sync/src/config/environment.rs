@@ -4,6 +4,7 @@
 //! container of a service `probe-sync` its address in `PROBE_SYNC_SERVICE_HOST` and `PROBE_SYNC_PORT=tcp://…`, and Spack and Lmod say where a package of
 //! that name is, in `PROBE_SYNC_ROOT`. What is neither theirs nor ours may be a typing error, which is said, and ends nothing.
 
+use super::distance;
 use super::table::KEYS;
 
 /// Variables with our prefix that are no configuration keys, each with what reads it. Documents name no other.
@@ -54,25 +55,11 @@ pub fn is_service_link(name: &str, text: &str) -> bool {
 pub(super) fn closest(name: &str) -> String {
     let keys = KEYS.iter().map(|key| key.name.to_uppercase());
     let others = VARIABLES.iter().map(|(name, _)| (*name).to_owned());
-    keys.chain(others).min_by_key(|known| distance(known.as_bytes(), name.as_bytes())).unwrap_or_default()
+    keys.chain(others).min_by_key(|known| distance(known, name)).unwrap_or_default()
 }
 
 fn is_or_ends_with(name: &str, ending: &str) -> bool {
     name.strip_suffix(ending).is_some_and(|front| front.is_empty() || front.ends_with('_'))
-}
-
-/// How many letters have to be put in, taken out or replaced (Levenshtein's).
-fn distance(one: &[u8], other: &[u8]) -> usize {
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (at, letter) in one.iter().enumerate() {
-        let mut before = std::mem::replace(&mut row[0], at + 1);
-        for (place, theirs) in other.iter().enumerate() {
-            let replaced = before + usize::from(letter != theirs);
-            before = row[place + 1];
-            row[place + 1] = replaced.min(row[place] + 1).min(before + 1);
-        }
-    }
-    row.last().copied().unwrap_or_default()
 }
 
 const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
@@ -116,7 +103,6 @@ mod tests {
         for (typed, meant) in [("NEIGHBOURS", "NEIGHBORS"), ("WINDW", "WINDOW"), ("TCP_FANOUTS", "TCP_FANOUT")] {
             assert_eq!(closest(typed), meant);
         }
-        assert_eq!((distance(b"kitten", b"sitting"), distance(b"", b"abc")), (3, 3));
     }
 
     #[test]
