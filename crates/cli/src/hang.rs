@@ -25,9 +25,9 @@ pub struct HangArgs {
     /// Largest difference between the hosts' clocks, on your word, where no run measured it
     #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration)]
     clock_error: Option<probe_sync_time::Duration>,
-    /// Write the verdict as JSON, to standard output or a file
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    json: Option<PathBuf>,
+    /// Print the verdict as one JSON document
+    #[arg(long)]
+    json: bool,
 }
 
 /// Reads the dumps and prints the verdict.
@@ -38,13 +38,9 @@ pub fn run(arguments: &HangArgs) -> anyhow::Result<()> {
     let files = files(&arguments.dumps)?;
     let (job, notes) = read(&files)?;
     let verdict = job.judge(&clocks(arguments, &job)?);
-    match arguments.json.as_deref() {
-        Some(path) if path != Path::new("-") => {
-            output::write_whole(path, format!("{}\n", serde_json::to_string_pretty(&verdict)?).as_bytes())?;
-            tell(&verdict, &notes)?;
-        }
-        Some(_) => output::json(&verdict)?,
-        None => tell(&verdict, &notes)?,
+    match arguments.json {
+        true => output::json(&verdict)?,
+        false => tell(&verdict, &notes)?,
     }
     match verdict.is_decided() {
         true => Ok(()),

@@ -1,0 +1,65 @@
+"""One rank of a gloo job in which rank 2 does something wrong; writes its Flight Recorder dumps.
+
+Run by run.py under torchrun. Groups: all ranks, two halves, and pairs across the halves.
+"""
+
+import datetime
+import os
+import sys
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import _dump_fr_trace, _dump_fr_trace_json
+
+GUILTY = 2
+BAD_STEP = 6
+
+
+def dump(folder, rank):
+    """Writes both forms of the dump, as a watchdog would."""
+    for name, data in [
+        (f"pickle/rank_{rank}", _dump_fr_trace(True, False, False, backend="gloo")),
+        (f"json/rank_{rank}.json", _dump_fr_trace_json(True, False, backend="gloo")),
+    ]:
+        path = os.path.join(folder, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(data)
+
+
+def main():
+    fault, folder, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
+    rank = int(os.environ["RANK"])
+    dist.init_process_group("gloo", timeout=datetime.timedelta(minutes=10))
+    world = dist.get_world_size()
+    half = world // 2
+    halves = [dist.new_group(list(range(start, start + half))) for start in (0, half)]
+    pairs = [dist.new_group([first, first + half]) for first in range(half)]
+    mine, pair = halves[rank // half], pairs[rank % half]
+
+    def watchdog():
+        time.sleep(seconds)
+        dump(folder, rank)
+        os._exit(0)
+
+    threading.Thread(target=watchdog, daemon=True).start()
+    values = torch.ones(64)
+    for step in range(10):
+        for part in range(4):
+            bad = fault if rank == GUILTY and step == BAD_STEP and part == 2 else "none"
+            if bad == "order":
+                dist.all_reduce(values, group=pair)
+            dist.all_reduce(values, group=mine)
+            if bad == "loop":
+                time.sleep(3600)
+            if bad == "recv":
+                dist.recv(values, src=0)
+            if bad not in ("skip", "order"):
+                dist.all_reduce(values, group=pair)
+    dist.barrier()
+    time.sleep(3600)
+
+
+main()
