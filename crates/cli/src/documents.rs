@@ -351,7 +351,7 @@ pub fn schemas() -> Vec<(&'static str, u32, Schema)> {
         ("sim", 1, of::<crate::sim::Document>()),
         ("solve", 1, of::<Solve>()),
         ("status", 1, of::<Standing>()),
-        ("stragglers", 2, of::<Lateness>()),
+        ("stragglers", 3, of::<Lateness>()),
     ]
 }
 

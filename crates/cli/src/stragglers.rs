@@ -9,14 +9,14 @@ use probe_sync_trace::{Lateness, TraceUse, lateness};
 
 use crate::output::{Usage, print, refuse_trace, tell};
 use crate::progress::Reading;
-use crate::status::Unjudged;
+use crate::status::{Unjudged, Violations};
 use crate::trace_args::StragglersArgs;
 use crate::traces::{NOTHING_TO_JUDGE, request};
 
 /// Finds and tells who was late.
 ///
 /// # Errors
-/// Names the trace, or the output; [`Unjudged`] where there is no collective to judge.
+/// Names the trace, or the output; [`Unjudged`] where there is no collective to judge, [`Violations`] where a clock is wrong.
 pub fn run(arguments: &StragglersArgs) -> anyhow::Result<()> {
     let outputs: Vec<&Path> =
         [&arguments.json, &arguments.csv].into_iter().flatten().map(|path| path.as_path()).collect();
@@ -52,7 +52,10 @@ pub fn run(arguments: &StragglersArgs) -> anyhow::Result<()> {
     if found.instances.is_empty() {
         return Err(Unjudged(NOTHING_TO_JUDGE.to_owned()).into());
     }
-    Ok(())
+    match found.impossible_instances {
+        0 => Ok(()),
+        count => Err(Violations(count).into()),
+    }
 }
 
 fn csv(found: &Lateness) -> anyhow::Result<Vec<u8>> {

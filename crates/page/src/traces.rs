@@ -125,7 +125,12 @@ fn stragglers(lateness: &Lateness) -> Vec<Sentence> {
     if lateness.instances.is_empty() {
         return Vec::new();
     }
-    let mut said: Vec<Sentence> = Vec::new();
+    if !lateness.warnings.is_empty() {
+        return lateness.warnings.iter().map(Sentence::bad).collect();
+    }
+    let mut said: Vec<Sentence> = lateness.missing().map(Sentence::bad).into_iter().collect();
+    let unknown = lateness.lead_sigma_median_ns.is_some_and(f64::is_infinite);
+    let is_open = unknown || lateness.instances.iter().all(|instance| instance.missing > 0);
     for straggler in lateness.stragglers.iter().take(STRAGGLERS_MAX) {
         let who = match straggler.rank {
             Some(rank) => format!("Rank {rank} on {}", straggler.host),
@@ -141,7 +146,7 @@ fn stragglers(lateness: &Lateness) -> Vec<Sentence> {
             100.0 * straggler.saved_share
         )));
     }
-    if said.is_empty() {
+    if lateness.stragglers.is_empty() && !is_open {
         let certain = lateness
             .lead_sigma_median_ns
             .map_or_else(String::new, |ns| format!(" Leads are known to ±{} (95 %).", unsigned(1.96 * ns)));
@@ -355,7 +360,8 @@ fn longest(lateness: &Lateness) -> Vec<Arrivals> {
                     unsigned(1.96 * of.lead_sigma_ns)
                 )
             }
-            None if of.tied_ranks.is_empty() => "nobody had to wait".to_owned(),
+            None if of.missing > 0 => format!("{} missing may have been last", counted(of.missing, "rank")),
+            None if of.latest_rank.is_none() => "nobody had to wait".to_owned(),
             None => "the clocks do not tell who came last".to_owned(),
         },
         ranks: of

@@ -181,9 +181,10 @@ pub fn stragglers(
     let files: Vec<PathBuf> = json.iter().chain(&csv).cloned().collect();
     let request = asked.request(files.clone())?;
     let told: Result<String, Failure> = waiting::run(py, None, move |_| {
-        let calibrated = calibrate(&request)?;
+        let mut calibrated = calibrate(&request)?;
         calibrated.refuse_overwriting(&files).map_err(refused)?;
         let found = probe_sync_trace::lateness(&calibrated, &settings).map_err(refused)?;
+        calibrated.warnings.extend(found.warnings.iter().cloned());
         if let Some(path) = &json {
             let document = serde_json::to_string_pretty(&found).map_err(|error| not_written(path, &error))?;
             write(path, format!("{document}\n").as_bytes())?;

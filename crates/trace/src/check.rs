@@ -11,16 +11,18 @@ use serde::Serialize;
 
 use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
-use crate::collectives::{self, CheckOptions, CheckReport, MapTime, Outcome};
+use crate::collectives::{self, CheckOptions, CheckReport, MapTime, Outcome, Pairing};
 use crate::early_devices;
 use crate::model::{MappedTime, UNIX_TIME_MIN_PS};
 use crate::nodes;
 use crate::outputs;
+use crate::paired::pairing;
 
 /// The verdict on a set of traces.
 #[derive(Debug)]
 pub struct Verdict<'a> {
     calibrated: &'a Calibrated,
+    pairing: Pairing,
     /// The check of the times as they are in the files, where there is one of corrected times too.
     pub before: Option<CheckReport>,
     /// The check that counts.
@@ -49,18 +51,24 @@ pub struct Verdict<'a> {
 /// ```
 pub fn check(calibrated: &Calibrated) -> Verdict<'_> {
     let single = || calibrated.traces.iter().filter(|calibrated| !calibrated.trace.facts.merged);
+    let traces: Vec<_> = single().map(|calibrated| &calibrated.trace).collect();
+    let known = single().any(|of| of.map.is_some());
+    let pairing = pairing(calibrated);
     let judge = |maps: &[Option<Box<MapTime<'_>>>]| {
-        let traces: Vec<_> = single().map(|calibrated| &calibrated.trace).collect();
-        nodes::with_collectives(&traces, maps, |nodes| collectives::check(nodes, &CheckOptions::default()))
+        nodes::with_collectives(&traces, maps, |nodes| collectives::check(nodes, &pairing, &CheckOptions::default()))
     };
-    let raw = judge(&single().map(as_is).collect::<Vec<_>>());
-    let maps: Vec<Option<Box<MapTime<'_>>>> = single().map(CalibratedTrace::look).collect();
-    let known = maps.iter().any(Option::is_some);
-    let (before, mut result) = if known { (Some(raw), judge(&maps)) } else { (None, raw) };
+    let raw = || judge(&single().map(as_is).collect::<Vec<_>>());
+    let maps = || single().map(CalibratedTrace::look).collect::<Vec<_>>();
+    // What was aligned before says how surely.
+    let aligned = single().all(|of| of.trace.facts.aligned_sigma_ns.is_some());
+    let (before, mut result) = match known {
+        true => (Some(raw()), judge(&maps())),
+        false => (None, if aligned { judge(&maps()) } else { raw() }),
+    };
     // What is left out is not judged: no success without it.
     let left_out = calibrated.traces.iter().filter(|trace| trace.trace.facts.merged || (known && trace.map.is_none()));
     result.unjudged_parts += left_out.map(|trace| trace.trace.facts.collectives.len()).sum::<u64>();
-    Verdict { calibrated, before, result }
+    Verdict { calibrated, pairing, before, result }
 }
 
 /// A trace's times as they are in the file. On a clock that counts from the machine's start they say nothing beside others.
@@ -103,7 +111,14 @@ impl Verdict<'_> {
             };
             Some(format!("{} {text}", trace.path.display()))
         };
-        self.calibrated.traces.iter().filter_map(remark).chain(self.early_devices()).collect()
+        let pairing = self.pairing.notes().into_iter().chain(self.pairing.is_refuted().then(|| REFUTED.to_owned()));
+        let learnt = self.calibrated.collectives.is_some().then(|| LEARNT.to_owned());
+        learnt
+            .into_iter()
+            .chain(pairing)
+            .chain(self.calibrated.traces.iter().filter_map(remark))
+            .chain(self.early_devices())
+            .collect()
     }
 
     /// Traces of which the launches show that a device's times are early. It changes no verdict: by how much other kernels are early is not known, and what would
@@ -164,6 +179,8 @@ pub struct VerdictDocument<'a> {
 }
 
 const VERDICT_SCHEMA: u32 = 1;
+const LEARNT: &str = "the clocks were learnt from these operations themselves: that they hold says nothing of the clocks, only a broken one would";
+const REFUTED: &str = "on these clocks no way to pair the operations holds: a clock is wrong, or a trace is given to the wrong node; what is told is the way that breaks least";
 
 #[cfg(test)]
 mod tests {

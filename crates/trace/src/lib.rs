@@ -28,6 +28,7 @@ pub mod model;
 mod nodes;
 mod one_clock;
 mod outputs;
+mod paired;
 mod parts;
 mod perfetto_tar;
 pub mod protobuf;

@@ -4,7 +4,7 @@
 //! What it does not do: write it.
 
 use crate::calibrate::{Calibrated, CalibratedTrace};
-use crate::formats::ALIGNED_TO;
+use crate::formats::{ALIGNED_SIGMA, ALIGNED_TO};
 use crate::model::Picoseconds;
 
 /// Of all traces of a merge.
@@ -12,7 +12,7 @@ pub(crate) fn of_job(calibrated: &Calibrated, uncalibrated: &[String]) -> Vec<(S
     let mut pairs = of_calibration(calibrated);
     for trace in &calibrated.traces {
         if let Some(sigma) = sigma(trace) {
-            pairs.push((format!("probe_sync_sigma_ns {}", trace.trace.name), sigma));
+            pairs.push((format!("{ALIGNED_SIGMA} {}", trace.trace.name), sigma));
         }
     }
     if !uncalibrated.is_empty() {
@@ -29,7 +29,7 @@ pub(crate) fn of_trace(calibrated: &Calibrated, trace: &CalibratedTrace) -> Vec<
     }
     let mut pairs = of_calibration(calibrated);
     pairs.push(("probe_sync_name".to_owned(), name));
-    pairs.extend(sigma(trace).map(|sigma| ("probe_sync_sigma_ns".to_owned(), sigma)));
+    pairs.extend(sigma(trace).map(|sigma| (ALIGNED_SIGMA.to_owned(), sigma)));
     pairs
 }
 

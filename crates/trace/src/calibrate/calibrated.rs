@@ -11,6 +11,7 @@ use probe_sync_estimate::series::TimeMap;
 use crate::Error;
 use crate::clocks::{NodeClock, Snapshots, Span};
 use crate::collectives::{CollectiveOffsets, MapTime};
+use crate::model::MappedTime;
 use crate::nodes::NodeTrace;
 
 /// Traces with the maps from their timelines to the reference clock.
@@ -67,10 +68,20 @@ impl CalibratedTrace {
         Self { map: None, notes, clock: None, snapshots, measured: None, trace }
     }
 
-    /// Where the trace's times are on the reference clock, and how surely; None where its clock is not known.
+    /// Where the trace's times are on the reference clock, and how surely; None where its clock is not known. A trace that was aligned before is there already, as surely as
+    /// it says; one that does not say it is known no better than not at all.
     pub(crate) fn look(&self) -> Option<Box<MapTime<'_>>> {
-        self.clock.as_ref().map(look)
+        match (&self.clock, &self.trace.facts.aligned_to) {
+            (Some(clock), _) => Some(look(clock)),
+            (None, Some(_)) => Some(as_is(self.trace.facts.aligned_sigma_ns.unwrap_or(f64::INFINITY))),
+            (None, None) => None,
+        }
     }
+}
+
+/// Times as they are, as surely as that.
+pub(crate) fn as_is(sigma_ns: f64) -> Box<MapTime<'static>> {
+    Box::new(move |at| MappedTime { at, sigma_ns, own_sigma_ns: sigma_ns, early_by_ns: 0.0 })
 }
 
 /// Times through a clock.

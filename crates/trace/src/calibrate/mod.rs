@@ -7,6 +7,7 @@
 //!
 //! What it does not do: print. What the user should know is in the result's notes and warnings. Nor does it write.
 
+mod assignment;
 mod calibrated;
 mod length;
 mod measured;
@@ -27,6 +28,7 @@ use measured::Measured;
 use source::Source;
 use traces::Traces;
 
+pub(crate) use calibrated::as_is;
 pub use calibrated::{Calibrated, CalibratedTrace};
 pub use request::{ClockSource, OutputClock, Request};
 
@@ -107,7 +109,12 @@ pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
     calibrated.notes.extend(offsets.notes.iter().cloned());
     let by_part = calibrated.collectives.is_some();
     let measured = source.survey().map(|survey| Measured::new(survey, request.extrapolate));
-    make_maps(&mut calibrated, traces, &Clocks { offsets, snapshots, by_part }, request, measured)?;
+    let clocks = Clocks { offsets, snapshots, by_part };
+    make_maps(&mut calibrated, traces, &clocks, request, measured)?;
+    if source.survey().is_some() {
+        let contradicted = assignment::confirm(&calibrated, &clocks.offsets, request, &source, &paths)?;
+        calibrated.warnings.extend(contradicted);
+    }
     Ok(calibrated)
 }
 
@@ -216,7 +223,10 @@ fn make_maps(
                     calibrated_trace.notes.push(UNUSED_SNAPSHOTS.to_owned());
                 }
                 calibrated_trace.map = Some(clock.chain.whole().clone());
-                calibrated_trace.measured = measured.as_ref().and_then(|known| known.of(calibrated_trace.trace.node));
+                calibrated_trace.measured = match &calibrated.collectives {
+                    Some(found) => learnt_in(found, calibrated_trace.trace.part),
+                    None => measured.as_ref().and_then(|known| known.of(calibrated_trace.trace.node)),
+                };
                 calibrated_trace.clock = Some(clock);
             }
             // Not an error where the caller can do without: merge asks, check leaves the node as it is.
@@ -335,6 +345,14 @@ fn offsets_of_collectives(
     let own: Vec<NodeClock> = own.collect::<Result<_, Error>>()?;
     let own: Vec<Option<Box<MapTime<'_>>>> = own.iter().map(|clock| Some(calibrated::look(clock))).collect();
     nodes::offsets_from_collectives(traces, &own, max_rate_change_ppm)
+}
+
+/// From when until when collectives tell of a rank's clock, on that clock.
+fn learnt_in(found: &CollectiveOffsets, part: u32) -> Option<Span> {
+    let window = found.windows.get(found.windows.len() / 2)?;
+    let offset_ns = window.nodes.iter().find(|node| node.node == part && node.reachable)?.offset_ns;
+    let [first_ns, last_ns] = found.span_ns.map(|time| i128::from(time) + offset_ns as i128);
+    Some(Span { first_ns, last_ns })
 }
 
 /// The same as offsets by rank.

@@ -70,7 +70,10 @@ pub(crate) fn join(processes: &mut [Process<'_>]) {
         let Some(ranks) = job.one(processes, size, &profile, &members).filter(|_| !open) else { continue };
         let name = format!("communicator {count} of {} ranks", ranks.len());
         let known = size.is_some() || members.iter().all(|member| processes[member.place].is_known);
-        let key = GroupKey { name, size: u32::try_from(ranks.len()).ok(), ranks: Some(ranks).filter(|_| known) };
+        // A size is known where the call that made it is in the trace.
+        let is_from_making = size.is_some();
+        let of_group = u32::try_from(ranks.len()).ok();
+        let key = GroupKey { name, size: of_group, ranks: Some(ranks).filter(|_| known), is_from_making };
         for member in members {
             let rank = processes[member.place].rank;
             let own = key.ranks.iter().flatten().position(|of_job| *of_job == rank);

@@ -70,6 +70,11 @@ impl Groups {
         self.groups.len() == 1 && !self.incomplete
     }
 
+    /// The members of the one group that there is, as places of nodes.
+    pub(super) fn only(&self) -> Option<&[usize]> {
+        self.only_one().then(|| &self.groups[0].members[..])
+    }
+
     /// The groups in which operations of one signature can be paired by order, as places of nodes; or why they cannot.
     pub(super) fn assign(&self, counts: &[usize]) -> Result<Vec<Vec<usize>>, String> {
         if self.groups.is_empty() || self.incomplete {

@@ -31,12 +31,12 @@ pub(crate) use self::check::{CheckOptions, check, instance_text};
 pub use self::check::{CheckReport, Outcome};
 pub(crate) use self::communicators::{Process, join};
 pub use self::matching::Evidence;
-pub(crate) use self::matching::{MatchOptions, Matching, Operation, Order, match_operations};
+pub(crate) use self::matching::{MatchOptions, Matching, Operation, Order, Pairing, match_operations};
 pub use self::offsets::{CollectiveOffsets, MAX_RATE_CHANGE_PPM};
 pub(crate) use self::offsets::{OffsetOptions, from_collectives};
 pub(crate) use self::report::{details, lay_out, span, table};
 
-use crate::model::{GroupKey, MappedTime, Picoseconds};
+use crate::model::{GroupKey, MappedTime, Picoseconds, Steps};
 use crate::parts::CollectiveParts;
 
 /// A time map: a time on the trace's timeline R to one on the common clock.
@@ -53,10 +53,14 @@ pub(crate) struct NodeCollectives<'a> {
     pub(crate) name: &'a str,
     /// The rank in the job; the node's number where the trace does not say.
     pub(crate) rank: Option<u32>,
+    /// Ranks in the job, where the trace says so.
+    pub(crate) world_size: Option<u32>,
     /// Every process group that the trace lists ([`crate::model::TraceFacts::groups`]).
     pub(crate) groups: &'a [GroupKey],
     /// The parts.
     pub(crate) parts: &'a CollectiveParts,
+    /// The numbered steps that the trace states.
+    pub(crate) steps: &'a Steps,
     /// For [`check()`]: R → the common clock (raw: identity with standard deviation 0). For [`from_collectives`]: R → the node's own
     /// clock.
     pub(crate) map: &'a MapTime<'a>,
@@ -71,13 +75,14 @@ impl NodeCollectives<'_> {
 
 impl std::fmt::Debug for NodeCollectives<'_> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { node, clock, name, rank, groups, parts, map: _ } = self;
+        let Self { node, clock, name, rank, world_size, groups, parts, steps: _, map: _ } = self;
         let mut fields = formatter.debug_struct("NodeCollectives");
         fields
             .field("node", node)
             .field("clock", clock)
             .field("name", name)
             .field("rank", rank)
+            .field("world_size", world_size)
             .field("groups", groups);
         fields.field("parts", &parts.len()).finish_non_exhaustive()
     }

@@ -3,6 +3,7 @@
 use super::{MapTime, NodeCollectives};
 use crate::model::{
     CollectiveEvent, CollectiveKind, Device, GroupKey, Instance, Label, MappedTime, Picoseconds, Recipients, Replicas,
+    Steps,
 };
 use crate::parts::CollectiveParts;
 
@@ -12,15 +13,25 @@ pub(super) struct Node {
     pub(super) groups: Vec<GroupKey>,
     pub(super) offset_ns: i128,
     pub(super) sigma_ns: f64,
+    pub(super) steps: Steps,
 }
 
 impl Node {
     pub(super) fn new(events: Vec<CollectiveEvent>) -> Self {
-        Self { events, groups: Vec::new(), offset_ns: 0, sigma_ns: 0.0 }
+        Self { events, groups: Vec::new(), offset_ns: 0, sigma_ns: 0.0, steps: Steps::default() }
     }
 
     pub(super) fn groups(mut self, groups: &[(&str, &[u32])]) -> Self {
         self.groups = groups.iter().map(|(name, ranks)| group(name, ranks)).collect();
+        self
+    }
+
+    /// With numbered steps from `start` to `end`, ns.
+    pub(super) fn steps(mut self, steps: &[(i64, i128, i128)]) -> Self {
+        for (number, start, end) in steps {
+            self.steps.look(format!("step#{number}").as_bytes(), start * 1000, end * 1000);
+        }
+        self.steps.close(0, false);
         self
     }
 
@@ -51,7 +62,8 @@ pub(super) fn look(signature: &str) -> (Instance, i64) {
 }
 
 pub(super) fn group(name: &str, ranks: &[u32]) -> GroupKey {
-    GroupKey { name: name.to_owned(), ranks: Some(ranks.to_vec()), size: Some(ranks.len() as u32) }
+    let size = Some(ranks.len() as u32);
+    GroupKey { name: name.to_owned(), ranks: Some(ranks.to_vec()), size, is_from_making: false }
 }
 
 /// All of a program's devices together: more than any test has.
@@ -110,8 +122,10 @@ pub(super) fn with<T>(nodes: &[Node], test: impl FnOnce(&[NodeCollectives<'_>]) 
             clock: place as u32,
             name,
             rank: None,
+            world_size: None,
             groups: &node.groups,
             parts,
+            steps: &node.steps,
             map,
         })
         .collect();
@@ -129,8 +143,10 @@ pub(super) fn with_parts<T>(
         clock: place,
         name: "host",
         rank: None,
+        world_size: None,
         groups: &[],
         parts,
+        steps: Steps::NONE,
         map,
     };
     test(&(0..).zip(parts).map(node).collect::<Vec<_>>())

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::matching::MatchOptions;
+use super::matching::{MatchOptions, Pairing};
 use super::{CheckOptions, CheckReport, NodeCollectives, OffsetOptions, check, from_collectives};
 use crate::formats::{FactOptions, Kineto, TraceFormat, XSpace};
 use crate::model::{MappedTime, Picoseconds, TraceFacts};
@@ -40,11 +40,14 @@ fn run(facts: &[TraceFacts], exact: Option<&[Exact]>, options: &CheckOptions) ->
         node: node as u32,
         name: &names[node],
         rank: facts[node].identity.rank,
+        world_size: facts[node].identity.world_size,
         groups: &facts[node].groups,
         parts: &facts[node].collectives,
+        steps: &facts[node].steps,
         map: &maps[node],
     };
-    check(&(0..facts.len()).map(node).collect::<Vec<_>>(), options)
+    let nodes: Vec<NodeCollectives<'_>> = (0..facts.len()).map(node).collect();
+    check(&nodes, &Pairing::new(&nodes, options.matching, exact.is_some()), options)
 }
 
 /// Broken and judged edges of a set on the raw times, as `data/README.md` counts them; none is broken after correction.
@@ -103,8 +106,10 @@ fn bounds(name: &str, error_ns: f64) {
         node: node as u32,
         name: &names[node],
         rank: facts[node].identity.rank,
+        world_size: facts[node].identity.world_size,
         groups: &facts[node].groups,
         parts: &facts[node].collectives,
+        steps: &facts[node].steps,
         map: &identity,
     };
     let nodes: Vec<NodeCollectives<'_>> = (0..facts.len()).map(node).collect();
@@ -155,5 +160,6 @@ fn with_found(nodes: &[NodeCollectives<'_>], found: &super::CollectiveOffsets) -
     let maps: Vec<_> = (0..nodes.len()).map(map).collect();
     let mapped: Vec<NodeCollectives<'_>> =
         nodes.iter().zip(&maps).map(|(node, map)| NodeCollectives { map, ..*node }).collect();
-    check(&mapped, &CheckOptions::default())
+    let options = CheckOptions::default();
+    check(&mapped, &Pairing::new(&mapped, options.matching, false), &options)
 }

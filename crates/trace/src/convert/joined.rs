@@ -16,11 +16,12 @@ use serde::Serialize;
 #[cfg(feature = "otf2")]
 use super::members::Members;
 use super::window;
-use crate::calibrate::CalibratedTrace;
+use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::collectives::{MapTime, MatchOptions, Matching, match_operations};
 use crate::counting::Counting;
 use crate::model::{MappedTime, nearest_ns};
 use crate::nodes;
+use crate::paired::pairing;
 #[cfg(feature = "otf2")]
 use crate::write::CollectivePart;
 use crate::write::{Chunk, Flow, FlowEnd};
@@ -71,7 +72,9 @@ struct End {
 impl Joined {
     /// Finds the operations of all traces, and which of their parts the window keeps. Files into which several traces were merged do not say whose
     /// each part is: they are left out.
-    pub(super) fn of(traces: &[CalibratedTrace], window_ns: Option<[i64; 2]>, inclusive: bool) -> Self {
+    pub(super) fn of(calibrated: &Calibrated, window_ns: Option<[i64; 2]>, inclusive: bool) -> Self {
+        let traces = &calibrated.traces;
+        let pairing = pairing(calibrated);
         let identity = TimeMap::identity();
         let mut maps: Vec<Counting<'_>> = traces
             .iter()
@@ -93,7 +96,7 @@ impl Joined {
             .collect();
         let parts: Vec<_> = single.iter().map(|&trace| &traces[trace].trace).collect();
         let matching = nodes::with_collectives(&parts, &as_is, |nodes| {
-            match_operations(nodes, MatchOptions::default(), &mut |operation| {
+            match_operations(nodes, &pairing, MatchOptions::default(), &mut |operation| {
                 let kept = operation.parts.iter().filter_map(|part| {
                     let trace = single[part.node];
                     let [start, end] = [part.start_ps, part.end_ps].map(|time| nearest_ns(maps[trace].map(time)));

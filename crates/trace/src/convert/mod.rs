@@ -210,7 +210,7 @@ pub(crate) fn write_all(
         outputs.iter().map(|output| OpenOutput::create(output, calibrated)).collect::<Result<_, _>>()?;
     let wants_parts = settings.collective_flows || writers.iter().any(OpenOutput::wants_parts);
     let mut joined = match wants_parts {
-        true => Joined::of(&calibrated.traces, window_ns, settings.window.inclusive),
+        true => Joined::of(calibrated, window_ns, settings.window.inclusive),
         false => Joined::default(),
     };
     let mut report = ConvertReport { traces: Vec::new(), outputs: Vec::new(), window_ns, collective_flows: None };

@@ -26,7 +26,7 @@ use std::path::Path;
 
 use crate::Error;
 
-pub(crate) use crate::write::ALIGNED_TO;
+pub(crate) use crate::write::{ALIGNED_SIGMA, ALIGNED_TO};
 pub use interface::{
     AgentIndex, ChunkOptions, ChunkSink, ChunkStats, CpuClock, Evidence, FactOptions, MapFunction, MergeInput,
     MergeOptions, MergeStats, Passes, PlaneLayout, Readings, RewriteOptions, RewriteStats, TraceFormat,

@@ -142,9 +142,10 @@ impl Groups {
         let size = number(&stated.size);
         let known = self.0.iter().any(|group| group.name == name);
         if !known && self.0.len() < GROUPS_MAX {
-            self.0.push(GroupKey { name: name.clone(), ranks: ranks.clone(), size });
+            self.0.push(GroupKey { name: name.clone(), ranks: ranks.clone(), size, is_from_making: false });
         }
-        Some(GroupKey { name, ranks: ranks.filter(|ranks| ranks.len() <= RANKS_PER_EVENT_MAX), size })
+        let ranks = ranks.filter(|ranks| ranks.len() <= RANKS_PER_EVENT_MAX);
+        Some(GroupKey { name, ranks, size, is_from_making: false })
     }
 }
 

@@ -6,9 +6,9 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::context::{Context, StepSpans};
 use super::history::Held;
-use super::operation::{Arrival, ClockError, Waits, judge};
+use super::operation::{Arrival, ClockError, DEVIATIONS, Waits, judge};
 use crate::Error;
-use crate::collectives::{NodeCollectives, Operation, instance_text};
+use crate::collectives::{NodeCollectives, Operation, Order, instance_text};
 use crate::early_devices;
 use crate::model::{Instance, Label, MappedTime, PS_PER_NS, Picoseconds, Replicas, nearest_ns};
 use crate::words::counted;
@@ -18,6 +18,8 @@ pub(super) struct Gathered {
     /// In order of their last arrivals.
     pub(super) held: Vec<Held>,
     pub(super) spans: StepSpans,
+    /// Operations that ended before their last arrival: a clock is wrong.
+    pub(super) impossible: usize,
     /// What was left out.
     pub(super) notes: Vec<String>,
 }
@@ -65,7 +67,9 @@ impl<'a> Gatherer<'a> {
         }
         let step = self.step(operation);
         let waits = Waits::of(&operation.order, &arrivals);
-        let judged = judge(&waits, &arrivals);
+        let mut judged = judge(&waits, &arrivals);
+        // A call may return before its operation has run.
+        judged.is_impossible &= operation.parts.iter().all(|part| !self.nodes[part.node].parts.of_calls());
         let spread = recorded.iter().max().zip(recorded.iter().min()).map(|(last, first)| (last.1, last.0 - first.0));
         let Some(part) = operation.parts.first() else { return };
         self.join(part.label, arrivals.iter().map(|arrival| arrival.rank).collect());
@@ -78,6 +82,7 @@ impl<'a> Gatherer<'a> {
             arrivals,
             recorded: spread.unwrap_or_default(),
             judged,
+            missing: if awaits_all(&operation.order) { operation.missing } else { 0 },
         });
     }
 
@@ -107,6 +112,23 @@ impl<'a> Gatherer<'a> {
             labels.next().is_none_or(|label| !joined[*label].iter().any(more))
         });
         count - held.len()
+    }
+
+    /// Names nobody where a rank whose trace is missing may have been the last. It was not where the operation was through as soon after the last arrival as one of its
+    /// kind that lacks nobody.
+    fn missing(&mut self) {
+        let mut quickest: HashMap<usize, i64> = HashMap::new();
+        for (held, label) in self.held.iter().zip(&self.of_label).filter(|(held, _)| held.missing == 0) {
+            let least = quickest.entry(*label).or_insert(i64::MAX);
+            *least = (*least).min(held.judged.transfer_ns);
+        }
+        for (held, label) in self.held.iter_mut().zip(&self.of_label).filter(|(held, _)| held.missing > 0) {
+            let least_ns = quickest.get(label).copied().unwrap_or(0);
+            let most_ns = held.judged.transfer_ns as f64 + DEVIATIONS * held.judged.lead_sigma_ns;
+            if most_ns > least_ns as f64 {
+                held.judged.leave_open();
+            }
+        }
     }
 
     fn arrival(&self, node: usize, start: Picoseconds, first_end: Picoseconds, end: Picoseconds) -> Option<Arrival> {
@@ -182,7 +204,12 @@ impl<'a> Gatherer<'a> {
             );
             return Err(Error::Request { problem });
         }
+        self.missing();
         let lacking = self.complete();
+        let impossible = self.held.iter().filter(|held| held.judged.is_impossible).count();
+        if impossible > 0 {
+            self.held.iter_mut().for_each(|held| held.judged.leave_open());
+        }
         let spans = self.spans();
         self.held.sort_by_key(|held| {
             (
@@ -205,9 +232,15 @@ impl<'a> Gatherer<'a> {
         Ok(Gathered {
             held: self.held,
             spans,
+            impossible,
             notes: early.into_iter().chain(launches).chain(lacking).chain(beyond).collect(),
         })
     }
+}
+
+/// Whether somebody waits in it for all others.
+fn awaits_all(order: &Order) -> bool {
+    matches!(order, Order::AllToAll | Order::To(_) | Order::Exchange(_))
 }
 
 /// Sets of ranks of a label that are compared.

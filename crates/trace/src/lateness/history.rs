@@ -29,6 +29,8 @@ pub(crate) struct Held {
     pub(crate) recorded: (usize, i64),
     /// Who came last.
     pub(crate) judged: Judged,
+    /// Ranks that somebody waits for, and whose traces are missing.
+    pub(crate) missing: usize,
 }
 
 /// A part: which operation, and which of its arrivals.

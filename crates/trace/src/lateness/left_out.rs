@@ -5,10 +5,9 @@
 use std::collections::BTreeMap;
 
 use super::context::StepSpans;
-use super::operation::DEVIATIONS;
 use super::report::{LateInstance, Unpaired};
 use crate::calibrate::Calibrated;
-use crate::collectives::Matching;
+use crate::collectives::{Matching, span};
 
 /// What is in no operation, with what would change that.
 pub(super) fn unpaired(calibrated: &Calibrated, matching: &Matching) -> Unpaired {
@@ -47,25 +46,34 @@ pub(super) fn unpaired(calibrated: &Calibrated, matching: &Matching) -> Unpaired
     }
 }
 
+/// What makes every other result doubtful.
+pub(super) fn warnings(impossible: usize, instances: &[LateInstance]) -> Vec<String> {
+    let worst = instances.iter().map(|instance| instance.transfer_ns).min().unwrap_or(0);
+    let [count, all] = [impossible, instances.len()];
+    let told = (impossible > 0).then(|| {
+        format!(
+            "{count} of {all} operations ended before their last arrival, by up to {}, which the clocks' uncertainty does not explain: a clock is wrong, or a trace \
+             is given to the wrong node, and nobody is named; probe_sync check lists them",
+            span(-worst as f64)
+        )
+    });
+    told.into_iter().collect()
+}
+
 /// What the user should know of the whole.
 pub(super) fn notes(calibrated: &Calibrated, instances: &[LateInstance], spans: &StepSpans) -> Vec<String> {
     let mut notes = Vec::new();
-    if calibrated.traces.iter().any(|of| of.map.is_none() && of.trace.facts.aligned_to.is_some()) {
-        notes.push("the traces were aligned before, and do not say how well: leads count as exact; give the original traces and --run-dir for uncertainties".to_owned());
+    let aligned = || calibrated.traces.iter().filter(|of| of.map.is_none() && of.trace.facts.aligned_to.is_some());
+    if aligned().any(|of| of.trace.facts.aligned_sigma_ns.is_none()) {
+        notes.push(NOT_HOW_WELL.to_owned());
+    } else if aligned().next().is_some() {
+        notes.push(AS_WELL_AS_STATED.to_owned());
     }
     if spans.is_empty() && !instances.is_empty() {
         notes.push(
             "no steps were found: each operation stands for itself; --step-name names the events that are steps"
                 .to_owned(),
         );
-    }
-    let overtaken =
-        instances.iter().filter(|instance| (instance.transfer_ns as f64) < -DEVIATIONS * instance.lead_sigma_ns);
-    let overtaken = overtaken.count();
-    if overtaken > 0 {
-        notes.push(format!(
-            "{overtaken} operations ended before their last arrival beyond what uncertainty explains: a clock is wrong; see probe_sync check"
-        ));
     }
     notes
 }
@@ -75,3 +83,5 @@ const REMEDY_ALONE: &str = "give the traces of all ranks, recorded over the same
 const REMEDY_UNORDERED: &str = "who waits for whom is not in the trace; newer profilers state it";
 const REMEDY_LOST: &str = "memory or the disk for temporary files (TMPDIR) was full; give traces of fewer steps";
 const REMEDY_MERGED: &str = "they do not say whose each part is; give the traces that went into them";
+const NOT_HOW_WELL: &str = "the traces were aligned before and do not say how well, so nobody is named; give the original traces and --run-dir";
+const AS_WELL_AS_STATED: &str = "the traces were aligned before: their uncertainty is what they state of their middle; with the original traces and --run-dir it is known for each time";

@@ -38,7 +38,7 @@ pub(super) fn rank_lines(ranks: &Ranks, held: &[Held]) -> Vec<RankLine> {
             line.instances += 1;
             line.waited_ns += judged.waits_ns[place];
             let may_be_last = judged.latest == Some(place) || judged.tied.contains(&place);
-            line.times_tied += usize::from(may_be_last && !judged.tied.is_empty());
+            line.times_tied += usize::from(may_be_last && judged.named().is_none());
             if waits.is_all() {
                 late_by[arrival.rank].push((arrival.start_ns, arrival.start_ns - middle));
             }
@@ -201,7 +201,7 @@ pub(super) fn step_lines(instances: &[LateInstance], spans: &StepSpans) -> Vec<S
 
 /// What the traces' own times would have said.
 pub(super) fn as_recorded(instances: &[LateInstance]) -> AsRecorded {
-    let all = || instances.iter().filter(|instance| instance.waits == "all");
+    let all = || instances.iter().filter(|instance| instance.waits == "all" && instance.missing == 0);
     let (rank, times) = most(all().map(|instance| instance.recorded_last_rank)).unzip();
     let named = || all().filter_map(|instance| Some((instance.last_rank?, instance.recorded_last_rank)));
     AsRecorded {

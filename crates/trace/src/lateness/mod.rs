@@ -64,6 +64,7 @@ use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::collectives::{MapTime, MatchOptions, match_operations};
 use crate::nodes;
 use crate::one_clock;
+use crate::paired::pairing;
 use context::Context;
 pub(crate) use context::step_number;
 use gather::Gatherer;
@@ -140,13 +141,17 @@ pub fn lateness(calibrated: &Calibrated, settings: &LatenessSettings) -> Result<
     // Without a map all are on one clock already.
     let maps: Vec<Option<Box<MapTime<'_>>>> = single.iter().copied().map(CalibratedTrace::look).collect();
     let traces: Vec<_> = single.iter().map(|of| &of.trace).collect();
+    let pairing = pairing(calibrated);
     let ranks = nodes::of_ranks(&traces);
     let contexts = Context::of_ranks(Context::read_all(&single, &settings.steps)?, &ranks);
     let single: Vec<&CalibratedTrace> = ranks.iter().map(|rank| single[rank[0]]).collect();
     nodes::with_collectives(&traces, &maps, |nodes| {
         let mut gatherer = Gatherer::new(nodes, &contexts);
-        let matching = match_operations(nodes, MatchOptions::default(), &mut |operation| gatherer.take(operation));
-        Ok(summary::summarize(calibrated, &single, gatherer.finish()?, &matching))
+        let matching =
+            match_operations(nodes, &pairing, MatchOptions::default(), &mut |operation| gatherer.take(operation));
+        let mut gathered = gatherer.finish()?;
+        gathered.notes.extend(pairing.notes());
+        Ok(summary::summarize(calibrated, &single, gathered, &matching))
     })
 }
 

@@ -135,8 +135,12 @@ pub enum LateIn {
 pub(crate) struct Judged {
     /// Place of the latest arrival that anybody waited for; None where nobody waited.
     pub(crate) latest: Option<usize>,
-    /// Those who may have been last instead; empty: the latest is named.
+    /// Those who may have been last instead; empty: the latest is named, unless it may have been one that is not here.
     pub(crate) tied: Vec<usize>,
+    /// Nobody is named, whoever the latest is: a rank whose trace is missing may have been the last, or a clock is wrong.
+    pub(crate) is_open: bool,
+    /// It ended before its last arrival beyond what uncertainty explains: a clock is wrong.
+    pub(crate) is_impossible: bool,
     /// From the second to the last arrival, ns: how much sooner all would have begun without the last.
     pub(crate) lead_ns: i64,
     /// Its standard deviation, ns.
@@ -158,7 +162,14 @@ pub(crate) struct Judged {
 impl Judged {
     /// The place of the rank that is named.
     pub(crate) fn named(&self) -> Option<usize> {
-        self.latest.filter(|_| self.tied.is_empty())
+        self.latest.filter(|_| self.tied.is_empty() && !self.is_open)
+    }
+
+    /// Names nobody.
+    pub(crate) fn leave_open(&mut self) {
+        self.is_open = self.latest.is_some();
+        self.late_in = None;
+        self.class = self.class.map(|_| Class::Undecided);
     }
 }
 
@@ -167,6 +178,8 @@ pub(crate) fn judge(waits: &Waits, arrivals: &[Arrival]) -> Judged {
     let mut judged = Judged {
         latest: None,
         tied: Vec::new(),
+        is_open: false,
+        is_impossible: false,
         lead_ns: 0,
         lead_sigma_ns: 0.0,
         spread_ns: 0,
@@ -206,15 +219,19 @@ fn verdict(who: &[usize], on: &[usize], arrivals: &[Arrival], waits_ns: &mut [i6
     let second = others().max_by_key(|place| (start(*place), std::cmp::Reverse(*place)))?;
     let sigma = |place: usize| arrivals[latest].error.with(arrivals[place].error);
     let explained = |place: &usize| (start(latest) - start(*place)) as f64 <= DEVIATIONS * sigma(*place);
-    let first_end = who.iter().map(|place| arrivals[*place].first_end_ns).min()?;
+    let (first_end, ended) = who.iter().map(|place| (arrivals[*place].first_end_ns, *place)).min()?;
+    let transfer_ns = first_end - start(latest);
+    let explained_ns = DEVIATIONS * sigma(ended) + arrivals[ended].error.early_by_ns;
     Some(Judged {
         latest: Some(latest),
         tied: others().filter(explained).collect(),
+        is_open: false,
+        is_impossible: ended != latest && (transfer_ns as f64) < -explained_ns,
         lead_ns: start(latest) - start(second),
         lead_sigma_ns: sigma(second),
         spread_ns: start(latest) - start(first),
         spread_sigma_ns: sigma(first),
-        transfer_ns: first_end - start(latest),
+        transfer_ns,
         class: None,
         waits_ns: Vec::new(),
         late_in: None,

@@ -50,6 +50,7 @@ impl Ranks {
             step: held.step,
             last_rank: judged.named().map(number),
             latest_rank: judged.latest.map(number),
+            missing: if judged.is_open { held.missing } else { 0 },
             tied_ranks: judged.tied.iter().map(|place| number(*place)).collect(),
             host_lead_ns: late_host.as_ref().map_or(0, |late| late.lead_ns),
             late_host: late_host.map(|late| late.host.to_owned()),
@@ -70,7 +71,8 @@ impl Ranks {
 
     /// The host all of whose ranks, two or more, came after all others.
     pub(super) fn late_host(&self, held: &Held) -> Option<LateHost<'_>> {
-        let last = &held.arrivals[held.judged.latest.filter(|_| held.waits.is_all())?];
+        let counts = held.waits.is_all() && !held.judged.is_open;
+        let last = &held.arrivals[held.judged.latest.filter(|_| counts)?];
         let host = &self.hosts[last.rank];
         let (own, others): (Vec<&Arrival>, Vec<&Arrival>) =
             held.arrivals.iter().partition(|arrival| self.hosts[arrival.rank] == *host);

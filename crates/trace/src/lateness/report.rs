@@ -29,6 +29,8 @@ pub struct Lateness {
     pub independent_steps: f64,
     /// Who is late again and again, and costs time by it; most costly first.
     pub stragglers: Vec<Straggler>,
+    /// Ranks of the job of which there is no trace; those whose numbers the traces do not say are not listed.
+    pub missing_ranks: Vec<u32>,
     /// By rank, most lost time first.
     pub ranks: Vec<RankLine>,
     /// By host, most lost time first; only hosts with several ranks can be late as a whole.
@@ -43,7 +45,11 @@ pub struct Lateness {
     pub as_recorded: AsRecorded,
     /// What is in no instance.
     pub unpaired: Unpaired,
-    /// What the user should know.
+    /// Operations that ended before their last arrival beyond what uncertainty explains: a clock is wrong, and nobody is named.
+    pub impossible_instances: usize,
+    /// What makes every other result doubtful.
+    pub warnings: Vec<String>,
+    /// What the user should know; the warnings come first.
     pub notes: Vec<String>,
     /// Every operation, in order of its last arrival.
     pub instances: Vec<LateInstance>,
@@ -69,6 +75,8 @@ pub struct LateInstance {
     pub latest_rank: Option<u32>,
     /// Ranks that may have been the last instead.
     pub tied_ranks: Vec<u32>,
+    /// How many members whose traces are missing may have been the last instead; then nobody is named.
+    pub missing: usize,
     /// The host of which every rank came after all others', where it has several ranks in the operation.
     pub late_host: Option<String>,
     /// From the last arrival of another host to this one's first; 0 without a late host.
@@ -276,4 +284,4 @@ pub struct Unpaired {
 }
 
 /// Of the layout of [`Lateness`].
-pub(super) const SCHEMA: u32 = 2;
+pub(super) const SCHEMA: u32 = 3;

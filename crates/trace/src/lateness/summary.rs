@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::dependence::{dependence, lateness};
 use super::gather::Gathered;
 use super::history::{Held, History, Saving};
-use super::left_out::{notes, unpaired};
+use super::left_out::{notes, unpaired, warnings};
 use super::lines::{as_recorded, host_lines, operation_lines, rank_lines, step_lines};
 use super::operation::DEVIATIONS;
 use super::ranks::Ranks;
@@ -25,7 +25,7 @@ pub(super) fn summarize(
     gathered: Gathered,
     matching: &Matching,
 ) -> Lateness {
-    let Gathered { held, spans, notes: left_out } = gathered;
+    let Gathered { held, spans, impossible, notes: left_out } = gathered;
     let (held, spans) = (&held[..], &spans);
     let ranks = Ranks::of(calibrated, traces);
     let history = History::new(held);
@@ -52,6 +52,7 @@ pub(super) fn summarize(
     let stragglers = stragglers(&ranks, [&of_ranks, &host_units(&ranks, &tests, held)], &tests, &mut savings, &share);
     rank_lines.sort_by_key(|line| (std::cmp::Reverse((line.lost_ns, line.times_last)), line.rank));
     host_lines.sort_by_key(|line| (std::cmp::Reverse((line.lost_ns, line.times_last)), line.host.clone()));
+    let warnings = warnings(impossible, &instances);
     let mut sigmas: Vec<f64> = instances.iter().map(|instance| instance.lead_sigma_ns).collect();
     sigmas.sort_by(f64::total_cmp);
     Lateness {
@@ -63,6 +64,7 @@ pub(super) fn summarize(
         lead_sigma_median_ns: sigmas.get(sigmas.len() / 2).copied(),
         independent_steps: tests.units as f64 / tests.ranks.dependence,
         stragglers,
+        missing_ranks: missing_ranks(traces),
         ranks: rank_lines,
         hosts: host_lines,
         operations: operation_lines(&instances),
@@ -70,8 +72,11 @@ pub(super) fn summarize(
         critical_path: history.critical_path(|rank| ranks.numbers[rank]),
         as_recorded: as_recorded(&instances),
         unpaired: unpaired(calibrated, matching),
-        notes: notes(calibrated, &instances, spans)
+        impossible_instances: impossible,
+        warnings: warnings.clone(),
+        notes: warnings
             .into_iter()
+            .chain(notes(calibrated, &instances, spans))
             .chain(unseen)
             .chain(set_aside(&ranks, &of_ranks))
             .chain(left_out)
@@ -265,6 +270,17 @@ fn unseen(ranks: &Ranks, lines: &[RankLine]) -> Option<String> {
     })
 }
 
+/// The ranks of the job, and of the groups that the traces list, of which there is no trace. None where some trace does not say its own rank.
+fn missing_ranks(traces: &[&CalibratedTrace]) -> Vec<u32> {
+    let own: Option<BTreeSet<u32>> = traces.iter().map(|of| of.trace.facts.identity.rank).collect();
+    let Some(own) = own else { return Vec::new() };
+    let facts = || traces.iter().map(|of| &of.trace.facts);
+    let size = facts().filter_map(|facts| facts.identity.world_size).max().unwrap_or(0).min(RANKS_MAX);
+    let listed = facts().flat_map(|facts| &facts.groups).filter_map(|group| group.ranks.as_ref()).flatten();
+    let all: BTreeSet<u32> = (0..size).chain(listed.copied()).collect();
+    all.difference(&own).copied().collect()
+}
+
 /// What lost more than all the rest, and so says nothing of who recurs.
 fn set_aside(ranks: &Ranks, units: &[Unit]) -> Option<String> {
     let (order, aside) = by_loss(units);
@@ -304,6 +320,8 @@ fn unit(step: Option<i64>, losses: &BTreeMap<Option<usize>, Loss>) -> Unit {
     Unit { step, member, lost_ns: loss.lost_ns, bounds_ns: [loss.lost_ns.saturating_sub(loss.room_ns), most_ns] }
 }
 
+/// No job has more ranks: what a trace states beyond is not believed.
+const RANKS_MAX: u32 = 1 << 20;
 /// Ranks that are told as not seen.
 const UNSEEN_TOLD: usize = 8;
 /// Steps that are told as set aside.

@@ -8,15 +8,19 @@ use std::fmt::Write;
 use super::operation::LateIn;
 use super::report::{LateInstance, Lateness, RankLine, Straggler};
 use crate::collectives::{lay_out, span};
-use crate::words::counted;
+use crate::words::{counted, joined};
 
 impl Lateness {
     /// Verdict in words, then ranks, hosts, operations, steps, what the recorded times would have said, and what is left out. No line of a table is wider
     /// than 80 columns as long as names are of ordinary length; names that are not are cut in the middle.
     pub fn text(&self) -> String {
         let mut text = String::new();
+        if !self.warnings.is_empty() {
+            say(&mut text, self.notes.iter().cloned().chain([self.head()]));
+            return text;
+        }
         let nothing = self.instances.is_empty().then(|| NOTHING.to_owned());
-        say(&mut text, [self.head()].into_iter().chain(nothing).chain(self.verdict()));
+        say(&mut text, [self.head()].into_iter().chain(nothing).chain(self.missing()).chain(self.verdict()));
         if !self.instances.is_empty() {
             self.tables(&mut text);
         }
@@ -28,16 +32,40 @@ impl Lateness {
         let all = self.instances.iter().filter(|instance| instance.waits == "all").count();
         let some = self.instances.len() - all;
         let some = if some > 0 { format!(" and {some} in which only some wait") } else { String::new() };
-        let sigma = self
-            .lead_sigma_median_ns
-            .map_or_else(String::new, |sigma| format!("; a lead is known to ±{} (σ, median)", short(sigma)));
+        let sigma = self.lead_sigma_median_ns.map_or_else(String::new, |sigma| match sigma.is_finite() {
+            true => format!("; a lead is known to ±{} (σ, median)", short(sigma)),
+            false => "; how well a lead is known is unknown, and nobody is named".to_owned(),
+        });
         let [all, ranks] = [counted(all, "collective"), counted(self.ranks.len(), "rank")];
         format!("{all}{some}, {ranks}, {}{sigma}", span(self.span_ns as f64))
     }
 
+    /// Ranks of which there is no trace, and what that leaves open.
+    pub fn missing(&self) -> Option<String> {
+        let open = self.instances.iter().filter(|instance| instance.missing > 0).count();
+        let most = self.instances.iter().map(|instance| instance.missing).max().unwrap_or(0);
+        if self.missing_ranks.is_empty() && open == 0 {
+            return None;
+        }
+        let count = self.missing_ranks.len().max(most);
+        let which =
+            if self.missing_ranks.is_empty() { String::new() } else { format!(" ({})", spans(&self.missing_ranks)) };
+        let [ranks, operations] = [counted(count, "rank"), counted(open, "operation")];
+        let open = match open {
+            0 => "none of them takes part in what is judged".to_owned(),
+            open if open == self.instances.len() => {
+                "any of them may have been the last in every operation, so nobody is named".to_owned()
+            }
+            _ => format!("any of them may have been the last in {operations}, in which nobody is named"),
+        };
+        Some(format!("The traces of {ranks} are missing{which}: {open}."))
+    }
+
     /// Who is late again and again.
     fn verdict(&self) -> Vec<String> {
-        if self.instances.is_empty() {
+        // Where a missing rank may have been the last everywhere, nothing is left to say.
+        let unknown = self.lead_sigma_median_ns.is_some_and(f64::is_infinite);
+        if unknown || self.instances.iter().all(|instance| instance.missing > 0) {
             return Vec::new();
         }
         let units = if self.steps.is_empty() { self.instances.len() } else { self.steps.len() };
@@ -249,6 +277,17 @@ fn sentence(straggler: &Straggler, (cpu, gpu): (usize, usize)) -> String {
     )
 }
 
+/// Numbers in order, as `2–7, 9`.
+fn spans(numbers: &[u32]) -> String {
+    let runs = numbers.chunk_by(|one, other| one + 1 == *other);
+    let count = runs.clone().count();
+    let run = |run: &[u32]| match run {
+        [first, .., last] => format!("{first}–{last}"),
+        single => single.iter().map(u32::to_string).collect(),
+    };
+    joined(runs.map(run).take(RUNS_TOLD), count)
+}
+
 /// The slope where it is certain.
 fn trend(line: &RankLine) -> String {
     match (line.trend_ns_per_s, line.trend_sigma_ns_per_s) {
@@ -335,6 +374,7 @@ impl LateInstance {
         match (&self.late_host, self.last_rank) {
             (Some(host), _) => format!("{}: host {host} late by {}", self.name, span(self.host_lead_ns as f64)),
             (None, Some(rank)) => format!("{}: rank {rank} late by {by}", self.name),
+            (None, None) if self.missing > 0 => format!("{}: {} missing", self.name, counted(self.missing, "rank")),
             (None, None) => format!("{}: tied", self.name),
         }
     }
@@ -344,6 +384,8 @@ const NOTHING: &str = "nothing to judge: the traces share no collective whose pa
 const NOBODY: &str = "No consistent straggler: which rank was last looks random, or cost less than 1 % of the time.";
 /// Steps of which a smaller share is independent are said to depend on each other.
 const LASTING: f64 = 0.9;
+/// Runs of missing ranks that are told.
+const RUNS_TOLD: usize = 12;
 const WIDTH: usize = 80;
 /// Lines of a table.
 const LINES: usize = 12;

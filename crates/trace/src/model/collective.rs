@@ -157,4 +157,6 @@ pub struct GroupKey {
     pub ranks: Option<Vec<u32>>,
     /// Its size, where stated.
     pub size: Option<u32>,
+    /// The traces of all members hold its operations from its making on: the first of each is the same.
+    pub is_from_making: bool,
 }

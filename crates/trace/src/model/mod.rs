@@ -6,6 +6,7 @@
 
 pub(crate) mod collective;
 mod reach;
+mod steps;
 pub(crate) mod time;
 
 use std::collections::HashMap;
@@ -20,6 +21,7 @@ pub use self::collective::{
 };
 pub use self::reach::Reach;
 pub(crate) use self::reach::{LeftOut, Oddity, Spread};
+pub use self::steps::Steps;
 pub use self::time::Picoseconds;
 pub(crate) use self::time::{MappedTime, PS_PER_NS, UNIX_TIME_MIN_PS, nearest_ns};
 
@@ -36,6 +38,8 @@ pub struct TraceFacts {
     pub stated_clock: Option<&'static str>,
     /// The clock that this program has put its times on already, where the file says so: they are on it, and on no node's own.
     pub aligned_to: Option<String>,
+    /// How well its times are known on that clock: their standard deviation in the middle of the file, ns, where the file says so.
+    pub aligned_sigma_ns: Option<f64>,
     /// How far the rows that a profiler of CPU and devices stamped itself are behind [`Self::clock`], ns, where the caller says that they are on
     /// another: they are to be made so much later before they are mapped.
     pub cpu_behind_ns: Option<i64>,
@@ -60,6 +64,8 @@ pub struct TraceFacts {
     pub has_snapshot_plane: bool,
     /// Parts in collective operations.
     pub collectives: CollectiveParts,
+    /// The numbered steps that it states, and in which of them its operations were issued.
+    pub steps: Steps,
     /// When what begins on a device at a time was launched, ns, where the reader of facts sees it; of other formats a second reading tells.
     pub launches: HashMap<i64, i64>,
     /// Every process group of the writing rank that the file lists, named by an event or not; empty where it lists none.

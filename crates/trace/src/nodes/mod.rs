@@ -285,8 +285,10 @@ pub(crate) fn with_collectives<T>(
             clock: trace.node,
             name: &trace.name,
             rank: trace.facts.identity.rank,
+            world_size: trace.facts.identity.world_size,
             groups: joined.as_ref().map_or(&trace.facts.groups, |joined| joined.groups),
             parts: joined.as_ref().map_or(&trace.facts.collectives, |joined| &joined.parts),
+            steps: joined.as_ref().map_or(&trace.facts.steps, |joined| &joined.steps),
             map: map.as_deref().unwrap_or(own_map),
         }
     };

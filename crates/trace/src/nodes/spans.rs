@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::NodeTrace;
 use crate::collectives::MapTime;
-use crate::model::{GroupKey, Label, Picoseconds};
+use crate::model::{GroupKey, Label, Picoseconds, Steps};
 use crate::parts::{CollectiveParts, Spill};
 
 /// The places of the traces of each rank, in the order of time.
@@ -29,6 +29,7 @@ pub(crate) fn of_ranks(traces: &[&NodeTrace]) -> Vec<Vec<usize>> {
 pub(super) struct Joined<'a> {
     pub(super) parts: CollectiveParts,
     pub(super) groups: &'a [GroupKey],
+    pub(super) steps: Steps,
     /// When each trace but the first begins, on its own timeline.
     begins: Vec<Picoseconds>,
 }
@@ -53,7 +54,8 @@ impl<'a> Joined<'a> {
         parts.close();
         let groups = traces.iter().map(|trace| &trace.facts.groups[..]).find(|groups| !groups.is_empty());
         let begins = traces.iter().skip(1).filter_map(|trace| trace.facts.span.map(|(first, _)| first)).collect();
-        Self { parts, groups: groups.unwrap_or_default(), begins }
+        let steps = Steps::joined(traces.iter().map(|trace| &trace.facts.steps));
+        Self { parts, groups: groups.unwrap_or_default(), steps, begins }
     }
 
     /// Times through the map of the trace that they are of.

@@ -58,7 +58,7 @@ pub(crate) use kineto::quarter_before;
 pub use machine::Machine;
 #[cfg(feature = "otf2")]
 pub use otf2::{CollectivePart, Otf2};
-pub(crate) use report::ALIGNED_TO;
+pub(crate) use report::{ALIGNED_SIGMA, ALIGNED_TO};
 pub use report::{Meta, WriteReport};
 pub use sorter::{Sorted, Sorter};
 pub use strings::{StringId, Strings};

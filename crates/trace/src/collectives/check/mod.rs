@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::NodeCollectives;
-use super::matching::{Ambiguous, Evidence, MatchOptions, Operation, Order, Part, match_operations};
+use super::matching::{Ambiguous, Evidence, MatchOptions, Operation, Order, Pairing, Part, match_operations};
 use crate::model::{Instance, MappedTime, PS_PER_NS, Picoseconds};
 
 /// What a check may assume, and how much it tells.
@@ -202,7 +202,7 @@ pub struct BrokenEdge {
 }
 
 /// Judges every edge of the nodes' collectives, each node looked at through its map.
-pub(crate) fn check(nodes: &[NodeCollectives<'_>], options: &CheckOptions) -> CheckReport {
+pub(crate) fn check(nodes: &[NodeCollectives<'_>], pairing: &Pairing, options: &CheckOptions) -> CheckReport {
     let line = |node: &NodeCollectives<'_>| NodeLine {
         node: node.node,
         name: node.name.to_owned(),
@@ -211,7 +211,7 @@ pub(crate) fn check(nodes: &[NodeCollectives<'_>], options: &CheckOptions) -> Ch
     };
     let report = CheckReport { nodes: nodes.iter().map(line).collect(), ..CheckReport::default() };
     let mut judge = Judge { nodes, options, lines: BTreeMap::new(), report };
-    let matching = match_operations(nodes, options.matching, &mut |operation| judge.operation(operation));
+    let matching = match_operations(nodes, pairing, options.matching, &mut |operation| judge.operation(operation));
     let Judge { lines, mut report, .. } = judge;
     report.instances = matching.operations;
     report.ambiguous_instances = matching.ambiguous.iter().map(|ambiguous| ambiguous.instances).sum();

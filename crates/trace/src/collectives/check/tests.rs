@@ -7,14 +7,19 @@ use crate::collectives::testing::{
 use crate::model::{CollectiveEvent, CollectiveKind, Recipients, Replicas};
 use crate::parts::CollectiveParts;
 
+/// The check, with clocks that are known.
+fn judged(nodes: &[NodeCollectives<'_>], options: &CheckOptions) -> CheckReport {
+    check(nodes, &Pairing::new(nodes, options.matching, true), options)
+}
+
 fn run(nodes: &[Node]) -> CheckReport {
-    with(nodes, |nodes| check(nodes, &CheckOptions::default()))
+    with(nodes, |nodes| judged(nodes, &CheckOptions::default()))
 }
 
 /// The check of stored parts, on equal clocks.
 fn of_parts(parts: &[CollectiveParts]) -> CheckReport {
     let map = |at: Picoseconds| MappedTime { at, ..MappedTime::default() };
-    with_parts(parts, &map, |nodes| check(nodes, &CheckOptions::default()))
+    with_parts(parts, &map, |nodes| judged(nodes, &CheckOptions::default()))
 }
 
 /// (edges, broken, explained).
@@ -121,7 +126,7 @@ fn two_clocks_within_one_trace_are_not_compared_where_one_is_not_known() {
         let sigma_ns = if at < 500_000_000 { f64::INFINITY } else { 0.0 };
         MappedTime { at, sigma_ns, own_sigma_ns: sigma_ns, early_by_ns: 0.0 }
     };
-    let report = with_parts(&parts, &map, |nodes| check(nodes, &CheckOptions::default()));
+    let report = with_parts(&parts, &map, |nodes| judged(nodes, &CheckOptions::default()));
     assert_eq!((report.edges, report.broken, report.unjudged_edges), (0, 0, 3), "{report:?}");
 }
 
@@ -171,7 +176,7 @@ fn only_the_worst_broken_edges_are_listed_and_all_are_counted() {
     let first = (0..count).map(|k| all(hlo("psum.7", k as i64), k * 1000, k * 1000 + 10)).collect();
     let second = (0..count).map(|k| all(hlo("psum.7", k as i64), k * 1000 + 20 + k, k * 1000 + 900)).collect();
     let options = CheckOptions { listed_max: 5, ..CheckOptions::default() };
-    let report = with(&[Node::new(first), Node::new(second)], |nodes| check(nodes, &options));
+    let report = with(&[Node::new(first), Node::new(second)], |nodes| judged(nodes, &options));
     assert_eq!((report.broken, report.broken_edges.len(), report.broken_edges_left_out), (300, 5, 295));
     let worst: Vec<f64> = report.broken_edges.iter().map(|edge| edge.by_ns).collect();
     assert_eq!(worst, [309.0, 308.0, 307.0, 306.0, 305.0]);
@@ -241,7 +246,7 @@ fn two_ranks(late: i128, clocks: [u32; 2], time: MappedTime) -> CheckReport {
     with_parts(&parts, &map, |nodes| {
         let mut nodes = nodes.to_vec();
         nodes.iter_mut().zip(clocks).for_each(|(node, clock)| node.clock = clock);
-        check(&nodes, &CheckOptions::default())
+        judged(&nodes, &CheckOptions::default())
     })
 }
 

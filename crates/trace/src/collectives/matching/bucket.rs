@@ -48,11 +48,30 @@ impl Lanes {
         self.0.keys().copied()
     }
 
+    /// Every lane with the numbers of its labels, and how many parts it has.
+    pub(super) fn labels(&self) -> impl Iterator<Item = ((usize, Option<Device>), &[u32], u64)> {
+        self.0.iter().map(|(lane, (labels, parts))| (*lane, &labels[..], *parts))
+    }
+
+    /// The nodes that have parts, in order.
+    pub(super) fn places(&self) -> Vec<usize> {
+        let mut places: Vec<usize> =
+            self.labels().filter(|(.., parts)| *parts > 0).map(|((place, _), ..)| place).collect();
+        places.dedup();
+        places
+    }
+
+    /// How many operations a node shows: parts on the lane that has most.
+    pub(super) fn count(&self, place: usize) -> usize {
+        self.labels().filter(|((of, _), ..)| *of == place).map(|(.., parts)| parts as usize).max().unwrap_or(0)
+    }
+
     /// Opens every lane.
     pub(super) fn open<'a>(&self, nodes: &'a [NodeCollectives<'a>]) -> Bucket<'a> {
         let lanes = self.0.iter().map(|((place, _), (labels, parts))| Lane {
             place: *place,
             parts: *parts as usize,
+            turn: 0,
             labels: labels.iter().map(|&number| nodes[*place].parts.label(number)).collect(),
             cursor: nodes[*place].parts.cursor(labels),
         });
@@ -71,6 +90,8 @@ struct Lane<'a> {
     place: usize,
     /// How many it had at the beginning.
     parts: usize,
+    /// Place in the common order of the part that is next.
+    turn: u64,
     labels: Vec<&'a Label>,
     cursor: Cursor<'a>,
 }
@@ -127,11 +148,6 @@ impl<'a> Bucket<'a> {
         self.lanes.iter().filter(|lane| lane.place == place).map(|lane| lane.parts).max().unwrap_or(0)
     }
 
-    /// Whether all lanes had as many parts.
-    pub(super) fn even(&self) -> bool {
-        self.lanes.windows(2).all(|pair| pair[0].parts == pair[1].parts)
-    }
-
     /// The lanes of these nodes, taken out.
     pub(super) fn split(&mut self, places: &[usize]) -> Bucket<'a> {
         let of_set = |lane: &mut Lane<'a>| places.contains(&lane.place);
@@ -139,16 +155,25 @@ impl<'a> Bucket<'a> {
         Bucket { nodes: self.nodes, lanes }
     }
 
-    /// The next part of every lane; empty at the end.
-    pub(super) fn next_of_each(&mut self) -> Vec<Part<'a>> {
-        let next = |lane: &mut Lane<'a>| lane.cursor.next().map(|part| named(self.nodes, lane.place, &part));
-        self.lanes.iter_mut().filter_map(next).collect()
+    /// Says which place in the common order the first part of each node has.
+    pub(super) fn begin_at(&mut self, firsts: &BTreeMap<u32, u64>) {
+        for lane in &mut self.lanes {
+            lane.turn = firsts.get(&self.nodes[lane.place].node).copied().unwrap_or(0);
+        }
     }
 
-    /// Whether on some lane the next part begins before the one just taken has ended; `parts` are of [`Self::next_of_each`].
-    pub(super) fn begins_before_end(&self, parts: &[Part<'_>]) -> bool {
-        let next = self.lanes.iter().map(|lane| lane.cursor.peek());
-        next.zip(parts).any(|(next, part)| next.is_some_and(|next| next.start_ps < part.end_ps))
+    /// The place in the common order that comes next, its parts, and whether on some lane the part after it begins before it has ended; None at the end.
+    pub(super) fn next_turn(&mut self) -> Option<(u64, Vec<Part<'a>>, bool)> {
+        let open = self.lanes.iter().filter(|lane| lane.cursor.peek().is_some());
+        let turn = open.map(|lane| lane.turn).min()?;
+        let (mut parts, mut overlaps) = (Vec::new(), false);
+        for lane in self.lanes.iter_mut().filter(|lane| lane.turn == turn) {
+            let Some(part) = lane.cursor.next() else { continue };
+            lane.turn += 1;
+            overlaps |= lane.cursor.peek().is_some_and(|next| next.start_ps < part.end_ps);
+            parts.push(named(self.nodes, lane.place, &part));
+        }
+        Some((turn, parts, overlaps))
     }
 
     /// Passes over all that is left: how many.
@@ -188,7 +213,7 @@ mod tests {
             let lanes = found.values().flat_map(BTreeMap::values).next().expect("lanes");
             assert_eq!((lanes.parts(), lanes.devices().collect::<Vec<_>>()), (9, vec![(0, None), (1, None)]));
             let mut bucket = lanes.open(nodes);
-            assert_eq!((bucket.smallest(), bucket.places(), bucket.even()), (Some(1), vec![0, 1], false));
+            assert_eq!((bucket.smallest(), bucket.places()), (Some(1), vec![0, 1]));
             assert_eq!((bucket.count(0), bucket.count(1), bucket.labels().count()), (4, 5, 2));
             // Two are taken, then one is left on the first node and four on the second.
             assert_eq!(bucket.take(1, 2), None);

@@ -7,8 +7,8 @@
 //!    label, whichever replica group they are in, and so do those of a second mesh that runs it: parts belong together only
 //!    where their programs state the same groups of devices. `replicas` parts the groups, or leaves the operation ambiguous.
 //! 2. A process group with a running number: group, number and kind are equal on all ranks.
-//! 3. Neither: order of starts within one group and signature, but only where the counts of every rank leave a single
-//!    pairing (`groups`), and where parts of one rank do not overlap, since then starts are not in order of issue.
+//! 3. Neither: order of starts within one group (that the parts name, or that the counts of every rank leave, `groups`), but only where something proves which
+//!    operation of one trace is which of another (`pairing`), and where parts of one rank do not overlap, since then starts are not in order of issue.
 //!
 //! All-reduces and messages are held to more. All-reduce is what frameworks issue on their own, on sub-groups too, and its
 //! name and shape are the same in every group; an operation cut off at a window's edge makes unequal counts equal. So an
@@ -21,12 +21,15 @@
 //! All traces are walked together, label by label and number by number: an operation is handed over as soon as its parts are
 //! there, and none is kept. So memory does not grow with the traces, and none of their parts is left out.
 //!
-//! Matching uses times of one node only against times of the same node: no map can change what belongs together.
+//! What belongs together is learnt once, with the clocks as well as they are known ([`Pairing`]), so that times before and after a correction are judged by the same pairs.
 //! What it does not do: pair what has no order. Operations of unknown root, peer or kind are counted and left.
 
 mod bucket;
+mod classes;
 mod operation;
+mod pairing;
 mod replicas;
+mod rules;
 mod turns;
 
 use std::collections::BTreeMap;
@@ -34,28 +37,16 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use self::bucket::{Bucket, Key, Lanes, buckets};
+pub(crate) use self::classes::Pairing;
+use self::classes::Plan;
 pub use self::operation::Evidence;
 pub(crate) use self::operation::{Operation, Order, Part};
 use self::operation::{one_node, places, same_node};
 use self::replicas::Rule;
+pub(crate) use self::rules::MatchOptions;
+use self::rules::{is_ordered, members, membership};
 use super::NodeCollectives;
-use super::groups::Groups;
 use crate::model::{CollectiveKind, GroupKey, Instance, Label, Recipients, Replicas};
-
-/// How cautious matching is.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MatchOptions {
-    /// Pair all-reduces that name no group by counts, though several groups may exist.
-    pub reductions_by_count: bool,
-    /// Parts of one execution or number that are held at once.
-    pub held_max: usize,
-}
-
-impl Default for MatchOptions {
-    fn default() -> Self {
-        Self { reductions_by_count: false, held_max: PARTS_MAX }
-    }
-}
 
 /// Operations that cannot be paired with certainty, of one name and for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -89,6 +80,7 @@ pub(crate) struct Matching {
 /// Groups the parts of all nodes into operations and hands over each, in order of label, number and turn.
 pub(crate) fn match_operations<'a>(
     nodes: &'a [NodeCollectives<'a>],
+    pairing: &Pairing,
     options: MatchOptions,
     take: &mut dyn FnMut(&Operation<'a>),
 ) -> Matching {
@@ -96,7 +88,7 @@ pub(crate) fn match_operations<'a>(
     let reversed: u64 = nodes.iter().map(|node| node.parts.reversed()).sum();
     let found = Matching { lost, unordered: reversed as usize, ..Matching::default() };
     let ambiguous = BTreeMap::new();
-    let mut matcher = Matcher { nodes, options, groups: Groups::new(nodes), found, ambiguous, take };
+    let mut matcher = Matcher { nodes, options, pairing, found, ambiguous, take };
     for (key, by_replicas) in buckets(nodes) {
         let mut places = by_replicas.values().flat_map(Lanes::devices).map(|(place, _)| place);
         let first = places.next();
@@ -114,7 +106,7 @@ pub(crate) fn match_operations<'a>(
 struct Matcher<'a, 'b> {
     nodes: &'a [NodeCollectives<'a>],
     options: MatchOptions,
-    groups: Groups,
+    pairing: &'b Pairing,
     found: Matching,
     /// By name and reason: instances and parts.
     ambiguous: BTreeMap<(String, String), (usize, usize)>,
@@ -137,16 +129,16 @@ impl<'a> Matcher<'a, '_> {
             (Err(reason), _) => self.mark_bucket(&mut bucket, reason),
             (Ok(rule), Instance::Hlo { .. }) => self.hlo(&rule, key.kind, &mut bucket),
             (Ok(_), Instance::Sequence { group, .. }) => self.sequence(group, key.kind, &mut bucket),
-            (Ok(_), Instance::Order { group: Some(group), .. }) => self.in_group(group, key.kind, &mut bucket),
+            (Ok(_), Instance::Order { group, .. }) => {
+                let plan = self.pairing.plan(key.instance, key.kind, replicas);
+                self.order(group.as_ref(), key.kind, plan, &mut bucket);
+            }
             (Ok(_), Instance::Communicator { .. }) if self.nodes.len() < 2 => self.found.unpaired += bucket.drain(),
             (Ok(_), Instance::Communicator { .. }) => {
                 self.mark_bucket(
                     &mut bucket,
                     "its communicator is known by a handle of its process alone, which may be any of the others'",
                 );
-            }
-            (Ok(rule), Instance::Order { group: None, signature }) => {
-                self.order(&rule, signature, key.kind, &mut bucket);
             }
         }
         self.found.lost += bucket.unread();
@@ -207,7 +199,7 @@ impl<'a> Matcher<'a, '_> {
                 self.unpaired(&parts);
             } else if !parts.chunk_by(same_node).all(turns::overlap) {
                 self.mark_ambiguous(&parts, "several parts of one rank carry one sequence number");
-            } else if let Err(reason) = self.membership(group, &places(&parts)) {
+            } else if let Err(reason) = membership(self.nodes, group, &places(&parts)) {
                 self.mark_ambiguous(&parts, reason);
             } else {
                 self.operation(Some(group), kind, Evidence::Label, (number, 0), parts);
@@ -215,113 +207,45 @@ impl<'a> Matcher<'a, '_> {
         }
     }
 
-    /// The members of a group, from the event or else from the lists of the ranks that show it, where they agree.
-    fn members<'c>(&'c self, group: &'c GroupKey, places: &[usize]) -> Option<&'c [u32]> {
-        let listed = |place: usize| {
-            let of_name = self.nodes[place].groups.iter().find(|listed| listed.name == group.name);
-            of_name.and_then(|listed| listed.ranks.as_deref())
+    /// Order of starts, from the places on that are known to be those of one operation.
+    fn order(&mut self, group: Option<&GroupKey>, kind: &CollectiveKind, plan: Option<&Plan>, bucket: &mut Bucket<'a>) {
+        if bucket.unread() > 0 {
+            self.found.lost += bucket.drain() as u64;
+            return;
+        }
+        let (sets, others) = match plan {
+            None => {
+                self.found.unpaired += bucket.drain();
+                return;
+            }
+            Some(Plan::Refused(reason)) => return self.mark_bucket(bucket, reason),
+            Some(Plan::Sets(sets, others)) => (sets, others),
         };
-        let (first, rest) = places.split_first()?;
-        let members = group.ranks.as_deref().or_else(|| listed(*first))?;
-        let agreed = group.ranks.is_some() || rest.iter().all(|place| listed(*place) == Some(members));
-        agreed.then_some(members)
-    }
-
-    /// Whether the nodes that show a group's operation can be that group.
-    fn membership(&self, group: &GroupKey, places: &[usize]) -> Result<(), &'static str> {
-        match (self.members(group, places), group.size) {
-            (Some(ranks), _) => {
-                let outside = places.iter().any(|&place| !ranks.contains(&self.nodes[place].rank()));
-                if outside { Err("ranks outside its process group show it") } else { Ok(()) }
-            }
-            // Groups of one name may exist side by side; only a full one is surely one.
-            (None, Some(size)) if size as usize == places.len() => Ok(()),
-            (None, None) if places.len() == self.nodes.len() => Ok(()),
-            (None, _) => Err("the members of its process group are not listed"),
+        let evidence = if group.is_some() { Evidence::GroupOrder } else { Evidence::CountedOrder };
+        for firsts in sets {
+            let mut of_set = bucket.split(&self.places_of(|node| firsts.contains_key(&node)));
+            of_set.begin_at(firsts);
+            self.by_order(group, kind, evidence, &mut of_set);
+            self.found.lost += of_set.unread();
         }
-    }
-
-    /// Order of starts, inside a group that the parts name.
-    fn in_group(&mut self, group: &GroupKey, kind: &CollectiveKind, bucket: &mut Bucket<'a>) {
-        let places = bucket.places();
-        if places.len() < 2 {
-            self.found.unpaired += bucket.drain();
-        } else if matches!(kind, CollectiveKind::PointToPoint { .. }) {
-            self.messages(Some(group), kind, bucket);
-        } else if let Err(reason) = self.membership(group, &places) {
-            self.mark_bucket(bucket, reason);
-        } else if !bucket.even() || self.absent(group, &places) {
-            self.mark_bucket(bucket, "the ranks of its process group did it a different number of times");
-        } else {
-            self.by_order(Some(group), kind, Evidence::GroupOrder, bucket);
+        let mut reasons: Vec<&str> = others.values().flatten().copied().collect();
+        reasons.sort_unstable();
+        reasons.dedup();
+        for reason in reasons {
+            let mut of_reason = bucket.split(&self.places_of(|node| others.get(&node) == Some(&Some(reason))));
+            self.mark_bucket(&mut of_reason, reason);
+            self.found.lost += of_reason.unread();
         }
+        // No other trace shows what is left.
+        self.found.unpaired += bucket.drain();
     }
 
-    /// Order of starts, inside a group that is certain though the parts name none.
-    fn order(&mut self, rule: &Rule, signature: &str, kind: &CollectiveKind, bucket: &mut Bucket<'a>) {
-        let places = bucket.places();
-        if places.len() < 2 && (matches!(rule, Rule::Mesh) || !self.groups.only_one()) {
-            self.found.unpaired += bucket.drain();
-        } else if matches!(kind, CollectiveKind::PointToPoint { .. }) {
-            self.messages(None, kind, bucket);
-        } else if is_reduction(signature) && !self.groups.only_one() && !self.options.reductions_by_count {
-            self.mark_bucket(
-                bucket,
-                "it names no process group, and its shape is the same in every group that may exist",
-            );
-        } else {
-            match rule {
-                Rule::NoProgram => self.counted(kind, bucket),
-                Rule::Mesh if bucket.even() => self.by_order(None, kind, Evidence::CountedOrder, bucket),
-                Rule::Mesh => self.mark_bucket(bucket, "the devices of its program did it a different number of times"),
-                Rule::Groups(_) => {
-                    self.mark_bucket(
-                        bucket,
-                        "it runs in replica groups, and only its order tells one execution from another",
-                    );
-                }
-            }
-        }
+    /// The places of nodes by their numbers.
+    fn places_of(&self, is_of: impl Fn(u32) -> bool) -> Vec<usize> {
+        (0..self.nodes.len()).filter(|place| is_of(self.nodes[*place].node)).collect()
     }
 
-    /// Order within the groups that the counts leave.
-    fn counted(&mut self, kind: &CollectiveKind, bucket: &mut Bucket<'a>) {
-        let counts: Vec<usize> = (0..self.nodes.len()).map(|place| bucket.count(place)).collect();
-        match self.groups.assign(&counts) {
-            Err(reason) => self.mark_bucket(bucket, &reason),
-            Ok(sets) => {
-                for set in sets {
-                    let mut of_set = bucket.split(&set);
-                    if of_set.even() {
-                        self.by_order(None, kind, Evidence::CountedOrder, &mut of_set);
-                    } else {
-                        self.mark_bucket(&mut of_set, "its devices did it a different number of times");
-                    }
-                    self.found.lost += of_set.unread();
-                }
-            }
-        }
-    }
-
-    /// Sends and receives between two ranks.
-    fn messages(&mut self, group: Option<&GroupKey>, kind: &CollectiveKind, bucket: &mut Bucket<'a>) {
-        if group.is_none() {
-            self.mark_bucket(bucket, "a message that names no process group has no certain partner");
-        } else if bucket.places().len() != 2 || !bucket.even() {
-            self.mark_bucket(bucket, "sender and receiver show a different number of messages");
-        } else {
-            self.by_order(group, kind, Evidence::GroupOrder, bucket);
-        }
-    }
-
-    /// Whether a member whose trace is here shows none of a group's operations.
-    fn absent(&self, group: &GroupKey, places: &[usize]) -> bool {
-        let ranks = self.members(group, places);
-        let member = |place: &usize| ranks.is_some_and(|ranks| ranks.contains(&self.nodes[*place].rank()));
-        (0..self.nodes.len()).filter(member).any(|place| !places.contains(&place))
-    }
-
-    /// Pairs the k-th part of every lane; counts are equal.
+    /// Pairs the parts of one place in the common order.
     fn by_order(
         &mut self,
         group: Option<&GroupKey>,
@@ -329,26 +253,19 @@ impl<'a> Matcher<'a, '_> {
         evidence: Evidence,
         bucket: &mut Bucket<'a>,
     ) {
-        if bucket.places().len() < 2 {
-            self.found.unpaired += bucket.drain();
-            return;
-        }
         let mut entangled = false;
-        for turn in 0.. {
-            let parts = bucket.next_of_each();
-            if parts.is_empty() {
-                break;
-            }
+        while let Some((turn, parts, next)) = bucket.next_turn() {
             if bucket.unread() > 0 {
                 // Places in the order are not known any more.
                 self.found.lost += (parts.len() + bucket.drain()) as u64;
                 break;
             }
-            let next = bucket.begins_before_end(&parts);
-            if entangled || next {
+            if one_node(&parts) {
+                self.unpaired(&parts);
+            } else if entangled || next {
                 self.mark_ambiguous(&parts, "two of them overlap on one rank, so their order is ambiguous");
             } else {
-                self.operation(group, kind, evidence, (0, turn), parts);
+                self.operation(group, kind, evidence, (0, turn as usize), parts);
             }
             entangled = next;
         }
@@ -369,7 +286,8 @@ impl<'a> Matcher<'a, '_> {
         match self.resolve(group, kind, &parts) {
             Some(order) => {
                 self.found.operations += 1;
-                (self.take)(&Operation { order, evidence, number, turn, parts });
+                let missing = missing(self.nodes, group, &parts);
+                (self.take)(&Operation { order, evidence, number, turn, parts, missing });
             }
             None => self.found.unordered += parts.len(),
         }
@@ -379,7 +297,7 @@ impl<'a> Matcher<'a, '_> {
     fn resolve(&self, group: Option<&GroupKey>, kind: &CollectiveKind, parts: &[Part<'_>]) -> Option<Order> {
         let node_of = |rank: u32| parts.iter().map(|part| part.node).find(|&node| self.nodes[node].rank() == rank);
         let places = places(parts);
-        let ranks = group.and_then(|group| self.members(group, &places));
+        let ranks = group.and_then(|group| members(self.nodes, group, &places));
         let member = |index: u32| match ranks {
             Some(ranks) => node_of(*ranks.get(index as usize)?),
             None => node_of(index),
@@ -454,13 +372,28 @@ impl<'a> Matcher<'a, '_> {
     }
 }
 
-/// Whether a kind says what follows what.
-fn is_ordered(kind: &CollectiveKind) -> bool {
-    match kind {
-        CollectiveKind::AllToAll | CollectiveKind::FromRoot(Some(_)) | CollectiveKind::ToRoot(Some(_)) => true,
-        CollectiveKind::PointToPoint { source, destination } => source.is_some() && destination.is_some(),
-        CollectiveKind::FromRoot(None) | CollectiveKind::ToRoot(None) | CollectiveKind::Unknown => false,
+/// How many more take part in an operation than have parts here, as far as the traces say: members of its group, devices of its program, or ranks of the job.
+fn missing(nodes: &[NodeCollectives<'_>], group: Option<&GroupKey>, parts: &[Part<'_>]) -> usize {
+    let places = places(parts);
+    let Some(part) = parts.first() else { return 0 };
+    if let Replicas::Groups(groups) = &part.label.replicas {
+        let own = |devices: &&Vec<u64>| replicas::stated(part.label.device).is_some_and(|own| devices.contains(&own));
+        let all = if let [mesh] = &groups[..] { Some(mesh) } else { groups.iter().find(own) };
+        return all.map_or(0, |devices| devices.len().saturating_sub(parts.len()));
     }
+    let size = match group {
+        Some(group) => members(nodes, group, &places).map(<[_]>::len).or(group.size.map(|size| size as usize)),
+        None => listed(nodes, &places).or_else(|| Some(nodes[places[0]].world_size? as usize)),
+    };
+    size.map_or(0, |size| size.saturating_sub(places.len()))
+}
+
+/// The size of the smallest listed group of which all these nodes are members, and no other node.
+fn listed(nodes: &[NodeCollectives<'_>], places: &[usize]) -> Option<usize> {
+    let is_theirs =
+        |ranks: &&[u32]| (0..nodes.len()).all(|place| ranks.contains(&nodes[place].rank()) == places.contains(&place));
+    let all = places.iter().flat_map(|place| nodes[*place].groups).filter_map(|group| group.ranks.as_deref());
+    all.filter(is_theirs).map(<[_]>::len).min()
 }
 
 /// Name, and shape where only it identifies the operation.
@@ -473,15 +406,6 @@ fn described(label: &Label) -> String {
         Instance::Hlo { module, .. } => format!("{} of {module}", label.name),
     }
 }
-
-/// `all_reduce`, `AllReduce`, `all-reduce`.
-fn is_reduction(signature: &str) -> bool {
-    let plain: String = signature.chars().filter(|c| !matches!(c, '_' | '-' | ' ')).collect();
-    plain.to_ascii_lowercase().contains("allreduce")
-}
-
-/// Parts of one execution or number that are held at once: 400 MB.
-const PARTS_MAX: usize = 1 << 22;
 
 #[cfg(test)]
 mod tests;

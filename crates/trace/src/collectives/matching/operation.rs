@@ -69,6 +69,8 @@ pub(crate) struct Operation<'a> {
     pub turn: usize,
     /// In order of node.
     pub parts: Vec<Part<'a>>,
+    /// How many members of its group, or devices of its program, show no part.
+    pub missing: usize,
 }
 
 /// Whether two neighbours in a list of parts are of one node.

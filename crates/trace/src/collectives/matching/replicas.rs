@@ -80,7 +80,7 @@ fn by_device(groups: &[Vec<u64>], lanes: &Lanes) -> Result<Rule, &'static str> {
 }
 
 /// The number that may be the job's.
-fn stated(device: Option<Device>) -> Option<u64> {
+pub(super) fn stated(device: Option<Device>) -> Option<u64> {
     match device {
         Some(Device::Stated(number)) => Some(number),
         Some(Device::OfPlane(_)) | None => None,

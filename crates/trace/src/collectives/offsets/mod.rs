@@ -46,7 +46,7 @@ use self::nearest::Clock;
 use self::used::Used;
 use self::windows::Window;
 use super::NodeCollectives;
-use super::matching::{Matching, Order, match_operations};
+use super::matching::{Matching, Order, Pairing, match_operations};
 use crate::Error;
 
 /// Offsets over the length of the traces.
@@ -126,11 +126,13 @@ pub(crate) fn from_collectives(
     let reference = nodes.iter().position(|node| node.node == options.reference);
     let reference = reference.ok_or_else(|| problem("the reference node has no trace"))?;
     let mut used = Used::new(used::VISITS_MAX);
-    let matching = match_operations(nodes, options.matching, &mut |operation| used.take(nodes, operation));
+    let pairing = Pairing::new(nodes, options.matching, false);
+    let matching = match_operations(nodes, &pairing, options.matching, &mut |operation| used.take(nodes, operation));
     let (operations, step) = (used.visits.len(), used.step);
-    let (span_ns, windows) = windows::cut(used, nodes.len(), reference)
-        .ok_or_else(|| problem("no all-to-all operation of the reference node is surely shared with another node"))?;
-    let mut notes = left_out(&matching, step);
+    let (span_ns, windows) =
+        windows::cut(used, nodes.len(), reference).ok_or_else(|| problem(&not_shared(&matching)))?;
+    let mut notes = pairing.notes();
+    notes.extend(left_out(&matching, step));
     let solver = Solver { nodes, reference, options };
     let windows = windows.iter().map(|window| solver.window(window, &mut notes)).collect::<Result<_, _>>()?;
     Ok(CollectiveOffsets {
@@ -290,6 +292,14 @@ fn break_none(found: &mut [NodeOffset], reference: usize, window: &Window) {
         let Some(clock) = clock else { continue };
         (node.offset_ns, node.drift_ppm) = (clock.offset_ns(), clock.rate() * 1e6);
     }
+}
+
+/// Why there is no operation to learn from.
+fn not_shared(matching: &Matching) -> String {
+    let why = matching.ambiguous.iter().max_by_key(|line| line.instances);
+    let why =
+        why.map_or_else(String::new, |line| format!("; of {} {}: {}", line.instances, line.operation, line.reason));
+    format!("no all-to-all operation of the reference node is surely shared with another node{why}")
 }
 
 /// What was not used, as notes.

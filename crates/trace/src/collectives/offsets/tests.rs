@@ -171,7 +171,12 @@ fn more_operations_than_fit_are_thinned_evenly() {
     };
     with(&[node(), node()], |nodes| {
         let mut used = Used::new(100);
-        let matching = match_operations(nodes, MatchOptions::default(), &mut |operation| used.take(nodes, operation));
+        let matching = match_operations(
+            nodes,
+            &Pairing::new(nodes, MatchOptions::default(), false),
+            MatchOptions::default(),
+            &mut |operation| used.take(nodes, operation),
+        );
         // 2000 stays: one in 32 operations is 64 of them, one in 16 would be 126.
         assert_eq!((used.step, used.held, used.seen), (5, 64, 1000));
         let starts: Vec<i64> = used.visits.iter().map(|stays| stays[0].start).collect();

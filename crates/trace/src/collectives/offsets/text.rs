@@ -39,6 +39,9 @@ impl CollectiveOffsets {
 
     fn sentence(&self, offset: &NodeOffset) -> String {
         let NodeOffset { node, name, .. } = offset;
+        if *node == self.reference {
+            return format!("node {node} ({name}): the reference\n");
+        }
         if !offset.reachable {
             return format!("node {node} ({name}): no operation joins it to the reference\n");
         }

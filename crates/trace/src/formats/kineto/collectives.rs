@@ -23,7 +23,9 @@ use memchr::memmem::Finder;
 use super::scan::{self, EventSpans, Fault};
 use super::words;
 use crate::formats::stated::{Groups, Stated, is_exchange, kind_of};
-use crate::model::{CollectiveEvent, CollectiveKind, GroupKey, Instance, Label, Picoseconds, Recipients, Replicas};
+use crate::model::{
+    CollectiveEvent, CollectiveKind, GroupKey, Instance, Label, Picoseconds, Recipients, Replicas, Steps,
+};
 use crate::parts::{CollectiveParts, Spill};
 
 /// Collectives found so far; times count from the file's base, which may not be known yet.
@@ -36,6 +38,12 @@ pub(super) struct Collector {
     pub(super) enqueued: u64,
     /// Kernels among the collectives.
     pub(super) kernels: u64,
+    /// The numbered steps.
+    pub(super) steps: Steps,
+    /// When the host issued what bears a number that it shares with its kernel.
+    issues: HashMap<u64, Picoseconds>,
+    /// Kernels that wait for it: it may come later in the file.
+    issued: Vec<(u64, Picoseconds)>,
     tracks: HashMap<Vec<u8>, u64>,
     calls: Vec<Call>,
     groups: Groups,
@@ -68,6 +76,8 @@ struct Params<'a> {
     dims: &'a [u8],
     types: &'a [u8],
     concrete: &'a [u8],
+    /// What a kernel and the call that issued it have in common.
+    external: &'a [u8],
 }
 
 impl Collector {
@@ -78,6 +88,9 @@ impl Collector {
             messages_left_out: 0,
             enqueued: 0,
             kernels: 0,
+            steps: Steps::default(),
+            issues: HashMap::new(),
+            issued: Vec::new(),
             tracks: HashMap::new(),
             calls: Vec::new(),
             groups: Groups::default(),
@@ -111,7 +124,7 @@ impl Collector {
             }
             b"cpu_op" if name == b"\"record_param_comms\"" => {
                 self.enqueued += 1;
-                Ok(())
+                self.issue(bytes, spans, start_ps)
             }
             _ => Ok(()),
         }
@@ -123,7 +136,13 @@ impl Collector {
         base_ps: Picoseconds,
         rank: Option<u32>,
         listed: &[GroupKey],
-    ) -> (CollectiveParts, Vec<GroupKey>) {
+    ) -> (CollectiveParts, Vec<GroupKey>, Steps) {
+        for (number, start_ps) in self.issued {
+            if let Some(issued_ps) = self.issues.get(&number) {
+                self.steps.issue(start_ps, *issued_ps);
+            }
+        }
+        self.steps.close(base_ps, self.kernels > 0);
         self.calls.sort_by_key(|call| (call.track, call.send, call.start_ps));
         for Message { mut event, track } in self.messages {
             if let CollectiveKind::PointToPoint { source, destination } = &mut event.label.kind {
@@ -143,7 +162,7 @@ impl Collector {
         self.found.leave_out(self.messages_left_out);
         self.found.shift(base_ps);
         self.found.close();
-        (self.found, self.groups.into_keys())
+        (self.found, self.groups.into_keys(), self.steps)
     }
 
     /// Whether args name a collective.
@@ -153,7 +172,20 @@ impl Collector {
 
     fn kernel(&mut self, bytes: &[u8], spans: &EventSpans, start: Picoseconds, end: Picoseconds) -> Result<(), Fault> {
         self.kernels += 1;
+        let external = params(bytes, &spans.args)?.external;
+        if let Some(number) = number(external).filter(|_| self.issued.len() < ISSUES_MAX) {
+            self.issued.push((number, start));
+        }
         self.stated(bytes, spans, start, end)
+    }
+
+    /// Notes when the host issued an operation.
+    fn issue(&mut self, bytes: &[u8], spans: &EventSpans, start: Picoseconds) -> Result<(), Fault> {
+        let external = params(bytes, &spans.args)?.external;
+        if let Some(number) = number(external).filter(|_| self.issues.len() < ISSUES_MAX) {
+            self.issues.insert(number, start);
+        }
+        Ok(())
     }
 
     /// Keeps an event that is the operation itself, by what its args state.
@@ -264,6 +296,7 @@ fn params<'a>(bytes: &'a [u8], args: &Range<usize>) -> Result<Params<'a>, Fault>
             b"Input Dims" => params.dims = value,
             b"Input type" => params.types = value,
             b"Concrete Inputs" => params.concrete = value,
+            b"External id" | b"external id" => params.external = value,
             b"Process Group ID" if params.stated.group.is_empty() => params.stated.group = bare(value),
             _ => {
                 if let Some(place) = std::str::from_utf8(key).ok().and_then(|key| params.stated.place(key)) {
@@ -274,6 +307,11 @@ fn params<'a>(bytes: &'a [u8], args: &Range<usize>) -> Result<Params<'a>, Fault>
         Ok(())
     })?;
     Ok(params)
+}
+
+/// A number, quoted or not.
+fn number(value: &[u8]) -> Option<u64> {
+    bare(value).parse().ok()
 }
 
 /// A string without its quotes, or another value as it is.
@@ -305,6 +343,8 @@ fn kernel_name(full: &str) -> String {
 
 /// Sends and receives that are held until the end of the file; what comes after is counted.
 const MESSAGES_MAX: usize = 500_000;
+/// Operations of which is remembered when they were issued.
+const ISSUES_MAX: usize = 1 << 21;
 /// Calls of send and receive that are remembered.
 const CALLS_MAX: usize = 500_000;
 /// Strings longer than this are no name of an operation or group.
@@ -325,7 +365,12 @@ mod tests {
 
     #[test]
     fn a_member_is_global_where_groups_agree() {
-        let group = |ranks: &[u32]| GroupKey { name: "g".into(), ranks: Some(ranks.to_vec()), size: None };
+        let group = |ranks: &[u32]| GroupKey {
+            name: "g".into(),
+            ranks: Some(ranks.to_vec()),
+            size: None,
+            is_from_making: false,
+        };
         let groups = [group(&[0, 1, 2, 3]), group(&[0, 2])];
         assert_eq!(global_rank(3, Some(0), &groups), Some(3));
         assert_eq!(global_rank(1, Some(0), &groups), None, "1 in the first group, 2 in the second");

@@ -18,7 +18,7 @@ use super::merge::MERGED_KEY;
 use super::timing::{Timing, is_metadata};
 use super::words;
 use crate::Error;
-use crate::formats::{ALIGNED_TO, FactOptions, rank_marker};
+use crate::formats::{ALIGNED_SIGMA, ALIGNED_TO, FactOptions, rank_marker};
 use crate::model::{
     ClockPair, GroupKey, Identity, Launcher, LeftOut, MarkStamp, PairKind, Picoseconds, Reach, Spread, TraceFacts,
 };
@@ -71,6 +71,7 @@ struct Reader<'a> {
     identity: Identity,
     merged: bool,
     aligned_to: Option<String>,
+    aligned_sigma_ns: Option<f64>,
     /// What a marker states of the rank.
     rank_marker: Option<(u32, u32)>,
     groups: Vec<GroupKey>,
@@ -101,6 +102,7 @@ impl<'a> Reader<'a> {
             identity: Identity::default(),
             merged: false,
             aligned_to: None,
+            aligned_sigma_ns: None,
             rank_marker: None,
             groups: Vec::new(),
             events: 0,
@@ -140,6 +142,12 @@ impl<'a> Reader<'a> {
         }
         if timing.dur.is_some() {
             self.collector.look(bytes, spans, ts.ps, end).map_err(|fault| (fault.at, fault.problem))?;
+            // The copy of an annotation on a device's timeline begins when the device got there.
+            if let ([b'"', name @ .., b'"'], false) =
+                (&bytes[spans.name.clone()], &bytes[spans.cat.clone()] == b"\"gpu_user_annotation\"")
+            {
+                self.collector.steps.look(name, ts.ps, end);
+            }
         }
         self.events += 1;
         if !(self.marker(bytes, event, ts) || is_of_the_profiler(bytes, event)) {
@@ -208,6 +216,9 @@ impl<'a> Reader<'a> {
                 let clock = serde_json::from_slice(value).map_err(|_| "probe_sync_timeline is not a text")?;
                 self.aligned_to = Some(clock);
             }
+            _ if key == ALIGNED_SIGMA.as_bytes() => {
+                self.aligned_sigma_ns = super::collectives::text(value).parse().ok();
+            }
             _ if value.len() > DISTRIBUTED_MAX => self.notes.push("distributedInfo is too long to be read".into()),
             _ => match serde_json::from_str::<Value>(&String::from_utf8_lossy(value)) {
                 Ok(info) => self.distributed(&info),
@@ -229,7 +240,7 @@ impl<'a> Reader<'a> {
                 _ => continue,
             };
             let ranks = group["ranks"].as_array().and_then(|ranks| ranks.iter().map(number).collect());
-            self.groups.push(GroupKey { name, ranks, size: number(&group["pg_size"]) });
+            self.groups.push(GroupKey { name, ranks, size: number(&group["pg_size"]), is_from_making: false });
         }
     }
 
@@ -254,7 +265,7 @@ impl<'a> Reader<'a> {
         if collector.kernels == 0 {
             note(collector.enqueued, "record_param_comms only enqueue collectives, and no kernel shows when they ran");
         }
-        let (collectives, named) = collector.finish(base_ps, self.identity.rank, &self.groups);
+        let (collectives, named, steps) = collector.finish(base_ps, self.identity.rank, &self.groups);
         self.notes.extend(collectives.left_out_note());
         for group in named {
             match self.groups.iter_mut().find(|listed| listed.name == group.name) {
@@ -266,6 +277,7 @@ impl<'a> Reader<'a> {
             identity: self.identity,
             merged: self.merged,
             aligned_to: self.aligned_to,
+            aligned_sigma_ns: self.aligned_sigma_ns,
             events: self.events,
             reach: self.reach.map(|reach| reach.shifted(base_ps)),
             span: self.span.map(|(first, last)| (first + base_ps, last + base_ps)),
@@ -273,6 +285,7 @@ impl<'a> Reader<'a> {
             marks: self.marks,
             collectives,
             groups: self.groups,
+            steps,
             notes: self.notes,
             warnings: self.left_out.note().into_iter().collect(),
             ..TraceFacts::default()
@@ -290,7 +303,7 @@ fn is_of_the_profiler(bytes: &[u8], event: &Event<'_>) -> bool {
 }
 
 /// What the root says of the trace.
-const ASKED: &[&[u8]] = &[BASE_KEY, b"distributedInfo", b"host_name", ALIGNED_TO.as_bytes()];
+const ASKED: &[&[u8]] = &[BASE_KEY, b"distributedInfo", b"host_name", ALIGNED_TO.as_bytes(), ALIGNED_SIGMA.as_bytes()];
 /// No key that is asked for is longer.
 const KEY_MAX: usize = 32;
 /// Markers that are kept; a marker a millisecond for a quarter of an hour.

@@ -18,7 +18,7 @@ use rusqlite::types::ValueRef;
 
 use super::access::wrong;
 use crate::Error;
-use crate::formats::ALIGNED_TO;
+use crate::formats::{ALIGNED_SIGMA, ALIGNED_TO};
 
 /// What a database holds.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +46,8 @@ pub(super) struct Writer {
     pub(super) version: String,
     /// The clock that its times were brought to by an alignment.
     pub(super) aligned_to: Option<String>,
+    /// What it says of how well its times are known on that clock, ns.
+    pub(super) aligned_sigma_ns: Option<String>,
     /// Its rows were on two clocks, and this program brought them to one.
     pub(super) is_on_one_clock: bool,
 }
@@ -163,14 +165,21 @@ impl Writer {
         let mut statement =
             connection.prepare(&format!("SELECT tag, value FROM {schema}.{}", quoted(&table))).map_err(failed)?;
         let mut rows = statement.query([]).map_err(failed)?;
-        let mut writer =
-            Writer { suffix, guid: String::new(), version: String::new(), aligned_to: None, is_on_one_clock: false };
+        let mut writer = Writer {
+            suffix,
+            guid: String::new(),
+            version: String::new(),
+            aligned_to: None,
+            aligned_sigma_ns: None,
+            is_on_one_clock: false,
+        };
         while let Some(row) = rows.next().map_err(failed)? {
             let value = row.get_ref(1).map_err(failed).map(text)?.unwrap_or_default();
             match row.get_ref(0).map_err(failed).map(text)?.as_deref() {
                 Some("guid") => writer.guid = value,
                 Some("schema_version") => writer.version = value,
                 Some(ALIGNED_TO) => writer.aligned_to = Some(value),
+                Some(ALIGNED_SIGMA) => writer.aligned_sigma_ns = Some(value),
                 Some(ON_ONE_CLOCK) => writer.is_on_one_clock = true,
                 _ => {}
             }

@@ -13,9 +13,10 @@ use super::catalog::{Table, Writer, quoted};
 use super::reading::{Behind, Database, STRING, brought_up, join_event};
 use crate::Error;
 use crate::formats::marker::{MARKERS_MAX, Marker, Stamps};
+use crate::model::{PS_PER_NS, Picoseconds, Steps};
 
-/// What the message in the JSON beside an event is, if it is a marker.
-fn of_message(json: &[u8], pattern: Option<&regex::Regex>) -> Option<Marker> {
+/// The message in the JSON beside an event.
+fn message(json: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Extra {
         message: String,
@@ -24,7 +25,7 @@ fn of_message(json: &[u8], pattern: Option<&regex::Regex>) -> Option<Marker> {
         return None;
     }
     let Extra { message } = serde_json::from_slice(json).ok()?;
-    Marker::of(message.as_bytes(), pattern)
+    Some(message)
 }
 
 /// The strings of a writer that are markers, by number, and what else may be one.
@@ -74,15 +75,17 @@ pub(super) fn read(
     let messages = format!("WHERE length({message}) > 2 OR length({extra}) > 2 OR {amount} > 1");
     let filter = if names.known.is_empty() { messages.as_str() } else { "" };
     let (start, name) = (brought_up(&table.column("t", start), behind), table.column("t", "name_id"));
+    let end = brought_up(&table.column("t", "end"), behind);
     let from = quoted(&table.name);
     let statement = format!(
-        "SELECT {row}, {start}, {name}, {message}, {extra}, {amount} FROM {from} t NOT INDEXED {join} {filter}"
+        "SELECT {row}, {start}, {name}, {message}, {extra}, {amount}, {end} FROM {from} t NOT INDEXED {join} {filter}"
     );
     let mut rows = HashSet::new();
     let mut repeated = false;
     database.each(&table.name, &statement, &mut |row| {
         repeated |= row.get::<_, Option<i64>>(5)?.is_some_and(|amount| amount > 1);
-        if let (Some(marker), ValueRef::Integer(start)) = (names.marker(row)?, row.get_ref(1)?)
+        let marker = names.marker(row, &mut markers.steps)?;
+        if let (Some(marker), ValueRef::Integer(start)) = (marker, row.get_ref(1)?)
             && start != 0
         {
             markers.stamps.take(marker, start);
@@ -99,8 +102,8 @@ pub(super) fn read(
 }
 
 impl Names<'_> {
-    /// What a row's name, or else a message beside it, is.
-    fn marker(&self, row: &Row<'_>) -> rusqlite::Result<Option<Marker>> {
+    /// What a row's name, or else a message beside it, is. A message that is none may be that of a step.
+    fn marker(&self, row: &Row<'_>, steps: &mut Steps) -> rusqlite::Result<Option<Marker>> {
         if let ValueRef::Integer(number) = row.get_ref(2)?
             && let Some(marker) = self.known.get(&number)
         {
@@ -108,9 +111,15 @@ impl Names<'_> {
         }
         for at in [3, 4] {
             if let ValueRef::Text(json) | ValueRef::Blob(json) = row.get_ref(at)?
-                && let Some(marker) = of_message(json, self.pattern)
+                && let Some(message) = message(json)
             {
-                return Ok(Some(marker));
+                if let Some(marker) = Marker::of(message.as_bytes(), self.pattern) {
+                    return Ok(Some(marker));
+                }
+                if let (ValueRef::Integer(start), ValueRef::Integer(end)) = (row.get_ref(1)?, row.get_ref(6)?) {
+                    let [start, end] = [start, end].map(|time| Picoseconds::from(time) * PS_PER_NS);
+                    steps.look(message.as_bytes(), start, end);
+                }
             }
         }
         Ok(None)
@@ -121,6 +130,8 @@ impl Names<'_> {
 #[derive(Debug, Default)]
 pub(super) struct Markers {
     pub(super) stamps: Stamps,
+    /// The numbered steps that messages state.
+    pub(super) steps: Steps,
     /// Tables in which a number stands for several events.
     repeated: BTreeSet<String>,
 }
@@ -155,7 +166,8 @@ mod tests {
             (b"\x04\x22\x4d\x18", None),
             (b"", None),
         ] {
-            assert_eq!(of_message(json, None), expected, "{}", String::from_utf8_lossy(json));
+            let found = message(json).and_then(|message| Marker::of(message.as_bytes(), None));
+            assert_eq!(found, expected, "{}", String::from_utf8_lossy(json));
         }
     }
 }

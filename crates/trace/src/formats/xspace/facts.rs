@@ -50,6 +50,7 @@ fn read_within(path: &Path, options: &FactOptions, reach: Option<Reach>) -> Resu
         merged: session.hostnames.len() > 1 || session.planes.iter().any(|plane| plane.name == METADATA_PLANE),
         session: session.start_ns.zip(session.stop_ns).map(|(start, stop)| (ps(start), ps(stop))),
         aligned_to: session.planes.iter().find_map(|plane| aligned_to(&plane.name)).map(str::to_owned),
+        aligned_sigma_ns: session.planes.iter().find_map(|plane| aligned_to(&plane.name).and(plane.sigma_ns)),
         has_snapshot_plane: session.planes.iter().any(|plane| plane.is_snapshots()),
         collectives: CollectiveParts::new(&options.spill),
         reach,

@@ -12,6 +12,7 @@ use super::plane_clock::{LineStarts, PlaneClocks};
 use super::programs::Programs;
 use super::stat::{Stat, StatValue};
 use crate::Error;
+use crate::formats::ALIGNED_SIGMA;
 use crate::protobuf::{Header, Source};
 
 /// A file without its lines.
@@ -56,6 +57,10 @@ pub(super) struct PlaneOutline {
     pub(super) starts: LineStarts,
     /// Stats of the plane itself: number of the metadata, value; only numbers, only small ones.
     stats: Vec<(u64, u64)>,
+    /// The number of the stat that says how well an aligned trace's times are known.
+    sigma_stat: Option<u64>,
+    /// What it says, ns.
+    pub(super) sigma_ns: Option<f64>,
     /// The programs read so far, where they are asked for.
     programs: Option<Programs>,
 }
@@ -102,6 +107,8 @@ pub(super) trait MetadataVisitor {
     fn stat_metadata(&mut self, number: u64, name: &str);
     /// A stat of the plane that is a number.
     fn stat(&mut self, _number: u64, _value: u64) {}
+    /// A stat of the plane that is a text.
+    fn text_stat(&mut self, _number: u64, _text: &[u8]) {}
 }
 
 impl MetadataVisitor for PlaneOutline {
@@ -127,10 +134,17 @@ impl MetadataVisitor for PlaneOutline {
             "profile_start_time" => self.session_stats[0] = Some(number),
             "profile_stop_time" => self.session_stats[1] = Some(number),
             CORRECTION_STAT => self.correction_stat = Some(number),
+            ALIGNED_SIGMA => self.sigma_stat = Some(number),
             _ if LINKING_STATS.contains(&name) && self.linking_stats.len() < LINKING_STATS.len() => {
                 self.linking_stats.push(number);
             }
             _ => {}
+        }
+    }
+
+    fn text_stat(&mut self, number: u64, text: &[u8]) {
+        if self.sigma_stat == Some(number) {
+            self.sigma_ns = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
         }
     }
 
@@ -242,8 +256,10 @@ pub(super) fn walk_plane(source: &mut Source, header: &Header, visitor: &mut dyn
                 source.ensure(field.body())?;
                 let parsed = Stat::parse(source.shown(field.body()));
                 let stat = parsed.map_err(|fault| source.fault(field.body_at(), fault))?;
-                if let StatValue::Number(value) = stat.value {
-                    visitor.stat(stat.number, value);
+                match stat.value {
+                    StatValue::Number(value) => visitor.stat(stat.number, value),
+                    StatValue::Text(text) => visitor.text_stat(stat.number, text),
+                    StatValue::Reference(_) | StatValue::Other => {}
                 }
                 source.consume(field.body() as usize);
             }

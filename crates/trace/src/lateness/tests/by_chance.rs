@@ -50,6 +50,7 @@ impl Job {
                 waits: Waits::All,
                 arrivals,
                 recorded: (0, 0),
+                missing: 0,
                 judged,
             }
         };

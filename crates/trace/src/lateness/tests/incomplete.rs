@@ -52,7 +52,8 @@ fn nobody_is_named_where_a_rank_that_belongs_there_is_missing() {
     // Rank 2's trace ends before the third, and rank 3 shows nothing that another does.
     let found = judged(&[of(0, &all), of(1, &all), of(2, &all[..2]), of(3, &[("9", 7)])]);
     let told: Vec<_> = found.instances.iter().map(|instance| (instance.last_rank, instance.arrivals.len())).collect();
-    assert_eq!(told, [(Some(2), 3), (Some(2), 3)]);
+    // Rank 3 is of the group: it may have been the last.
+    assert_eq!(told, [(None, 3), (None, 3)]);
     let has = |part: &str| found.notes.iter().any(|note| note.contains(part));
     assert!(has("1 operation left out, for lack") && has("no operation of rank 3 can be judged"), "{:?}", found.notes);
 }

@@ -1,9 +1,11 @@
 //! Scenarios of single operations, of chains of them, and what a name is worth against known truth.
 
 mod by_chance;
+mod generated;
 mod gpu;
 mod incomplete;
 mod real;
+mod windows;
 
 use super::history::{Held, History};
 use super::operation::{Arrival, Class, ClockError, Judged, LateIn, Waits, judge};
@@ -192,6 +194,7 @@ fn history(operations: &[(&[i64], i64)]) -> Vec<Held> {
             waits: Waits::All,
             judged: judge(&Waits::All, &arrivals),
             recorded: (0, 0),
+            missing: 0,
             arrivals,
         }
     };

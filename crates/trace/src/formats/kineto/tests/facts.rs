@@ -99,7 +99,8 @@ fn kernels_tell_group_and_sequence() {
     let path = folder.path().join("t.json");
     std::fs::write(&path, text).unwrap();
     let found = read_facts(&path, &FactOptions::default()).unwrap();
-    let group = crate::model::GroupKey { name: "5".into(), ranks: Some(vec![0, 1]), size: Some(2) };
+    let group =
+        crate::model::GroupKey { name: "5".into(), ranks: Some(vec![0, 1]), size: Some(2), is_from_making: false };
     let events = found.collectives.events();
     let instances: Vec<_> = events.iter().map(|event| (event.label.instance.clone(), event.number)).collect();
     let ordered = Instance::Order { group: Some(group.clone()), signature: "allreduce Float 8".into() };

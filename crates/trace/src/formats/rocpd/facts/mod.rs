@@ -12,7 +12,7 @@ use std::path::Path;
 use rusqlite::types::ValueRef;
 
 use super::access::Readable;
-use super::catalog::{Catalog, INFO, Table};
+use super::catalog::{Catalog, INFO, Table, Writer};
 use super::collectives;
 use super::cpu_clock;
 use super::environment::Environment;
@@ -60,6 +60,9 @@ fn of_database(database: &Database<'_>, options: &FactOptions, reach: Option<Rea
     let mut facts = TraceFacts { reach, ..TraceFacts::default() };
     let nodes = identity(database, &mut facts)?;
     facts.aligned_to = aligned_to(database)?;
+    let sigma = |writer: &Writer| writer.aligned_sigma_ns.as_ref()?.parse::<f64>().ok();
+    let sigmas: Option<Vec<f64>> = database.catalog.writers.iter().map(sigma).collect();
+    facts.aligned_sigma_ns = sigmas.and_then(|sigmas| sigmas.into_iter().reduce(f64::max));
     facts.clock = match &facts.aligned_to {
         Some(clock) if clock.starts_with("boot clock") => TraceClock::Boot,
         Some(_) => TraceClock::System,
@@ -102,6 +105,9 @@ fn of_database(database: &Database<'_>, options: &FactOptions, reach: Option<Rea
     facts.notes.extend(found.notes());
     facts.take_stamps(found.stamps);
     collector.finish(&mut facts);
+    facts.steps = found.steps;
+    // Who sees the kernels sees no time at which they were issued.
+    facts.steps.close(0, !facts.collectives.of_calls());
     Ok(facts)
 }
 

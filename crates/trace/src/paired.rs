@@ -1,0 +1,19 @@
+//! What belongs together in the traces of a command, learnt with the clocks as well as they are known.
+//!
+//! Place in the flow: after [`calibrate()`](crate::calibrate()), before anybody looks at operations. What it does not do: judge them.
+
+use crate::calibrate::{Calibrated, as_is};
+use crate::collectives::{MapTime, MatchOptions, Pairing};
+use crate::nodes::{self, NodeTrace};
+use crate::one_clock;
+
+/// How the operations are paired of all traces that are of one process each.
+pub(crate) fn pairing(calibrated: &Calibrated) -> Pairing {
+    let single = || calibrated.traces.iter().filter(|of| !of.trace.facts.merged);
+    // Without a map all may be on one clock already.
+    let sigma_ns = if one_clock::expect(calibrated, "").is_ok() { 0.0 } else { f64::INFINITY };
+    let traces: Vec<&NodeTrace> = single().map(|of| &of.trace).collect();
+    let maps: Vec<Option<Box<MapTime<'_>>>> =
+        single().map(|of| Some(of.look().unwrap_or_else(|| as_is(sigma_ns)))).collect();
+    nodes::with_collectives(&traces, &maps, |nodes| Pairing::new(nodes, MatchOptions::default(), true))
+}
