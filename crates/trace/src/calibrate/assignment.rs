@@ -2,10 +2,12 @@
 //!
 //! Place in the flow: the last step of `calibrate`, where a rank or a place in a list has settled whose a trace is. Two launchers may number the same hosts differently, and a restart
 //! renumbers ranks: then every trace is corrected by another node's offset. So the collectives are judged on the clocks that came of it, and where they break, every other
-//! assignment of these traces to these nodes is tried. One on which all hold is named. What it does not do: take it; a wrong guess would be as silent.
+//! assignment of these traces to these nodes is tried. One on which all hold is named. Where they hold, but only times say which operations belong together, clocks that are wrong by
+//! whole steps would pair others: if two traces that exchange their nodes hold as well with other pairs, the numbers alone decide nothing, and are refused too.
+//! What it does not do: take another assignment; a wrong guess would be as silent.
 
-use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use super::calibrated::{Calibrated, CalibratedTrace, as_is, look};
@@ -16,6 +18,7 @@ use crate::Error;
 use crate::clocks::{NodeClock, Offsets, Timeline, node_clock};
 use crate::collectives::{CheckOptions, CheckReport, MapTime, MatchOptions, Pairing, check, span};
 use crate::nodes::{self, NodeTrace, SettledBy};
+use crate::words::counted;
 
 /// Compares the assignment with what the collectives allow; what is worth telling where they contradict it and no other holds.
 ///
@@ -31,38 +34,40 @@ pub(super) fn confirm(
     let judged: Vec<&CalibratedTrace> =
         calibrated.traces.iter().filter(|of| of.clock.is_some() && !of.trace.facts.merged).collect();
     let movable: Vec<usize> = (0..judged.len()).filter(|place| by_number(&judged[*place].trace)).collect();
-    let mut nodes: BTreeMap<u32, usize> = BTreeMap::new();
-    movable.iter().for_each(|place| *nodes.entry(judged[*place].trace.node).or_default() += 1);
+    let nodes: BTreeSet<u32> = movable.iter().map(|place| judged[*place].trace.node).collect();
     if nodes.len() < 2 {
         return Ok(None);
     }
-    let present: Vec<(&NodeTrace, Option<&NodeClock>)> =
-        judged.iter().map(|of| (&of.trace, of.clock.as_ref())).collect();
-    let broken = report(&present);
-    if broken.violations() == 0 {
+    let placed: Vec<Placed<'_>> = judged.iter().map(|of| (&of.trace, of.clock.as_ref())).collect();
+    let (pairing, found) = look_at(&placed);
+    if found.violations() == 0 && !pairing.is_by_times() {
         return Ok(None);
     }
-    let contradicted = format!(
-        "the traces' own collectives contradict their nodes: {} of {} happens-before edges are broken, by up to {}",
-        broken.broken,
-        broken.edges,
-        span(broken.worst_ns)
-    );
-    let mut search =
-        Search { judged: &judged, movable: &movable, candidates: BTreeMap::new(), checks_left: Cell::new(CHECKS_MAX) };
-    if movable.len() <= MOVABLE_MAX {
-        for &place in &movable {
-            for &node in nodes.keys() {
-                if let Some(candidate) = candidate(&judged[place].trace, node, offsets, request, source, paths) {
-                    search.candidates.insert((place, node), candidate);
-                }
+    let search =
+        Search::new(&judged, &movable, &nodes, |trace, node| candidate(trace, node, offsets, request, source, paths));
+    if found.violations() > 0 {
+        let contradicted = format!(
+            "the traces' own collectives contradict their nodes: {} of {} happens-before edges are broken, by up to {}",
+            found.broken,
+            found.edges,
+            span(found.worst_ns)
+        );
+        return match search.best() {
+            Some((given, others)) => {
+                Err(Error::Nodes { problem: refusal(&contradicted, &search, &given, others, paths) })
             }
-        }
-        if let Some(found) = search.find(&mut nodes, &mut Vec::new()) {
-            return Err(Error::Nodes { problem: refusal(&contradicted, &search, &found, paths) });
-        }
+            None => {
+                Ok(Some(format!("{contradicted}; a clock is wrong, and no other assignment to these nodes mends it")))
+            }
+        };
     }
-    Ok(Some(format!("{contradicted}; a clock is wrong, and no other assignment to these nodes mends it")))
+    match search.exchange() {
+        Some(given) => {
+            let open = "the traces' own collectives hold with these nodes, but as well, paired otherwise, with others, and only times say how they are paired";
+            Err(Error::Nodes { problem: refusal(open, &search, &given, 0, paths) })
+        }
+        None => Ok(None),
+    }
 }
 
 /// Whether a number settled the node: numbers may be another launcher's.
@@ -86,15 +91,20 @@ fn candidate(
     Some((moved, clock.ok()?))
 }
 
-/// The check of some traces on these clocks.
-fn report(traces: &[(&NodeTrace, Option<&NodeClock>)]) -> CheckReport {
+/// A trace and its clock; None: it is not known.
+type Placed<'a> = (&'a NodeTrace, Option<&'a NodeClock>);
+
+/// How the operations of some traces are paired on these clocks, and the check of them.
+fn look_at(traces: &[Placed<'_>]) -> (Pairing, CheckReport) {
     let maps: Vec<Option<Box<MapTime<'_>>>> = traces
         .iter()
         .map(|(_, clock)| Some(clock.map_or_else(|| -> Box<MapTime<'_>> { as_is(f64::INFINITY) }, look)))
         .collect();
     let traces: Vec<&NodeTrace> = traces.iter().map(|(trace, _)| *trace).collect();
     nodes::with_collectives(&traces, &maps, |nodes| {
-        check(nodes, &Pairing::new(nodes, MatchOptions::default(), true), &CheckOptions::default())
+        let pairing = Pairing::new(nodes, MatchOptions::default(), true);
+        let report = check(nodes, &pairing, &CheckOptions::default());
+        (pairing, report)
     })
 }
 
@@ -105,51 +115,116 @@ struct Search<'a> {
     candidates: BTreeMap<(usize, u32), (NodeTrace, NodeClock)>,
     /// Checks that are still made.
     checks_left: Cell<usize>,
+    /// Whether two traces on two nodes hold, where that was looked at.
+    pairs: RefCell<BTreeMap<[(usize, u32); 2], bool>>,
 }
 
-impl Search<'_> {
-    /// An assignment on which all operations hold: a node for each movable trace; `left` are the nodes and how many traces each still takes.
-    fn find(&self, left: &mut BTreeMap<u32, usize>, given: &mut Vec<u32>) -> Option<Vec<u32>> {
+/// An assignment that holds: edges that hold, traces that it moves, and the nodes of the movable traces.
+type Holding = (usize, usize, Vec<u32>);
+
+impl<'a> Search<'a> {
+    fn new(
+        judged: &'a [&'a CalibratedTrace],
+        movable: &'a [usize],
+        nodes: &BTreeSet<u32>,
+        candidate: impl Fn(&NodeTrace, u32) -> Option<(NodeTrace, NodeClock)>,
+    ) -> Self {
+        let mut candidates = BTreeMap::new();
+        for &place in movable.iter().filter(|_| movable.len() <= MOVABLE_MAX) {
+            for node in nodes {
+                if let Some(found) = candidate(&judged[place].trace, *node) {
+                    candidates.insert((place, *node), found);
+                }
+            }
+        }
+        Self { judged, movable, candidates, checks_left: Cell::new(CHECKS_MAX), pairs: RefCell::default() }
+    }
+
+    /// The assignment with which most edges hold, of several the one that moves the fewest traces; and how many others hold.
+    fn best(&self) -> Option<(Vec<u32>, usize)> {
+        let mut left: BTreeMap<u32, usize> = BTreeMap::new();
+        self.movable.iter().for_each(|place| *left.entry(self.judged[*place].trace.node).or_default() += 1);
+        let mut found = Vec::new();
+        self.find(&mut left, &mut Vec::new(), &mut found);
+        let others = found.len().saturating_sub(1);
+        let best = found.into_iter().min_by_key(|(edges, moved, _)| (std::cmp::Reverse(*edges), *moved))?;
+        Some((best.2, others))
+    }
+
+    fn find(&self, left: &mut BTreeMap<u32, usize>, given: &mut Vec<u32>, found: &mut Vec<Holding>) {
         let Some(&place) = self.movable.get(given.len()) else {
-            let whole = self.check(&self.traces(given))?;
-            let moved = given.iter().zip(self.movable).any(|(node, place)| *node != self.judged[*place].trace.node);
-            return (moved && whole.violations() == 0 && whole.edges > 0).then(|| given.clone());
+            let moved =
+                given.iter().zip(self.movable).filter(|(node, place)| **node != self.judged[**place].trace.node);
+            let moved = moved.count();
+            if let Some((_, whole)) = self.look_at(&self.traces(given)).filter(|_| moved > 0)
+                && whole.violations() == 0
+                && whole.edges > 0
+            {
+                found.push((whole.edges, moved, given.clone()));
+            }
+            return;
         };
         let nodes: Vec<u32> = left.iter().filter(|(_, count)| **count > 0).map(|(node, _)| *node).collect();
         for node in nodes.into_iter().filter(|node| self.candidates.contains_key(&(place, *node))) {
             given.push(node);
-            if self.last_holds(given) {
+            if found.len() < HOLDING_MAX && self.last_holds(given) {
                 left.entry(node).and_modify(|count| *count -= 1);
-                let found = self.find(left, given);
+                self.find(left, given, found);
                 left.entry(node).and_modify(|count| *count += 1);
-                if found.is_some() {
-                    return found;
-                }
             }
             given.pop();
+        }
+    }
+
+    /// Two traces that may have exchanged their nodes: their operations hold then as well, paired otherwise.
+    fn exchange(&self) -> Option<Vec<u32>> {
+        let own: Vec<u32> = self.movable.iter().map(|place| self.judged[*place].trace.node).collect();
+        let on = |number: usize, node: u32| {
+            let (trace, clock) = self.candidates.get(&(self.movable[number], node))?;
+            Some((trace, Some(clock)))
+        };
+        for one in 0..own.len() {
+            for other in (one + 1..own.len()).filter(|other| own[*other] != own[one]) {
+                let now = [on(one, own[one])?, on(other, own[other])?];
+                let exchanged = [on(one, own[other])?, on(other, own[one])?];
+                let (pairing, _) = self.look_at(&now)?;
+                let (other_pairing, then) = self.look_at(&exchanged)?;
+                if then.violations() == 0 && then.edges > 0 && !pairing.pairs_as(&other_pairing) {
+                    let mut given = own.clone();
+                    given.swap(one, other);
+                    return Some(given);
+                }
+            }
         }
         None
     }
 
     /// The check of some traces; None where enough were made.
-    fn check(&self, traces: &[(&NodeTrace, Option<&NodeClock>)]) -> Option<CheckReport> {
+    fn look_at(&self, traces: &[Placed<'_>]) -> Option<(Pairing, CheckReport)> {
         self.checks_left.set(self.checks_left.get().checked_sub(1)?);
-        Some(report(traces))
+        Some(look_at(traces))
     }
 
     /// Whether the trace that was given a node last holds against every one before it.
     fn last_holds(&self, given: &[u32]) -> bool {
         let Some((last, before)) = given.split_last() else { return true };
-        let of = |place: usize, node: u32| self.candidates.get(&(self.movable[place], node));
-        let Some(last) = of(before.len(), *last) else { return false };
-        before.iter().enumerate().filter_map(|(place, node)| of(place, *node)).all(|other| {
-            let pair = self.check(&[(&last.0, Some(&last.1)), (&other.0, Some(&other.1))]);
-            pair.is_some_and(|pair| pair.violations() == 0)
-        })
+        let last = (self.movable[before.len()], *last);
+        self.movable.iter().zip(before).all(|(place, node)| self.holds([(*place, *node), last]))
+    }
+
+    fn holds(&self, pair: [(usize, u32); 2]) -> bool {
+        if let Some(known) = self.pairs.borrow().get(&pair) {
+            return *known;
+        }
+        let placed: Option<Vec<Placed<'_>>> =
+            pair.iter().map(|key| self.candidates.get(key).map(|(trace, clock)| (trace, Some(clock)))).collect();
+        let holds = placed.and_then(|placed| self.look_at(&placed)).is_some_and(|(_, pair)| pair.violations() == 0);
+        self.pairs.borrow_mut().insert(pair, holds);
+        holds
     }
 
     /// All traces, the movable ones on the nodes given.
-    fn traces(&self, given: &[u32]) -> Vec<(&NodeTrace, Option<&NodeClock>)> {
+    fn traces(&self, given: &[u32]) -> Vec<Placed<'_>> {
         let moved = |place: usize| {
             let number = self.movable.iter().position(|movable| *movable == place)?;
             self.candidates.get(&(place, *given.get(number)?))
@@ -163,22 +238,32 @@ impl Search<'_> {
 }
 
 /// What the refusal says: which nodes make all hold, and how to say so.
-fn refusal(contradicted: &str, search: &Search<'_>, found: &[u32], paths: &[PathBuf]) -> String {
+fn refusal(contradicted: &str, search: &Search<'_>, found: &[u32], others: usize, paths: &[PathBuf]) -> String {
     let node_of = |path: &PathBuf| {
         let place = search.judged.iter().position(|of| of.trace.path == *path)?;
         let number = search.movable.iter().position(|movable| *movable == place);
         Some(number.map_or(search.judged[place].trace.node, |number| found[number]))
     };
-    let moved = search.movable.iter().zip(found).map(|(place, node)| {
+    let moves = |(place, node): &(&usize, &u32)| search.judged[**place].trace.node != **node;
+    let moved = search.movable.iter().zip(found).filter(moves).map(|(place, node)| {
         let NodeTrace { path, facts, .. } = &search.judged[*place].trace;
         let rank = facts.identity.rank.map_or_else(String::new, |rank| format!("rank {rank}, "));
         format!("{rank}{} on node {node}", path.display())
     });
     let moved = moved.collect::<Vec<_>>().join("; ");
+    let others = match others {
+        0 => String::new(),
+        others => format!(
+            ", and with {}, which {} fewer operations or moves more traces",
+            counted(others, "other assignment"),
+            if others == 1 { "pairs" } else { "pair" }
+        ),
+    };
     let nodes: Option<Vec<String>> = paths.iter().map(|path| Some(node_of(path)?.to_string())).collect();
     let remedy = nodes.map_or_else(|| "give --nodes".to_owned(), |nodes| format!("give --nodes {}", nodes.join(" ")));
     format!(
-        "{contradicted}. All hold with {moved}: these numbers are another launcher's, or ranks were numbered anew by a restart; {remedy}, in the order of the traces"
+        "{contradicted}. All hold with {moved}{others}: the numbers may be another launcher's, or of ranks that a restart numbered anew; {remedy}, in the order of the traces, \
+         or the nodes that are right"
     )
 }
 
@@ -186,3 +271,5 @@ fn refusal(contradicted: &str, search: &Search<'_>, found: &[u32], paths: &[Path
 const MOVABLE_MAX: usize = 16;
 /// Checks of two traces, or of all, that are made for it.
 const CHECKS_MAX: usize = 2000;
+/// Assignments that hold and are compared.
+const HOLDING_MAX: usize = 64;

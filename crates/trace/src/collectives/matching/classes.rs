@@ -25,7 +25,7 @@ pub(crate) struct Pairing {
 type BucketKey = (Instance, CollectiveKind, Replicas);
 
 /// What is to be done with a bucket whose parts only their order tells apart.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Plan {
     /// No class is certain.
     Refused(String),
@@ -118,6 +118,16 @@ impl Pairing {
     /// Whether some operations were paired though no pairing holds on the clocks: one of these is wrong.
     pub(crate) fn is_refuted(&self) -> bool {
         self.proofs.contains(&Proof::LeastBroken)
+    }
+
+    /// Whether only times told how some operations are paired.
+    pub(crate) fn is_by_times(&self) -> bool {
+        self.proofs.contains(&Proof::Times)
+    }
+
+    /// Whether it pairs the same operations as another.
+    pub(crate) fn pairs_as(&self, other: &Self) -> bool {
+        self.plans == other.plans
     }
 
     /// Aligns a class and says what that is for each of its kinds.

@@ -333,9 +333,9 @@ impl Sums {
     }
 }
 
-fn of_jobs(jobs: u64) -> Sums {
+fn of_jobs(jobs: impl Iterator<Item = u64>) -> Sums {
     let mut sums = Sums::default();
-    (0..jobs).for_each(|seed| sums.take(seed));
+    jobs.for_each(|seed| sums.take(seed));
     let Sums { jobs, shown, judged, named, refused, renamed, wrong } = &sums;
     println!(
         "{jobs} jobs: {judged} of {shown} operations judged with known clocks, {named} named, {refused} jobs refused, {renamed} renamed, {} wrong",
@@ -346,7 +346,8 @@ fn of_jobs(jobs: u64) -> Sums {
 
 #[test]
 fn nothing_wrong_is_said_of_jobs_of_which_everything_is_known() {
-    let sums = of_jobs(60);
+    // The last ones were judged wrongly once.
+    let sums = of_jobs((0..60).chain([408, 741, 772, 850, 888, 1329, 1802, 1814, 1952]));
     assert!(sums.wrong.is_empty(), "{}", sums.wrong.join("\n"));
     assert!(2 * sums.judged > sums.shown && sums.named > 100 && sums.renamed > 2, "{sums:?}");
 }
@@ -354,7 +355,7 @@ fn nothing_wrong_is_said_of_jobs_of_which_everything_is_known() {
 #[test]
 #[ignore = "long: 2000 generated jobs, about 60 s"]
 fn nothing_wrong_is_said_of_2000_jobs() {
-    let sums = of_jobs(2000);
+    let sums = of_jobs(0..2000);
     assert!(sums.wrong.is_empty(), "{}", sums.wrong.join("\n"));
     assert!(2 * sums.judged > sums.shown, "{sums:?}");
 }
