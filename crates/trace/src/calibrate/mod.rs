@@ -224,7 +224,7 @@ fn make_maps(
                 }
                 calibrated_trace.map = Some(clock.chain.whole().clone());
                 calibrated_trace.measured = match &calibrated.collectives {
-                    Some(found) => learnt_in(found, calibrated_trace.trace.part),
+                    Some(found) => learnt_in(found, calibrated_trace.trace.rank_part),
                     None => measured.as_ref().and_then(|known| known.of(calibrated_trace.trace.node)),
                 };
                 calibrated_trace.clock = Some(clock);

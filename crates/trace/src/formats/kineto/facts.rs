@@ -144,7 +144,7 @@ impl<'a> Reader<'a> {
             self.collector.look(bytes, spans, ts.ps, end).map_err(|fault| (fault.at, fault.problem))?;
             // The copy of an annotation on a device's timeline begins when the device got there.
             if let ([b'"', name @ .., b'"'], false) =
-                (&bytes[spans.name.clone()], &bytes[spans.cat.clone()] == b"\"gpu_user_annotation\"")
+                (&bytes[spans.name.clone()], words::category(&bytes[spans.cat.clone()]) == b"gpu_user_annotation")
             {
                 self.collector.steps.look(name, ts.ps, end);
             }
