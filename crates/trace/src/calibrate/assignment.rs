@@ -176,7 +176,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Two traces that may have exchanged their nodes: their operations hold then as well, paired otherwise.
+    /// Two traces that may have exchanged their nodes: their operations may hold then as well, paired otherwise.
     fn exchange(&self) -> Option<Vec<u32>> {
         let own: Vec<u32> = self.movable.iter().map(|place| self.judged[*place].trace.node).collect();
         let on = |number: usize, node: u32| {
@@ -187,9 +187,12 @@ impl<'a> Search<'a> {
             for other in (one + 1..own.len()).filter(|other| own[*other] != own[one]) {
                 let now = [on(one, own[one])?, on(other, own[other])?];
                 let exchanged = [on(one, own[other])?, on(other, own[one])?];
-                let (pairing, _) = self.look_at(&now)?;
+                let (pairing, now) = self.look_at(&now)?;
                 let (other_pairing, then) = self.look_at(&exchanged)?;
-                if then.violations() == 0 && then.edges > 0 && !pairing.pairs_as(&other_pairing) {
+                // Several ways to pair them hold.
+                let is_open = then.ambiguous_instances > now.ambiguous_instances;
+                let may_be = then.violations() == 0 && (then.edges > 0 || is_open);
+                if may_be && !pairing.pairs_as(&other_pairing) {
                     let mut given = own.clone();
                     given.swap(one, other);
                     return Some(given);
