@@ -72,7 +72,7 @@ pub(super) fn confirm(
 
 /// Whether a number settled the node: numbers may be another launcher's.
 fn by_number(trace: &NodeTrace) -> bool {
-    matches!(trace.settled_by, SettledBy::Rank { .. } | SettledBy::ListOrder)
+    matches!(trace.settled_by, SettledBy::Rank { .. } | SettledBy::RankOfAsMany { .. } | SettledBy::ListOrder)
 }
 
 /// A trace as it would be on another node.
