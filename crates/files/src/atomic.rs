@@ -5,15 +5,21 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FileType, Gid, Mode, Stat, Uid};
+
+use crate::openness::Openness;
 use crate::partial::Partial;
+use crate::place::Place;
 use crate::target::{Target, unusable};
 
 /// A file in the making; removed when it is dropped without a commit.
 ///
-/// A link is followed: what it leads to is replaced, and it stays a link. A pipe or a character device is written through and stays
-/// what it is; what was written to it cannot be taken back.
+/// A link is followed: what it leads to is replaced, and it stays a link; one that another user has put into a shared folder is refused. A
+/// file that is replaced keeps its mode, and its owner as far as the system allows. A pipe or a character device is written through and
+/// stays what it is; what was written to it cannot be taken back.
 ///
 /// ```
 /// use std::io::Write;
@@ -32,14 +38,14 @@ pub struct AtomicFile {
     path: PathBuf,
     /// `None` only while it is committed or dropped.
     writer: Option<BufWriter<File>>,
-    place: Place,
+    route: Route,
 }
 
 /// Where the bytes are until the end.
 #[derive(Debug)]
-enum Place {
+enum Route {
     /// In a file beside its target; taken out to be renamed.
-    Beside { partial: Option<Partial>, target: PathBuf },
+    Beside { partial: Option<Partial>, target: Place, replaced: Option<Stat> },
     /// At their reader already.
     Through,
 }
@@ -51,10 +57,10 @@ impl AtomicFile {
     /// The path is no place for a file (a directory, a disk, a socket, no name), or the file beside it cannot be created.
     pub fn create(path: &Path) -> io::Result<Self> {
         match Target::of(path)? {
-            Target::File(target) => Self::beside(path, target),
+            Target::File(target) => Self::replacing(path, target),
             Target::Stream(stream) => {
                 let writer = Some(BufWriter::new(File::options().append(true).open(stream)?));
-                Ok(Self { path: path.to_owned(), writer, place: Place::Through })
+                Ok(Self { path: path.to_owned(), writer, route: Route::Through })
             }
         }
     }
@@ -65,17 +71,47 @@ impl AtomicFile {
     /// Those of [`Self::create`], and a pipe or device, which takes bytes in order only.
     pub fn create_seekable(path: &Path) -> io::Result<Self> {
         match Target::of(path)? {
-            Target::File(target) => Self::beside(path, target),
+            Target::File(target) => Self::replacing(path, target),
             Target::Stream(_) => Err(unusable(
                 "it is a pipe or a device, and this format is not written from front to back; give the name of a file",
             )),
         }
     }
 
-    fn beside(path: &Path, target: PathBuf) -> io::Result<Self> {
-        let (partial, file) = Partial::beside(&target)?;
+    fn replacing(path: &Path, target: PathBuf) -> io::Result<Self> {
+        let target = Place::at(target);
+        let replaced = target.stat().ok().filter(|found| FileType::from_raw_mode(found.st_mode).is_file());
+        if replaced.is_some() {
+            // Until the commit it is nobody else's: what it replaces may be closed to others.
+            return Self::beside(path, target, PRIVATE, replaced);
+        }
+        let openness = Openness::of(path);
+        let mut file = Self::beside(path, target, openness.mode(), None)?;
+        openness.apply(file.file()?)?;
+        Ok(file)
+    }
+
+    /// Begins a file that only this user may write, whatever it replaces: what others map or believe.
+    ///
+    /// # Errors
+    /// Those of [`Self::create_seekable`].
+    pub fn create_own(path: &Path) -> io::Result<Self> {
+        match Target::of(path)? {
+            Target::File(target) => Self::beside(path, Place::at(target), OWN_FILE, None),
+            Target::Stream(_) => Err(unusable("it is a pipe or a device; give the name of a file")),
+        }
+    }
+
+    /// Begins a file in a folder that is open; what has its name is replaced, whatever it is.
+    pub(crate) fn in_folder(path: &Path, target: Place) -> io::Result<Self> {
+        Self::beside(path, target, OWN_FILE, None)
+    }
+
+    fn beside(path: &Path, target: Place, mode: Mode, replaced: Option<Stat>) -> io::Result<Self> {
+        let (partial, file) = Partial::beside(&target, mode)?;
         let writer = Some(BufWriter::new(file));
-        Ok(Self { path: path.to_owned(), writer, place: Place::Beside { partial: Some(partial), target } })
+        let route = Route::Beside { partial: Some(partial), target, replaced };
+        Ok(Self { path: path.to_owned(), writer, route })
     }
 
     /// The name that the file will have.
@@ -93,12 +129,13 @@ impl AtomicFile {
         Ok(writer.get_mut())
     }
 
-    /// Where the file is until it is whole, for libraries that open files by name; `None` for a pipe or device. What is written there
+    /// Where the file is until it is whole, for libraries that open files by name; `None` for a pipe, a device, and in an
+    /// [`OwnFolder`](crate::OwnFolder). What is written there
     /// by another way than this must be written before the commit.
     pub fn unfinished(&self) -> Option<&Path> {
-        match &self.place {
-            Place::Beside { partial, .. } => partial.as_ref().map(Partial::at),
-            Place::Through => None,
+        match &self.route {
+            Route::Beside { partial, .. } => partial.as_ref().and_then(|partial| partial.place().path()),
+            Route::Through => None,
         }
     }
 
@@ -108,7 +145,7 @@ impl AtomicFile {
     /// The content cannot be written or the file cannot be renamed; it is removed then.
     pub fn commit(mut self) -> io::Result<()> {
         // A pipe has no disk to wait for.
-        let on_disk = matches!(self.place, Place::Beside { .. });
+        let on_disk = matches!(self.route, Route::Beside { .. });
         let file = self.file()?;
         if on_disk {
             file.sync_data()?;
@@ -126,12 +163,13 @@ impl AtomicFile {
     }
 
     fn finish(mut self) -> io::Result<()> {
-        match &mut self.place {
-            Place::Beside { partial, target } => match partial.take() {
-                Some(partial) => partial.rename(target),
-                None => Ok(()),
-            },
-            Place::Through => Ok(()),
+        let file = self.writer.as_ref().expect("only drop takes the writer away").get_ref();
+        match &mut self.route {
+            Route::Beside { partial, target, replaced } => {
+                replaced.map_or(Ok(()), |replaced| keep_owner_and_mode(file, &replaced))?;
+                partial.take().map_or(Ok(()), |partial| partial.rename(target))
+            }
+            Route::Through => Ok(()),
         }
     }
 
@@ -156,6 +194,27 @@ impl Drop for AtomicFile {
         drop(self.writer.take().map(BufWriter::into_parts));
     }
 }
+
+/// Gives a file the mode of the one that it replaces, and its owner and group where the system lets this user. Permissions of a group
+/// that it could not be given to are left out.
+pub(crate) fn keep_owner_and_mode(file: &File, replaced: &Stat) -> io::Result<()> {
+    let own = file.metadata()?;
+    let (user, group) = (Uid::from_raw(replaced.st_uid), Gid::from_raw(replaced.st_gid));
+    let mut mode = Mode::from_raw_mode(replaced.st_mode & 0o777);
+    if own.uid() != replaced.st_uid && rustix::fs::fchown(file, Some(user), Some(group)).is_ok() {
+        return Ok(rustix::fs::fchmod(file, mode)?);
+    }
+    if own.gid() != replaced.st_gid && rustix::fs::fchown(file, None, Some(group)).is_err() {
+        mode -= Mode::RWXG;
+    }
+    Ok(rustix::fs::fchmod(file, mode)?)
+}
+
+/// Of a file whose final mode is not known yet.
+const PRIVATE: Mode = Mode::from_raw_mode(0o600);
+
+/// Of files in a folder of the user's own, less what the umask takes away.
+pub(crate) const OWN_FILE: Mode = Mode::from_raw_mode(0o644);
 
 /// Writes a whole file: beside its place, synced, then renamed.
 ///

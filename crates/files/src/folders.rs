@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 /// The folders that were made; dropped, it removes those that are empty still.
@@ -15,7 +16,7 @@ pub struct NewFolders {
 }
 
 impl NewFolders {
-    /// Makes a folder and what is missing above it.
+    /// Makes a folder and what is missing above it, each writable by its user alone.
     ///
     /// # Errors
     /// Something is in the way, or a folder cannot be made; those made for it are removed.
@@ -33,7 +34,7 @@ impl NewFolders {
         let absent = |folder: &&Path| !folder.as_os_str().is_empty() && fs::symlink_metadata(folder).is_err();
         let missing: Vec<&Path> = path.ancestors().take_while(absent).collect();
         for folder in missing.into_iter().rev() {
-            match fs::create_dir(folder) {
+            match fs::DirBuilder::new().mode(FOLDER_MODE).create(folder) {
                 Ok(()) => self.made.push(folder.to_owned()),
                 // Somebody else was quicker; then it is theirs.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
@@ -60,3 +61,6 @@ impl Drop for NewFolders {
         }
     }
 }
+
+/// Of a folder, less what the umask takes away: a folder that others may write is theirs as well.
+pub(crate) const FOLDER_MODE: u32 = 0o755;

@@ -5,35 +5,33 @@
 //! process, so that nothing comes after the removal. What it does not do: handle signals, or clean up after a process that was
 //! killed without one: its file stays, and the next process of the same number writes over it.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rustix::fs::Mode;
+
+use crate::place::Place;
 use crate::target::unusable;
 
 /// A file or folder that is not whole; removed when it is dropped before its rename.
 #[derive(Debug)]
 pub(crate) struct Partial {
-    at: PathBuf,
+    number: u64,
+    place: Place,
     renamed: bool,
 }
 
 impl Partial {
-    /// Makes the file beside `target`.
+    /// Makes the file beside `target`, with a mode of at most `mode`.
     ///
     /// # Errors
     /// It cannot be made.
-    pub(crate) fn beside(target: &Path) -> io::Result<(Partial, File)> {
-        let at = beside(target)?;
-        let mut all = all();
-        // A process that was killed may have left one under this number, and a link could lead anywhere.
-        remove(&at)?;
-        // Readable, for writers that move what they have written.
-        let file = File::options().read(true).write(true).create_new(true).open(&at)?;
-        all.insert(at.clone());
-        Ok((Partial { at, renamed: false }, file))
+    pub(crate) fn beside(target: &Place, mode: Mode) -> io::Result<(Partial, File)> {
+        Self::make(target, |place| place.create_new(mode))
     }
 
     /// Makes a folder beside `target`; it is removed with what is in it.
@@ -41,27 +39,53 @@ impl Partial {
     /// # Errors
     /// It cannot be made.
     pub(crate) fn folder_beside(target: &Path) -> io::Result<Partial> {
-        let at = beside(target)?;
-        let mut all = all();
-        remove(&at)?;
-        fs::create_dir(&at)?;
-        all.insert(at.clone());
-        Ok(Partial { at, renamed: false })
+        Ok(Self::make(&Place::at(target.to_owned()), |place| fs::create_dir(place.name()))?.0)
+    }
+
+    /// As [`Self::folder_beside`], of a folder that is this user's alone.
+    pub(crate) fn private_folder_beside(target: &Path) -> io::Result<Partial> {
+        Ok(Self::make(&Place::at(target.to_owned()), private_folder)?.0)
+    }
+
+    /// Makes a folder of this name, which must be free, for this user alone; it is removed with what is in it.
+    ///
+    /// # Errors
+    /// Something of that name is there, or it cannot be made.
+    pub(crate) fn private_folder(path: PathBuf) -> io::Result<Partial> {
+        let place = Place::at(path);
+        let mut list = list();
+        private_folder(&place)?;
+        Ok(Self::listed(&mut list, place))
+    }
+
+    fn make<T>(target: &Place, make: impl FnOnce(&Place) -> io::Result<T>) -> io::Result<(Partial, T)> {
+        let place = target.sibling(beside(target.name())?);
+        let mut list = list();
+        // A process that was killed may have left one under this number, and a link could lead anywhere.
+        place.remove()?;
+        let made = make(&place)?;
+        Ok((Self::listed(&mut list, place), made))
+    }
+
+    fn listed(list: &mut BTreeMap<u64, Place>, place: Place) -> Partial {
+        let number = list.last_key_value().map_or(0, |(last, _)| last + 1);
+        list.insert(number, place.clone());
+        Partial { number, place, renamed: false }
     }
 
     /// Where it is until then.
-    pub(crate) fn at(&self) -> &Path {
-        &self.at
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
     }
 
     /// Gives it its name.
     ///
     /// # Errors
     /// It cannot be renamed; it is removed then.
-    pub(crate) fn rename(mut self, target: &Path) -> io::Result<()> {
-        let mut all = all();
-        fs::rename(&self.at, target)?;
-        all.remove(&self.at);
+    pub(crate) fn rename(mut self, target: &Place) -> io::Result<()> {
+        let mut list = list();
+        self.place.rename(target)?;
+        list.remove(&self.number);
         self.renamed = true;
         Ok(())
     }
@@ -70,10 +94,10 @@ impl Partial {
 impl Drop for Partial {
     fn drop(&mut self) {
         if !self.renamed {
-            let mut all = all();
+            let mut list = list();
             // Another error is on its way already; that the file cannot be removed either is no news.
-            let _ = remove(&self.at);
-            all.remove(&self.at);
+            let _ = self.place.remove();
+            list.remove(&self.number);
         }
     }
 }
@@ -81,12 +105,16 @@ impl Drop for Partial {
 /// Removes every file of this process that is not whole, and holds up every thread that would begin or rename another one: for a
 /// process that ends right after.
 pub fn remove_partials() {
-    let all = all();
-    for path in &*all {
+    let list = list();
+    for place in list.values() {
         // Somebody else may have removed it; there is nobody left to tell of anything else.
-        let _ = remove(path);
+        let _ = place.remove();
     }
-    std::mem::forget(all);
+    std::mem::forget(list);
+}
+
+fn private_folder(place: &Place) -> io::Result<()> {
+    fs::DirBuilder::new().mode(0o700).create(place.name())
 }
 
 /// The name that something has until it is whole.
@@ -97,29 +125,12 @@ fn beside(target: &Path) -> io::Result<PathBuf> {
     Ok(target.with_file_name(name))
 }
 
-/// Removes a file, or a folder with what is in it; a link is not followed, and nothing there is no error.
-fn remove(path: &Path) -> io::Result<()> {
-    let removed = match fs::symlink_metadata(path) {
-        // Another thread may put files in while a signal's handler takes them out.
-        Ok(found) if found.is_dir() => (0..REMOVE_TRIES)
-            .map(|_| fs::remove_dir_all(path))
-            .find(|tried| !matches!(tried, Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty))
-            .unwrap_or_else(|| fs::remove_dir_all(path)),
-        Ok(_) => fs::remove_file(path),
-        Err(error) => Err(error),
-    };
-    removed.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
-}
-
-fn all() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+fn list() -> MutexGuard<'static, BTreeMap<u64, Place>> {
     // A thread that panicked under the lock left a list that is still right.
     PARTIALS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-static PARTIALS: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
-
-/// How often a folder that files are put in is emptied.
-const REMOVE_TRIES: usize = 16;
+static PARTIALS: Mutex<BTreeMap<u64, Place>> = Mutex::new(BTreeMap::new());
 
 /// What follows the name while the file is not whole.
 const SUFFIX: &str = ".partial";

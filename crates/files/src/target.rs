@@ -2,12 +2,16 @@
 //!
 //! Place in the flow: asked by [`AtomicFile`](crate::AtomicFile) before anything is made, and by writers that would put a second
 //! file beside the first. A rename onto a device would put a file in the device's place, and one onto a link would leave what the
-//! link leads to as it was; so links are followed, and devices and pipes are never replaced. What it does not do: open anything.
+//! link leads to as it was; so links are followed, and devices and pipes are never replaced. A link or pipe that another user has put into a
+//! shared folder is refused. What it does not do: open anything.
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+
+use crate::links::follow_own_links;
+use crate::owner;
 
 /// Where the bytes of an output go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,15 +34,22 @@ impl Target {
         match fs::metadata(path) {
             // Another process may write there, too, and has written before.
             Ok(metadata) if metadata.is_file() && is_open_elsewhere(path) => Ok(Target::Stream(path.to_owned())),
-            Ok(metadata) if metadata.is_file() => fs::canonicalize(path).map(Target::File),
-            Ok(metadata) => Target::special(path, metadata.file_type()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => without_links(path).map(Target::File),
+            Ok(metadata) if metadata.is_file() => follow_own_links(path).map(Target::File),
+            Ok(metadata) => Target::special(path, &metadata),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => follow_own_links(path).map(Target::File),
             Err(error) => Err(error),
         }
     }
 
     /// Neither a file nor nothing. Opened under the name that was given: `/dev/stdout` leads to no other name.
-    fn special(path: &Path, kind: fs::FileType) -> io::Result<Target> {
+    fn special(path: &Path, metadata: &fs::Metadata) -> io::Result<Target> {
+        let kind = metadata.file_type();
+        if kind.is_fifo() && !is_open_elsewhere(path) && !owner::is_trusted(metadata.uid()) {
+            return Err(unusable(&format!(
+                "it is a pipe of user {}, who would read what is written; give another name",
+                metadata.uid()
+            )));
+        }
         if kind.is_fifo() || kind.is_char_device() {
             return Ok(Target::Stream(path.to_owned()));
         }
@@ -57,25 +68,12 @@ pub fn is_stream(path: &Path) -> bool {
     matches!(Target::of(path), Ok(Target::Stream(_)))
 }
 
-/// Whether a name stands for a file that is open already, as standard output is.
-fn is_open_elsewhere(path: &Path) -> bool {
-    let open = ["/dev/stdout", "/dev/stderr", "/dev/fd", "/proc/self/fd"];
+/// Whether a name stands for a file that is open already, as standard output does.
+pub(crate) fn is_open_elsewhere(path: &Path) -> bool {
+    let open = ["/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd", "/proc/self/fd"];
     open.iter().any(|name| path.starts_with(name))
-}
-
-/// The place that a name without a file leads to: itself, or where the last of its links points.
-fn without_links(path: &Path) -> io::Result<PathBuf> {
-    let mut at = path.to_owned();
-    for _ in 0..LINKS_MAX {
-        let Ok(next) = fs::read_link(&at) else { return Ok(at) };
-        at = at.parent().unwrap_or(Path::new("")).join(next);
-    }
-    Err(unusable("its links have no end"))
 }
 
 pub(crate) fn unusable(reason: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, reason)
 }
-
-/// As many as Linux follows.
-const LINKS_MAX: usize = 40;

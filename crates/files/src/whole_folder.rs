@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::partial::Partial;
+use crate::place::Place;
 
 /// A folder in the making; removed with all that is in it when it is dropped without a commit.
 ///
@@ -40,7 +41,7 @@ impl AtomicFolder {
 
     /// Where the folder is until it is whole.
     pub fn unfinished(&self) -> &Path {
-        self.partial.at()
+        self.partial.place().name()
     }
 
     /// Waits until the disk has the files, then gives the folder its name.
@@ -48,10 +49,10 @@ impl AtomicFolder {
     /// # Errors
     /// A file cannot be written, or something of that name has appeared; the folder is removed then.
     pub fn commit(self) -> io::Result<()> {
-        sync(self.partial.at(), DEPTH_MAX)?;
+        sync(self.unfinished(), DEPTH_MAX)?;
         refuse_existing(&self.path)?;
         let Self { partial, path } = self;
-        partial.rename(&path)
+        partial.rename(&Place::at(path))
     }
 }
 

@@ -1,0 +1,72 @@
+//! A file that another library writes by its name, whole before it has its place.
+//!
+//! Place in the flow: under Python's recorders, whose profilers export to a path. The library writes into a folder that is this user's alone, beside the
+//! file's place: in a shared folder nobody can put a link where the library will open a file.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FileType;
+
+use crate::atomic::keep_owner_and_mode;
+use crate::partial::Partial;
+use crate::place::Place;
+use crate::target::{Target, unusable};
+
+/// A file in the making; removed when it is dropped without a commit.
+///
+/// ```
+/// let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("trace.json.gz");
+/// let draft = probe_sync_files::Draft::create(&path)?;
+/// assert!(draft.path().ends_with("trace.json.gz"), "its ending is what libraries go by");
+/// std::fs::write(draft.path(), "x")?;
+/// draft.commit()?;
+/// assert_eq!(std::fs::read(&path)?, b"x");
+/// assert_eq!(std::fs::read_dir(folder.path())?.count(), 1);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Draft {
+    /// The folder, removed when it is dropped.
+    _folder: Partial,
+    path: PathBuf,
+    target: Place,
+}
+
+impl Draft {
+    /// Begins a file that will be called `path`.
+    ///
+    /// # Errors
+    /// The path is no place for a file, or the folder beside it cannot be made.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let Target::File(target) = Target::of(path)? else {
+            return Err(unusable("it is a pipe or a device; give the name of a file"));
+        };
+        let folder = Partial::private_folder_beside(&target)?;
+        let path = folder.place().name().join(target.file_name().unwrap_or_default());
+        Ok(Self { _folder: folder, path, target: Place::at(target) })
+    }
+
+    /// Where it is to be written.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Waits until the disk has the content, then gives the file its name. What it replaces hands down its mode, and its owner as far as the system
+    /// allows.
+    ///
+    /// # Errors
+    /// Nothing was written, or the file cannot be renamed; it is removed then.
+    pub fn commit(self) -> io::Result<()> {
+        let file = File::open(&self.path)?;
+        file.sync_data()?;
+        if let Ok(replaced) = self.target.stat()
+            && FileType::from_raw_mode(replaced.st_mode).is_file()
+        {
+            keep_owner_and_mode(&file, &replaced)?;
+        }
+        Place::at(self.path.clone()).rename(&self.target)
+    }
+}

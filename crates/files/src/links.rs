@@ -1,0 +1,41 @@
+//! Links at the end of a path, followed only where they are this user's own, or root's.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::owner;
+
+/// Where a path leads when the links at its end are followed. Nothing needs to be there.
+///
+/// The system's `protected_symlinks` keeps other users' links from being followed in folders such as `/tmp`; here the rule holds in every folder, since a
+/// group may write a project's.
+///
+/// # Errors
+/// Another user has made one of the links, or they have no end.
+pub fn follow_own_links(path: &Path) -> io::Result<PathBuf> {
+    // With a slash at its end the system would follow a link before it could be looked at.
+    let mut at: PathBuf = path.components().collect();
+    for _ in 0..LINKS_MAX {
+        let Ok(about) = fs::symlink_metadata(&at) else { return Ok(at) };
+        if !about.is_symlink() {
+            return Ok(at);
+        }
+        let next = fs::read_link(&at)?;
+        if !owner::is_trusted(about.uid()) {
+            let reason = format!(
+                "{} is a link that user {} has made, to {}; remove it, or name what it leads to",
+                at.display(),
+                about.uid(),
+                next.display()
+            );
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+        }
+        at = at.parent().unwrap_or(Path::new("")).join(next);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "its links have no end"))
+}
+
+/// As many as Linux follows.
+const LINKS_MAX: usize = 40;

@@ -1,0 +1,74 @@
+//! How open a new file may be: no more than the files that it is made of.
+//!
+//! Place in the flow: who knows the inputs of an output (`trace::outputs`) says so once; the writers of a dozen formats below only know a path, and
+//! [`AtomicFile`](crate::AtomicFile) looks it up. Passing modes through all of them would repeat in each what is one rule.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::Mode;
+
+/// Who may read and write a file, as the most closed of several inputs has it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Openness {
+    mode: u32,
+    /// None where the inputs belong to different groups.
+    group: Option<u32>,
+}
+
+/// Files that are made under these names from now on are no more open than `inputs`; what exists keeps its mode.
+///
+/// ```
+/// use std::os::unix::fs::PermissionsExt as _;
+///
+/// let folder = tempfile::tempdir()?;
+/// let (input, output) = (folder.path().join("trace.json"), folder.path().join("aligned.json"));
+/// std::fs::write(&input, "{}")?;
+/// std::fs::set_permissions(&input, PermissionsExt::from_mode(0o600))?;
+/// probe_sync_files::no_more_open_than(&[&input], &[&output]);
+/// probe_sync_files::write_whole(&output, b"{}")?;
+/// assert_eq!(std::fs::metadata(&output)?.permissions().mode() & 0o777, 0o600);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn no_more_open_than(inputs: &[impl AsRef<Path>], outputs: &[impl AsRef<Path>]) {
+    let known = inputs.iter().filter_map(|path| fs::metadata(path).ok()).filter(fs::Metadata::is_file);
+    let each = known.map(|about| Openness { mode: about.mode() & 0o666, group: Some(about.gid()) });
+    let Some(most_closed) = each.reduce(Openness::and) else { return };
+    let mut limits = LIMITS.lock().unwrap_or_else(PoisonError::into_inner);
+    limits.extend(outputs.iter().map(|path| (path.as_ref().to_owned(), most_closed)));
+}
+
+impl Openness {
+    /// Of a file that is to be made under this name.
+    pub(crate) fn of(path: &Path) -> Self {
+        let limits = LIMITS.lock().unwrap_or_else(PoisonError::into_inner);
+        limits.get(path).copied().unwrap_or(Self { mode: 0o666, group: None })
+    }
+
+    /// What the file may have before its group is known.
+    pub(crate) fn mode(self) -> Mode {
+        Mode::from_raw_mode(self.mode)
+    }
+
+    /// Takes from a new file what its group may not have: in another group than the inputs' are only others.
+    pub(crate) fn apply(self, file: &File) -> io::Result<()> {
+        let about = file.metadata()?;
+        let for_others = (self.mode & 0o006) << 3;
+        if self.group == Some(about.gid()) || self.mode & 0o060 == for_others {
+            return Ok(());
+        }
+        let mode = about.mode() & 0o777 & !(0o070 & !for_others);
+        Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?)
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self { mode: self.mode & other.mode, group: self.group.filter(|group| other.group == Some(*group)) }
+    }
+}
+
+/// By the names of outputs; of a process that makes a file again, the latest counts.
+static LIMITS: Mutex<BTreeMap<PathBuf, Openness>> = Mutex::new(BTreeMap::new());

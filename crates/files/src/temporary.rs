@@ -1,0 +1,50 @@
+//! A folder for copies that live as long as they are read.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::partial::Partial;
+
+/// A folder in the system's temporary one, for this user alone; it is gone when it is dropped, and when a signal ends the process
+/// ([`remove_partials`](crate::remove_partials)).
+#[derive(Debug)]
+pub struct TemporaryFolder(Partial);
+
+impl TemporaryFolder {
+    /// Makes it, where its disk has room for so many bytes.
+    ///
+    /// # Errors
+    /// There is no room, or it cannot be made.
+    pub fn create(bytes: u64) -> io::Result<Self> {
+        let folder = std::env::temp_dir();
+        let free = rustix::fs::statvfs(&folder).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
+        if free < bytes.saturating_add(RESERVE) {
+            let reason = format!(
+                "a copy of {bytes} bytes is needed there, and {free} are free: make room, or name another folder with TMPDIR"
+            );
+            return Err(io::Error::new(io::ErrorKind::StorageFull, reason));
+        }
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let named = || {
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            folder.join(format!("probe_sync.{}.{number}", std::process::id()))
+        };
+        // A process of this number that was killed may have left some.
+        let made = (0..TRIES).map(|_| Partial::private_folder(named()));
+        let made =
+            made.into_iter().find(|made| !matches!(made, Err(error) if error.kind() == io::ErrorKind::AlreadyExists));
+        made.unwrap_or_else(|| Err(io::ErrorKind::AlreadyExists.into())).map(Self)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.0.place().name()
+    }
+}
+
+/// Bytes that are left to others.
+const RESERVE: u64 = 64 << 20;
+
+/// Names that are tried.
+const TRIES: u32 = 1000;
