@@ -81,6 +81,12 @@ impl<'a> Page<'a> {
         if page.identity().boot == boot { Ok(page) } else { Err(Unusable::EarlierBoot) }
     }
 
+    /// Whether a page of this or an earlier version begins with this word.
+    pub fn is_page(first: u64) -> bool {
+        // All but the number of the layout.
+        first >> 8 == MAGIC >> 8
+    }
+
     /// A page that has been opened before.
     #[inline]
     pub fn trusted(words: &'a [AtomicU64; WORDS]) -> Self {

@@ -15,6 +15,8 @@
 //! | [`neighbours`] | the kernel's table of neighbours and its limit |
 //! | [`doctor`] | all of it as a list of facts with advice |
 //! | [`process`], [`fork`] | ties of a process to its parent, and what its children must not keep |
+//! | [`private_socket`] | a socket at which this user and root are heard |
+//! | [`tcp_peer`] | the user at the other end of a TCP connection within the host |
 //! | `shared_page` | memory that several processes see |
 //! | `virtual_table` (feature `virtual-tables`) | tables of SQLite whose rows a program hands out |
 //!
@@ -31,8 +33,10 @@ pub mod interfaces;
 pub mod neighbours;
 mod nic;
 mod phc;
+pub mod private_socket;
 pub mod process;
 mod shared_page;
+pub mod tcp_peer;
 pub mod timer;
 pub mod topology;
 pub mod tracer;

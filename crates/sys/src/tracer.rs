@@ -25,7 +25,7 @@
 //! (`tracer_choice`), or fit anything.
 
 use std::ffi::{CStr, CString, c_int, c_void};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use probe_sync_time::{Clock, Duration, System, Timestamp, Tracer};
 
@@ -354,13 +354,28 @@ impl VendorFunction {
 
 /// The first library of the list that is loaded already, else the first that can be loaded.
 fn open_library(names: &[&CStr]) -> Result<*mut c_void, String> {
-    for flags in [libc::RTLD_NOW | libc::RTLD_NOLOAD, libc::RTLD_NOW | libc::RTLD_LOCAL] {
-        if let Some(handle) = open_library_with(names, flags) {
-            return Ok(handle);
-        }
+    if let Some(handle) = open_library_with(names, libc::RTLD_NOW | libc::RTLD_NOLOAD) {
+        return Ok(handle);
+    }
+    let folders = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
+    if let Some(planted) = names.iter().find_map(|name| in_relative_part(&folders, &name.to_string_lossy())) {
+        return Err(format!(
+            "the loader would take {} because LD_LIBRARY_PATH has a part that is empty or relative, and anybody may have put it there; name absolute folders only",
+            planted.display()
+        ));
+    }
+    if let Some(handle) = open_library_with(names, libc::RTLD_NOW | libc::RTLD_LOCAL) {
+        return Ok(handle);
     }
     let shown: Vec<_> = names.iter().map(|name| name.to_string_lossy()).collect();
     Err(format!("cannot load any of {} ({})", shown.join(", "), last_loader_error()))
+}
+
+/// A file of this name where a relative part of the loader's folders leads; an empty part is the current folder. An empty list has no parts.
+fn in_relative_part(folders: &str, name: &str) -> Option<PathBuf> {
+    let parts = folders.split([':', ';']).filter(|_| !folders.is_empty() && !name.contains('/'));
+    let relative = parts.map(Path::new).filter(|part| part.is_relative());
+    relative.map(|part| Path::new(".").join(part).join(name)).find(|path| path.exists())
 }
 
 /// The first library of the list that the loader gives out under these flags.
@@ -441,6 +456,21 @@ mod tests {
 
     use super::*;
     use crate::SystemClock;
+
+    #[test]
+    fn a_library_in_the_current_folder_is_found_out_before_the_loader_takes_it() {
+        // Tests run in their package's folder, where this file lies.
+        let check = |folders, name, expected: Option<&str>| {
+            let found = in_relative_part(folders, name);
+            assert_eq!(found.as_deref(), expected.map(Path::new), "{folders:?} {name}");
+        };
+        check(":/opt/rocm/lib", "Cargo.toml", Some("./Cargo.toml"));
+        check("/opt/rocm/lib:", "Cargo.toml", Some("./Cargo.toml"));
+        check("/opt/rocm/lib:src", "tracer.rs", Some("./src/tracer.rs"));
+        check("/opt/rocm/lib:", "libcupti.so", None);
+        check("/opt/rocm/lib", "Cargo.toml", None);
+        check("", "Cargo.toml", None);
+    }
 
     /// A system clock that returns prepared readings.
     struct Script(RefCell<Vec<i64>>);

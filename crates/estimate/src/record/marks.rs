@@ -61,6 +61,7 @@ pub struct MarksHeader {
     /// The node that it is, or follows: the clock that the readings are of.
     pub node_id: NodeId,
     /// Its host.
+    #[serde(deserialize_with = "super::read_plain_name")]
     pub hostname: String,
     /// Which boot of it.
     pub boot_id: String,

@@ -5,6 +5,7 @@
 //! [`MarksHeader`] and [`MarkRecord`] are the lines of another file, by which a trace is tied to its node's clock. What it does not do: read or write files.
 
 mod marks;
+mod names;
 
 use std::fmt::{self, Display};
 
@@ -19,6 +20,7 @@ use crate::window::{ClockEvent, NodeEstimate};
 pub use marks::{
     MARKS_FOLDER, MarkRecord, MarkToken, MarksHeader, mark_name, marks_file, parse_mark_name, token_of_file,
 };
+pub use names::{is_invisible, plain_name, read_plain_name};
 
 /// A line of `offsets.jsonl`. The first ten keys are what existing combiners read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -156,6 +158,7 @@ pub struct RankRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_rank: Option<u32>,
     /// Its host.
+    #[serde(deserialize_with = "read_plain_name")]
     pub hostname: String,
     /// The node that it is, or follows.
     pub node_id: NodeId,
@@ -202,6 +205,7 @@ pub const SMOOTHED_OFFSETS: &str = "offsets.smoothed.jsonl";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
     /// Its host.
+    #[serde(default, deserialize_with = "names::read_plain_name_if_any")]
     pub hostname: Option<String>,
     /// The node.
     pub node_id: NodeId,
