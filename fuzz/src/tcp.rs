@@ -12,6 +12,7 @@ use std::time::Duration;
 use probe_sync_collective::{
     Collective as _, Deadline, FanOut, FilePlaces, FileSender, Frames, JobKey, Tcp, TcpOptions, bind,
 };
+use probe_sync_files::OwnFolder;
 
 /// Rank 1 sends `data` where frames are due, in a star or a tree: as bytes, or as frames with their seals, each four bytes of kind, sequence and length and
 /// as many as that says. The root gets a payload or an error, and never more than was sent.
@@ -114,8 +115,9 @@ pub fn files(data: &[u8]) {
 struct Folder(PathBuf);
 
 impl FilePlaces for Folder {
-    fn path(&self, _: usize, name: &str) -> Result<Option<PathBuf>, String> {
-        Ok(Some(self.0.join(name)))
+    fn place(&self, _: usize, name: &str) -> Result<Option<(OwnFolder, String)>, String> {
+        let folder = OwnFolder::open(&self.0).map_err(|error| error.to_string())?;
+        Ok(Some((folder, name.to_owned())))
     }
 }
 

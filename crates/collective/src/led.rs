@@ -10,8 +10,9 @@
 //! What it does not do: bring the processes to their places; whoever makes the group asks [`Led::place`].
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
+
+use probe_sync_files::OwnFolder;
 
 use crate::labels::{self, exchanged, renamed};
 use crate::{Attendance, Call, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, Traffic};
@@ -202,7 +203,7 @@ struct PlacesOfRanks {
 }
 
 impl FilePlaces for PlacesOfRanks {
-    fn path(&self, rank: Rank, name: &str) -> Result<Option<PathBuf>, String> {
-        self.places.path(exchanged(self.master, rank), name)
+    fn place(&self, rank: Rank, name: &str) -> Result<Option<(OwnFolder, String)>, String> {
+        self.places.place(exchanged(self.master, rank), name)
     }
 }

@@ -32,10 +32,11 @@ pub use wait::Wait;
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+use probe_sync_files::OwnFolder;
 
 /// A rank of the run, `0..size`.
 pub type Rank = usize;
@@ -220,12 +221,12 @@ pub type Call = (Rank, Vec<u8>);
 
 /// Where the root puts files that ranks bring.
 pub trait FilePlaces: fmt::Debug + Send + Sync {
-    /// The path of a rank's file of this name, which is relative and leads nowhere else. Folders that are missing are made. None where the root has
-    /// the file already: then it is heard and dropped.
+    /// The folder, and the name in it, of a rank's file of this name, which is relative and leads nowhere else. Folders that are missing are made. None
+    /// where the root has the file already: then it is heard and dropped.
     ///
     /// # Errors
     /// Why it is not taken; the rank is told so.
-    fn path(&self, rank: Rank, name: &str) -> Result<Option<PathBuf>, String>;
+    fn place(&self, rank: Rank, name: &str) -> Result<Option<(OwnFolder, String)>, String>;
 }
 
 /// Gather and broadcast between the ranks of a run. Every rank calls the same operations in the same order.

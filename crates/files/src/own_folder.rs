@@ -197,6 +197,23 @@ impl OwnFolder {
         self.place(name.as_ref())?.remove()
     }
 
+    /// Opens the folder itself once more, as to lock it for as long as that descriptor is open.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn reopen(&self) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(&*self.descriptor, ".", flags, Mode::empty())?.into())
+    }
+
+    /// Whether the folder was removed: nothing can be made in it any more.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn is_removed(&self) -> io::Result<bool> {
+        Ok(rustix::fs::fstat(&self.descriptor)?.st_nlink == 0)
+    }
+
     /// Takes the permission to write from others, where it is this user's folder.
     fn close_to_others(path: &Path, descriptor: OwnedFd) -> io::Result<Self> {
         let about = rustix::fs::fstat(&descriptor)?;

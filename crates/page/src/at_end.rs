@@ -5,6 +5,8 @@
 
 use std::path::Path;
 
+use probe_sync_files::OwnFolder;
+
 use crate::{Limit, page_of_run};
 
 /// Writes the page of the run in `out`, whole or not at all.
@@ -17,9 +19,9 @@ pub fn write_at_end(out: &Path) -> Result<(), String> {
     };
     let html = page_of_run(out, Limit::Bytes(AT_END_MAX)).and_then(|page| page.html());
     let html = html.map_err(|error| advice(error.to_string()))?;
-    let path = out.join(REPORT_PAGE);
-    probe_sync_files::write_whole(&path, html.as_bytes())
-        .map_err(|error| advice(format!("cannot write {}: {error}", path.display())))
+    OwnFolder::open(out)
+        .and_then(|folder| folder.write_whole(REPORT_PAGE, html.as_bytes()))
+        .map_err(|error| advice(format!("cannot write {}: {error}", out.join(REPORT_PAGE).display())))
 }
 
 /// In a run's directory.

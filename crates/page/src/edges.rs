@@ -12,7 +12,7 @@ use std::path::Path;
 use probe_sync::report::RunReport;
 use probe_sync_estimate::statistics::median;
 use probe_sync_estimate::window::{EdgeAlphaBeta, NodeWindowData};
-use probe_sync_files::newest;
+use probe_sync_files::{newest, open_regular};
 use probe_sync_time::NodeId;
 use serde::Serialize;
 
@@ -71,7 +71,7 @@ pub(crate) fn map<'a>(
     let mut without_file = 0;
     for node in nodes.iter().take(FILES_MAX) {
         let path = directory.join("windows").join(format!("node{node}.jsonl"));
-        let Ok(windows) = File::open(newest(&path)).and_then(|file| last_windows(&file, edges.rounds.len())) else {
+        let Ok(windows) = open_regular(&newest(&path)).and_then(|file| last_windows(&file, edges.rounds.len())) else {
             without_file += 1;
             continue;
         };

@@ -8,6 +8,9 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 
+use probe_sync_files::follow_own_links;
+use rustix::fs::OFlags;
+
 use super::kept::{Store, VALUE_MAX};
 use crate::{Deadline, Error, random_bytes};
 
@@ -29,13 +32,14 @@ impl FileStore {
 impl Store for FileStore {
     fn put(&mut self, value: &[u8], _: &Deadline) -> Result<(), Error> {
         let drawn = u64::from_le_bytes(random_bytes()?);
-        let mut beside = self.0.clone().into_os_string();
+        let path = follow_own_links(&self.0).map_err(|error| self.refused("write", &error))?;
+        let mut beside = path.clone().into_os_string();
         beside.push(format!(".{drawn:016x}.partial"));
         let write = || {
             let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
             file.write_all(value)?;
             file.sync_all()?;
-            fs::rename(&beside, &self.0)
+            fs::rename(&beside, &path)
         };
         write().map_err(|error: io::Error| {
             // It may never have been there.
@@ -45,7 +49,10 @@ impl Store for FileStore {
     }
 
     fn find(&mut self, _: &Deadline) -> Result<Option<Vec<u8>>, Error> {
-        let file = match fs::File::open(&self.0) {
+        let path = follow_own_links(&self.0).map_err(|error| self.refused("trust", &error))?;
+        // A pipe of that name would wait for its other end.
+        let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
+        let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
             Ok(file) => file,
             // Not there yet, or replaced on another host just now (ESTALE).
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(self.refused("read", &error)),
@@ -65,5 +72,41 @@ impl Store for FileStore {
 
     fn name(&self) -> String {
         format!("the file {}", self.0.display())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn what_another_user_may_have_left_is_refused_and_not_waited_for() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = folder.path().join("rendezvous");
+        let mut store = FileStore::new(path.clone());
+        let deadline = Deadline::new(Duration::from_secs(60), None);
+        assert_eq!(store.find(&deadline).expect("nothing yet"), None);
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().expect("coreutils").success());
+        let error = store.find(&deadline).expect_err("a pipe").to_string();
+        assert!(error.contains("mode 600") && error.contains("remove it"), "{error}");
+        store.put(b"id", &deadline).expect("it is replaced");
+        assert_eq!(store.find(&deadline).expect("our own").as_deref(), Some(&b"id"[..]));
+        let victim = folder.path().join("victim");
+        fs::write(&victim, "precious").expect("writable");
+        fs::remove_file(&path).expect("ours");
+        std::os::unix::fs::symlink(&victim, &path).expect("a link");
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::lchown(&path, Some(54_321), None).expect("root may");
+            for error in
+                [store.put(b"id", &deadline).expect_err("foreign"), store.find(&deadline).expect_err("foreign")]
+            {
+                assert!(error.to_string().contains("link that user 54321 has made"), "{error}");
+            }
+            assert_eq!(fs::read(&victim).expect("untouched"), b"precious");
+        } else {
+            println!("skipped: only root can give a link to another user");
+        }
     }
 }

@@ -15,7 +15,7 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::kept::{Store, VALUE_MAX};
 use crate::{Deadline, Error, Wait};
@@ -34,14 +34,13 @@ impl TorchStore {
     }
 
     /// A connection that the store takes for a client's.
-    fn connect(&self) -> io::Result<TcpStream> {
+    fn connect(&self, until: Instant) -> io::Result<Timed> {
         let mut failure = io::Error::other("the name has no address");
         for target in self.address.to_socket_addrs()?.take(ADDRESSES) {
-            match TcpStream::connect_timeout(&target, STEP_TIME) {
-                Ok(mut stream) => {
-                    stream.set_read_timeout(Some(STEP_TIME))?;
-                    stream.set_write_timeout(Some(STEP_TIME))?;
+            match TcpStream::connect_timeout(&target, left(until)?) {
+                Ok(stream) => {
                     stream.set_nodelay(true)?;
+                    let mut stream = Timed { stream, until };
                     let mut hello = vec![VALIDATE];
                     hello.extend_from_slice(&MAGIC.to_ne_bytes());
                     stream.write_all(&hello)?;
@@ -57,22 +56,22 @@ impl TorchStore {
         text(format!("/{}", self.key).as_bytes())
     }
 
-    fn set(&self, value: &[u8]) -> io::Result<()> {
-        let mut stream = self.connect()?;
+    fn set(&self, value: &[u8], until: Instant) -> io::Result<()> {
+        let mut stream = self.connect(until)?;
         stream.write_all(&[&[SET], &self.key()[..], &text(value)].concat())?;
         // The store answers nothing to a set; to a check only when it has done it.
         if self.is_there(&mut stream)? { Ok(()) } else { Err(io::Error::other("the store has not kept it")) }
     }
 
-    fn is_there(&self, stream: &mut TcpStream) -> io::Result<bool> {
+    fn is_there(&self, stream: &mut Timed) -> io::Result<bool> {
         stream.write_all(&[&[CHECK], &1u64.to_ne_bytes()[..], &self.key()].concat())?;
         let mut answer = [0];
         stream.read_exact(&mut answer)?;
         Ok(answer == [READY])
     }
 
-    fn get(&self) -> io::Result<Option<Vec<u8>>> {
-        let mut stream = self.connect()?;
+    fn get(&self, until: Instant) -> io::Result<Option<Vec<u8>>> {
+        let mut stream = self.connect(until)?;
         if !self.is_there(&mut stream)? {
             return Ok(None);
         }
@@ -93,7 +92,7 @@ impl Store for TorchStore {
     fn put(&mut self, value: &[u8], deadline: &Deadline) -> Result<(), Error> {
         let mut wait = Wait::begin("rendezvous", deadline);
         loop {
-            let Err(error) = self.set(value) else { return Ok(()) };
+            let Err(error) = self.set(value, request_end(deadline)) else { return Ok(()) };
             let Some(slice) = wait.slice() else {
                 let advice = "is it a torch.distributed.TCPStore, and is its host running?";
                 return Err(Error::Setup {
@@ -105,9 +104,9 @@ impl Store for TorchStore {
         }
     }
 
-    fn find(&mut self, _: &Deadline) -> Result<Option<Vec<u8>>, Error> {
+    fn find(&mut self, deadline: &Deadline) -> Result<Option<Vec<u8>>, Error> {
         // A store that is not there yet has nothing yet.
-        Ok(self.get().unwrap_or_else(|error| {
+        Ok(self.get(request_end(deadline)).unwrap_or_else(|error| {
             tracing::debug!("{}: {error}", self.name());
             None
         }))
@@ -116,6 +115,41 @@ impl Store for TorchStore {
     fn name(&self) -> String {
         format!("the torch store at {}, key {}", self.address, self.key)
     }
+}
+
+/// A connection on which a whole request has limited time, however slowly its bytes come.
+#[derive(Debug)]
+struct Timed {
+    stream: TcpStream,
+    until: Instant,
+}
+
+impl io::Read for Timed {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(left(self.until)?))?;
+        self.stream.read(bytes)
+    }
+}
+
+impl io::Write for Timed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(left(self.until)?))?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+/// When a request that begins now is given up.
+fn request_end(deadline: &Deadline) -> Instant {
+    deadline.at.min(Instant::now() + REQUEST_TIME)
+}
+
+fn left(until: Instant) -> io::Result<Duration> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
 fn text(bytes: &[u8]) -> Vec<u8> {
@@ -132,5 +166,41 @@ const MAGIC: u32 = 0x3C85_F7CE;
 /// Addresses of its name that are tried.
 const ADDRESSES: usize = 8;
 
-/// How long the store may take for each step.
-const STEP_TIME: Duration = Duration::from_secs(2);
+/// How long the store may take for a request, from the connection to the answer's last byte.
+const REQUEST_TIME: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_store_that_drips_has_the_time_of_one_request_and_not_that_of_each_byte() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let address = listener.local_addr().expect("bound").to_string();
+        let over = Arc::new(AtomicBool::new(false));
+        let until = Arc::clone(&over);
+        let store = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("it asks");
+            let mut answer = vec![READY];
+            answer.extend_from_slice(&(VALUE_MAX as u64).to_ne_bytes());
+            answer.resize(answer.len() + VALUE_MAX, b'x');
+            // Each byte comes well within the time of a read; all of them take minutes.
+            for byte in answer {
+                if until.load(Ordering::Relaxed) || stream.write_all(&[byte]).is_err() {
+                    return false;
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            true
+        });
+        let mut torch = TorchStore::new(address, "key".to_owned());
+        let found = torch.find(&Deadline::new(Duration::from_millis(500), None)).expect("nothing is wrong for good");
+        over.store(true, Ordering::Relaxed);
+        assert_eq!(found, None);
+        assert!(!store.join().expect("no panic"), "the whole answer was waited for");
+    }
+}

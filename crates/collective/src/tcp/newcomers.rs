@@ -14,7 +14,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Instant;
 
 use blake3::Hash;
-use probe_sync_sys::fork;
+use probe_sync_sys::{fork, tcp_peer};
 use rustix::event::PollFlags;
 
 use super::connection::Connection;
@@ -142,6 +142,10 @@ impl Newcomers {
                     let rank = exchanged(self.expected.root, label as Rank);
                     tracing::warn!(?from, rank, ?verdict, "refused a rank");
                 }
+                Progress::Proven(Claim { rank, .. }, _) if self.is_strangers(&newcomer.stream) => {
+                    let rank = exchanged(self.expected.root, rank);
+                    tracing::warn!(?from, rank, "refused a rank: another user of this host claims its place");
+                }
                 Progress::Proven(Claim { rank, errand, port, process, run }, proofs) => {
                     let root = self.expected.root;
                     proven.push(Proven {
@@ -190,6 +194,10 @@ impl Newcomers {
         Ok(())
     }
 
+    fn is_strangers(&self, stream: &TcpStream) -> bool {
+        self.expected.options.same_user && stranger(stream).is_some()
+    }
+
     /// The oldest newcomer of the address that has sent the most: who opens many connections loses his own.
     fn dispensable(&self) -> usize {
         let mut per_address: HashMap<IpAddr, usize> = HashMap::new();
@@ -197,6 +205,12 @@ impl Newcomers {
         let most = per_address.values().copied().max().unwrap_or(0);
         self.undecided.iter().position(|newcomer| per_address[&newcomer.from.ip()] == most).unwrap_or(0)
     }
+}
+
+/// The user at the other end of a connection, where that is a process of this host that is neither this user's nor root's.
+pub(super) fn stranger(stream: &TcpStream) -> Option<u32> {
+    let user = tcp_peer::user_of(stream.peer_addr().ok()?, stream.local_addr().ok()?)?;
+    (user != 0 && user != rustix::process::geteuid().as_raw()).then_some(user)
 }
 
 impl Proven {

@@ -37,6 +37,8 @@ pub struct TcpOptions {
     /// How long a rank that comes back has for its statement; before it, it binds its socket and tests its stamps.
     /// `PROBE_SYNC_TCP_STATEMENT_TIMEOUT`, 60 s.
     pub statement: Duration,
+    /// Whether ranks of one host must be processes of this user, or of root: for keys that others can guess.
+    pub same_user: bool,
 }
 
 impl Default for TcpOptions {
@@ -49,6 +51,7 @@ impl Default for TcpOptions {
             connect: seconds(1),
             place: seconds(600),
             statement: seconds(60),
+            same_user: false,
         }
     }
 }

@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use blake3::Hash;
-use probe_sync_files::AtomicFile;
+use probe_sync_files::{AtomicFile, OwnFolder};
 
 use super::delivery::{Answer, Broken, OPERATION, PIECE, Side, Talk, hear_announcement};
 use crate::{Deadline, FilePlaces, Rank, Wait};
@@ -172,8 +172,8 @@ fn receive(
     let mut wait = Wait::begin(OPERATION, &deadline);
     let announced = hear_announcement(&mut talk, &mut wait).map_err(reason)?;
     let begun = announced.and_then(|(length, name)| {
-        let path = places.path(rank, &name)?;
-        Ok((path.map(|path| Taken::begin(path, length)).transpose()?, length))
+        let place = places.place(rank, &name)?;
+        Ok((place.map(|(folder, name)| Taken::begin(&folder, &name, length)).transpose()?, length))
     });
     let (mut taken, length) = tell(&mut talk, begun, &mut wait)?;
     let deadline = within(ANNOUNCEMENT_LIMIT + Duration::from_secs(length / SLOWEST));
@@ -195,6 +195,7 @@ fn receive(
 /// A file that comes.
 struct Taken {
     path: PathBuf,
+    folder: OwnFolder,
     file: AtomicFile,
     /// Bytes since the free room was looked at.
     unlooked: u64,
@@ -202,15 +203,21 @@ struct Taken {
 
 impl Taken {
     /// Begins it, where there is room for it and for what the run itself still writes.
-    fn begin(path: PathBuf, length: u64) -> Result<Self, String> {
+    fn begin(folder: &OwnFolder, name: &str, length: u64) -> Result<Self, String> {
         if length > FILE_MAX {
             return Err(format!("it has {length} bytes, and at most {FILE_MAX} are taken; copy it by hand"));
         }
-        let folder = path.parent().unwrap_or(&path);
-        std::fs::create_dir_all(folder).map_err(|error| unwritable(folder, &error))?;
-        check_room(folder, length)?;
-        let file = AtomicFile::create_seekable(&path).map_err(|error| unwritable(&path, &error))?;
-        Ok(Self { path, file, unlooked: 0 })
+        let path = folder.path_of(name);
+        let begin = || {
+            let (below, last) = name.rsplit_once('/').unwrap_or(("", name));
+            let parts = below.split('/').filter(|part| !part.is_empty());
+            let folder = parts.map(Path::new).try_fold(folder.clone(), |folder, part| folder.make_folder(part))?;
+            let file = folder.atomic(last)?;
+            Ok((folder, file))
+        };
+        let (folder, file) = begin().map_err(|error| unwritable(&path, &error))?;
+        check_room(&folder, length)?;
+        Ok(Self { path, folder, file, unlooked: 0 })
     }
 
     /// The next bytes, after which `left` come.
@@ -220,7 +227,7 @@ impl Taken {
         if self.unlooked >= LOOK_AT_ROOM {
             self.unlooked = 0;
             // Other files come at the same time and have taken room since this one began.
-            check_room(self.path.parent().unwrap_or(&self.path), left)?;
+            check_room(&self.folder, left)?;
         }
         Ok(())
     }
@@ -233,13 +240,13 @@ impl Taken {
 }
 
 /// Accepts what a disk has room for, beside what the run itself still writes.
-fn check_room(folder: &Path, bytes: u64) -> Result<(), String> {
-    let Ok(disk) = rustix::fs::statvfs(folder) else { return Ok(()) };
+fn check_room(folder: &OwnFolder, bytes: u64) -> Result<(), String> {
+    let Ok(disk) = rustix::fs::fstatvfs(folder) else { return Ok(()) };
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
     if free >= bytes.saturating_add(RESERVE) {
         return Ok(());
     }
-    let folder = folder.display();
+    let folder = folder.path().display();
     Err(format!("{bytes} bytes of it are to come, and {folder} has {free} left on rank 0's host; make room there"))
 }
 
@@ -299,7 +306,8 @@ mod tests {
     #[test]
     fn the_room_is_looked_at_again_while_a_file_comes() {
         let folder = tempfile::tempdir().expect("a temporary directory");
-        let mut taken = Taken::begin(folder.path().join("a/b"), 1).expect("there is room");
+        let own = OwnFolder::open(folder.path()).expect("ours");
+        let mut taken = Taken::begin(&own, "a/b", 1).expect("there is room");
         let piece = vec![0; PIECE];
         for _ in 1..LOOK_AT_ROOM / PIECE as u64 {
             taken.add(&piece, 1 << 60).expect("it is not looked at");

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use probe_sync_files::OwnFolder;
+
 use super::delivery::{Broken, NAME_MAX, OPERATION, PIECE, Side, Talk, announce};
 use super::greeting::{Errand, Hello};
 use super::joining::attempt;
@@ -27,11 +29,11 @@ fn job() -> JobKey {
 struct Folders(PathBuf);
 
 impl FilePlaces for Folders {
-    fn path(&self, rank: Rank, name: &str) -> Result<Option<PathBuf>, String> {
+    fn place(&self, rank: Rank, name: &str) -> Result<Option<(OwnFolder, String)>, String> {
         match name {
             "unwanted" => Err("nobody wants it".to_owned()),
             "there already" => Ok(None),
-            _ => Ok(Some(self.0.join(format!("rank{rank}")).join(name))),
+            _ => Ok(Some((OwnFolder::open(&self.0).map_err(|error| error.to_string())?, format!("rank{rank}/{name}")))),
         }
     }
 }
@@ -506,4 +508,25 @@ fn frames_of_one_host_move_where_both_sides_want_it_and_nothing_is_lost_on_the_w
         let told = { rank }.broadcast(&mut Vec::new(), &deadline()).unwrap_err();
         assert!(matches!(&told, Error::Dismissed { .. }), "{told}");
     }
+}
+
+/// As root, another user connects by bash; without root the user's own connection alone is looked at.
+#[test]
+fn another_user_of_the_host_is_told_from_this_one() {
+    use std::os::unix::process::CommandExt as _;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let _own = TcpStream::connect(address).unwrap();
+    assert_eq!(super::newcomers::stranger(&listener.accept().unwrap().0), None);
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can start a process of another user");
+        return;
+    }
+    let script = format!("exec 3<>/dev/tcp/127.0.0.1/{}; read -u 3 line", address.port());
+    let mut other =
+        std::process::Command::new("/bin/bash").args(["-c", &script]).current_dir("/").uid(54_321).spawn().unwrap();
+    let (stream, _) = listener.accept().unwrap();
+    assert_eq!(super::newcomers::stranger(&stream), Some(54_321));
+    drop(stream);
+    other.wait().unwrap();
 }

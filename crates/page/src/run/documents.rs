@@ -4,14 +4,14 @@
 //! What it does not do: fail for a document that was cut off. The page says which one could not be read.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 
 use probe_sync::report::{NodeRow, RunReport};
 use probe_sync::{Error as RunError, Truth, config};
 use probe_sync_estimate::faults::Fault;
 use probe_sync_estimate::round::GlobalWindowData;
-use probe_sync_files::newest;
+use probe_sync_files::{newest, open_regular};
 use probe_sync_time::{NodeId, StampSource};
 use serde::Deserialize;
 
@@ -59,8 +59,9 @@ impl Documents {
     /// Reads them.
     pub fn read(directory: &Path) -> Result<Self, Error> {
         let mut documents = Self::default();
-        let text = std::fs::read(directory.join("run.json"));
-        let text = text.map_err(|source| Error::File { path: directory.join("run.json"), source })?;
+        let mut text = Vec::new();
+        let read = open_regular(&directory.join("run.json")).and_then(|mut file| file.read_to_end(&mut text));
+        read.map_err(|source| Error::File { path: directory.join("run.json"), source })?;
         match serde_json::from_slice(&text) {
             Ok(run) => documents.run = run,
             Err(error) => documents.notes.push(format!("run.json cannot be read: {error}. What it says is left out.")),
@@ -213,7 +214,7 @@ fn cost(report: &RunReport) -> Table {
 /// Faults of the rounds at the end of `global_windows.jsonl`.
 fn recorded_faults(directory: &Path) -> Result<Vec<Fault>, Error> {
     let path = newest(&directory.join("global_windows.jsonl"));
-    let file = match File::open(&path) {
+    let file = match open_regular(&path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(source) => return Err(Error::File { path, source }),

@@ -4,14 +4,13 @@
 //! record is counted, one without an end is what a killed run leaves. Lines of one round follow each other.
 //! What it does not do: keep rounds, or read the smoothed offsets of the run as a whole, whose lines are no rounds.
 
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
 use probe_sync::Truth;
 use probe_sync::report::SIGMAS_95;
 use probe_sync_estimate::record::OffsetRecord;
-use probe_sync_files::{continuations, segments};
+use probe_sync_files::{continuations, open_regular, segments};
 
 use crate::Error;
 use crate::limit::Limit;
@@ -63,7 +62,7 @@ impl Source for WithTruth<'_> {
         for (files, end) in &self.recording.parts {
             for path in files {
                 let failed = |source| Error::File { path: path.clone(), source };
-                let file = match File::open(path) {
+                let file = match open_regular(path) {
                     Ok(file) => file,
                     // A run that was killed in its first window, or is about to begin.
                     Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,

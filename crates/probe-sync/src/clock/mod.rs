@@ -14,11 +14,13 @@ mod feed;
 mod forecast;
 
 use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration as StdDuration, Instant};
 
-use probe_sync_files::AtomicFile;
+use probe_sync_files::{AtomicFile, open_regular};
 use probe_sync_global_clock::{Identity, Map, Page, Pairs, Source, Unusable, WORDS};
 use probe_sync_sys::{PAGE_WORDS, SharedPage, clock, host};
 use probe_sync_time::{Boot, Clock, NodeId, Raw, Reference, System, TimeNamespace, Timestamp};
@@ -79,11 +81,14 @@ impl GlobalClock {
     /// `tsc`, as far as this process can see.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let cannot = |source| Error::File { path: path.to_owned(), action: "read the clock in", source };
-        let file = File::open(path).map_err(cannot)?;
-        let page = SharedPage::of_file(&file).map_err(|error| Error::ClockPage {
-            path: path.to_owned(),
-            reason: format!("it is no clock page: {error}"),
-        })?;
+        let file = open_regular(path).map_err(cannot)?;
+        let refuse = |reason| Error::ClockPage { path: path.to_owned(), reason };
+        // Whoever may shorten the file could end this process by it.
+        if !is_this_users_alone(&file).map_err(cannot)? {
+            let reason = "another user owns it or may write it, and could end every process that reads it; let a session of this user, or of root, keep the page";
+            return Err(refuse(reason.into()));
+        }
+        let page = SharedPage::of_file(&file).map_err(|error| refuse(format!("it is no clock page: {error}")))?;
         let usable = match Page::open(words(&page), boot()) {
             Ok(found) => match found.map().source {
                 Source::Raw => Ok(()),
@@ -98,14 +103,15 @@ impl GlobalClock {
                 Err("it is of another boot of this host, or of another host: start a session here first".into())
             }
         };
-        usable.map_err(|reason| Error::ClockPage { path: path.to_owned(), reason })?;
+        usable.map_err(refuse)?;
         Ok(Self::of(page))
     }
 
-    /// A page at `path` for a session to keep right; other processes [`GlobalClock::open`] it. It takes the place of an earlier one.
+    /// A page at `path` for a session to keep right; other processes [`GlobalClock::open`] it. It takes the place of an earlier one, and of nothing else.
     pub(crate) fn create(path: &Path, node: NodeId, reference: NodeId, source: Source) -> Result<Self, Error> {
         let cannot = |source| Error::File { path: path.to_owned(), action: "keep the clock in", source };
-        let mut file = AtomicFile::create_seekable(path).map_err(cannot)?;
+        refuse_to_replace_others(path)?;
+        let mut file = AtomicFile::create_own(path).map_err(cannot)?;
         let page = SharedPage::of_new_file(file.file().map_err(cannot)?);
         let no_room = |error| Error::ClockPage {
             path: path.to_owned(),
@@ -294,6 +300,29 @@ pub fn wait_until(now: impl Fn() -> Option<i64>, time: i64, limit: StdDuration) 
     }
 }
 
+/// Refuses a file that is no clock page of any boot: its name was given by mistake.
+fn refuse_to_replace_others(path: &Path) -> Result<(), Error> {
+    let cannot = |source| Error::File { path: path.to_owned(), action: "keep the clock in", source };
+    let file = match open_regular(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        other => other.map_err(cannot)?,
+    };
+    let mut head = Vec::new();
+    file.take(size_of::<u64>() as u64).read_to_end(&mut head).map_err(cannot)?;
+    // An empty file is nobody's work: `mktemp` makes one for its name.
+    if head.is_empty() || head.try_into().is_ok_and(|word| Page::is_page(u64::from_ne_bytes(word))) {
+        return Ok(());
+    }
+    let reason = "it is no clock page, and is not replaced by one; remove it, or name another file".into();
+    Err(Error::ClockPage { path: path.to_owned(), reason })
+}
+
+/// Whether only this user or root may change a file.
+fn is_this_users_alone(file: &File) -> std::io::Result<bool> {
+    let about = file.metadata()?;
+    Ok((about.uid() == 0 || about.uid() == rustix::process::geteuid().as_raw()) && about.mode() & 0o022 == 0)
+}
+
 /// The part of a page that a clock takes.
 #[inline]
 fn words(page: &SharedPage) -> &[std::sync::atomic::AtomicU64; WORDS] {
@@ -322,3 +351,52 @@ const POLL: StdDuration = StdDuration::from_millis(2);
 /// a virtual processor that halts comes back some 40 µs late: measured 94 µs in the median, 161 µs at 99 %.
 const SPIN_NS: i64 = 300_000;
 const SLEEP_MAX: StdDuration = StdDuration::from_millis(200);
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn create(path: &Path) -> Result<GlobalClock, Error> {
+        GlobalClock::create(path, NodeId(0), NodeId(0), Source::Raw)
+    }
+
+    #[test]
+    fn a_page_that_another_user_could_shorten_is_not_read() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = folder.path().join("clock");
+        create(&path).expect("a page");
+        GlobalClock::open(&path).expect("our own");
+        let mode = fs::metadata(&path).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o022, 0, "{mode:o}");
+        fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("ours");
+        let refused = GlobalClock::open(&path).expect_err("others may shorten it").to_string();
+        assert!(refused.contains("another user"), "{refused}");
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: only root can give a page to another user");
+            return;
+        }
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("ours");
+        std::os::unix::fs::chown(&path, Some(54_321), None).expect("root may");
+        assert!(GlobalClock::open(&path).is_err(), "its owner may shorten it");
+        create(&path).expect("it is replaced");
+        GlobalClock::open(&path).expect("our own again");
+    }
+
+    #[test]
+    fn a_page_takes_the_place_of_pages_only() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let (notes, pipe) = (folder.path().join("notes.txt"), folder.path().join("pipe"));
+        fs::write(&notes, "precious").expect("writable");
+        let refused = create(&notes).expect_err("somebody's work").to_string();
+        assert!(refused.contains("notes.txt") && refused.contains("remove it"), "{refused}");
+        assert_eq!(fs::read(&notes).expect("untouched"), b"precious");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("coreutils").success());
+        assert!(create(&pipe).is_err() && GlobalClock::open(&pipe).is_err(), "neither waits");
+        fs::write(&notes, "").expect("writable");
+        create(&notes).expect("an empty file is nobody's work");
+        create(&notes).expect("an earlier page");
+    }
+}

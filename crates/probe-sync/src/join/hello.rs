@@ -13,6 +13,8 @@ use super::key_file::KeyFile;
 use super::launcher::Launched;
 use super::machines::ClockReading;
 use super::neighbors::Neighbors;
+use probe_sync_estimate::record::{plain_name, read_plain_name};
+
 use super::offer::{Offer, Surroundings};
 use super::part::PartOfJob;
 use super::wish::Wish;
@@ -24,6 +26,7 @@ pub struct Hello {
     /// The crate's version.
     pub version: String,
     /// The host's name, for people.
+    #[serde(deserialize_with = "read_plain_name")]
     pub hostname: String,
     /// Equal on ranks that share one system clock (the kernel's boot id unless configured).
     pub clock_identity: String,
@@ -77,7 +80,7 @@ impl Hello {
         };
         Ok(Self {
             version: env!("CARGO_PKG_VERSION").into(),
-            hostname: own(&host.hostname),
+            hostname: plain_name(&own(&host.hostname)).into_owned(),
             clock_identity: own(&host.boot_id),
             clock: ClockReading::now(&interfaces),
             machine: 0,

@@ -19,11 +19,11 @@
 //! What it does not do: judge pairs. One whose bracket never came below 5 µs is kept and counted (`snapshots_wide`).
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration as StdDuration, Instant};
 
+use probe_sync_files::OwnFolder;
 use probe_sync_sys::tracer::SNAPSHOT_BRACKET;
 use probe_sync_sys::{MonotonicClock, NARROW_BRACKET, SystemClock, TracerClock};
 use probe_sync_time::{Clock, Duration, Monotonic, NodeId, SkewedClock, Timestamp};
@@ -32,13 +32,14 @@ use serde::Serialize;
 
 use crate::Error;
 use crate::measure::counters::{Counter, Counts};
-use crate::store::{Limits, RunDirectory, Stream, StreamState, pairs_file, write_whole};
+use crate::store::{Limits, RunDirectory, Stream, StreamState, pairs_file};
 
 /// The thread that takes pairs on one node. Dropping it ends the thread and leaves the JSON lines.
 pub(crate) struct Sampler {
     stop: Option<SyncSender<()>>,
     thread: Option<JoinHandle<Result<Taken, Error>>>,
-    document: PathBuf,
+    /// The run's directory, and the document's name in it.
+    document: (OwnFolder, String),
     period: Duration,
     /// Of the tracer clock, and why it is that one.
     clock: [String; 2],
@@ -93,7 +94,8 @@ impl Sampler {
         let name = pairs_file(node);
         let limits = Limits::default();
         let lines = if same_clocks { run.go_on_with(&name, limits) } else { run.stream(&name, limits, None::<&u8>) }?;
-        let document = run.vacant(&format!("snapshots/node{node}.snapshot_pairs.pb"))?;
+        let document = format!("snapshots/node{node}.snapshot_pairs.pb");
+        run.vacate(&document)?;
         let (stop, stopped) = sync_channel(0);
         let name = [tracer.name(), tracer.reason()].map(str::to_owned);
         let namespace_ns = tracer.namespace_ns();
@@ -113,7 +115,7 @@ impl Sampler {
         Ok(Self {
             stop: Some(stop),
             thread: Some(thread),
-            document,
+            document: (run.folder().clone(), document),
             period,
             clock: name,
             namespace_ns,
@@ -137,8 +139,9 @@ impl Sampler {
             tracer_clock_reason,
             namespace_ns: self.namespace_ns,
         };
-        if let Err(error) = write_whole(&self.document, &document.encode_to_vec()) {
-            tracing::error!("{error}");
+        let (folder, name) = &self.document;
+        if let Err(error) = folder.write_whole(name, &document.encode_to_vec()) {
+            tracing::error!("cannot write {}: {error}", folder.path_of(name).display());
         }
         Ok((taken.counts, taken.lines))
     }

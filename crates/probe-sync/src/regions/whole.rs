@@ -6,13 +6,12 @@
 //!
 //! A region without a file (its master was lost, its run failed), or whose file cannot be put on that timeline (its master's clock was stepped), is left out and named. What it does not do: solve such a region's windows.
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration as StdDuration, Instant};
 
 use probe_sync_estimate::record::SMOOTHED_OFFSETS;
-use probe_sync_files::AtomicFile;
+use probe_sync_files::open_regular;
 use probe_sync_time::NodeId;
 
 use super::ends::RegionEnd;
@@ -109,7 +108,7 @@ pub(super) fn compose(
     }
     let composed = compose_runs(&masters, &regions, &out.join(SMOOTHED_OFFSETS))?;
     for (found, one) in found.iter().zip(&composed.regions) {
-        take_pairs(&found.folder, out, one.nodes)?;
+        take_pairs(&found.folder, directory, one.nodes)?;
     }
     write_truth(config, grouping, directory, &found, &composed)?;
     Ok(RegionsReport { out: out.into(), composed, missing, region, masters: masters_report })
@@ -151,16 +150,16 @@ fn pairs_of(name: &str) -> Option<(u32, &str)> {
 }
 
 /// Brings a region's snapshot pairs under the numbers that its nodes have in the file of all.
-fn take_pairs(folder: &Path, out: &Path, (NodeId(first), nodes): (NodeId, usize)) -> Result<(), Error> {
+fn take_pairs(folder: &Path, directory: &RunDirectory, (NodeId(first), nodes): (NodeId, usize)) -> Result<(), Error> {
     for name in files_of_region(folder) {
         let Some((node, ending)) = pairs_of(&name).filter(|(node, _)| (*node as usize) < nodes) else { continue };
-        let to = out.join(format!("{SNAPSHOTS}/node{}.{ending}", first + node));
+        let to = format!("{SNAPSHOTS}/node{}.{ending}", first + node);
         let copy = || {
-            let mut copy = AtomicFile::create(&to)?;
-            io::copy(&mut File::open(folder.join(&name))?, &mut copy)?;
+            let mut copy = directory.atomic(&to)?;
+            io::copy(&mut open_regular(&folder.join(&name))?, &mut copy)?;
             copy.commit()
         };
-        copy().map_err(Error::file(&to, "write"))?;
+        copy().map_err(Error::file(&directory.path().join(&to), "write"))?;
     }
     Ok(())
 }

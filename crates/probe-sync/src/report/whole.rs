@@ -13,7 +13,7 @@ use probe_sync_estimate::run::Smoothed;
 use probe_sync_estimate::window::EdgeAlphaBeta;
 
 use crate::Error;
-use crate::store::{RunDirectory, write_offsets};
+use crate::store::{RunDirectory, write_offsets_to};
 
 /// All solved rounds, while they are few enough.
 #[derive(Debug, Default)]
@@ -79,7 +79,9 @@ impl Whole {
         }
         let lines = smoothed.knot_lines(knots).chain(self.carried.iter().flat_map(OffsetRecord::of_round));
         directory.expect_own()?;
-        write_offsets(&directory.path().join(SMOOTHED_OFFSETS), header, lines)?;
+        let path = directory.path().join(SMOOTHED_OFFSETS);
+        let file = directory.atomic(SMOOTHED_OFFSETS).map_err(Error::file(&path, "write"))?;
+        write_offsets_to(file, header, lines)?;
         Ok(())
     }
 }

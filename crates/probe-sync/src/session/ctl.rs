@@ -5,22 +5,19 @@
 //! [`Requests`]. One line each way: `pause`, `resume`, `phase NAME`, `phase`, `end-round` or `stop`; then the first round for which it holds, or
 //! why it does not, as JSON. At most [`ASKERS_MAX`] ask at a time, each on a thread of its own and in limited time: who waits for a decision holds up nobody.
 //!
-//! A socket's address has room for some hundred bytes, and directories have longer names: both ends name it by their open directory.
-//!
 //! What it does not do: reach other hosts. The directory may be shared, the socket is the host's own.
 
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration as StdDuration, Instant};
 
-use probe_sync_files::continuations;
-use probe_sync_sys::{fork, process, timer};
+use probe_sync_files::{OwnFolder, continuations};
+use probe_sync_sys::{fork, private_socket, process, timer};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -32,7 +29,7 @@ pub(crate) type May = fn(&Request) -> Result<(), String>;
 /// The socket of a run under way. Dropping it removes it.
 #[derive(Debug)]
 pub(crate) struct ControlSocket {
-    path: PathBuf,
+    folder: OwnFolder,
     ended: Arc<AtomicBool>,
 }
 
@@ -63,12 +60,10 @@ impl ControlSocket {
     }
 
     fn try_open(directory: &Path, requests: Requests, may: May) -> std::io::Result<Self> {
-        let opened = File::open(directory)?;
-        let listener = fork::opened(|| UnixListener::bind(short_path(&opened)))?;
-        let (path, ended) = (directory.join(NAME), Arc::new(AtomicBool::new(false)));
-        let socket = Self { path: path.clone(), ended: Arc::clone(&ended) };
-        std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
-        listener.set_nonblocking(true)?;
+        let folder = OwnFolder::open(directory)?;
+        let listener = private_socket::listen(&folder, NAME)?;
+        let ended = Arc::new(AtomicBool::new(false));
+        let socket = Self { folder, ended: Arc::clone(&ended) };
         let askers = Arc::new(AtomicUsize::new(0));
         let body = move || {
             // A launcher's handlers are for its own threads.
@@ -94,7 +89,7 @@ impl Drop for ControlSocket {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
         // Somebody may have removed the directory.
-        let _ = std::fs::remove_file(&self.path);
+        let _ = self.folder.remove(NAME);
     }
 }
 
@@ -129,6 +124,9 @@ impl Drop for AskerCount {
 /// Hears one asker and answers.
 fn serve(stream: &UnixStream, requests: &Requests, may: May) -> std::io::Result<()> {
     let line = read_line(stream, ASKER_LIMIT)?;
+    if !private_socket::is_heard(stream)? {
+        return answer(stream, Err(Error::Request { reason: "this run is another user's".into() }));
+    }
     let asked = line.parse::<Request>().and_then(|request| may(&request).map(|()| request));
     let asked = asked.map_err(|reason| Error::Request { reason });
     answer(stream, asked.and_then(|request| requests.ask(request)).and_then(|ticket| ticket.wait(ANSWER_LIMIT)))
@@ -204,7 +202,7 @@ pub fn ask(directory: &Path, request: &Request) -> Result<Since, Error> {
 }
 
 fn connect(directory: &Path) -> std::io::Result<UnixStream> {
-    UnixStream::connect(short_path(&File::open(directory)?))
+    private_socket::connect(File::open(directory)?, NAME, ASKER_LIMIT)
 }
 
 fn cannot_ask(path: &Path, source: std::io::Error) -> Error {
@@ -226,11 +224,6 @@ fn ask_at(path: &Path, stream: &UnixStream, request: &Request) -> Result<Since, 
         Told { since: Some(since), .. } => Ok(since),
         Told { error, .. } => Err(Error::Request { reason: error.unwrap_or_default() }),
     }
-}
-
-/// The socket's path by the open directory.
-fn short_path(directory: &File) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}/{NAME}", directory.as_raw_fd()))
 }
 
 /// The socket's name in the run's directory.
@@ -257,11 +250,8 @@ mod tests {
         std::fs::create_dir(&long).expect("a directory");
         let requests = Requests::default();
         let socket = ControlSocket::open(&long, requests.clone()).expect("it listens");
-        let mode = std::fs::metadata(long.join(NAME)).expect("it is there").permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
-        let opened = File::open(&long).expect("a directory");
-        let silent = UnixStream::connect(short_path(&opened)).expect("it listens");
-        let mut foreign = UnixStream::connect(short_path(&opened)).expect("it listens");
+        let silent = connect(&long).expect("it listens");
+        let mut foreign = connect(&long).expect("it listens");
         foreign.write_all(&[0xff; 5000]).expect("there is room");
         requests.close("this run is deaf");
         let error = ask(&long, &Request::Pause).expect_err("it is closed").to_string();
@@ -284,7 +274,7 @@ mod tests {
     #[test]
     fn an_answer_is_heard_although_the_connection_stays_open() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let listener = UnixListener::bind(directory.path().join(NAME)).expect("a short path");
+        let listener = std::os::unix::net::UnixListener::bind(directory.path().join(NAME)).expect("a short path");
         let (kept, answers) = std::sync::mpsc::channel();
         let run = std::thread::spawn(move || {
             let (stream, _) = listener.accept().expect("somebody asks");

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
 use probe_sync_collective::{Collective, Deadline};
+use probe_sync_files::{NewFolders, OwnFolder};
 use probe_sync_probe::topology;
 use probe_sync_sys::{TracerClock, host};
 use probe_sync_time::{Duration, Edge, NodeId, SessionKey};
@@ -83,7 +84,7 @@ pub(super) fn start<'c>(
     let joined = Arc::new(joined(config, plan, session_key, roster, collective));
     if let Some(directory) = &claimed {
         let nodes = (0..joined.ranks).map(|rank| joined.plan.probes_for(rank)).collect();
-        collective.receive_files(Arc::new(ReceivedFiles::new(directory.path(), nodes)));
+        collective.receive_files(Arc::new(ReceivedFiles::new(directory.folder().clone(), nodes)));
     }
     // After a successful assembly no node failed to bind.
     let bound = bound.and_then(Result::ok);
@@ -236,8 +237,11 @@ fn check_master(config: &Config, collective: &dyn Collective) -> Result<(), Stri
 /// Before any rank begins: that there is a folder to record into.
 fn check_recording(config: &Config) -> Result<(), String> {
     let Some(folder) = &config.record else { return Ok(()) };
-    let made = std::fs::create_dir_all(folder);
-    made.map_err(|error| format!("--record {}: this folder cannot be made: {error}; name another", folder.display()))
+    let made = NewFolders::create(folder).and_then(|made| {
+        made.keep();
+        OwnFolder::open(folder)
+    });
+    made.map(drop).map_err(|error| format!("--record {}: this folder cannot be used: {error}", folder.display()))
 }
 
 /// Regions are made before their runs begin, and this run may be one of them.

@@ -5,12 +5,11 @@
 //! What it does not do: look anywhere else: files that were moved away have no hosts.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::record::OffsetsHeader;
-use probe_sync_files::segments;
+use probe_sync_files::{open_regular, segments};
 use probe_sync_time::NodeId;
 
 use crate::Error;
@@ -71,7 +70,7 @@ fn headers(files: &[PathBuf]) -> Vec<(PathBuf, OffsetsHeader)> {
 
 fn first_line(path: &Path) -> Option<OffsetsHeader> {
     let mut line = Vec::new();
-    BufReader::new(File::open(path).ok()?).take(MAX_LINE_BYTES).read_until(b'\n', &mut line).ok()?;
+    BufReader::new(open_regular(path).ok()?).take(MAX_LINE_BYTES).read_until(b'\n', &mut line).ok()?;
     serde_json::from_slice::<OffsetsHeader>(&line).ok().filter(|header| header.meta)
 }
 

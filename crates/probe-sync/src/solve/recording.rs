@@ -6,7 +6,6 @@
 //! What it does not do: smooth the run as a whole.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
@@ -17,6 +16,7 @@ use probe_sync_estimate::round::{
 };
 use probe_sync_estimate::run::{Recorded, Smoothed};
 use probe_sync_estimate::window::{EdgeAlphaBeta, NodeWindowData};
+use probe_sync_files::open_regular;
 use probe_sync_time::{Duration, Edge, Exchange, NodeId, RoundId, StampSource, System, Timestamp};
 
 use super::plausible::{implausible, implausible_close, implausible_span, implausible_window};
@@ -79,7 +79,7 @@ impl Recording {
         path: &Path,
         mut take: impl FnMut(&mut Self, &Path, usize, &[u8]),
     ) -> Result<(), Error> {
-        let file = File::open(path).map_err(Error::file(path, "read"))?;
+        let file = open_regular(path).map_err(Error::file(path, "read"))?;
         let mut reader = BufReader::new(file);
         let mut line = Vec::new();
         for number in 1.. {

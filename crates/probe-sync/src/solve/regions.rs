@@ -9,12 +9,12 @@
 //! What it does not do: take live offsets, which do not say how sure they are between their lines; guess across a master's step.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::record::{NodeRecord, OffsetRecord, OffsetsHeader, RankRecord, SMOOTHED_OFFSETS};
 use probe_sync_estimate::regions::{NodeLines, compose};
+use probe_sync_files::open_regular;
 use probe_sync_time::{NodeId, Reference, Timestamp};
 
 use crate::Error;
@@ -107,7 +107,7 @@ struct Run {
 impl Run {
     fn read(run: &Path) -> Result<Self, Error> {
         let path = if run.is_dir() { run.join(SMOOTHED_OFFSETS) } else { run.to_owned() };
-        let mut reader = BufReader::new(File::open(&path).map_err(|source| not_opened(run, &path, source))?);
+        let mut reader = BufReader::new(open_regular(&path).map_err(|source| not_opened(run, &path, source))?);
         let mut header: Option<OffsetsHeader> = None;
         let mut nodes: BTreeMap<NodeId, Vec<OffsetRecord>> = BTreeMap::new();
         // Where its first line names nobody, nodes are those that have lines.

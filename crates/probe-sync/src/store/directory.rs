@@ -3,18 +3,19 @@
 //! Place in the flow: before the first round, when every rank is ready. The root claims the directory: an earlier run's moves aside to
 //! `NAME.1`, `NAME.2`, …; one that holds anything else, or that a running root has locked, is refused. A run that does not start after
 //! all takes its claim back: the earlier run returns to its place. The other ranks only add their own files, and never move what they
-//! find: on a shared file system their view of it may be stale.
+//! find: on a shared file system their view of it may be stale. Every rank opens the directory once, as its user's own ([`OwnFolder`]): another
+//! user's directory is refused, and what another user has put into it is neither followed nor emptied.
 //!
 //! What it does not do: read a run (crates `trace` and `cli`, module `solve`).
 
 use std::fs::{self, File};
-use std::io::{Error as IoError, Write};
+use std::io::{Error as IoError, Read as _, Write};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::record::{MARKS_FOLDER, token_of_file};
-use probe_sync_files::{AtomicFile, NewFolders, closed_segments};
+use probe_sync_files::{AtomicFile, NewFolders, OwnFolder, closed_segments, follow_own_links, open_regular, segment};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -26,7 +27,7 @@ use crate::Error;
 /// The directory of one run.
 #[derive(Debug)]
 pub struct RunDirectory {
-    path: PathBuf,
+    folder: OwnFolder,
     /// Held by the root until it is dropped.
     lock: Option<Lock>,
     /// What is taken back when this is dropped before the run has started.
@@ -80,13 +81,13 @@ impl RunDirectory {
         if path.as_os_str().is_empty() {
             return Err(occupied("is no name; give --out a directory"));
         }
-        let path = &fs::canonicalize(path).unwrap_or_else(|_| absolute(path));
+        let path = &absolute(&follow_own_links(path).map_err(Error::file(path, "use"))?);
         let mut claim = Claim { aside: None, folders: NewFolders::default() };
         match content(path) {
             Content::Nothing => {}
             Content::Run => {
                 // Held for an instant only, to learn whether somebody else holds it.
-                Self::lock(path)?;
+                Self::lock(&own(path)?)?;
                 let aside = free_name(path)?;
                 fs::rename(path, &aside).map_err(Error::file(path, "move aside"))?;
                 claim.aside = Some(aside);
@@ -95,14 +96,24 @@ impl RunDirectory {
                 return Err(occupied("is not empty and holds no run of probe_sync; give --out another directory"));
             }
         }
-        let made = parts.iter().try_for_each(|part| {
-            let part = path.join(part);
-            claim.folders.add(&part).map_err(Error::file(&part, "create"))
-        });
+        let made = claim.folders.add(path).map_err(Error::file(path, "create")).and_then(|()| own(path));
+        let folder = match made {
+            Ok(folder) => folder,
+            Err(error) => {
+                claim.take_back(path);
+                return Err(error);
+            }
+        };
         // Whatever fails from here on takes the claim back.
-        let mut directory = Self { path: path.clone(), lock: None, claim: Some(claim) };
-        made?;
-        directory.lock = Some(Self::lock(path)?);
+        let mut directory = Self { folder, lock: None, claim: Some(claim) };
+        directory.lock = Some(Self::lock(&directory.folder)?);
+        for part in parts {
+            if let Some(claim) = &mut directory.claim {
+                let part = path.join(part);
+                claim.folders.add(&part).map_err(Error::file(&part, "create"))?;
+            }
+            directory.make_folder(part)?;
+        }
         Ok(directory)
     }
 
@@ -119,24 +130,28 @@ impl RunDirectory {
     /// [`Error::File`] names the path.
     pub fn join(path: &Path) -> Result<Self, Error> {
         let path = &absolute(path);
-        for part in PARTS {
-            fs::create_dir_all(path.join(part)).map_err(Error::file(&path.join(part), "create"))?;
-        }
-        Ok(Self { path: path.into(), lock: None, claim: None })
+        let folder = OwnFolder::create(path).map_err(Error::file(path, "use"))?;
+        let directory = Self { folder, lock: None, claim: None };
+        PARTS.iter().try_for_each(|part| directory.make_folder(part))?;
+        Ok(directory)
     }
 
-    fn lock(path: &Path) -> Result<Lock, Error> {
+    fn make_folder(&self, name: &str) -> Result<(), Error> {
+        self.folder.make_folder(name).map(drop).map_err(Error::file(&self.folder.path_of(name), "use"))
+    }
+
+    fn lock(folder: &OwnFolder) -> Result<Lock, Error> {
         let locked = |file: File| match file.try_lock() {
             Err(fs::TryLockError::WouldBlock) => Err(Error::Occupied {
-                path: path.into(),
+                path: folder.path().into(),
                 reason: "is in use by a run under way; give --out another directory",
             }),
             // A file system without locks: better no protection than no run.
             Err(fs::TryLockError::Error(_)) | Ok(()) => Ok(file),
         };
-        let directory = locked(File::open(path).map_err(Error::file(path, "open"))?)?;
-        let name = path.join(LOCK);
-        let file = locked(File::create(&name).map_err(Error::file(&name, "create"))?)?;
+        let path = folder.path();
+        let directory = locked(folder.reopen().map_err(Error::file(path, "open"))?)?;
+        let file = locked(folder.open_or_create(LOCK).map_err(Error::file(&folder.path_of(LOCK), "lock"))?)?;
         Ok(Lock { directory, _file: file })
     }
 
@@ -146,8 +161,8 @@ impl RunDirectory {
     /// [`Error::File`] names the path.
     pub fn expect_own(&self) -> Result<(), Error> {
         let Some(lock) = &self.lock else { return Ok(()) };
-        let failed = Error::file(&self.path, "write into");
-        let (claimed, now) = match (lock.directory.metadata(), fs::metadata(&self.path)) {
+        let failed = Error::file(self.path(), "write into");
+        let (claimed, now) = match (lock.directory.metadata(), fs::metadata(self.path())) {
             (Ok(claimed), Ok(now)) => (claimed, now),
             (Err(error), _) | (_, Err(error)) => return Err(failed(error)),
         };
@@ -163,7 +178,12 @@ impl RunDirectory {
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        &self.path
+        self.folder.path()
+    }
+
+    /// The directory, held open.
+    pub fn folder(&self) -> &OwnFolder {
+        &self.folder
     }
 
     /// Writes a whole document beside its place, then renames it there.
@@ -171,8 +191,16 @@ impl RunDirectory {
     /// # Errors
     /// [`Error::File`] names the path.
     pub fn write_document(&self, name: &str, content: &str) -> Result<(), Error> {
+        self.write_whole(name, content.as_bytes())
+    }
+
+    /// As [`Self::write_document`], of any bytes.
+    ///
+    /// # Errors
+    /// [`Error::File`] names the path.
+    pub fn write_whole(&self, name: &str, content: &[u8]) -> Result<(), Error> {
         self.expect_own()?;
-        write_whole(&self.path.join(name), content.as_bytes())
+        self.folder.write_whole(name, content).map_err(Error::file(&self.folder.path_of(name), "write"))
     }
 
     /// As [`Self::write_document`], without waiting until the disk has it: for what is written anew every round.
@@ -181,13 +209,20 @@ impl RunDirectory {
     /// [`Error::File`] names the path.
     pub fn refresh_document(&self, name: &str, content: &str) -> Result<(), Error> {
         self.expect_own()?;
-        let path = self.path.join(name);
         let refresh = || {
-            let mut file = AtomicFile::create(&path)?;
+            let mut file = self.folder.atomic(name)?;
             file.write_all(content.as_bytes())?;
             file.commit_without_sync()
         };
-        refresh().map_err(Error::file(&path, "write"))
+        refresh().map_err(Error::file(&self.folder.path_of(name), "write"))
+    }
+
+    /// Begins a file of it that appears under this name when it is whole.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn atomic(&self, name: &str) -> std::io::Result<AtomicFile> {
+        self.folder.atomic(name)
     }
 
     /// Starts a recording, whose files begin with `header` where there is one.
@@ -195,12 +230,12 @@ impl RunDirectory {
     /// # Errors
     /// [`Error::File`] names the path.
     pub fn stream(&self, name: &str, limits: Limits, header: Option<&impl Serialize>) -> Result<Stream, Error> {
-        let path = self.vacant(name)?;
+        self.vacate(name)?;
         // As an earlier run's file did: nobody is to take its segments for this run's.
-        for (_, segment) in closed_segments(&path) {
-            fs::rename(&segment, free_name(&segment)?).map_err(Error::file(&segment, "move aside"))?;
+        for (number, _) in closed_segments(&self.folder.path_of(name)) {
+            self.move_aside(&segment(Path::new(name), number))?;
         }
-        Stream::create(&path, name, limits, header)
+        Stream::create(&self.folder, name, limits, header)
     }
 
     /// Goes on with a recording that an earlier process of this rank has begun in this run.
@@ -208,33 +243,43 @@ impl RunDirectory {
     /// # Errors
     /// [`Error::File`] names the path.
     pub fn go_on_with(&self, name: &str, limits: Limits) -> Result<Stream, Error> {
-        Stream::go_on(&self.path.join(name), name, limits)
+        Stream::go_on(&self.folder, name, limits)
     }
 
-    /// Where a file of this name goes; one that an earlier run left, on a disk that the root does not see, moves aside.
+    /// Makes room for a file of this name: one that an earlier run left, on a disk that the root does not see, moves aside.
     ///
     /// # Errors
     /// [`Error::File`] names the path.
-    pub fn vacant(&self, name: &str) -> Result<PathBuf, Error> {
-        let path = self.path.join(name);
-        if path.exists() {
-            fs::rename(&path, free_name(&path)?).map_err(Error::file(&path, "move aside"))?;
+    pub fn vacate(&self, name: &str) -> Result<(), Error> {
+        if self.folder.contains(name) { self.move_aside(Path::new(name)) } else { Ok(()) }
+    }
+
+    fn move_aside(&self, name: &Path) -> Result<(), Error> {
+        let path = self.folder.path_of(name);
+        let aside = numbered(name).find(|candidate| !self.folder.contains(candidate));
+        let aside = aside.ok_or_else(|| Error::TooManyOldRuns { path: path.clone() })?;
+        self.folder.rename(name, &aside).map_err(Error::file(&path, "move aside"))
+    }
+}
+
+impl Claim {
+    /// Undoes what claiming the directory at `path` changed.
+    fn take_back(self, path: &Path) {
+        drop(self.folders);
+        if let Some(aside) = self.aside.filter(|_| !path.exists()) {
+            let _ = fs::rename(aside, path);
         }
-        Ok(path)
     }
 }
 
 impl Drop for RunDirectory {
     fn drop(&mut self) {
-        let Some(Claim { aside, folders }) = self.claim.take() else { return };
+        let Some(claim) = self.claim.take() else { return };
         // What cannot be taken back stays; the reason why the run did not start is what is told.
         if self.lock.take().is_some() {
-            let _ = fs::remove_file(self.path.join(LOCK));
+            let _ = self.folder.remove(LOCK);
         }
-        drop(folders);
-        if let Some(aside) = aside.filter(|_| !self.path.exists()) {
-            let _ = fs::rename(aside, &self.path);
-        }
+        claim.take_back(self.folder.path());
     }
 }
 
@@ -244,6 +289,11 @@ impl Drop for RunDirectory {
 /// [`Error::File`] names the path.
 pub(crate) fn write_whole(path: &Path, content: &[u8]) -> Result<(), Error> {
     probe_sync_files::write_whole(path, content).map_err(Error::file(path, "write"))
+}
+
+/// Opens a directory as this user's own.
+fn own(path: &Path) -> Result<OwnFolder, Error> {
+    OwnFolder::take(path).map_err(Error::file(path, "use"))
 }
 
 /// From here on, whatever folder the program goes to.
@@ -293,21 +343,27 @@ fn own_names(folder: &str) -> Option<fn(&str) -> bool> {
 
 /// The run whose directory this is, if it is one.
 pub(crate) fn run_in(directory: &Path) -> Option<String> {
-    let text = fs::read_to_string(directory.join("run.json")).ok()?;
+    let text = std::io::read_to_string(open_regular(&directory.join("run.json")).ok()?.take(DOCUMENT_MAX)).ok()?;
     serde_json::from_str::<Value>(&text).ok()?.get("run_id")?.as_str().map(str::to_owned)
 }
 
 fn free_name(path: &Path) -> Result<PathBuf, Error> {
-    (1..MAX_OLD_RUNS)
-        .map(|number| {
-            let mut name = path.file_name().unwrap_or_default().to_owned();
-            name.push(format!(".{number}"));
-            path.with_file_name(name)
-        })
-        .find(|candidate| !candidate.exists())
+    numbered(path)
+        .find(|candidate| fs::symlink_metadata(candidate).is_err())
         .ok_or_else(|| Error::TooManyOldRuns { path: path.into() })
 }
 
+/// The names that something may have when it moves aside.
+fn numbered(path: &Path) -> impl Iterator<Item = PathBuf> {
+    (1..MAX_OLD_RUNS).map(|number| {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{number}"));
+        path.with_file_name(name)
+    })
+}
+
+/// The longest run.json that is read.
+const DOCUMENT_MAX: u64 = 256 << 20;
 const MAX_OLD_RUNS: u32 = 1000;
 /// The folders of nodes' files, `nodeN…`.
 const PARTS: [&str; 3] = ["windows", "probes", "snapshots"];
@@ -418,6 +474,60 @@ mod tests {
             fs::write(path.join(thesis), "x").expect("writable");
             assert_eq!(content(&path), Content::Foreign);
             fs::remove_file(path.join(thesis)).expect("it was there");
+        }
+    }
+
+    #[test]
+    fn what_another_user_left_is_neither_followed_nor_emptied_nor_waited_for() {
+        let parent = tempfile::tempdir().expect("a temporary directory");
+        let (path, victim) = (parent.path().join("out"), parent.path().join("victim"));
+        fs::create_dir(&path).expect("writable");
+        fs::write(&victim, "precious").expect("writable");
+        std::os::unix::fs::symlink(&victim, path.join(LOCK)).expect("a link");
+        let error = RunDirectory::claim(&path).expect_err("a lock that leads elsewhere").to_string();
+        assert!(error.contains(".lock") && error.contains("link"), "{error}");
+        // With a forged run it would move aside first.
+        fs::write(path.join("run.json"), json!({"run_id": "1"}).to_string()).expect("writable");
+        assert!(RunDirectory::claim(&path).is_err());
+        fs::remove_file(path.join(LOCK)).expect("the link");
+        for name in [LOCK, "run.json"] {
+            let _ = fs::remove_file(path.join(name));
+            let made = std::process::Command::new("mkfifo").arg(path.join(name)).status();
+            assert!(made.expect("coreutils").success());
+            assert!(RunDirectory::claim(&path).is_err(), "{name} is a pipe, which is not waited for");
+        }
+        let node = RunDirectory::join(&path).expect("every rank");
+        std::os::unix::fs::symlink(parent.path().join("new"), path.join("windows/node1.jsonl")).expect("a link");
+        node.stream("windows/node1.jsonl", Limits::default(), None::<&u8>).expect("the link moves aside");
+        assert!(!parent.path().join("new").exists() && path.join("windows/node1.jsonl").is_file());
+        std::os::unix::fs::symlink(&victim, path.join("metrics.prom")).expect("a link");
+        node.refresh_document("metrics.prom", "1").expect("the link is replaced");
+        std::os::unix::fs::symlink(&victim, path.join("windows/node2.jsonl")).expect("a link");
+        assert!(node.go_on_with("windows/node2.jsonl", Limits::default()).is_err());
+        assert_eq!(fs::read_to_string(&victim).expect("untouched"), "precious");
+    }
+
+    #[test]
+    fn another_users_directory_is_refused_on_every_rank() {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: only root can give a directory to another user");
+            return;
+        }
+        let parent = tempfile::tempdir().expect("a temporary directory");
+        let path = parent.path().join("out");
+        fs::create_dir(&path).expect("writable");
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("ours");
+        std::os::unix::fs::chown(&path, Some(54_321), None).expect("root may");
+        for run in [false, true] {
+            if run {
+                fs::write(path.join("run.json"), json!({"run_id": "1"}).to_string()).expect("writable");
+            }
+            for refused in [RunDirectory::claim(&path), RunDirectory::join(&path)] {
+                let error = refused.expect_err("another user's").to_string();
+                let parts = ["out belongs to user 54321", "mode 0777", "name a folder of your own"];
+                assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+            }
+            assert!(!parent.path().join("out.1").exists(), "and is not moved aside");
         }
     }
 

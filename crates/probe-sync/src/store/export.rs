@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use probe_sync_estimate::faults::{Break, Culprit, Fault, Verdict};
 use probe_sync_estimate::round::{Decision, GlobalWindowData};
 use probe_sync_estimate::window::{ClockEvent, EdgeAlphaBeta, NodeEstimate, NodeWindowData, PeerPackets, Punctuality};
-use probe_sync_files::{continuations, segments};
+use probe_sync_files::{continuations, open_regular, segments};
 use probe_sync_time::{Edge, NodeId, RoundId, StampSource, Timestamp};
 use prost::Message;
 use serde::de::DeserializeOwned;
@@ -25,7 +25,7 @@ use crate::Error;
 /// Names the file, and the line where one is wrong that is not the last.
 pub fn run_directory(directory: &Path, out: &Path) -> Result<(), Error> {
     let run = directory.join("run.json");
-    let run_json = fs::read_to_string(&run).map_err(Error::file(&run, "read"))?;
+    let run_json = open_regular(&run).and_then(std::io::read_to_string).map_err(Error::file(&run, "read"))?;
     let mut export = proto::RunExport { run_json, ..proto::RunExport::default() };
     let recording = directory.join("global_windows.jsonl");
     for (first_round, recording) in std::iter::once((0, recording.clone())).chain(continuations(&recording)) {
@@ -67,7 +67,7 @@ fn node_files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
 }
 
 fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Error> {
-    let text = fs::read_to_string(path).map_err(Error::file(path, "read"))?;
+    let text = open_regular(path).and_then(std::io::read_to_string).map_err(Error::file(path, "read"))?;
     let count = text.lines().count();
     let mut values = Vec::with_capacity(count);
     for (index, line) in text.lines().enumerate() {

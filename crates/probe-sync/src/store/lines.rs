@@ -5,8 +5,9 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use probe_sync_files::OwnFolder;
 use probe_sync_sys::process::without_size_signal;
 use serde::Serialize;
 
@@ -22,14 +23,14 @@ pub struct JsonLines {
 }
 
 impl JsonLines {
-    /// Creates the file, or empties it.
+    /// Creates the file of this name in a folder.
     ///
     /// # Errors
-    /// [`Error::File`] names the path.
-    pub fn create(path: &Path) -> Result<Self, Error> {
-        let file = File::create(path).and_then(|_| File::options().append(true).open(path));
-        let file = file.map_err(Error::file(path, "create"))?;
-        Ok(Self { path: path.into(), writer: BufWriter::new(file), line: Vec::new() })
+    /// [`Error::File`] names the path, also where something has the name already.
+    pub fn create(folder: &OwnFolder, name: &str) -> Result<Self, Error> {
+        let path = folder.path_of(name);
+        let file = folder.create_new(name).and_then(|_| folder.append(name)).map_err(Error::file(&path, "create"))?;
+        Ok(Self { path, writer: BufWriter::new(file), line: Vec::new() })
     }
 
     /// Appends one object.

@@ -12,6 +12,7 @@ use std::path::Path;
 
 use probe_sync_collective::random_bytes;
 use probe_sync_estimate::record::{MARKS_FOLDER, MarkRecord, MarkToken, MarksHeader, mark_name, marks_file};
+use probe_sync_files::OwnFolder;
 use probe_sync_sys::host::{Host, time_namespace};
 use probe_sync_time::{NodeId, SkewedClock, System, Timestamp};
 
@@ -50,8 +51,8 @@ impl MarkWriter {
     pub fn create(out_dir: &Path, process: &MarkedProcess) -> Result<Self, Error> {
         let token = MarkToken(u64::from_ne_bytes(random_bytes()?));
         let folder = out_dir.join(MARKS_FOLDER);
-        std::fs::create_dir_all(&folder).map_err(Error::file(&folder, "create"))?;
-        let mut lines = JsonLines::create(&folder.join(marks_file(process.rank, token)))?;
+        let folder = OwnFolder::create(&folder).map_err(Error::file(&folder, "use"))?;
+        let mut lines = JsonLines::create(&folder, &marks_file(process.rank, token))?;
         let host = Host::detect();
         let pid = std::process::id();
         lines.append(&MarksHeader {

@@ -18,8 +18,18 @@ pub(crate) fn write_offsets(
     header: &OffsetsHeader,
     lines: impl Iterator<Item = OffsetRecord>,
 ) -> Result<usize, Error> {
+    let file = AtomicFile::create(path).map_err(Error::file(path, "write"))?;
+    write_offsets_to(file, header, lines)
+}
+
+/// As [`write_offsets`], into a file that has begun.
+pub(crate) fn write_offsets_to(
+    mut file: AtomicFile,
+    header: &OffsetsHeader,
+    lines: impl Iterator<Item = OffsetRecord>,
+) -> Result<usize, Error> {
+    let path = file.path().to_owned();
     let write = || {
-        let mut file = AtomicFile::create(path)?;
         append(&mut file, header)?;
         let mut count = 0;
         for line in lines {
@@ -29,7 +39,7 @@ pub(crate) fn write_offsets(
         file.commit()?;
         Ok(count)
     };
-    write().map_err(Error::file(path, "write"))
+    write().map_err(Error::file(&path, "write"))
 }
 
 fn append<T: Serialize>(file: &mut AtomicFile, line: &T) -> std::io::Result<()> {

@@ -12,12 +12,13 @@ use std::sync::{Mutex, PoisonError};
 
 use probe_sync_collective::{FilePlaces, Rank};
 use probe_sync_estimate::record::{MARKS_FOLDER, token_of_file};
+use probe_sync_files::OwnFolder;
 use probe_sync_time::NodeId;
 
 /// What ranks may bring.
 #[derive(Debug)]
 pub(crate) struct ReceivedFiles {
-    out: PathBuf,
+    out: OwnFolder,
     /// For each rank, the node for which it takes snapshot pairs.
     nodes: Vec<Option<NodeId>>,
     /// Records that ranks have begun to bring.
@@ -26,30 +27,28 @@ pub(crate) struct ReceivedFiles {
 
 impl ReceivedFiles {
     /// For a run in `out`.
-    pub fn new(out: &Path, nodes: Vec<Option<NodeId>>) -> Self {
-        // This process may change its working directory.
-        Self { out: std::path::absolute(out).unwrap_or_else(|_| out.to_owned()), nodes, brought: Mutex::default() }
+    pub fn new(out: OwnFolder, nodes: Vec<Option<NodeId>>) -> Self {
+        Self { out, nodes, brought: Mutex::default() }
     }
 
     /// Where a record goes; None where its rank writes it here itself, as a rank does that sees this directory after all. Such a file grows, and
     /// one that was brought would be a copy.
-    fn record(&self, name: &str) -> Option<PathBuf> {
-        let path = self.out.join(name);
+    fn record(&self, name: &str) -> Option<(OwnFolder, String)> {
         let mut brought = self.brought.lock().unwrap_or_else(PoisonError::into_inner);
-        if !brought.contains(name) && path.exists() {
+        if !brought.contains(name) && self.out.contains(name) {
             return None;
         }
         brought.insert(name.to_owned());
-        Some(path)
+        Some((self.out.clone(), name.to_owned()))
     }
 }
 
 impl FilePlaces for ReceivedFiles {
-    fn path(&self, rank: Rank, name: &str) -> Result<Option<PathBuf>, String> {
+    fn place(&self, rank: Rank, name: &str) -> Result<Option<(OwnFolder, String)>, String> {
         let own = |file: &str| file.starts_with(&format!("rank{rank}-")) && token_of_file(file).is_some();
         let pairs = self.nodes.get(rank).copied().flatten().map(pairs_file);
         match name.split_once('/') {
-            Some((FILES, name)) => Ok(Some(received(&self.out, rank, name))),
+            Some((FILES, name)) => Ok(Some((self.out.clone(), received_name(rank, name)))),
             Some((MARKS_FOLDER, file)) if own(file) => Ok(self.record(name)),
             _ if pairs.as_deref() == Some(name) => Ok(self.record(name)),
             _ => Err(format!("rank {rank} has no record {name:?} in this run")),
@@ -59,7 +58,11 @@ impl FilePlaces for ReceivedFiles {
 
 /// Where rank 0 has a file that `rank` has brought under `name`, in the directory `out` of a run.
 pub fn received(out: &Path, rank: Rank, name: &str) -> PathBuf {
-    out.join(format!("{RECEIVED_FOLDER}/rank{rank}/{name}"))
+    out.join(received_name(rank, name))
+}
+
+fn received_name(rank: Rank, name: &str) -> String {
+    format!("{RECEIVED_FOLDER}/rank{rank}/{name}")
 }
 
 /// What a rank's own file is called on the way.
@@ -83,24 +86,26 @@ mod tests {
 
     #[test]
     fn a_rank_brings_its_own_records_and_files_and_no_others() {
-        let places = ReceivedFiles::new(Path::new("/out"), vec![Some(NodeId(0)), None, Some(NodeId(1))]);
+        let out = tempfile::tempdir().expect("a temporary directory");
+        let own = OwnFolder::open(out.path()).expect("ours");
+        let places = ReceivedFiles::new(own, vec![Some(NodeId(0)), None, Some(NodeId(1))]);
         let check = |rank: Rank, name: &str, expected: Option<&str>| {
-            let found = places.path(rank, name);
-            assert_eq!(found.clone().ok().flatten().as_deref(), expected.map(Path::new), "{rank} {name}: {found:?}");
+            let found = places.place(rank, name).map(|place| place.map(|(_, name)| name));
+            assert_eq!(found.clone().ok().flatten().as_deref(), expected, "{rank} {name}: {found:?}");
             assert_eq!(found.is_err(), expected.is_none(), "{rank} {name}: {found:?}");
         };
         let marks = "marks/rank1-0123456789abcdef.jsonl";
-        check(1, marks, Some("/out/marks/rank1-0123456789abcdef.jsonl"));
+        check(1, marks, Some("marks/rank1-0123456789abcdef.jsonl"));
         check(2, marks, None);
         check(1, "marks/rank1-x.jsonl", None);
         check(1, "marks/a/rank1-0123456789abcdef.jsonl", None);
         let pairs = "snapshots/node1.snapshot_pairs.jsonl";
-        check(2, pairs, Some("/out/snapshots/node1.snapshot_pairs.jsonl"));
+        check(2, pairs, Some("snapshots/node1.snapshot_pairs.jsonl"));
         check(1, pairs, None);
         check(0, pairs, None);
         check(9, pairs, None);
-        check(1, &own_file("traces/a.json"), Some("/out/received/rank1/traces/a.json"));
-        check(1, &own_file("run.json"), Some("/out/received/rank1/run.json"));
+        check(1, &own_file("traces/a.json"), Some("received/rank1/traces/a.json"));
+        check(1, &own_file("run.json"), Some("received/rank1/run.json"));
         for other in ["run.json", "offsets.jsonl", "windows/node1.jsonl", "files", ""] {
             check(2, other, None);
         }
@@ -110,13 +115,14 @@ mod tests {
     fn a_record_that_a_rank_writes_here_itself_is_not_replaced() {
         let out = tempfile::tempdir().expect("a temporary directory");
         std::fs::create_dir(out.path().join("marks")).expect("writable");
-        let places = ReceivedFiles::new(out.path(), vec![None; 2]);
+        let places = ReceivedFiles::new(OwnFolder::open(out.path()).expect("ours"), vec![None; 2]);
+        let name = |name: &str| places.place(1, name).expect("its own").map(|(_, name)| name);
         let [here, brought] =
             ["0123456789abcdef", "0123456789abcde0"].map(|token| format!("marks/rank1-{token}.jsonl"));
         std::fs::write(out.path().join(&here), "live").expect("writable");
-        assert_eq!(places.path(1, &here), Ok(None));
+        assert_eq!(name(&here), None);
         for _ in 0..2 {
-            assert_eq!(places.path(1, &brought), Ok(Some(out.path().join(&brought))));
+            assert_eq!(name(&brought).as_ref(), Some(&brought));
             // A later delivery replaces an earlier one.
             std::fs::write(out.path().join(&brought), "brought").expect("writable");
         }

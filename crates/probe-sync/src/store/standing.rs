@@ -13,7 +13,7 @@ use probe_sync_estimate::faults::Fault;
 use probe_sync_estimate::record::{OffsetRecord, OffsetsHeader};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::window::NodeEstimate;
-use probe_sync_files::newest;
+use probe_sync_files::{newest, open_regular};
 use probe_sync_sys::host::Host;
 use probe_sync_time::{NodeId, RoundId};
 use serde::{Deserialize, Serialize};
@@ -161,7 +161,7 @@ pub fn standing(directory: &Path) -> Result<Standing, Error> {
     if !has_report && Holder::of(directory, folder, process) == Holder::Gone {
         standing.state = State::Broken;
     }
-    let Ok(file) = File::open(&offsets) else { return Ok(standing) };
+    let Ok(file) = open_regular(&offsets) else { return Ok(standing) };
     let failed = || Error::file(&offsets, "read");
     let written = file.metadata().and_then(|metadata| metadata.modified()).map_err(failed())?;
     let header = header(&file, &offsets)?;
@@ -285,7 +285,7 @@ fn node(line: &OffsetRecord, header: &OffsetsHeader) -> NodeStanding {
 
 /// The last rounds, newest first.
 fn rounds(path: &Path) -> Result<Vec<GlobalWindowData>, Error> {
-    let Ok(file) = File::open(path) else { return Ok(Vec::new()) };
+    let Ok(file) = open_regular(path) else { return Ok(Vec::new()) };
     last_lines(&file, |rounds: &[GlobalWindowData]| rounds.len() >= ROUNDS_MAX).map_err(Error::file(path, "read"))
 }
 
@@ -330,7 +330,7 @@ pub fn last_lines<T: for<'a> Deserialize<'a>>(
 }
 
 fn report(folder: &Path) -> Option<Report> {
-    serde_json::from_slice(&std::fs::read(folder.join("report.json")).ok()?).ok()
+    serde_json::from_reader(BufReader::new(open_regular(&folder.join("report.json")).ok()?)).ok()
 }
 
 /// The process on this host that holds a file by `flock`. Asking for the lock would keep a run from starting at that moment.

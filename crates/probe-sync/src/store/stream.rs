@@ -11,11 +11,11 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{Error as IoError, ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{Error as IoError, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use probe_sync_files::{closed_segments, segment};
+use probe_sync_files::{OwnFolder, closed_segments, segment};
 use serde::{Deserialize, Serialize};
 
 use crate::{Config, Error};
@@ -68,10 +68,10 @@ impl StreamState {
 /// A recording under way. Two processes never write over each other's lines: one that hung may wake when another has its place.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    path: PathBuf,
+    folder: OwnFolder,
+    /// Its name in the folder.
+    name: PathBuf,
     limits: Limits,
-    /// Which directory it is in.
-    folder: Option<(u64, u64)>,
     /// None where another could not be begun.
     file: Option<File>,
     /// The first line of every segment.
@@ -93,19 +93,25 @@ pub(crate) struct Stream {
 /// A segment that nobody writes any more.
 #[derive(Debug)]
 struct Closed {
-    path: PathBuf,
+    name: PathBuf,
     bytes: u64,
     rounds: u64,
 }
 
 impl Stream {
-    /// Creates the file, or empties it, and writes `header`, which begins every segment. `name` is what reports call it.
+    /// Creates the file of this name in a folder and writes `header`, which begins every segment.
     ///
     /// # Errors
-    /// [`Error::File`] names the path.
-    pub fn create(path: &Path, name: &str, limits: Limits, header: Option<&impl Serialize>) -> Result<Self, Error> {
-        File::create(path).map_err(Error::file(path, "create"))?;
-        let mut stream = Self::new(path, name, limits);
+    /// [`Error::File`] names the path, also where something has the name already.
+    pub fn create(
+        folder: &OwnFolder,
+        name: &str,
+        limits: Limits,
+        header: Option<&impl Serialize>,
+    ) -> Result<Self, Error> {
+        let path = &folder.path_of(name);
+        folder.create_new(name).map_err(Error::file(path, "create"))?;
+        let mut stream = Self::new(folder, name, limits);
         if let Some(header) = header {
             stream.append(header);
             stream.header = std::mem::take(&mut stream.pending);
@@ -119,15 +125,16 @@ impl Stream {
     ///
     /// # Errors
     /// [`Error::File`] names the path.
-    pub fn go_on(path: &Path, name: &str, limits: Limits) -> Result<Self, Error> {
-        let mut stream = Self::new(path, name, limits);
+    pub fn go_on(folder: &OwnFolder, name: &str, limits: Limits) -> Result<Self, Error> {
+        let mut stream = Self::new(folder, name, limits);
+        let path = &folder.path_of(name);
         for (number, path) in closed_segments(path) {
-            let bytes = path.metadata().map_or(0, |known| known.len());
-            stream.closed.push_back(Closed { path, bytes, rounds: 0 });
+            let bytes = path.symlink_metadata().map_or(0, |known| known.len());
+            stream.closed.push_back(Closed { name: segment(&stream.name, number), bytes, rounds: 0 });
             stream.number = number;
         }
         let open = || {
-            let mut file = File::options().read(true).append(true).create(true).open(path)?;
+            let mut file = folder.append(name)?;
             let whole = whole_lines(&mut file)?;
             file.set_len(whole)?;
             Ok((file, whole))
@@ -137,11 +144,11 @@ impl Stream {
         Ok(stream)
     }
 
-    fn new(path: &Path, name: &str, limits: Limits) -> Self {
+    fn new(folder: &OwnFolder, name: &str, limits: Limits) -> Self {
         Self {
-            path: path.to_owned(),
+            folder: folder.clone(),
+            name: name.into(),
             limits,
-            folder: path.parent().and_then(identity),
             file: None,
             header: Vec::new(),
             pending: Vec::new(),
@@ -189,19 +196,18 @@ impl Stream {
         &self.state
     }
 
-    /// Makes the file anew where somebody has removed it: what is written into it would be lost with it. One that was moved, with its directory or
-    /// without, is written where it is now.
+    /// Makes the file anew where somebody has removed it: what is written into it would be lost with it. A directory that was moved is still this one.
     fn stays(&mut self) -> Result<(), IoError> {
         let Some(file) = &self.file else { return Ok(()) };
-        let is_gone = |path: &Path| std::fs::metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound);
-        let removed = file.metadata()?.nlink() == 0;
         // On a file system over the network a removed file has another name as long as it is open.
-        let in_place =
-            self.path.parent().is_some_and(|folder| self.folder.is_none() || identity(folder) == self.folder);
-        if !(removed || in_place && is_gone(&self.path)) {
+        if file.metadata()?.nlink() > 0 && self.folder.contains(&self.name) {
             return Ok(());
         }
-        if !in_place {
+        let home = match self.name.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            Some(parent) => self.folder.folder(parent),
+            None => Ok(self.folder.clone()),
+        };
+        if home.and_then(|home| home.is_removed()).unwrap_or(true) {
             return Err(IoError::other("its directory was removed"));
         }
         (self.file, self.written, self.partial) = (None, 0, false);
@@ -211,17 +217,21 @@ impl Stream {
             self.said += 1;
             tracing::error!(
                 "{} was removed while the run wrote it: it is begun anew, and {rounds} rounds are missing in it",
-                self.path.display()
+                self.path().display()
             );
         }
         self.state.reason = Some("the file was removed during the run".into());
         Ok(())
     }
 
+    fn path(&self) -> PathBuf {
+        self.folder.path_of(&self.name)
+    }
+
     /// Opens the file where it is not open.
     fn open(&mut self) -> Result<(), IoError> {
         if self.file.is_none() {
-            self.file = Some(File::options().append(true).create(true).open(&self.path)?);
+            self.file = Some(self.folder.append(&self.name)?);
         }
         Ok(())
     }
@@ -249,7 +259,7 @@ impl Stream {
             self.said += 1;
             tracing::error!(
                 "{} is not written any more: {reason}. The run goes on without it; writing is tried again with every round",
-                self.path.display()
+                self.path().display()
             );
         }
         self.state.stopped = Some(reason.clone());
@@ -261,7 +271,7 @@ impl Stream {
             self.said += 1;
             tracing::warn!(
                 "{} is written again; {} rounds are missing in it",
-                self.path.display(),
+                self.path().display(),
                 self.state.rounds_missing
             );
         }
@@ -274,22 +284,17 @@ impl Stream {
             // Somebody else writes it as well, whose file it may be.
             return;
         };
-        if file.metadata().ok().map(|own| (own.dev(), own.ino())) != identity(&self.path) {
-            // It was moved with its directory, and another is in its place.
-            self.file = Some(file);
-            return;
-        }
         let (number, bytes, rounds) = (self.number.saturating_add(1), self.written, self.rounds);
-        let path = segment(&self.path, number);
-        match std::fs::rename(&self.path, &path) {
+        let name = segment(&self.name, number);
+        match self.folder.rename(&self.name, &name) {
             Ok(()) => {
-                self.closed.push_back(Closed { path, bytes, rounds });
+                self.closed.push_back(Closed { name, bytes, rounds });
                 (self.number, self.written, self.rounds) = (number, 0, 0);
                 // What goes wrong here goes wrong with the next round, and is told then.
                 let _ = self.open().and_then(|()| self.write(&[]));
             }
             Err(error) => {
-                tracing::debug!("{} cannot be closed under a number: {error}", self.path.display());
+                tracing::debug!("{} cannot be closed under a number: {error}", self.path().display());
                 self.file = Some(file);
             }
         }
@@ -298,8 +303,9 @@ impl Stream {
     fn remove_oldest(&mut self) {
         let Some(keep) = self.limits.keep_bytes else { return };
         while self.closed.iter().map(|closed| closed.bytes).sum::<u64>() + self.written > keep {
-            let Some(Closed { path, bytes, rounds }) = self.closed.pop_front() else { return };
-            if let Err(error) = std::fs::remove_file(&path) {
+            let Some(Closed { name, bytes, rounds }) = self.closed.pop_front() else { return };
+            let path = self.folder.path_of(&name);
+            if let Err(error) = self.folder.remove(&name) {
                 tracing::debug!("{} cannot be removed: {error}", path.display());
             }
             if self.state.removed_segments == 0 {
@@ -310,11 +316,6 @@ impl Stream {
             self.state.removed_rounds += rounds;
         }
     }
-}
-
-/// What tells a file or a directory from all others of its host; None where there is none.
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
 /// Cuts a file back to its whole lines.
@@ -349,12 +350,17 @@ const SAID_MOST: u32 = 20;
 mod tests {
     use std::collections::BTreeMap;
 
+    use std::path::Path;
+
     use super::*;
 
-    fn folder() -> (tempfile::TempDir, PathBuf) {
+    const NAME: &str = "offsets.jsonl";
+
+    /// A folder of the test's own, until it is dropped.
+    fn folder() -> (tempfile::TempDir, OwnFolder) {
         let folder = tempfile::tempdir().expect("a temporary directory");
-        let path = folder.path().join("offsets.jsonl");
-        (folder, path)
+        let own = OwnFolder::open(folder.path()).expect("ours");
+        (folder, own)
     }
 
     fn contents(folder: &Path) -> BTreeMap<String, String> {
@@ -376,9 +382,10 @@ mod tests {
     #[test]
     fn a_file_goes_on_after_its_last_whole_line() {
         let check = |before: &str, after: &str| {
-            let (_folder, path) = folder();
+            let (_parent, own) = folder();
+            let path = own.path_of(NAME);
             std::fs::write(&path, before).expect("writable");
-            let mut stream = Stream::go_on(&path, "", Limits::default()).expect("a file");
+            let mut stream = Stream::go_on(&own, NAME, Limits::default()).expect("a file");
             stream.append(&7);
             stream.end_round();
             assert_eq!(std::fs::read_to_string(&path).expect("text"), after);
@@ -393,9 +400,9 @@ mod tests {
 
     #[test]
     fn a_file_that_is_large_enough_is_closed_at_a_rounds_end_and_the_next_begins_with_the_header() {
-        let (folder, path) = folder();
+        let (folder, own) = folder();
         let limits = Limits { rotate_at: Some(8), keep_bytes: None };
-        let mut stream = Stream::create(&path, "offsets.jsonl", limits, Some(&"h")).expect("writable");
+        let mut stream = Stream::create(&own, NAME, limits, Some(&"h")).expect("writable");
         rounds(&mut stream, 0..3);
         let of = |pairs: &[(&str, &str)]| {
             pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
@@ -408,16 +415,16 @@ mod tests {
         ]);
         assert_eq!(contents(folder.path()), expected);
         drop(stream);
-        let mut again = Stream::go_on(&path, "", limits).expect("writable");
+        let mut again = Stream::go_on(&own, NAME, limits).expect("writable");
         rounds(&mut again, 3..5);
         assert!(contents(folder.path()).contains_key("offsets.000004.jsonl"), "{:?}", contents(folder.path()));
     }
 
     #[test]
     fn the_oldest_segments_go_and_what_was_in_them_is_counted() {
-        let (folder, path) = folder();
+        let (folder, own) = folder();
         let limits = Limits { rotate_at: Some(8), keep_bytes: Some(20) };
-        let mut stream = Stream::create(&path, "offsets.jsonl", limits, None::<&u8>).expect("writable");
+        let mut stream = Stream::create(&own, NAME, limits, None::<&u8>).expect("writable");
         rounds(&mut stream, 0..9);
         let kept = contents(folder.path());
         assert!(kept.values().map(String::len).sum::<usize>() <= 20, "{kept:?}");
@@ -433,7 +440,8 @@ mod tests {
         std::fs::create_dir(&out).expect("writable");
         let path = out.join("offsets.jsonl");
         let limits = Limits { rotate_at: Some(12), keep_bytes: None };
-        let mut stream = Stream::create(&path, "offsets.jsonl", limits, Some(&"h")).expect("writable");
+        let own = OwnFolder::open(&out).expect("ours");
+        let mut stream = Stream::create(&own, NAME, limits, Some(&"h")).expect("writable");
         rounds(&mut stream, 0..1);
         std::fs::remove_file(&path).expect("it is there");
         rounds(&mut stream, 1..2);
@@ -447,7 +455,9 @@ mod tests {
         std::fs::write(&path, "other").expect("writable");
         rounds(&mut stream, 2..4);
         assert_eq!(contents(&out), BTreeMap::from([("offsets.jsonl".to_owned(), "other".to_owned())]));
-        assert_eq!(contents(&aside)["offsets.jsonl"], "\"h\"\n1\n1\n2\n2\n3\n3\n");
+        let moved = contents(&aside);
+        assert_eq!(moved["offsets.000001.jsonl"], "\"h\"\n1\n1\n2\n2\n");
+        assert_eq!(moved["offsets.jsonl"], "\"h\"\n3\n3\n");
         // The directory is removed with all in it.
         std::fs::remove_dir_all(&aside).expect("writable");
         rounds(&mut stream, 4..6);
@@ -457,11 +467,13 @@ mod tests {
 
     #[test]
     fn a_device_that_is_full_stops_the_writing_and_counts_what_is_missing() {
-        let full = Path::new("/dev/full");
-        if !full.exists() {
+        let Ok(full) = File::options().append(true).open("/dev/full") else {
+            println!("skipped: /dev/full cannot be opened");
             return;
-        }
-        let mut stream = Stream::new(full, "x", Limits::default());
+        };
+        let (_parent, own) = folder();
+        own.create_new(NAME).expect("writable");
+        let mut stream = Stream { file: Some(full), ..Stream::new(&own, NAME, Limits::default()) };
         rounds(&mut stream, 0..3);
         assert_eq!(stream.state().rounds_missing, 3);
         assert!(

@@ -5,13 +5,12 @@
 //!
 //! What it does not do: tell whether the run that it was written in still goes on. Who is asked does.
 
-use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use probe_sync_collective::EarlierRun;
-use probe_sync_files::write_whole;
+use probe_sync_files::OwnFolder;
 use probe_sync_time::RunId;
 use serde::{Deserialize, Serialize};
 
@@ -34,8 +33,8 @@ struct Successor {
 /// What an earlier process of `rank` was told in the run directory `out`: which run it was in, and who may have taken the place of rank 0. Nothing where there was none, or where its run has
 /// ended well. A file that cannot be read is logged and counts as none, because rank 0 may be there.
 pub fn kept_successors(out: &Path, rank: usize) -> EarlierRun {
-    let path = place(out, rank);
-    match read(&path) {
+    let path = out.join(place(rank));
+    match read(out, rank) {
         Ok(Kept { run, successors }) => EarlierRun {
             run,
             successors: successors.into_iter().map(|one| (one.rank, one.addresses)).collect(),
@@ -58,34 +57,35 @@ pub(crate) fn keep_successors(out: &Path, rank: usize, run: RunId, successors: &
     if successors.iter().all(|(_, addresses)| addresses.is_empty()) {
         return forget_successors(out, rank);
     }
-    let path = place(out, rank);
     let of = |(rank, addresses): &(usize, Vec<SocketAddr>)| Successor { rank: *rank, addresses: addresses.clone() };
     let kept = Kept { run: run.0, successors: successors.iter().map(of).collect() };
-    let kept = serde_json::to_vec(&kept).map_err(|error| error.to_string());
-    let written = kept.and_then(|text| {
-        fs::create_dir_all(out.join(SUCCESSORS_FOLDER)).map_err(|error| error.to_string())?;
-        write_whole(&path, &text).map_err(|error| error.to_string())
-    });
-    if let Err(error) = written {
+    let write = || {
+        let folder = OwnFolder::create(out)?;
+        folder.make_folder(SUCCESSORS_FOLDER)?;
+        folder.write_whole(place(rank), &serde_json::to_vec(&kept)?)
+    };
+    if let Err(error) = write() {
+        let path = out.join(place(rank));
         tracing::warn!("{}: {error}; should this rank be lost after rank 0, it cannot come back", path.display());
     }
 }
 
 /// The run has ended well: nobody is to come back.
 pub(crate) fn forget_successors(out: &Path, rank: usize) {
-    // It may not be there; what stays leads to nobody.
-    let _ = fs::remove_file(place(out, rank));
-    // The last of a host takes the folder with it.
-    let _ = fs::remove_dir(out.join(SUCCESSORS_FOLDER));
+    // It may not be there; what stays leads to nobody. The last of a host takes the folder with it.
+    let _ = OwnFolder::open(out).and_then(|folder| {
+        folder.remove(place(rank))?;
+        folder.remove(SUCCESSORS_FOLDER)
+    });
 }
 
-fn place(out: &Path, rank: usize) -> PathBuf {
-    out.join(SUCCESSORS_FOLDER).join(format!("rank{rank}.json"))
+fn place(rank: usize) -> PathBuf {
+    Path::new(SUCCESSORS_FOLDER).join(format!("rank{rank}.json"))
 }
 
-fn read(path: &Path) -> io::Result<Kept> {
+fn read(out: &Path, rank: usize) -> io::Result<Kept> {
     let mut text = Vec::new();
-    File::open(path)?.take(LONGEST + 1).read_to_end(&mut text)?;
+    OwnFolder::open(out)?.read(place(rank))?.take(LONGEST + 1).read_to_end(&mut text)?;
     if text.len() as u64 > LONGEST {
         return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it has more than {LONGEST} bytes")));
     }
@@ -100,6 +100,8 @@ const LONGEST: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -111,7 +113,7 @@ mod tests {
         ];
         let none = EarlierRun::default();
         let kept =
-            |rank| EarlierRun { run: u64::MAX, successors: line.clone(), kept_in: Some(place(out.path(), rank)) };
+            |rank| EarlierRun { run: u64::MAX, successors: line.clone(), kept_in: Some(out.path().join(place(rank))) };
         assert_eq!(kept_successors(out.path(), 3), none);
         keep_successors(out.path(), 3, RunId(u64::MAX), &line);
         keep_successors(out.path(), 4, RunId(u64::MAX), &line);
@@ -131,7 +133,7 @@ mod tests {
         for bytes in
             [&b""[..], b"{\"run\":7,", b"{\"run\":7,\"successors\":[{\"rank\":-1,\"addresses\":[]}]}", b"[]", &long]
         {
-            fs::write(place(out.path(), 1), bytes).expect("writable");
+            fs::write(out.path().join(place(1)), bytes).expect("writable");
             assert_eq!(kept_successors(out.path(), 1), EarlierRun::default());
         }
     }

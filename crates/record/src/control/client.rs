@@ -8,6 +8,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use probe_sync_sys::private_socket;
+
 use super::line;
 use super::{Answer, PREFIX, Request, SUFFIX, Told};
 use crate::error::Error;
@@ -53,11 +55,6 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Answer, Error> {
     let refuse = |reason: String| Error::Control { path: socket.to_path_buf(), reason };
     let failed = |error: std::io::Error| refuse(format!("{error}: does its process go on, on this host?"));
     let stream = connect(socket).map_err(failed)?;
-    let owner = rustix::net::sockopt::socket_peercred(&stream).map_err(|error| failed(error.into()))?.uid;
-    let own = rustix::process::geteuid();
-    if owner != own && !own.is_root() {
-        return Err(refuse("another user listens there; ask as that user".into()));
-    }
     let told =
         line::write(&stream, request, ASK_LIMIT).and_then(|()| line::read(&stream, ANSWER_LIMIT)).map_err(failed)?;
     match serde_json::from_str(&told) {
@@ -71,7 +68,7 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Answer, Error> {
 fn connect(socket: &Path) -> std::io::Result<UnixStream> {
     let name = socket.file_name().ok_or(std::io::ErrorKind::InvalidInput)?;
     let folder = socket.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    UnixStream::connect(line::short_path(&File::open(folder)?, name))
+    private_socket::connect(File::open(folder)?, name, ASK_LIMIT)
 }
 
 /// Processes of a host that record into one folder.

@@ -1,12 +1,9 @@
-//! One line over a socket, within bounds of length and time; and addresses that are longer than a socket's may be.
+//! One line over a socket, within bounds of length and time.
 //!
 //! Place in the flow: under both ends.
 
-use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// The line that the other end says, without its end, within `limit` however slowly it comes. The connection may stay open after it.
@@ -39,11 +36,6 @@ pub(crate) fn write(mut stream: &UnixStream, value: &impl serde::Serialize, limi
     line.push(b'\n');
     stream.set_write_timeout(Some(limit))?;
     stream.write_all(&line)
-}
-
-/// A socket's path by the open folder that it lies in: an address has room for some hundred bytes.
-pub(crate) fn short_path(folder: &File, name: &std::ffi::OsStr) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd())).join(name)
 }
 
 /// The longest line, bytes.

@@ -6,17 +6,16 @@
 //!
 //! What it does not do: decide what is possible (`live`).
 
-use std::fs::{File, Permissions};
 use std::net::Shutdown;
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use probe_sync_sys::{fork, timer};
+use probe_sync_files::{NewFolders, OwnFolder};
+use probe_sync_sys::{fork, private_socket, timer};
 
 use super::live::Live;
 use super::standing::Standing;
@@ -28,6 +27,7 @@ use crate::error::Error;
 /// The socket. Dropping it removes it.
 #[derive(Debug)]
 pub(super) struct Server {
+    folder: OwnFolder,
     path: PathBuf,
     listener: Arc<UnixListener>,
     ended: Arc<AtomicBool>,
@@ -46,8 +46,8 @@ impl Server {
             path: folder.to_path_buf(),
             reason: format!("no socket can be made in this folder: {error}; name another with control"),
         };
-        std::fs::create_dir_all(folder).map_err(failed)?;
-        let opened = File::open(folder).map_err(failed)?;
+        NewFolders::create(folder).map_err(failed)?.keep();
+        let opened = OwnFolder::open(folder).map_err(failed)?;
         let [first, second] = &names;
         let (name, listener) = match listen(&opened, first) {
             Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => (second, listen(&opened, second)),
@@ -55,10 +55,7 @@ impl Server {
         };
         let listener = Arc::new(listener.map_err(failed)?);
         let path = folder.join(name);
-        let server = Self { path: path.clone(), listener, ended: Arc::default(), thread: None, live };
-        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(failed)?;
-        server.listener.set_nonblocking(true).map_err(failed)?;
-        Ok(server)
+        Ok(Self { folder: opened, path, listener, ended: Arc::default(), thread: None, live })
     }
 
     /// Where it listens.
@@ -98,7 +95,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Release);
         // Somebody may have removed the folder.
-        let _ = std::fs::remove_file(&self.path);
+        let _ = self.path.file_name().map(|name| self.folder.remove(name));
         // Wakes the thread; where it cannot, the thread looks by itself.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         if let Some(thread) = self.thread.take() {
@@ -108,18 +105,15 @@ impl Drop for Server {
 }
 
 /// A name that a process before left is taken over.
-fn listen(folder: &File, name: &str) -> std::io::Result<UnixListener> {
-    let path = line::short_path(folder, name.as_ref());
-    let bind = || fork::opened(|| UnixListener::bind(&path));
-    match bind() {
+fn listen(folder: &OwnFolder, name: &str) -> std::io::Result<UnixListener> {
+    match private_socket::listen(folder, name) {
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
-            let nobody =
-                UnixStream::connect(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused);
-            if !nobody {
+            let asked = private_socket::connect(folder, name, ASKER_LIMIT);
+            if !asked.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused) {
                 return Err(error);
             }
-            std::fs::remove_file(&path)?;
-            bind()
+            folder.remove(name)?;
+            private_socket::listen(folder, name)
         }
         other => other,
     }
@@ -157,8 +151,7 @@ impl Drop for AskerCount {
 /// Hears one asker and answers.
 fn serve(stream: &UnixStream, live: &Live, path: &Path) -> std::io::Result<()> {
     let asked = line::read(stream, ASKER_LIMIT);
-    let who = rustix::net::sockopt::socket_peercred(stream)?.uid;
-    let told = if who != rustix::process::geteuid() && !who.is_root() {
+    let told = if !private_socket::is_heard(stream)? {
         Err("this session is another user's".to_owned())
     } else {
         match asked.map(|line| serde_json::from_str::<Request>(&line)) {

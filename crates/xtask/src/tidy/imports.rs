@@ -86,7 +86,14 @@ const MAY_IMPORT: [(&str, &[&str]); 24] = [
     ("probe-sync-global-clock", &["probe-sync-time"]),
     (
         "probe-sync-record",
-        &["probe-sync-time", "probe-sync-sys", "probe-sync-estimate", "probe-sync-rocpd", "probe-sync-trace"],
+        &[
+            "probe-sync-time",
+            "probe-sync-files",
+            "probe-sync-sys",
+            "probe-sync-estimate",
+            "probe-sync-rocpd",
+            "probe-sync-trace",
+        ],
     ),
     ("probe-sync-collective", &["probe-sync-time", "probe-sync-files", "probe-sync-sys"]),
     ("probe-sync-mpi", &["probe-sync-time", "probe-sync-collective"]),
