@@ -67,11 +67,12 @@ fn settings(arguments: &ConvertArgs) -> ConvertSettings {
 fn write_csv(arguments: &ConvertArgs, settings: &ConvertSettings) -> anyhow::Result<Vec<CsvFile>> {
     let request = request(&arguments.input, &[])?;
     let own_clocks = request.clocks == ClockSource::Nothing;
-    let query = Query::open(&request, &QuerySettings { own_clocks, window: settings.window.clone() })?;
+    let query = Query::open(&request, &QuerySettings { own_clocks, window: settings.window.clone(), timeout: None })?;
     for warning in &query.warnings {
         tracing::warn!("{warning}");
     }
-    let csv = CsvSettings { agent_index: settings.agent_index, plain_columns: arguments.plain_columns };
+    let (plain_columns, raw_cells) = (arguments.plain_columns, arguments.raw_cells);
+    let csv = CsvSettings { agent_index: settings.agent_index, plain_columns, raw_cells };
     let written = query.write_csv(&arguments.output_path, &arguments.output_file, &csv)?;
     let files = written.iter().map(|file| CsvFile { path: file.path.clone(), rows: file.rows }).collect();
     if arguments.json {

@@ -219,7 +219,9 @@ fn meet(
     check_torchruns_host(master, size, |name| env::var(name).ok())?;
     let port = master_port()?;
     let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-    let (job, options) = (job_key(key_file, |name| env::var(name).ok())?, options(config)?);
+    let job = job_key(key_file, |name| env::var(name).ok())?;
+    // Within a host the system says who is at the other end.
+    let options = TcpOptions { same_user: job.guessable.is_some(), ..options(config)? };
     let _notice = WaitNotice::begin(awaited(place, size, master, &format!("at {address}")));
     if place > 0 {
         return Ok(Tcp::join_or_return(&[address], earlier, place, size, job.key, options, &deadline)?);

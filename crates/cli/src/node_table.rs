@@ -2,6 +2,7 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
 use probe_sync::standing::NodeStanding;
+use probe_sync_estimate::record::plain_name;
 
 use crate::table::{signed, unsigned};
 
@@ -50,7 +51,7 @@ fn farthest(node: &NodeStanding) -> f64 {
 
 /// A name that leaves room for the numbers: its beginning and its end, where nodes differ. Hosts name themselves: what would move a terminal's cursor is `?`.
 fn shortened(host: &str) -> String {
-    let letters: Vec<char> = host.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    let letters: Vec<char> = plain_name(host).chars().collect();
     if letters.len() <= HOST_MAX {
         return letters.into_iter().collect();
     }

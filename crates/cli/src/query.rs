@@ -7,9 +7,10 @@ use std::io::{BufWriter, ErrorKind, Write};
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use probe_sync_estimate::record::is_invisible;
 use probe_sync_files::AtomicFile;
-use probe_sync_trace::Error;
 use probe_sync_trace::query::{Query, QuerySettings, RowSink, Value};
+use probe_sync_trace::{Error, is_formula};
 
 use crate::query_args::{Format, QueryArgs};
 use crate::traces::request;
@@ -22,7 +23,11 @@ pub fn run(arguments: &QueryArgs) -> anyhow::Result<()> {
     let outputs: Vec<PathBuf> = arguments.out.iter().cloned().collect();
     let mut request = request(&arguments.input, &outputs)?;
     request.skip_bad = arguments.skip_bad;
-    let settings = QuerySettings { own_clocks: arguments.no_correction, window: arguments.window.window() };
+    let settings = QuerySettings {
+        own_clocks: arguments.no_correction,
+        window: arguments.window.window(),
+        timeout: arguments.timeout.map(|limit| std::time::Duration::from_nanos(limit.as_ns().max(0).unsigned_abs())),
+    };
     let query = Query::open(&request, &settings)?;
     for note in &query.notes {
         tracing::info!("{note}");
@@ -53,6 +58,7 @@ fn write<W: Write>(query: &Query, arguments: &QueryArgs, to: W) -> anyhow::Resul
     let mut rows = Rows {
         to: BufWriter::new(to),
         format: if arguments.json { Format::Json } else { arguments.format },
+        raw_cells: arguments.raw_cells,
         document_on: arguments.json.then(|| query.timeline.to_string()),
         names: Vec::new(),
         held: Vec::new(),
@@ -72,6 +78,7 @@ fn is_closed(error: &anyhow::Error) -> bool {
 struct Rows<W: Write> {
     to: BufWriter<W>,
     format: Format,
+    raw_cells: bool,
     /// Around the rows stands a document, and this is the clock of their times.
     document_on: Option<String>,
     names: Vec<String>,
@@ -165,6 +172,14 @@ impl<W: Write> Rows<W> {
             if at > 0 {
                 self.to.write_all(b",")?;
             }
+            let guarded;
+            let cell = match cell {
+                Value::Text(bytes) if !self.raw_cells && is_formula(bytes) => {
+                    guarded = [b"'", *bytes].concat();
+                    &Value::Text(&guarded)
+                }
+                other => other,
+            };
             match cell {
                 Value::Text(bytes) if bytes.iter().any(|byte| b",\"\r\n".contains(byte)) || bytes.is_empty() => {
                     self.to.write_all(b"\"")?;
@@ -236,7 +251,7 @@ fn shown(value: Value<'_>) -> String {
 
 /// One line of bounded length, without control characters.
 fn cut(text: &str) -> String {
-    let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let plain = |c: char| if is_invisible(c) { '\u{fffd}' } else { c };
     let mut line: String = text.chars().take(CELL + 1).map(plain).collect();
     if line.chars().count() > CELL {
         line = line.chars().take(CELL - 1).chain(['…']).collect();
@@ -259,6 +274,7 @@ mod tests {
         let mut sink = Rows {
             to: BufWriter::new(Vec::new()),
             format,
+            raw_cells: false,
             document_on: None,
             names: vec![],
             held: vec![],
@@ -281,6 +297,8 @@ mod tests {
         ];
         let csv = "a,\"b,\"\"c\"\"\"\r\n-9223372036854775808,\"x\"\"y\r\n,\u{fffd}\"\r\n2.0,00ab\r\n,\"\"\r\n";
         check(Format::Csv, &rows, csv);
+        let formulas: [&[Value<'_>]; 1] = [&[Value::Text(b"=1+1,2"), Value::Text(b"-2.5")]];
+        check(Format::Csv, &formulas, "a,\"b,\"\"c\"\"\"\r\n\"'=1+1,2\",-2.5\r\n");
         let json = "[\n{\"a\":-9223372036854775808,\"b,\\\"c\\\"\":\"x\\\"y\\r\\n,\u{fffd}\"},\n{\"a\":2.0,\"b,\\\"c\\\"\":\"00ab\"},\n\
             {\"a\":null,\"b,\\\"c\\\"\":\"\"}\n]\n";
         check(Format::Json, &rows, json);
@@ -303,6 +321,7 @@ mod tests {
         let mut sink = Rows {
             to: BufWriter::new(Vec::new()),
             format: Format::Json,
+            raw_cells: false,
             document_on: None,
             names: vec![],
             held: vec![],

@@ -35,6 +35,12 @@ pub struct QueryArgs {
     /// Leave out databases that cannot be read, and say which; without this one bad file refuses all
     #[arg(long)]
     pub skip_bad: bool,
+    /// CSV: without the apostrophe before texts that a spreadsheet would run as formulas (=, +, -, @)
+    #[arg(long)]
+    pub raw_cells: bool,
+    /// Give up a statement that takes longer, as 30s or 5min
+    #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration)]
+    pub timeout: Option<probe_sync_time::Duration>,
     #[command(flatten)]
     pub window: WindowArgs,
 }

@@ -5,15 +5,16 @@
 use std::borrow::Cow;
 
 use console::Term;
+use probe_sync_estimate::record::is_invisible;
 
 /// A text as a terminal, or what stands in its place, takes it: names do nothing to it, and long lines fit.
 pub(crate) fn shown(text: &str, terminal: &Term) -> String {
     fitted(&plain(text), terminal).into_owned()
 }
 
-/// A text without control characters but ends of lines and tabs: names are hostile.
+/// A text without invisible characters but ends of lines and tabs: names are hostile.
 fn plain(text: &str) -> Cow<'_, str> {
-    let is_control = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
+    let is_control = |letter: char| is_invisible(letter) && !matches!(letter, '\n' | '\t');
     match text.contains(is_control) {
         true => Cow::Owned(text.replace(is_control, "?")),
         false => Cow::Borrowed(text),

@@ -261,6 +261,9 @@ pub struct ConvertArgs {
     /// CSV of databases: omit the columns Host and Rank, as rocprofv3 does
     #[arg(long)]
     pub plain_columns: bool,
+    /// CSV: without the apostrophe before texts that a spreadsheet would run as formulas (=, +, -, @)
+    #[arg(long)]
+    pub raw_cells: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

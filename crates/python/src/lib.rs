@@ -34,7 +34,7 @@ mod _native {
     #[pymodule_export]
     use super::session::{Session, start, write_page};
     #[pymodule_export]
-    use super::traces::{align, check, merge, solve, stragglers};
+    use super::traces::{align, check, merge, solve, stragglers, write_whole};
     #[pymodule_export]
     use super::waiting::leave;
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use probe_sync::config::ReferenceChoice;
 use probe_sync::solve::{Input, Lines, Solved, recorded_reference, solve_files};
+use probe_sync_files::{Draft, NewFolders};
 use probe_sync_trace::{
     AlignSettings, AlignmentStats, Calibrated, CalibratedTrace, ClockSource, FilterReport, FilterSettings, Kinds,
     LatenessSettings, MergeSettings, OutputClock, PlaneLayout, Request, Verdict,
@@ -306,6 +307,18 @@ fn read<T, P: Display>(
 
 fn not_written(path: &Path, error: &dyn Display) -> Failure {
     Failure::file(format!("cannot write {}: {error}", path.display()))
+}
+
+/// Has `write` make a file under another name, and gives it this one when it is whole. What `write` is given lies in a folder of this user's alone.
+#[pyfunction]
+pub fn write_whole(path: PathBuf, write: &Bound<'_, PyAny>) -> PyResult<()> {
+    let failed = |error: std::io::Error| PyErr::from(not_written(&path, &error));
+    if let Some(folder) = path.parent() {
+        NewFolders::create(folder).map_err(failed)?.keep();
+    }
+    let draft = Draft::create(&path).map_err(failed)?;
+    write.call1((draft.path().as_os_str(),))?;
+    write.py().detach(|| draft.commit()).map_err(failed)
 }
 
 /// A file that is whole or not there.

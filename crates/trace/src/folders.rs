@@ -112,7 +112,7 @@ fn of_run(directory: &Path, outputs: &[PathBuf]) -> Result<Vec<PathBuf>, Error> 
     for folder in [directory.to_owned(), directory.join("traces")] {
         let Ok(entries) = std::fs::read_dir(&folder) else { continue };
         let paths = entries.flatten().map(|entry| entry.path());
-        found.extend(paths.filter(|path| named_by_profiler(path) && !is_ours(path, outputs)));
+        found.extend(paths.filter(|path| named_by_profiler(path) && path.is_file() && !is_ours(path, outputs)));
     }
     found.sort();
     if found.is_empty() {

@@ -61,4 +61,4 @@ pub use lateness::{
 pub use merge::{MergeReport, MergeSettings, merge};
 pub use nodes::{NodeTrace, SettledBy};
 pub use perfetto_tar::{TarMember, TarReport};
-pub use words::counted;
+pub use words::{counted, is_formula};

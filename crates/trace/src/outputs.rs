@@ -7,14 +7,15 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use probe_sync_files::NewFolders;
+use probe_sync_files::{NewFolders, no_more_open_than};
 use serde::Serialize;
 
 use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
 
 impl Calibrated {
-    /// Refuses outputs that are an input under any name, or whose statistics would be: writing would destroy it.
+    /// Refuses outputs that are an input under any name, or whose statistics would be: writing would destroy it. New outputs and their statistics are
+    /// no more open than the inputs.
     ///
     /// # Errors
     /// [`Error::Request`] names both.
@@ -23,6 +24,7 @@ impl Calibrated {
         let inputs: Vec<&Path> = self.inputs.iter().map(PathBuf::as_path).chain(traces).collect();
         for output in outputs {
             let statistics = statistics_beside(output);
+            no_more_open_than(&inputs, &[output, &statistics, &in_statistics_folder(output)]);
             if let Some(input) = inputs.iter().find(|input| same_file(input, output) || same_file(input, &statistics)) {
                 let (output, input) = (output.display(), input.display());
                 return Err(Error::Request {
@@ -100,9 +102,13 @@ pub(crate) fn is_statistics(path: &Path) -> bool {
 fn statistics_in_folder(output: &Path) -> Result<PathBuf, Error> {
     let folder = output.with_file_name(STATISTICS_FOLDER);
     std::fs::create_dir_all(&folder).map_err(Error::io(&folder, "create"))?;
+    Ok(in_statistics_folder(output))
+}
+
+fn in_statistics_folder(output: &Path) -> PathBuf {
     let mut name = output.file_name().unwrap_or_default().to_owned();
     name.push(".json");
-    Ok(folder.join(name))
+    output.with_file_name(STATISTICS_FOLDER).join(name)
 }
 
 /// Writes the statistics of an output: beside it, or in the folder of those of several. Beside a pipe or a device nothing belongs.

@@ -17,6 +17,12 @@ pub(crate) fn joined(some: impl Iterator<Item = String>, of: usize) -> String {
     if more == 0 { listed } else { format!("{listed} and {more} more") }
 }
 
+/// Whether a spreadsheet would run a cell of this text. Numbers begin alike and are none.
+pub fn is_formula(text: &[u8]) -> bool {
+    let begins = text.first().is_some_and(|first| b"=+-@\t\r".contains(first));
+    begins && std::str::from_utf8(text).map_or(true, |text| text.parse::<f64>().is_err())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -59,6 +59,7 @@ pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
     let outputs = outputs(arguments)?;
     let recordings: Vec<Recording> =
         arguments.files.iter().map(|path| Recording::open(path)).collect::<Result<_, _>>()?;
+    probe_sync_files::no_more_open_than(&arguments.files, &outputs);
     for exported in write_each(&recordings, reference(arguments).as_ref(), arguments.format, &outputs)? {
         match arguments.json {
             true => output::json_line(&documents::RecordConvert::new(&exported))?,

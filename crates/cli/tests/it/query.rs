@@ -32,6 +32,16 @@ fn refused(traces: &[PathBuf], sql: &str, flags: &[&str], status: i32) -> String
     complaint(&done)
 }
 
+#[test]
+fn a_statement_that_has_no_end_is_given_up() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let path = folder.path().join("one.db");
+    made(&path, 0, "a");
+    let endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n";
+    let said = refused(&[path], endless, &["--no-correction", "--timeout", "200ms"], 1);
+    assert!(said.contains("given up after 200ms"), "{said}");
+}
+
 /// A database of a process with three threads, twenty allocations, regions and dispatches, its pid and machine as all others' are.
 fn made(path: &Path, at: usize, host: &str) {
     let guid = format!("{at:08x}-0000-7000-8000-000000000000");

@@ -22,7 +22,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import launch, session, traces
+from . import _native, launch, session, traces
 from .errors import ConfigError, Error, SessionEnded, WaitTimeout
 from .results import MergeResult
 
@@ -286,14 +286,8 @@ def group_of(is_up: bool, adapter: Callable[[], Group]) -> Group | None:
 
 
 def write_whole(path: pathlib.Path, write: Callable[[str], object]) -> None:
-    """Has `write` make a file beside `path`, and gives it that name when it is whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{os.getpid()}.{path.name}")
-    try:
-        write(os.fspath(beside))
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+    """Has `write` make a file of that name in a folder of this user's alone, and puts it in its place when it is whole."""
+    _native.write_whole(os.fspath(path), write)
 
 
 def trace_named(word: pathlib.Path, rank: int, suffix: str) -> str:

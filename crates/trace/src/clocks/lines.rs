@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use probe_sync_files::{closed_segments, continuations};
+use probe_sync_files::{closed_segments, continuations, open_regular};
 
 use crate::Error;
 
@@ -127,7 +127,7 @@ fn is_missing<T>(opened: &Result<T, Error>) -> bool {
 }
 
 fn open(path: &Path) -> Result<BufReader<File>, Error> {
-    File::open(path).map(BufReader::new).map_err(Error::io(path, "open"))
+    open_regular(path).map(BufReader::new).map_err(Error::io(path, "open"))
 }
 
 /// A round of tens of thousands of nodes fits.

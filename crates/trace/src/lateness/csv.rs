@@ -5,6 +5,7 @@
 use std::io::{self, Write};
 
 use super::report::Lateness;
+use crate::words::is_formula;
 
 impl Lateness {
     /// Writes all rows. A cell that is not known is empty; a text that a spreadsheet could take for a formula begins with an apostrophe.
@@ -50,7 +51,7 @@ impl Lateness {
 
 /// A text as a cell.
 fn quoted(text: &str) -> String {
-    let guard = if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { "'" } else { "" };
+    let guard = if is_formula(text.as_bytes()) { "'" } else { "" };
     if guard.is_empty() && !text.contains([',', '"', '\n', '\r']) {
         return text.to_owned();
     }

@@ -5,6 +5,8 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
+use probe_sync_estimate::record::plain_name;
+
 use super::operation::LateIn;
 use super::report::{LateInstance, Lateness, RankLine, Straggler};
 use crate::collectives::{lay_out, span};
@@ -328,8 +330,7 @@ fn percent(share: f64) -> String {
 /// A name of so many characters at most: its beginning and its end.
 fn cut(name: &str, most: usize) -> String {
     // Names come from traces: what is no visible character could write over the table.
-    let visible: Vec<char> =
-        name.chars().map(|character| if character.is_control() { '?' } else { character }).collect();
+    let visible: Vec<char> = plain_name(name).chars().collect();
     if visible.len() <= most {
         return visible.into_iter().collect();
     }
@@ -351,7 +352,7 @@ fn wrapped(line: &str) -> String {
     let mut text = String::new();
     let mut width = 0;
     for word in line.split(' ') {
-        let word: String = word.chars().map(|character| if character.is_control() { '?' } else { character }).collect();
+        let word = plain_name(word);
         let length = word.chars().count();
         if width > 0 && width + 1 + length > WIDTH {
             text.push_str("\n ");

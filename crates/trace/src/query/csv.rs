@@ -25,6 +25,7 @@ use crate::Error;
 use crate::convert::window::keeps;
 use crate::formats::rocpd::aligned;
 use crate::in_order::{Stages, in_order};
+use crate::words::is_formula;
 
 /// A file that was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -179,7 +180,7 @@ impl Segments<'_> {
                 if let (Some(time), Value::Integer(ns)) = (time, cell) {
                     span[time] = ns;
                 }
-                put(&mut line, cell);
+                put(&mut line, cell, self.settings.raw_cells);
             }
             if !self.is_wanted(table, span) {
                 continue;
@@ -213,9 +214,10 @@ impl Segments<'_> {
         let mut tail = Vec::new();
         if !self.settings.plain_columns {
             tail.push(b',');
-            put(&mut tail, process.host.as_ref().map_or(Value::Null, |host| Value::Text(host.as_bytes())));
+            let host = process.host.as_ref().map_or(Value::Null, |host| Value::Text(host.as_bytes()));
+            put(&mut tail, host, self.settings.raw_cells);
             tail.push(b',');
-            put(&mut tail, process.rank.map_or(Value::Null, |rank| Value::Integer(rank.into())));
+            put(&mut tail, process.rank.map_or(Value::Null, |rank| Value::Integer(rank.into())), true);
         }
         tail.push(b'\n');
         tail
@@ -223,13 +225,16 @@ impl Segments<'_> {
 }
 
 /// A cell: texts in quotes, nothing for a host or a rank that is not known.
-fn put(line: &mut Vec<u8>, cell: Value<'_>) {
+fn put(line: &mut Vec<u8>, cell: Value<'_>, raw: bool) {
     match cell {
         Value::Null => {}
         Value::Integer(number) => put_text(line, format_args!("{number}")),
         Value::Real(number) => put_text(line, format_args!("{number}")),
         Value::Text(text) | Value::Blob(text) => {
             line.push(b'"');
+            if !raw && is_formula(text) {
+                line.push(b'\'');
+            }
             for &byte in text {
                 if byte == b'"' {
                     line.push(b'"');

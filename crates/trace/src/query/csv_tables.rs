@@ -17,6 +17,8 @@ pub struct CsvSettings {
     pub agent_index: AgentIndex,
     /// Without the columns that rocprofv3 has not: `Host` and `Rank`.
     pub plain_columns: bool,
+    /// Texts that a spreadsheet would run as formulas are written as they are, without an apostrophe.
+    pub raw_cells: bool,
 }
 
 /// A kind of event.

@@ -19,7 +19,8 @@ mod rows;
 mod tables;
 
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use probe_sync_rocpd::schema::{View, canonical_views, quoted};
 use probe_sync_sys::virtual_table;
@@ -47,6 +48,8 @@ pub struct QuerySettings {
     pub own_clocks: bool,
     /// Which events; rows of tables that describe (`rocpd_info_*`) are always there.
     pub window: Window,
+    /// How long a statement may take; None as long as it likes.
+    pub timeout: Option<Duration>,
 }
 
 /// Databases that can be asked.
@@ -65,6 +68,9 @@ pub struct Query {
     views: Vec<View>,
     processes: Vec<Process>,
     window: Option<([i64; 2], bool)>,
+    timeout: Option<Duration>,
+    /// When the statement under way is given up.
+    until: Arc<Mutex<Option<Instant>>>,
 }
 
 impl std::fmt::Debug for Query {
@@ -123,6 +129,7 @@ impl Query {
         let tables: Vec<Arc<Table>> = tables.into_iter().map(Arc::new).collect();
         let pool = Arc::new(Pool::new(files));
         let failure = Failure::default();
+        let until = Arc::<Mutex<Option<Instant>>>::default();
         let present = |table: &str, column: &str| {
             let has = |(name, _): &(String, _)| name.eq_ignore_ascii_case(column);
             tables.iter().any(|known| known.base == table && known.columns.iter().any(has))
@@ -140,6 +147,14 @@ impl Query {
             }
             views.iter().try_for_each(|view| make_view(&connection, view))?;
             connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, CELL_MAX)?;
+            let asked_until = Arc::clone(&until);
+            let is_late = move || {
+                let until = *asked_until.lock().unwrap_or_else(PoisonError::into_inner);
+                until.is_some_and(|until| Instant::now() >= until)
+            };
+            connection.progress_handler(STEPS, Some(is_late))?;
+            // Of all connections of the process: a statement may ask for more than the machine has.
+            connection.execute_batch(&format!("PRAGMA hard_heap_limit = {MEMORY_MAX}"))?;
             rights::reading_only(&mut connection)?;
             Ok(connection)
         };
@@ -165,6 +180,8 @@ impl Query {
             views,
             processes,
             window,
+            timeout: settings.timeout,
+            until,
         })
     }
 
@@ -174,6 +191,7 @@ impl Query {
     /// [`Error::Request`] for what is no statement, several, or more than reading; [`Error::Database`] with the file, table and row that
     /// cannot be read; what the sink refuses.
     pub fn run(&self, sql: &str, sink: &mut dyn RowSink) -> Result<(), Error> {
+        *self.until.lock().unwrap_or_else(PoisonError::into_inner) = self.timeout.map(|limit| Instant::now() + limit);
         let asked = |problem: rusqlite::Error| self.asked(&problem);
         let mut statement = self.connection.prepare(sql).map_err(asked)?;
         let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
@@ -222,7 +240,16 @@ impl Query {
     /// What SQLite says while rows are read.
     fn failed(&self, problem: &rusqlite::Error) -> Error {
         let below = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
-        below.unwrap_or_else(|| Error::Query { problem: problem.to_string() })
+        below.unwrap_or_else(|| {
+            let problem = match (problem.sqlite_error_code(), self.timeout) {
+                (Some(ErrorCode::OperationInterrupted), Some(limit)) => {
+                    format!("the statement was given up after {limit:?}; ask for less, for a shorter span, or give it more time")
+                }
+                (Some(ErrorCode::OutOfMemory), _) => format!("the statement wants more than {} GiB of memory; ask for less at a time", MEMORY_MAX >> 30),
+                _ => problem.to_string(),
+            };
+            Error::Query { problem }
+        })
     }
 }
 
@@ -335,5 +362,9 @@ fn columns(connection: &Connection, name: &str) -> rusqlite::Result<Vec<String>>
 const PROCESSES: &str =
     "CREATE TABLE probe_sync_processes (guid TEXT PRIMARY KEY, host TEXT, rank INTEGER, file TEXT) WITHOUT ROWID";
 const PROCESS: &str = "INSERT INTO probe_sync_processes (guid, host, rank, file) VALUES (?1, ?2, ?3, ?4)";
+/// Bytes that SQLite may have in this process.
+const MEMORY_MAX: u64 = 8 << 30;
+/// Steps of SQLite's machine between two looks at the clock.
+const STEPS: i32 = 10_000;
 /// The longest cell that a statement may make, bytes; no row of a database is longer than half of it.
 const CELL_MAX: i32 = 64 << 20;

@@ -16,10 +16,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use probe_sync_files::TemporaryFolder;
 use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
-use tempfile::TempDir;
 
 use crate::Error;
 
@@ -33,7 +33,7 @@ pub(super) struct Readable {
     /// Nobody writes it, and SQLite need not look for who does, which would leave files beside it.
     at_rest: bool,
     /// Removed when nobody reads any more.
-    _copy: Option<TempDir>,
+    _copy: Option<TemporaryFolder>,
 }
 
 impl Readable {
@@ -113,11 +113,15 @@ impl Readable {
 
     /// The database and what its writer left beside it, in a folder where SQLite may write.
     fn copy(path: &Path, file: &Path) -> Result<Readable, Error> {
-        let folder = TempDir::new().map_err(Error::io(&std::env::temp_dir(), "create a folder in"))?;
+        let temporary = std::env::temp_dir();
+        let sidecars_of_file = sidecars(file);
+        let parts = std::iter::once(file).chain(sidecars_of_file.iter().map(PathBuf::as_path));
+        let bytes: u64 = parts.filter_map(|part| part.metadata().ok()).map(|part| part.len()).sum();
+        let folder = TemporaryFolder::create(bytes).map_err(Error::io(&temporary, "create a folder in"))?;
         let opened = folder.path().join("copy.db");
         let before = length(file)?;
         fs::copy(file, &opened).map_err(Error::io(path, "copy"))?;
-        let [journal, log, _] = sidecars(file);
+        let [journal, log, _] = sidecars_of_file;
         let [to_journal, to_log, _] = sidecars(&opened);
         for (beside, to) in [(journal, to_journal), (log, to_log)].iter().filter(|(beside, _)| beside.exists()) {
             fs::copy(beside, to).map_err(Error::io(beside, "copy"))?;
