@@ -29,6 +29,8 @@ use crate::{Error, ROOT, Rank, random_bytes};
 pub(super) struct Newcomers {
     expected: Expected,
     undecided: Vec<Newcomer>,
+    /// Whether a process of another user was refused, which is said once: it comes again and again.
+    saw_stranger: bool,
 }
 
 /// What all ranks of the run agree on.
@@ -111,7 +113,7 @@ struct Claim {
 impl Newcomers {
     /// Nobody yet.
     pub fn new(expected: Expected) -> Self {
-        Self { expected, undecided: Vec::new() }
+        Self { expected, undecided: Vec::new(), saw_stranger: false }
     }
 
     /// True when nobody's time runs.
@@ -144,7 +146,9 @@ impl Newcomers {
                 }
                 Progress::Proven(Claim { rank, .. }, _) if self.is_strangers(&newcomer.stream) => {
                     let rank = exchanged(self.expected.root, rank);
-                    tracing::warn!(?from, rank, "refused a rank: another user of this host claims its place");
+                    if !std::mem::replace(&mut self.saw_stranger, true) {
+                        tracing::warn!(?from, rank, "refused a rank: another user of this host claims its place");
+                    }
                 }
                 Progress::Proven(Claim { rank, errand, port, process, run }, proofs) => {
                     let root = self.expected.root;
