@@ -166,9 +166,9 @@ typedef struct ps_unique_id {
 
 // Reference time with its bounds, ns since the Unix epoch.
 typedef struct ps_time {
-    // The reference did not show less.
+    // Earliest possible reference time.
     int64_t earliest_ns;
-    // Nor more.
+    // Latest possible reference time.
     int64_t latest_ns;
     // What is shown: it never goes back within an epoch.
     int64_t time_ns;
@@ -182,9 +182,9 @@ typedef struct ps_time {
 
 // A time of another clock as reference time, ns since the Unix epoch.
 typedef struct ps_interval {
-    // The reference did not show less.
+    // Earliest possible reference time.
     int64_t earliest_ns;
-    // Nor more.
+    // Latest possible reference time.
     int64_t latest_ns;
     // As it is estimated now.
     int64_t time_ns;
@@ -391,7 +391,7 @@ enum ps_status ps_options_tracer_clock(struct ps_options *options,
                                        ps_read_clock read,
                                        void *user_data);
 
-// Gives settings back; NULL is nothing. Sessions that were started with them go on.
+// Frees the settings (NULL is a no-op). Sessions started with them continue.
 void ps_options_free(struct ps_options *options);
 
 // Opens a meeting at rank 0, before the id is carried to the others. addresses are those of this machine at which they may reach it, as
@@ -402,7 +402,7 @@ enum ps_status ps_meeting_open(const char *addresses,
 // The id of a meeting, to be carried to the other ranks.
 enum ps_status ps_meeting_id(const struct ps_meeting *meeting, struct ps_unique_id *id);
 
-// Gives a meeting back; NULL is nothing. A session that was started with it goes on.
+// Frees the meeting (NULL is a no-op). A session started with it continues.
 void ps_meeting_free(struct ps_meeting *meeting);
 
 // The clock that a run on this host keeps in a file (key clock_page, flag --clock-page). ps_clock_free() gives it back.
@@ -441,7 +441,7 @@ enum ps_status ps_clock_of_raw(const struct ps_clock *clock, int64_t raw_ns, str
 // The same for CLOCK_BOOTTIME.
 enum ps_status ps_clock_of_boottime(const struct ps_clock *clock, int64_t boottime_ns, struct ps_interval *found);
 
-// Gives a clock back; NULL is nothing.
+// Frees the clock (NULL is a no-op).
 void ps_clock_free(struct ps_clock *clock);
 
 // Starts a session of rank `rank` of `size` on a thread of its own, and returns at once: what goes wrong later is a phase of the session
@@ -470,7 +470,7 @@ enum ps_status ps_session_clock(const struct ps_session *session,
 enum ps_status ps_session_stop(const struct ps_session *session,
                                const char **report_json);
 
-// Gives a session back; NULL is nothing. One that runs is asked to end, and nobody waits for it. In a forked child the parent's session goes on.
+// Frees the session (NULL is a no-op). A running session is asked to stop; this call does not wait for it. In a forked child the parent's session continues.
 void ps_session_free(struct ps_session *session);
 
 // As ps_session_start(), where the ranks talk by the caller's own messages and need no meeting. A function that is NULL, or a rank or size that is wrong, is
@@ -519,7 +519,7 @@ enum ps_status ps_record_options_set(struct ps_record_options *options,
                                      const char *key,
                                      const char *value);
 
-// Gives settings back; NULL is nothing. Recordings that were started with them go on.
+// Frees the settings (NULL is a no-op). Recordings started with them continue.
 void ps_record_options_free(struct ps_record_options *options);
 
 // Begins to record. options may be NULL. A process has one recording of reach process at a time, and with those of threads at most 8; a forked child may
@@ -541,14 +541,14 @@ enum ps_status ps_record_snapshot(const struct ps_record *record, const char *pa
 enum ps_status ps_record_finish(const struct ps_record *record,
                                 const char *path);
 
-// Gives a recording back; NULL is nothing. One that goes on ends. In a forked child the parent's goes on.
+// Frees the recording (NULL is a no-op) and ends it if it is running. In a forked child the parent's recording continues.
 void ps_record_free(struct ps_record *record);
 
 // The calling thread takes part in a recording of reach thread that another one has started, until ps_record_adopted_free().
 enum ps_status ps_record_adopt(const struct ps_record *record,
                                struct ps_record_adopted **adopted);
 
-// The thread takes part no more; NULL is nothing.
+// Removes the thread from the recording (NULL is a no-op).
 void ps_record_adopted_free(struct ps_record_adopted *adopted);
 
 // Name and kind (one of ps_record_kind) of events, to be kept in a static variable: the same for the same name and kind. A process has at most 2^20 of a
@@ -572,7 +572,7 @@ bool ps_record_enter_with(const struct ps_record_site *site,
 // States arguments of the innermost open scope. Those of another one are counted as lost.
 void ps_record_state(const struct ps_record_scope *scope, const struct ps_record_argument *arguments, size_t count);
 
-// A scope ends, and with it those within that have not. What is all zero, as after this call, and NULL are nothing.
+// Ends a scope and any scope within it that is still open. A zeroed scope, as after this call, and NULL are ignored.
 void ps_record_leave(struct ps_record_scope *scope);
 
 // Something happens now, with count arguments.
@@ -581,7 +581,7 @@ void ps_record_instant(const struct ps_record_site *site, const struct ps_record
 // The value of something from now on.
 void ps_record_counter(const struct ps_record_site *site, double value);
 
-// A flow passes the scope that is open here; all of one id are joined, over threads. place is one of ps_record_flow_place; another is nothing.
+// Adds the open scope to a flow; all scopes with one id are joined, across threads. place is one of ps_record_flow_place; other values are ignored.
 void ps_record_flow(const struct ps_record_site *site,
                     uint32_t place,
                     uint64_t id);
@@ -589,7 +589,7 @@ void ps_record_flow(const struct ps_record_site *site,
 // A span begins that may end on another thread. Its id, for ps_record_span_end(); 0 where nobody records it.
 uint64_t ps_record_span_begin(const struct ps_record_site *site);
 
-// It ends on this thread; 0 is nothing.
+// Ends it on this thread; 0 is ignored.
 void ps_record_span_end(const struct ps_record_site *site, uint64_t id);
 
 // Events of this thread that begin from now on have this id, as the number by which a device's events know their launch. What was before, for
@@ -604,7 +604,7 @@ bool ps_record_collective_enter(const struct ps_record_site *site,
                                 const struct ps_record_collective *collective,
                                 struct ps_record_scope *scope);
 
-// Memory is allocated or freed now; NULL is nothing.
+// Records that memory was allocated or freed now; NULL is ignored.
 void ps_record_memory_event(const struct ps_record_site *site, const struct ps_record_memory *memory);
 
 // The key of a name, for arguments: the same for the same name, in every recording of the process and its children. A process has at most 2^20.

@@ -35,9 +35,9 @@ pub enum ps_clock_status {
 #[repr(C)]
 #[derive(Copy, Clone, Debug)]
 pub struct ps_time {
-    /// The reference did not show less.
+    /// Earliest possible reference time.
     pub earliest_ns: i64,
-    /// Nor more.
+    /// Latest possible reference time.
     pub latest_ns: i64,
     /// What is shown: it never goes back within an epoch.
     pub time_ns: i64,
@@ -53,9 +53,9 @@ pub struct ps_time {
 #[repr(C)]
 #[derive(Copy, Clone, Debug)]
 pub struct ps_interval {
-    /// The reference did not show less.
+    /// Earliest possible reference time.
     pub earliest_ns: i64,
-    /// Nor more.
+    /// Latest possible reference time.
     pub latest_ns: i64,
     /// As it is estimated now.
     pub time_ns: i64,
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn ps_clock_of_boottime(
     unsafe { converted(clock, found, |clock| clock.of_boot(Timestamp::<Boot>::from_ns(boottime_ns))) }
 }
 
-/// Gives a clock back; NULL is nothing.
+/// Frees the clock (NULL is a no-op).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_clock_free(clock: *mut ps_clock) {
     guard(|| {

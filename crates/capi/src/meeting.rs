@@ -62,7 +62,7 @@ pub unsafe extern "C" fn ps_meeting_id(meeting: *const ps_meeting, id: *mut ps_u
     })
 }
 
-/// Gives a meeting back; NULL is nothing. A session that was started with it goes on.
+/// Frees the meeting (NULL is a no-op). A session started with it continues.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_meeting_free(meeting: *mut ps_meeting) {
     guard(|| {

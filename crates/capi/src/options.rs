@@ -86,7 +86,7 @@ pub unsafe extern "C" fn ps_options_tracer_clock(
     })
 }
 
-/// Gives settings back; NULL is nothing. Sessions that were started with them go on.
+/// Frees the settings (NULL is a no-op). Sessions started with them continue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_options_free(options: *mut ps_options) {
     guard(|| {

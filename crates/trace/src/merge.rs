@@ -472,4 +472,4 @@ fn write(
     Ok((merged, stats))
 }
 
-const NOT_KNOWN: &str = "its clock is not known; its times are as they were";
+const NOT_KNOWN: &str = "its clock is unknown; its times are unchanged";

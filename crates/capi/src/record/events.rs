@@ -139,7 +139,7 @@ pub unsafe extern "C" fn ps_record_state(
     guard(state);
 }
 
-/// A scope ends, and with it those within that have not. What is all zero, as after this call, and NULL are nothing.
+/// Ends a scope and any scope within it that is still open. A zeroed scope, as after this call, and NULL are ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_leave(scope: *mut ps_record_scope) {
     let leave = || {
@@ -178,7 +178,7 @@ pub unsafe extern "C" fn ps_record_counter(site: *const ps_record_site, value: f
     with(site, |site| event::counter(site, value));
 }
 
-/// A flow passes the scope that is open here; all of one id are joined, over threads. place is one of ps_record_flow_place; another is nothing.
+/// Adds the open scope to a flow; all scopes with one id are joined, across threads. place is one of ps_record_flow_place; other values are ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_flow(site: *const ps_record_site, place: u32, id: u64) {
     let places = [FlowPlace::Out, FlowPlace::Step, FlowPlace::In];
@@ -194,7 +194,7 @@ pub unsafe extern "C" fn ps_record_span_begin(site: *const ps_record_site) -> u6
     guarded(|_| 0, || Ok(unsafe { known(site) }.map_or(0, |site| Span::begin(site).into_id())))
 }
 
-/// It ends on this thread; 0 is nothing.
+/// Ends it on this thread; 0 is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_span_end(site: *const ps_record_site, id: u64) {
     with(site, |site| Span::of_id(site, id).end());

@@ -68,7 +68,7 @@ pub unsafe extern "C" fn ps_record_collective_enter(
     guarded(|_| false, begin)
 }
 
-/// Memory is allocated or freed now; NULL is nothing.
+/// Records that memory was allocated or freed now; NULL is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_memory_event(site: *const ps_record_site, memory: *const ps_record_memory) {
     // SAFETY: the rule of the crate.

@@ -83,7 +83,7 @@ pub unsafe extern "C" fn ps_record_options_set(
     })
 }
 
-/// Gives settings back; NULL is nothing. Recordings that were started with them go on.
+/// Frees the settings (NULL is a no-op). Recordings started with them continue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_options_free(options: *mut ps_record_options) {
     guard(|| {
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn ps_record_finish(record: *const ps_record, path: *const
     })
 }
 
-/// Gives a recording back; NULL is nothing. One that goes on ends. In a forked child the parent's goes on.
+/// Frees the recording (NULL is a no-op) and ends it if it is running. In a forked child the parent's recording continues.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_free(record: *mut ps_record) {
     guard(|| {
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn ps_record_adopt(record: *const ps_record, adopted: *mut
     })
 }
 
-/// The thread takes part no more; NULL is nothing.
+/// Removes the thread from the recording (NULL is a no-op).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_adopted_free(adopted: *mut ps_record_adopted) {
     guard(|| {

@@ -131,7 +131,7 @@ pub unsafe extern "C" fn ps_session_stop(session: *const ps_session, report_json
     })
 }
 
-/// Gives a session back; NULL is nothing. One that runs is asked to end, and nobody waits for it. In a forked child the parent's session goes on.
+/// Frees the session (NULL is a no-op). A running session is asked to stop; this call does not wait for it. In a forked child the parent's session continues.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_session_free(session: *mut ps_session) {
     guard(|| {

@@ -130,14 +130,12 @@ fn stragglers(late: &Lateness) -> String {
     text
 }
 
-const NEXT_MPI: &str = "\
-  probe_sync doctor                                  # what this machine can measure with
+const NEXT_MPI: &str = "  probe_sync doctor                                  # what this machine can measure with
   mpirun -n 2 --host gpu-01,gpu-02 probe_sync -o run # next to a job, until Ctrl-C
   probe_sync merge traces/ --run-dir run -o one_clock.pftrace
 ";
 /// The second line is for each host, since this build has no MPI.
-const NEXT_TCP: &str = "\
-  probe_sync doctor    # what this machine can measure with
+const NEXT_TCP: &str = "  probe_sync doctor    # what this machine can measure with
   RANK=0 WORLD_SIZE=2 MASTER_ADDR=gpu-01 MASTER_PORT=29511 probe_sync -o run    # next to a job; RANK=1 on gpu-02
   probe_sync merge traces/ --run-dir run -o one_clock.pftrace
 ";

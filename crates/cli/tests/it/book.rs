@@ -93,11 +93,37 @@ fn judged(checker: &str, arguments: &[&str], block: &Block) -> Option<Output> {
     Some(found)
 }
 
+/// Files of `examples/deploy` with this ending, as blocks.
+fn deployed(ending: &str) -> Vec<Block> {
+    let entries = std::fs::read_dir(root().join("examples/deploy")).expect("a folder");
+    let paths = entries.map(|entry| entry.expect("readable").path());
+    let found: Vec<_> = paths.filter(|path| path.extension().is_some_and(|found| found == ending)).collect();
+    assert!(!found.is_empty(), "no example ends with .{ending}");
+    let read = |path: &std::path::PathBuf| std::fs::read_to_string(path).expect("text");
+    let block = |path| Block { place: text(&path).to_owned(), info: ending.to_owned(), text: read(&path) };
+    found.into_iter().map(block).collect()
+}
+
+#[test]
+fn scripts_for_deployment_are_valid_and_call_the_command_as_it_is() {
+    for block in deployed("sh") {
+        let syntax = Command::new("bash").args(["-n", "-c", &block.text]).output().expect("bash is installed");
+        assert!(syntax.status.success(), "{}: {}", block.place, String::from_utf8_lossy(&syntax.stderr));
+    }
+    let unit = deployed("service").remove(0);
+    let line =
+        unit.text.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/probe_sync ")).expect("a command");
+    let arguments: Vec<&str> = line.split(' ').chain(["--help"]).collect();
+    let accepted = Command::new(env!("CARGO_BIN_EXE_probe_sync")).args(arguments).output().expect("the command");
+    assert!(accepted.status.success(), "{line}");
+}
+
 /// Blocks are parts of a session: words that a reader replaces, variables that somebody else sets.
 #[test]
 fn checked_shell_blocks_have_no_faults() {
     let arguments = ["--shell=bash", "--severity=warning", "--exclude=SC2148,SC2034,SC2046"];
-    let all: Vec<Block> = pages().iter().flat_map(|page| blocks(page)).filter(Block::is_shell).collect();
+    let mut all: Vec<Block> = pages().iter().flat_map(|page| blocks(page)).filter(Block::is_shell).collect();
+    all.extend(deployed("sh"));
     assert!(all.len() > 20, "only {} shell blocks were found", all.len());
     for block in &all {
         let Some(found) = judged("shellcheck", &arguments, block) else { return };
@@ -108,7 +134,8 @@ fn checked_shell_blocks_have_no_faults() {
 #[test]
 fn checked_manifests_of_kubernetes_are_valid() {
     let is_manifest = |block: &Block| block.info == "yaml" && block.text.contains("apiVersion");
-    let all: Vec<Block> = pages().iter().flat_map(|page| blocks(page)).filter(is_manifest).collect();
+    let mut all: Vec<Block> = pages().iter().flat_map(|page| blocks(page)).filter(is_manifest).collect();
+    all.extend(deployed("yaml"));
     assert!(!all.is_empty(), "no manifest was found");
     for block in &all {
         let Some(found) = judged("kubernetes-validate", &["--strict"], block) else { return };

@@ -19,7 +19,7 @@ fn the_demo_is_judged_against_the_truth_and_leaves_a_run_and_traces() {
         "11492 event times",
         "WHO WAS LATE",
         "report.html",
-        "Next:",
+        "Next:\n  probe_sync doctor",
     ] {
         assert!(said.contains(part), "{part:?} is not in {said}");
     }

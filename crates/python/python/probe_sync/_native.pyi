@@ -45,10 +45,10 @@ class Reading:
         """The reference's time; it never goes back within an epoch."""
     @property
     def earliest(self) -> int:
-        """The reference did not show less."""
+        """Earliest possible reference time."""
     @property
     def latest(self) -> int:
-        """Nor more."""
+        """Latest possible reference time."""
     @property
     def bound95(self) -> int:
         """Half of the 95 % interval about `time`."""

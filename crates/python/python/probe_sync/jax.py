@@ -120,7 +120,7 @@ def start_trace(
 ) -> Trace:
     """Measures the clocks and starts jax.profiler; every process calls it, and waits here for the others.
 
-    `log_dir` is where this process writes. `shared` says whether process 0 sees what is written there (default: it is looked whether process 0's run is in it);
+    `log_dir` is where this process writes. `shared` says whether process 0 sees what is written there (detected by default);
     where it does not, this process sends it. `group` says how they meet (default: jax.distributed where it is initialised, else what the
     launcher has put into the environment, else alone). `profiler_options` are jax's, `settings` those of `probe_sync.start`.
     """

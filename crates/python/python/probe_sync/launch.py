@@ -176,7 +176,7 @@ def _missing(given: Mapping[str, str]) -> str:
         return "PMIX_RANK is set, but nothing says how many ranks there are: set WORLD_SIZE and RANK, or call from_mpi4py(comm)"
     half = [name for _, rank, size in _PLACES for name in (rank, size) if name in given]
     if half:
-        return f"{', '.join(half)} alone do not say which rank this is: set RANK and WORLD_SIZE, or call from_hosts(hosts, rank, port)"
+        return f"{', '.join(half)} alone does not say which rank this is: set RANK and WORLD_SIZE, or call from_hosts(hosts, rank, port)"
     return (
         "nothing says which rank this is: start the ranks with torchrun, mpirun or srun, set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or "
         "call from_hosts(hosts, rank, port)"

@@ -127,7 +127,7 @@ def trace_handler(
 ) -> TraceHandler:
     """A handler for `on_trace_ready` that measures the clocks from now on; every rank makes one, and waits here for the others.
 
-    `folder` is where this rank writes. `shared` says whether rank 0 sees what is written there (default: it is looked whether rank 0's run is in it); where
+    `folder` is where this rank writes. `shared` says whether rank 0 sees what is written there (detected by default); where
     it does not, this rank sends it. `group` says how the ranks meet (default: torch.distributed where it is initialised, else what the launcher
     has put into the environment, else alone). `settings` are those of `probe_sync.start`.
     """

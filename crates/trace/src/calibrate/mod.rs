@@ -307,7 +307,7 @@ fn of_marks(tie: Tie, bounds: &MarkBounds) -> String {
     let surely = format!("off by no more than {half} at half of them and {all} at the worst");
     if tie == Tie::SameClock {
         return format!(
-            "its times are the system clock's: that lies within the readings around all {marks} marks; {surely}"
+            "its times are the system clock's, as all {marks} marks confirm; {surely}"
         );
     }
     let by = length(apart_by_ns);

@@ -100,7 +100,7 @@ fn two_nodes_by_hand() {
     assert_eq!(mapped(zero, 50_000), 50_000.0);
     assert_eq!(
         note(zero, "marks"),
-        "its times are the system clock's: that lies within the readings around all 2 marks; off by no more than 501.0 ns \
+        "its times are the system clock's, as all 2 marks confirm; off by no more than 501.0 ns \
          at half of them and 501.0 ns at the worst"
     );
     let bounds = of_zero.marks.expect("two marks");
