@@ -92,7 +92,7 @@ impl std::str::FromStr for NodeList {
         let part = |part: &str| {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-            (first <= last && last - first < NODES_MAX).then(|| first..=last)
+            (first <= last && last - first < NODES_MAX).then_some(first..=last)
         };
         let ranges = text.split(',').map(part).collect::<Option<Vec<_>>>();
         let nodes = ranges.map(|ranges| Self(ranges.into_iter().flatten().collect()));

@@ -3,7 +3,7 @@
 //! A block marked `sh` is run, those of one page one after the other in one folder, which has the project's `examples`; `exit=3` is the status of its last command. `sh launcher`
 //! needs a cluster, a job or hours, `sh build` the sources: of these the syntax is checked, and the command lines are in `src/pages.rs`. What it does not do: Python's blocks.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::fences::{Block, blocks, pages, root};
@@ -99,8 +99,10 @@ fn deployed(ending: &str) -> Vec<Block> {
     let paths = entries.map(|entry| entry.expect("readable").path());
     let found: Vec<_> = paths.filter(|path| path.extension().is_some_and(|found| found == ending)).collect();
     assert!(!found.is_empty(), "no example ends with .{ending}");
-    let read = |path: &std::path::PathBuf| std::fs::read_to_string(path).expect("text");
-    let block = |path| Block { place: text(&path).to_owned(), info: ending.to_owned(), text: read(&path) };
+    let block = |path: PathBuf| {
+        let content = std::fs::read_to_string(&path).expect("text");
+        Block { place: text(&path).to_owned(), info: ending.to_owned(), text: content }
+    };
     found.into_iter().map(block).collect()
 }
 

@@ -306,9 +306,7 @@ fn of_marks(tie: Tie, bounds: &MarkBounds) -> String {
     let (half, all) = (length(half_ns), length(all_ns));
     let surely = format!("off by no more than {half} at half of them and {all} at the worst");
     if tie == Tie::SameClock {
-        return format!(
-            "its times are the system clock's, as all {marks} marks confirm; {surely}"
-        );
+        return format!("its times are the system clock's, as all {marks} marks confirm; {surely}");
     }
     let by = length(apart_by_ns);
     let map = if tie == Tie::SteadyClock {
