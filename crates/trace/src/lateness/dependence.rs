@@ -10,8 +10,14 @@
 //! 2·sin(π·s/6), exact for normal values. What is fitted before, a mean or a line, takes (p + 4ρ)/N
 //! of it away on average, for p fitted numbers, and that is given back.
 //!
-//! What it does not do: see dependence that one step does not show, such as a small slow swing
-//! under large noise.
+//! One factor ρ does not describe a slow part under values that are new each time: with the share f of the variance in it neighbours
+//! agree by f·ρ only, while τ is 1 + 2·f·Σ (1 − k/N)·ρᵏ. So the slowest cosines of the series, which no constant moves, are
+//! compared with the spectrum of such a sum (Whittle's likelihood), `1 − f + f·(1 − ρ²)/(1 − 2ρ·cos ω + ρ²)` at ω = π·j/N. Where
+//! that explains them clearly better than any one factor does, τ is the largest that explains them nearly as well as the best. The sum of the
+//! correlations (Geyer's initial sequence) was tried: it names three times as many by chance, since it stops at the first noise.
+//!
+//! What it does not do: see a slow part in few series that last not much longer than it does. In such a job it is a constant,
+//! and nothing tells it from a rank that is late.
 
 use std::collections::BTreeMap;
 
@@ -20,12 +26,17 @@ use super::history::Held;
 /// How many successive values count as one independent value; at least 1. All series are taken to
 /// be alike. `fitted` numbers were learnt from each.
 pub(super) fn dependence(series: &[Vec<f64>], fitted: f64) -> f64 {
+    let series: Vec<Vec<f64>> = series.iter().map(|values| places(values)).collect();
+    by_neighbours(&series, fitted).max(by_slow_part(&series))
+}
+
+/// τ from what neighbours have in common.
+fn by_neighbours(series: &[Vec<f64>], fitted: f64) -> f64 {
     let (mut products, mut squares, mut count) = (0.0, 0.0, 0);
-    for values in series {
-        let places = places(values);
+    for places in series {
         products += places.windows(2).map(|pair| pair[0] * pair[1]).sum::<f64>();
         squares += places.iter().map(|place| place * place).sum::<f64>();
-        count += values.len();
+        count += places.len();
     }
     let length = count as f64 / series.len().max(1) as f64;
     if squares <= 0.0 || length < 2.0 {
@@ -35,6 +46,63 @@ pub(super) fn dependence(series: &[Vec<f64>], fitted: f64) -> f64 {
     let kept = 2.0 * (std::f64::consts::PI * correlation / 6.0).sin();
     let kept = (kept + (fitted + 4.0 * kept) / length).clamp(0.0, KEPT_MAX);
     (1.0 + kept) / (1.0 - kept)
+}
+
+/// τ from the slowest cosines, where these show a slow part; else 1.
+fn by_slow_part(series: &[Vec<f64>]) -> f64 {
+    let (spectrum, length) = spectrum(series);
+    if spectrum.is_empty() {
+        return 1.0;
+    }
+    // Ranks are late against each other, so one of them says nothing new.
+    let independent = (series.len() as f64 - 1.0).max(1.0);
+    let log_likelihood = |share: f64, kept: f64| {
+        let term = |(slow, seen): (usize, &f64)| {
+            let turn = std::f64::consts::PI * (slow + 1) as f64 / length;
+            let factor = (1.0 - kept * kept) / (1.0 - 2.0 * kept * turn.cos() + kept * kept);
+            let expected = 1.0 - share + share * factor;
+            expected.ln() + seen / expected
+        };
+        -0.5 * independent * spectrum.iter().enumerate().map(term).sum::<f64>()
+    };
+    let one_factor = ONE_FACTOR.map(|kept| log_likelihood(1.0, kept)).into_iter().fold(f64::NEG_INFINITY, f64::max);
+    let sums = SLOW_FACTORS.iter().flat_map(|kept| SLOW_SHARES.map(|share| (share, *kept)));
+    let sums: Vec<(f64, f64, f64)> = sums.map(|(share, kept)| (share, kept, log_likelihood(share, kept))).collect();
+    let best = sums.iter().map(|sum| sum.2).fold(f64::NEG_INFINITY, f64::max);
+    if best <= one_factor + CLEARLY_BETTER {
+        return 1.0;
+    }
+    let worth = |(share, kept, _): &(f64, f64, f64)| {
+        // Σ (1 − k/N)·ρᵏ over all distances k.
+        let power = kept.powf(length);
+        let sum = kept / (1.0 - kept) - kept * (1.0 - power) / (length * (1.0 - kept).powi(2));
+        1.0 + 2.0 * share * sum
+    };
+    sums.iter().filter(|sum| sum.2 >= best - NEARLY_BEST).map(worth).fold(1.0, f64::max)
+}
+
+/// Squares of the slowest cosines of the series, in the mean and in units of the variance, and the mean length.
+fn spectrum(series: &[Vec<f64>]) -> (Vec<f64>, f64) {
+    let taken = series.iter().step_by(series.len().div_ceil(SERIES_MAX).max(1));
+    let (mut sums, mut squares, mut values, mut count) = ([0.0; COSINES], 0.0, 0, 0);
+    for places in taken {
+        let turn = std::f64::consts::PI / places.len() as f64;
+        for (slow, sum) in sums.iter_mut().enumerate() {
+            let step = turn * (slow + 1) as f64;
+            let product = |(at, place): (usize, &f64)| place * (step * (at as f64 + 0.5)).cos();
+            let cosine: f64 = places.iter().enumerate().map(product).sum();
+            *sum += 2.0 / places.len() as f64 * cosine * cosine;
+        }
+        squares += places.iter().map(|place| place * place).sum::<f64>();
+        (values, count) = (values + places.len(), count + 1);
+    }
+    let length = values as f64 / f64::from(count.max(1));
+    if squares <= 0.0 || length < SHORTEST {
+        return (Vec::new(), length);
+    }
+    let most = COSINES.min(length as usize - 1);
+    let unit = f64::from(count) * squares / values as f64;
+    (sums[..most].iter().map(|sum| sum / unit).collect(), length)
 }
 
 /// The place of each value in order, counted from the middle; equal values share theirs.
@@ -82,6 +150,21 @@ pub(super) fn lateness(held: &[Held], ranks: usize) -> Vec<BTreeMap<usize, f64>>
 
 /// The largest ρ that is distinguished from 1.
 const KEPT_MAX: f64 = 0.999;
+
+/// Cosines and series that are looked at, and the fewest values.
+const COSINES: usize = 32;
+const SERIES_MAX: usize = 64;
+const SHORTEST: f64 = 16.0;
+
+/// Factors of values without a slow part, and factors and shares of slow parts.
+const ONE_FACTOR: [f64; 12] = [0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95];
+const SLOW_FACTORS: [f64; 5] = [0.8, 0.9, 0.95, 0.98, 0.99];
+const SLOW_SHARES: [f64; 10] = [0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0];
+
+/// By how much the logarithm of the likelihood of a slow part must exceed that of one factor: of independent values it does in 5 of 100
+/// jobs; and how far below the best a slow part still counts.
+const CLEARLY_BETTER: f64 = 1.5;
+const NEARLY_BEST: f64 = 2.0;
 
 #[cfg(test)]
 mod tests {
