@@ -156,8 +156,8 @@ const COSINES: usize = 32;
 const SERIES_MAX: usize = 64;
 const SHORTEST: f64 = 16.0;
 
-/// Factors of values without a slow part, and factors and shares of slow parts.
-const ONE_FACTOR: [f64; 12] = [0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95];
+/// Factors of values without a slow part (below zero they take turns), and factors and shares of slow parts.
+const ONE_FACTOR: [f64; 16] = [-0.99, -0.9, -0.6, -0.3, 0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95];
 const SLOW_FACTORS: [f64; 5] = [0.8, 0.9, 0.95, 0.98, 0.99];
 const SLOW_SHARES: [f64; 10] = [0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0];
 
