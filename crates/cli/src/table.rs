@@ -186,13 +186,7 @@ fn remarks(report: &RunReport) -> Vec<String> {
     for absence in report.absences.iter().take(MAX_LINES) {
         lines.push(self::absence(absence));
     }
-    for node in report.never_reached.iter().take(MAX_LINES) {
-        let host = report.nodes.get(node.index()).map_or("?", |row| row.host.as_str());
-        lines.push(format!(
-            "node {node} ({host}) was never reached: no probe came back from it. Let UDP through between all hosts, or name a port that is open \
-             by --port; probe_sync doctor --peers, started as the run was, shows the hosts and what separates them"
-        ));
-    }
+    lines.extend(never_reached(report));
     for peer in report.unreachable_peers.iter().take(MAX_LINES) {
         lines.push(format!(
             "node {} cannot send to node {} ({}): {}; look at routes and firewalls",
@@ -217,6 +211,16 @@ fn remarks(report: &RunReport) -> Vec<String> {
             .to_owned(),
     );
     lines
+}
+
+fn never_reached(report: &RunReport) -> impl Iterator<Item = String> {
+    report.never_reached.iter().take(MAX_LINES).map(|node| {
+        let host = report.nodes.get(node.index()).map_or("?", |row| row.host.as_str());
+        format!(
+            "node {node} ({host}) was never reached: no probe came back from it. Let UDP through between all hosts, or name a port that is open \
+             by --port; probe_sync doctor --peers, started as the run was, shows the hosts and what separates them"
+        )
+    })
 }
 
 fn absence(absence: &Absence) -> String {

@@ -4,7 +4,6 @@
 //! container of a service `probe-sync` its address in `PROBE_SYNC_SERVICE_HOST` and `PROBE_SYNC_PORT=tcp://…`, and Spack and Lmod say where a package of
 //! that name is, in `PROBE_SYNC_ROOT`. What is neither theirs nor ours may be a typing error, which is said, and ends nothing.
 
-use super::distance;
 use super::table::KEYS;
 
 /// Variables with our prefix that are no configuration keys, each with what reads it. Documents name no other.
@@ -60,6 +59,21 @@ pub(super) fn closest(name: &str) -> String {
 
 fn is_or_ends_with(name: &str, ending: &str) -> bool {
     name.strip_suffix(ending).is_some_and(|front| front.is_empty() || front.ends_with('_'))
+}
+
+/// Levenshtein's distance: how many letters must be added, removed or replaced.
+pub(super) fn distance(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (at, letter) in one.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = at + 1;
+        for (place, against) in other.bytes().enumerate() {
+            let replaced = diagonal + usize::from(letter != against);
+            diagonal = row[place + 1];
+            row[place + 1] = replaced.min(diagonal + 1).min(row[place] + 1);
+        }
+    }
+    row[other.len()]
 }
 
 const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];

@@ -295,26 +295,11 @@ impl Config {
 
 /// Why a key is refused, with the one that was probably meant, else with all.
 fn unknown(name: &str) -> String {
-    let nearest = KEYS.iter().map(|key| (distance(name, key.name), key.name)).min();
+    let nearest = KEYS.iter().map(|key| (environment::distance(name, key.name), key.name)).min();
     match nearest.filter(|(edits, _)| *edits <= EDITS_MAX.min(name.len() / 2)) {
         Some((_, key)) => format!("unknown key; did you mean {key}?"),
         None => format!("unknown key; known: {}", KEYS.iter().map(|key| key.name).collect::<Vec<_>>().join(", ")),
     }
-}
-
-/// Levenshtein's distance: how many letters must be added, removed or replaced.
-fn distance(one: &str, other: &str) -> usize {
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (at, letter) in one.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = at + 1;
-        for (place, against) in other.bytes().enumerate() {
-            let replaced = diagonal + usize::from(letter != against);
-            diagonal = row[place + 1];
-            row[place + 1] = replaced.min(diagonal + 1).min(row[place] + 1);
-        }
-    }
-    row[other.len()]
 }
 
 /// A name that differs by more letters was hardly meant.

@@ -9,9 +9,9 @@ use probe_sync_sys::{host, interfaces};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::clock_reading::ClockReading;
 use super::key_file::KeyFile;
 use super::launcher::Launched;
-use super::machines::ClockReading;
 use super::neighbors::Neighbors;
 use probe_sync_estimate::record::{plain_name, read_plain_name};
 

@@ -9,6 +9,7 @@
 
 mod back;
 mod choice;
+mod clock_reading;
 mod graph;
 mod hello;
 mod key_file;

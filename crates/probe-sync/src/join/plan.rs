@@ -285,7 +285,7 @@ fn one_job(hellos: &[Hello], launcher: Launcher) -> Option<Vec<Launched>> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::machines::ClockReading;
+    use super::super::clock_reading::ClockReading;
     use super::super::neighbors::Neighbors;
     use super::super::offer::Offer;
     use super::super::offer::tests::offer;
