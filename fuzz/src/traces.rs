@@ -149,8 +149,22 @@ fn move_and_merge(format: &dyn TraceFormat, input: &Path, output: &Path) {
     }
     let (mut one, mut two) = (shifted, |time| time);
     let mut inputs = [
-        MergeInput { path: input.to_owned(), part: 0, name: "node0".into(), map: &mut two, metadata: Vec::new() },
-        MergeInput { path: input.to_owned(), part: 1, name: "node1".into(), map: &mut one, metadata: Vec::new() },
+        MergeInput {
+            path: input.to_owned(),
+            part: 0,
+            name: "node0".into(),
+            map: &mut two,
+            metadata: Vec::new(),
+            reach: None,
+        },
+        MergeInput {
+            path: input.to_owned(),
+            part: 1,
+            name: "node1".into(),
+            map: &mut one,
+            metadata: Vec::new(),
+            reach: None,
+        },
     ];
     if format.merge(&mut inputs, output, &MergeOptions::default()).is_ok() {
         assert!(format.read_facts(output, &options()).is_ok(), "refuses what it merged");

@@ -34,6 +34,7 @@ fn repeat(real: &Path, output: &Path, size: u64) -> Outcome<()> {
             name: String::new(),
             map,
             metadata: Vec::new(),
+            reach: None,
         });
     }
     Kineto.merge(&mut inputs, output, &MergeOptions::default())?;

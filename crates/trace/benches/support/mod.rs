@@ -104,6 +104,7 @@ impl Bench {
                     name: "node0".to_owned(),
                     map: &mut first,
                     metadata: Vec::new(),
+                    reach: None,
                 },
                 MergeInput {
                     path: input.to_owned(),
@@ -111,6 +112,7 @@ impl Bench {
                     name: "node1".to_owned(),
                     map: &mut second,
                     metadata: Vec::new(),
+                    reach: None,
                 },
             ];
             Ok(self.format.merge(&mut inputs, output, &MergeOptions::default()).map(|_| ())?)

@@ -130,13 +130,15 @@ pub(super) fn query<'a>(kind: Kind, table: &Table, of: &impl Fn(&str) -> Option<
     ];
     let shown = kind.shown().iter().map(|name| own(name));
     let columns: Vec<String> = columns.into_iter().chain(shown).collect();
-    // Samples that are values of counters are drawn as these.
-    let only = match of("rocpd_pmc_event").filter(|_| kind == Kind::Sample && event != "NULL") {
-        Some(values) => format!(" WHERE {event} IS NULL OR {event} NOT IN ({})", events_of(values)),
-        None => String::new(),
-    };
+    let only = of("rocpd_pmc_event").filter(|_| kind == Kind::Sample && event != "NULL");
+    let only = only.map_or_else(String::new, |values| without_values(&event, values));
     let order = if event == "NULL" { String::new() } else { format!(" ORDER BY {event}") };
     format!("SELECT {} FROM {} AS R NOT INDEXED{joins}{only}{order}", columns.join(", "), quoted(&table.name))
+}
+
+/// What leaves out samples that are values of counters, which are drawn as these.
+fn without_values(event: &str, values: &Table) -> String {
+    format!(" WHERE {event} IS NULL OR {event} NOT IN ({})", events_of(values))
 }
 
 /// The events of a table's rows.
