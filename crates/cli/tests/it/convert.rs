@@ -246,7 +246,7 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
         std::fs::write(path, text).expect("writable");
     };
     write(&good, event);
-    write(&bad, r#"{"ph":"X","pid":1,"tid":1,"ts":5,"dur":-2,"name":"a"}"#);
+    std::fs::write(&bad, format!("{{\"traceEvents\":[{event},")).expect("writable");
     let folder = scratch.path().join("out");
     let check = |arguments: &[&str], trace: &Path, status: i32, part: &str| {
         let done = convert(arguments, &[trace.to_owned()], &folder);
@@ -254,7 +254,7 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
         assert!(complaint(&done).contains(part), "{arguments:?}: {}", complaint(&done));
         assert!(!folder.exists(), "{arguments:?}");
     };
-    check(&["-f", "json"], &bad, 1, "ends before it begins");
+    check(&["-f", "json"], &bad, 1, "the file ends inside traceEvents");
     check(&["-f", "otf3"], &good, 2, "otf3");
     check(&["-f", "json", "--start", "9", "--end", "8"], &good, 2, "not after its start");
     check(&["-f", "json", "--start", "half"], &good, 2, "neither nanoseconds, nor");
