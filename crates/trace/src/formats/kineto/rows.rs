@@ -137,9 +137,9 @@ impl Rows {
             let of_process = || if self.is_device(pid) { Side::Device } else { Side::Host };
             let side = side.unwrap_or_else(of_process);
             // Python's frames of unknown threads, the profiler's own spans, moments of no process.
-            let is_strange = self.is_device(pid) || integer(pid).is_none();
+            let is_elsewhere = self.is_device(pid) || integer(pid).is_none();
             let parent = match side {
-                Side::Host => homes.process(main.filter(|_| is_strange).unwrap_or(pid)),
+                Side::Host => homes.process(main.filter(|_| is_elsewhere).unwrap_or(pid)),
                 Side::Device => homes.device(main, pid, *device),
             };
             let named = self.threads.get(&(pid.clone(), tid.clone())).cloned();

@@ -101,17 +101,7 @@ pub(super) fn query<'a>(kind: Kind, table: &Table, of: &impl Fn(&str) -> Option<
         (_, "NULL") => one,
         _ => format!("coalesce({one}, {other})"),
     };
-    // A copy is drawn where a device took part: at what it goes to, else at what it comes from.
-    let agent = match (kind, of("rocpd_info_agent")) {
-        (Kind::Copy, Some(agents)) => {
-            let (to, from) = (own("dst_agent_id"), own("src_agent_id"));
-            let agents = quoted(&agents.name);
-            format!(
-                "CASE WHEN (SELECT type FROM {agents} WHERE id = {to}) = 'GPU' THEN {to} ELSE coalesce({from}, {to}) END"
-            )
-        }
-        _ => own("agent_id"),
-    };
+    let agent = agent(kind, table, of("rocpd_info_agent"));
     let (start, end) =
         if kind == Kind::Sample { (own("timestamp"), own("timestamp")) } else { (own("start"), own("end")) };
     let columns = [
@@ -134,6 +124,21 @@ pub(super) fn query<'a>(kind: Kind, table: &Table, of: &impl Fn(&str) -> Option<
     let only = only.map_or_else(String::new, |values| without_values(&event, values));
     let order = if event == "NULL" { String::new() } else { format!(" ORDER BY {event}") };
     format!("SELECT {} FROM {} AS R NOT INDEXED{joins}{only}{order}", columns.join(", "), quoted(&table.name))
+}
+
+/// The agent of a row. A copy is drawn where a device took part: at what it goes to, else at what it comes from.
+fn agent(kind: Kind, table: &Table, agents: Option<&Table>) -> String {
+    let own = |name: &str| column(table, "R", name);
+    match (kind, agents) {
+        (Kind::Copy, Some(agents)) => {
+            let (to, from) = (own("dst_agent_id"), own("src_agent_id"));
+            let agents = quoted(&agents.name);
+            format!(
+                "CASE WHEN (SELECT type FROM {agents} WHERE id = {to}) = 'GPU' THEN {to} ELSE coalesce({from}, {to}) END"
+            )
+        }
+        _ => own("agent_id"),
+    }
 }
 
 /// What leaves out samples that are values of counters, which are drawn as these.
