@@ -48,7 +48,7 @@ pub(super) struct Band {
 
 impl Band {
     pub(super) fn new(options: &FitOptions) -> Self {
-        Self { range: options.max_kink_ppm * 1e-6 * (1.0 + 2.0 * options.max_skew) }
+        Self { range: options.rate_range_ppm * 1e-6 * (1.0 + 2.0 * options.max_skew) }
     }
 
     /// How far theta may be from its line at `x` ns from the midpoint, ns.

@@ -67,7 +67,7 @@ pub struct FitOptions {
     pub max_bend_ppm_per_s: f64,
     /// Range within which alpha stays in a window, in any shape, ppm. The hard bounds assume it; the
     /// default is what the clock watches of both ends may miss.
-    pub max_kink_ppm: f64,
+    pub rate_range_ppm: f64,
 }
 
 impl Default for FitOptions {
@@ -79,7 +79,7 @@ impl Default for FitOptions {
             tick_ns: 1.0,
             max_skew: MAX_SKEW,
             max_bend_ppm_per_s: 20.0,
-            max_kink_ppm: 2.0 * WATCH_LIMIT_PPM,
+            rate_range_ppm: 2.0 * WATCH_LIMIT_PPM,
         }
     }
 }

@@ -14,8 +14,8 @@ fn kinked(mut exchanges: Vec<Exchange>, ppm: f64) -> Vec<Exchange> {
     exchanges
 }
 
-fn is_inside(exchanges: &[Exchange], max_kink_ppm: f64) -> bool {
-    let options = FitOptions { max_kink_ppm, ..FitOptions::default() };
+fn is_inside(exchanges: &[Exchange], rate_range_ppm: f64) -> bool {
+    let options = FitOptions { rate_range_ppm, ..FitOptions::default() };
     let line = fit(&window(exchanges), &options).expect("exchanges");
     line.bound_lo_ns <= THETA && THETA <= line.bound_hi_ns
 }
@@ -28,7 +28,7 @@ fn a_kink_that_no_line_shows_stays_inside_the_hard_interval() {
     for ppm in [1.5, -1.5] {
         let exchanges = kinked(path.simulate(1), ppm);
         assert!(!is_inside(&exchanges, 0.0), "{ppm} ppm: lines alone exclude it");
-        assert!(is_inside(&exchanges, FitOptions::default().max_kink_ppm), "{ppm} ppm");
+        assert!(is_inside(&exchanges, FitOptions::default().rate_range_ppm), "{ppm} ppm");
     }
 }
 
@@ -41,7 +41,7 @@ fn whatever_the_watches_miss_stays_inside() {
                 for ppm in [0.2, -0.7, 1.5, -3.0, 6.0] {
                     for seed in 0..4 {
                         let path = Path { exchanges, floor, ..path };
-                        let inside = is_inside(&kinked(path.simulate(seed), ppm), FitOptions::default().max_kink_ppm);
+                        let inside = is_inside(&kinked(path.simulate(seed), ppm), FitOptions::default().rate_range_ppm);
                         assert!(inside, "{exchanges} exchanges, floor {floor} ns, {ppm} ppm, seed {seed}");
                         windows += 1;
                     }
