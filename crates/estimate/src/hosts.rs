@@ -20,8 +20,13 @@ impl Hosts {
         Self { first: vec![0; nodes].into() }
     }
 
-    /// Returns hosts from the nodes' host names, in order of nodes. A node without a name, or with a common one such as
-    /// `localhost`, counts as a host of its own.
+    /// Returns hosts from the first node of each node's host, in order of nodes.
+    pub fn shared(first: impl IntoIterator<Item = NodeId>) -> Self {
+        Self { first: first.into_iter().map(|node| node.0).collect() }
+    }
+
+    /// Returns hosts from the nodes' host names, in order of nodes, where nothing better is known. A node without a name, or
+    /// with one that installers and images give, such as `localhost` or `ubuntu`, counts as a host of its own.
     ///
     /// ```
     /// use probe_sync_estimate::Hosts;
@@ -30,6 +35,7 @@ impl Hosts {
     /// let hosts = Hosts::named(["gpu-1", "gpu-2", "gpu-1", "localhost", "localhost"].map(Some));
     /// assert!(hosts.same(NodeId(0), NodeId(2)) && !hosts.same(NodeId(0), NodeId(1)));
     /// assert!(!hosts.same(NodeId(3), NodeId(4)), "every host calls itself localhost");
+    /// assert!(Hosts::shared([0, 1, 0].map(NodeId)).same(NodeId(0), NodeId(2)));
     /// ```
     pub fn named<'a>(names: impl IntoIterator<Item = Option<&'a str>>) -> Self {
         let names: Vec<Option<&str>> =
@@ -48,8 +54,23 @@ impl Hosts {
     }
 }
 
-/// Names that say nothing.
-const COMMON_NAMES: [&str; 3] = ["", "localhost", "localhost.localdomain"];
+/// Names that many hosts have, because an installer or an image gave them.
+const COMMON_NAMES: [&str; 14] = [
+    "",
+    "(none)",
+    "alpine",
+    "arch",
+    "archlinux",
+    "centos",
+    "debian",
+    "fedora",
+    "linux",
+    "localhost",
+    "localhost.localdomain",
+    "raspberrypi",
+    "rocky",
+    "ubuntu",
+];
 
 /// Standard deviation of how much longer a host's way out is than its way in, halved, as a share of the median margin.
 pub(crate) const HOST_SHARE: f64 = 0.02;

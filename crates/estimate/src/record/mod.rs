@@ -141,8 +141,11 @@ pub struct OffsetsHeader {
 }
 
 impl OffsetsHeader {
-    /// Which nodes share a host.
+    /// Returns which nodes share a host: as the nodes state it, or by their names where one does not.
     pub fn hosts(&self) -> Hosts {
+        if let Some(hosts) = self.nodes.iter().map(|node| node.host).collect::<Option<Vec<NodeId>>>() {
+            return Hosts::shared(hosts);
+        }
         Hosts::named(self.nodes.iter().map(|node| node.hostname.as_deref()))
     }
 }
@@ -209,4 +212,8 @@ pub struct NodeRecord {
     pub hostname: Option<String>,
     /// The node.
     pub node_id: NodeId,
+    /// The first node on the same host, as the boot ids of their kernels (or `--host`) tell. Runs of earlier versions do not
+    /// state it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<NodeId>,
 }

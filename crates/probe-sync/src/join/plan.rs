@@ -38,6 +38,8 @@ pub struct Plan {
     pub clock_numbers: Vec<u32>,
     /// For each rank, its place among the probing ranks of its host and how many those are.
     pub place_on_host: Vec<(u32, u32)>,
+    /// For each node, the first node whose rank stated the same clock: nodes with equal entries share a host.
+    pub host_of_node: Vec<NodeId>,
     /// For each node, where it probes from.
     pub sources: Vec<Source>,
     /// Why from there, for people.
@@ -197,6 +199,11 @@ fn make_plan(
             (before as u32, probers.count() as u32)
         })
         .collect();
+    let host_of_node = rank_of_node.iter().map(|rank| {
+        let same = |other: &u32| clock_of_rank[*other as usize] == clock_of_rank[*rank as usize];
+        NodeId(rank_of_node.iter().position(same).expect("the node itself") as u32)
+    });
+    let host_of_node = host_of_node.collect();
     let loopback = all.windows(2).all(|pair| pair[0].network_identity == pair[1].network_identity);
     let probing: Vec<&Hello> = rank_of_node.iter().map(|rank| &all[*rank as usize]).collect();
     let offering: Vec<Offering<'_>> = probing.iter().map(|hello| (hello.hostname.as_str(), &hello.offer)).collect();
@@ -209,6 +216,7 @@ fn make_plan(
         secret: all.iter().all(|hello| hello.key_fingerprint.is_some()),
         clock_numbers,
         place_on_host,
+        host_of_node,
         sources,
         sources_reason,
         edges,

@@ -48,7 +48,8 @@ pub(super) fn offsets_header(joined: &Joined, hellos: &[Hello]) -> OffsetsHeader
     let Joined { plan, roster, .. } = joined;
     let node = |node: usize| {
         let node_id = NodeId(node as u32);
-        NodeRecord { hostname: Some(plan.hostname(node_id).to_owned()), node_id }
+        let host = Some(plan.host_of_node[node]);
+        NodeRecord { hostname: Some(plan.hostname(node_id).to_owned()), node_id, host }
     };
     OffsetsHeader {
         meta: true,

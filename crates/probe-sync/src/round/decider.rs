@@ -82,7 +82,7 @@ impl Decider {
     /// For a run that begins now.
     pub fn new(joined: &Joined, policy: Policy) -> Self {
         let (nodes, reference) = (joined.plan.nodes(), joined.roster.reference);
-        let hosts = Hosts::named((0..nodes as u32).map(|node| Some(joined.plan.hostname(NodeId(node)))));
+        let hosts = Hosts::shared(joined.plan.host_of_node.iter().copied());
         Self {
             reference,
             timeline: Timeline::new(SolverOptions { hosts, ..SolverOptions::new(nodes, reference) }),

@@ -293,7 +293,7 @@ impl<'a> Whole<'a> {
     }
 
     fn take(&mut self, number: NodeId, host: Option<&str>, lines: Vec<OffsetRecord>) {
-        self.header.push(NodeRecord { hostname: host.map(str::to_owned), node_id: number });
+        self.header.push(NodeRecord { hostname: host.map(str::to_owned), node_id: number, host: None });
         self.lines.extend(lines.into_iter().zip(0..).map(|(mut line, place)| {
             line.estimate.node_id = number;
             line.window_id = place;
@@ -516,7 +516,8 @@ mod tests {
     fn write(folder: &Path, name: &str, made: &Made<'_>) -> PathBuf {
         let host =
             |node: u32| if name == "top" { format!("{}0", ["a", "b"][node as usize]) } else { format!("{name}{node}") };
-        let nodes = made.named.iter().map(|node| NodeRecord { hostname: Some(host(*node)), node_id: NodeId(*node) });
+        let node = |node: &u32| NodeRecord { hostname: Some(host(*node)), node_id: NodeId(*node), host: None };
+        let nodes = made.named.iter().map(node);
         let rank = |(rank, world_size, node): &(u32, u32, u32)| RankRecord {
             rank: *rank,
             world_size: *world_size,

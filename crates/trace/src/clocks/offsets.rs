@@ -341,7 +341,11 @@ mod tests {
             step: Some(StepRecord { after: Timestamp::from_ns(1_900), before: Timestamp::from_ns(2_100) }),
             broken_into: Some(RoundId(3)),
         };
-        let node = |node, hostname: &str| NodeRecord { hostname: Some(hostname.to_owned()), node_id: NodeId(node) };
+        let node = |node, hostname: &str| NodeRecord {
+            hostname: Some(hostname.to_owned()),
+            node_id: NodeId(node),
+            host: None,
+        };
         let rank = RankRecord {
             rank: 8,
             world_size: 16,

@@ -34,6 +34,7 @@ fn joined(config: Config) -> Arc<Joined> {
         rank_of_node: (0..NODES).collect(),
         clock_numbers: (0..NODES).collect(),
         place_on_host: vec![(0, 1); NODES as usize],
+        host_of_node: (0..NODES).map(NodeId).collect(),
         sources: Vec::new(),
         sources_reason: String::new(),
         edges: None,
