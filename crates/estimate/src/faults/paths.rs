@@ -180,10 +180,12 @@ impl Paths {
     /// One per round, because it moves its neighbours' levels too.
     fn lasting(&mut self) -> Option<Sure> {
         let settled = || self.edges.values().filter(|track| track.count >= LEVEL_COUNT_MIN);
-        if settled().count() < LEVELS_MIN {
-            return None;
-        }
-        let typical = TO_SIGMA * median(settled().map(|track| track.level[0].abs()));
+        // Few levels do not say what is usual, and one that is off moves them all; the delay does.
+        let typical = if settled().count() < LEVELS_MIN {
+            USUAL_SHARE * median(settled().map(|track| track.level[1]))
+        } else {
+            TO_SIGMA * median(settled().map(|track| track.level[0].abs()))
+        };
         let noise = DEVIATIONS * self.scales[0].value();
         let fresh = self.edges.iter_mut().filter(|(_, track)| track.count >= LEVEL_COUNT_MIN && !track.bad);
         let (edge, track) = fresh.max_by(|a, b| a.1.level[0].abs().total_cmp(&b.1.level[0].abs()))?;
@@ -462,8 +464,9 @@ const LEVEL_MIN_NS: f64 = 500.0;
 /// Rounds of a level that is compared with those of the other edges.
 const LEVEL_COUNT_MIN: u32 = 4;
 
-/// Fewest edges whose levels say what is usual.
+/// Fewest edges whose levels say what is usual; and the usual asymmetry where fewer do, as a share of the margin.
 const LEVELS_MIN: usize = 16;
+const USUAL_SHARE: f64 = 0.03;
 
 /// Fewest edges whose margins can be said to be the network's.
 const COMMON_MIN: usize = 4;

@@ -23,7 +23,7 @@ mod covariance;
 pub(crate) mod edges;
 mod input;
 pub mod linear;
-mod robust;
+pub(crate) mod robust;
 mod solution;
 
 use probe_sync_time::Edge;

@@ -75,8 +75,8 @@ impl Problem {
         }
         let margins = || equations.iter().map(|equation| input.edges[equation.index].margin_ns.max(0.0));
         let margin = median(margins()).max(MARGIN_MIN_NS);
-        let scales: Vec<f64> =
-            margins().zip(scales_min(&equations)).map(|(of, least)| (of / margin).max(least)).collect();
+        let least = asymmetry_scales_min(equations.iter().map(|edge| [edge.from, edge.to]));
+        let scales: Vec<f64> = margins().zip(least).map(|(of, least)| (of / margin).max(least)).collect();
         equations.iter_mut().zip(scales).for_each(|(equation, scale)| equation.asymmetry_scale = scale);
         Self {
             options: *options,
@@ -377,16 +377,16 @@ fn broken(fitted: &EdgeAlphaBeta, typical_margin_ns: f64) -> bool {
     typical_margin_ns > 0.0 && !fitted.feasible && -fitted.margin_ns > typical_margin_ns
 }
 
-/// Of every edge, the least that its asymmetry may be, as a share of the median edge's. A margin near zero is luck, a wrong stamp, or a short path whose packets are late one way. Loops tell
-/// which: an edge whose nodes have d edges at least is tested by d − 1 others.
-fn scales_min(equations: &[Equation]) -> Vec<f64> {
+/// Returns for every edge, given by its two nodes, the least that its asymmetry may be, as a share of the median edge's. A margin near zero is luck, a wrong stamp,
+/// or a short path whose packets are late one way. Loops tell which: an edge whose nodes have d edges at least is tested by d − 1 others.
+pub(crate) fn asymmetry_scales_min(edges: impl Iterator<Item = [usize; 2]> + Clone) -> Vec<f64> {
     let mut degrees = BTreeMap::new();
-    equations.iter().flat_map(|edge| [edge.from, edge.to]).for_each(|node| *degrees.entry(node).or_insert(0u32) += 1);
-    let least = |edge: &Equation| {
-        let others = f64::from(degrees[&edge.from].min(degrees[&edge.to]) - 1);
+    edges.clone().flatten().for_each(|node| *degrees.entry(node).or_insert(0u32) += 1);
+    let least = |[from, to]: [usize; 2]| {
+        let others = f64::from(degrees[&from].min(degrees[&to]) - 1);
         1.0 - (1.0 - ASYMMETRY_SCALE_MIN) * others / (others + OTHERS_HALF)
     };
-    equations.iter().map(least).collect()
+    edges.map(least).collect()
 }
 
 /// By what the asymmetry variance of the median edge is multiplied.

@@ -18,6 +18,7 @@ use probe_sync_time::{Edge, NodeId};
 
 use super::round::PacingRound;
 use crate::graph::linear::{Laplacian, Link, Pair};
+use crate::graph::robust::asymmetry_scales_min;
 use crate::statistics::{SIGMAS_95, median, upper_median};
 use crate::window::{EdgeAlphaBeta, NodeEstimate};
 
@@ -263,14 +264,15 @@ fn lines(round: &PacingRound<'_>, reachable: &[bool]) -> Vec<Line> {
         .filter(|edge| !round.excluded.iter().any(|(excluded, _)| *excluded == edge.edge()))
         .collect();
     let typical = median(kept.iter().map(|edge| edge.margin_ns.max(0.0))).max(1.0);
-    let line = |edge: &&EdgeAlphaBeta| {
+    let ends = kept.iter().map(|edge| [edge.src_node_id.index(), edge.dst_node_id.index()]);
+    let line = |(edge, least): (&&EdgeAlphaBeta, f64)| {
         // As the graph has it: a path's asymmetry goes with its delay, and an infeasible fit is worth its overlap.
-        let scale = (edge.margin_ns.max(0.0) / typical).max(ASYMMETRY_SCALE_MIN);
+        let scale = (edge.margin_ns.max(0.0) / typical).max(least);
         let overlap = if edge.feasible { 0.0 } else { edge.margin_ns.powi(2) };
         let random = edge.covariance[0] + overlap;
         Line { edge: edge.edge(), random, asymmetry: (round.asymmetry_sd_ns * scale).powi(2) }
     };
-    kept.iter().map(line).collect()
+    kept.iter().zip(asymmetry_scales_min(ends)).map(line).collect()
 }
 
 /// Each node's random share as its own edges have it, weighted as the estimate weighs them.
@@ -337,9 +339,6 @@ const GAIN_MIN: f64 = 0.05;
 
 /// Variance left of a bridge, relative to the edge's, that rounding can produce.
 const BRIDGE_SHARE: f64 = 1e-9;
-
-/// As in the graph: a margin near zero is luck or a wrong timestamp.
-const ASYMMETRY_SCALE_MIN: f64 = 0.25;
 
 /// Relative accuracy of a column.
 const ACCURACY: f64 = 1e-4;

@@ -421,6 +421,40 @@ fn an_edge_that_the_graph_bears_with_is_still_asymmetric() {
     }
 }
 
+/// Three of a node's seven edges are off by 4 µs from the first round on: the node is named. In a network of few edges one of two of a node is.
+#[test]
+fn edges_of_a_node_that_disagree_from_the_beginning_are_named() {
+    fn bias(edge: &mut EdgeAlphaBeta, peers: u32) {
+        let [from, to] = [edge.src_node_id.0, edge.dst_node_id.0];
+        if of(edge, 3) && from + to - 3 < peers {
+            shift(edge, if from == 3 { 4_000.0 } else { -4_000.0 });
+        }
+    }
+    let three = |_: u64, edge: &mut EdgeAlphaBeta| {
+        bias(edge, 3);
+        true
+    };
+    let one = |_: u64, edge: &mut EdgeAlphaBeta| {
+        bias(edge, 1);
+        true
+    };
+    let all = |nodes: usize| -> Vec<(usize, usize)> {
+        (0..nodes).flat_map(|a| (a + 1..nodes).map(move |b| (a, b))).collect()
+    };
+    for seed in 0..8 {
+        let of = |nodes, edge| {
+            named(&watched_over(nodes, &all(nodes), seed, Change { edge: Some(edge), ..Change::default() }))
+        };
+        assert_eq!(of(8, three), [(FaultKind::Falseticker, node(3), 0)], "seed {seed}");
+        let few = of(5, one);
+        let is_edge = |(kind, culprit, _): &(FaultKind, Culprit, u64)| {
+            *kind == FaultKind::AsymmetricEdge && *culprit == Culprit::Edge(Edge::new(0, 3))
+        };
+        assert!(few.len() == 1 && is_edge(&few[0]), "seed {seed}: {few:?}");
+        assert!(of(5, |_, _| true).is_empty(), "seed {seed}: nothing is off");
+    }
+}
+
 #[test]
 fn an_edge_that_stays_lossy_when_the_network_is_well_again_is_named() {
     let loss = |round: u64, edge: &mut EdgeAlphaBeta| {
