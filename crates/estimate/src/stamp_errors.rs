@@ -38,6 +38,15 @@ use crate::smoother::SmoothedOffset;
 use crate::statistics::{SIGMAS_95, median};
 use crate::window::{EdgeAlphaBeta, NodeEstimate};
 
+/// Whether an estimate contains the asymmetry of its hosts already.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum HostTerm {
+    /// It does: the graph assumes it of a round alone.
+    Contained,
+    /// It does not, and it is added.
+    Added,
+}
+
 /// What is known of all nodes' stamps.
 #[derive(Clone, Debug)]
 pub(crate) struct StampErrors {
@@ -76,8 +85,8 @@ impl StampErrors {
     }
 
     /// Adds this part to an estimate of one round.
-    pub(crate) fn widen(&self, node: &mut NodeEstimate) {
-        let sd = self.standard_deviation(node.node_id, node.offset_ns);
+    pub(crate) fn widen(&self, node: &mut NodeEstimate, hosts: HostTerm) {
+        let sd = self.standard_deviation(node.node_id, hosts, node.offset_ns);
         let step = ROUNDINGS * float_step(node.offset_ns);
         // Bounds hold to more than what smaller ones are.
         if step > STEP_MIN_NS {
@@ -90,7 +99,7 @@ impl StampErrors {
 
     /// Adds this part to what is known of a node at some time.
     pub(crate) fn widened(&self, node: NodeId, known: SmoothedOffset) -> SmoothedOffset {
-        let sd = self.standard_deviation(node, known.offset_ns);
+        let sd = self.standard_deviation(node, HostTerm::Added, known.offset_ns);
         if sd == 0.0 {
             return known;
         }
@@ -104,12 +113,13 @@ impl StampErrors {
     }
 
     /// Of an offset against the reference, ns.
-    fn standard_deviation(&self, node: NodeId, offset_ns: f64) -> f64 {
+    fn standard_deviation(&self, node: NodeId, hosts: HostTerm, offset_ns: f64) -> f64 {
         if node == self.reference {
             return 0.0;
         }
         let bound = |node: NodeId| self.bounds_ns.get(node.index()).copied().unwrap_or(0.0);
-        let host = if self.hosts.same(node, self.reference) { 0.0 } else { self.host_ns };
+        let contained = hosts == HostTerm::Contained || self.hosts.same(node, self.reference);
+        let host = if contained { 0.0 } else { self.host_ns };
         let of = |node: NodeId| FLOOR_NS.powi(2) + host.powi(2) + bound(node).powi(2) / 3.0;
         let rounded = ROUNDINGS * float_step(offset_ns).powi(2) / 12.0;
         (of(node) + of(self.reference) + rounded).sqrt()

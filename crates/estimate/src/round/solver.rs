@@ -14,7 +14,7 @@ use crate::edge_fit::FitOptions;
 use crate::faults::{RoundView, Watch};
 use crate::graph::{self, GraphInput, GraphOptions, GraphSolution};
 use crate::smoother::{self, Online, SmoothedOffset};
-use crate::stamp_errors::StampErrors;
+use crate::stamp_errors::{HostTerm, StampErrors};
 use crate::window::{EdgeAlphaBeta, NodeWindowData};
 use crate::{Error, Hosts};
 
@@ -145,11 +145,14 @@ impl Solver {
         // The edges of a node that is invalid told the smoother nothing, and its prediction is not where the clock is now.
         let (mut all_nodes, mut clamped) = (alone.nodes.clone(), alone.clamped);
         let sound = |node: &NodeId| !verdict.invalid.contains(node);
-        for (node, smoothed) in all_nodes.iter_mut().zip(&smoothed).filter(|(node, _)| sound(&node.node_id)) {
-            clamped += u32::from(smoothed.is_some_and(|smoothed| node.take(&smoothed)));
-        }
         self.stamp_errors.learn(&edges);
-        all_nodes.iter_mut().for_each(|node| self.stamp_errors.widen(node));
+        for (node, smoothed) in all_nodes.iter_mut().zip(&smoothed) {
+            let smoothed = smoothed.filter(|_| node.reachable && sound(&node.node_id));
+            clamped += u32::from(smoothed.is_some_and(|smoothed| node.take(&smoothed)));
+            // What the round alone says has the graph's own term for hosts.
+            let hosts = if smoothed.is_some() { HostTerm::Added } else { HostTerm::Contained };
+            self.stamp_errors.widen(node, hosts);
+        }
         let data = GlobalWindowData {
             round_id,
             reference: reference_node,

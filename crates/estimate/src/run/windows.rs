@@ -95,6 +95,10 @@ impl<'a> Windows<'a> {
         for factor in [0.5, 2.0] {
             let mut misses = 0;
             for length in (1..=STEPS_MAX).map(|step| usual * f64::powi(factor, step)) {
+                // Longer windows than these may be few enough.
+                if factor > 1.0 && !self.can_hold(length, whole) {
+                    continue;
+                }
                 let Some(cut) = self.allows(length, whole, factor).then(|| self.cut(length)).flatten() else { break };
                 let pass = cut.first_pass(self.run.nodes, options);
                 match pass.errors(self.run.nodes, asked).score(&own).filter(|score| *score < least) {
@@ -119,10 +123,16 @@ impl<'a> Windows<'a> {
             .values()
             .map(|rounds| rounds.iter().map(|(_, some)| some.len()).sum::<usize>() as f64 * length_ns / whole_ns)
             .collect();
-        let windows = whole_ns / length_ns;
         let enough = upper_median(&mut counts).is_some_and(|per_window| per_window >= EXCHANGES_MIN);
-        let fits = windows * self.exchanges.len() as f64;
-        length_ns >= LENGTH_MIN_NS && (factor > 1.0 || enough) && windows >= WINDOWS_MIN && fits <= FITS_MAX
+        length_ns >= LENGTH_MIN_NS
+            && (factor > 1.0 || enough)
+            && whole_ns / length_ns >= WINDOWS_MIN
+            && self.can_hold(length_ns, whole_ns)
+    }
+
+    /// Whether the fits of windows of this length are few enough to be held.
+    fn can_hold(&self, length_ns: f64, whole_ns: f64) -> bool {
+        whole_ns / length_ns * self.exchanges.len() as f64 <= FITS_MAX
     }
 
     /// Cuts and solves; None where the graph cannot be solved.
