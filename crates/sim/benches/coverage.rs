@@ -1,6 +1,6 @@
 //! The tables of `probe_sync_sim::coverage`: whether 95 % intervals hold, and what a run gains whose end chooses its own windows.
 //!
-//! `cargo bench -p probe-sync-sim --bench coverage -- windows` prints the second, with 24 seeds; `-- cells` the first, with 60. Another number may follow.
+//! `cargo bench -p probe-sync-sim --bench coverage -- windows` prints the second, with 24 seeds; `-- cells` the first, with 60. Another number may follow, and after it the beginning of the cells' names.
 
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -12,11 +12,12 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     let seeds = words.get(1).map(|count| count.parse::<u64>());
     let seeds = |usual| seeds.clone().unwrap_or(Ok(usual));
+    let begins = words.get(2).map_or("", String::as_str);
     match (words.first().map(String::as_str), seeds(24), seeds(60)) {
         (Some("windows"), Ok(seeds), _) => windows(seeds),
-        (Some("cells"), _, Ok(seeds)) => cells(seeds),
+        (Some("cells"), _, Ok(seeds)) => cells(seeds, begins),
         _ => {
-            eprintln!("usage: coverage -- windows|cells [SEEDS]");
+            eprintln!("usage: coverage -- windows|cells [SEEDS [NAME]]");
             return ExitCode::FAILURE;
         }
     }
@@ -35,12 +36,12 @@ fn windows(seeds: u64) {
 }
 
 /// Errors in what was stated of them.
-fn cells(seeds: u64) {
+fn cells(seeds: u64, begins: &str) {
     println!(
         "{seeds} seeds; RMS error and mean sigma in ns, share inside 95 % and beyond three sigma in %, largest error in sigma"
     );
     println!("{:14} | {:^38} | {:^38} | {:^38} | hard outside", "", "live", "end of a run", "solve --probes");
-    for cell in Cell::COVERAGE {
+    for cell in Cell::COVERAGE.into_iter().filter(|cell| cell.name.starts_with(begins)) {
         let Judged { live, fits, solved } = pooled(&cell, seeds);
         let columns = [live, fits, solved].map(|tally| stated(&tally)).join(" | ");
         println!("{:14} | {columns} | {}", cell.name, live.outside + fits.outside + solved.outside);

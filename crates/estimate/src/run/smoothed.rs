@@ -81,7 +81,7 @@ impl Smoothed {
                 let in_time: Vec<&SolvedRound> = in_order.iter().map(|place| &rounds[*place]).collect();
                 let windows =
                     Windows::new(run, in_time, &places, recorded, |place, edge| useful[place].contains(&edge));
-                let best = windows.best(&live, &options).map_or(live, FirstPass::followed);
+                let best = windows.best(&live, &options).unwrap_or(live);
                 best.with_packets(nodes, &exchanges, &options, told)
             }
             None => smoother::smooth_run(nodes, &views, &breaks, &options),

@@ -14,6 +14,7 @@
 
 use super::evidence;
 use super::student::FREEDOM;
+use super::white_fm::{self, Lapse};
 use crate::graph::linear::{Block, Pair};
 use crate::kalman::Belief;
 use crate::motion::window_excess;
@@ -33,6 +34,12 @@ pub(super) struct Bank {
     pub(super) unheard: u32,
     /// A measurement beyond the gate, of the round before or of this one.
     pending_outlier: Option<Belief>,
+    /// The same clock with a rate that is set anew within its windows.
+    pub(super) white: white_fm::Filters,
+    /// Log likelihood, forgetting, of what lay beyond the gate: the filters do not count it, and the white ones do.
+    pub(super) beyond_gate: f64,
+    /// Since the latest measurement, s.
+    since: f64,
 }
 
 impl Default for Bank {
@@ -44,6 +51,9 @@ impl Default for Bank {
             surprise: [1.0; BANK],
             unheard: 0,
             pending_outlier: None,
+            white: white_fm::Filters::default(),
+            beyond_gate: 0.0,
+            since: 0.0,
         }
     }
 }
@@ -57,6 +67,7 @@ impl Bank {
     /// The clock does not continue from the round before.
     pub(super) fn forget(&mut self) {
         (self.filters, self.pending_outlier) = (None, None);
+        self.white.forget();
     }
 
     /// One filter, unless a pending outlier speaks for the node.
@@ -76,11 +87,13 @@ impl Bank {
     /// Moves every filter's offset, ns.
     pub(super) fn shift(&mut self, by: f64) {
         self.filters.iter_mut().flatten().for_each(|filter| filter.state[0] += by);
+        self.white.shift(by);
     }
 
     /// `delta` seconds pass.
     pub(super) fn predict(&mut self, delta: f64) {
         self.unheard = self.unheard.saturating_add(1);
+        self.since += delta;
         for (at, filter) in self.filters.iter_mut().flatten().enumerate() {
             *filter = filter.predicted(delta, density(at));
         }
@@ -93,6 +106,8 @@ impl Bank {
     /// Takes a round's measurement, in which `window` seconds of wander lie and whose shared errors are `scale` times as large; `usual` is the log of how usual each filter is.
     pub(super) fn update(&mut self, measured: Pair, noise: Block, (window, scale): (f64, f64), usual: &[f64; BANK]) {
         self.unheard = 0;
+        self.white.observe(Lapse { delta: self.since, window }, measured, noise, FORGET);
+        self.since = 0.0;
         let noises: [Block; BANK] = std::array::from_fn(|at| {
             let [offset, rate] = window_excess(density(at), window);
             [noise[0] + offset + (scale * shared_ns(at)).powi(2), noise[1], noise[2] + rate]
@@ -105,7 +120,10 @@ impl Bank {
             return;
         };
         let innovation = filters[gate].innovation(measured, noises[gate]);
-        if innovation.is_some_and(|innovation| innovation.distance > GATE) {
+        if let Some(innovation) = innovation.filter(|innovation| innovation.distance > GATE) {
+            let log = evidence::log_density(innovation.determinant, innovation.distance);
+            self.beyond_gate = FORGET * self.beyond_gate + log;
+            self.likelihood.iter_mut().for_each(|likelihood| *likelihood *= FORGET);
             if again {
                 *filters = noises.map(|covariance| Belief { state: measured, covariance });
             } else {
@@ -113,6 +131,7 @@ impl Bank {
             }
             return;
         }
+        self.beyond_gate *= FORGET;
         let learned = self.likelihood.iter_mut().zip(&mut self.surprise);
         for ((filter, (likelihood, surprise)), noise) in filters.iter_mut().zip(learned).zip(noises) {
             let Some(innovation) = filter.innovation(measured, noise) else { continue };
@@ -142,7 +161,7 @@ pub(super) fn density(filter: usize) -> f64 {
 }
 
 /// What all edges of a node err by alike in a round, as a filter takes it, ns.
-fn shared_ns(filter: usize) -> f64 {
+pub(super) fn shared_ns(filter: usize) -> f64 {
     SHARED_NS[filter / DENSITIES.len()]
 }
 

@@ -17,10 +17,10 @@
 //!
 //! What it does not do: see asymmetry that every node pair of a node shares. No loop shows it.
 
-use super::hurry;
 use super::layout::{Layout, Span};
 use super::lines::seen;
 use super::round::{Round, SmootherOptions};
+use super::white_fm::{self, DENSITIES, Lapse};
 use crate::graph::linear::{Block, Pair, inverse};
 use crate::kalman::{Innovation, predicted_covariance, predicted_state};
 use crate::motion::{apply, block, product, square, sum};
@@ -41,8 +41,8 @@ pub(super) struct Constants {
     pub(super) walk: f64,
     /// Variance of what all its edges err by alike in a round, ns².
     pub(super) shared: f64,
-    /// Density of what it does within a window, ns²/s (`hurry`).
-    pub(super) hurry: f64,
+    /// Density of its rate's white noise, ns²/s (`white_fm`).
+    pub(super) white_fm: f64,
 }
 
 /// The constants of every node.
@@ -53,7 +53,7 @@ pub(super) fn constants(
     options: &SmootherOptions,
 ) -> Vec<Constants> {
     if let Some(fixed) = options.walk_density {
-        return vec![Constants { walk: fixed.clamp(WALK_MIN, 1.0 / WALK_MIN), shared: 0.0, hurry: 0.0 }; nodes];
+        return vec![Constants { walk: fixed.clamp(WALK_MIN, 1.0 / WALK_MIN), shared: 0.0, white_fm: 0.0 }; nodes];
     }
     let (series, shrink) = all_series(layout, rounds);
     let all: Vec<&Series> = series.iter().collect();
@@ -64,20 +64,41 @@ pub(super) fn constants(
     }
     let near =
         |[q, r]: [f64; 2]| log_prior(q, common[0], OWN_WALK_DECADES) + log_prior(r, common[1], OWN_SHARED_DECADES);
-    let hurries = hurry::densities(&series.iter().map(|one| one.seen(rho)).collect::<Vec<_>>());
-    let constants = |node: usize| {
-        let own: Vec<&Series> = series.iter().filter(|one| one.node == node).collect();
-        let most = most_shared_ns(&own, MEDIAN).min(OWN_SHARED_TIMES * common[1].max(PRIOR_SHARED_NS));
-        let [q, r] = if own.is_empty() { common } else { likeliest(&own, rho, most, near) };
-        let hurry = series
-            .iter()
-            .zip(&hurries)
-            .filter(|(one, _)| one.node == node)
-            .map(|(_, hurry)| *hurry)
-            .fold(0.0, f64::max);
-        Constants { walk: q / shrink, shared: r * r / shrink, hurry: hurry / shrink }
+    let own = |node: usize| series.iter().filter(move |one| one.node == node).collect::<Vec<_>>();
+    let walks: Vec<[f64; 2]> = (0..nodes)
+        .map(|node| {
+            let own = own(node);
+            let most = most_shared_ns(&own, MEDIAN).min(OWN_SHARED_TIMES * common[1].max(PRIOR_SHARED_NS));
+            if own.is_empty() { common } else { likeliest(&own, rho, most, near) }
+        })
+        .collect();
+    let white = white_densities(&series, &walks, rho, layout.window);
+    let constants = |(node, [q, r]): (usize, &[f64; 2])| {
+        let of_spans = series.iter().zip(&white).filter(|(one, _)| one.node == node);
+        let white_fm = of_spans.map(|(_, density)| *density).fold(0.0, f64::max);
+        Constants { walk: q / shrink, shared: r * r / shrink, white_fm: white_fm / shrink }
     };
-    (0..nodes).map(constants).collect()
+    walks.iter().enumerate().map(constants).collect()
+}
+
+/// Density of the white noise of the rate in every series, ns²/s, as the posterior has it in the mean: against walking rates, whose constants are `walks` by node.
+fn white_densities(series: &[Series], walks: &[[f64; 2]], rho: f64, window: f64) -> Vec<f64> {
+    let logs: Vec<([f64; DENSITIES], f64)> = series
+        .iter()
+        .map(|one| (one.white_log_likelihoods(rho, window), one.log_likelihood(walks[one.node], rho) - FITTED))
+        .collect();
+    let count = logs.len().max(1) as f64;
+    let (mut white, mut walk) = ([0.0; DENSITIES], 0.0);
+    for (of_white, of_walk) in &logs {
+        white.iter_mut().zip(of_white).for_each(|(sum, log)| *sum += log / count);
+        walk += of_walk / count;
+    }
+    let density = |(of_white, of_walk): &([f64; DENSITIES], f64)| {
+        let scores = std::array::from_fn(|at| of_white[at] + OTHERS * white[at]);
+        let weights = white_fm::weights(&scores, of_walk + OTHERS * walk);
+        weights.iter().enumerate().map(|(at, weight)| weight * white_fm::density(at)).sum()
+    };
+    logs.iter().map(density).collect()
 }
 
 /// Log of how usual a wander and a shared error in ns are.
@@ -176,10 +197,14 @@ fn state_of(layout: &Layout, rounds: &[Round<'_>], span: &Span, knot: usize) -> 
 }
 
 impl Series {
-    fn seen(&self, rho: f64) -> Vec<hurry::Seen> {
-        let all = self.times.iter().zip(&self.states).zip(&self.noise);
-        all.map(|((t, state), noise)| hurry::Seen { t: *t, state: *state, noise: noise.map(|noise| rho * noise) })
-            .collect()
+    /// Of every density of white frequency noise.
+    fn white_log_likelihoods(&self, rho: f64, window: f64) -> [f64; DENSITIES] {
+        let mut filters = white_fm::Filters::default();
+        for k in 0..self.states.len() {
+            let delta = if k == 0 { 0.0 } else { self.times[k] - self.times[k - 1] };
+            filters.observe(Lapse { delta, window }, self.states[k], self.noise[k].map(|noise| rho * noise), 1.0);
+        }
+        filters.likelihood
     }
 
     /// Of wander q and shared errors r, with the rounds' own noise times rho.
@@ -319,6 +344,12 @@ const PRIOR_WALK_DECADES: f64 = 1.5;
 /// Between ranks of one host, all edges of a rank erred alike by 1 to 5 ns (bench/LOG.md); and how many decades that may be wrong.
 const PRIOR_SHARED_NS: f64 = 2.0;
 const PRIOR_SHARED_DECADES: f64 = 0.7;
+
+/// What two constants that were fitted add to a log likelihood in the mean.
+const FITTED: f64 = 1.0;
+
+/// What the mean of all clocks counts against one clock's own rounds, in clocks.
+const OTHERS: f64 = 4.0;
 
 /// How far one node's shared errors are from the others', decades.
 const OWN_SHARED_DECADES: f64 = 0.5;

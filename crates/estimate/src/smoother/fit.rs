@@ -33,7 +33,7 @@ pub(super) struct Fit {
     /// Covariance of every measure, not yet rescaled.
     pub(super) covariances: Vec<Block>,
     /// Of every node, density of what it does within a window, ns²/s.
-    pub(super) hurries: Vec<f64>,
+    pub(super) white_fm: Vec<f64>,
     /// By how much the variance of lines grows because the scale is known from few residuals only.
     pub(super) scale_spread: f64,
     /// Of every node, variance of what all its edges usually err by alike in a round, ns².
@@ -79,7 +79,7 @@ impl Fit {
             covariances: layout.measures.iter().map(|measure| measure.covariance).collect(),
             shared: walks::usual(&layout, &usual_shared),
             usual_shared,
-            hurries: constants.iter().map(|node| node.hurry).collect(),
+            white_fm: constants.iter().map(|node| node.white_fm).collect(),
             scale_spread: 1.0,
             excess: Vec::new(),
             scales: [1.0; 2],

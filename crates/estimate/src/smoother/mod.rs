@@ -20,7 +20,6 @@ mod bank;
 mod errors;
 mod evidence;
 mod fit;
-mod hurry;
 mod layout;
 mod lines;
 mod online;
@@ -32,6 +31,7 @@ mod student;
 mod system;
 mod variance;
 mod walks;
+mod white_fm;
 
 use probe_sync_time::{NodeId, Reference, Timestamp};
 
@@ -110,7 +110,7 @@ impl FirstPass {
 
     /// What is known without packets.
     pub(crate) fn solution(&self, nodes: usize) -> RunSolution {
-        solution::collect(nodes, &self.0, &self.0.hurries)
+        solution::collect(nodes, &self.0, &self.0.white_fm)
     }
 
     /// What the packets of the run say beyond that (see `packets`).
@@ -127,13 +127,7 @@ impl FirstPass {
         fit.settle(options);
         let floors = packets::floors(&fit, exchanges, &mut |share| told(UNTIL_SETTLED + (1.0 - UNTIL_SETTLED) * share));
         fit.level(&floors, options);
-        solution::collect(nodes, &fit, &fit.hurries)
-    }
-
-    /// In windows that were chosen by how well they follow the clocks, nothing strays from lines.
-    pub(crate) fn followed(mut self) -> Self {
-        self.0.hurries.fill(0.0);
-        self
+        solution::collect(nodes, &fit, &fit.white_fm)
     }
 
     /// How well every clock is known, between two times. What clocks do within windows is seen too seldom to choose by.

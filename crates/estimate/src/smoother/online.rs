@@ -12,17 +12,17 @@
 //! Cost: three solutions of a graph Laplacian, one or two covariances, and a few hundred operations per node; nothing grows with the
 //! run. What it does not do: use later packets; `smooth_run` does, and errs less.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use probe_sync_time::NodeId;
 
 use super::bank::{self, BANK, Bank, FORGET};
 use super::evidence::{self, Deviation};
-use super::hurry::{self, Seen};
 use super::lines::{self, Line, believable, seen};
 use super::round::Round;
 use super::solution::SmoothedOffset;
 use super::student::{FREEDOM, SCALE_MIN, WEIGHTED_PAIR, WEIGHTED_SINGLE};
+use super::white_fm::{self, DENSITIES};
 use crate::graph::components::held;
 use crate::graph::covariance;
 use crate::graph::edges::{Equation, PER_SECOND};
@@ -47,9 +47,8 @@ pub struct Online {
     /// Weighted squares and number of independent residuals, offset and rate.
     scatter: [[f64; 2]; 2],
     asymmetry: f64,
-    /// By node, its last rounds, and how long the run lasts, s.
-    recent: Vec<VecDeque<Seen>>,
-    elapsed: f64,
+    /// The same of white rates, and of what lay beyond the gates.
+    common_white: ([f64; DENSITIES], f64),
     /// Length of the shortest window so far, s; 0 before the second round.
     window: f64,
     /// Length of the latest window, s; twice the one before at most, since a longer gap is a round that is missing.
@@ -93,8 +92,7 @@ impl Online {
             chosen: Vec::new(),
             scatter: [[SCATTER_PRIOR; 2]; 2],
             asymmetry: 0.0,
-            recent: vec![VecDeque::new(); nodes],
-            elapsed: 0.0,
+            common_white: ([0.0; DENSITIES], 0.0),
             window: 0.0,
             latest_window: 0.0,
             rounds: 0,
@@ -113,7 +111,6 @@ impl Online {
         let set_back = self.last_ns.is_some() && delta <= 0;
         let delta = delta.max(0) as f64 / PER_SECOND;
         self.last_ns = Some(round.reference_midpoint.as_ns());
-        self.elapsed += delta;
         // Windows tile time; a longer gap is a round that is missing.
         if delta > 0.0 {
             self.window = if self.window > 0.0 { self.window.min(delta) } else { delta };
@@ -137,15 +134,13 @@ impl Online {
                 let noise = [offset + late.powi(2), covariance, rate + tilt.powi(2)];
                 let scale = if wakes[node].is_some() { WAKE_SCALE } else { 1.0 };
                 self.nodes[node].update(state, noise, (self.window, scale), &self.usual);
-                self.remember(node, Seen { t: self.elapsed, state, noise });
             }
         }
         self.weigh_filters();
         self.renew_node_pairs(&lines, scales);
         self.renew_asymmetry();
         self.rounds += 1;
-        let recent: Vec<Vec<Seen>> = self.recent.iter().map(|seen| seen.iter().rev().copied().collect()).collect();
-        hurry::densities(&recent).into_iter().enumerate().map(|(node, hurry)| self.estimate(node, hurry)).collect()
+        (0..self.nodes.len()).map(|node| self.estimate(node)).collect()
     }
 
     /// Standard deviation of a median path's asymmetry, ns.
@@ -163,7 +158,6 @@ impl Online {
         for (node, bank) in self.nodes.iter_mut().enumerate() {
             if all || broken.iter().any(|other| other.index() == node) {
                 bank.forget();
-                self.recent[node].clear();
             }
             if bank.is_new() {
                 let offset = round.nodes.get(node).filter(|estimate| believable(estimate));
@@ -171,12 +165,6 @@ impl Online {
                 bank.potential = offset.round() as i128;
             }
         }
-    }
-
-    fn remember(&mut self, node: usize, seen: Seen) {
-        let recent = &mut self.recent[node];
-        recent.truncate(RECENT_MAX - 1);
-        recent.push_front(seen);
     }
 
     /// What was learned of an edge that is left out now was learned from the fault.
@@ -313,13 +301,33 @@ impl Online {
             total.iter_mut().zip(&bank.likelihood).for_each(|(sum, likelihood)| *sum += likelihood);
         }
         self.common = total.map(|sum| sum / heard);
+        let (mut white, mut beyond) = ([0.0; DENSITIES], 0.0);
+        for bank in &self.nodes {
+            white.iter_mut().zip(&bank.white.likelihood).for_each(|(sum, likelihood)| *sum += likelihood);
+            beyond += bank.beyond_gate;
+        }
+        self.common_white = (white.map(|sum| sum / heard), beyond / heard);
         self.chosen = (0..self.nodes.len()).map(|node| self.likeliest(node)).collect();
     }
 
-    fn likeliest(&self, node: usize) -> usize {
+    fn scores(&self, node: usize) -> [f64; BANK] {
         let likelihood = &self.nodes[node].likelihood;
-        let scores: [f64; BANK] =
-            std::array::from_fn(|k| likelihood[k] + COMMON_WEIGHT * self.common[k] + self.usual[k]);
+        std::array::from_fn(|k| likelihood[k] + COMMON_WEIGHT * self.common[k] + self.usual[k])
+    }
+
+    /// What the node's lines miss of their windows' middles because its rate is set anew within them, beyond what `walk` explains, ns².
+    fn strayed(&self, node: usize, walk: f64) -> f64 {
+        let bank = &self.nodes[node];
+        let walks = white_fm::log_sum(&self.scores(node)) - white_fm::log_sum(&self.usual);
+        let (common, beyond) = &self.common_white;
+        let walks = walks + bank.beyond_gate + COMMON_WEIGHT * beyond;
+        let white = std::array::from_fn(|at| bank.white.likelihood[at] + COMMON_WEIGHT * common[at]);
+        let density = white_fm::mean_density(&white_fm::weights(&white, walks));
+        white_fm::excess(density, walk, self.latest_window)[0]
+    }
+
+    fn likeliest(&self, node: usize) -> usize {
+        let scores = self.scores(node);
         (0..BANK).max_by(|a, b| scores[*a].total_cmp(&scores[*b])).unwrap_or(0)
     }
 
@@ -409,8 +417,7 @@ impl Online {
         self.fixed = whole.iter().zip(part).map(share).collect();
     }
 
-    /// Of a clock that moves by `hurry` within its windows.
-    fn estimate(&self, node: usize, hurry: f64) -> Option<SmoothedOffset> {
+    fn estimate(&self, node: usize) -> Option<SmoothedOffset> {
         if node == self.reference {
             return Some(SmoothedOffset::ZERO);
         }
@@ -420,7 +427,10 @@ impl Online {
         }
         let Belief { state, covariance } = bank.belief(self.chosen[node])?;
         let asymmetry = self.fixed.get(node).copied().unwrap_or(self.asymmetry);
-        let [strayed, _] = hurry::excess(hurry, bank::density(self.chosen[node]), self.latest_window);
+        let chosen = self.chosen[node];
+        // What all edges err by alike in the chosen filter explains a part of it.
+        let stated = bank::shared_ns(chosen).powi(2).min(covariance[0]);
+        let strayed = (self.strayed(node, bank::density(chosen)) - stated).max(0.0);
         let sigma_ns = (covariance[0] + strayed + asymmetry).sqrt();
         Some(SmoothedOffset {
             offset_ns: bank.potential as f64 + state[0],

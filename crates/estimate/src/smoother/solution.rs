@@ -12,9 +12,9 @@
 use probe_sync_time::{NodeId, Reference, Timestamp};
 
 use super::fit::Fit;
-use super::hurry;
 use super::layout::PARTS;
 use super::variance::Variances;
+use super::white_fm;
 use crate::graph::components::held;
 use crate::graph::covariance;
 use crate::graph::linear::{Block, Laplacian, Link, Pair, inverse};
@@ -72,8 +72,10 @@ pub struct RunSolution {
     /// Density of each node's random walk from each knot to the next, ns²/s³.
     walks: Vec<Vec<f64>>,
     /// By node, density of what it does within a window, ns²/s.
-    hurries: Vec<f64>,
+    white_fm: Vec<f64>,
     within: Within,
+    /// By how much the variance of lines grows because the scale is known from few residuals only.
+    scale_spread: f64,
     /// Standard deviation of a median path's asymmetry, ns.
     pub asymmetry_sd_ns: f64,
     /// Every pair of nodes between which packets went.
@@ -98,12 +100,11 @@ struct Stretch {
     asymmetry: f64,
     /// From each state to the next, the reference's included.
     walks: Vec<f64>,
-    /// Density of what both clocks do within windows, ns²/s.
-    hurry: f64,
+    within: Within,
 }
 
-/// `hurries` by node: density of what its clock does within a window, ns²/s.
-pub(super) fn collect(nodes: usize, fit: &Fit, hurries: &[f64]) -> RunSolution {
+/// `white_fm` by node: density of what its clock does within a window, ns²/s.
+pub(super) fn collect(nodes: usize, fit: &Fit, white_fm: &[f64]) -> RunSolution {
     let reference = fit.reference;
     let graphs = Graphs::new(nodes, fit, reference);
     let random = covariance(&graphs.random, reference);
@@ -117,8 +118,8 @@ pub(super) fn collect(nodes: usize, fit: &Fit, hurries: &[f64]) -> RunSolution {
         }
         for other in &references {
             let asymmetry = fixed[span.node][0] * graphs.asymmetric_share[span.node];
-            let hurry = hurries[span.node] + hurries[reference];
-            let model = Model { noise: random[span.node], asymmetry, share: &graphs.share[span.node], hurry };
+            let white_fm = white_fm[span.node] + white_fm[reference];
+            let model = Model { noise: random[span.node], asymmetry, share: &graphs.share[span.node], white_fm };
             paths[span.node].extend(stretch(fit, [at, *other], &model));
         }
     }
@@ -145,8 +146,9 @@ pub(super) fn collect(nodes: usize, fit: &Fit, hurries: &[f64]) -> RunSolution {
         solver_steps: fit.steps,
         converged: fit.converged,
         walks: walks(nodes, fit),
-        hurries: hurries.to_vec(),
+        white_fm: white_fm.to_vec(),
         within: Within::new(fit, 0.0),
+        scale_spread: fit.scale_spread,
         walk_density: fit.usual_walks.clone(),
     }
 }
@@ -212,7 +214,7 @@ struct Model<'a> {
     noise: Block,
     asymmetry: f64,
     share: &'a [f64],
-    hurry: f64,
+    white_fm: f64,
 }
 
 /// A span against a span of the reference, where both are known.
@@ -230,8 +232,8 @@ fn stretch(fit: &Fit, [own, reference]: [usize; 2], model: &Model<'_>) -> Option
     let same = span.node == other.node;
     let walk = |knot: usize| fit.walks[layout.state(own, knot)] + fit.walks[layout.state(reference, knot)];
     let walks: Vec<f64> = (first..=last).map(|knot| if same { 0.0 } else { walk(knot) }).collect();
-    let hurry = if same { 0.0 } else { model.hurry };
-    let within = Within::new(fit, hurry);
+    let white_fm = if same { 0.0 } else { model.white_fm };
+    let within = Within::new(fit, white_fm);
     let noise = |knot: usize| {
         let share = model.share[knot];
         let walk = around(&walks, knot - first);
@@ -247,7 +249,7 @@ fn stretch(fit: &Fit, [own, reference]: [usize; 2], model: &Model<'_>) -> Option
         variances,
         asymmetry: if same { 0.0 } else { model.asymmetry },
         walks,
-        hurry,
+        within,
     })
 }
 
@@ -275,20 +277,19 @@ struct Within {
     /// Length of a window, s, and of the part of it that a knot's measures are from.
     window: f64,
     part: f64,
-    hurry: f64,
+    white_fm: f64,
 }
 
 impl Within {
-    fn new(fit: &Fit, hurry: f64) -> Self {
+    fn new(fit: &Fit, white_fm: f64) -> Self {
         let window = fit.layout.window;
-        Self { window, part: if fit.refined { window / PARTS as f64 } else { window }, hurry }
+        Self { window, part: if fit.refined { window / PARTS as f64 } else { window }, white_fm }
     }
 
     /// A round's covariance with it.
     fn added(&self, [a, ab, b]: Block, walk: f64) -> Block {
         let [offset, rate] = window_excess(walk, self.window);
-        let [beyond, beyond_rate] = hurry::excess(self.hurry, walk, self.part);
-        [a + offset + beyond, ab, b + rate + beyond_rate]
+        [a + offset, ab, b + rate]
     }
 }
 
@@ -317,13 +318,13 @@ impl RunSolution {
             return None;
         }
         let walk = |knot: usize| self.walks[first.index()][knot] + self.walks[second.index()][knot];
-        let hurry = self.hurries[first.index()] + self.hurries[second.index()];
-        let within = Within { hurry, ..self.within };
+        let white_fm = self.white_fm[first.index()] + self.white_fm[second.index()];
+        let within = Within { white_fm, ..self.within };
         let walks: Vec<f64> = (start..end).map(walk).collect();
         let measured = |knot: usize| {
             let share = self.share[first.index()][knot].min(self.share[second.index()][knot]);
             (share > 0.0 || knot == start)
-                .then(|| noise.map(|variance| variance / share.max(SHARE_MIN)))
+                .then(|| noise.map(|variance| self.scale_spread * variance / share.max(SHARE_MIN)))
                 .map(|noise| within.added(noise, around(&walks, knot - start)))
         };
         let noise: Vec<Option<Block>> = (start..end).map(measured).collect();
@@ -334,7 +335,7 @@ impl RunSolution {
             variances: Variances::new(&self.knots[start..end], &noise, &walks),
             asymmetry: fixed[0] * 0.5 * (self.asymmetric_share[first.index()] + self.asymmetric_share[second.index()]),
             walks,
-            hurry,
+            within,
         };
         let error = common.at(&self.knots, t);
         Some(SmoothedOffset { offset_ns: x.offset_ns - y.offset_ns, drift_ppm: x.drift_ppm - y.drift_ppm, ..error })
@@ -433,6 +434,12 @@ impl Stretch {
         } else {
             self.inside(next - 1, times, t)
         };
+        // What lines miss because rates are new within windows. No neighbour knows it better, and between the middles of two windows it is as large.
+        let outside = if next == 0 || next == times.len() { t - times[next.saturating_sub(1)] } else { 0.0 };
+        let Within { white_fm, part, .. } = self.within;
+        let [missed, rate_missed] = white_fm::excess(white_fm, around(&self.walks, next.saturating_sub(1)), part);
+        let offset = offset + missed + outside * outside * rate_missed;
+        let (across, rate) = (across + outside * rate_missed, rate + rate_missed);
         let random = offset.max(0.0);
         let sigma_ns = (random + self.asymmetry).sqrt();
         SmoothedOffset {
@@ -456,7 +463,7 @@ impl Stretch {
         let [x, f] = self.states[at];
         let [a, ab, b] = self.variances.at[at];
         let walked: Block = if delta == 0.0 { [0.0; 3] } else { walk(self.walk_beyond(at), delta.abs()) };
-        let offset = a + delta * (2.0 * ab + delta * b) + walked[0].max(self.hurry * delta.abs());
+        let offset = a + delta * (2.0 * ab + delta * b) + walked[0];
         let across = ab + delta * b + delta.signum() * walked[1];
         ([x + delta * f, f], [offset, across, b + walked[2]])
     }
@@ -476,8 +483,9 @@ impl Stretch {
                 + between(c, joint, b)
         };
         let variance = |weights| covariance(weights, weights);
-        let between = bridge(self.walks[at], delta, s).max(self.hurry * delta * s * (1.0 - s));
-        let offset = variance(weights[0]) + between;
+        // Time that no window covers.
+        let uncovered = self.within.white_fm * (delta - self.within.window).max(0.0) * s * (1.0 - s);
+        let offset = variance(weights[0]) + bridge(self.walks[at], delta, s).max(uncovered);
         // Between knots the rate wanders about the cubic's; at the ends it is the knots' own.
         let rate = variance(weights[1]) + self.walks[at] * delta * s * (1.0 - s);
         ([mix(weights[0]), mix(weights[1])], [offset, covariance(weights[0], weights[1]), rate])

@@ -213,7 +213,8 @@ fn on_a_small_graph_it_is_the_dense_solution_and_its_error() {
     let rounds = run.rounds();
     let layout = Layout::new(run.nodes, &rounds, &[]);
     let options = given(make.walk, make.asymmetry_ns);
-    let mut fit = Fit::new(layout, &vec![Constants { walk: make.walk, shared: 0.0, hurry: 0.0 }; run.nodes], &options);
+    let mut fit =
+        Fit::new(layout, &vec![Constants { walk: make.walk, shared: 0.0, white_fm: 0.0 }; run.nodes], &options);
     let weights = fit.weights();
     let system = System::new(&fit.layout, &weights);
     let end = system.solve(&mut fit.states, 1e-9, 2000);
@@ -231,7 +232,7 @@ fn on_a_small_graph_it_is_the_dense_solution_and_its_error() {
             }
         }
     }
-    let solution = solution::collect(run.nodes, &fit, &fit.hurries);
+    let solution = solution::collect(run.nodes, &fit, &fit.white_fm);
     let inverse = dense.inverse();
     for node in 1..run.nodes {
         for (k, midpoint) in run.midpoints.iter().enumerate() {
