@@ -83,6 +83,9 @@ pub(super) fn constants(
 
 /// Density of the white noise of the rate in every series, ns²/s, as the posterior has it in the mean: against walking rates, whose constants are `walks` by node.
 fn white_densities(series: &[Series], walks: &[[f64; 2]], rho: f64, window: f64) -> Vec<f64> {
+    if series.iter().all(|one| one.states.len() < WINDOWS_MIN) {
+        return vec![0.0; series.len()];
+    }
     let logs: Vec<([f64; DENSITIES], f64)> = series
         .iter()
         .map(|one| (one.white_log_likelihoods(rho, window), one.log_likelihood(walks[one.node], rho) - FITTED))
@@ -95,8 +98,7 @@ fn white_densities(series: &[Series], walks: &[[f64; 2]], rho: f64, window: f64)
     }
     let density = |(of_white, of_walk): &([f64; DENSITIES], f64)| {
         let scores = std::array::from_fn(|at| of_white[at] + OTHERS * white[at]);
-        let weights = white_fm::weights(&scores, of_walk + OTHERS * walk);
-        weights.iter().enumerate().map(|(at, weight)| weight * white_fm::density(at)).sum()
+        white_fm::mean_density(&white_fm::weights(&scores, of_walk + OTHERS * walk))
     };
     logs.iter().map(density).collect()
 }
@@ -344,6 +346,9 @@ const PRIOR_WALK_DECADES: f64 = 1.5;
 /// Between ranks of one host, all edges of a rank erred alike by 1 to 5 ns (bench/LOG.md); and how many decades that may be wrong.
 const PRIOR_SHARED_NS: f64 = 2.0;
 const PRIOR_SHARED_DECADES: f64 = 0.7;
+
+/// Fewest windows of any clock that say something of white rates.
+const WINDOWS_MIN: usize = 3;
 
 /// What two constants that were fitted add to a log likelihood in the mean.
 const FITTED: f64 = 1.0;

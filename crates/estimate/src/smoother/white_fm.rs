@@ -65,10 +65,10 @@ impl Filters {
             self.first = Some((measured, noise));
             return;
         };
+        let window = window.min(delta);
         if window <= 0.0 {
             return;
         }
-        let window = window.min(delta);
         let beliefs =
             self.beliefs.get_or_insert_with(|| std::array::from_fn(|at| begun(density(at), window, state, known)));
         for (at, (belief, likelihood)) in beliefs.iter_mut().zip(&mut self.likelihood).enumerate() {

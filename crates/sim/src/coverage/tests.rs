@@ -53,7 +53,7 @@ fn clocks_that_are_steered_within_windows_state_it() {
         let cell = Cell { clock: ClockKind::Steered(ppm), ..Cell::PLAIN };
         let Judged { live, fits, solved } = pooled(&cell, 6);
         for (name, tally) in [("live", live), ("fits", fits), ("solved", solved)] {
-            assert!(tally.covered() >= 92.0 && tally.far() <= 1.5, "{ppm} ppm, {name}: {tally:?}");
+            assert!(tally.covered() >= 92.0 && tally.far() <= 2.5, "{ppm} ppm, {name}: {tally:?}");
         }
     }
 }
