@@ -493,9 +493,6 @@ const STEPS_MAX: usize = 500;
 const DEAR_EACH_ROUND: usize = 160;
 const DEAR_ROUNDS: u64 = 8;
 
-/// Rounds that tell how a clock strays from its lines within them.
-const RECENT_MAX: usize = 24;
-
 /// The least margin's share that stamps of a program are believed to be wrong by in every round: before a second round nothing shows how late threads wake.
 const WAKE_SHARE: f64 = 0.1;
 /// How much larger the errors are that all lines of a node share in a round where a program took the stamps: 60 ns to 15 µs in place of 1 to 250 ns.
