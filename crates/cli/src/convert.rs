@@ -5,8 +5,6 @@
 use std::path::PathBuf;
 
 #[cfg(feature = "rocpd")]
-use probe_sync_trace::ClockSource;
-#[cfg(feature = "rocpd")]
 use probe_sync_trace::query::{CsvSettings, Query, QuerySettings};
 use probe_sync_trace::write::OutputFormat;
 use probe_sync_trace::{
@@ -17,7 +15,7 @@ use probe_sync_trace::{
 use crate::documents::{self, CsvFile};
 use crate::progress::Reading;
 use crate::trace_args::ConvertArgs;
-use crate::traces::{calibrate_for, is_mark, request, shared_notes, untold};
+use crate::traces::{as_they_are, calibrate_for, is_mark, request, shared_notes, untold};
 
 /// Writes all traces in every format asked for.
 ///
@@ -29,7 +27,7 @@ pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
     let mut report = None;
     if !outputs.is_empty() {
         let paths: Vec<PathBuf> = outputs.iter().map(|output| output.path.clone()).collect();
-        let request = request(&arguments.input, &paths)?;
+        let request = as_they_are(request(&arguments.input, &paths)?, &arguments.as_they_are);
         let looks = [&settings.window.start, &settings.window.end].map(|bound| u32::from(is_mark(bound)));
         let used = TraceUse { output: TraceOutput::ForViewers, looks: looks.iter().sum(), ..TraceUse::default() };
         let progress = Reading::begin("convert", &request, used);
@@ -56,17 +54,18 @@ fn settings(arguments: &ConvertArgs) -> ConvertSettings {
         window: arguments.window.window(),
         collective_flows: arguments.collective_flows,
         machines: arguments.machines,
+        as_they_are: arguments.as_they_are.no_correction,
         without_args: arguments.without_args,
         group_by_queue: arguments.group_by_queue,
         agent_index,
     }
 }
 
-/// Writes databases as CSV files; without a clock their times stay as they are.
+/// Writes databases as CSV files; without a clock their times stay as they are, if they are of one host or this is asked for.
 #[cfg(feature = "rocpd")]
 fn write_csv(arguments: &ConvertArgs, settings: &ConvertSettings) -> anyhow::Result<Vec<CsvFile>> {
     let request = request(&arguments.input, &[])?;
-    let own_clocks = request.clocks == ClockSource::Nothing;
+    let own_clocks = settings.as_they_are;
     let query = Query::open(&request, &QuerySettings { own_clocks, window: settings.window.clone(), timeout: None })?;
     for warning in &query.warnings {
         tracing::warn!("{warning}");
@@ -184,7 +183,7 @@ fn text(report: &ConvertReport, calibrated: &Calibrated) -> String {
 
 fn text_of_trace(converted: &Converted, trace: Option<&NodeTrace>, shared: &[String], text: &mut String) {
     let Converted { path, alignment, read, outside } = converted;
-    let known = alignment.correction_ns.filter(|_| alignment.uncertainty_ns.is_finite());
+    let known = alignment.correction_ns.filter(|_| alignment.tied_by.is_some());
     let moved = known.map_or_else(String::new, |[least, median, most]| {
         let signed = crate::table::signed;
         format!(", moved by {} (median {}, to {})", signed(least), signed(median), signed(most))

@@ -1,6 +1,6 @@
 //! `--cpu-clock` and `--suspended`: databases whose rows are on two clocks.
 //!
-//! Place in the flow: flags of `align` and `merge`, into the library's request. What it does not do: touch a database.
+//! Place in the flow: flags of the commands that read traces, into the library's request. What it does not do: touch a database.
 
 use clap::Args;
 use probe_sync_time::Duration;

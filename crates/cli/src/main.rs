@@ -62,7 +62,7 @@ use probe_sync_trace::counted;
 use args::{Cli, Command, RunArgs, SolveArgs, SolveInput};
 use launch::Ranks;
 use output::Usage;
-use status::Status;
+use status::{Status, Unjudged};
 use telling::Telling;
 
 fn main() -> ExitCode {
@@ -163,10 +163,28 @@ fn without_ranks(command: &Command) -> anyhow::Result<()> {
         Command::Completions(arguments) => shell::completions(arguments, Cli::command()),
         Command::Man(arguments) => shell::man(arguments, Cli::command()),
         Command::Export(arguments) => {
-            probe_sync::export::run_directory(&arguments.run_dir, &arguments.out)?;
-            if arguments.json { output::json(&documents::Export::new(arguments.out.clone())) } else { Ok(()) }
+            let lacking = probe_sync::export::run_directory(&arguments.run_dir, &arguments.out)?;
+            if arguments.json {
+                output::json(&documents::Export::new(arguments.out.clone()))?;
+            }
+            expect_all_windows(&arguments.run_dir, &lacking)
         }
     }
+}
+
+/// Says of which nodes an export has no windows: status 4.
+fn expect_all_windows(directory: &Path, lacking: &[probe_sync_time::NodeId]) -> anyhow::Result<()> {
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    let nodes: Vec<String> = lacking.iter().map(ToString::to_string).collect();
+    let windows = directory.join("windows");
+    Err(Unjudged(format!(
+        "the export lacks the windows of node {}: {} does not hold them, since nodes write them on their own hosts; copy their windows/nodeN.jsonl there and export again",
+        nodes.join(", "),
+        windows.display()
+    ))
+    .into())
 }
 
 fn measure(

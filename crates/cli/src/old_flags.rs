@@ -74,7 +74,7 @@ fn known<'a>(command: &str, argument: &'a str) -> Option<(&'a str, Option<&'a st
     (!own).then_some((name, value, old))
 }
 
-const TRACES: &[&str] = &["align", "merge", "check"];
+const TRACES: &[&str] = &["align", "merge", "convert", "check", "stragglers", "query"];
 
 const OLD: &[Old] = &[
     Old(&["solve"], "input_files", Becomes::List("windows")),
@@ -94,7 +94,7 @@ const OLD: &[Old] = &[
     Old(TRACES, "run_dir", Becomes::Flag("run-dir")),
     Old(TRACES, "auto_discover", Becomes::Done("--run-dir finds traces, offsets and snapshots")),
     Old(TRACES, "run_metadata", Becomes::Refused("run.json is found with the new flag --run-dir DIR")),
-    Old(&["merge"], "no_correction", Becomes::Flag("no-correction")),
+    Old(&["merge", "convert", "query"], "no_correction", Becomes::Flag("no-correction")),
     Old(
         &["align"],
         "no_correction",
@@ -165,6 +165,11 @@ mod tests {
             "p align --snapshot_pairs a b",
             Ok(("p align --snapshots a b", Some("--snapshot_pairs read as --snapshots"))),
         );
+        for command in TRACES {
+            let ours = format!("p {command} --snapshots a --run-dir d");
+            let said = "--snapshot_pairs read as --snapshots, --run_dir read as --run-dir";
+            check(&format!("p {command} --snapshot_pairs a --run_dir d"), Ok((&ours, Some(said))));
+        }
         check("p check --output x.json", Ok(("p check --json x.json", Some("--output read as --json"))));
         check("p align --output x --run-dir d", Ok(("p align --output x --run-dir d", None)));
         check(

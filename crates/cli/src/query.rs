@@ -24,7 +24,7 @@ pub fn run(arguments: &QueryArgs) -> anyhow::Result<()> {
     let mut request = request(&arguments.input, &outputs)?;
     request.skip_bad = arguments.skip_bad;
     let settings = QuerySettings {
-        own_clocks: arguments.no_correction,
+        own_clocks: arguments.as_they_are.no_correction,
         window: arguments.window.window(),
         timeout: arguments.timeout.map(|limit| std::time::Duration::from_nanos(limit.as_ns().max(0).unsigned_abs())),
     };

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use crate::status::help;
-use crate::trace_args::{TraceArgs, WindowArgs};
+use crate::trace_args::{AsTheyAreArgs, TraceArgs, WindowArgs};
 
 /// Ask the databases of rocprofv3 of all ranks one SQL query, on the reference clock; nothing is copied
 #[derive(Args, Debug)]
@@ -29,9 +29,8 @@ pub struct QueryArgs {
     /// Where rows are written [default: standard output]
     #[arg(short = 'o', long = "output", visible_alias = "out", value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Ask times as they are; offsets and snapshots are not looked at
-    #[arg(long, requires = "given", conflicts_with_all = ["from_collectives"])]
-    pub no_correction: bool,
+    #[command(flatten)]
+    pub as_they_are: AsTheyAreArgs,
     /// Leave out databases that cannot be read, and say which; without this one bad file refuses all
     #[arg(long)]
     pub skip_bad: bool,

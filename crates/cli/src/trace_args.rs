@@ -55,6 +55,16 @@ pub struct TraceArgs {
     /// Assume that no clock changes its rate by more than this within a window (10 s or more), ppm: the bounds from collectives hold if so
     #[arg(long, value_name = "PPM", default_value_t = MAX_RATE_CHANGE_PPM, requires = "from_collectives")]
     pub max_rate_change: f64,
+    #[command(flatten)]
+    pub cpu_clock: CpuClockArgs,
+}
+
+/// Whether times stay as they are, of the commands that put several traces side by side.
+#[derive(Args, Debug)]
+pub struct AsTheyAreArgs {
+    /// Leave all times as they are, on whichever clocks they stand; offsets and snapshots are not looked at
+    #[arg(long, requires = "given", conflicts_with = "from_collectives")]
+    pub no_correction: bool,
 }
 
 impl TraceArgs {
@@ -108,8 +118,6 @@ const NODES_MAX: u32 = 1 << 20;
 pub struct AlignArgs {
     #[command(flatten)]
     pub input: TraceArgs,
-    #[command(flatten)]
-    pub cpu_clock: CpuClockArgs,
     /// The file to write, or the directory for several traces
     #[arg(short, long, value_name = "PATH")]
     pub output: PathBuf,
@@ -123,7 +131,7 @@ pub struct AlignArgs {
     /// Write valid JSON where Kineto traces hold values that are not, such as NaN; without it these are passed on and counted
     #[arg(long)]
     pub repair: bool,
-    /// Check happens-before on the aligned times
+    /// Check happens-before on the aligned times; where it is violated nothing is written
     #[arg(long)]
     pub validate: bool,
     /// Print JSON
@@ -136,8 +144,6 @@ pub struct AlignArgs {
 pub struct MergeArgs {
     #[command(flatten)]
     pub input: TraceArgs,
-    #[command(flatten)]
-    pub cpu_clock: CpuClockArgs,
     /// The file to write: combined.xplane.pb, combined.json.gz or combined.db, of traces of that format; combined.pftrace (Perfetto) or
     /// combined.json[.gz] (Chrome's JSON) of any traces together; combined.tar of Perfetto traces, as they are, with the offsets of their
     /// clocks beside them
@@ -148,14 +154,13 @@ pub struct MergeArgs {
     /// Also merge nodes without known clocks, unchanged and marked as such
     #[arg(long)]
     pub allow_uncalibrated: bool,
-    /// Merge all traces with their times unchanged, ignoring offsets and snapshots
-    #[arg(long, requires = "given", conflicts_with_all = ["from_collectives", "annotate"])]
-    pub no_correction: bool,
+    #[command(flatten)]
+    pub as_they_are: AsTheyAreArgs,
     /// How XSpace planes are laid out
     #[arg(long, value_name = "LAYOUT", default_value = "xprof", value_parser = ["xprof", "gpu-tracks"])]
     pub plane_layout: String,
     /// Keep each event's correction
-    #[arg(long)]
+    #[arg(long, conflicts_with = "no_correction")]
     pub annotate: bool,
     /// Leave out traces that cannot be read and name them; otherwise one bad file refuses all
     #[arg(long)]
@@ -174,7 +179,7 @@ pub struct MergeArgs {
     pub mark_late: bool,
     #[command(flatten)]
     pub step_names: StepArgs,
-    /// Check happens-before on the merged clock
+    /// Check happens-before on the merged clock; where it is violated nothing is written
     #[arg(long)]
     pub validate: bool,
     /// Print JSON
@@ -222,9 +227,11 @@ impl WindowArgs {
 #[derive(Args, Debug)]
 #[command(mut_arg("traces", |arg| arg.short('i').visible_alias("input")))]
 pub struct ConvertArgs {
-    /// Traces to convert; without offsets times are unchanged
+    /// Traces to convert; without offsets times are unchanged, and traces of several hosts are not put into one output
     #[command(flatten)]
     pub input: TraceArgs,
+    #[command(flatten)]
+    pub as_they_are: AsTheyAreArgs,
     /// The formats to write; kineto, kineto.gz and xspace are a file for each trace, NAME_TRACE.pt.trace.json and NAME_TRACE.xplane.pb
     #[arg(short = 'f', long, num_args = 1.., required = true, value_name = "FORMAT", value_parser = ["pftrace", "perfetto", "json", "json.gz", "kineto", "kineto.gz", "xspace", "csv", "otf2"])]
     pub output_format: Vec<String>,

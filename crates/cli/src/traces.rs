@@ -6,27 +6,34 @@
 use std::path::{Path, PathBuf};
 
 use probe_sync_trace::{
-    AlignSettings, AlignmentStats, Bound, Calibrated, ClockSource, MergeSettings, NodeTrace, Outcome, OutputClock,
-    PlaneLayout, Ranks, Request, TraceOutput, TraceUse, Verdict, align, check, counted, merge,
+    AlignSettings, AlignmentStats, Bound, Calibrated, CalibratedTrace, ClockSource, MergeReport, MergeSettings,
+    NodeTrace, Outcome, OutputClock, PlaneLayout, Ranks, Request, TraceOutput, TraceUse, Verdict, align, check,
+    counted, merge,
 };
 
 use crate::documents::{self, AlignedTrace};
 use crate::output::{Usage, refuse_trace};
 use crate::progress::Reading;
 use crate::status::{Unjudged, Violations};
-use crate::trace_args::{AlignArgs, CheckArgs, MergeArgs, TraceArgs};
+use crate::trace_args::{AlignArgs, AsTheyAreArgs, CheckArgs, MergeArgs, TraceArgs};
 
 /// Rewrites every trace in its own format.
 ///
 /// # Errors
-/// Names the trace; traces written before stay. With `--validate` those of [`run_check`].
+/// Names the trace; traces written before stay. With `--validate` those of [`run_check`], and nothing is written where causality is violated.
 pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
-    let mut request = request(&arguments.input, &[])?;
-    request.cpu_clock = arguments.cpu_clock.named()?;
+    let request = request(&arguments.input, &[])?;
     let _progress = Reading::begin("align", &request, used_for(TraceOutput::Each));
     let calibrated = calibrate_for(&request, arguments.json)?;
     let AlignArgs { annotate, embed_snapshots, repair, .. } = *arguments;
     let settings = AlignSettings { annotate, embed_snapshots, repair };
+    let verdict = arguments.validate.then(|| check(&calibrated));
+    if let Some(verdict) = verdict.as_ref().filter(|verdict| verdict.outcome() == Outcome::Violated) {
+        if arguments.json {
+            crate::output::json(&documents::Align::new(Vec::new(), Some(verdict)))?;
+        }
+        return not_written(verdict, &arguments.output, arguments.json);
+    }
     let mut traces = Vec::new();
     let shared = shared_notes(calibrated.traces.iter().map(|calibrated| calibrated.notes.as_slice()), &calibrated);
     if !arguments.json {
@@ -38,10 +45,9 @@ pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
         if arguments.json {
             traces.push(AlignedTrace { path: trace.path.clone(), output: output.clone(), alignment: aligned.stats });
         } else {
-            crate::output::tell(&summary(trace, output, &aligned.stats, &shared))?;
+            crate::output::tell(&summary(aligned.calibrated, output, &aligned.stats, &shared))?;
         }
     }
-    let verdict = arguments.validate.then(|| check(&calibrated));
     if arguments.json {
         crate::output::json(&documents::Align::new(traces, verdict.as_ref()))?;
     }
@@ -61,14 +67,11 @@ pub(crate) fn is_mark(bound: &Bound) -> bool {
 /// Puts all traces into one file.
 ///
 /// # Errors
-/// Names the trace. With `--validate` those of [`run_check`].
+/// Names the trace. With `--validate` those of [`run_check`], and nothing is written where causality is violated.
 pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
-    let mut request = request(&arguments.input, std::slice::from_ref(&arguments.output))?;
-    if arguments.no_correction {
-        (request.clocks, request.snapshots, request.markers) = (ClockSource::Nothing, Vec::new(), None);
-    }
+    let request = request(&arguments.input, std::slice::from_ref(&arguments.output))?;
+    let mut request = as_they_are(request, &arguments.as_they_are);
     request.skip_bad = arguments.skip_bad;
-    request.cpu_clock = arguments.cpu_clock.named()?;
     let filter = arguments.filter.settings(arguments.step_names.settings()?)?;
     let looks = [filter.steps.is_some(), arguments.mark_late, is_mark(&filter.from), is_mark(&filter.to)];
     let used = TraceUse {
@@ -82,7 +85,7 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
     let calibrated = calibrate_for(&request, arguments.json)?;
     let settings = MergeSettings {
         layout: if arguments.plane_layout == "gpu-tracks" { PlaneLayout::GpuTracks } else { PlaneLayout::Xprof },
-        allow_uncalibrated: arguments.allow_uncalibrated || arguments.no_correction,
+        allow_uncalibrated: arguments.allow_uncalibrated || arguments.as_they_are.no_correction,
         annotate: arguments.annotate,
         schema: arguments.schema.clone(),
         drop_foreign: arguments.drop_foreign,
@@ -90,16 +93,23 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
         mark_late: arguments.mark_late.then(|| arguments.step_names.settings()).transpose()?,
         filter,
     };
-    let report = merge(&calibrated, &arguments.output, settings)?;
     let verdict = arguments.validate.then(|| check(&calibrated));
+    let output = arguments.output.clone();
+    if let Some(verdict) = verdict.as_ref().filter(|verdict| verdict.outcome() == Outcome::Violated) {
+        if arguments.json {
+            let none = MergeReport::default();
+            crate::output::json(&documents::Merge::new(output, &calibrated, &none, Some(verdict)))?;
+        }
+        return not_written(verdict, &arguments.output, arguments.json);
+    }
+    let report = merge(&calibrated, &arguments.output, settings)?;
     if arguments.json {
-        let output = arguments.output.clone();
         crate::output::json(&documents::Merge::new(output, &calibrated, &report, verdict.as_ref()))?;
         return judged(verdict.as_ref(), true);
     }
     let shared = shared_notes(report.traces.iter().map(|stats| stats.notes.as_slice()), &calibrated);
     for (place, stats) in report.written.iter().zip(&report.traces) {
-        crate::output::tell(&summary(&calibrated.traces[*place].trace, &arguments.output, stats, &shared))?;
+        crate::output::tell(&summary(&calibrated.traces[*place], &arguments.output, stats, &shared))?;
     }
     tell_shared(&shared)?;
     for note in &report.notes {
@@ -109,6 +119,12 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
         crate::output::tell(&filter.text())?;
     }
     judged(verdict.as_ref(), false)
+}
+
+/// Ends with the violations that --validate found before anything was written.
+fn not_written(verdict: &Verdict<'_>, output: &Path, json: bool) -> anyhow::Result<()> {
+    tracing::warn!("--validate: causality is violated; {} is not written", output.display());
+    judged(Some(verdict), json)
 }
 
 /// Ends as --validate asks; with JSON the document has said it.
@@ -199,9 +215,17 @@ pub(crate) fn request(arguments: &TraceArgs, outputs: &[PathBuf]) -> anyhow::Res
         timeline: if arguments.timeline == "tracer" { OutputClock::Tracer } else { OutputClock::System },
         max_rate_change_ppm: Some(arguments.max_rate_change),
         skip_bad: false,
-        cpu_clock: None,
+        cpu_clock: arguments.cpu_clock.named()?,
         outputs: outputs.to_vec(),
     })
+}
+
+/// The request with nothing that would move a time, where that is asked for.
+pub(crate) fn as_they_are(request: Request, asked: &AsTheyAreArgs) -> Request {
+    if !asked.no_correction {
+        return request;
+    }
+    Request { clocks: ClockSource::Nothing, snapshots: Vec::new(), markers: None, ..request }
 }
 
 fn print_verdict(verdict: &Verdict<'_>) -> anyhow::Result<()> {
@@ -253,11 +277,11 @@ fn tell_shared(shared: &[String]) -> anyhow::Result<()> {
 }
 
 /// A trace in a few lines, without the notes that are said of all.
-fn summary(trace: &NodeTrace, output: &Path, stats: &AlignmentStats, shared: &[String]) -> String {
-    let correction = stats.correction_ns.map_or_else(
+fn summary(of: &CalibratedTrace, output: &Path, stats: &AlignmentStats, shared: &[String]) -> String {
+    let unmoved = of.map.is_none();
+    let correction = stats.correction_ns.filter(|_| !unmoved).map_or_else(
         || {
-            let moved =
-                if stats.uncertainty_ns.is_infinite() { "left on their own clock" } else { "put on another clock" };
+            let moved = if unmoved { "left as they are" } else { "put on another clock" };
             if stats.times > 0 { moved } else { "no times" }.to_owned()
         },
         |[least, median, most]| {
@@ -265,12 +289,15 @@ fn summary(trace: &NodeTrace, output: &Path, stats: &AlignmentStats, shared: &[S
             format!("moved by {} (median {}, to {})", text(least), text(median), text(most))
         },
     );
+    let uncertainty = match stats.uncertainty_ns {
+        ns if ns.is_finite() => format!("uncertainty up to {}", crate::table::unsigned(ns)),
+        _ => "uncertainty unknown".to_owned(),
+    };
     let mut text = format!(
-        "{} → {}: {}, {correction}, uncertainty up to {}",
-        trace.path.display(),
+        "{} → {}: {}, {correction}, {uncertainty}",
+        of.trace.path.display(),
         output.display(),
-        counted(stats.events, "event"),
-        crate::table::unsigned(stats.uncertainty_ns)
+        counted(stats.events, "event")
     );
     let beyond = stats.extrapolated_before + stats.extrapolated_after;
     text.push('\n');
@@ -280,12 +307,16 @@ fn summary(trace: &NodeTrace, output: &Path, stats: &AlignmentStats, shared: &[S
             text.push_str(&format!("  {count} of {} timestamps ({percent:.0} %) {what}\n", stats.times));
         }
     };
-    of_all(beyond, "lie outside the measured time range: their correction is extrapolated");
+    let outside = beyond - stats.beyond_pairs;
+    of_all(outside, "lie outside the measured time range: their correction is extrapolated");
+    let of_pairs =
+        "lie before the first or after the last clock pair or marker of the trace: its clock is extrapolated there";
+    of_all(stats.beyond_pairs, of_pairs);
     of_all(stats.clamped, "were moved later, so that times of one clock keep their order");
     if let (Some(node), Some(by)) = (stats.node, &stats.node_settled_by) {
         text.push_str(&format!("  node {node}, by {by}\n"));
     }
-    for note in untold(&stats.notes, trace, shared) {
+    for note in untold(&stats.notes, &of.trace, shared) {
         text.push_str(&format!("  {note}\n"));
     }
     text

@@ -76,7 +76,7 @@ pub(crate) const MOMENT_NS: f64 = 1e6;
 pub const SIGMAS_95: f64 = 1.959_964;
 
 /// A normal distribution's standard deviation over its median absolute deviation.
-pub(crate) const TO_SIGMA: f64 = 1.4826;
+pub const TO_SIGMA: f64 = 1.4826;
 
 #[cfg(test)]
 mod tests {

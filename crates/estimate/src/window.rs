@@ -111,6 +111,27 @@ pub struct Punctuality {
     pub exchanges: Vec<(StampSource, u32)>,
     /// Files of the node that are not written, because the disk is full, say.
     pub files_stopped: u32,
+    /// Connections and messages to other ranks that the node's process has tried again, since it began.
+    #[serde(default)]
+    pub control_retries: u64,
+    /// Its snapshot pairs, since it began.
+    #[serde(default)]
+    pub snapshots: SnapshotCounts,
+}
+
+/// What became of a node's snapshot pairs.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotCounts {
+    /// Pairs taken.
+    pub taken: u64,
+    /// Pairs not taken because the tracer clock could not be read.
+    pub failed: u64,
+    /// Periods that passed without a pair, because the thread did not get to run.
+    pub missed_deadline: u64,
+    /// Pairs that left the full ring and are in the JSON lines only.
+    pub dropped: u64,
+    /// Pairs whose bracket was 5 µs or wider in every attempt.
+    pub wide: u64,
 }
 
 /// Packets that passed between a node and one peer.

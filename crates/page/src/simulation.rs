@@ -206,7 +206,8 @@ fn judged(rounds: &[Round]) -> Option<TruthVerdict> {
         coverage_95: within as f64 / known.len() as f64,
         median_hard_width_ns: median(known.iter().map(|of| of.hard_ns[1] - of.hard_ns[0])),
         outside_hard_interval: crossed,
-        worst_drift_error_ppm: 0.0,
+        // A simulation's rounds do not tell the true rates.
+        worst_drift_error_ppm: f64::NAN,
     })
 }
 

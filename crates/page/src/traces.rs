@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use probe_sync_estimate::statistics::median;
+use probe_sync_estimate::statistics::{SIGMAS_95, median};
 use probe_sync_trace::{Calibrated, CalibratedTrace, LateInstance, Lateness, Outcome, Verdict, counted, lost_ns};
 use serde::Serialize;
 
@@ -149,7 +149,7 @@ fn stragglers(lateness: &Lateness) -> Vec<Sentence> {
     if lateness.stragglers.is_empty() && !is_open {
         let certain = lateness
             .lead_sigma_median_ns
-            .map_or_else(String::new, |ns| format!(" Leads are known to ±{} (95 %).", unsigned(1.96 * ns)));
+            .map_or_else(String::new, |ns| format!(" Leads are known to ±{} (95 %).", unsigned(SIGMAS_95 * ns)));
         said.push(Sentence::good(format!("No rank was late to the collectives again and again.{certain}")));
     }
     said
@@ -170,7 +170,7 @@ fn moved(traces: &[CalibratedTrace]) -> Table {
             Some((map, (first, last))) => {
                 let mapped = [first, last].map(|time| (time, map.map(time)));
                 let by = mapped.map(|(time, to)| signed((to.time_ps - time) as f64 * 1e-3));
-                by.into_iter().chain(mapped.map(|(_, to)| unsigned(1.96 * to.sigma_ns))).collect()
+                by.into_iter().chain(mapped.map(|(_, to)| unsigned(SIGMAS_95 * to.sigma_ns))).collect()
             }
             None if of.map.is_some() => vec!["none".to_owned(); 4],
             None => ["left on its own clock", "", "", ""].map(str::to_owned).to_vec(),
@@ -357,7 +357,7 @@ fn longest(lateness: &Lateness) -> Vec<Arrivals> {
                 format!(
                     "rank {rank} came last, {} ±{} after the others",
                     unsigned(of.lead_ns as f64),
-                    unsigned(1.96 * of.lead_sigma_ns)
+                    unsigned(SIGMAS_95 * of.lead_sigma_ns)
                 )
             }
             None if of.missing > 0 => format!("{} missing may have been last", counted(of.missing, "rank")),
@@ -370,7 +370,7 @@ fn longest(lateness: &Lateness) -> Vec<Arrivals> {
             .take(ARRIVALS_MAX)
             .map(|line| {
                 let since = (line.arrival_ns - of.first_arrival_ns) as f64;
-                (line.rank, Number(since), Number::tenth(1.96 * line.sigma_ns))
+                (line.rank, Number(since), Number::tenth(SIGMAS_95 * line.sigma_ns))
             })
             .collect(),
     };

@@ -46,7 +46,9 @@ mod tests {
     use super::*;
     use probe_sync_estimate::faults::{Culprit, Fault, FaultKind, Verdict};
     use probe_sync_estimate::round::{Decision, GlobalWindowData};
-    use probe_sync_estimate::window::{EdgeAlphaBeta, NodeEstimate, NodeWindowData, PeerPackets, Punctuality};
+    use probe_sync_estimate::window::{
+        EdgeAlphaBeta, NodeEstimate, NodeWindowData, PeerPackets, Punctuality, SnapshotCounts,
+    };
     use probe_sync_time::{Duration, Edge, NodeId, RoundId, StampSource, Timestamp};
     use proptest::prelude::*;
 
@@ -85,6 +87,8 @@ mod tests {
                 commands_waiting: 2,
                 exchanges: vec![(StampSource::Kernel, 9)],
                 files_stopped: 1,
+                control_retries: 3,
+                snapshots: SnapshotCounts { taken: 9, wide: 1, ..SnapshotCounts::default() },
             },
         }
     }

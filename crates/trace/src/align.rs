@@ -220,7 +220,7 @@ fn write(
 ) -> Result<AlignmentStats, Error> {
     let CalibratedTrace { trace, map, notes, clock, measured, .. } = calibrated;
     let map = map.as_ref().expect("align refuses traces without a map before it writes");
-    refuse_other_ending(trace.format, output)?;
+    refuse_other_ending(trace.format, output, [trace.path.as_path()])?;
     let mut counting = Counting::new(trace.facts.clock, map, clock.as_ref(), *measured);
     let rewritten = trace.format.rewrite(&trace.path, output, options, &mut |time| counting.map(time))?;
     let RewriteStats { events, left_out, base_ns, .. } = rewritten;

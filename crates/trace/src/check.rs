@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
+use crate::clocks::{Extrapolated, NodeClock};
 use crate::collectives::{self, CheckOptions, CheckReport, MapTime, Outcome, Pairing};
 use crate::early_devices;
 use crate::model::{MappedTime, UNIX_TIME_MIN_PS};
@@ -57,7 +58,8 @@ pub fn check(calibrated: &Calibrated) -> Verdict<'_> {
     let judge = |maps: &[Option<Box<MapTime<'_>>>]| {
         nodes::with_collectives(&traces, maps, |nodes| collectives::check(nodes, &pairing, &CheckOptions::default()))
     };
-    let raw = || judge(&single().map(as_is).collect::<Vec<_>>());
+    let unrelated = calibrated.is_of_several_boots();
+    let raw = || judge(&single().map(|of| as_is(of, unrelated)).collect::<Vec<_>>());
     let maps = || single().map(CalibratedTrace::look).collect::<Vec<_>>();
     // What was aligned before says how surely.
     let aligned = single().all(|of| of.trace.facts.aligned_sigma_ns.is_some());
@@ -71,12 +73,13 @@ pub fn check(calibrated: &Calibrated) -> Verdict<'_> {
     Verdict { calibrated, pairing, before, result }
 }
 
-/// A trace's times as they are in the file. On a clock that counts from the machine's start they say nothing beside others.
-fn as_is(calibrated: &CalibratedTrace) -> Option<Box<MapTime<'_>>> {
+/// A trace's times as they are in the file. On a clock that counts from the machine's start they say nothing next to those of other hosts (`unrelated`).
+fn as_is(calibrated: &CalibratedTrace, unrelated: bool) -> Option<Box<MapTime<'_>>> {
     let has_raw = !calibrated.trace.facts.since_boot.is_empty();
     Some(Box::new(move |at| {
-        let sigma_ns = if has_raw && at < UNIX_TIME_MIN_PS { f64::INFINITY } else { 0.0 };
-        MappedTime { at, sigma_ns, own_sigma_ns: sigma_ns, early_by_ns: 0.0 }
+        let own_sigma_ns = if has_raw && at < UNIX_TIME_MIN_PS { f64::INFINITY } else { 0.0 };
+        let sigma_ns = if unrelated { f64::INFINITY } else { own_sigma_ns };
+        MappedTime { at, sigma_ns, own_sigma_ns, early_by_ns: 0.0 }
     }))
 }
 
@@ -99,8 +102,11 @@ impl Verdict<'_> {
     /// What limits the verdict: traces that are left out, are beyond the measured offsets, or have devices whose times are early.
     pub fn remarks(&self) -> Vec<String> {
         let known = self.before.is_some();
-        let beyond = |map: &TimeMap, time: i128| map.map(time).place != Place::Inside;
-        let remark = |CalibratedTrace { trace, map, .. }: &CalibratedTrace| {
+        let remark = |CalibratedTrace { trace, map, clock, measured, .. }: &CalibratedTrace| {
+            let beyond = |map: &TimeMap, time: i128| {
+                let offsets = |clock: &NodeClock| clock.extrapolated(time, *measured) == Extrapolated::Offsets;
+                map.map(time).place != Place::Inside && clock.as_ref().is_none_or(offsets)
+            };
             let text = match (map, trace.facts.span) {
                 _ if trace.facts.merged => "left out: several traces were merged into it; check those",
                 (None, _) if known => "left out: its clock is not known",
@@ -229,8 +235,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let at = |name: &str| folder.path().join(name);
         let traces: Vec<PathBuf> = (0..3).map(|rank| trace(folder.path(), rank)).collect();
-        let row = |node: i64| format!("{node},0,{0}\n{node},90000000,{0}\n", node * 1_000_000);
-        let offsets = format!("node,node_realtime_ns,offset_vs_node0_ns\n{}{}", row(1), row(2));
+        let row = |node: i64| format!("{node},0,{0},1\n{node},90000000,{0},1\n", node * 1_000_000);
+        let offsets = format!("node,node_realtime_ns,offset_vs_node0_ns,sigma_ns\n{}{}", row(1), row(2));
         std::fs::write(at("offsets.csv"), offsets).expect("written");
         let clocks = ClockSource::Offsets(at("offsets.csv"));
         let request = |traces: &[PathBuf], nodes: Vec<u32>, clocks: ClockSource| Request {

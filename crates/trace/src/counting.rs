@@ -6,7 +6,7 @@
 use probe_sync_estimate::series::{Cursor, Place, TimeMap};
 use serde::Serialize;
 
-use crate::clocks::{NodeClock, Span, Tie};
+use crate::clocks::{Extrapolated, NodeClock, Span, Tie};
 use crate::model::{Picoseconds, TraceClock, UNIX_TIME_MIN_PS};
 use crate::nodes::{NodeTrace, SettledBy};
 
@@ -33,6 +33,9 @@ pub struct AlignmentStats {
     pub extrapolated_before: u64,
     /// Times after the end of its last window, or after the last pair.
     pub extrapolated_after: u64,
+    /// Of these, times within the measurement that lie before the first or after the last pair.
+    #[serde(skip)]
+    pub beyond_pairs: u64,
     /// Smallest, median and largest correction (new time minus old), ns; None where times went from one clock to another.
     pub correction_ns: Option<[f64; 3]>,
     /// Largest standard deviation of any mapped time, ns; infinite (JSON: null) where the clock is not known.
@@ -50,8 +53,10 @@ pub(crate) struct Counting<'a> {
     raw: Option<Cursor<'a>>,
     /// All times are on such a clock.
     of_boot: bool,
-    /// When the node was measured, and how the trace's times get to its clock.
-    measured: Option<(&'a NodeClock, Span)>,
+    /// When the node was measured, on its own clock.
+    measured: Option<Span>,
+    /// How the trace's times get there.
+    clock: Option<&'a NodeClock>,
     stats: AlignmentStats,
     least: Picoseconds,
     most: Picoseconds,
@@ -67,7 +72,8 @@ impl<'a> Counting<'a> {
             of_boot: of != TraceClock::System,
             cursor: map.cursor(),
             raw: clock.and_then(|clock| clock.raw.as_ref()).map(|raw| raw.map.cursor()),
-            measured: clock.zip(measured),
+            measured,
+            clock,
             stats: AlignmentStats { tied_by: clock.map(|clock| clock.tie), ..AlignmentStats::default() },
             least: Picoseconds::MAX,
             most: Picoseconds::MIN,
@@ -92,12 +98,18 @@ impl<'a> Counting<'a> {
         }
         self.stats.times += 1;
         self.stats.clamped += u64::from(mapped.clamped);
-        // A line is at the middle of its window: half a window before the first and after the last was measured, too.
-        if mapped.place != Place::Inside && !self.measured.is_some_and(|(clock, span)| clock.is_within(time, span)) {
+        let extrapolated = match (mapped.place, self.clock) {
+            (Place::Inside, _) => Extrapolated::Nothing,
+            (_, Some(clock)) => clock.extrapolated(time, self.measured),
+            (_, None) => Extrapolated::Offsets,
+        };
+        if extrapolated != Extrapolated::Nothing {
+            self.stats.beyond_pairs += u64::from(extrapolated == Extrapolated::Pairs);
             self.stats.extrapolated_before += u64::from(mapped.place == Place::Before);
             self.stats.extrapolated_after += u64::from(mapped.place == Place::After);
         }
-        self.stats.uncertainty_ns = self.stats.uncertainty_ns.max(mapped.sigma_ns);
+        let sigma_ns = self.clock.map_or(mapped.sigma_ns, |clock| clock.sigma_ns(mapped.sigma_ns));
+        self.stats.uncertainty_ns = self.stats.uncertainty_ns.max(sigma_ns);
         mapped.time_ps
     }
 

@@ -22,6 +22,7 @@ use crate::formats::{
 };
 use crate::lateness::{Lateness, LatenessSettings, lateness, marks};
 use crate::model::Picoseconds;
+use crate::one_clock::{self, Otherwise};
 use crate::outputs;
 use crate::perfetto_tar::{self, TarReport};
 use crate::provenance;
@@ -119,11 +120,11 @@ fn merge_some(
     settings: MergeSettings,
 ) -> Result<MergeReport, Error> {
     let traces = &calibrated.traces;
-    let unknown = traces.iter().filter(|calibrated| calibrated.map.is_none());
+    let unknown = traces.iter().filter(|of| of.map.is_none() && calibrated.common_clock().is_err());
     let uncalibrated: Vec<String> = unknown.map(|calibrated| calibrated.trace.name.clone()).collect();
     let refuse_unknown = || match settings.allow_uncalibrated {
         true => Ok(()),
-        false => refuse_uncalibrated(calibrated, &uncalibrated),
+        false => one_clock::expect(calibrated, "to merge the traces", Otherwise::AsTheyAre).map(drop),
     };
     let filter = || match settings.filter.is_asked() {
         true => JobFilter::new(all, calibrated, &settings.filter).map(|filter| Some(Rc::new(filter))),
@@ -137,14 +138,14 @@ fn merge_some(
     }
     if let Some(format) = format_for_viewers(output, all_kineto(traces.iter().map(|of| of.trace.format))) {
         refuse_settings(output, &settings)?;
-        refuse_two_clocks(output, traces)?;
+        convert::refuse_two_clocks(output, traces)?;
         refuse_unknown()?;
         let late = settings.mark_late.as_ref().map(|asked| lateness(all, asked)).transpose()?;
         let output = Output { path: output.to_owned(), kind: OutputKind::File(format) };
         return merge_for_viewers(calibrated, output, uncalibrated, late.as_ref(), filter()?.as_deref());
     }
     let format = one_format(traces)?;
-    refuse_other_ending(format, output)?;
+    refuse_other_ending(format, output, traces.iter().map(|of| of.trace.path.as_path()))?;
     if !format.leaves_out_events() {
         refuse_filter(output, &settings, "rows of databases refer to each other")?;
     }
@@ -154,16 +155,6 @@ fn merge_some(
     let marks = late.as_ref().map(|(_, path)| path.as_path());
     let filter = filter()?;
     merge_within(format, calibrated, output, settings, Within { uncalibrated, filter, marks })
-}
-
-/// Refuses traces whose clocks are not known.
-fn refuse_uncalibrated(calibrated: &Calibrated, names: &[String]) -> Result<(), Error> {
-    if names.is_empty() {
-        return Ok(());
-    }
-    let names = names.join(", ");
-    let problem = format!("no clock is known for {names}; give offsets, or --allow-uncalibrated to merge as they are");
-    Err(calibrated.no_clock(problem))
 }
 
 /// What goes with a merge into the inputs' own format.
@@ -329,20 +320,6 @@ fn no_place_for_marks(output: &Path) -> Error {
     Error::Request { problem }
 }
 
-/// Refuses rows of two clocks, which only databases bring to one.
-fn refuse_two_clocks(output: &Path, traces: &[CalibratedTrace]) -> Result<(), Error> {
-    match traces.iter().find(|calibrated| calibrated.trace.facts.cpu_behind_ns.is_some()) {
-        None => Ok(()),
-        Some(of) => Err(Error::Request {
-            problem: format!(
-                "--cpu-clock: {} is brought to one clock in a database only: align it into one, and give that for {}",
-                of.trace.path.display(),
-                output.display()
-            ),
-        }),
-    }
-}
-
 /// Writes traces of any formats into a file of a viewer's format.
 fn merge_for_viewers(
     calibrated: &Calibrated,
@@ -356,12 +333,7 @@ fn merge_for_viewers(
     let (outputs, settings) = ([output], ConvertSettings::default());
     let beside = Beside { track: track.as_ref(), filter };
     let converted = attempts(filter, &path, || convert::write_all(calibrated, &outputs, &settings, &beside))?;
-    let mut traces: Vec<AlignmentStats> = converted.traces.into_iter().map(|trace| trace.alignment).collect();
-    for (stats, calibrated) in traces.iter_mut().zip(&calibrated.traces) {
-        if calibrated.map.is_none() {
-            stats.notes.push(NOT_KNOWN.to_owned());
-        }
-    }
+    let traces: Vec<AlignmentStats> = converted.traces.into_iter().map(|trace| trace.alignment).collect();
     let notes = converted.outputs.iter().flat_map(|written| written.notes()).collect();
     let filter = filter.map(JobFilter::report);
     let base_ns = convert::base_ns(calibrated);
@@ -457,19 +429,14 @@ fn write(
         });
     }
     let merged = format.merge(&mut inputs, output, options)?;
+    let all = calibrated;
     let stats = counts.into_iter().zip(&merged.inputs).zip(traces).map(|((count, input), calibrated)| {
         let (events, left_out, base_ns) = (input.events, input.left_out, Some(merged.base_ns));
         let mut stats = AlignmentStats { events, left_out, base_ns, ..count.stats(&calibrated.trace) };
         stats.notes.splice(0..0, calibrated.notes.iter().chain(&input.notes).cloned());
-        if calibrated.map.is_none() {
-            // Unchanged times on an unknown clock: zero would be a claim.
-            stats.uncertainty_ns = f64::INFINITY;
-            stats.notes.push(NOT_KNOWN.to_owned());
-        }
+        one_clock::note_unchanged(all, calibrated, &mut stats);
         stats
     });
     let stats = stats.collect();
     Ok((merged, stats))
 }
-
-const NOT_KNOWN: &str = "its clock is unknown; its times are unchanged";

@@ -1,32 +1,52 @@
 //! Whether the traces of a command are on one clock at all.
 //!
-//! Place in the flow: asked by whoever compares times of different traces, before it does. What it does not do: learn clocks.
+//! Place in the flow: asked by every command that puts times of several traces side by side, before it does. What it does not do: learn clocks, or
+//! find out what traces say of theirs (`calibrate::common`).
 
 use crate::Error;
-use crate::calibrate::Calibrated;
-use crate::model::{TraceClock, TraceFacts};
+use crate::calibrate::{Calibrated, CalibratedTrace};
+use crate::counting::AlignmentStats;
 
-/// Refuses traces on clocks of their own, on which nobody is first or last; `purpose` is what they are compared for.
+/// What a refusal advises besides naming a source of clocks.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Otherwise {
+    /// Nothing: a result on several clocks would be wrong.
+    Nothing,
+    /// The output may hold times as they are, if the caller says so.
+    AsTheyAre,
+}
+
+/// Returns the name of the clock that all traces are on.
 ///
 /// # Errors
-/// [`Error::Request`] names one.
-pub(crate) fn expect(calibrated: &Calibrated, purpose: &str) -> Result<(), Error> {
-    let traces = &calibrated.traces;
-    let Some(unknown) = traces.iter().find(|of| of.map.is_none()).filter(|_| traces.len() > 1) else { return Ok(()) };
-    let of = |facts: &TraceFacts| match (&facts.aligned_to, facts.clock) {
-        (Some(clock), _) => Some(clock.clone()),
-        // The ranks of one host share its system clock.
-        (None, TraceClock::System) => facts.identity.hostname.clone(),
-        (None, _) => None,
-    };
-    let first = of(&unknown.trace.facts);
-    if first.is_some() && traces.iter().all(|trace| trace.map.is_none() && of(&trace.trace.facts) == first) {
-        return Ok(());
+/// [`Error::Request`] where no source of clocks was named, else [`Error::Nodes`]: names a trace that is not on the others' clock. `purpose` is what they are compared for.
+pub(crate) fn expect(calibrated: &Calibrated, purpose: &str, otherwise: Otherwise) -> Result<String, Error> {
+    calibrated.common_clock().map_err(|reason| {
+        let as_they_are = match otherwise {
+            Otherwise::Nothing => "",
+            Otherwise::AsTheyAre => "; --no-correction leaves all times as they are",
+        };
+        let remedy = "give --run-dir, --offsets or --from-collectives";
+        let problem = if calibrated.has_source {
+            format!("{purpose}: no clock is known for {reason}{as_they_are}")
+        } else {
+            format!("{purpose}: nothing says that the traces are on one clock: {reason}; {remedy}{as_they_are}")
+        };
+        calibrated.no_clock(problem)
+    })
+}
+
+/// Says of a trace without a map, whose times are left as they are, which clock that is and how sure they are on it.
+pub(crate) fn note_unchanged(calibrated: &Calibrated, of: &CalibratedTrace, stats: &mut AlignmentStats) {
+    if of.map.is_some() {
+        return;
     }
-    let problem = format!(
-        "{purpose}: nothing says that the traces are on one clock, so nobody can be called first or last; give --run-dir, --offsets or \
-         --from-collectives ({} has no clock)",
-        unknown.trace.path.display()
-    );
-    Err(Error::Request { problem })
+    let common = calibrated.common_clock();
+    // On the clock of the host itself times are exact; else zero would be a claim.
+    let is_of_host = common.is_ok() && of.is_on_clock_of_host();
+    stats.uncertainty_ns = if is_of_host { 0.0 } else { f64::INFINITY };
+    stats.notes.push(match common {
+        Ok(clock) => format!("its times are left as they are, on the {clock}"),
+        Err(_) => "its clock is not known; its times are as they were".to_owned(),
+    });
 }

@@ -21,11 +21,16 @@ pub(crate) fn of_job(calibrated: &Calibrated, uncalibrated: &[String]) -> Vec<(S
     pairs
 }
 
-/// Of one trace, written alone or as a part of a merge. One whose clock is not known is on no common timeline, and says none.
+/// Of one trace, written alone or as a part of a merge. One whose clock is not known is on no common timeline, and says none; one that was
+/// aligned before says all of this already.
 pub(crate) fn of_trace(calibrated: &Calibrated, trace: &CalibratedTrace) -> Vec<(String, String)> {
     let name = trace.trace.name.clone();
     if trace.map.is_none() {
-        return vec![version(), ("probe_sync_uncalibrated".to_owned(), name)];
+        return match (calibrated.common_clock(), &trace.trace.facts.aligned_to) {
+            (Ok(_), Some(_)) => Vec::new(),
+            (Ok(_), None) => vec![version()],
+            (Err(_), _) => vec![version(), ("probe_sync_uncalibrated".to_owned(), name)],
+        };
     }
     let mut pairs = of_calibration(calibrated);
     pairs.push(("probe_sync_name".to_owned(), name));
@@ -48,8 +53,9 @@ fn version() -> (String, String) {
     ("probe_sync_version".to_owned(), env!("CARGO_PKG_VERSION").to_owned())
 }
 
-/// How sure a trace's map is in its middle, ns.
-fn sigma(CalibratedTrace { trace, map, .. }: &CalibratedTrace) -> Option<String> {
-    let middle = trace.facts.span.map(|(first, last): (Picoseconds, Picoseconds)| first + (last - first) / 2)?;
-    map.as_ref().map(|map| format!("{:.1}", map.map(middle).sigma_ns))
+/// How sure a trace's map is in its middle, ns; None where that is not known.
+fn sigma(of: &CalibratedTrace) -> Option<String> {
+    let (first, last): (Picoseconds, Picoseconds) = of.trace.facts.span?;
+    let sigma_ns = of.look()?(first + (last - first) / 2).sigma_ns;
+    sigma_ns.is_finite().then(|| format!("{sigma_ns:.1}"))
 }

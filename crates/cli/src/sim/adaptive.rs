@@ -117,7 +117,7 @@ impl Row {
     fn new(name: String, load: f64, runs: &[[AdaptiveRun; 2]], options: &PacingOptions) -> Self {
         let last = |run: &AdaptiveRun| run.steps.last().map(|step| (step.cadence_ns as f64, step.verdict));
         let ends: Vec<(f64, Verdict)> = runs.iter().filter_map(|[_, adaptive]| last(adaptive)).collect();
-        let cadences = ends.iter().map(|(cadence, _)| *cadence).collect();
+        let cadences: Vec<f64> = ends.iter().map(|(cadence, _)| *cadence).collect();
         let all = |which: usize| runs.iter().map(|pair| &pair[which]).collect::<Vec<_>>();
         let figures = |which: usize| Figures::new(&all(which), options.target_ns);
         let steps = runs.iter().flat_map(|[_, adaptive]| &adaptive.steps);

@@ -180,7 +180,7 @@ fn windows_leave_out_what_is_outside() {
     let scratch = tempfile::tempdir().expect("a temporary directory");
     let all = spans(&raw);
     let window = |arguments: &[&str]| {
-        let done = convert(&[&["-f", "json"], arguments].concat(), &raw, scratch.path());
+        let done = convert(&[&["-f", "json", "--no-correction"], arguments].concat(), &raw, scratch.path());
         assert!(done.status.success(), "{arguments:?}: {}", complaint(&done));
         (spans(&[scratch.path().join("job_results.json")]), String::from_utf8_lossy(&done.stdout).into_owned())
     };
@@ -302,7 +302,14 @@ fn xspaces_of_all_nodes_are_on_one_clock() {
         let spread = medians.iter().max().expect("nodes") - medians.iter().min().expect("nodes");
         println!("{name}: markers are late by {medians:?} ns");
         assert!(spread <= 3_000 && medians.iter().all(|median| (0..20_000).contains(median)), "{name}: {medians:?} ns");
-        let raw = convert(&["-f", "json"], &traces, &scratch.path().join("raw"));
+        let refused = convert(&["-f", "json"], &traces, &scratch.path().join("raw"));
+        assert_eq!(refused.status.code(), Some(2), "{}", complaint(&refused));
+        assert!(
+            complaint(&refused).contains("nothing says that the traces are on one clock"),
+            "{}",
+            complaint(&refused)
+        );
+        let raw = convert(&["-f", "json", "--no-correction"], &traces, &scratch.path().join("raw"));
         assert!(raw.status.success(), "{}", complaint(&raw));
         let count = |folder: &Path| spans(&[folder.join("job_results.json")]).len();
         assert_eq!(count(scratch.path()), count(&scratch.path().join("raw")));

@@ -56,12 +56,14 @@ const MISTAKES: &[Mistake] = &[
     mistake("merge bad.json.gz --no-correction -o x.json", 1, "bad.json.gz", "ends early or is damaged"),
     mistake("merge void.json --no-correction -o x.json", 1, "void.json: byte 0", "ends before any JSON"),
     mistake("merge one.json --no-correction -o x.db", 2, "x.db", "wants a name that ends in .json"),
+    mistake("merge one.json --no-correction -o x.foo", 2, "x.foo", "wants a name that ends in .json"),
     mistake("convert one.json -f pdf -d x", 2, "invalid value 'pdf'", "possible values: pftrace"),
     mistake("align one.json --nodes 0 --offsets two.json -o x.json", 1, "two.json: line 1", "node_id"),
     mistake("solve --packets words.txt -o x.jsonl", 1, "words.txt: the first line names no column", "src"),
     mistake("record inspect words.txt", 1, "words.txt: byte 0: this is no recording", "another version"),
     // Whose traces, and which clock.
-    mistake("merge one.json two.json -o x.json", 2, "no clock is known", "give offsets, or --allow-uncalibrated"),
+    mistake("merge one.json two.json -o x.json", 2, "are on one clock: one.json states neither", "--no-correction"),
+    mistake("convert one.json two.json -f pftrace -d x", 2, "are on one clock: one.json states", "--no-correction"),
     mistake("align one.json --offsets three.csv -o x.json", 1, "cannot tell which node wrote", "Give --nodes"),
     mistake("stragglers one.json two.json", 2, "nothing says that the traces are on one clock", "give --run-dir"),
     // Flags and values.

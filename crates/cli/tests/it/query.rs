@@ -167,7 +167,7 @@ fn equal_pids_multiply_no_row_and_each_row_says_where_it_is_from() {
     assert_eq!(number(&[links.path().to_owned()], "SELECT count(*) FROM threads"), 18);
     let guid = "SELECT count(*) FROM regions WHERE guid IN ('00000002-0000-7000-8000-000000000000', 'none')";
     assert_eq!(number(&folder, guid), 20);
-    let merged = [scratch.path().join("merged.out")];
+    let merged = [scratch.path().join("merged.db")];
     let done = run("merge", &traces, &["--no-correction"], &[("--output", &merged)]);
     assert!(done.status.success(), "{}", complaint(&done));
     // One file of many processes: host and rank are each process's own.
@@ -256,7 +256,24 @@ fn only_reading_is_allowed() {
         let said = refused(&traces, sql, &["--no-correction"], 2);
         assert!(said.contains(part), "{sql}: {said}");
     }
-    assert!(refused(&traces, "SELECT 1", &[], 2).contains("--no-correction"));
+    // Two of one host are on one clock; of three the last is of another.
+    assert_eq!(rows(&traces, "SELECT count(*) n FROM regions WHERE start > 0", &[], &[])[0]["n"], 40);
+    let elsewhere = scratch.path().join("elsewhere_results.db");
+    made(&elsewhere, 9, "host9");
+    let three = [&traces[..], &[elsewhere]].concat();
+    for sql in ["SELECT count(*) n FROM regions", "SELECT count(*) n FROM rocpd_region"] {
+        assert_eq!(rows(&three, sql, &[], &[])[0]["n"], 60, "{sql}");
+    }
+    for sql in ["SELECT start FROM regions", "SELECT max(\"end\") FROM rocpd_region", "SELECT * FROM rocpd_region"] {
+        let said = refused(&three, sql, &[], 2);
+        assert!(said.contains("is on the boot clock of host0") && said.contains("host9"), "{sql}: {said}");
+        assert!(said.contains("--no-correction"), "{sql}: {said}");
+        assert!(run("query", &three, &["--sql", sql], &[]).stdout.is_empty(), "{sql}");
+        assert!(!rows(&three, sql, &["--no-correction"], &[]).is_empty(), "{sql}");
+    }
+    assert!(refused(&three, "SELECT nowhere FROM regions", &[], 2).contains("no such column: nowhere"));
+    // One alone needs no clock.
+    assert_eq!(rows(&three[2..], "SELECT min(start) s FROM regions", &[], &[])[0]["s"], 1000);
     assert_eq!(number(&traces, "SELECT count(*) FROM pragma_table_info('rocpd_string')"), 6);
 }
 

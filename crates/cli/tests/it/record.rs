@@ -191,9 +191,9 @@ fn align_merge_and_check_take_what_is_exported() {
     };
     let ((first, _), (second, end)) = (at(&recordings[0]), at(&recordings[1]));
     let offset = second - first;
-    let mut lines = "node,node_realtime_ns,offset_vs_node0_ns\n".to_owned();
+    let mut lines = "node,node_realtime_ns,offset_vs_node0_ns,sigma_ns\n".to_owned();
     for time in [first - 1_000_000_000, end + 1_000_000_000] {
-        lines += &format!("0,{time},0\n1,{time},{offset}\n");
+        lines += &format!("0,{time},0,1\n1,{time},{offset},1\n");
     }
     std::fs::write(folder.join("offsets.csv"), lines).expect("writable");
     let clocks = ["--offsets", "offsets.csv", "--nodes", "0", "1", "--traces"];

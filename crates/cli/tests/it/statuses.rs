@@ -43,14 +43,21 @@ fn merge_and_align_end_with_the_verdict_that_validate_asks_for() {
             check(command, 0, "");
             check(&[&command[..], &["--validate"]].concat(), status, "");
         }
-        assert!(merged.exists() && aligned.is_dir(), "{name}: outputs are written whatever the verdict");
+        assert!(merged.exists() && aligned.is_dir(), "{name}: outputs are written without --validate");
+        let at = |name: &str| folder.path().join(name);
+        for (command, out) in [(&merge, at("validated.json")), (&align, at("validated"))] {
+            let validated = [&command[..1], &["--output", text(&out)], &command[3..], &["--validate"]].concat();
+            check(&validated, status, if status == 3 { "is not written" } else { "" });
+            assert_eq!(out.exists(), status != 3, "{name}: what is violated is not written");
+        }
     }
     let folder = tempfile::tempdir().expect("a folder");
     let [one, two] = collective_traces(folder.path(), None);
     let out = folder.path().join("new/out.json");
-    for command in ["merge", "align"] {
+    for (command, said) in [("merge", "nothing says that the traces are on one clock"), ("align", "no clock is known")]
+    {
         let unknown = [command, "--traces", text(&one), text(&two), "--nodes", "0", "1", "--output", text(&out)];
-        check(&unknown, 2, "no clock is known");
+        check(&unknown, 2, said);
         check(&[command, "--traces", text(&one)], 2, "--output");
     }
     assert!(!folder.path().join("new").exists(), "a refused start leaves nothing behind");

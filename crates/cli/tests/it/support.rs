@@ -114,7 +114,7 @@ pub fn collective_traces(folder: &Path, starts_us: Option<[u32; 2]>) -> [PathBuf
 /// Clocks of two nodes that are right, for traces of the first 90 ms.
 pub fn right_clocks(folder: &Path) -> PathBuf {
     let path = folder.join("clocks.csv");
-    let lines = "node,node_realtime_ns,offset_vs_node0_ns\n0,0,0\n0,90000000,0\n1,0,0\n1,90000000,0\n";
+    let lines = "node,node_realtime_ns,offset_vs_node0_ns,sigma_ns\n0,0,0,1\n0,90000000,0,1\n1,0,0,1\n1,90000000,0,1\n";
     std::fs::write(&path, lines).expect("writable");
     path
 }

@@ -154,7 +154,7 @@ fn merged_traces_hold_all_nodes_and_keep_causality() {
         assert!(String::from_utf8_lossy(&done.stdout).contains("causality holds"));
         let refused = run(&["merge"], &[("--traces", &raw), ("--output", &merged)]);
         assert_eq!(refused.status.code(), Some(2));
-        assert!(complaint(&refused).contains("--allow-uncalibrated"), "{}", complaint(&refused));
+        assert!(complaint(&refused).contains("--no-correction"), "{}", complaint(&refused));
     }
 }
 

@@ -16,7 +16,7 @@ fn commands_say_what_is_written_down() {
     let [one, two] = collective_traces(folder.path(), Some([10, 12])).map(|path| text(&path).to_owned());
     let (clocks, packets) = (right_clocks(folder.path()), few_packets(folder.path()));
     // Of two clocks of which one ends before the traces do.
-    let short = "node,node_realtime_ns,offset_vs_node0_ns\n0,0,0\n0,11000,0\n1,0,0\n1,11000,0\n";
+    let short = "node,node_realtime_ns,offset_vs_node0_ns,sigma_ns\n0,0,0,1\n0,11000,0,1\n1,0,0,1\n1,11000,0,1\n";
     std::fs::write(at("short.csv"), short).expect("writable");
     let recording = text(&short_recording(folder.path())).to_owned();
     let given = |clocks: &str| format!("{one} {two} --offsets {clocks} --nodes 0 1");

@@ -24,5 +24,5 @@ pub use compose::{Join, MapChain};
 pub use curve::{CurvePoint, sample_curve};
 pub use growth::Growth;
 pub use map::{Break, Continuation, Cursor, Knot, Mapped, Segment, TimeMap};
-pub use offsets::{Axis, Interpolation, KnownBreaks, OffsetMap, OffsetSample, Step};
+pub use offsets::{Axis, Certainty, Interpolation, KnownBreaks, OffsetMap, OffsetSample, Step};
 pub use place::Place;

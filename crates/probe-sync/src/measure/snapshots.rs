@@ -20,9 +20,11 @@
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration as StdDuration, Instant};
 
+use probe_sync_estimate::window::SnapshotCounts;
 use probe_sync_files::OwnFolder;
 use probe_sync_sys::tracer::SNAPSHOT_BRACKET;
 use probe_sync_sys::{MonotonicClock, NARROW_BRACKET, SystemClock, TracerClock};
@@ -44,37 +46,22 @@ pub(crate) struct Sampler {
     /// Of the tracer clock, and why it is that one.
     clock: [String; 2],
     namespace_ns: i64,
+    /// What the thread has done so far.
+    counts: Arc<Mutex<SnapshotCounts>>,
     /// How long a reading under way is waited for at the end.
     end_limit: StdDuration,
 }
 
-/// What a sampler did, for the counters of the run.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SnapshotCounts {
-    /// Pairs taken.
-    pub taken: u64,
-    /// Pairs not taken because the tracer clock could not be read.
-    pub failed: u64,
-    /// Periods that passed without a pair, because the thread did not get to run.
-    pub missed_deadline: u64,
-    /// Pairs that left the full ring and are in the JSON lines only.
-    pub dropped: u64,
-    /// Pairs whose bracket was 5 µs or wider in every attempt.
-    pub wide: u64,
-}
-
-impl SnapshotCounts {
-    /// The counts as a rank's account lists them.
-    pub(crate) fn counts(self) -> Counts {
-        let Self { taken, failed, missed_deadline, dropped, wide } = self;
-        vec![
-            (Counter::SnapshotsTaken, taken),
-            (Counter::SnapshotsFailed, failed),
-            (Counter::SnapshotsMissedDeadline, missed_deadline),
-            (Counter::SnapshotsDropped, dropped),
-            (Counter::SnapshotsWide, wide),
-        ]
-    }
+/// The counts as a rank's account lists them.
+pub(crate) fn counts(of: SnapshotCounts) -> Counts {
+    let SnapshotCounts { taken, failed, missed_deadline, dropped, wide } = of;
+    vec![
+        (Counter::SnapshotsTaken, taken),
+        (Counter::SnapshotsFailed, failed),
+        (Counter::SnapshotsMissedDeadline, missed_deadline),
+        (Counter::SnapshotsDropped, dropped),
+        (Counter::SnapshotsWide, wide),
+    ]
 }
 
 impl Sampler {
@@ -99,15 +86,10 @@ impl Sampler {
         let (stop, stopped) = sync_channel(0);
         let name = [tracer.name(), tracer.reason()].map(str::to_owned);
         let namespace_ns = tracer.namespace_ns();
-        let sampling = Sampling {
-            tracer,
-            namespace_ns,
-            clock,
-            period,
-            lines,
-            ring: VecDeque::new(),
-            counts: SnapshotCounts::default(),
-        };
+        let counts = Arc::default();
+        let (ring, shared) = (VecDeque::new(), Arc::clone(&counts));
+        let sampling =
+            Sampling { tracer, namespace_ns, clock, period, lines, ring, counts: SnapshotCounts::default(), shared };
         let thread = std::thread::Builder::new()
             .name("snapshots".into())
             .spawn(move || sampling.run(&stopped))
@@ -119,8 +101,14 @@ impl Sampler {
             period,
             clock: name,
             namespace_ns,
+            counts,
             end_limit: END_LIMIT,
         })
+    }
+
+    /// What became of the pairs so far.
+    pub fn counts(&self) -> SnapshotCounts {
+        *self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the last pair, ends the thread and writes the protobuf file; also how the writing of the lines went. A document that cannot be written is
@@ -250,6 +238,8 @@ struct Sampling {
     lines: Stream,
     ring: VecDeque<SnapshotPair>,
     counts: SnapshotCounts,
+    /// The same, for the node.
+    shared: Arc<Mutex<SnapshotCounts>>,
 }
 
 impl Sampling {
@@ -260,6 +250,7 @@ impl Sampling {
             self.take()?;
             let (next, missed) = next_deadline(due, MonotonicClock.now(), self.period);
             self.counts.missed_deadline += missed;
+            *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = self.counts;
             due = next;
             let left = (due - MonotonicClock.now()).as_ns().max(0).unsigned_abs();
             match stopped.recv_timeout(StdDuration::from_nanos(left)) {

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use probe_sync_estimate::faults::{Fault, FaultKind};
-pub use probe_sync_estimate::statistics::SIGMAS_95;
+pub use probe_sync_estimate::statistics::{SIGMAS_95, median};
 use probe_sync_estimate::window::ClockEvent;
 use probe_sync_files::continuations;
 use probe_sync_time::{NodeId, RoundId, StampSource};
@@ -185,7 +185,7 @@ pub struct TruthVerdict {
     pub median_hard_width_ns: f64,
     /// Truths outside their hard interval: must be 0.
     pub outside_hard_interval: usize,
-    /// Largest |error of the rate|, ppm.
+    /// Largest |error of the rate|, ppm; not a number (JSON: null) where the true rates are not known.
     pub worst_drift_error_ppm: f64,
 }
 
@@ -276,16 +276,6 @@ pub(crate) fn unreachable_peers(accounts: &[&RankAccount], nodes: &[Ready]) -> V
     accounts.iter().enumerate().flat_map(of_node).collect()
 }
 
-/// The middle value; 0 of nothing.
-pub fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => 0.0,
-        n if n % 2 == 1 => values[n / 2],
-        n => values[n / 2 - 1].midpoint(values[n / 2]),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use probe_sync_estimate::window::PeerPackets;
@@ -303,10 +293,5 @@ mod tests {
         assert_eq!((directions[0].received, directions[0].lost), (9, 1));
         assert_eq!((directions[1].received, directions[1].lost), (7, 1));
         assert!(super::directions(&[&zero, &one], |node| node == NodeId(0)).is_empty(), "node 1 was started again");
-    }
-
-    #[test]
-    fn median_of_even_and_odd_counts() {
-        assert_eq!((median(vec![3.0, 1.0, 2.0]), median(vec![1.0, 2.0]), median(Vec::new())), (2.0, 1.5, 0.0));
     }
 }

@@ -197,9 +197,10 @@ impl<'c> Rounds<'c> {
     /// Waits until the window has ended, reading the clocks in its middle, and cuts it where this rank is a node.
     fn end_window(&mut self, parts: &mut Parts) -> Result<(Option<NodeWindowData>, Instant), Error> {
         parts.time(Part::Wait, || self.wait_for_end())?;
+        let retries = self.exchange.traffic().retries;
         let Some(node) = &mut self.node else { return Ok((None, Instant::now())) };
         let (data, closed) =
-            parts.time(Part::Fit, || node.close_window(self.round_id, self.window.end(), &self.stop))?;
+            parts.time(Part::Fit, || node.close_window(self.round_id, self.window.end(), &self.stop, retries))?;
         Ok((Some(data), closed))
     }
 

@@ -18,7 +18,7 @@ use crate::join::{Back, Joined, Ready, addresses_seen_from, stamp_errors_ns};
 use crate::measure::account::RankAccount;
 use crate::measure::counters::Counter;
 use crate::measure::prober::{Prober, ProberSetup};
-use crate::measure::snapshots::{Sampler, SnapshotCounts};
+use crate::measure::snapshots::{self, Sampler};
 use crate::measure::stop::Stop;
 use crate::measure::virtual_clocks;
 use crate::pace::Pace;
@@ -139,7 +139,7 @@ impl Node {
         Some((least - (self.now() - self.window_start)).min(least))
     }
 
-    /// Cuts the window, fits its edges and keeps both. Also when it was cut. `planned` is where it was to end.
+    /// Cuts the window, fits its edges and keeps both. Also when it was cut. `planned` is where it was to end; `control_retries` goes into it as it is.
     ///
     /// # Errors
     /// When the probe thread has ended.
@@ -148,6 +148,7 @@ impl Node {
         round_id: RoundId,
         planned: Option<Timestamp<System>>,
         stop: &Stop,
+        control_retries: u64,
     ) -> Result<(NodeWindowData, Instant), Error> {
         let (mut cut, commands_waiting) = self.prober.cut()?;
         for edge in &mut cut.edges {
@@ -163,6 +164,8 @@ impl Node {
             commands_waiting,
             exchanges: by_stamp(&cut),
             files_stopped: self.files().filter(|file| file.stopped.is_some()).count() as u32,
+            control_retries,
+            snapshots: self.sampler.as_ref().map(Sampler::counts).unwrap_or_default(),
         };
         self.left_out += left_out;
         self.windows.append(&data);
@@ -220,10 +223,10 @@ impl Node {
     /// What ended a thread early.
     pub fn finish(self) -> Result<RankAccount, Error> {
         let mut files: Vec<StreamState> = self.files().cloned().collect();
-        let snapshots = self.sampler.map(Sampler::finish).transpose()?;
+        let pairs = self.sampler.map(Sampler::finish).transpose()?;
         let mut account = self.prober.finish()?;
-        if let Some((counts, lines)) = snapshots {
-            account.counters.extend(SnapshotCounts::counts(counts));
+        if let Some((counts, lines)) = pairs {
+            account.counters.extend(snapshots::counts(counts));
             files.push(lines);
         }
         files.retain(StreamState::lacks_something);

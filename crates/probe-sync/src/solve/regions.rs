@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::record::{NodeRecord, OffsetRecord, OffsetsHeader, RankRecord, SMOOTHED_OFFSETS};
 use probe_sync_estimate::regions::{NodeLines, compose};
+use probe_sync_estimate::statistics::upper_median;
 use probe_sync_files::open_regular;
 use probe_sync_time::{NodeId, Reference, Timestamp};
 
@@ -239,7 +240,8 @@ impl<'a> Whole<'a> {
         if self.lines.len() == before {
             return Err(never_together(region, run, self.top, above, reference));
         }
-        one.sigma_ns = median(within).zip(median(overall)).map(|(within, overall)| [within, overall]);
+        one.sigma_ns =
+            upper_median(&mut within).zip(upper_median(&mut overall)).map(|(within, overall)| [within, overall]);
         self.note_left_out(&one);
         self.note_out_of_order(&format!("region {}", region.name), run);
         self.regions.push(one);
@@ -443,11 +445,6 @@ fn numbers(path: &Path, header: &OffsetsHeader) -> Result<BTreeSet<NodeId>, Erro
         Some(twice) => Err(wrong(path, &format!("line 1 names node {} twice", twice.node_id))),
         None => Ok(named),
     }
-}
-
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    let middle = values.len() / 2;
-    (!values.is_empty()).then(|| *values.select_nth_unstable_by(middle, f64::total_cmp).1)
 }
 
 fn wrong(path: &Path, reason: &str) -> Error {

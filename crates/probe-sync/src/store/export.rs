@@ -5,12 +5,15 @@
 //! builds are read with the words that are used today.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::faults::{Break, Culprit, Fault, Verdict};
 use probe_sync_estimate::round::{Decision, GlobalWindowData};
-use probe_sync_estimate::window::{ClockEvent, EdgeAlphaBeta, NodeEstimate, NodeWindowData, PeerPackets, Punctuality};
+use probe_sync_estimate::window::{
+    ClockEvent, EdgeAlphaBeta, NodeEstimate, NodeWindowData, PeerPackets, Punctuality, SnapshotCounts,
+};
 use probe_sync_files::{continuations, open_regular, segments};
 use probe_sync_time::{Edge, NodeId, RoundId, StampSource, Timestamp};
 use prost::Message;
@@ -19,11 +22,11 @@ use serde::de::DeserializeOwned;
 use super::{ProbeLine, RecordedLine, proto_generated as proto, write_whole};
 use crate::Error;
 
-/// Writes the run in `directory` to `out`.
+/// Writes the run in `directory` to `out`; returns the nodes whose windows are not there though they took part in rounds: nodes keep them on their own hosts.
 ///
 /// # Errors
 /// Names the file, and the line where one is wrong that is not the last.
-pub fn run_directory(directory: &Path, out: &Path) -> Result<(), Error> {
+pub fn run_directory(directory: &Path, out: &Path) -> Result<Vec<NodeId>, Error> {
     let run = directory.join("run.json");
     let run_json = open_regular(&run).and_then(std::io::read_to_string).map_err(Error::file(&run, "read"))?;
     let mut export = proto::RunExport { run_json, ..proto::RunExport::default() };
@@ -47,7 +50,13 @@ pub fn run_directory(directory: &Path, out: &Path) -> Result<(), Error> {
         });
         export.exchanges.extend(exchanges);
     }
-    write_whole(out, &export.encode_to_vec())
+    write_whole(out, &export.encode_to_vec())?;
+    let reached = export.rounds.iter().flat_map(|round| &round.all_nodes).filter(|node| node.reachable);
+    let mut lacking: BTreeSet<u32> = reached.map(|node| node.node_id).collect();
+    for window in &export.windows {
+        lacking.remove(&window.node_id);
+    }
+    Ok(lacking.into_iter().map(NodeId).collect())
 }
 
 /// The run in the bytes of an export.
@@ -192,7 +201,16 @@ fn window(window: &NodeWindowData) -> proto::NodeWindowData {
 }
 
 fn punctuality(kept: &Punctuality) -> proto::Punctuality {
-    let Punctuality { end_late_ns, decision_at, commands_waiting, exchanges, files_stopped } = kept;
+    let Punctuality {
+        end_late_ns,
+        decision_at,
+        commands_waiting,
+        exchanges,
+        files_stopped,
+        control_retries,
+        snapshots,
+    } = kept;
+    let SnapshotCounts { taken, failed, missed_deadline, dropped, wide } = *snapshots;
     let of_source =
         |(source, count): &(StampSource, u32)| proto::StampedExchanges { stamp: stamp(*source), count: *count };
     proto::Punctuality {
@@ -201,6 +219,8 @@ fn punctuality(kept: &Punctuality) -> proto::Punctuality {
         commands_waiting: *commands_waiting,
         exchanges: exchanges.iter().map(of_source).collect(),
         files_stopped: *files_stopped,
+        control_retries: *control_retries,
+        snapshots: Some(proto::SnapshotCounts { taken, failed, missed_deadline, dropped, wide }),
     }
 }
 
@@ -456,6 +476,8 @@ mod tests {
                 commands_waiting: 7,
                 exchanges: vec![(StampSource::Kernel, 8)],
                 files_stopped: 9,
+                control_retries: 10,
+                snapshots: SnapshotCounts { taken: 11, failed: 12, missed_deadline: 13, dropped: 14, wide: 15 },
             },
         }
     }
@@ -490,7 +512,9 @@ mod tests {
             ("stamp_errors_ns", "dst_stamp_error_ns"),
         ];
         check(&["EdgeAlphaBeta"], &contributed.edges[0], &of_edge, &line_of(&contributed));
-        check(&["Punctuality"], &contributed.punctuality, &[], &punctuality(&contributed.punctuality));
+        let kept = punctuality(&contributed.punctuality);
+        check(&["Punctuality"], &contributed.punctuality, &[], &kept);
+        check(&["SnapshotCounts"], &contributed.punctuality.snapshots, &[], &kept.snapshots.expect("exported"));
         check(&["PeerPackets"], &contributed.packets[0], &[], &packets(&contributed.packets[0]));
         let probe = ProbeLine {
             round_id: RoundId(4),
@@ -531,6 +555,36 @@ mod tests {
         run_directory(directory.path(), &out).expect("a run of an earlier build");
         let export = read(&fs::read(&out).expect("written")).expect("our own bytes");
         assert_eq!(export.rounds, [round(&recorded)]);
+    }
+
+    #[test]
+    fn an_export_says_whose_windows_it_lacks() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        for part in ["windows", "probes"] {
+            fs::create_dir(directory.path().join(part)).expect("writable");
+        }
+        let mut recorded = full_round();
+        let node = |id: u32| NodeEstimate { node_id: NodeId(id), reachable: id != 3, ..recorded.all_nodes[0] };
+        recorded.all_nodes = (0..4).map(node).collect();
+        fs::write(directory.path().join("run.json"), "{}").expect("writable");
+        fs::write(
+            directory.path().join("global_windows.jsonl"),
+            serde_json::to_string(&recorded).expect("JSON") + "\n",
+        )
+        .expect("writable");
+        let out = directory.path().join("run.pb");
+        let check = |expected: &[u32]| {
+            let lacking = run_directory(directory.path(), &out).expect("exported");
+            assert_eq!(lacking.iter().map(|node| node.0).collect::<Vec<_>>(), expected);
+        };
+        // Node 3 was out of reach, and has none.
+        check(&[0, 1, 2]);
+        fs::write(
+            directory.path().join("windows/node1.jsonl"),
+            serde_json::to_string(&full_window()).expect("JSON") + "\n",
+        )
+        .expect("writable");
+        check(&[0, 2]);
     }
 
     fn solved() -> GlobalWindowData {

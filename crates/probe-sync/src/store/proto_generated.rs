@@ -199,6 +199,31 @@ pub struct Punctuality {
     /// Files of the node that are not written, because the disk is full, say.
     #[prost(uint32, tag = "5")]
     pub files_stopped: u32,
+    /// Connections and messages to other ranks that the node's process has tried again, since it began.
+    #[prost(uint64, tag = "6")]
+    pub control_retries: u64,
+    /// Its snapshot pairs, since it began; absent in files of earlier versions.
+    #[prost(message, optional, tag = "7")]
+    pub snapshots: ::core::option::Option<SnapshotCounts>,
+}
+/// What became of a node's snapshot pairs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SnapshotCounts {
+    /// Pairs taken.
+    #[prost(uint64, tag = "1")]
+    pub taken: u64,
+    /// Pairs not taken because the tracer clock could not be read.
+    #[prost(uint64, tag = "2")]
+    pub failed: u64,
+    /// Periods that passed without a pair, because the thread did not get to run.
+    #[prost(uint64, tag = "3")]
+    pub missed_deadline: u64,
+    /// Pairs that left the full ring and are in the JSON lines only.
+    #[prost(uint64, tag = "4")]
+    pub dropped: u64,
+    /// Pairs whose bracket was 5 us or wider in every attempt.
+    #[prost(uint64, tag = "5")]
+    pub wide: u64,
 }
 /// Exchanges whose stamps were taken in one place.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

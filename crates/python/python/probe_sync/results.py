@@ -357,7 +357,8 @@ def _largest(traces: tuple[AlignedTrace, ...]) -> float:
 
 
 def _line(traces: tuple[AlignedTrace, ...], found: Verdict | None, uncertainty_ns: float) -> str:
-    text = f"{len(traces)} traces, largest correction {_largest(traces) * 1e-6:+.3f} ms, uncertainty up to {uncertainty_ns:.0f} ns"
+    unsure = "uncertainty unknown" if math.isinf(uncertainty_ns) else f"uncertainty up to {uncertainty_ns:.0f} ns"
+    text = f"{len(traces)} traces, largest correction {_largest(traces) * 1e-6:+.3f} ms, {unsure}"
     assumed = sum(trace.stats.tied_by == "assumed" for trace in traces)
     if assumed:
         text += f" beside that of {assumed} without marks, whose times are taken as the system clock's"

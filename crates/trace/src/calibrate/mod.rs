@@ -9,20 +9,26 @@
 
 mod assignment;
 mod calibrated;
+mod common;
 mod length;
 mod measured;
 mod request;
 mod source;
 mod traces;
 
-use probe_sync_estimate::series::{Axis, OffsetSample};
+use std::path::{Path, PathBuf};
+
+use probe_sync_estimate::series::{Axis, OffsetSample, TimeMap};
 
 use crate::Error;
-use crate::clocks::{MarkBounds, NodeClock, Offsets, Snapshots, Span, Tie, Timeline, Wanted, node_clock, own_span};
-use crate::collectives::{CollectiveOffsets, MapTime};
+use crate::clocks::{
+    MarkBounds, NodeClock, Offsets, Snapshots, Span, Tie, Timeline, Wanted, map_of_pairs, node_clock, own_span,
+};
+use crate::collectives::{CollectiveOffsets, MapTime, Shared};
 use crate::model::{Picoseconds, TraceClock, TraceFacts};
 use crate::nodes::{self, NodeTrace};
 use crate::words::counted;
+use common::ONE_BOOT_PS;
 use length::length;
 use measured::Measured;
 use source::Source;
@@ -63,6 +69,7 @@ pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
     let source = Source::open(&request.clocks)?;
     let Traces { paths, read: mut traces, left_out, notes } = traces::read(request, &source)?;
     refuse_aligned(&traces, !matches!(source, Source::Nothing) || !request.snapshots.is_empty())?;
+    let open = nodes::join_communicators(&mut traces);
     if request.realtime_only {
         traces.iter_mut().for_each(|trace| {
             trace.facts.pairs.clear();
@@ -100,22 +107,43 @@ pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
             offsets
         }
         (None, _) => {
-            calibrated.timeline = "each node's own clock".to_owned();
             let unknown = traces.into_iter().zip(snapshots);
             calibrated.traces = unknown.map(|(trace, snapshots)| CalibratedTrace::unknown(trace, snapshots)).collect();
+            calibrated.notes.extend(open);
+            calibrated.timeline = calibrated.common_clock().unwrap_or_else(|_| "each node's own clock".to_owned());
             return Ok(calibrated);
         }
     };
     calibrated.notes.extend(offsets.notes.iter().cloned());
     let by_part = calibrated.collectives.is_some();
     let measured = source.survey().map(|survey| Measured::new(survey, request.extrapolate));
-    let clocks = Clocks { offsets, snapshots, by_part };
+    let of_reference = match (&source, request.timeline) {
+        (Source::Run(run), OutputClock::Tracer) => run.snapshots(offsets.reference, None)?,
+        _ => None,
+    };
+    let run = if let ClockSource::Run(directory) = &request.clocks { Some(directory.clone()) } else { None };
+    let clocks = Clocks { offsets, snapshots, of_reference, by_part, run };
     make_maps(&mut calibrated, traces, &clocks, request, measured)?;
+    let of_maps = calibrated.traces.iter_mut().map(|of| {
+        let CalibratedTrace { trace, clock, .. } = of;
+        let clock = clock.as_ref();
+        let shared: Box<Shared<'_>> = Box::new(move |at| shared(clock?, at));
+        (trace, shared)
+    });
+    let open = nodes::join_by_clocks(of_maps);
+    calibrated.notes.extend(open);
     if source.survey().is_some() {
         let contradicted = assignment::confirm(&calibrated, &clocks.offsets, request, &source, &paths)?;
         calibrated.warnings.extend(contradicted);
     }
     Ok(calibrated)
+}
+
+/// A time on the clock of all, and how far it may be off there, ps; None where that is not known.
+fn shared(clock: &NodeClock, at: Picoseconds) -> Option<(u32, Picoseconds, Picoseconds)> {
+    let seen = clock.look(at);
+    let off_ns = SURE_SIGMAS * seen.sigma_ns + seen.early_by_ns;
+    off_ns.is_finite().then(|| (0, seen.at, (off_ns * 1e3).ceil() as Picoseconds))
 }
 
 /// Refuses clocks for times that are on the common clock already: they would be corrected a second time.
@@ -149,8 +177,12 @@ struct Clocks {
     offsets: Offsets,
     /// In the traces' order.
     snapshots: Vec<Option<Snapshots>>,
+    /// Of the reference, where its tracer clock is wanted.
+    of_reference: Option<Snapshots>,
     /// The offsets are of ranks, not of nodes.
     by_part: bool,
+    /// The run's directory, where one was named.
+    run: Option<PathBuf>,
 }
 
 impl Clocks {
@@ -169,8 +201,50 @@ impl Clocks {
     fn clock(&self, index: usize, trace: &NodeTrace, timeline: Timeline<'_>) -> Result<NodeClock, Error> {
         let made =
             node_clock(&trace.facts, &self.offsets, self.number(trace), self.snapshots[index].as_ref(), timeline);
-        made.map_err(|error| of_trace(trace, error))
+        made.map_err(|error| match (error, &self.run) {
+            (Error::Untied { node, .. }, Some(run)) if self.snapshots[index].is_none() => {
+                Error::Nodes { problem: lacks_pairs(trace, node, run) }
+            }
+            (error, _) => of_trace(trace, error),
+        })
     }
+
+    /// The map of the reference's tracer clock to its system clock: of its trace, else of the pairs that the run took.
+    fn tracer_of_reference(&self, traces: &[NodeTrace]) -> Result<TimeMap, Error> {
+        let reference = self.offsets.reference;
+        if self.offsets.carried {
+            let problem = format!(
+                "--timeline tracer: node {reference}, the reference, was lost and its timeline carried on by another clock, so its tracer \
+                 clock does not say what the timeline is; leave --timeline out"
+            );
+            return Err(Error::Request { problem });
+        }
+        for (index, trace) in traces.iter().enumerate().filter(|(_, trace)| self.number(trace) == reference) {
+            if let Some(tracer) = self.clock(index, trace, Timeline::Host)?.tracer {
+                return Ok(tracer);
+            }
+        }
+        let wrong = |source| Error::Clock { node: reference, source };
+        let of_run = self.of_reference.as_ref().map(|pairs| map_of_pairs(&pairs.pairs)).transpose().map_err(wrong)?;
+        of_run.flatten().map(|found| found.map).ok_or_else(|| {
+            let problem = format!(
+                "--timeline tracer: no pairs tie the tracer clock of node {reference}, the reference, to its system clock: give --run-dir of a \
+                 run that took snapshot pairs, or that node's trace with its --snapshots"
+            );
+            Error::Request { problem }
+        })
+    }
+}
+
+/// Why a trace on the boot clock is not tied by a run that was named: its node's pairs are not in the directory.
+fn lacks_pairs(trace: &NodeTrace, node: u32, run: &Path) -> String {
+    let host = trace.facts.identity.hostname.as_ref().map_or_else(String::new, |host| format!(" ({host})"));
+    format!(
+        "{}: its times are on CLOCK_BOOTTIME, and {} holds no pairs of node {node}{host}. A run with --tracer-clock boottime writes them on each node's own host: copy \
+         node{node}.snapshot_pairs.jsonl from there, or let all hosts share the folder; if the run took none, relate the nodes by --from-collectives alone",
+        trace.path.display(),
+        run.join("snapshots").display()
+    )
 }
 
 fn make_maps(
@@ -181,25 +255,10 @@ fn make_maps(
     mut measured: Option<Measured<'_>>,
 ) -> Result<(), Error> {
     let reference = clocks.offsets.reference;
-    let mut tracer = None;
-    if request.timeline == OutputClock::Tracer {
-        if clocks.offsets.carried {
-            let problem = format!(
-                "--timeline tracer: node {reference}, the reference, was lost and its timeline carried on by another clock, so its tracer \
-                 clock does not say what the timeline is; leave --timeline out"
-            );
-            return Err(Error::Request { problem });
-        }
-        let found = traces.iter().enumerate().find(|(_, trace)| clocks.number(trace) == reference);
-        if let Some((index, trace)) = found {
-            tracer = clocks.clock(index, trace, Timeline::Host)?.tracer;
-        }
-        if tracer.is_none() {
-            let problem =
-                "--timeline tracer: no pairs tie the reference node's tracer clock to its system clock".to_owned();
-            return Err(Error::Request { problem });
-        }
-    }
+    let tracer = match request.timeline {
+        OutputClock::System => None,
+        OutputClock::Tracer => Some(clocks.tracer_of_reference(&traces)?),
+    };
     let (timeline, clock_name) = match &tracer {
         Some(map) => (Timeline::Tracer(Some(map)), "tracer clock"),
         None if clocks.on_boot_clock(&traces)? => (Timeline::Host, "boot clock"),
@@ -405,8 +464,8 @@ fn share_boot_clocks(offsets: &mut Offsets, traces: &mut [NodeTrace], snapshots:
     }
 }
 
-/// Traces of one host that begin so far apart, ps on CLOCK_BOOTTIME, may be of two boots.
-const ONE_BOOT_PS: Picoseconds = 3_600_000_000_000_000;
+/// No time is further off than this many standard deviations.
+const SURE_SIGMAS: f64 = 6.0;
 /// In the place of a file's name.
 const OF_COLLECTIVES: &str = "collectives";
 const UNUSED_SNAPSHOTS: &str =

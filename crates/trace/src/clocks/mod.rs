@@ -32,7 +32,7 @@ pub use stretch::Span;
 pub use survey::Survey;
 pub use wanted::Wanted;
 
-use probe_sync_estimate::series::{MapChain, OffsetMap, Place, TimeMap};
+use probe_sync_estimate::series::{Certainty, MapChain, OffsetMap, Place, TimeMap};
 use serde::Serialize;
 
 use crate::Error;
@@ -98,10 +98,22 @@ pub struct NodeClock {
     pub residuals: Option<Residuals>,
     /// What brackets around the trace's marks say.
     pub marks: Option<MarkBounds>,
+    /// What the standard deviations of the offsets rest on; None for the reference, which has none.
+    pub certainty: Option<Certainty>,
     /// How sure the times are; None for a trace without events.
     pub uncertainty: Option<Uncertainty>,
     /// Worth telling the user.
     pub notes: Vec<String>,
+}
+
+/// What is extrapolated on a time's way to the wanted clock.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Extrapolated {
+    Nothing,
+    /// The way from the trace's clock to its node's system clock, which pairs tell.
+    Pairs,
+    /// The way from there to the reference.
+    Offsets,
 }
 
 /// The map of planes whose clock counts from the machine's start.
@@ -133,14 +145,26 @@ impl NodeClock {
         self.tie_of(time).map_or(time, |tie| tie.map(time).time_ps)
     }
 
-    /// Whether a time of the trace lies within a span of the node's own system clock, and within the pairs that lead there. A trace whose times
-    /// are the system clock's, or a constant away from it, has nothing to extrapolate; beyond its marks it is only less sure.
-    pub(crate) fn is_within(&self, time: Picoseconds, span: Span) -> bool {
+    /// What is extrapolated for a time of the trace that lies outside of its map's knots. `measured` is when its node was measured, on the node's own system clock. A line of
+    /// offsets is at the middle of its window: half a window before the first and after the last was measured, too. A trace whose times are the system clock's, or a constant away
+    /// from it, has nothing to extrapolate to get there; beyond its marks it is only less sure.
+    pub(crate) fn extrapolated(&self, time: Picoseconds, measured: Option<Span>) -> Extrapolated {
         let tied = self.tie_of(time).map(|tie| tie.map(time));
         let system_ps = tied.map_or(time, |tied| tied.time_ps);
         let steady = matches!(self.tie, Tie::SameClock | Tie::SteadyClock);
         let tied_there = steady || tied.is_none_or(|tied| tied.place == Place::Inside);
-        tied_there && span.covers_ps(system_ps)
+        // The reference has no offsets that could end.
+        let measured_there = self.certainty.is_none() || measured.is_some_and(|measured| measured.covers_ps(system_ps));
+        match (measured_there, tied_there) {
+            (true, true) => Extrapolated::Nothing,
+            (true, false) => Extrapolated::Pairs,
+            (false, _) => Extrapolated::Offsets,
+        }
+    }
+
+    /// The standard deviation of a time that its map is so sure of, ns.
+    pub(crate) fn sigma_ns(&self, of_map_ns: f64) -> f64 {
+        sigma_ns(self.certainty, of_map_ns)
     }
 
     /// A time of the trace on the wanted clock.
@@ -150,7 +174,7 @@ impl NodeClock {
         let early = self.uncertainty.filter(|_| !raw);
         MappedTime {
             at: mapped.time_ps,
-            sigma_ns: mapped.sigma_ns,
+            sigma_ns: self.sigma_ns(mapped.sigma_ns),
             own_sigma_ns: self.tie_of(time).map_or(0.0, |tie| tie.map(time).sigma_ns),
             early_by_ns: early.map_or(0.0, |uncertainty| uncertainty.early_by_up_to_ns),
         }
@@ -196,6 +220,7 @@ pub fn node_clock(
     let raw_tie = tracer_map(&of_planes.pairs, &steps).map_err(wrong)?.map(|tie| tie.map);
     let mut raw = raw_tie.clone().map(MapChain::new);
     let mut chain = MapChain::new(tracer.clone().unwrap_or_else(TimeMap::identity));
+    let certainty = offset_map.as_ref().map(|found| found.certainty);
     if let Some(found) = offset_map {
         note_offsets(&found, &mut notes);
         // Steps are large beside how well either map knows the clock; 50 µs where both know it well.
@@ -228,9 +253,9 @@ pub fn node_clock(
         );
     }
     let early = residuals.as_ref().map_or(0.0, |residuals| residuals.early_by_up_to_ns);
-    let uncertainty = facts.span.map(|span| uncertainty(&chain, span, early));
+    let uncertainty = facts.span.map(|span| uncertainty(&chain, certainty, span, early));
     let raw = raw.zip(raw_tie).map(|(raw, tie)| RawClock { map: raw.whole().clone(), tie });
-    Ok(NodeClock { node, chain, tracer, raw, tie, residuals, marks, uncertainty, notes })
+    Ok(NodeClock { node, chain, tracer, raw, tie, residuals, marks, certainty, uncertainty, notes })
 }
 
 /// About when a trace ran on its node's system clock, before any map is made: for the choice of the offsets that it needs.
@@ -326,6 +351,17 @@ fn note_offsets(found: &OffsetMap, notes: &mut Vec<String>) {
     if found.dropped > 0 {
         notes.push(format!("{} of {} offsets are not used", found.dropped, found.used + found.dropped));
     }
+    match found.certainty {
+        Certainty::Stated => {}
+        Certainty::Scatter => notes.push(
+            "the offsets state no uncertainty: how they scatter is taken for it, 100 ns at least, and an error that all of them share is not in it"
+                .to_owned(),
+        ),
+        Certainty::Unknown => notes.push(format!(
+            "the offsets state no uncertainty, and {} are too few to show how they scatter: how sure the times are is not known; state sigma_ns or residual_ns",
+            found.used
+        )),
+    }
 }
 
 fn note_join(chain: &MapChain, tied: bool, notes: &mut Vec<String>) {
@@ -346,9 +382,19 @@ fn note_join(chain: &MapChain, tied: bool, notes: &mut Vec<String>) {
     }
 }
 
-fn uncertainty(chain: &MapChain, span: (Picoseconds, Picoseconds), early_by_up_to_ns: f64) -> Uncertainty {
+/// What a map's standard deviation is worth, ns: infinite where nothing says how sure the offsets are.
+fn sigma_ns(certainty: Option<Certainty>, of_map_ns: f64) -> f64 {
+    if certainty == Some(Certainty::Unknown) { f64::INFINITY } else { of_map_ns }
+}
+
+fn uncertainty(
+    chain: &MapChain,
+    certainty: Option<Certainty>,
+    span: (Picoseconds, Picoseconds),
+    early_by_up_to_ns: f64,
+) -> Uncertainty {
     let length = span.1.saturating_sub(span.0);
-    let at = |eighth: i128| chain.map(span.0.saturating_add(length / 8 * eighth)).sigma_ns;
+    let at = |eighth: i128| sigma_ns(certainty, chain.map(span.0.saturating_add(length / 8 * eighth)).sigma_ns);
     Uncertainty { middle_ns: at(4), largest_ns: (0..=8).map(at).fold(0.0, f64::max), early_by_up_to_ns }
 }
 

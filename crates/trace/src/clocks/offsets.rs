@@ -5,7 +5,9 @@
 //!   `node_id`, `offset_ns`, `drift_ppm`, `reachable`, `sigma_ns`, after a first line
 //!   `{"meta":true,"reference":0,"nodes":[…],"ranks":[…]}`;
 //! - the same with older keys: `midpoint_sys_ns` (reference clock, like the window's times) and `slope_ppm`;
-//! - CSV with a header: `node`, `node_realtime_ns` (the node's OWN clock) and `offset_vs_node0_ns`, in any order.
+//! - CSV with a header: `node`, `node_realtime_ns` (the node's OWN clock), `offset_vs_node0_ns` and perhaps `sigma_ns`, in any order.
+//!
+//! Where `sigma_ns` is not stated `residual_ns` (or `residual`) is taken for it.
 //!
 //! Lines pass one by one ([`read_lines`]): `survey` learns what a file knows, `wanted` keeps what some traces need of it. A last
 //! line cut short is left out and noted. What it does not do: judge the offsets.
@@ -160,6 +162,8 @@ fn read_table(lines: &mut Lines, take: &mut dyn FnMut(u64, Found) -> Result<(), 
         column(&["node_realtime_ns", "node_time_ns"]),
         column(&["offset_vs_node0_ns", "offset_ns"]),
     );
+    let sigma = column(&["sigma_ns"]);
+    let residual = column(&["residual_ns", "residual"]);
     let (Some(node), Some(time), Some(offset)) = columns else {
         let problem = "neither JSON lines nor a table with node, node_realtime_ns and offset_vs_node0_ns";
         return Err(lines.problem(number, problem));
@@ -172,7 +176,9 @@ fn read_table(lines: &mut Lines, take: &mut dyn FnMut(u64, Found) -> Result<(), 
             // A number cut short is still a number: only a line feed proves it whole.
             _ if may_be_cut => take(number, Found::Cut)?,
             (Ok(node), Ok(at_ns), Ok(offset_ns)) if offset_ns.is_finite() => {
-                let sample = OffsetSample::bare(at_ns, offset_ns);
+                let stated = |index: Option<usize>| index.and_then(|index| cell(index).parse::<f64>().ok());
+                let sigma_ns = stated(sigma).or(of_residual(stated(residual)));
+                let sample = OffsetSample { sigma_ns, ..OffsetSample::bare(at_ns, offset_ns) };
                 take(number, Found::Sample(node, sample, Stretch::on_own_clock(&sample)))?;
             }
             _ => return Err(lines.problem(number, "not a node, a time and an offset")),
@@ -195,9 +201,16 @@ struct OtherLine {
     drift_ppm: Option<f64>,
     reachable: Option<bool>,
     sigma_ns: Option<f64>,
+    #[serde(alias = "residual")]
+    residual_ns: Option<f64>,
     drift_sigma_ppm: Option<f64>,
     #[serde(default)]
     clock_disturbed: bool,
+}
+
+/// What a line's fit left over, for a line that states no standard deviation. A fit that leaves nothing had nothing to compare.
+fn of_residual(residual_ns: Option<f64>) -> Option<f64> {
+    residual_ns.map(f64::abs).filter(|residual| residual.is_finite() && *residual > 0.0)
 }
 
 fn parse_json(text: &[u8]) -> Result<Found, String> {
@@ -221,7 +234,7 @@ fn of_record(record: &OffsetRecord) -> Found {
         at_ns: record.window_start.midpoint(record.window_end).as_ns(),
         offset_ns: estimate.offset_ns,
         drift_ppm: Some(estimate.drift_ppm),
-        sigma_ns: Some(estimate.sigma_ns).filter(|sigma| sigma.is_finite()),
+        sigma_ns: Some(estimate.sigma_ns).filter(|sigma| sigma.is_finite()).or(of_residual(Some(estimate.residual))),
         drift_sigma_ppm: Some(estimate.drift_sigma_ppm).filter(|sigma| sigma.is_finite()),
         offset_drift_covariance: record.offset_drift_covariance,
         wander: record.wander,
@@ -246,7 +259,7 @@ fn of_other(line: &OtherLine) -> Result<Found, String> {
     let offset_ns = line.offset_ns.filter(|offset| offset.is_finite()).ok_or("no offset_ns")?;
     let sample = OffsetSample {
         drift_ppm: line.drift_ppm,
-        sigma_ns: line.sigma_ns,
+        sigma_ns: line.sigma_ns.or(of_residual(line.residual_ns)),
         drift_sigma_ppm: line.drift_sigma_ppm,
         disturbed: line.clock_disturbed,
         ..OffsetSample::bare(at_ns, offset_ns)

@@ -1,7 +1,8 @@
 //! Which communicators of different processes are one, where each process knows them by handles of its own.
 //!
 //! Place in the flow: after all traces are read, before anything is matched. A profiler of NCCL calls records the communicator as an
-//! address, which is local to its process: it tells communicators apart there, and nothing elsewhere. What is known beside is how many
+//! address, which is local to its process: it tells communicators apart there, and nothing elsewhere. Where the calls that made them are in the traces of all ranks, these tell which
+//! are one (`assignment`). For the others, what is known beside is how many
 //! ranks it has and which of them the process is (where the calls that made it are in the trace), and what was done in it. From
 //! that a communicator of one process is that of another only where no other assignment is possible:
 //!
@@ -22,9 +23,11 @@
 //! send is another's receive. Where the size of the job is not stated, the processes that used any communicator count as all.
 //! All else stays [`Instance::Communicator`], and `matching` says so of it. What it does not do: look at times.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
 
-use crate::model::{CollectiveKind, Communicator, GroupKey, Instance, Label};
+use super::assignment::{Assignment, Handle, assign};
+use crate::model::{CollectiveKind, Communicator, GroupKey, Instance, Label, Picoseconds};
 use crate::parts::CollectiveParts;
 
 /// What one process brings.
@@ -36,13 +39,115 @@ pub(crate) struct Process<'a> {
     /// Ranks in the job, where it says so.
     pub(crate) world_size: Option<u32>,
     /// What it knows of its communicators.
-    pub(crate) communicators: &'a [Communicator],
+    pub(crate) communicators: &'a mut [Communicator],
+    /// A time of its trace on a clock that it shares with others, by that clock's number, and how far it may be off there; None where no such clock is known.
+    pub(crate) clock: Box<Shared<'a>>,
     /// What was done in them.
     pub(crate) parts: &'a mut CollectiveParts,
 }
 
-/// Names the communicators that are surely one alike in the labels of all processes.
-pub(crate) fn join(processes: &mut [Process<'_>]) {
+/// The way to a shared clock.
+pub(crate) type Shared<'a> = dyn Fn(Picoseconds) -> Option<(u32, Picoseconds, Picoseconds)> + 'a;
+
+/// Names the communicators that are surely one alike in the labels of all processes; which groups stay open, in words.
+pub(crate) fn join(processes: &mut [Process<'_>]) -> Vec<String> {
+    let open = join_as_made(processes);
+    join_by_use(processes);
+    open
+}
+
+/// Joins communicators by how they were made.
+fn join_as_made(processes: &mut [Process<'_>]) -> Vec<String> {
+    let handles_of = |process: &Process<'_>| process.communicators.iter().any(|known| !known.joined);
+    let users: Vec<usize> = (0..processes.len()).filter(|place| handles_of(&processes[*place])).collect();
+    let stated: BTreeSet<Option<u32>> = users.iter().map(|place| processes[*place].world_size).collect();
+    let ranks: BTreeSet<u32> = users.iter().map(|place| processes[*place].rank).collect();
+    let (Some(Some(size)), 1) = (stated.first().copied(), stated.len()) else { return Vec::new() };
+    let all = users.iter().flat_map(|place| processes[*place].communicators.iter());
+    let lacks = |known: &Communicator| !known.named || known.size.is_none() || known.rank.is_none();
+    // What was made before a trace began, or otherwise, may be anything; so may be what ranks have that are not here.
+    let known = users.iter().all(|place| processes[*place].is_known);
+    if !known || all.clone().any(lacks) || !ranks.iter().copied().eq(0..size) {
+        return Vec::new();
+    }
+    let mut kinds = HashMap::new();
+    let (mut handles, mut owners) = (Vec::new(), Vec::new());
+    for place in users {
+        let Process { rank: job_rank, communicators, parts, clock, .. } = &processes[place];
+        let mut uses = uses(parts, &mut kinds);
+        for (number, known) in (0..).zip(communicators.iter()).filter(|(_, known)| !known.joined) {
+            let (Some(size), Some(rank)) = (known.size, known.rank) else { continue };
+            if rank >= size || size < 2 {
+                continue;
+            }
+            let seen = known.made.and_then(|(start, end)| {
+                let ((number, from, off), (_, until, more)) = (clock(start)?, clock(end)?);
+                Some((number, from.saturating_sub(off), until.saturating_add(more)))
+            });
+            let uses = uses.as_mut().map(|uses| Rc::from(uses.remove(&number).unwrap_or_default()));
+            let made = known.made;
+            handles.push(Handle { process: place, job_rank: *job_rank, rank, size, made, seen, uses });
+            owners.push((place, number));
+        }
+    }
+    let Assignment { certain, open } = assign(&handles);
+    let mut joined = BTreeMap::new();
+    for group in &certain {
+        let ranks: Vec<u32> = group.iter().map(|handle| handles[*handle].job_rank).collect();
+        let (first, number) = owners[group[0]];
+        let name = format!("communicator {number} of rank {} of {} ranks", processes[first].rank, ranks.len());
+        let key = GroupKey { name, size: u32::try_from(ranks.len()).ok(), ranks: Some(ranks) };
+        for handle in group {
+            joined.insert(owners[*handle], Joined { key: key.clone(), own: Some(handles[*handle].rank) });
+        }
+    }
+    name(processes, &joined);
+    open.iter().map(|group| told(group, &handles)).collect()
+}
+
+/// Handles of which nothing tells which are one communicator.
+fn told(group: &[usize], handles: &[Handle]) -> String {
+    let ranks: BTreeSet<u32> = group.iter().map(|handle| handles[*handle].job_rank).collect();
+    let some: Vec<String> = ranks.iter().take(RANKS_TOLD).map(u32::to_string).collect();
+    let more = if ranks.len() > some.len() { format!(" and {} more", ranks.len() - some.len()) } else { String::new() };
+    format!(
+        "communicators of {} ranks, {} at least, made by the ranks {}{more}, cannot be told apart: their operations are not judged",
+        handles[group[0]].size,
+        group.len().div_ceil(handles[group[0]].size as usize),
+        some.join(", ")
+    )
+}
+
+/// The first collectives in each communicator, messages left out; None where some may be missing.
+fn uses(parts: &CollectiveParts, kinds: &mut HashMap<Kind, u32>) -> Option<HashMap<u32, Vec<u32>>> {
+    if parts.left_out() > 0 || parts.reversed() > 0 {
+        return None;
+    }
+    let mut labels = Vec::new();
+    let mut of_label = HashMap::new();
+    for (place, label, _) in parts.labels() {
+        let Instance::Communicator { number, signature } = &label.instance else { continue };
+        if !matches!(label.kind, CollectiveKind::PointToPoint { .. }) {
+            let next = kinds.len() as u32;
+            let kind = (label.name.clone(), label.kind.clone(), signature.clone());
+            of_label.insert(place, (*number, *kinds.entry(kind).or_insert(next)));
+            labels.push(place);
+        }
+    }
+    let mut found: HashMap<u32, Vec<u32>> = HashMap::new();
+    let mut cursor = parts.cursor(&labels);
+    while let Some(part) = cursor.next() {
+        let Some((number, kind)) = of_label.get(&part.label) else { continue };
+        let uses = found.entry(*number).or_default();
+        if uses.len() < USES_MAX {
+            uses.push(*kind);
+        }
+    }
+    (cursor.unread() == 0).then_some(found)
+}
+
+/// Joins communicators by what was done in them.
+fn join_by_use(processes: &mut [Process<'_>]) {
     let users: Vec<usize> = (0..processes.len()).filter(|place| !processes[*place].communicators.is_empty()).collect();
     let Some(job) = Job::of(processes, &users) else { return };
     let mut candidates: Classes = BTreeMap::new();
@@ -50,8 +155,11 @@ pub(crate) fn join(processes: &mut [Process<'_>]) {
     for place in users {
         let Process { communicators, parts, .. } = &processes[place];
         let mut profiles = profiles(parts);
-        for (number, communicator) in (0..).zip(*communicators) {
+        for (number, communicator) in (0..).zip(communicators.iter()) {
             unnamed |= !communicator.named;
+            if communicator.joined {
+                continue;
+            }
             let profile = profiles.remove(&number).unwrap_or_default();
             let member = Member { place, number, rank: communicator.rank, only: communicators.len() == 1 };
             candidates.entry((communicator.size, profile)).or_default().push(member);
@@ -80,7 +188,15 @@ pub(crate) fn join(processes: &mut [Process<'_>]) {
             joined.insert((member.place, member.number), Joined { key: key.clone(), own: own.map(|own| own as u32) });
         }
     }
+    name(processes, &joined);
+}
+
+/// Names communicators in the labels of their processes, by process and number.
+fn name(processes: &mut [Process<'_>], joined: &BTreeMap<(usize, u32), Joined>) {
     for (place, process) in processes.iter_mut().enumerate() {
+        for (number, known) in (0..).zip(process.communicators.iter_mut()) {
+            known.joined |= joined.contains_key(&(place, number));
+        }
         process.parts.relabel(|label| {
             let Instance::Communicator { number, .. } = &label.instance else { return };
             if let Some(found) = joined.get(&(place, *number)) {
@@ -243,3 +359,8 @@ fn profiles(parts: &CollectiveParts) -> BTreeMap<u32, Profile> {
     }
     found
 }
+
+/// Collectives of a communicator that are compared.
+const USES_MAX: usize = 1 << 12;
+/// Ranks that are named of a group that stays open.
+const RANKS_TOLD: usize = 16;

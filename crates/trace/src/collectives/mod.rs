@@ -15,6 +15,7 @@
 //!
 //! What it does not do: read files, or decide which time map is right.
 
+mod assignment;
 mod check;
 mod communicators;
 mod groups;
@@ -29,7 +30,7 @@ mod tests;
 
 pub(crate) use self::check::{CheckOptions, check, instance_text};
 pub use self::check::{CheckReport, Outcome};
-pub(crate) use self::communicators::{Process, join};
+pub(crate) use self::communicators::{Process, Shared, join};
 pub use self::matching::Evidence;
 pub(crate) use self::matching::{MatchOptions, Matching, Operation, Order, Pairing, match_operations};
 pub use self::offsets::{CollectiveOffsets, MAX_RATE_CHANGE_PPM};

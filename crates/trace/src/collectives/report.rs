@@ -30,12 +30,18 @@ pub(crate) fn table(before: Option<&CheckReport>, after: &CheckReport) -> String
         _ => format!("{broken} (by up to {})", span(worst_ns)),
     };
     for line in &after.operations {
-        let before =
-            previous.get(line.name.as_str()).map_or_else(String::new, |line| amount(line.broken, line.worst_ns));
+        let known = previous.get(line.name.as_str());
+        let before = known.map_or_else(String::new, |line| match (line.edges, line.unjudged_edges) {
+            (0, 1..) => "unknown".to_owned(),
+            _ => amount(line.broken, line.worst_ns),
+        });
         let now = amount(line.broken, line.worst_ns);
         rows.push([line.name.clone(), line.instances.to_string(), line.edges.to_string(), before, now]);
     }
-    let was = before.map_or_else(String::new, |report| amount(report.broken, report.worst_ns));
+    let was = before.map_or_else(String::new, |report| match (report.edges, report.unjudged_edges) {
+        (0, 1..) => "unknown".to_owned(),
+        _ => amount(report.broken, report.worst_ns),
+    });
     let now = amount(after.broken, after.worst_ns);
     rows.push(["all".to_owned(), after.instances.to_string(), after.edges.to_string(), was, now]);
     let keep: &[usize] = if before.is_some() { &[0, 1, 2, 3, 4] } else { &[0, 1, 2, 4] };

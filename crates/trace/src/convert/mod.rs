@@ -2,7 +2,7 @@
 //!
 //! Place in the flow: after [`calibrate()`](crate::calibrate()). Each trace is read once, every time goes through its map, and what the
 //! window leaves is brought into the order of time and given to all writers chunk by chunk ([`crate::write`]). Without a clock source
-//! times stay as they are. Outputs appear when all of them are whole.
+//! times stay as they are, and traces that are not on one clock are refused. Outputs appear when all of them are whole.
 //! What it does not do: make maps; print.
 
 #[cfg(feature = "otf2")]
@@ -27,7 +27,7 @@ use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::counting::{AlignmentStats, Counting};
 use crate::filter::{ChunkFilter, JobFilter};
 use crate::formats::{AgentIndex, ChunkOptions, ChunkStats, EventFilter as _};
-use crate::one_clock;
+use crate::one_clock::{self, Otherwise};
 use crate::outputs;
 use crate::provenance;
 #[cfg(feature = "otf2")]
@@ -82,6 +82,8 @@ pub struct ConvertSettings {
     pub machines: bool,
     /// Leave arguments of events out.
     pub without_args: bool,
+    /// Put traces of several clocks into one output with their times as they are, where nothing relates the clocks.
+    pub as_they_are: bool,
     /// Databases: rows of devices are queues; else streams.
     pub group_by_queue: bool,
     /// Databases: how devices are numbered in their names.
@@ -142,8 +144,8 @@ pub struct Converted {
 /// ```
 ///
 /// # Errors
-/// A trace without a map where a clock source was named, an output that would overwrite an input, a window that is empty or whose
-/// markers are not there, and whatever reading and writing meet. No output appears then.
+/// Traces that are not on one clock and are to be in one output, a trace without a map where a clock source was named, an output that would overwrite an input,
+/// a window that is empty or whose markers are not there, and whatever reading and writing meet. No output appears then.
 pub fn convert(
     calibrated: &Calibrated,
     outputs: &[Output],
@@ -157,13 +159,17 @@ pub fn convert(
         _ => vec![output.path.clone()],
     };
     calibrated.refuse_overwriting(&outputs.iter().flat_map(paths).collect::<Vec<_>>())?;
-    let unknown = calibrated.traces.iter().find(|trace| trace.map.is_none()).filter(|_| calibrated.has_source);
-    if let Some(unknown) = unknown {
-        let reason = unknown.notes.last().map_or("its node has no offsets", String::as_str);
-        return Err(calibrated.no_clock(format!("no clock is known for {}: {reason}", unknown.trace.path.display())));
+    for output in outputs {
+        refuse_two_clocks(&output.path, &calibrated.traces)?;
+    }
+    let one_for_each = |output: &Output| matches!(output.kind, OutputKind::FileOfEach { .. });
+    let together = settings.window != Window::default() || !outputs.iter().all(one_for_each);
+    // Machines need a clock each, and say so themselves.
+    if !settings.as_they_are && !settings.machines && (together || calibrated.has_source) {
+        one_clock::expect(calibrated, "to put the traces side by side", Otherwise::AsTheyAre)?;
     }
     if settings.collective_flows {
-        one_clock::expect(calibrated, "--collective-flows")?;
+        one_clock::expect(calibrated, "--collective-flows", Otherwise::Nothing)?;
         refuse_flows_between_files(outputs)?;
     }
     let report = write_all(calibrated, outputs, settings, &Beside::default())?;
@@ -220,7 +226,10 @@ pub(crate) fn write_all(
         for &part in &group.parts {
             let flows = settings.collective_flows.then_some(&mut joined);
             let machine = group.machine.as_ref();
-            report.traces.push(read(&calibrated.traces[part], part, settings, window_ns, machine, flows, &mut sorter)?);
+            let of = &calibrated.traces[part];
+            let mut converted = read(of, part, settings, window_ns, machine, flows, &mut sorter)?;
+            one_clock::note_unchanged(calibrated, of, &mut converted.alignment);
+            report.traces.push(converted);
         }
         let of_group = write_sorted(sorter, tracks, group, beside.filter, &mut joined, &mut writers)?;
         // Where no output has all tracks, each trace's are numbered from 0 on.
@@ -279,6 +288,20 @@ fn write_sorted(
         writer.end_trace(trace, joined)?;
     }
     Ok(tracks)
+}
+
+/// Refuses rows of two clocks, which only databases bring to one.
+pub(crate) fn refuse_two_clocks(output: &Path, traces: &[CalibratedTrace]) -> Result<(), Error> {
+    match traces.iter().find(|calibrated| calibrated.trace.facts.cpu_behind_ns.is_some()) {
+        None => Ok(()),
+        Some(of) => Err(Error::Request {
+            problem: format!(
+                "--cpu-clock: {} is brought to one clock in a database only: align it into one, and give that for {}",
+                of.trace.path.display(),
+                output.display()
+            ),
+        }),
+    }
 }
 
 /// Outputs and settings that need one clock.
@@ -344,14 +367,10 @@ fn read(
 
 /// What came of reading a trace.
 fn converted(calibrated: &CalibratedTrace, counting: Counting<'_>, read: ChunkStats, outside: u64) -> Converted {
-    let CalibratedTrace { trace, map, notes, .. } = calibrated;
+    let CalibratedTrace { trace, notes, .. } = calibrated;
     let mut alignment = AlignmentStats { events: read.events, left_out: read.left_out, ..counting.stats(trace) };
     alignment.notes.splice(0..0, notes.iter().cloned());
     alignment.notes.extend(not_carried(&read));
-    if map.is_none() {
-        // Unchanged times on an unknown clock: zero would be a claim.
-        alignment.uncertainty_ns = f64::INFINITY;
-    }
     Converted { path: trace.path.clone(), alignment, read, outside }
 }
 

@@ -84,12 +84,27 @@ pub(crate) fn is_kineto(path: &Path) -> bool {
     begins && (holds(b"\"traceEvents\"") || holds(b"\"schemaVersion\"") || holds(b"\"baseTimeNanoseconds\""))
 }
 
-/// Refuses an output whose name promises another format than is going to be written.
+/// Refuses an output whose name promises another format than is going to be written, or ends as no format's and as none of the inputs.
 ///
 /// # Errors
 /// [`Error::Request`] with the endings that fit.
-pub(crate) fn refuse_other_ending(format: &dyn TraceFormat, output: &Path) -> Result<(), Error> {
-    let of_other = known(Evidence::Name(&plain_name(output))).is_some_and(|other| other != format);
+pub(crate) fn refuse_other_ending<'a>(
+    format: &dyn TraceFormat,
+    output: &Path,
+    inputs: impl IntoIterator<Item = &'a Path>,
+) -> Result<(), Error> {
+    if probe_sync_files::is_stream(output) {
+        return Ok(());
+    }
+    let name = plain_name(output);
+    let of_other = match known(Evidence::Name(&name)) {
+        Some(other) => other != format,
+        // Inputs may be called as their user likes, and so may what comes of them.
+        None => {
+            Path::new(&name).extension().is_some()
+                && !inputs.into_iter().any(|input| input.extension() == output.extension())
+        }
+    };
     let packed = output.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"));
     if of_other || packed && !format.packs_outputs() {
         let right = format.output_ending();
@@ -160,7 +175,9 @@ mod tests {
 
     #[test]
     fn outputs_keep_the_promise_of_their_names() {
-        let refused = |format: &dyn TraceFormat, name: &str| refuse_other_ending(format, Path::new(name)).is_err();
+        let input = Path::new("rank0.trace");
+        let refused =
+            |format: &dyn TraceFormat, name: &str| refuse_other_ending(format, Path::new(name), [input]).is_err();
         for name in ["a.json", "a.json.gz", "a.gz"] {
             assert!(refused(&XSpace, name) && !refused(&Kineto, name), "{name}");
         }
@@ -169,5 +186,7 @@ mod tests {
         }
         assert!(refused(&Kineto, "a.pb.gz") && refused(&XSpace, "a.pb.gz"));
         assert!(!refused(&Kineto, "a") && !refused(&XSpace, "a"));
+        assert!(refused(&Kineto, "a.foo") && refused(&XSpace, "a.foo.gz"));
+        assert!(!refused(&Kineto, "a.trace") && !refused(&Kineto, "/dev/null"));
     }
 }

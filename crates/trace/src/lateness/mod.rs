@@ -63,7 +63,7 @@ use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::collectives::{MapTime, MatchOptions, match_operations};
 use crate::nodes;
-use crate::one_clock;
+use crate::one_clock::{self, Otherwise};
 use crate::paired::pairing;
 use context::Context;
 pub(crate) use context::step_number;
@@ -136,7 +136,7 @@ impl Default for LatenessSettings {
 /// # Errors
 /// [`Error::Request`] where nothing says that the traces are on one clock, or where there are more parts than are held at once; a trace that cannot be read.
 pub fn lateness(calibrated: &Calibrated, settings: &LatenessSettings) -> Result<Lateness, Error> {
-    one_clock::expect(calibrated, "to say who was late")?;
+    one_clock::expect(calibrated, "to say who was late", Otherwise::Nothing)?;
     let single: Vec<&CalibratedTrace> = calibrated.traces.iter().filter(|of| !of.trace.facts.merged).collect();
     // Without a map all are on one clock already.
     let maps: Vec<Option<Box<MapTime<'_>>>> = single.iter().copied().map(CalibratedTrace::look).collect();

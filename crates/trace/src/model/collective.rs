@@ -146,6 +146,10 @@ pub struct Communicator {
     pub size: Option<u32>,
     /// The process's rank in it, where stated.
     pub rank: Option<u32>,
+    /// From when until when the call ran that made it and returned nowhere before all members had called it, on R; None where that is not known.
+    pub made: Option<(Picoseconds, Picoseconds)>,
+    /// The traces together have told which it is of other processes.
+    pub joined: bool,
 }
 
 /// A process group as the trace names it.

@@ -305,12 +305,12 @@ fn disagree(path: &Path, one: &str, other: &str) -> Error {
 }
 
 /// The trace's host, where it states one that tells hosts apart.
-fn host(identity: &Identity) -> Option<&str> {
+pub(crate) fn host(identity: &Identity) -> Option<&str> {
     identity.hostname.as_deref().filter(|host| !(host.is_empty() || same_host(host, "localhost")))
 }
 
 /// `node1` and `node1.cluster.local` are one host where one of them says no domain.
-fn same_host(one: &str, other: &str) -> bool {
+pub(crate) fn same_host(one: &str, other: &str) -> bool {
     fn short(name: &str) -> &str {
         name.split('.').next().unwrap_or_default()
     }

@@ -18,14 +18,15 @@ use std::path::{Path, PathBuf};
 use crate::Error;
 use crate::clocks::MarkFiles;
 use crate::collectives::{
-    CollectiveOffsets, MAX_RATE_CHANGE_PPM, MapTime, NodeCollectives, OffsetOptions, Process, from_collectives, join,
+    CollectiveOffsets, MAX_RATE_CHANGE_PPM, MapTime, NodeCollectives, OffsetOptions, Process, Shared, from_collectives,
+    join,
 };
 use crate::formats::{FactOptions, TraceFormat};
-use crate::model::{Identity, MappedTime, TraceFacts};
+use crate::model::{Identity, MappedTime, TraceClock, TraceFacts};
 use crate::write::BETWEEN_NAMES;
 
-pub(crate) use known::KnownNodes;
 pub use known::SettledBy;
+pub(crate) use known::{KnownNodes, host, same_host};
 use reading::read_all;
 use spans::Joined;
 pub(crate) use spans::of_ranks;
@@ -134,14 +135,36 @@ pub(crate) fn read(
     number_parts(&mut traces)?;
     traces.iter_mut().for_each(name);
     traces.sort_by_key(|trace| (trace.node, trace.part));
-    join_communicators(&mut traces);
     Ok((traces, left_out))
 }
 
-/// Names the communicators of different processes alike that are surely one. Roots are ranks: a trace's place in a list is none.
-fn join_communicators(traces: &mut [NodeTrace]) {
+/// Names the communicators of different processes alike that are surely one, while nothing more is known of clocks than that processes of one host share them; which stay open, in words.
+pub(crate) fn join_communicators(traces: &mut [NodeTrace]) -> Vec<String> {
+    let mut hosts: Vec<(String, TraceClock)> = Vec::new();
+    let mut host_of = |trace: &NodeTrace| {
+        let TraceFacts { identity, clock, .. } = &trace.facts;
+        let name = host(identity)?.to_ascii_lowercase();
+        let known = hosts.iter().position(|(other, same)| *other == name && same == clock);
+        let number = known.unwrap_or(hosts.len());
+        if known.is_none() {
+            hosts.push((name, *clock));
+        }
+        u32::try_from(number).ok()
+    };
+    let of_hosts: Vec<Option<u32>> = traces.iter().map(&mut host_of).collect();
+    let clocks = of_hosts.into_iter().map(|host| {
+        let clock: Box<Shared<'static>> = Box::new(move |at| host.map(|host| (host, at, 0)));
+        clock
+    });
+    join_by_clocks(traces.iter_mut().zip(clocks))
+}
+
+/// The same with the clocks of the traces. Roots are ranks: a trace's place in a list is none.
+pub(crate) fn join_by_clocks<'a>(
+    traces: impl IntoIterator<Item = (&'a mut NodeTrace, Box<Shared<'a>>)>,
+) -> Vec<String> {
     let mut processes: Vec<Process<'_>> = Vec::new();
-    for trace in traces.iter_mut().filter(|trace| !trace.facts.merged) {
+    for (trace, clock) in traces.into_iter().filter(|(trace, _)| !trace.facts.merged) {
         let TraceFacts { identity, communicators, collectives, .. } = &mut trace.facts;
         processes.push(Process {
             rank: identity.rank.unwrap_or(trace.part),
@@ -150,9 +173,10 @@ fn join_communicators(traces: &mut [NodeTrace]) {
             world_size: identity.world_size,
             communicators,
             parts: collectives,
+            clock,
         });
     }
-    join(&mut processes);
+    join(&mut processes)
 }
 
 /// One process's trace counts once. Its globally unique number and its host tell processes apart, and nothing else does: numbers of processes

@@ -40,8 +40,11 @@ impl Query {
     /// Writes a file for each kind of event that there is: `FOLDER/NAME_kernel_trace.csv` and its like. All appear once all are whole.
     ///
     /// # Errors
-    /// A database that cannot be read, with table and row; a file that cannot be written. No file appears then.
+    /// Databases that are not on one clock; one that cannot be read, with table and row; a file that cannot be written. No file appears then.
     pub fn write_csv(&self, folder: &Path, name: &str, settings: &CsvSettings) -> Result<Vec<CsvFile>, Error> {
+        if let Some(reason) = &self.apart {
+            return Err(Error::Request { problem: reason.to_string() });
+        }
         let folders = NewFolders::create(folder).map_err(Error::io(folder, "create"))?;
         let path = |table: &Table| folder.join(format!("{name}_{}.csv", table.name));
         TABLES.iter().try_for_each(|table| self.refuse_overwriting(path(table)))?;

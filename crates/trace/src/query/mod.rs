@@ -34,6 +34,7 @@ use crate::convert::Window;
 use crate::convert::window::resolve;
 use crate::folders::{self, Wanted};
 use crate::model::TraceFacts;
+use crate::one_clock::{self, Otherwise};
 use pool::{Failure, Pool};
 use tables::{Process, Table, Tables};
 
@@ -71,6 +72,8 @@ pub struct Query {
     timeout: Option<Duration>,
     /// When the statement under way is given up.
     until: Arc<Mutex<Option<Instant>>>,
+    /// Why times must not be asked for, where they are on several clocks.
+    apart: Option<Arc<str>>,
 }
 
 impl std::fmt::Debug for Query {
@@ -113,16 +116,25 @@ impl Query {
     /// Learns the databases' clocks and makes their tables known. Traces of the request that are folders stand for the databases in them.
     ///
     /// # Errors
-    /// Those of [`calibrate()`](crate::calibrate()); a trace that is no database of rocprofv3; a clock that is not known while
-    /// `own_clocks` is not set; two files of one process; files whose schemas differ in their major number.
+    /// Those of [`calibrate()`](crate::calibrate()); a trace that is no database of rocprofv3; a clock that is not known while there is a window
+    /// and `own_clocks` is not set; two files of one process; files whose schemas differ in their major number.
     pub fn open(request: &Request, settings: &QuerySettings) -> Result<Query, Error> {
+        if request.cpu_clock.is_some() {
+            let problem =
+                "--cpu-clock: the rows are brought to one clock in a database only: align into one, and ask that";
+            return Err(Error::Request { problem: problem.to_owned() });
+        }
         let found = folders::search(request, Wanted::Databases)?;
         let mut request = Request { traces: found.paths, ..request.clone() };
         if settings.own_clocks {
             (request.clocks, request.snapshots, request.markers) = (ClockSource::Nothing, Vec::new(), None);
         }
         let calibrated = calibrate(&request)?;
-        let timeline = timeline(&calibrated, settings)?;
+        let apart = match expect_one_clock(&calibrated, settings) {
+            Err(Error::Request { problem }) if settings.window == Window::default() => Some(problem.into()),
+            known => known.map(|()| None)?,
+        };
+        let timeline = calibrated.timeline.clone();
         let window = resolve(&settings.window, &calibrated.traces)?.map(|span| (span, settings.window.inclusive));
         let Tables { files, tables, processes, notes } = Tables::of(&calibrated)?;
         let notes: Vec<String> = found.notes.into_iter().chain(notes).collect();
@@ -142,7 +154,8 @@ impl Query {
                 connection.execute(PROCESS, (&process.guid, &process.host, process.rank, &process.file))?;
             }
             for table in &tables {
-                let source = rows::Source::new(Arc::clone(table), window, Arc::clone(&pool), Arc::clone(&failure));
+                let below = (Arc::clone(&pool), Arc::clone(&failure));
+                let source = rows::Source::new(Arc::clone(table), window, apart.clone(), below);
                 virtual_table::create(&connection, &table.base, Arc::new(source))?;
             }
             views.iter().try_for_each(|view| make_view(&connection, view))?;
@@ -182,13 +195,14 @@ impl Query {
             window,
             timeout: settings.timeout,
             until,
+            apart,
         })
     }
 
     /// Runs one statement, and gives its rows as they come.
     ///
     /// # Errors
-    /// [`Error::Request`] for what is no statement, several, or more than reading; [`Error::Database`] with the file, table and row that
+    /// [`Error::Request`] for what is no statement, several, or more than reading, and for times of databases that are not on one clock; [`Error::Database`] with the file, table and row that
     /// cannot be read; what the sink refuses.
     pub fn run(&self, sql: &str, sink: &mut dyn RowSink) -> Result<(), Error> {
         *self.until.lock().unwrap_or_else(PoisonError::into_inner) = self.timeout.map(|limit| Instant::now() + limit);
@@ -199,12 +213,15 @@ impl Query {
             let problem = "--sql: the statement gives no rows; ask with SELECT".to_owned();
             return Err(Error::Request { problem });
         }
-        sink.columns(&names)?;
         let mut rows = statement.query([]).map_err(asked)?;
-        while let Some(row) = rows.next().map_err(|problem| self.failed(&problem))? {
+        // What cannot be read at all leaves the output empty.
+        let mut next = rows.next().map_err(|problem| self.failed(&problem))?;
+        sink.columns(&names)?;
+        while let Some(row) = next {
             let cells: Result<Vec<Value<'_>>, _> =
                 (0..names.len()).map(|at| row.get_ref(at).map(Value::from)).collect();
             sink.row(&cells.map_err(|problem| self.failed(&problem))?)?;
+            next = rows.next().map_err(|problem| self.failed(&problem))?;
         }
         // What is written by a log at rest is read without a lock.
         self.pool.expect_unchanged()
@@ -265,34 +282,12 @@ impl<'a> From<ValueRef<'a>> for Value<'a> {
     }
 }
 
-/// The clock that all times are on; a refusal where there is none and none is wanted.
-fn timeline(calibrated: &Calibrated, settings: &QuerySettings) -> Result<String, Error> {
-    let traces = &calibrated.traces;
-    if let Some(unknown) = traces.iter().find(|trace| trace.map.is_none()).filter(|_| calibrated.has_source) {
-        let reason = unknown.notes.last().map_or("its node has no offsets", String::as_str);
-        return Err(calibrated.no_clock(format!("no clock is known for {}: {reason}", unknown.trace.path.display())));
+/// Refuses databases that are not on one clock, unless that is wanted.
+fn expect_one_clock(calibrated: &Calibrated, settings: &QuerySettings) -> Result<(), Error> {
+    if settings.own_clocks {
+        return Ok(());
     }
-    if calibrated.has_source || settings.own_clocks {
-        return Ok(calibrated.timeline.clone());
-    }
-    let mut first = None;
-    for trace in traces {
-        let path = trace.trace.path.display();
-        let Some(clock) = &trace.trace.facts.aligned_to else {
-            let problem = format!(
-                "{path}: its timestamps use the node's boot clock and cannot be compared across nodes: give --run-dir, --offsets with --snapshots, or \
-                 --from-collectives; --no-correction leaves all times as they are"
-            );
-            return Err(Error::Request { problem });
-        };
-        let (known, other) = first.get_or_insert((clock, path.to_string()));
-        if *known != clock {
-            let problem =
-                format!("{path} is on the {clock}, {other} on the {known}: align both alike, or give --no-correction");
-            return Err(Error::Request { problem });
-        }
-    }
-    Ok(first.map_or_else(String::new, |(clock, _)| clock.clone()))
+    one_clock::expect(calibrated, "to ask for times of several databases", Otherwise::AsTheyAre).map(drop)
 }
 
 /// Makes a view of the profiler's, and in front of it, where it has a guid, one that says where its rows come from.

@@ -31,6 +31,8 @@ pub(super) struct Source {
     table: Arc<Table>,
     /// First and last time that is wanted, ns, and whether an event must lie between them whole.
     window: Option<([i64; 2], bool)>,
+    /// Why times must not be asked for, where they are on several clocks.
+    apart: Option<Arc<str>>,
     pool: Arc<Pool>,
     failure: Failure,
     /// Which part is of a process.
@@ -69,12 +71,17 @@ struct Reading {
 }
 
 impl Source {
-    pub(super) fn new(table: Arc<Table>, window: Option<([i64; 2], bool)>, pool: Arc<Pool>, failure: Failure) -> Self {
+    pub(super) fn new(
+        table: Arc<Table>,
+        window: Option<([i64; 2], bool)>,
+        apart: Option<Arc<str>>,
+        (pool, failure): (Arc<Pool>, Failure),
+    ) -> Self {
         // What describes has no place in time.
         let window = window.filter(|_| !table.base.starts_with(INFO));
         let guids = table.parts.iter().map(|part| part.process.guid.as_bytes().into());
         let by_guid = guids.zip(0..).collect();
-        Self { table, window, pool, failure, by_guid }
+        Self { table, window, apart, pool, failure, by_guid }
     }
 
     /// The part of the process of this guid. A guid is text: no other value is equal to it but a number that SQLite writes so.
@@ -360,14 +367,18 @@ impl Cursor {
         Ok(())
     }
 
-    fn reading(&mut self) -> Rc<Reading> {
+    fn reading(&mut self) -> Result<Rc<Reading>, Error> {
         let Self { source, wanted, part, .. } = self;
         let made = || Rc::new(source.reading(&source.table.parts[*part], wanted));
-        Rc::clone(self.statements.entry(*part).or_insert_with(made))
+        let reading = Rc::clone(self.statements.entry(*part).or_insert_with(made));
+        match &source.apart {
+            Some(reason) if reading.times.contains(&true) => Err(Error::Request { problem: reason.to_string() }),
+            _ => Ok(reading),
+        }
     }
 
     fn scan(&mut self, from: i64) -> Result<(), Error> {
-        let reading = self.reading();
+        let reading = self.reading()?;
         let block = self.source.read(self.part, &reading, &reading.scan, [from, i64::MAX])?;
         (self.block, self.row) = (Rc::new(block), 0);
         Ok(())
@@ -388,7 +399,7 @@ impl Cursor {
                 block
             }
             None => {
-                let reading = self.reading();
+                let reading = self.reading()?;
                 let first = key.1.saturating_mul(BESIDE);
                 let range = [first, first.saturating_add(BESIDE - 1)];
                 let often = self.lookups.is_often(key);

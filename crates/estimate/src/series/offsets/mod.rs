@@ -19,7 +19,7 @@ mod point;
 
 pub use breaks::KnownBreaks;
 pub use join::Interpolation;
-pub use point::{Axis, OffsetSample, Step};
+pub use point::{Axis, Certainty, OffsetSample, Step};
 
 use std::collections::BTreeMap;
 
@@ -42,6 +42,8 @@ pub struct OffsetMap {
     pub dropped: usize,
     /// Samples that said of themselves that a clock was disturbed; not used either.
     pub disturbed: usize,
+    /// What the map's standard deviations rest on; they mean nothing where that is [`Certainty::Unknown`].
+    pub certainty: Certainty,
     /// What runs between the samples.
     pub interpolation: Interpolation,
     /// Typical error of predicting a left-out round, ns; None with fewer than three, and where covariances are stated.
@@ -79,6 +81,7 @@ impl TimeMap {
             used: points.len(),
             dropped: samples.len() - points.len() - flagged,
             disturbed: flagged,
+            certainty: Certainty::of(&points, axis),
             interpolation: joining.interpolation,
             left_out_error_ns: joining.left_out_ns,
         })

@@ -52,6 +52,11 @@ impl OffsetSample {
             broken_into: None,
         }
     }
+
+    /// The standard deviation, where it is stated and can be one.
+    fn stated_sigma_ns(&self) -> Option<f64> {
+        self.sigma_ns.filter(|sigma| sigma.is_finite() && *sigma >= 0.0)
+    }
 }
 
 /// A clock was stepped, or restarted with another offset: after it had shown `after_ns`, and before it showed `before_ns`. A clock set
@@ -83,6 +88,28 @@ impl Step {
     /// Its readings in order of size.
     pub(super) fn hull(&self) -> [i128; 2] {
         [self.after_ns.min(self.before_ns), self.after_ns.max(self.before_ns)].map(i128::from)
+    }
+}
+
+/// What the standard deviations of a node's map rest on.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Certainty {
+    /// Every sample states its own.
+    Stated,
+    /// Samples state none, and are enough to show how they scatter. An error that all of them share does not show so.
+    Scatter,
+    /// Samples state none, and are too few to scatter: nothing is known.
+    Unknown,
+}
+
+impl Certainty {
+    /// Looks at the points of a curve. A table on the node's own clock holds exact offsets: few of them suffice.
+    pub(super) fn of(points: &[Point], axis: Axis) -> Self {
+        match points.iter().all(|point| point.sample.stated_sigma_ns().is_some()) {
+            true => Self::Stated,
+            false if axis == Axis::Reference && points.len() < FEWEST_TO_SCATTER => Self::Unknown,
+            false => Self::Scatter,
+        }
     }
 }
 
@@ -124,8 +151,8 @@ impl Base {
         }
         let noise = Noise::of(&points);
         for (place, point) in points.iter_mut().enumerate() {
-            let stated = point.sample.sigma_ns.filter(|s| s.is_finite() && *s >= 0.0);
-            point.at.sigma_ns = stated.unwrap_or_else(|| noise.sigma_ns(place));
+            let scatter_ns = || noise.sigma_ns(place).max(SHARED_SIGMA_NS);
+            point.at.sigma_ns = point.sample.stated_sigma_ns().unwrap_or_else(scatter_ns);
         }
         points
     }
@@ -176,6 +203,10 @@ pub(super) fn secant(a: &CurvePoint, b: &CurvePoint) -> f64 {
 
 /// Offsets are written in whole ns by some: 1/√12.
 pub(super) const SMALLEST_SIGMA_NS: f64 = 0.3;
+/// Fewer samples than these do not show how much they scatter.
+const FEWEST_TO_SCATTER: usize = 8;
+/// What all samples are off by, as by one path's asymmetry, does not scatter: this is what the best measurements between hosts reach.
+const SHARED_SIGMA_NS: f64 = 100.0;
 /// Second differences on each side that say how much samples scatter here.
 const LOCAL_BENDS: usize = 6;
 /// 300 years: beyond it a file says nonsense.

@@ -15,14 +15,15 @@ mod text;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration as StdDuration, SystemTime, UNIX_EPOCH};
 
 use probe_sync_collective::Traffic;
 use probe_sync_estimate::faults::Fault;
 use probe_sync_estimate::round::GlobalWindowData;
-use probe_sync_estimate::window::NodeWindowData;
+use probe_sync_estimate::window::{NodeWindowData, SnapshotCounts};
+use probe_sync_time::NodeId;
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
@@ -52,6 +53,9 @@ pub(super) struct Metrics {
     control_messages: Families<Count>,
     control_bytes: Families<Count>,
     retries: Count,
+    snapshots: Families<Count>,
+    /// By node: what it said last of its retries and snapshot pairs.
+    told: HashMap<NodeId, (u64, SnapshotCounts)>,
     ranks_lost: Count,
     ranks_returned: Count,
     ranks_away: Value,
@@ -87,7 +91,12 @@ impl Metrics {
             message_bytes: families::sizes(r, "round_message", "Serialised size of a message of a round"),
             control_messages: families::counts(r, "control_messages", "Messages between the ranks, of the root"),
             control_bytes: families::byte_counts(r, "control", "Bytes between the ranks, of the root"),
-            retries: families::count(r, "control_retries", "Connections and messages that the root has tried again"),
+            retries: families::count(
+                r,
+                "control_retries",
+                "Connections and messages to other ranks that nodes have tried again",
+            ),
+            snapshots: families::counts(r, "snapshots", "Snapshot pairs of all nodes, by what became of them"),
             ranks_lost: families::count(r, "ranks_lost", "Times that a rank was lost"),
             ranks_returned: families::count(r, "ranks_returned", "Times that a rank came back"),
             ranks_away: families::value(r, "ranks_away", "Ranks that are gone and not back"),
@@ -104,6 +113,7 @@ impl Metrics {
                 "Recorded bytes of the root that were removed to keep within keep_bytes",
             ),
             carried: Traffic::default(),
+            told: HashMap::new(),
             target_ns,
             registry: Registry::default(),
         };
@@ -144,6 +154,7 @@ impl Metrics {
             self.message_bytes.get_or_create(&labels(&[("message", message)])).observe(bytes as f64);
         }
         self.carried(observed.traffic);
+        self.counted(observed.windows);
         for Fault { kind, .. } in &round.watch.faults {
             self.faults.get_or_create(&labels(&[("kind", kind.as_str())])).inc();
         }
@@ -160,7 +171,21 @@ impl Metrics {
             self.control_messages.get_or_create(&direction).inc_by(messages.saturating_sub(messages_before));
             self.control_bytes.get_or_create(&direction).inc_by(bytes.saturating_sub(bytes_before));
         }
-        self.retries.inc_by(now.retries.saturating_sub(before.retries));
+    }
+
+    /// What nodes count since they began; a node that was started again begins at 0.
+    fn counted(&mut self, windows: &[NodeWindowData]) {
+        for NodeWindowData { node_id, punctuality, .. } in windows {
+            let now = (punctuality.control_retries, punctuality.snapshots);
+            let before = self.told.insert(*node_id, now).unwrap_or_default();
+            let since = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
+            self.retries.inc_by(since(now.0, before.0));
+            for ((kind, now), (_, before)) in kinds(now.1).into_iter().zip(kinds(before.1)) {
+                if now > 0 {
+                    self.snapshots.get_or_create(&labels(&[("kind", kind)])).inc_by(since(now, before));
+                }
+            }
+        }
     }
 
     /// A rank is gone, or back; so many are away now.
@@ -200,4 +225,10 @@ impl Metrics {
         encode_registry(&mut text, &self.registry).expect("a String takes any text");
         text.into()
     }
+}
+
+/// What became of snapshot pairs, by its name.
+fn kinds(of: SnapshotCounts) -> [(&'static str, u64); 5] {
+    let SnapshotCounts { taken, failed, missed_deadline, dropped, wide } = of;
+    [("taken", taken), ("failed", failed), ("missed_deadline", missed_deadline), ("dropped", dropped), ("wide", wide)]
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use probe_sync_estimate::faults::{Culprit, FaultKind, Verdict};
 use probe_sync_estimate::round::{Decision, GlobalWindowData};
-use probe_sync_estimate::window::{ClockEvent, NodeEstimate, NodeWindowData, Punctuality};
+use probe_sync_estimate::window::{ClockEvent, NodeEstimate, NodeWindowData, Punctuality, SnapshotCounts};
 use probe_sync_time::{Duration, NodeId, RoundId, StampSource, System, Timestamp};
 
 use super::super::parts::{Part, Parts};
@@ -64,12 +64,14 @@ fn observed(metrics: &mut Metrics) {
             commands_waiting: 2,
             exchanges: vec![(StampSource::Kernel, 5)],
             files_stopped: node,
+            control_retries: u64::from(node),
+            snapshots: SnapshotCounts { taken: 4, failed: u64::from(node), ..SnapshotCounts::default() },
         },
     };
     let mut parts = Parts::default();
     parts.time(Part::Gather, || ());
     let windows = [window(0, 50_000, 10_000), window(1, 51_300, 16_000)];
-    let traffic = Traffic { messages_sent: 3, bytes_received: 400, retries: 1, ..Traffic::default() };
+    let traffic = Traffic { messages_sent: 3, bytes_received: 400, ..Traffic::default() };
     let decided = Some((NodeId(0), at(9_000)));
     let observed = Observed { windows: &windows, parts, gathered_bytes: 300, decision_bytes: 200, traffic, decided };
     metrics.round(&round, StdDuration::from_millis(2), &observed);
@@ -114,7 +116,10 @@ fn each_figure_comes_out_as_it_went_in() {
         // What the backend has carried since it was made, not twice.
         "control_messages_total{direction=\"sent\"} 3".to_owned(),
         "control_bytes_total{direction=\"received\"} 400".to_owned(),
+        // The root has none; node 1 has, and says so each time.
         "control_retries_total 1".to_owned(),
+        "snapshots_total{kind=\"taken\"} 8".to_owned(),
+        "snapshots_total{kind=\"failed\"} 1".to_owned(),
         "ranks_lost_total 1".to_owned(),
         "faults_total{kind=\"step\"} 2".to_owned(),
         "rank_away{rank=\"1\",host=\"b\"} 1.0".to_owned(),

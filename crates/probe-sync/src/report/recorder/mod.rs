@@ -21,7 +21,7 @@ use super::judge::Judge;
 use super::metrics::{Metrics, MetricsServer, Observed, prometheus_text, whole};
 use super::phases::Phases;
 use super::whole::Whole;
-use super::{Carrier, NodeRow, RunReport, SIGMAS_95, TakenOver, TruthVerdict, documents};
+use super::{Carrier, NodeRow, RunReport, SIGMAS_95, TakenOver, TruthVerdict, documents, median};
 use crate::join::{Back, Hello, Joined, Ready};
 use crate::measure::account::RankAccount;
 use crate::measure::virtual_clocks::{self, Truth};
@@ -384,9 +384,7 @@ impl Latencies {
     fn median_and_largest_us(&self) -> [f64; 2] {
         let sorted = &self.0;
         let Some(largest) = sorted.last() else { return [0.0; 2] };
-        let middle = sorted.len() / 2;
-        let median = if sorted.len() % 2 == 1 { sorted[middle] } else { sorted[middle - 1].midpoint(sorted[middle]) };
-        [median, *largest]
+        [median(sorted.iter().copied()), *largest]
     }
 }
 

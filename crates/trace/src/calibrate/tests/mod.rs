@@ -1,9 +1,8 @@
 //! Requests on hand-made traces: what goes together, whose clock times end on, and what is refused.
 
 mod marks;
+mod one_clock;
 mod reports;
-
-use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::{AlignSettings, MergeSettings, align, check, merge};
@@ -34,7 +33,7 @@ impl Files {
         let (other, offset_ns) = if reference == 0 { (1, 1e6) } else { (0, -1e6) };
         let line = |start_ns: i64| {
             format!(
-                "{{\"node_id\":{other},\"window_start_ns\":{start_ns},\"window_end_ns\":{},\"offset_ns\":{offset_ns},\"drift_ppm\":0.0,\"reachable\":true}}\n",
+                "{{\"node_id\":{other},\"window_start_ns\":{start_ns},\"window_end_ns\":{},\"offset_ns\":{offset_ns},\"drift_ppm\":0.0,\"reachable\":true,\"sigma_ns\":1.0}}\n",
                 start_ns + 2_000_000
             )
         };
@@ -130,7 +129,7 @@ fn what_does_not_go_together_is_refused() {
     check(&|_, request| request.nodes.truncate(1), "2 traces, but 1 node numbers");
     check(&|files, request| request.snapshots = vec![files.put("pairs", "")], "2 traces, but 1 snapshot files");
     check(&|_, request| request.markers = regex::Regex::new("a").ok(), "a group named system_ns");
-    check(&|_, request| request.timeline = OutputClock::Tracer, "no pairs tie the reference node's tracer clock");
+    check(&|_, request| request.timeline = OutputClock::Tracer, "no pairs tie the tracer clock of node 0");
     let moving = "node,node_realtime_ns,offset_vs_node0_ns\n0,0,5\n";
     check(
         &|files, request| request.clocks = ClockSource::Offsets(files.put("offsets.csv", moving)),

@@ -23,6 +23,7 @@
 use std::collections::BTreeSet;
 
 use probe_sync_estimate::edge_fit::{FitOptions, OneWayPacket, PacketWindow, StampNoise, fit_packets};
+use probe_sync_estimate::statistics::TO_SIGMA;
 use probe_sync_estimate::window::EdgeAlphaBeta;
 use probe_sync_time::{Edge, StampSource, Timestamp};
 
@@ -160,7 +161,7 @@ pub(super) fn ends(points: &[[Visit; 2]], midpoint_ns: i64, margin_ns: f64) -> (
     let mut covariance = [0.0; 3];
     for _ in 0..REWEIGHTINGS {
         let mut residuals: Vec<f64> = samples.iter().map(|(x, y)| (y - a - b * x).abs()).collect();
-        let scatter = NORMAL_MAD * *residuals.select_nth_unstable_by(middle, f64::total_cmp).1;
+        let scatter = TO_SIGMA * *residuals.select_nth_unstable_by(middle, f64::total_cmp).1;
         let scatter = scatter.max(SCATTER_MIN * margin_ns).max(1.0);
         let [mut w0, mut wx, mut wxx, mut wy, mut wxy] = [0.0; 5];
         for (x, y) in &samples {
@@ -183,9 +184,6 @@ const DRIFT_PRIOR: f64 = 50e-6;
 
 /// Rounds of reweighting in `ends`; it settles in five or so.
 const REWEIGHTINGS: usize = 10;
-
-/// A normal distribution's standard deviation over its median absolute deviation.
-const NORMAL_MAD: f64 = 1.4826;
 
 /// Ends scatter by at least this share of the margin, whatever a few of them say.
 const SCATTER_MIN: f64 = 0.1;

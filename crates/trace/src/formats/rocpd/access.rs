@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use probe_sync_files::TemporaryFolder;
+use rusqlite::backup::{Backup, StepResult};
 use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
@@ -72,6 +73,35 @@ impl Readable {
             Ok(connection)
         };
         open().map_err(|problem| wrong(&self.named, "opening it", &problem))
+    }
+
+    /// Whether a program seems to have the database open for writing: something lies next to it, or it was written to lately.
+    pub(super) fn seems_live(&self) -> bool {
+        let is_recent = |path: &Path| {
+            let modified = fs::metadata(path).and_then(|metadata| metadata.modified());
+            modified.is_ok_and(|modified| modified.elapsed().map_or(true, |age| age < LATELY))
+        };
+        let [journal, log, _] = sidecars(&self.opened);
+        journal.exists() || log.exists() || is_recent(&self.opened)
+    }
+
+    /// Copies the state that was committed last into the folder for temporary files, so that it can be read as often as one likes while its writer goes on.
+    pub(super) fn snapshot(&self) -> Result<Readable, Error> {
+        let temporary = std::env::temp_dir();
+        let bytes = fs::metadata(&self.opened).map_err(Error::io(&self.named, "look at"))?.len();
+        let folder = TemporaryFolder::create(bytes).map_err(Error::io(&temporary, "create a folder in"))?;
+        let opened = folder.path().join("copy.db");
+        let from = self.connect()?;
+        let copy = || -> rusqlite::Result<StepResult> {
+            let mut to = guarded(&opened, OpenFlags::default())?;
+            Backup::new(&from, &mut to)?.step(ALL_PAGES)
+        };
+        let copied = copy().map_err(|problem| wrong(&self.named, "copying it as it is now", &problem))?;
+        if copied != StepResult::Done {
+            let problem = "its writer holds it locked; wait until it is done".to_owned();
+            return Err(Error::Database { path: self.named.clone(), problem });
+        }
+        Ok(Readable { named: self.named.clone(), opened, at_rest: true, _copy: Some(folder) })
     }
 
     /// What the caller named.
@@ -282,6 +312,10 @@ const BY_LOG: u8 = 2;
 const CHANGES_AT: usize = 24;
 const PAGES_AT: usize = 28;
 const COUNTED_AT: usize = 92;
+/// A database that was written to so lately may be written to again at any moment.
+const LATELY: Duration = Duration::from_secs(2);
+/// A copy is made in one step.
+const ALL_PAGES: i32 = -1;
 /// How long a writer may hold a database locked before it is refused.
 const LOCKED_FOR: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 /// The longest row that is read; the profiler's are below a kilobyte, with a long environment some hundred.

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use rusqlite::Connection;
@@ -23,8 +24,17 @@ use crate::formats::MapFunction;
 #[derive(Debug)]
 pub(crate) struct DatabaseFile {
     pub(crate) path: PathBuf,
+    source: Mutex<Source>,
+}
+
+/// What connections are made to.
+#[derive(Debug)]
+struct Source {
     readable: Readable,
-    state: State,
+    /// What the file was like when it was opened first; None where a copy is read.
+    state: Option<State>,
+    /// Somebody may have read rows of this state.
+    used: bool,
 }
 
 /// What tells whether a file and its log were written to: lengths and times.
@@ -63,6 +73,10 @@ impl DatabaseFile {
     pub(crate) fn open(path: &Path, known: &mut Affinities) -> Result<(DatabaseFile, Vec<Part>), Error> {
         let state = state(path);
         let readable = Readable::find(path)?;
+        let (readable, state) = match readable.seems_live() {
+            true => (readable.snapshot()?, None),
+            false => (readable, Some(state)),
+        };
         let connection = readable.connect()?;
         let catalog = Catalog::read(&connection, "main", path)?;
         let mut parts = Vec::new();
@@ -74,7 +88,8 @@ impl DatabaseFile {
                 parts.push(Part::read(&database, table, writer, &whose, known)?);
             }
         }
-        Ok((DatabaseFile { path: path.to_owned(), readable, state }, parts))
+        let source = Mutex::new(Source { readable, state, used: false });
+        Ok((DatabaseFile { path: path.to_owned(), source }, parts))
     }
 
     /// A connection of its own.
@@ -82,8 +97,16 @@ impl DatabaseFile {
     /// # Errors
     /// It cannot be opened any more, or was written to: what was read before belongs to another state.
     pub(crate) fn connect(&self) -> Result<Connection, Error> {
-        self.expect_unchanged()?;
-        let connection = self.readable.connect()?;
+        let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = self.changed(&source);
+        if changed && source.used {
+            return Err(self.being_written());
+        }
+        if changed {
+            (source.readable, source.state) = (source.readable.snapshot()?, None);
+        }
+        source.used = true;
+        let connection = source.readable.connect()?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         Ok(connection)
     }
@@ -91,11 +114,17 @@ impl DatabaseFile {
     /// # Errors
     /// It was written to since it was opened first.
     pub(crate) fn expect_unchanged(&self) -> Result<(), Error> {
-        if state(&self.path) == self.state {
-            return Ok(());
-        }
-        let problem = "is being written while it is read; wait until its writer is done".to_owned();
-        Err(Error::Database { path: self.path.clone(), problem })
+        let source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.changed(&source) { Err(self.being_written()) } else { Ok(()) }
+    }
+
+    fn changed(&self, source: &Source) -> bool {
+        source.state.as_ref().is_some_and(|before| *before != state(&self.path))
+    }
+
+    fn being_written(&self) -> Error {
+        let problem = "a program began to write it while it was read; ask again".to_owned();
+        Error::Database { path: self.path.clone(), problem }
     }
 
     /// What SQLite said of a table.

@@ -41,6 +41,8 @@ pub(super) struct Collector {
     communicators: Vec<Communicator>,
     /// By the address that calls state; empty for calls that state none.
     numbers: HashMap<Vec<u8>, u32>,
+    /// When each was used first, ns, by number.
+    first_uses: HashMap<u32, i64>,
     made: Vec<Made>,
     /// Some were made by calls that do not say how many ranks they have.
     made_otherwise: bool,
@@ -70,6 +72,19 @@ struct Made {
     address: Vec<u8>,
     size: Option<u32>,
     rank: Option<u32>,
+    /// From when until when the call ran, ns.
+    times: Option<(i64, i64)>,
+    /// In a group that has not ended yet: the call returns at once.
+    in_group: bool,
+}
+
+impl Made {
+    fn communicator(&self, named: bool) -> Communicator {
+        let ps = |ns: i64| Picoseconds::from(ns) * PS_PER_NS;
+        let times = self.times.filter(|_| !self.in_group);
+        let made = times.map(|(start, end)| (ps(start), ps(end)));
+        Communicator { named, size: self.size, rank: self.rank, made, joined: false }
+    }
 }
 
 /// A call with its arguments.
@@ -200,6 +215,7 @@ impl Collector {
             parts: CollectiveParts::new(spill),
             communicators: Vec::new(),
             numbers: HashMap::new(),
+            first_uses: HashMap::new(),
             made: Vec::new(),
             made_otherwise: false,
             of_kernels: false,
@@ -263,7 +279,9 @@ impl Collector {
             "GroupEnd" if self.depth == 0 => self.cut_ahead = self.cut_ahead.saturating_sub(1),
             "GroupEnd" => self.end_of_group(call.end),
             "CommInitRank" | "CommInitRankConfig" | "CommInitRankScalable" if self.made.len() < COMMUNICATORS_MAX => {
-                self.made.push(Made { address: call.communicator, size: call.size, rank: call.rank });
+                let times = call.start.zip(call.end).filter(|(start, end)| start <= end && self.cut_ahead == 0);
+                let in_group = self.depth > 0;
+                self.made.push(Made { address: call.communicator, size: call.size, rank: call.rank, times, in_group });
             }
             "CommInitRank"
             | "CommInitRankConfig"
@@ -282,6 +300,10 @@ impl Collector {
 
     fn operation(&mut self, call: Call, kind: CollectiveKind, recipients: Recipients, table: &str) {
         let number = self.number(&call.communicator);
+        if let Some((number, start)) = number.zip(call.start) {
+            let first = self.first_uses.entry(number).or_insert(start);
+            *first = start.min(*first);
+        }
         if self.of_kernels {
             return;
         }
@@ -319,7 +341,7 @@ impl Collector {
         }
         let next = self.communicators.len() as u32;
         self.numbers.insert(address.to_owned(), next);
-        self.communicators.push(Communicator { named: !address.is_empty(), size: None, rank: None });
+        self.communicators.push(Communicator { named: !address.is_empty(), ..Communicator::default() });
         Some(next)
     }
 
@@ -330,6 +352,10 @@ impl Collector {
             return;
         }
         let Some(end) = end else { return self.end_of_track() };
+        for made in self.made.iter_mut().filter(|made| made.in_group) {
+            made.in_group = false;
+            made.times = made.times.map(|(start, returned)| (start, returned.max(end)));
+        }
         for mut event in self.grouped.drain(..) {
             event.end_ps = event.end_ps.max(Picoseconds::from(end) * PS_PER_NS);
             self.parts.push(event);
@@ -340,6 +366,7 @@ impl Collector {
     fn end_of_track(&mut self) {
         self.parts.leave_out(self.grouped.len() as u64);
         self.grouped.clear();
+        self.made.iter_mut().filter(|made| made.in_group).for_each(|made| (made.in_group, made.times) = (false, None));
         self.depth = 0;
     }
 
@@ -376,6 +403,25 @@ impl Collector {
         (facts.collectives, facts.communicators) = (self.parts, self.communicators);
     }
 
+    /// Which call made which communicator, where each was used before the next was made, so that nothing else is possible.
+    fn in_order_of_use(&self) -> Option<Vec<(u32, usize)>> {
+        if self.made_otherwise || self.made.len() != self.communicators.len() {
+            return None;
+        }
+        let times = |made: &Made| made.times.filter(|_| !made.in_group);
+        let mut calls: Vec<(i64, usize)> =
+            self.made.iter().zip(0..).map(|(made, at)| Some((times(made)?.1, at))).collect::<Option<_>>()?;
+        calls.sort_unstable();
+        let mut uses: Vec<(i64, u32)> = (0..)
+            .take(self.communicators.len())
+            .map(|number| Some((*self.first_uses.get(&number)?, number)))
+            .collect::<Option<_>>()?;
+        uses.sort_unstable();
+        let made_before = |use_ns: i64| calls.partition_point(|(end, _)| *end <= use_ns);
+        let forced = uses.iter().zip(1..).all(|((use_ns, _), place)| made_before(*use_ns) == place);
+        forced.then(|| uses.iter().zip(&calls).map(|((_, number), (_, made))| (*number, *made)).collect())
+    }
+
     /// Sizes and ranks of the communicators, as the calls that made them say.
     fn state_sizes(&mut self) {
         let by_address = self.made.iter().any(|made| self.numbers.contains_key(&made.address));
@@ -384,25 +430,37 @@ impl Collector {
             for made in &self.made {
                 let Some(number) = self.numbers.get(&made.address) else {
                     // Nothing was done in it.
-                    unused.push(Communicator { named: true, size: made.size, rank: made.rank });
+                    unused.push(made.communicator(true));
                     continue;
                 };
                 let known = &mut self.communicators[*number as usize];
                 let again = known.size.is_some() && (known.size, known.rank) != (made.size, made.rank);
-                // An address that was used again for another communicator stands for none.
-                (known.size, known.rank) = if again { (None, None) } else { (made.size, made.rank) };
-                known.named &= !again;
+                let fresh = made.communicator(known.named);
+                *known = match (again, known.size) {
+                    // An address that was used again for another communicator stands for none.
+                    (true, _) => Communicator::default(),
+                    (false, Some(_)) => Communicator { made: None, ..fresh },
+                    (false, None) => fresh,
+                };
             }
             self.communicators.extend(unused);
             return;
         }
-        // The addresses are those of variables. Which is which does not matter where all were made alike.
+        // The addresses are those of variables.
+        if let Some(order) = self.in_order_of_use() {
+            for (number, made) in order {
+                self.communicators[number as usize] = self.made[made].communicator(true);
+            }
+            return;
+        }
+        // Which is which does not matter where all were made alike.
         let Some(first) = self.made.first().map(|made| (made.size, made.rank)) else { return };
         let alike = self.made.iter().all(|made| (made.size, made.rank) == first) && !self.made_otherwise;
         if alike && self.made.len() >= self.communicators.len() {
             let (size, rank) = first;
             self.communicators.iter_mut().for_each(|known| (known.size, known.rank) = first);
-            self.communicators.resize(self.made.len(), Communicator { named: true, size, rank });
+            self.communicators
+                .resize(self.made.len(), Communicator { named: true, size, rank, ..Communicator::default() });
         }
     }
 }

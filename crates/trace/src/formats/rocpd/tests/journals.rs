@@ -1,6 +1,10 @@
 //! Databases beside which a writer has left its journal, or still holds it: what was committed is read, nothing else.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::*;
+use crate::Request;
+use crate::query::{Query, QuerySettings, RowSink, Value as Cell};
 
 /// Times at which regions start, of an aligned copy.
 fn starts(path: &Path) -> Vec<i64> {
@@ -116,4 +120,66 @@ fn a_file_that_grows_while_it_is_read_is_seen_in_one_state() {
     let count: i64 =
         reading.query_row(&format!("SELECT count(*) FROM \"{table}\""), [], |row| row.get(0)).expect("rows");
     assert_eq!(count, 49);
+}
+
+/// The numbers of the only row of a result.
+#[derive(Default)]
+struct Numbers(Vec<i64>);
+
+impl RowSink for Numbers {
+    fn columns(&mut self, _names: &[String]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn row(&mut self, cells: &[Cell<'_>]) -> Result<(), Error> {
+        self.0.extend(
+            cells.iter().filter_map(|cell| if let Cell::Integer(number) = cell { Some(*number) } else { None }),
+        );
+        Ok(())
+    }
+}
+
+fn asked(path: &Path, sql: &str) -> Result<Vec<i64>, Error> {
+    let request = Request { traces: vec![path.to_owned()], ..Request::default() };
+    let mut numbers = Numbers::default();
+    Query::open(&request, &QuerySettings::default())?.run(sql, &mut numbers)?;
+    Ok(numbers.0)
+}
+
+#[test]
+fn a_database_is_asked_in_one_state_while_its_writer_commits() {
+    for mode in ["WAL", "DELETE", "PERSIST"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("live.db");
+        let connection = made(&path, GUID, &format!("PRAGMA journal_mode = {mode}"), &[]);
+        connection.busy_timeout(std::time::Duration::from_secs(10)).expect("set");
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let ended = &done;
+            scope.spawn(move || {
+                let mut at = 1;
+                while !ended.load(Ordering::Relaxed) {
+                    // Two rows are committed together.
+                    connection.execute_batch("BEGIN").expect("begun");
+                    insert(&connection, at);
+                    insert(&connection, at + 1);
+                    connection.execute_batch("COMMIT").expect("committed");
+                    at += 2;
+                }
+            });
+            let before = asked(&path, "SELECT count(*), count(DISTINCT start) FROM rocpd_region");
+            let results: Vec<_> = (0..20)
+                .map(|_| {
+                    let sql = "SELECT count(*), (SELECT count(*) FROM rocpd_region), max(start) FROM rocpd_region";
+                    asked(&path, sql)
+                })
+                .collect();
+            done.store(true, Ordering::Relaxed);
+            assert!(before.is_ok(), "{mode}: {before:?}");
+            for result in results {
+                let row = result.unwrap_or_else(|error| panic!("{mode}: {error}"));
+                assert!(row[0] == row[1] && row[0] % 2 == 0, "{mode}: {row:?}");
+            }
+        });
+    }
 }

@@ -226,3 +226,19 @@ fn equal_numbers_of_processes_and_machines_are_told_apart_by_host_and_guid() {
     let refused = calibrate(&twice).expect_err("one process twice").to_string();
     assert!(refused.contains("are both of the process 00000002-") && refused.contains("copy_results.db"), "{refused}");
 }
+
+#[test]
+fn a_run_without_the_pairs_of_a_node_says_where_they_are() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut database = process(folder.path(), 0, "gpu-07", "{}");
+    database.call("work", 3_600_000_000_000, 3_600_000_100_000, &[]);
+    let row =
+        |second: i64| format!("{{\"node_id\":1,\"midpoint_sys_ns\":{},\"offset_ns\":5}}\n", second * 1_000_000_000);
+    std::fs::write(folder.path().join("offsets.jsonl"), [row(0), row(9_000)].concat()).expect("written");
+    let clocks = ClockSource::Run(folder.path().to_owned());
+    let request = Request { traces: vec![database.path.clone()], nodes: vec![1], clocks, ..Request::default() };
+    let refused = calibrate(&request).expect_err("no pairs").to_string();
+    let parts = ["holds no pairs of node 1 (gpu-07)", "copy node1.snapshot_pairs.jsonl", "--from-collectives"];
+    assert!(parts.iter().all(|part| refused.contains(part)), "{refused}");
+    assert!(!refused.contains("Give --run-dir"), "the flag that was given: {refused}");
+}

@@ -3,6 +3,7 @@
 
 mod collectives;
 mod identity;
+mod layouts;
 
 use std::path::{Path, PathBuf};
 
