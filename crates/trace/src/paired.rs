@@ -5,13 +5,12 @@
 use crate::calibrate::{Calibrated, as_is};
 use crate::collectives::{MapTime, MatchOptions, Pairing};
 use crate::nodes::{self, NodeTrace};
-use crate::one_clock;
 
 /// How the operations are paired of all traces that are of one process each.
 pub(crate) fn pairing(calibrated: &Calibrated) -> Pairing {
     let single = || calibrated.traces.iter().filter(|of| !of.trace.facts.merged);
     // Without a map all may be on one clock already.
-    let sigma_ns = if one_clock::expect(calibrated, "").is_ok() { 0.0 } else { f64::INFINITY };
+    let sigma_ns = if calibrated.common_clock().is_ok() { 0.0 } else { f64::INFINITY };
     let traces: Vec<&NodeTrace> = single().map(|of| &of.trace).collect();
     let maps: Vec<Option<Box<MapTime<'_>>>> =
         single().map(|of| Some(of.look().unwrap_or_else(|| as_is(sigma_ns)))).collect();

@@ -96,7 +96,8 @@ fn join_as_made(processes: &mut [Process<'_>]) -> Vec<String> {
         let ranks: Vec<u32> = group.iter().map(|handle| handles[*handle].job_rank).collect();
         let (first, number) = owners[group[0]];
         let name = format!("communicator {number} of rank {} of {} ranks", processes[first].rank, ranks.len());
-        let key = GroupKey { name, size: u32::try_from(ranks.len()).ok(), ranks: Some(ranks) };
+        let size = u32::try_from(ranks.len()).ok();
+        let key = GroupKey { name, size, ranks: Some(ranks), is_from_making: true };
         for handle in group {
             joined.insert(owners[*handle], Joined { key: key.clone(), own: Some(handles[*handle].rank) });
         }
