@@ -72,7 +72,8 @@ impl Readable {
             connection.execute_batch("BEGIN; SELECT count(*) FROM sqlite_master")?;
             Ok(connection)
         };
-        open().map_err(|problem| wrong(&self.named, "opening it", &problem))
+        let opened = patiently(open);
+        opened.map_err(|problem| wrong(&self.named, "opening it", &problem))
     }
 
     /// Whether a program seems to have the database open for writing: something lies next to it, or it was written to lately.
@@ -138,7 +139,7 @@ impl Readable {
     }
 
     fn probe(&self) -> rusqlite::Result<()> {
-        count_entries(&guarded(self.uri(), READING)?)
+        patiently(|| count_entries(&guarded(self.uri(), READING)?))
     }
 
     /// The database and what its writer left beside it, in a folder where SQLite may write.
@@ -312,6 +313,20 @@ const BY_LOG: u8 = 2;
 const CHANGES_AT: usize = 24;
 const PAGES_AT: usize = 28;
 const COUNTED_AT: usize = 92;
+/// Tries again where SQLite wants to write: for a moment a live writer's journal looks like one that was left.
+fn patiently<T>(open: impl Fn() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+    for _ in 0..TRIES {
+        match open() {
+            Err(problem) if needs_writing(&problem) => std::thread::sleep(PAUSE),
+            done => return done,
+        }
+    }
+    open()
+}
+
+/// How often and how soon it is tried again where a writer is in the middle of a commit.
+const TRIES: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(5);
 /// A database that was written to so lately may be written to again at any moment.
 const LATELY: Duration = Duration::from_secs(2);
 /// A copy is made in one step.

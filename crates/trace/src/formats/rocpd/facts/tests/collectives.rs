@@ -165,7 +165,7 @@ fn without_the_calls_that_made_it_a_communicator_is_one_where_it_reaches_all() {
         let path = folder.path().join(name);
         std::fs::create_dir(&path).expect("a folder");
         let one = |rank: u32| {
-            let mut database = process(&path, rank, "host0", &environment(rank));
+            let mut database = process(&path, rank, &format!("host{rank}"), &environment(rank));
             for (at, root) in roots.iter().enumerate() {
                 database.call(
                     "ncclBroadcast",
