@@ -388,7 +388,7 @@ pub(super) mod tests {
         let survey = survey_of(&packets, &["chronyd"; 3], Vec::new(), &edges);
         let row = &survey.hosts[0];
         assert_eq!((row.reaches, row.reached_by), (Reached { reached: 2, of: 2 }, Reached { reached: 2, of: 2 }));
-        assert_eq!((row.lost, row.delay_ns, row.asymmetry_ns), ([0.05, 0.0], Some(250.0), Some(30.0)));
+        assert_eq!((row.lost, row.delay_ns, row.asymmetry_ns), ([0.05, 0.0], Some(300.0), Some(30.0)));
         assert_eq!(survey.hosts[2].asymmetry_ns, Some(20.0));
         assert_eq!((row.stamp, row.clock_source.as_deref()), ("kernel", Some("tsc")));
     }
