@@ -46,7 +46,7 @@ pub(crate) fn note_unchanged(calibrated: &Calibrated, of: &CalibratedTrace, stat
     let is_of_host = common.is_ok() && of.is_on_clock_of_host();
     stats.uncertainty_ns = if is_of_host { 0.0 } else { f64::INFINITY };
     stats.notes.push(match common {
-        Ok(clock) => format!("its times are left as they are, on the {clock}"),
-        Err(_) => "its clock is not known; its times are as they were".to_owned(),
+        Ok(clock) => format!("its times are unchanged, on the {clock}"),
+        Err(_) => "its clock is unknown; its times are unchanged".to_owned(),
     });
 }
