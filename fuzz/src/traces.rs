@@ -109,6 +109,7 @@ fn told(facts: &TraceFacts) -> String {
         identity,
         events,
         span,
+        reach,
         session,
         since_boot,
         pairs,
@@ -120,18 +121,21 @@ fn told(facts: &TraceFacts) -> String {
         clock,
         stated_clock,
         aligned_to,
+        aligned_sigma_ns,
+        steps,
         cpu_behind_ns,
         has_snapshot_plane,
         communicators,
         launches,
         notes,
+        warnings,
     } = facts;
     let launches: BTreeMap<_, _> = launches.iter().collect();
     let (planes, clocks) = (
-        (merged, has_snapshot_plane, clock, stated_clock, aligned_to, cpu_behind_ns, communicators.len()),
+        (merged, has_snapshot_plane, clock, stated_clock, (aligned_to, aligned_sigma_ns), cpu_behind_ns, communicators.len()),
         (pairs, marks, brackets, launches),
     );
-    format!("{:?}", (identity, events, span, session, since_boot, clocks, collectives.len(), groups, planes, notes))
+    format!("{:?}", (identity, events, span, session, since_boot, clocks, collectives.len(), groups, planes, (notes, warnings, reach, steps)))
 }
 
 /// The facts of a file that its format accepts.
