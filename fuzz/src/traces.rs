@@ -132,10 +132,32 @@ fn told(facts: &TraceFacts) -> String {
     } = facts;
     let launches: BTreeMap<_, _> = launches.iter().collect();
     let (planes, clocks) = (
-        (merged, has_snapshot_plane, clock, stated_clock, (aligned_to, aligned_sigma_ns), cpu_behind_ns, communicators.len()),
+        (
+            merged,
+            has_snapshot_plane,
+            clock,
+            stated_clock,
+            (aligned_to, aligned_sigma_ns),
+            cpu_behind_ns,
+            communicators.len(),
+        ),
         (pairs, marks, brackets, launches),
     );
-    format!("{:?}", (identity, events, span, session, since_boot, clocks, collectives.len(), groups, planes, (notes, warnings, reach, steps)))
+    format!(
+        "{:?}",
+        (
+            identity,
+            events,
+            span,
+            session,
+            since_boot,
+            clocks,
+            collectives.len(),
+            groups,
+            planes,
+            (notes, warnings, reach, steps)
+        )
+    )
 }
 
 /// The facts of a file that its format accepts.

@@ -22,7 +22,7 @@ use super::earlier_run::EarlierRun;
 use super::frame::{Seal, Seals};
 use super::greeting::{ANSWER, ANSWER_HEAD, Errand, Hello, Proofs, Verdict};
 use super::job_key::JobKey;
-use super::newcomers::{Expected, stranger};
+use super::newcomers::{Expected, foreign_user};
 use super::options::TcpOptions;
 use super::rendezvous::{bind, bind_everywhere};
 use super::sockets::poll_sockets;
@@ -309,7 +309,7 @@ pub(super) fn attempt(
                 Ok(stream) => match greet(stream, hello, job, options.greeting, wait) {
                     Err(Attempt::Foreign(reason)) => foreign = Some(reason),
                     Err(Attempt::Failed(reason)) => (failed, open) = (Some(reason), true),
-                    Ok(Greeted { stream, .. }) if options.same_user && stranger(&stream).is_some() => {
+                    Ok(Greeted { stream, .. }) if options.same_user && foreign_user(&stream).is_some() => {
                         foreign =
                             Some(format!("another user of this host listens at {target}; --key-file tells him apart"));
                     }

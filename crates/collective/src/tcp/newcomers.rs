@@ -30,7 +30,7 @@ pub(super) struct Newcomers {
     expected: Expected,
     undecided: Vec<Newcomer>,
     /// Whether a process of another user was refused, which is said once: it comes again and again.
-    saw_stranger: bool,
+    saw_foreign: bool,
 }
 
 /// What all ranks of the run agree on.
@@ -113,7 +113,7 @@ struct Claim {
 impl Newcomers {
     /// Nobody yet.
     pub fn new(expected: Expected) -> Self {
-        Self { expected, undecided: Vec::new(), saw_stranger: false }
+        Self { expected, undecided: Vec::new(), saw_foreign: false }
     }
 
     /// True when nobody's time runs.
@@ -144,9 +144,9 @@ impl Newcomers {
                     let rank = exchanged(self.expected.root, label as Rank);
                     tracing::warn!(?from, rank, ?verdict, "refused a rank");
                 }
-                Progress::Proven(Claim { rank, .. }, _) if self.is_strangers(&newcomer.stream) => {
+                Progress::Proven(Claim { rank, .. }, _) if self.is_foreign(&newcomer.stream) => {
                     let rank = exchanged(self.expected.root, rank);
-                    if !std::mem::replace(&mut self.saw_stranger, true) {
+                    if !std::mem::replace(&mut self.saw_foreign, true) {
                         tracing::warn!(?from, rank, "refused a rank: another user of this host claims its place");
                     }
                 }
@@ -198,8 +198,8 @@ impl Newcomers {
         Ok(())
     }
 
-    fn is_strangers(&self, stream: &TcpStream) -> bool {
-        self.expected.options.same_user && stranger(stream).is_some()
+    fn is_foreign(&self, stream: &TcpStream) -> bool {
+        self.expected.options.same_user && foreign_user(stream).is_some()
     }
 
     /// The oldest newcomer of the address that has sent the most: who opens many connections loses his own.
@@ -212,7 +212,7 @@ impl Newcomers {
 }
 
 /// The user at the other end of a connection, where that is a process of this host that is neither this user's nor root's.
-pub(super) fn stranger(stream: &TcpStream) -> Option<u32> {
+pub(super) fn foreign_user(stream: &TcpStream) -> Option<u32> {
     let user = tcp_peer::user_of(stream.peer_addr().ok()?, stream.local_addr().ok()?)?;
     (user != 0 && user != rustix::process::geteuid().as_raw()).then_some(user)
 }

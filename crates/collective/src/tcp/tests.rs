@@ -517,7 +517,7 @@ fn another_user_of_the_host_is_told_from_this_one() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let _own = TcpStream::connect(address).unwrap();
-    assert_eq!(super::newcomers::stranger(&listener.accept().unwrap().0), None);
+    assert_eq!(super::newcomers::foreign_user(&listener.accept().unwrap().0), None);
     if !rustix::process::geteuid().is_root() {
         println!("skipped: only root can start a process of another user");
         return;
@@ -526,7 +526,7 @@ fn another_user_of_the_host_is_told_from_this_one() {
     let mut other =
         std::process::Command::new("/bin/bash").args(["-c", &script]).current_dir("/").uid(54_321).spawn().unwrap();
     let (stream, _) = listener.accept().unwrap();
-    assert_eq!(super::newcomers::stranger(&stream), Some(54_321));
+    assert_eq!(super::newcomers::foreign_user(&stream), Some(54_321));
     drop(stream);
     other.wait().unwrap();
 }

@@ -13,7 +13,7 @@
 //! What it does not do: know other nodes.
 
 use super::evidence;
-use super::student::FREEDOM;
+use super::student::{FREEDOM, log_density};
 use super::white_fm::{self, Lapse};
 use crate::graph::linear::{Block, Pair};
 use crate::kalman::Belief;
@@ -121,7 +121,7 @@ impl Bank {
         };
         let innovation = filters[gate].innovation(measured, noises[gate]);
         if let Some(innovation) = innovation.filter(|innovation| innovation.distance > GATE) {
-            let log = evidence::log_density(innovation.determinant, innovation.distance);
+            let log = log_density(innovation.determinant, innovation.distance);
             self.beyond_gate = FORGET * self.beyond_gate + log;
             self.likelihood.iter_mut().for_each(|likelihood| *likelihood *= FORGET);
             if again {
@@ -135,7 +135,7 @@ impl Bank {
         let learned = self.likelihood.iter_mut().zip(&mut self.surprise);
         for ((filter, (likelihood, surprise)), noise) in filters.iter_mut().zip(learned).zip(noises) {
             let Some(innovation) = filter.innovation(measured, noise) else { continue };
-            let log = evidence::log_density(innovation.determinant, innovation.distance);
+            let log = log_density(innovation.determinant, innovation.distance);
             *likelihood = FORGET * *likelihood + log;
             *filter = filter.updated(&innovation, noise);
             *surprise = evidence::surprise(FREEDOM, innovation.distance);

@@ -20,6 +20,7 @@
 use super::layout::{Layout, Span};
 use super::lines::seen;
 use super::round::{Round, SmootherOptions};
+use super::student::log_density;
 use super::white_fm::{self, DENSITIES, Lapse};
 use crate::graph::linear::{Block, Pair, inverse};
 use crate::kalman::{Innovation, predicted_covariance, predicted_state};
@@ -241,11 +242,6 @@ pub(super) fn surprise(freedom: f64, distance: f64) -> f64 {
     ((freedom + distance) / (freedom + 2.0)).max(1.0)
 }
 
-/// Log density of an innovation, up to a constant: Student-t in its squared distance.
-pub(super) fn log_density(determinant: f64, distance: f64) -> f64 {
-    -0.5 * determinant.ln() - 0.5 * (FREEDOM + 2.0) * (distance / FREEDOM).ln_1p()
-}
-
 /// One node pair's mean residual.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Deviation {
@@ -332,9 +328,6 @@ fn rho_grid() -> impl Iterator<Item = f64> {
 
 /// Least density that can be inverted, and one over the largest, ns²/s³.
 const WALK_MIN: f64 = 1e-9;
-
-/// ν of the likelihood's squares.
-const FREEDOM: f64 = 8.0;
 
 /// Alternations between wander with shared errors, and noise.
 const PASSES: usize = 2;

@@ -1,7 +1,6 @@
 //! The smoother's live variant: bounded cost per round, knowing the past only.
 //!
-//! Place in the flow: beside the joint solution of `smoother`, for the master of a run. What the joint solution does at once is
-//! done step by step, with the same model and the same sources of evidence:
+//! What the joint solution does at once is done step by step, with the same model and the same sources of evidence:
 //! 1. every line is corrected by its node pair's asymmetry as known so far, and the round is solved by least squares with the random
 //!    errors alone as weights: what is constant does not come in again each round;
 //! 2. every node's state runs through Kalman filters for a bank of wander densities and of errors that all edges of a node share in a round, and the
@@ -9,8 +8,7 @@
 //! 3. every node pair's mean deviation from the filtered states is solved as a graph of its own: what its loops deny goes into the states,
 //!    the rest is asymmetry.
 //!
-//! Cost: three solutions of a graph Laplacian, one or two covariances, and a few hundred operations per node; nothing grows with the
-//! run. What it does not do: use later packets; `smooth_run` does, and errs less.
+//! Cost: three solutions of a graph Laplacian, one or two covariances, and a few hundred operations per node; nothing grows with the run.
 
 use std::collections::BTreeMap;
 

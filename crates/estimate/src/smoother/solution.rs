@@ -6,8 +6,6 @@
 //!   much of the node's usual information each round holds;
 //! - the bridge between knots (`motion`), and prediction beyond the ends;
 //! - asymmetry: constant in time, the graph's share of σ² (`evidence`).
-//!
-//! What it does not do: extrapolate further than a window beyond the last packet.
 
 use probe_sync_time::{NodeId, Reference, Timestamp};
 

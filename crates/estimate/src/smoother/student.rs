@@ -15,8 +15,15 @@ pub(super) fn few(freedom: f64) -> f64 {
     (1.0 + 2.5 / freedom + 5.75 / (freedom * freedom)).powi(2)
 }
 
+/// Log density of an innovation, up to a constant: Student-t in its squared distance.
+pub(super) fn log_density(determinant: f64, distance: f64) -> f64 {
+    -0.5 * determinant.ln() - 0.5 * (LIKELIHOOD_FREEDOM + 2.0) * (distance / LIKELIHOOD_FREEDOM).ln_1p()
+}
+
 /// ν of the Student-t weights.
 pub(super) const FREEDOM: f64 = 4.0;
+/// ν of the likelihood's squares.
+const LIKELIHOOD_FREEDOM: f64 = 8.0;
 
 /// What capped Student-t weights leave of a normal variable's variance, E[w·z²]: of one number, and of a pair. Sums of
 /// weighted squares are divided by it, or every variance would come out a fifth too small.

@@ -22,7 +22,7 @@
 //!
 //! What it does not do: follow such a clock. Shorter windows do (`run::windows`).
 
-use super::evidence::log_density;
+use super::student::log_density;
 use crate::graph::linear::{Block, Pair};
 use crate::kalman::{Belief, Innovation, predicted_state};
 use crate::motion::{apply, block, difference, product, square, sum, transition, transposed, walk, window_excess};

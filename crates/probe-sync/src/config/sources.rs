@@ -112,6 +112,12 @@ struct Variables {
     unknown: Vec<String>,
 }
 
+/// Says that a variable is not a setting, and which it may have meant.
+fn unknown_variable(key: &str) -> String {
+    let closest = closest(key);
+    format!("{ENVIRONMENT_PREFIX}{key} is no setting; the closest is {ENVIRONMENT_PREFIX}{closest}")
+}
+
 fn variables(
     environment: impl Iterator<Item = (OsString, OsString)>,
     file: Option<&Path>,
@@ -129,10 +135,7 @@ fn variables(
                 continue;
             }
             if Key::named(&name).is_none() && xla::key(&name, &text).is_none() {
-                found.unknown.push(format!(
-                    "{ENVIRONMENT_PREFIX}{key} is no setting; the closest is {ENVIRONMENT_PREFIX}{}",
-                    closest(key)
-                ));
+                found.unknown.push(unknown_variable(key));
                 continue;
             }
             found.ours.push(Given { key: name, text, origin, shown, foreign: false });

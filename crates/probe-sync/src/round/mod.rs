@@ -9,8 +9,6 @@
 //! 6. every node follows the decision.
 //!
 //! Time-based (Variant A): 3. all windows go to all ranks, 4. every rank has a decider, and all come to the same; 5. falls away. Local: only 1. and 2.
-//!
-//! This file joins the parts. What it does not do: set up a run (`session`), estimate (crate `estimate`).
 
 mod attendants;
 mod control;

@@ -135,10 +135,8 @@ impl Run {
             sure += usize::from(line.offset_drift_covariance.is_some());
             let node = line.estimate.node_id;
             if !numbered.is_empty() && !numbered.contains(&node) {
-                return Err(wrong(
-                    &path,
-                    &format!("line {number}: node {node} is none of those that its first line names"),
-                ));
+                let problem = format!("line {number}: the first line does not name node {node}");
+                return Err(wrong(&path, &problem));
             }
             nodes.entry(node).or_default().push(line);
         }
@@ -601,7 +599,7 @@ mod tests {
             let error = composed(&THREE, &made).expect_err("refused").to_string();
             assert!(error.contains(part), "{part} is missing in {error}");
         };
-        refused(Made { named: &[0, 1], ..THREE }, "line 4: node 2 is none of those that its first line names");
+        refused(Made { named: &[0, 1], ..THREE }, "line 4: the first line does not name node 2");
         refused(Made { named: &[0, 1, 2, 1], ..THREE }, "line 1 names node 1 twice");
     }
 

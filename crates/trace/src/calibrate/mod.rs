@@ -70,15 +70,7 @@ pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
     let Traces { paths, read: mut traces, left_out, notes } = traces::read(request, &source)?;
     refuse_aligned(&traces, !matches!(source, Source::Nothing) || !request.snapshots.is_empty())?;
     let open = nodes::join_communicators(&mut traces);
-    if request.realtime_only {
-        traces.iter_mut().for_each(|trace| {
-            trace.facts.pairs.clear();
-            trace.facts.brackets.clear();
-        });
-    }
-    if let Some(note) = source.live_only() {
-        traces.iter_mut().for_each(|trace| trace.facts.notes.push(note.to_owned()));
-    }
+    prepare(request, &source, &mut traces);
     let snapshots = traces::snapshots(request, &source, &paths, &mut traces)?;
     let mut calibrated = Calibrated {
         traces: Vec::with_capacity(traces.len()),
@@ -124,6 +116,29 @@ pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
     let run = if let ClockSource::Run(directory) = &request.clocks { Some(directory.clone()) } else { None };
     let clocks = Clocks { offsets, snapshots, of_reference, by_part, run };
     make_maps(&mut calibrated, traces, &clocks, request, measured)?;
+    join_by_clocks(&mut calibrated);
+    if source.survey().is_some() {
+        let contradicted = assignment::confirm(&calibrated, &clocks.offsets, request, &source, &paths)?;
+        calibrated.warnings.extend(contradicted);
+    }
+    Ok(calibrated)
+}
+
+/// Leaves out clock pairs that the request does not want, and notes what the source lacks.
+fn prepare(request: &Request, source: &Source, traces: &mut [NodeTrace]) {
+    if request.realtime_only {
+        traces.iter_mut().for_each(|trace| {
+            trace.facts.pairs.clear();
+            trace.facts.brackets.clear();
+        });
+    }
+    if let Some(note) = source.live_only() {
+        traces.iter_mut().for_each(|trace| trace.facts.notes.push(note.to_owned()));
+    }
+}
+
+/// Joins the communicators that the traces' clocks tell apart, and notes those that stay open.
+fn join_by_clocks(calibrated: &mut Calibrated) {
     let of_maps = calibrated.traces.iter_mut().map(|of| {
         let CalibratedTrace { trace, clock, .. } = of;
         let clock = clock.as_ref();
@@ -132,11 +147,6 @@ pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
     });
     let open = nodes::join_by_clocks(of_maps);
     calibrated.notes.extend(open);
-    if source.survey().is_some() {
-        let contradicted = assignment::confirm(&calibrated, &clocks.offsets, request, &source, &paths)?;
-        calibrated.warnings.extend(contradicted);
-    }
-    Ok(calibrated)
 }
 
 /// A time on the clock of all, and how far it may be off there, ps; None where that is not known.

@@ -37,8 +37,7 @@ pub(super) fn rank_lines(ranks: &Ranks, held: &[Held]) -> Vec<RankLine> {
             let line = &mut lines[arrival.rank];
             line.instances += 1;
             line.waited_ns += judged.waits_ns[place];
-            let may_be_last = judged.latest == Some(place) || judged.tied.contains(&place);
-            line.times_tied += usize::from(may_be_last && judged.named().is_none());
+            line.times_tied += usize::from(judged.named().is_none() && judged.may_be_last(place));
             if waits.is_all() {
                 late_by[arrival.rank].push((arrival.start_ns, arrival.start_ns - middle));
             }

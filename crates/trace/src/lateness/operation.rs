@@ -159,6 +159,11 @@ pub(crate) struct Judged {
     pub(crate) late_in: Option<LateIn>,
 }
 
+/// Returns true if the part in this place may have been the last.
+pub(crate) fn may_be_last(&self, place: usize) -> bool {
+    self.latest == Some(place) || self.tied.contains(&place)
+}
+
 impl Judged {
     /// The place of the rank that is named.
     pub(crate) fn named(&self) -> Option<usize> {

@@ -11,6 +11,7 @@ mod reading;
 mod spans;
 #[cfg(test)]
 mod tests;
+mod trace;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,50 +22,15 @@ use crate::collectives::{
     CollectiveOffsets, MAX_RATE_CHANGE_PPM, MapTime, NodeCollectives, OffsetOptions, Process, Shared, from_collectives,
     join,
 };
-use crate::formats::{FactOptions, TraceFormat};
+use crate::formats::FactOptions;
 use crate::model::{Identity, MappedTime, TraceClock, TraceFacts};
-use crate::write::BETWEEN_NAMES;
 
 pub use known::SettledBy;
 pub(crate) use known::{KnownNodes, host, same_host};
 use reading::read_all;
 use spans::Joined;
 pub(crate) use spans::of_ranks;
-
-/// One rank's trace.
-#[derive(Clone, Debug)]
-pub struct NodeTrace {
-    /// The file.
-    pub path: PathBuf,
-    /// Its format.
-    pub format: &'static dyn TraceFormat,
-    /// What tells it from the others: its rank, else its node while that is free, else the next free number.
-    pub part: u32,
-    /// What all traces of its rank have in common: the first one's `part`.
-    pub rank_part: u32,
-    /// Which of its rank's traces it is, in the order of time; 0: the first, or the only one.
-    pub span: u32,
-    /// The node whose clock it is on; ranks of one host share it. The same as `part` where no node's offsets will be applied.
-    pub node: u32,
-    /// What settled the node.
-    pub settled_by: SettledBy,
-    /// For people: `rank 2 (node 1, gpu-07)`.
-    pub name: String,
-    /// What the file says.
-    pub facts: TraceFacts,
-}
-
-impl NodeTrace {
-    /// What viewers are told of it: `rank 2 · gpu-01`, or `node 2 · gpu-01` where its rank is not known.
-    pub fn title(&self) -> String {
-        let Identity { rank, hostname, .. } = &self.facts.identity;
-        let mut which = rank.map_or_else(|| format!("node {}", self.node), |rank| format!("rank {rank}"));
-        if self.span > 0 {
-            which.push_str(&format!(", span {}", self.span + 1));
-        }
-        [Some(which), hostname.clone()].into_iter().flatten().collect::<Vec<_>>().join(BETWEEN_NAMES)
-    }
-}
+pub use trace::NodeTrace;
 
 /// What the caller says of whose traces they are.
 #[derive(Clone, Debug, Default)]

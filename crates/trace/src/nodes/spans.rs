@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::NodeTrace;
+use super::trace::NodeTrace;
 use crate::collectives::MapTime;
 use crate::model::{GroupKey, Label, Picoseconds, Steps};
 use crate::parts::{CollectiveParts, Spill};

@@ -112,6 +112,27 @@ pub trait RowSink {
     fn row(&mut self, cells: &[Value<'_>]) -> Result<(), Error>;
 }
 
+/// Refuses to bring rows to one clock, which only a rewritten database can be.
+fn refuse_cpu_clock(request: &Request) -> Result<(), Error> {
+    let problem = "--cpu-clock: the rows are brought to one clock in a database only: align into one, and ask that";
+    match request.cpu_clock {
+        Some(_) => Err(Error::Request { problem: problem.to_owned() }),
+        None => Ok(()),
+    }
+}
+
+/// Returns the notes of all traces, without what they say of their collectives.
+fn all_notes(calibrated: &Calibrated, of_tables: Vec<String>) -> Vec<String> {
+    let mut all = calibrated.notes.clone();
+    all.extend(of_tables);
+    for trace in &calibrated.traces {
+        let TraceFacts { notes, warnings, .. } = &trace.trace.facts;
+        let of_clock = trace.notes.iter().filter(|note| !(notes.contains(note) || warnings.contains(note)));
+        all.extend(of_clock.map(|note| format!("{}: {note}", trace.trace.path.display())));
+    }
+    all
+}
+
 impl Query {
     /// Learns the databases' clocks and makes their tables known. Traces of the request that are folders stand for the databases in them.
     ///
@@ -119,11 +140,7 @@ impl Query {
     /// Those of [`calibrate()`](crate::calibrate()); a trace that is no database of rocprofv3; a clock that is not known while there is a window
     /// and `own_clocks` is not set; two files of one process; files whose schemas differ in their major number.
     pub fn open(request: &Request, settings: &QuerySettings) -> Result<Query, Error> {
-        if request.cpu_clock.is_some() {
-            let problem =
-                "--cpu-clock: the rows are brought to one clock in a database only: align into one, and ask that";
-            return Err(Error::Request { problem: problem.to_owned() });
-        }
+        refuse_cpu_clock(request)?;
         let found = folders::search(request, Wanted::Databases)?;
         let mut request = Request { traces: found.paths, ..request.clone() };
         if settings.own_clocks {
@@ -173,14 +190,7 @@ impl Query {
         };
         let failed = |problem: rusqlite::Error| Error::Query { problem: format!("preparing the tables: {problem}") };
         let connection = prepare().map_err(failed)?;
-        let (mut all, warnings) = (calibrated.notes.clone(), calibrated.warnings.clone());
-        all.extend(notes);
-        for trace in &calibrated.traces {
-            // What a trace says of its collectives is of no matter here.
-            let TraceFacts { notes, warnings, .. } = &trace.trace.facts;
-            let of_clock = trace.notes.iter().filter(|note| !(notes.contains(note) || warnings.contains(note)));
-            all.extend(of_clock.map(|note| format!("{}: {note}", trace.trace.path.display())));
-        }
+        let (all, warnings) = (all_notes(&calibrated, notes), calibrated.warnings.clone());
         Ok(Query {
             connection,
             pool,

@@ -1,21 +1,17 @@
 //! A database as chunks of columns, for the writers of other formats.
-//!
-//! Place in the flow: process by process (a merged database has many, told apart by what their tables' names end in, never by pid) and
-//! table by table, every time through the map. Regions stand on their thread; dispatches and copies on a stream or queue below their
-//! agent; allocations on a row of their agent; samples on their thread, but for those that are values of counters. A region and what it launched have one stack id: that is a flow.
-//! Arguments are joined by walking two cursors in the order of events, so that no table is held. Rows whose start or end is not
-//! set, or cannot be believed, are counted and left out. What it does not do: order events; `sorter` does.
+//! Rows whose times are missing or cannot be believed are counted and left out.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::path::Path;
 
 use foldhash::fast::FixedState;
+use rusqlite::Row;
 use rusqlite::types::ValueRef;
-use rusqlite::{Row, Rows};
 
 use super::access::Readable;
-use super::catalog::{self, Catalog, Table, Writer, quoted};
+use super::arguments::{Arguments, text};
+use super::catalog::{Catalog, Table, Writer, quoted};
 use super::reading::{Database, Problem};
 use super::rows::{self, Kind};
 use crate::Error;
@@ -324,42 +320,6 @@ fn own_arguments(row: &Row<'_>, kind: Kind, chunk: &mut Chunk) -> rusqlite::Resu
     Ok(())
 }
 
-/// The table of arguments, walked in the order of events beside the table that they belong to.
-struct Arguments<'a> {
-    rows: Option<Rows<'a>>,
-    /// The argument that comes next, with its event.
-    next: Option<(i64, String, String)>,
-}
-
-impl<'a> Arguments<'a> {
-    fn new(rows: Option<Rows<'a>>) -> rusqlite::Result<Self> {
-        let mut arguments = Self { rows, next: None };
-        arguments.advance()?;
-        Ok(arguments)
-    }
-
-    /// Adds the arguments of an event; events must be asked for in their order.
-    fn take(&mut self, event: i64, chunk: &mut Chunk) -> rusqlite::Result<()> {
-        while let Some((at, key, value)) = self.next.as_ref().filter(|next| next.0 <= event) {
-            if *at == event {
-                chunk.args.key.push(chunk.strings.intern(key));
-                chunk.args.value.push(Value::Text(chunk.strings.push(value)));
-            }
-            self.advance()?;
-        }
-        Ok(())
-    }
-
-    fn advance(&mut self) -> rusqlite::Result<()> {
-        let Some(rows) = &mut self.rows else { return Ok(()) };
-        self.next = match rows.next()? {
-            Some(row) => Some((row.get(0)?, text(row.get_ref(1)?), text(row.get_ref(2)?))),
-            None => None,
-        };
-        Ok(())
-    }
-}
-
 /// A row of a process's tree.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 enum Place {
@@ -537,9 +497,4 @@ fn each_named(
 fn program(command: &str) -> String {
     let first = command.split_whitespace().next().unwrap_or_default();
     first.rsplit('/').next().unwrap_or_default().to_owned()
-}
-
-/// A cell as text, nothing for NULL.
-fn text(value: ValueRef<'_>) -> String {
-    catalog::text(value).unwrap_or_default()
 }

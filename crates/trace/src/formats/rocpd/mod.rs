@@ -6,6 +6,7 @@
 //! What it does not do: decide what the map is.
 
 mod access;
+mod arguments;
 mod catalog;
 mod chunks;
 mod collectives;

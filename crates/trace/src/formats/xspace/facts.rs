@@ -212,8 +212,7 @@ impl Reader<'_> {
         match role {
             None | Some(Role::Marker(_) | Role::Mark(..)) => Ok(()),
             Some(role @ (Role::Execute | Role::Run | Role::Clique | Role::Launch)) => {
-                let stats = event_stats(bytes, tables)?;
-                self.launches.host(*role == Role::Execute, (start_ps, end_ps), stats);
+                self.launches.host(*role == Role::Execute, (start_ps, end_ps), event_stats(bytes, tables)?);
                 Ok(())
             }
             Some(role) => self.collective(bytes, role, (start_ps, end_ps), tables),

@@ -11,13 +11,12 @@
 //! Regions of a recorder state their operation by their arguments, as its annotations do in other formats (`formats::stated`): they are parts beside these.
 //! What it does not do: pair anything between ranks.
 
+mod call;
 mod row;
 mod stated;
 mod statements;
 
 use std::collections::HashMap;
-
-use rusqlite::Row;
 
 use super::catalog::{Table, Writer};
 use super::cpu_clock;
@@ -29,6 +28,7 @@ use crate::model::{
     Replicas, TraceFacts,
 };
 use crate::parts::{CollectiveParts, Spill};
+use call::{ARGUMENTS_MAX, Call, bare, kind_of, kind_of_kernel, part};
 use row::{TEXT_MAX, bytes, integer, time};
 use stated::StatedRow;
 use statements::{calls, kernels};
@@ -85,26 +85,6 @@ impl Made {
         let made = times.map(|(start, end)| (ps(start), ps(end)));
         Communicator { named, size: self.size, rank: self.rank, made, joined: false }
     }
-}
-
-/// A call with its arguments.
-#[derive(Default)]
-struct Call {
-    name: String,
-    track: (i64, i64),
-    start: Option<i64>,
-    end: Option<i64>,
-    count: Vec<u8>,
-    datatype: Vec<u8>,
-    communicator: Vec<u8>,
-    root: Option<u32>,
-    peer: Option<u32>,
-    size: Option<u32>,
-    rank: Option<u32>,
-    /// Rows of arguments that its event has.
-    arguments: i64,
-    /// Its row in the table of regions.
-    row: i64,
 }
 
 /// Takes the calls, or else the kernels, of one writer in; `by_ns` as in [`cpu_clock::behind`]. Kernels are rocprofiler-sdk's, and never behind.
@@ -465,72 +445,6 @@ impl Collector {
     }
 }
 
-impl Call {
-    fn of(row: &Row<'_>) -> rusqlite::Result<Call> {
-        let track = (integer(row, 0)?.unwrap_or(0), integer(row, 1)?.unwrap_or(0));
-        let name = String::from_utf8_lossy(&bytes(row, 4)?).chars().take(TEXT_MAX).collect();
-        let arguments = integer(row, 12)?.unwrap_or(0);
-        let (start, end) = (time(row, 2)?, time(row, 3)?);
-        let number_of_row = integer(row, 13)?.unwrap_or(0);
-        let call = Call { name, track, start, end, arguments, row: number_of_row, ..Call::default() };
-        if arguments > ARGUMENTS_MAX {
-            return Ok(call);
-        }
-        Ok(Call {
-            count: bytes(row, 5)?,
-            datatype: bytes(row, 6)?,
-            communicator: bytes(row, 7)?,
-            root: number(&bytes(row, 8)?),
-            peer: number(&bytes(row, 9)?),
-            size: number(&bytes(row, 10)?),
-            rank: number(&bytes(row, 11)?),
-            ..call
-        })
-    }
-}
-
-/// A call's name without the library's.
-fn bare(name: &str) -> &str {
-    name.trim_start_matches("nccl").trim_start_matches("rccl")
-}
-
-/// What a call orders; None for calls that are no operation.
-fn kind_of(bare: &str, call: &Call) -> Option<(CollectiveKind, Recipients)> {
-    let kind = match bare {
-        "AllReduce" | "AllGather" | "ReduceScatter" | "AllToAll" | "AlltoAll" => CollectiveKind::AllToAll,
-        "AllToAllv" | "AlltoAllv" => return Some((CollectiveKind::AllToAll, Recipients::Unknown)),
-        "Broadcast" | "Bcast" | "Scatter" => CollectiveKind::FromRoot(call.root),
-        "Reduce" | "Gather" => CollectiveKind::ToRoot(call.root),
-        "Send" => CollectiveKind::PointToPoint { source: None, destination: call.peer },
-        "Recv" => CollectiveKind::PointToPoint { source: call.peer, destination: None },
-        _ => return None,
-    };
-    Some((kind, Recipients::All))
-}
-
-/// What a kernel orders, as far as its name says; roots and peers are not in it.
-fn kind_of_kernel(name: &str) -> CollectiveKind {
-    let has = |part: &str| name.contains(part);
-    if has("AllReduce") || has("AllGather") || has("ReduceScatter") {
-        CollectiveKind::AllToAll
-    } else if has("Broadcast") {
-        CollectiveKind::FromRoot(None)
-    } else if has("Reduce") {
-        CollectiveKind::ToRoot(None)
-    } else {
-        CollectiveKind::Unknown
-    }
-}
-
-fn part(label: Label, start: i64, end: i64) -> CollectiveEvent {
-    let ps = |time: i64| Picoseconds::from(time) * PS_PER_NS;
-    CollectiveEvent { label, number: 0, start_ps: ps(start), end_ps: ps(end), recipients: Recipients::All }
-}
-
-fn number(text: &[u8]) -> Option<u32> {
-    std::str::from_utf8(text).ok()?.trim().parse().ok()
-}
-
 /// Names of calls, and of those that begin and end groups.
 const NAMES: [&str; 2] = ["nccl*", "rccl*"];
 const GROUPS: [&str; 2] = ["ncclGroup*", "rcclGroup*"];
@@ -540,7 +454,5 @@ const LATEST_NS: i64 = 1 << 62;
 const TRACKS_MAX: usize = 100_000;
 /// Communicators of a process that are remembered.
 const COMMUNICATORS_MAX: usize = 10_000;
-/// Arguments of an event; calls have a dozen.
-const ARGUMENTS_MAX: i64 = 64;
 /// Operations of one group that are held until it ends.
 const GROUPED_MAX: usize = 100_000;
