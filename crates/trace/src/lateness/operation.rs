@@ -159,12 +159,12 @@ pub(crate) struct Judged {
     pub(crate) late_in: Option<LateIn>,
 }
 
-/// Returns true if the part in this place may have been the last.
-pub(crate) fn may_be_last(&self, place: usize) -> bool {
-    self.latest == Some(place) || self.tied.contains(&place)
-}
-
 impl Judged {
+    /// Returns true if the part in this place may have been the last.
+    pub(crate) fn may_be_last(&self, place: usize) -> bool {
+        self.latest == Some(place) || self.tied.contains(&place)
+    }
+
     /// The place of the rank that is named.
     pub(crate) fn named(&self) -> Option<usize> {
         self.latest.filter(|_| self.tied.is_empty() && !self.is_open)
