@@ -47,16 +47,25 @@ impl Cli {
     /// What is wrong with it, or that help or the version is asked for.
     pub fn read(arguments: Vec<OsString>) -> Result<Self, clap::Error> {
         let mut command = Self::command();
-        let matches = command.try_get_matches_from_mut(arguments)?;
+        let matches = command.try_get_matches_from_mut(&arguments)?;
         // A global flag of a command behind its own subcommand is listed here, too, and is none of ours.
         let given = |id: &&clap::Id| {
             matches.try_contains_id(id.as_str()).is_ok()
                 && matches.value_source(id.as_str()) == Some(ValueSource::CommandLine)
         };
         let of_run = |id: &&clap::Id| command.get_arguments().any(|arg| arg.get_id() == *id && !arg.is_global_set());
-        if let (Some(name), Some(flag)) = (matches.subcommand_name(), matches.ids().filter(given).find(of_run)) {
-            let long = command.get_arguments().find(|arg| arg.get_id() == flag).and_then(|arg| arg.get_long());
-            let flag = long.unwrap_or(flag.as_str());
+        let long =
+            |id: &clap::Id| command.get_arguments().find(|arg| arg.get_id() == id).and_then(|arg| arg.get_long());
+        let stands_before = |id: &&clap::Id| {
+            let before = arguments
+                .iter()
+                .take_while(|argument| Some(argument.to_string_lossy().as_ref()) != matches.subcommand_name());
+            let flag = format!("--{}", long(id).unwrap_or(id.as_str()));
+            before.into_iter().any(|argument| argument.to_string_lossy().split('=').next() == Some(flag.as_str()))
+        };
+        let misplaced = matches.ids().filter(given).filter(of_run).find(stands_before);
+        if let (Some(name), Some(flag)) = (matches.subcommand_name(), misplaced) {
+            let flag = long(flag).unwrap_or(flag.as_str()).to_owned();
             let text = format!(
                 "--{flag} stands before '{name}', where it would do nothing: flags of a command stand behind its name"
             );

@@ -182,7 +182,7 @@ fn user_stamps_are_used_on_demand_and_counted() {
 fn help_and_the_table_read_well() {
     let help = output(probe_sync(&["run", "--help"]));
     let text = String::from_utf8_lossy(&help.stdout).into_owned();
-    for word in ["mpirun -n 64 probe_sync", "SUBTRACTING", "--inject-skew", "EXIT STATUS"] {
+    for word in ["mpirun -n 64 probe_sync", "SUBTRACT it from a time on this node", "--inject-skew", "EXIT STATUS"] {
         assert!(text.contains(word), "no {word} in {text}");
     }
     let directory = tempfile::tempdir().expect("a temporary directory");

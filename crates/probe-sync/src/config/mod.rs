@@ -351,7 +351,6 @@ mod tests {
         check("probe_cadence = '400us'", &[], &[], Ok(("cadence", "400us")));
         check("", &[("PROBE_SYNC_PROBE_CADENCE", "400us")], &[], Ok(("cadence", "400us")));
         check("windw = '2s'", &[], &[], Err("did you mean window?"));
-        check("", &[("PROBE_SYNC_TARGET_EROR", "1us")], &[], Err("did you mean target_error?"));
         check("zzz = 1", &[], &[], Err("known: duration, window"));
         check("out_neighbors = [2, 1]", &[], &[], Ok(("out_neighbors", "2,1")));
         check("out_neighbors = 'none'", &[], &[], Ok(("out_neighbors", "none")));

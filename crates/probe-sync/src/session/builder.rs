@@ -163,16 +163,8 @@ impl SessionBuilder {
         };
         let cannot = |error| Error::SessionThread { reason: format!("cannot start: {error}") };
         let thread = std::thread::Builder::new().name("probe_sync".into()).spawn(body).map_err(cannot)?;
-        Ok(SessionHandle {
-            out,
-            process: std::process::id(),
-            clock,
-            shared,
-            flags,
-            sender,
-            thread: Some(thread),
-            steps,
-        })
+        let (process, thread) = (std::process::id(), Some(thread));
+        Ok(SessionHandle { out, process, clock, shared, flags, sender, thread, steps })
     }
 
     /// Tells the others why this rank is not among them: over TCP when they meet, by a thread of its own.

@@ -221,7 +221,10 @@ fn classes_of(
     match (group, rule) {
         (Some(_), _) if is_message && places.len() > 2 => Err("more than two ranks show a message".to_owned()),
         (Some(_), _) if is_message => Ok(vec![key]),
-        (Some(group), _) => membership(nodes, group, &places).map(|_| vec![key]),
+        (Some(group), _) => {
+            membership(nodes, group, &places)?;
+            Ok(vec![key])
+        }
         (None, _) if is_message => Err("a message that names no process group has no certain partner".to_owned()),
         (None, _) if is_reduction(signature) && !groups.only_one() && !options.reductions_by_count => {
             Err("it names no process group, and its shape is the same in every group that may exist".to_owned())
