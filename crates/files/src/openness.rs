@@ -23,7 +23,7 @@ pub(crate) struct Openness {
 /// Files that are made under these names from now on are no more open than `inputs`; what exists keeps its mode.
 ///
 /// ```
-/// use std::os::unix::fs::PermissionsExt as _;
+/// use std::os::unix::fs::PermissionsExt;
 ///
 /// let folder = tempfile::tempdir()?;
 /// let (input, output) = (folder.path().join("trace.json"), folder.path().join("aligned.json"));

@@ -108,7 +108,7 @@ impl std::str::FromStr for Lines {
 /// let directory = tempfile::tempdir()?;
 /// let packets = directory.path().join("packets.csv");
 /// // Node 1 is 1000 ns ahead of node 0, and a packet takes 200 ns each way.
-/// std::fs::write(&packets, "src,dst,send_ns,recv_ns\n0,1,0,1200\n1,0,2000,1200\n0,1,50000,51200\n1,0,52000,51200\n")?;
+/// std::fs::write(&packets, "src,dst,send_ns,recv_ns\n0,1,1000,2200\n1,0,3000,2200\n0,1,51000,52200\n1,0,53000,52200\n")?;
 /// let out = directory.path().join("offsets.jsonl");
 /// let input = Input::Packets { files: &[packets], window: None };
 /// let solved = solve_files(input, &out, Lines::Rounds, &Config::default())?;
