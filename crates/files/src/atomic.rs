@@ -43,6 +43,7 @@ pub struct AtomicFile {
 
 /// Where the bytes are until the end.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one per output that is being written")]
 enum Route {
     /// In a file beside its target; taken out to be renamed.
     Beside { partial: Option<Partial>, target: Place, replaced: Option<Stat> },
