@@ -45,9 +45,9 @@ impl Cli {
     ///
     /// # Errors
     /// What is wrong with it, or that help or the version is asked for.
-    pub fn read(arguments: Vec<OsString>) -> Result<Self, clap::Error> {
+    pub fn read(arguments: &[OsString]) -> Result<Self, clap::Error> {
         let mut command = Self::command();
-        let matches = command.try_get_matches_from_mut(&arguments)?;
+        let matches = command.try_get_matches_from_mut(arguments)?;
         // A global flag of a command behind its own subcommand is listed here, too, and is none of ours.
         let given = |id: &&clap::Id| {
             matches.try_contains_id(id.as_str()).is_ok()
@@ -518,7 +518,7 @@ mod tests {
 
     #[test]
     fn messages_are_asked_for_before_and_behind_a_command_and_flags_of_a_run_behind_it() {
-        let read = |line: &str| Cli::read(line.split(' ').map(OsString::from).collect());
+        let read = |line: &str| Cli::read(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
         for line in ["probe_sync -q", "probe_sync -q run", "probe_sync run -q", "probe_sync --window 2s -q"] {
             assert!(read(line).expect(line).telling.quiet, "{line}");
         }

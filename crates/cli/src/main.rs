@@ -118,7 +118,7 @@ fn reason(error: &clap::Error) -> String {
 fn parse() -> Result<(Cli, Option<String>), clap::Error> {
     let usage = |reason: String| Cli::command().error(clap::error::ErrorKind::UnknownArgument, reason);
     let (arguments, line) = old_flags::translate(std::env::args_os().collect()).map_err(usage)?;
-    Ok((Cli::read(arguments)?, line))
+    Ok((Cli::read(&arguments)?, line))
 }
 
 /// The rank that is to lead: 0 where the command line or the configuration cannot be used, which all ranks are told later.

@@ -107,7 +107,7 @@ fn every_command_line_of_the_documents_is_accepted() {
                 assert!(is_shell, "{place}: a block with commands is marked as `sh`");
                 count += 1;
                 // A shell's pattern and a value that a reader puts in are words like others here.
-                let read = Cli::read(words[at..].iter().map(OsString::from).collect());
+                let read = Cli::read(&words[at..].iter().map(OsString::from).collect::<Vec<_>>());
                 if let Err(error) = read
                     && error.use_stderr()
                 {

@@ -43,10 +43,9 @@ pub struct AtomicFile {
 
 /// Where the bytes are until the end.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "there is one per output that is being written")]
 enum Route {
     /// In a file beside its target; taken out to be renamed.
-    Beside { partial: Option<Partial>, target: Place, replaced: Option<Stat> },
+    Beside { partial: Option<Partial>, target: Place, replaced: Option<Box<Stat>> },
     /// At their reader already.
     Through,
 }
@@ -111,7 +110,7 @@ impl AtomicFile {
     fn beside(path: &Path, target: Place, mode: Mode, replaced: Option<Stat>) -> io::Result<Self> {
         let (partial, file) = Partial::beside(&target, mode)?;
         let writer = Some(BufWriter::new(file));
-        let route = Route::Beside { partial: Some(partial), target, replaced };
+        let route = Route::Beside { partial: Some(partial), target, replaced: replaced.map(Box::new) };
         Ok(Self { path: path.to_owned(), writer, route })
     }
 
@@ -167,7 +166,7 @@ impl AtomicFile {
         let file = self.writer.as_ref().expect("only drop takes the writer away").get_ref();
         match &mut self.route {
             Route::Beside { partial, target, replaced } => {
-                replaced.map_or(Ok(()), |replaced| keep_owner_and_mode(file, &replaced))?;
+                replaced.as_ref().map_or(Ok(()), |replaced| keep_owner_and_mode(file, replaced))?;
                 partial.take().map_or(Ok(()), |partial| partial.rename(target))
             }
             Route::Through => Ok(()),

@@ -116,7 +116,7 @@ impl Failure {
 }
 
 /// Whether the system said that a file does not exist.
-fn is_missing(error: &dyn std::error::Error) -> bool {
+fn is_missing(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut causes = std::iter::successors(Some(error), |cause| cause.source());
     let kind = causes.find_map(|cause| cause.downcast_ref::<std::io::Error>()).map(std::io::Error::kind);
     kind == Some(std::io::ErrorKind::NotFound)
