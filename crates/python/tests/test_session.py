@@ -322,8 +322,8 @@ class Sessions(Folder):
             ({"rank": 1, "size": 2, "meeting": meeting}, "give unique_id"),
             ({"rank": 1, "size": 2, "unique_id": b"x"}, "128 bytes"),
             ({"group": group, "rank": 0}, "leave one of them out"),
-            ({"windw": "1s"}, "unknown key; known: "),
-            ({"window": "1"}, "--window"),
+            ({"windw": "1s"}, "did you mean window"),
+            ({"window": "1"}, "time unit needed"),
         ):
             with self.subTest(place=place), self.assertRaisesRegex(probe_sync.ConfigError, text):
                 probe_sync.start(**place)
