@@ -270,7 +270,7 @@ class Made(Folder):
     def test_events_outside_of_the_measurement(self):
         self.traces[1].write_text(event(3_000_000))
         ask = {"nodes": [0, 1], "offsets": self.offsets, "output": self.folder / "out"}
-        with self.assertRaisesRegex(probe_sync.RefusedTrace, "--extrapolate"):
+        with self.assertRaisesRegex(probe_sync.RefusedTrace, "extrapolate"):
             probe_sync.align(self.traces, **ask)
         done = probe_sync.align(self.traces, extrapolate=datetime.timedelta(seconds=10), **ask)
         self.assertEqual(done.traces[1].stats.extrapolated_after, 2)
