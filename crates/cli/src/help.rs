@@ -56,7 +56,7 @@ pub fn template() -> String {
             text += &format!("  {name:<12}{what}\n");
         }
     }
-    text + "\nOptions (those of a measurement, and of every command; probe_sync COMMAND --help has all):\n{options}{after-help}"
+    text + "\nOptions (probe_sync COMMAND --help has those of a command):\n{options}{after-help}"
 }
 
 /// Hides a setting that few people use.

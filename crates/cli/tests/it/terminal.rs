@@ -163,7 +163,14 @@ fn help_pages() -> Vec<String> {
         assert!(asked.status.success(), "{path}: {}", complaint(&asked));
         let text = String::from_utf8_lossy(&asked.stdout).into_owned();
         pages.extend([format!("{path} -h"), format!("{path} --help")]);
-        let verbs = text.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+        let mut is_list = false;
+        let verbs = text.lines().filter(|line| {
+            is_list = match line.is_empty() {
+                true => false,
+                false => is_list || ["Commands:", "Measure:", "Traces:", "Operate:", "Plan:"].contains(line),
+            };
+            is_list
+        });
         // A name stands two columns in, and what it does further.
         for line in verbs.filter(|line| line.starts_with("  ") && !line.starts_with("   ")) {
             let verb = line.split_whitespace().next().expect("a name");
