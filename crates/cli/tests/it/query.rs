@@ -199,7 +199,8 @@ fn many_databases_are_asked_with_few_of_them_open() {
         if read % 5_000 == 0 {
             let open = std::fs::read_dir(format!("/proc/{}/fd", child.id())).expect("our own child");
             let names = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
-            most = most.max(names.filter(|name| text(name).contains("_results.db")).count());
+            // Databases that were written a moment ago are read from copies.
+            most = most.max(names.filter(|name| text(name).contains(".db")).count());
         }
     }
     assert_eq!(read, 200_000);
