@@ -255,7 +255,7 @@ class Torch(Mended):
         self.assertRegex(told["profile_without_handler"], r"^ConfigError: .*give on_trace_ready=probe_sync.torch.trace_handler\(folder\)")
         self.assertRegex(told["handler_twice"], r"^AlreadyStarted: .*call stop\(\) on that session first")
         self.assertEqual(told["mark_without_trace"], "no error")
-        self.assertRegex(told["unknown_setting"], r"^ConfigError: .*unknown key; known: duration")
+        self.assertRegex(told["unknown_setting"], r"^ConfigError: .*did you mean")
         self.assertIn("make a trace_handler for it", told["traced_after_the_end"])
 
     def late_job(self, name, late):
