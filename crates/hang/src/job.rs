@@ -173,7 +173,8 @@ impl Job {
         let members = self.groups.iter().flat_map(|group| &group.members).copied();
         let last = self.ranks.keys().chain(self.unusable.keys()).max().copied().unwrap_or(0);
         let unstated = self.groups.iter().any(|group| group.members.is_empty());
-        let numbered = (0..=last).filter(|_| unstated);
+        // The number of a file's name may be anything.
+        let numbered = (0..=last.min(LAST_RANK)).filter(|_| unstated);
         let all: BTreeSet<u32> = members.chain(numbered).chain(self.unusable.keys().copied()).collect();
         let absent = all.into_iter().filter(|rank| !self.ranks.contains_key(rank));
         absent.map(|rank| (rank, self.unusable.get(&rank).cloned().unwrap_or_else(|| "no dump".to_owned()))).collect()
@@ -319,3 +320,6 @@ impl Names {
         number
     }
 }
+
+/// Ranks above are not taken for ranks without a dump where dumps do not state the members of groups.
+const LAST_RANK: u32 = 65_535;

@@ -162,7 +162,7 @@ impl Judge<'_> {
             return self.cause(idle, Fault::DeviceStopped, why, Certainty::Likely);
         }
         let why = format!("all members enqueued {what}, and it does not finish");
-        self.by_time(operation.waiting.keys().copied().collect(), Fault::Stalled, why)
+        self.by_time(operation.waiting.keys().copied().collect(), why)
     }
 
     /// Judges ranks that wait for each other: of two operations that members put in different
@@ -248,7 +248,7 @@ impl Judge<'_> {
             },
             group: group.name.clone(),
             description: group.description.clone(),
-            members: self.job.members()[identity.group() as usize].clone(),
+            members: self.waits.members[identity.group() as usize].clone(),
             waiting: operation.waiting.keys().copied().collect(),
             missing: operation.missing.union(&operation.unknown).copied().collect(),
         })

@@ -6,13 +6,16 @@ use crate::judge::Judge;
 use crate::verdict::{Cause, Certainty, Fault, time};
 
 impl Judge<'_> {
-    /// Names the candidate that stopped first, if the times of the last enqueues show it.
-    pub fn by_time(&self, candidates: Vec<u32>, fault: Fault, why: String) -> Cause {
+    /// Names the member of a stalled operation that stopped first, if the times of the last enqueues show it.
+    pub fn by_time(&self, candidates: Vec<u32>, why: String) -> Cause {
         match self.first_to_stop(&candidates) {
-            None => self.cause(candidates, fault, why, Certainty::Undecided),
+            None => self.cause(candidates, Fault::Stalled, why, Certainty::Undecided),
             Some((rank, lead_ns, ratio)) => {
                 let why = format!("{why}; its last enqueue came {} before the others'", time(lead_ns));
-                Cause { likelihood_ratio: Some(ratio), ..self.cause(vec![rank], fault, why, Certainty::Likely) }
+                Cause {
+                    likelihood_ratio: Some(ratio),
+                    ..self.cause(vec![rank], Fault::Stalled, why, Certainty::Likely)
+                }
             }
         }
     }

@@ -53,6 +53,8 @@ pub(crate) struct Waits {
     pub operations: BTreeMap<Identity, Unfinished>,
     /// The operations of each rank, in its own order.
     pub of_rank: BTreeMap<u32, Vec<Identity>>,
+    /// The members of each group.
+    pub members: Vec<Vec<u32>>,
 }
 
 /// Ranks and operations that wait for each other, or a single rank, and for nothing else.
@@ -65,7 +67,7 @@ pub(crate) struct Root {
 impl Waits {
     /// Matches the unfinished operations of all ranks.
     pub fn new(job: &Job) -> Self {
-        let mut waits = Self::default();
+        let mut waits = Self { members: job.members(), ..Self::default() };
         for (rank, state) in &job.ranks {
             let mut places: BTreeMap<(u32, u32, u32), usize> = BTreeMap::new();
             let mut own = Vec::new();
@@ -86,9 +88,8 @@ impl Waits {
             }
             waits.of_rank.insert(*rank, own);
         }
-        let members = job.members();
         for (identity, operation) in &mut waits.operations {
-            operation.complete(job, &members, *identity);
+            operation.complete(job, &waits.members, *identity);
         }
         waits.mark_behind();
         waits
@@ -185,11 +186,9 @@ impl Waits {
         reached
     }
 
-    /// Returns the operations that wait for this rank itself.
+    /// Returns the operations that this rank has not enqueued, as its dump shows.
     pub fn waiting_for(&self, rank: u32) -> impl Iterator<Item = (&Identity, &Unfinished)> {
-        self.operations
-            .iter()
-            .filter(move |(_, operation)| operation.missing.contains(&rank) || operation.unknown.contains(&rank))
+        self.operations.iter().filter(move |(_, operation)| operation.missing.contains(&rank))
     }
 }
 
