@@ -56,7 +56,8 @@ pub struct RunReport {
     pub rounds: u64,
     /// How rounds came about: master, timed, local.
     pub round_mode: String,
-    /// True when a signal, or a session that was stopped on any rank, ended the run.
+    /// True when a run was stopped, by a signal or on any rank, before its duration was over. A run without a
+    /// duration goes on until it is stopped, which is its orderly end.
     pub interrupted: bool,
     /// Why the run failed; what is here then comes from the rounds finished before.
     pub error: Option<String>,

@@ -72,8 +72,8 @@ fn threads_of_one_process_find_the_truth() {
 #[test]
 fn raising_the_flag_ends_the_run_with_a_report() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let endless = || Ok(Config { duration: None, ..config(directory.path()) });
-    let mut results = ranks((0..2).map(|_| endless()).collect(), Some(2));
+    let long = || Ok(Config { duration: Some(Duration::from_ms(600_000)), ..config(directory.path()) });
+    let mut results = ranks((0..2).map(|_| long()).collect(), Some(2));
     let report = results.remove(0).expect("the root's run").expect("the root's report");
     assert!(report.interrupted && report.rounds >= 2, "{report:?}");
 }

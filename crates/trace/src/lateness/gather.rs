@@ -149,10 +149,13 @@ impl<'a> Gatherer<'a> {
         })
     }
 
-    /// The run of a compiled program; else the earliest step that a rank began it in: work that runs beside the host is never begun before it was asked for.
+    /// The earliest step that a rank began it in: work that runs beside the host is never begun
+    /// before it was asked for. Where no trace numbers its steps, the run of a compiled program,
+    /// which [`number_runs`] numbers.
     fn step(&self, operation: &Operation<'_>) -> Option<i64> {
-        if operation.parts.iter().any(|part| matches!(part.label.instance, Instance::Hlo { .. })) {
-            return Some(operation.number);
+        if self.contexts.iter().all(|context| context.steps.is_empty()) {
+            let mut instances = operation.parts.iter().map(|part| &part.label.instance);
+            return instances.any(|instance| matches!(instance, Instance::Hlo { .. })).then_some(operation.number);
         }
         let step = |(node, start): (usize, Picoseconds)| {
             let context: &Context = &self.contexts[node];
@@ -210,13 +213,16 @@ impl<'a> Gatherer<'a> {
         if impossible > 0 {
             self.held.iter_mut().for_each(|held| held.judged.leave_open());
         }
-        let spans = self.spans();
         self.held.sort_by_key(|held| {
             (
                 held.arrivals.iter().map(|arrival| arrival.start_ns).max(),
                 held.arrivals.iter().map(|arrival| arrival.end_ns).max(),
             )
         });
+        if self.contexts.iter().all(|context| context.steps.is_empty()) {
+            number_runs(&mut self.held);
+        }
+        let spans = self.spans();
         let launches: u64 = self.contexts.iter().map(|context| context.launches_left_out).sum();
         let launches = (launches > 0)
             .then(|| format!("{launches} launches were too many to keep; where their kernels lost time is not said"));
@@ -235,6 +241,15 @@ impl<'a> Gatherer<'a> {
             impossible,
             notes: early.into_iter().chain(launches).chain(lacking).chain(beyond).collect(),
         })
+    }
+}
+
+/// Numbers the runs of compiled programs from 0 in order of time: XLA's own numbers begin anywhere.
+fn number_runs(held: &mut [Held]) {
+    let mut numbers: HashMap<i64, i64> = HashMap::new();
+    for step in held.iter_mut().filter_map(|held| held.step.as_mut()) {
+        let next = numbers.len() as i64;
+        *step = *numbers.entry(*step).or_insert(next);
     }
 }
 

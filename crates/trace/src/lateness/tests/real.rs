@@ -50,7 +50,8 @@ fn agreement(folder: &Path, realtime_only: bool) -> (Lateness, [usize; 4]) {
     let truth = truth(folder, &calibrated);
     let (mut places, mut counts) = (BTreeMap::<(String, i64), usize>::new(), [0; 4]);
     for instance in found.instances.iter().filter(|instance| instance.waits == "all") {
-        let number = if instance.instance.contains(", run ") { instance.step.expect("a run") } else { 0 };
+        let run = |(_, rest): (&str, &str)| rest.split(',').next()?.parse().ok();
+        let number = instance.instance.split_once(", run ").and_then(run).unwrap_or(0);
         let place = places.entry((instance.name.clone(), number)).or_default();
         let mut arrivals = truth[&(instance.name.clone(), number, *place)].clone();
         *place += 1;
@@ -102,6 +103,23 @@ fn what_is_named_on_all_sets_is_right() {
         assert_eq!(counts[2], counts[3], "{name}");
         assert!(found.instances.iter().all(|instance| instance.class.is_some() || instance.waits == "some"));
     }
+}
+
+#[test]
+fn runs_of_compiled_programs_are_numbered_from_0_in_order_of_time() {
+    let Some(folder) = folder("jax/b_4node_offset_drift") else { return };
+    let request = Request {
+        traces: traces(&folder),
+        assume_order: true,
+        clocks: ClockSource::Offsets(folder.join("offsets.csv")),
+        ..Request::default()
+    };
+    let found = lateness(&calibrate(&request).expect("clocks"), &LatenessSettings::default()).expect("lateness");
+    // XLA numbers them from -1135352274.
+    let mut steps: Vec<i64> = found.instances.iter().filter_map(|instance| instance.step).collect();
+    assert!(steps.is_sorted(), "{steps:?}");
+    steps.dedup();
+    assert!(steps.len() >= 5 && steps == (0..steps.len() as i64).collect::<Vec<_>>(), "{steps:?}");
 }
 
 #[test]
