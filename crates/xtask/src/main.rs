@@ -88,6 +88,9 @@ enum Command {
         /// Which; without it all
         #[arg(value_enum)]
         kind: Option<package::Kind>,
+        /// Then install tarball and wheel into bare Debian roots, and run the demo there
+        #[arg(long)]
+        check: bool,
     },
     /// Check what the compiler cannot: purity, order of imports, circles of files, headers, lengths, layout, words
     Tidy,
@@ -138,7 +141,10 @@ fn main() -> ExitCode {
         Command::Coverage => coverage::coverage(&root),
         Command::Races => races::races(&root),
         Command::Book => book::book(&root),
-        Command::Package { kind } => package::package(&root, kind),
+        Command::Package { kind, check } => package::package(&root, kind).and_then(|()| match check {
+            true => package::check(&root),
+            false => Ok(()),
+        }),
         Command::Tidy => tidy::tidy(&root),
         Command::Bench { accuracy: true, seeds, .. } => bench::accuracy(&root, seeds),
         Command::Bench { scale: true, short, out, .. } => scale::scale(&root, short, out),

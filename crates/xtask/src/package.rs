@@ -1,9 +1,10 @@
 //! `cargo xtask package`: the command as people install it: a tarball, Debian packages with and without MPI, a Python wheel.
 //!
-//! Place in the flow: a command; nothing of `cargo xtask test` builds in release mode. Everything comes into `target/package`. Tarball and Debian packages carry the manual pages and
-//! completions that the built program itself prints. cargo-deb makes the Debian packages, as `crates/cli/Cargo.toml` describes them; maturin makes the wheel.
-//!
-//! What it does not do: publish.
+//! Everything comes into `target/package`, with its `SHA256SUMS`. What has no MPI is linked by zig against [`GLIBC`], so that
+//! it runs on distributions older than the one that builds it: cargo-zigbuild and zig come from PyPI as programs, and need no
+//! other Rust target. cargo-deb makes the Debian packages, as `crates/cli/Cargo.toml` describes them; maturin makes the wheel.
+//! Tarball and Debian packages carry the manual pages and completions that the built program itself prints.
+//! [`check`] installs them into bare Debian roots.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 
-use crate::{python, steps, tools};
+use crate::{steps, tools};
 
 /// What is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -44,16 +45,65 @@ pub fn package(root: &Path, kind: Option<Kind>) -> Result<()> {
         };
         println!("made {}", made.display());
     }
-    Ok(())
+    sums(&folder)
 }
 
-/// Builds the command, and puts it without debug information into `bin`, and what it prints of itself, packed pages into `man`, completions into `completions`, below the
-/// staging folder, whose path it returns.
-fn staged(root: &Path, target: &Path, features: &str) -> Result<PathBuf> {
+/// Installs tarball and wheel into bare Debian roots, without a compiler, and runs `probe_sync demo` in each.
+///
+/// # Errors
+/// debootstrap is missing or ends with an error, or something does not run there.
+pub fn check(root: &Path) -> Result<()> {
+    let mut check = Command::new("python3");
+    check.arg(root.join("bench/install/bare_roots.py")).arg(root.join(FOLDER)).current_dir(root);
+    steps::visible(&mut check, ROOTS)
+}
+
+/// Writes the checksums of all packages that lie in the folder, for `sha256sum --check`.
+fn sums(folder: &Path) -> Result<()> {
+    let files = std::fs::read_dir(folder)?.flatten().map(|entry| entry.file_name());
+    let endings = [".tar.gz", ".deb", ".whl"];
+    let is_package = |name: &String| endings.iter().any(|ending| name.ends_with(ending));
+    let mut names: Vec<String> = files.filter_map(|name| name.into_string().ok()).filter(is_package).collect();
+    names.sort();
+    let sums = Command::new("sha256sum").args(names).current_dir(folder).output().context("sha256sum")?;
+    anyhow::ensure!(sums.status.success(), "sha256sum: {}", String::from_utf8_lossy(&sums.stderr));
+    std::fs::write(folder.join("SHA256SUMS"), sums.stdout).context("writing SHA256SUMS")
+}
+
+/// The folder of programs of PyPI that build against an old glibc.
+fn zig(folder: &Path) -> Result<PathBuf> {
+    let venv = folder.join("venv");
+    let installed = steps::answer("python3", &["-m", "venv", &venv.to_string_lossy()]);
+    installed.context("python3 makes no virtual environment; on Debian: apt-get install python3-venv")?;
+    let mut install = Command::new(venv.join("bin/python"));
+    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]);
+    steps::visible(install.args(PROGRAMS), LIMIT)?;
+    Ok(venv.join("bin"))
+}
+
+/// `PATH` with these programs first.
+fn path_with(programs: &Path) -> Result<std::ffi::OsString> {
+    let rest = std::env::var_os("PATH").unwrap_or_default();
+    let all = std::iter::once(programs.to_owned()).chain(std::env::split_paths(&rest));
+    std::env::join_paths(all).context("a folder that PATH cannot name")
+}
+
+/// Builds the command against an old glibc, or with Debian's MPI, and puts it without debug information into `bin`, and what
+/// it prints of itself, packed pages into `man`, completions into `completions`, below the staging folder, whose path it
+/// returns.
+fn staged(root: &Path, folder: &Path, target: &Path, features: Option<&str>) -> Result<PathBuf> {
     let mut build = Command::new("cargo");
-    build.args(["build", "--release", "--locked", "--package", "probe-sync-cli", "--features", features]);
+    let built = if let Some(features) = features {
+        build.args(["build", "--features", features]);
+        target.join("release")
+    } else {
+        let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+        build.args(["zigbuild", "--target", &format!("{triple}.{GLIBC}")]).env("PATH", path_with(&zig(folder)?)?);
+        target.join(triple).join("release")
+    };
+    build.args(["--release", "--locked", "--package", "probe-sync-cli"]);
     steps::visible(build.env("CARGO_TARGET_DIR", target).current_dir(root), BUILD)?;
-    let program = target.join("release/probe_sync");
+    let program = built.join("probe_sync");
     // Where the assets of the Debian packages are looked for.
     let stage = target.join("release/packaged");
     if stage.exists() {
@@ -81,7 +131,7 @@ fn staged(root: &Path, target: &Path, features: &str) -> Result<PathBuf> {
 /// The same bytes of the same sources and tools: sorted, without owners, at the time of the sources' last commit.
 fn tarball(root: &Path, folder: &Path) -> Result<PathBuf> {
     let target = steps::target(root);
-    let stage = staged(root, &target, "rocpd")?;
+    let stage = staged(root, folder, &target, None)?;
     let name = format!("probe_sync-{}-{}-linux-gnu", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
     let tree = folder.join(&name);
     if tree.exists() {
@@ -120,10 +170,10 @@ fn tarball(root: &Path, folder: &Path) -> Result<PathBuf> {
 fn deb(root: &Path, folder: &Path, variant: Option<&str>) -> Result<PathBuf> {
     // A target folder of its own for each: the programs have one name.
     let (target, features) = match variant {
-        None => (steps::target(root), "rocpd"),
-        Some(variant) => (folder.join(format!("target-{variant}")), "mpi,hwloc"),
+        None => (steps::target(root), None),
+        Some(variant) => (folder.join(format!("target-{variant}")), Some("mpi,hwloc")),
     };
-    staged(root, &target, features)?;
+    staged(root, folder, &target, features)?;
     let tool = tools::cargo_tool(root, "cargo-deb", CARGO_DEB, &[])?;
     let made = folder.join(format!("new-{}", variant.unwrap_or("plain")));
     if made.exists() {
@@ -141,21 +191,23 @@ fn deb(root: &Path, folder: &Path, variant: Option<&str>) -> Result<PathBuf> {
 
 /// The Python package, and the command beside Python's own.
 fn wheel(root: &Path, folder: &Path) -> Result<PathBuf> {
-    let stage = staged(root, &steps::target(root), "rocpd")?;
-    // maturin puts there what it finds here; in wheels that tests make is no command.
+    let stage = staged(root, folder, &steps::target(root), None)?;
     let scripts = root.join("crates/python/wheel_data/scripts");
     std::fs::create_dir_all(&scripts).with_context(|| format!("creating {}", scripts.display()))?;
     let placed = std::fs::copy(stage.join("bin/probe_sync"), scripts.join("probe_sync"));
-    let made = placed.context("copying the command").and_then(|_| python::wheel(root));
-    let removed = std::fs::remove_dir_all(&scripts).with_context(|| format!("removing {}", scripts.display()));
-    let made = made?;
-    removed?;
-    // As pip has just installed it.
-    let installed = steps::target(root).join("python/venv/bin/probe_sync");
-    steps::visible(Command::new(installed).arg("--version"), LIMIT)?;
-    let placed = folder.join(made.file_name().context("a wheel without a name")?);
-    std::fs::copy(&made, &placed).with_context(|| format!("copying {}", made.display()))?;
-    Ok(placed)
+    let made = folder.join("new-wheel");
+    let build = || {
+        let programs = zig(folder)?;
+        let mut build = Command::new(programs.join("maturin"));
+        build.args(["build", "--profile", "wheel", "--locked", "--zig", "--compatibility"]);
+        build.arg(format!("manylinux_{}", GLIBC.replace('.', "_"))).args(["--manifest-path", "crates/python/Cargo.toml"]);
+        build.arg("--interpreter").arg(programs.join("python")).arg("--out").arg(&made);
+        steps::visible(build.env("PATH", path_with(&programs)?).current_dir(root), BUILD)?;
+        moved(&made, folder, "whl")
+    };
+    let made = placed.context("copying the command").and_then(|_| build());
+    std::fs::remove_dir_all(&scripts).with_context(|| format!("removing {}", scripts.display()))?;
+    made
 }
 
 /// Puts the only file with this ending where people look for it.
@@ -170,7 +222,12 @@ fn moved(from: &Path, to: &Path, ending: &str) -> Result<PathBuf> {
 }
 
 const FOLDER: &str = "target/package";
+/// The glibc of Debian 10, RHEL 8 and what is newer; Rust itself asks for 2.17.
+const GLIBC: &str = "2.28";
+const PROGRAMS: [&str; 3] = ["cargo-zigbuild==0.24.1", "ziglang==0.17.1", "maturin==1.16.0"];
 const CARGO_DEB: &str = "3.8.0";
 const LIMIT: Duration = Duration::from_secs(120);
+/// Two roots of Debian, each of which downloads some 100 MB.
+const ROOTS: Duration = Duration::from_secs(1800);
 /// Two cores and a cold cache.
 const BUILD: Duration = Duration::from_secs(1800);

@@ -31,17 +31,6 @@ pub fn python(root: &Path) -> Result<()> {
     runner.finish()
 }
 
-/// Builds the wheel that users get; its path.
-///
-/// # Errors
-/// When a tool cannot be had, or the package does not build.
-pub fn wheel(root: &Path) -> Result<PathBuf> {
-    let mut runner = Runner::new(root, None)?;
-    let wheel = installed(&mut runner, root, Wheel::Released);
-    runner.finish()?;
-    wheel.context("no wheel was made")
-}
-
 /// The examples with JAX and torch alone, on a machine that has nothing yet.
 ///
 /// # Errors
