@@ -20,6 +20,7 @@ pub fn run(arguments: &DoctorArgs) -> anyhow::Result<()> {
     }
     let mut facts = examine();
     facts.push(mpi());
+    facts.push(build());
     match arguments.run.json {
         true => crate::output::json(&crate::documents::Doctor::new(&facts))?,
         false => crate::output::tell(&readable(&facts))?,
@@ -46,6 +47,22 @@ fn readable(facts: &[Fact]) -> String {
         }
     }
     text
+}
+
+/// Which build this is: what it can do depends on it.
+fn build() -> Fact {
+    let parts = [
+        (cfg!(feature = "mpi"), "MPI"),
+        (cfg!(feature = "hwloc"), "hwloc"),
+        (cfg!(feature = "rocpd"), "databases of rocprofv3"),
+        (cfg!(feature = "otf2"), "OTF2"),
+        (cfg!(feature = "otlp"), "OpenTelemetry"),
+    ];
+    let parts: Vec<&str> = parts.iter().filter_map(|(there, name)| there.then_some(*name)).collect();
+    let kind = if cfg!(debug_assertions) { "a development build" } else { "a release build" };
+    let parts = if parts.is_empty() { "no optional part".to_owned() } else { parts.join(", ") };
+    let (version, machine) = (env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
+    Fact::ok("build", format!("probe_sync {version} for {machine}, {kind}, with {parts}"))
 }
 
 fn mpi() -> Fact {

@@ -93,12 +93,16 @@ fn judged(checker: &str, arguments: &[&str], block: &Block) -> Option<Output> {
     Some(found)
 }
 
-/// Files of `examples/deploy` with this ending, as blocks.
 fn deployed(ending: &str) -> Vec<Block> {
-    let entries = std::fs::read_dir(root().join("examples/deploy")).expect("a folder");
+    files("examples/deploy", ending)
+}
+
+/// Files of a folder with this ending, as blocks.
+fn files(folder: &str, ending: &str) -> Vec<Block> {
+    let entries = std::fs::read_dir(root().join(folder)).expect("a folder");
     let paths = entries.map(|entry| entry.expect("readable").path());
     let found: Vec<_> = paths.filter(|path| path.extension().is_some_and(|found| found == ending)).collect();
-    assert!(!found.is_empty(), "no example ends with .{ending}");
+    assert!(!found.is_empty(), "no file of {folder} ends with .{ending}");
     let block = |path: PathBuf| {
         let content = std::fs::read_to_string(&path).expect("text");
         Block { place: text(&path).to_owned(), info: ending.to_owned(), text: content }
@@ -142,5 +146,14 @@ fn checked_manifests_of_kubernetes_are_valid() {
     for block in &all {
         let Some(found) = judged("kubernetes-validate", &["--strict"], block) else { return };
         assert!(found.status.success(), "{}:\n{}", block.place, String::from_utf8_lossy(&found.stderr));
+    }
+}
+
+#[test]
+fn checked_workflows_are_valid() {
+    for block in files(".github/workflows", "yml") {
+        let arguments = ["--builtin-schema", "vendor.github-workflows"];
+        let Some(found) = judged("check-jsonschema", &arguments, &block) else { return };
+        assert!(found.status.success(), "{}:\n{}", block.place, String::from_utf8_lossy(&found.stdout));
     }
 }
