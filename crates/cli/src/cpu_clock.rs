@@ -7,16 +7,17 @@ use probe_sync_time::Duration;
 use probe_sync_trace::CpuClock;
 
 use crate::output::Usage;
+use crate::trace_args::CLOCKS;
 
 /// Databases whose rows are on two clocks.
 #[derive(Args, Debug)]
 pub struct CpuClockArgs {
     /// Databases of rocprof-sys: the clock of the rows that it stamped itself, where those of devices are on CLOCK_BOOTTIME. They are
     /// brought to that first. The two differ by the time that the machine was suspended
-    #[arg(long, value_name = "CLOCK", value_parser = ["monotonic"], requires = "suspended")]
+    #[arg(help_heading = CLOCKS, long, value_name = "CLOCK", value_parser = ["monotonic"], requires = "suspended")]
     pub cpu_clock: Option<String>,
     /// For how long each host was suspended since its start, CLOCK_BOOTTIME minus CLOCK_MONOTONIC: HOST=TIME, or TIME for all others
-    #[arg(long, num_args = 1.., value_name = "[HOST=]TIME", requires = "cpu_clock", value_parser = suspended)]
+    #[arg(help_heading = CLOCKS, long, num_args = 1.., value_name = "[HOST=]TIME", requires = "cpu_clock", value_parser = suspended)]
     pub suspended: Vec<(Option<String>, Duration)>,
 }
 

@@ -29,41 +29,44 @@ pub struct TraceArgs {
     #[arg(long, requires = "given", conflicts_with = "nodes")]
     pub assume_order: bool,
     /// The directory of a run of probe_sync: offsets and snapshots of all nodes
-    #[arg(long, value_name = "DIR")]
+    #[arg(help_heading = CLOCKS, long, value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
     /// Offsets: offsets.jsonl of a run, or a CSV of node, node time, offset
-    #[arg(long, value_name = "FILE", conflicts_with = "run_dir")]
+    #[arg(help_heading = CLOCKS, long, value_name = "FILE", conflicts_with = "run_dir")]
     pub offsets: Option<PathBuf>,
     /// How far outside the measured time events may lie (2s, 500ms); clocks are extrapolated there [default: not at all]
-    #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration)]
+    #[arg(help_heading = CLOCKS, long, value_name = "TIME", value_parser = probe_sync::config::duration)]
     pub extrapolate: Option<probe_sync_time::Duration>,
     /// Pairs of tracer clock and system clock, in the order of the traces (*.snapshot_pairs.pb or .jsonl)
-    #[arg(long, num_args = 1.., value_name = "FILE")]
+    #[arg(help_heading = CLOCKS, long, num_args = 1.., value_name = "FILE")]
     pub snapshots: Vec<PathBuf>,
     /// Pattern for events whose name contains the system time, in a group named system_ns
-    #[arg(long, value_name = "REGEX")]
+    #[arg(help_heading = CLOCKS, long, value_name = "REGEX")]
     pub snapshot_markers: Option<String>,
     /// Take the traces' times as system clock times and ignore markers and snapshots
-    #[arg(long, conflicts_with_all = ["snapshots", "snapshot_markers"])]
+    #[arg(help_heading = CLOCKS, long, conflicts_with_all = ["snapshots", "snapshot_markers"])]
     pub realtime_only: bool,
     /// Clock of the output: host (the reference node's system clock) or tracer (its tracer clock)
-    #[arg(long, value_name = "TIMELINE", default_value = "host", value_parser = ["host", "tracer"])]
+    #[arg(help_heading = CLOCKS, long, value_name = "TIMELINE", default_value = "host", value_parser = ["host", "tracer"])]
     pub timeline: String,
     /// Estimate and bound the clocks from the collectives in the traces alone
-    #[arg(long, conflicts_with_all = ["run_dir", "offsets"])]
+    #[arg(help_heading = CLOCKS, long, conflicts_with_all = ["run_dir", "offsets"])]
     pub from_collectives: bool,
     /// Assume that no clock changes its rate by more than this within a window (10 s or more), ppm: the bounds from collectives hold if so
-    #[arg(long, value_name = "PPM", default_value_t = MAX_RATE_CHANGE_PPM, requires = "from_collectives")]
+    #[arg(help_heading = CLOCKS, long, value_name = "PPM", default_value_t = MAX_RATE_CHANGE_PPM, requires = "from_collectives")]
     pub max_rate_change: f64,
     #[command(flatten)]
     pub cpu_clock: CpuClockArgs,
 }
 
+/// Where the clocks of the traces are learnt from: one group, the same in all commands.
+pub const CLOCKS: &str = "Clocks";
+
 /// Whether times stay as they are, of the commands that put several traces side by side.
 #[derive(Args, Debug)]
 pub struct AsTheyAreArgs {
     /// Leave all times as they are, on whichever clocks they stand; offsets and snapshots are not looked at
-    #[arg(long, requires = "given", conflicts_with = "from_collectives")]
+    #[arg(help_heading = CLOCKS, long, requires = "given", conflicts_with = "from_collectives")]
     pub no_correction: bool,
 }
 

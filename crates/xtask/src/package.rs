@@ -200,7 +200,9 @@ fn wheel(root: &Path, folder: &Path) -> Result<PathBuf> {
         let programs = zig(folder)?;
         let mut build = Command::new(programs.join("maturin"));
         build.args(["build", "--profile", "wheel", "--locked", "--zig", "--compatibility"]);
-        build.arg(format!("manylinux_{}", GLIBC.replace('.', "_"))).args(["--manifest-path", "crates/python/Cargo.toml"]);
+        build
+            .arg(format!("manylinux_{}", GLIBC.replace('.', "_")))
+            .args(["--manifest-path", "crates/python/Cargo.toml"]);
         build.arg("--interpreter").arg(programs.join("python")).arg("--out").arg(&made);
         steps::visible(build.env("PATH", path_with(&programs)?).current_dir(root), BUILD)?;
         moved(&made, folder, "whl")

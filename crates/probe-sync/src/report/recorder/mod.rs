@@ -223,7 +223,8 @@ impl Recorder {
         error: Option<String>,
         pacing: Option<PacingReport>,
     ) -> Result<RunReport, Error> {
-        let mut report = self.report(accounts, self.judge.verdict(), stopped.asked && self.joined.config.duration.is_some(), error);
+        let mut report =
+            self.report(accounts, self.judge.verdict(), stopped.asked && self.joined.config.duration.is_some(), error);
         if let Some(pacing) = &pacing {
             self.document["pacing"] = json!(pacing);
             self.write_at_end("run.json", &self.document);
