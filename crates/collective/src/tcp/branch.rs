@@ -148,7 +148,7 @@ impl Branch {
     fn reach(&mut self, parent: Rank, peers: &mut Peers, wait: &mut Wait<'_>) -> Result<(), Error> {
         let Some(address) = self.shape.as_ref().and_then(|shape| shape.address(parent)) else { return Ok(()) };
         let hello = Hello::new(self.rank, self.expected.size, Errand::Child, random_bytes()?);
-        let hello = hello.in_tree(self.expected.fan_out, 0);
+        let hello = hello.in_tree(self.expected.fan_out, 0).to(parent);
         let mut deadline = wait.sooner(0.25);
         deadline.at = deadline.at.min(Instant::now() + CONNECT_TIME);
         let mut sooner = Wait::begin(wait.operation(), &deadline);

@@ -17,7 +17,7 @@ use super::connection::Connection;
 use super::greeting::{Errand, Verdict};
 use super::newcomers::{Expected, Newcomers};
 use super::sockets::poll_sockets;
-use crate::Error;
+use crate::{Error, Rank};
 
 /// The thread that lets children in. Dropping it ends the thread.
 #[derive(Debug)]
@@ -31,11 +31,11 @@ pub(super) struct Children {
 }
 
 impl Children {
-    /// Lets ranks in that come to `listener`.
+    /// Lets ranks in that come to `listener`, which is this `rank`'s.
     ///
     /// # Errors
     /// When the system has no thread or no pipe for it.
-    pub fn open(listener: TcpListener, expected: Expected) -> Result<Self, Error> {
+    pub fn open(listener: TcpListener, rank: Rank, expected: Expected) -> Result<Self, Error> {
         let setup = |error: std::io::Error| Error::Setup {
             what: "letting ranks of the tree in".to_owned(),
             reason: error.to_string(),
@@ -45,7 +45,8 @@ impl Children {
         listener.set_nonblocking(true).map_err(setup)?;
         rustix::io::ioctl_fionbio(&ring, true).map_err(|error| setup(error.into()))?;
         let (sender, came) = channel();
-        let body = move || serve(&listener, &closed, ring, &sender, expected);
+        let newcomers = Newcomers::at(rank, expected);
+        let body = move || serve(&listener, &closed, ring, &sender, newcomers);
         let thread = std::thread::Builder::new().name("children".into()).spawn(body).map_err(setup)?;
         Ok(Self { came, bell, open: Some(open), thread: Some(thread) })
     }
@@ -78,9 +79,8 @@ fn serve(
     closed: &PipeReader,
     mut ring: PipeWriter,
     came: &Sender<Connection>,
-    expected: Expected,
+    mut newcomers: Newcomers,
 ) {
-    let mut newcomers = Newcomers::new(expected);
     loop {
         let idle = newcomers.is_empty();
         let mut sockets = vec![(closed.as_fd(), PollFlags::IN), (listener.as_fd(), PollFlags::IN)];

@@ -4,13 +4,14 @@
 //!
 //! | from | bytes | content |
 //! |---|---|---|
-//! | rank | 80 | magic, version, rank, size, errand, fan-out of the tree, port at which it listens, numbers of its process and of its earlier run, 32 random bytes |
+//! | rank | 84 | magic, version, rank, size, errand, fan-out of the tree, port at which it listens, rank that it looks for, numbers of its process and of its earlier run, 32 random bytes |
 //! | root | 48 | magic, version, verdict, 32 random bytes |
 //! | rank | 32 | proof: keyed hash of 1, the first message, the root's random bytes |
 //! | root | 48 | magic, version, verdict, proof: keyed hash of 2 and the same |
 //!
 //! The rank proves first, so that others get nothing from the root that depends on the key. Proofs hang on both sides' random
-//! bytes: one that was overheard is worth nothing later. The first 12 bytes, and the first 16 of an answer, are the same in all versions.
+//! bytes: one that was overheard is worth nothing later. They name the rank that is looked for, so that nobody on the way can lead a rank to another
+//! listener of its job, where its label may be another's. The first 12 bytes, and the first 16 of an answer, are the same in all versions.
 //!
 //! A rank comes for its place in the group, to bring a file, to its parent in the tree, which speaks the root's part, back to a group around another root, or for one round of a group in which it
 //! has its place (`per_round`). A third keyed hash of the same seals what is said about files
@@ -34,6 +35,8 @@ pub(super) struct Hello {
     pub fan_out: u32,
     /// Where it listens for its children, if there is a tree; else 0.
     pub port: u32,
+    /// The rank that it looks for: who listens where it comes.
+    pub to: u32,
     /// Drawn by whoever comes for a place; who comes for a round says the same number again. Another process of this rank has another one.
     pub process: u64,
     /// The run in which an earlier process of this rank was, as far as it knows; 0 for none. Ranks that meet for a new run take nobody who has one.
@@ -81,6 +84,7 @@ impl Hello {
             errand,
             fan_out: 0,
             port: 0,
+            to: ROOT as u32,
             process: 0,
             run: 0,
             nonce,
@@ -90,6 +94,11 @@ impl Hello {
     /// The same of a rank of a tree with this fan-out that listens at a port.
     pub fn in_tree(self, fan_out: usize, port: u16) -> Self {
         Self { fan_out: fan_out as u32, port: u32::from(port), ..self }
+    }
+
+    /// The same, to this rank instead of rank 0.
+    pub fn to(self, listener: Rank) -> Self {
+        Self { to: listener as u32, ..self }
     }
 
     /// The same of this process.
@@ -111,9 +120,10 @@ impl Hello {
         bytes[20..24].copy_from_slice(&(self.errand as u32).to_le_bytes());
         bytes[24..28].copy_from_slice(&self.fan_out.to_le_bytes());
         bytes[28..32].copy_from_slice(&self.port.to_le_bytes());
-        bytes[32..40].copy_from_slice(&self.process.to_le_bytes());
-        bytes[40..48].copy_from_slice(&self.run.to_le_bytes());
-        bytes[48..].copy_from_slice(&self.nonce);
+        bytes[32..36].copy_from_slice(&self.to.to_le_bytes());
+        bytes[36..44].copy_from_slice(&self.process.to_le_bytes());
+        bytes[44..52].copy_from_slice(&self.run.to_le_bytes());
+        bytes[52..].copy_from_slice(&self.nonce);
         bytes
     }
 
@@ -125,6 +135,7 @@ impl Hello {
         let (errand, rest) = rest.split_first_chunk()?;
         let (fan_out, rest) = rest.split_first_chunk()?;
         let (port, rest) = rest.split_first_chunk()?;
+        let (to, rest) = rest.split_first_chunk()?;
         let (process, rest) = rest.split_first_chunk()?;
         let (run, rest) = rest.split_first_chunk()?;
         let (nonce, _) = rest.split_first_chunk()?;
@@ -137,6 +148,7 @@ impl Hello {
             errand,
             fan_out: u32::from_le_bytes(*fan_out),
             port: u32::from_le_bytes(*port),
+            to: u32::from_le_bytes(*to),
             process: u64::from_le_bytes(*process),
             run: u64::from_le_bytes(*run),
             nonce: *nonce,
@@ -187,10 +199,12 @@ pub(super) enum Verdict {
     OtherRun = 11,
     /// It brings a file, and as many others as may wait do so already.
     Later = 12,
+    /// It looks for another rank than the one that listens there.
+    OtherListener = 13,
 }
 
 impl Verdict {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 14] = [
         Self::Welcome,
         Self::OtherVersion,
         Self::OtherJob,
@@ -204,12 +218,14 @@ impl Verdict {
         Self::GoneOn,
         Self::OtherRun,
         Self::Later,
+        Self::OtherListener,
     ];
 
-    /// What is to be said of a greeting of this version before anything is proven. `taken` says which ranks have joined.
-    pub fn of(hello: &Hello, size: usize, fan_out: usize, taken: impl Fn(Rank) -> bool) -> Self {
+    /// What `listener` is to say of a greeting of this version before anything is proven. `taken` says which ranks have joined.
+    pub fn of(hello: &Hello, listener: Rank, size: usize, fan_out: usize, taken: impl Fn(Rank) -> bool) -> Self {
         match hello {
             hello if hello.size as usize != size => Self::OtherSize,
+            hello if hello.to as usize != listener => Self::OtherListener,
             hello if hello.errand != Errand::File && hello.fan_out as usize != fan_out => Self::OtherTree,
             hello if hello.rank as usize == ROOT || hello.rank as usize >= size => Self::NoSuchRank,
             hello if hello.errand == Errand::Place && taken(hello.rank as usize) => Self::Duplicate,
@@ -234,6 +250,7 @@ impl Verdict {
             Self::GoneOn => "this rank was lost, or did not come in time; start this rank again",
             Self::OtherRun => "a new run begins there, and this rank was in another one",
             Self::Later => "rank 0 takes files of other ranks first",
+            Self::OtherListener => "another rank of the job listens there than the one that this rank looks for",
             Self::NoFiles => "rank 0 takes no files: its run has not begun, or writes none",
         }
     }
@@ -256,9 +273,9 @@ impl Verdict {
 }
 
 const MAGIC: [u8; 8] = *b"prbsync\x01";
-pub(super) const VERSION: u32 = 8;
+pub(super) const VERSION: u32 = 9;
 pub(super) const NONCE: usize = 32;
-pub(super) const HELLO: usize = 48 + NONCE;
+pub(super) const HELLO: usize = 52 + NONCE;
 pub(super) const PROOF: usize = 32;
 /// Bytes of an answer that all versions share.
 pub(super) const ANSWER_HEAD: usize = 16;
@@ -271,7 +288,8 @@ mod tests {
     #[test]
     fn greetings_survive_the_wire_and_others_are_foreign() {
         for errand in Errand::ALL {
-            let hello = Hello::new(3, 8, errand, [7; NONCE]).in_tree(5, 4711).of_process(u64::MAX - 5).of_run(1 << 63);
+            let hello =
+                Hello::new(3, 8, errand, [7; NONCE]).in_tree(5, 4711).to(6).of_process(u64::MAX - 5).of_run(1 << 63);
             assert_eq!(Hello::decode(&hello.encode()), Some(hello));
         }
         let mut bytes = Hello::new(3, 8, Errand::Place, [7; NONCE]).encode();
@@ -292,19 +310,19 @@ mod tests {
     #[test]
     fn a_proof_hangs_on_the_key_the_side_and_everything_that_was_said() {
         let job = JobKey::of(b"7");
-        let all = |rank, size, errand, nonce: u8, job, roots: u8| {
+        let all = |rank, to, errand, nonce: u8, job, roots: u8| {
             let Proofs { ranks, roots, seal, frames: [by_rank, by_root] } =
-                Hello::new(rank, size, errand, [nonce; NONCE]).proofs(job, &[roots; NONCE]);
+                Hello::new(rank, 8, errand, [nonce; NONCE]).to(to).proofs(job, &[roots; NONCE]);
             [ranks, roots, seal, by_rank, by_root]
         };
         let found = [
-            all(3, 8, Errand::Place, 7, job, 1),
-            all(2, 8, Errand::Place, 7, job, 1),
-            all(3, 9, Errand::Place, 7, job, 1),
-            all(3, 8, Errand::File, 7, job, 1),
-            all(3, 8, Errand::Place, 8, job, 1),
-            all(3, 8, Errand::Place, 7, job, 2),
-            all(3, 8, Errand::Place, 7, JobKey::of(b"8"), 1),
+            all(3, 0, Errand::Place, 7, job, 1),
+            all(2, 0, Errand::Place, 7, job, 1),
+            all(3, 1, Errand::Place, 7, job, 1),
+            all(3, 0, Errand::File, 7, job, 1),
+            all(3, 0, Errand::Place, 8, job, 1),
+            all(3, 0, Errand::Place, 7, job, 2),
+            all(3, 0, Errand::Place, 7, JobKey::of(b"8"), 1),
         ];
         let distinct: std::collections::HashSet<[u8; 32]> = found.into_iter().flatten().map(Into::into).collect();
         assert_eq!(distinct.len(), 35, "no proof is an echo of another");
@@ -317,12 +335,13 @@ mod tests {
         let nonce = std::array::from_fn(|place| place as u8);
         let of = |rank, size, errand| Hello::new(rank, size, errand, nonce).of_process(0x0706_0504_0302_0100);
         let hello = of(1, 2, Errand::Place);
-        let older = Hello { version: 7, ..hello.clone() }.encode()[..64].to_vec();
+        let older = Hello { version: 8, ..hello.clone() }.encode()[..64].to_vec();
         let mut no_errand = hello.encode();
         no_errand[20] = 9;
         let seeds = [
             ("greeting", hello.encode().to_vec()),
             ("guessed_proof", [&hello.encode()[..], &[0; PROOF]].concat()),
+            ("other_listener", hello.clone().to(1).encode().to_vec()),
             ("half", hello.encode()[..7].to_vec()),
             ("older", older),
             ("other_size", of(1, 3, Errand::Place).encode().to_vec()),

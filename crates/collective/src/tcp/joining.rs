@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use blake3::Hash;
 use probe_sync_sys::fork;
+use probe_sync_sys::tcp_peer::Peer;
 use rustix::event::PollFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -22,7 +23,7 @@ use super::earlier_run::EarlierRun;
 use super::frame::{Seal, Seals};
 use super::greeting::{ANSWER, ANSWER_HEAD, Errand, Hello, Proofs, Verdict};
 use super::job_key::JobKey;
-use super::newcomers::{Expected, foreign_user};
+use super::newcomers::{Expected, untrusted_peer};
 use super::options::TcpOptions;
 use super::rendezvous::{bind, bind_everywhere};
 use super::sockets::poll_sockets;
@@ -54,6 +55,8 @@ pub(super) struct Way {
     pub expected: Expected,
     /// The number of this process, by which the root knows it again.
     pub process: u64,
+    /// Who is its root.
+    pub root: Rank,
 }
 
 impl Way {
@@ -63,7 +66,8 @@ impl Way {
     /// [`Error::Backend`] when the system has no random bytes; the inner one is why nothing came of it.
     pub fn attempt(&self, wait: &mut Wait<'_>) -> Result<Result<Greeted, Attempt>, Error> {
         let Expected { size, job, options, .. } = &self.expected;
-        let hello = Hello::new(self.rank, *size, Errand::Round, random_bytes()?).of_process(self.process);
+        let hello = Hello::new(self.rank, *size, Errand::Round, random_bytes()?);
+        let hello = hello.to(self.root).of_process(self.process);
         Ok(attempt(&self.addresses, &hello, *job, options, wait))
     }
 }
@@ -85,17 +89,18 @@ pub(super) fn join(
     let mut wait = Wait::begin(OPERATION, deadline);
     let (mut pause, mut retries, mut run, mut last_failure) = (RETRY_FIRST, 0, earlier.run, None);
     let process = u64::from_le_bytes(random_bytes()?);
-    let way = |addresses: Vec<String>, rank| Way { addresses, rank, expected, process };
+    let way = |addresses: Vec<String>, rank, root| Way { addresses, rank, expected, process, root };
     let address = &addresses.join(" or ");
     let [root, own] = [ROOT, rank].map(|label| exchanged(expected.root, label));
     let refused = |reason| Error::Setup { what: format!("rank {root} at {address} refused rank {own}"), reason };
     loop {
         let hello = Hello::new(rank, size, Errand::Place, random_bytes()?)
             .in_tree(fan_out, port)
+            .to(expected.root)
             .of_process(process)
             .of_run(run);
         let (mut failure, hopeless, mut over) = match attempt(addresses, &hello, job, &options, &mut wait) {
-            Ok(greeted) => return Joining::of(greeted, expected.root, way(addresses.to_vec(), rank), retries),
+            Ok(greeted) => return Joining::of(greeted, way(addresses.to_vec(), rank, expected.root), retries),
             Err(Attempt::Refused(verdict @ Verdict::OtherRun)) => (verdict.explain().to_owned(), false, true),
             Err(Attempt::Refused(verdict)) => return Err(refused(verdict.explain().to_owned())),
             Err(Attempt::AllForeign(reason)) => (reason, true, false),
@@ -105,7 +110,7 @@ pub(super) fn join(
             match come_back((*successor, its), rank, process, expected, &mut wait)? {
                 Ok(greeted) => {
                     let addresses = its.iter().map(ToString::to_string).collect();
-                    return Joining::of(greeted, *successor, way(addresses, exchanged(*successor, rank)), retries);
+                    return Joining::of(greeted, way(addresses, exchanged(*successor, rank), *successor), retries);
                 }
                 Err(attempt) => {
                     over &= !attempt.may_be_a_run();
@@ -144,7 +149,8 @@ fn come_back(
     let Expected { size, job, options, .. } = expected;
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     // In a group that was met anew there is no tree.
-    let hello = Hello::new(exchanged(successor, rank), size, Errand::Return, random_bytes()?).of_process(process);
+    let hello = Hello::new(exchanged(successor, rank), size, Errand::Return, random_bytes()?);
+    let hello = hello.to(successor).of_process(process);
     Ok(match attempt(&addresses, &hello, job, &options, wait) {
         Ok(greeted) if greeted.verdict == Verdict::Back => Ok(greeted),
         Ok(_) => Err(Attempt::Refused(Verdict::NotUnderWay)),
@@ -166,8 +172,8 @@ pub(super) fn return_as_rank_0(
             match come_back((*successor, its), ROOT, process, expected, &mut wait)? {
                 Ok(greeted) => {
                     let addresses = its.iter().map(ToString::to_string).collect();
-                    let way = Way { addresses, rank: exchanged(*successor, ROOT), expected, process };
-                    return Joining::of(greeted, *successor, way, retries).map(Some);
+                    let way = Way { addresses, rank: exchanged(*successor, ROOT), expected, process, root: *successor };
+                    return Joining::of(greeted, way, retries).map(Some);
                 }
                 // Those after the master say nothing.
                 Err(attempt) if attempt.may_be_a_run() => there = there.or(Some((*successor, its, attempt))),
@@ -210,13 +216,14 @@ fn not_taken_in(successor: Rank, addresses: &[SocketAddr], reason: &str, kept_in
 pub(super) fn has_another_root(addresses: &[String], rank: Rank, expected: Expected, limit: &Deadline) -> bool {
     let Expected { size, job, options, .. } = expected;
     let Ok(nonce) = random_bytes() else { return false };
-    let hello = Hello::new(rank, size, Errand::Return, nonce);
+    let hello = Hello::new(rank, size, Errand::Return, nonce).to(expected.root);
     let greeted = attempt(addresses, &hello, job, &options, &mut Wait::begin(OPERATION, limit));
     greeted.is_ok_and(|greeted| greeted.verdict == Verdict::Back)
 }
 
 impl Joining {
-    fn of(greeted: Greeted, root_rank: Rank, way: Way, retries: u64) -> Result<Self, Error> {
+    fn of(greeted: Greeted, way: Way, retries: u64) -> Result<Self, Error> {
+        let root_rank = way.root;
         let (local, verdict) = (greeted.stream.local_addr(), greeted.verdict);
         let local = local.map(|local| local.ip().to_canonical());
         let broken = |error: io::Error| Error::Setup {
@@ -309,11 +316,16 @@ pub(super) fn attempt(
                 Ok(stream) => match greet(stream, hello, job, options.greeting, wait) {
                     Err(Attempt::Foreign(reason)) => foreign = Some(reason),
                     Err(Attempt::Failed(reason)) => (failed, open) = (Some(reason), true),
-                    Ok(Greeted { stream, .. }) if options.same_user && foreign_user(&stream).is_some() => {
-                        foreign =
-                            Some(format!("another user of this host listens at {target}; --key-file tells him apart"));
-                    }
-                    settled => return settled,
+                    Ok(greeted) => match untrusted_peer(&greeted.stream).filter(|_| options.same_user) {
+                        None => return Ok(greeted),
+                        Some(Peer::User(user)) => {
+                            foreign = Some(format!(
+                                "user {user} of this host listens at {target}; --key-file tells other users apart"
+                            ));
+                        }
+                        Some(_) => (failed, open) = (Some(format!("{target}: it hung up")), true),
+                    },
+                    Err(other) => return Err(other),
                 },
                 Err(error) => {
                     closed &= error.kind() == io::ErrorKind::ConnectionRefused;

@@ -176,7 +176,8 @@ impl Group {
         let mut group =
             Self { retries, way: Some(way), ..Self::new(label, size, local, vec![root], WayBack::Closed(None))? };
         // Whoever comes back has nobody below it.
-        let children = listener.filter(|_| !back).map(|listener| Children::open(listener, expected)).transpose()?;
+        let children =
+            listener.filter(|_| !back).map(|listener| Children::open(listener, rank, expected)).transpose()?;
         if expected.fan_out > 0 && !met_anew {
             group.tree = Tree::Branch(Box::new(Branch::new(rank, expected, children)));
         }

@@ -14,7 +14,8 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Instant;
 
 use blake3::Hash;
-use probe_sync_sys::{fork, tcp_peer};
+use probe_sync_sys::fork;
+use probe_sync_sys::tcp_peer::{self, Peer};
 use rustix::event::PollFlags;
 
 use super::connection::Connection;
@@ -28,8 +29,10 @@ use crate::{Error, ROOT, Rank, random_bytes};
 /// All who have connected to one listener and have proven nothing yet.
 pub(super) struct Newcomers {
     expected: Expected,
+    /// The rank of this process, which those who come look for.
+    listener: Rank,
     undecided: Vec<Newcomer>,
-    /// Whether a process of another user was refused, which is said once: it comes again and again.
+    /// Whether a process of another user was refused, which is said once.
     saw_foreign: bool,
 }
 
@@ -111,9 +114,14 @@ struct Claim {
 }
 
 impl Newcomers {
-    /// Nobody yet.
+    /// Nobody yet, where the root of the group listens.
     pub fn new(expected: Expected) -> Self {
-        Self { expected, undecided: Vec::new(), saw_foreign: false }
+        Self::at(expected.root, expected)
+    }
+
+    /// Nobody yet, where this rank listens.
+    pub fn at(listener: Rank, expected: Expected) -> Self {
+        Self { expected, listener, undecided: Vec::new(), saw_foreign: false }
     }
 
     /// True when nobody's time runs.
@@ -135,7 +143,8 @@ impl Newcomers {
         let mut proven = Vec::new();
         let undecided = Vec::with_capacity(self.undecided.len());
         for (mut newcomer, ready) in std::mem::replace(&mut self.undecided, undecided).into_iter().zip(ready) {
-            let progress = if *ready { newcomer.advance(self.expected, &taken)? } else { newcomer.time_left() };
+            let progress =
+                if *ready { newcomer.advance((self.listener, self.expected), &taken)? } else { newcomer.time_left() };
             let from = newcomer.from;
             match progress {
                 Progress::Undecided => self.undecided.push(newcomer),
@@ -144,14 +153,12 @@ impl Newcomers {
                     let rank = exchanged(self.expected.root, label as Rank);
                     tracing::warn!(?from, rank, ?verdict, "refused a rank");
                 }
-                Progress::Proven(Claim { rank, .. }, _) if self.is_foreign(&newcomer.stream) => {
-                    let rank = exchanged(self.expected.root, rank);
-                    if !std::mem::replace(&mut self.saw_foreign, true) {
-                        tracing::warn!(?from, rank, "refused a rank: another user of this host claims its place");
-                    }
-                }
                 Progress::Proven(Claim { rank, errand, port, process, run }, proofs) => {
                     let root = self.expected.root;
+                    if let Some(peer) = self.untrusted(&newcomer.stream) {
+                        self.refuse_process(peer, from, exchanged(root, rank));
+                        continue;
+                    }
                     proven.push(Proven {
                         stream: newcomer.stream,
                         from,
@@ -198,8 +205,17 @@ impl Newcomers {
         Ok(())
     }
 
-    fn is_foreign(&self, stream: &TcpStream) -> bool {
-        self.expected.options.same_user && foreign_user(stream).is_some()
+    fn untrusted(&self, stream: &TcpStream) -> Option<Peer> {
+        if self.expected.options.same_user { untrusted_peer(stream) } else { None }
+    }
+
+    /// Says once that another user claims a place: he comes again and again.
+    fn refuse_process(&mut self, peer: Peer, from: SocketAddr, rank: Rank) {
+        if matches!(peer, Peer::User(_)) && !std::mem::replace(&mut self.saw_foreign, true) {
+            tracing::warn!(?from, rank, "refused a rank: another user of this host claims its place");
+        } else {
+            tracing::debug!(?from, rank, ?peer, "refused a rank");
+        }
     }
 
     /// The oldest newcomer of the address that has sent the most: who opens many connections loses his own.
@@ -211,10 +227,16 @@ impl Newcomers {
     }
 }
 
-/// The user at the other end of a connection, where that is a process of this host that is neither this user's nor root's.
-pub(super) fn foreign_user(stream: &TcpStream) -> Option<u32> {
-    let user = tcp_peer::user_of(stream.peer_addr().ok()?, stream.local_addr().ok()?)?;
-    (user != 0 && user != rustix::process::geteuid().as_raw()).then_some(user)
+/// The other end of a connection, unless it is a process of this user, of root or of another host. Who has closed its end might have been anybody: all
+/// that a rank says can be sent before.
+pub(super) fn untrusted_peer(stream: &TcpStream) -> Option<Peer> {
+    let (Ok(peer), Ok(own)) = (stream.peer_addr(), stream.local_addr()) else { return Some(Peer::Gone) };
+    let own_user = rustix::process::geteuid().as_raw();
+    Some(tcp_peer::at(peer, own)).filter(|peer| match peer {
+        Peer::User(user) => *user != 0 && *user != own_user,
+        Peer::Gone => true,
+        Peer::Elsewhere => false,
+    })
 }
 
 impl Proven {
@@ -249,7 +271,7 @@ impl Proven {
 
 impl Newcomer {
     /// Reads what is there, and answers where an answer is due.
-    fn advance(&mut self, expected: Expected, taken: &impl Fn(Rank) -> bool) -> Result<Progress, Error> {
+    fn advance(&mut self, expected: (Rank, Expected), taken: &impl Fn(Rank) -> bool) -> Result<Progress, Error> {
         let wanted = if matches!(self.stage, Stage::Greeting) { HELLO } else { PROOF };
         match self.stream.read(&mut self.bytes[self.filled..wanted]) {
             Ok(0) => return Ok(Progress::Gone("it hung up")),
@@ -268,7 +290,11 @@ impl Newcomer {
     }
 
     /// Judges a greeting and asks for the proof.
-    fn greeted(&mut self, expected: Expected, taken: &impl Fn(Rank) -> bool) -> Result<Progress, Error> {
+    fn greeted(
+        &mut self,
+        (listener, expected): (Rank, Expected),
+        taken: &impl Fn(Rank) -> bool,
+    ) -> Result<Progress, Error> {
         match version_of(&self.bytes[..self.filled]) {
             Some(Err(_)) => return Ok(Progress::Gone("it is foreign")),
             // Greetings of other versions have other lengths.
@@ -279,7 +305,7 @@ impl Newcomer {
             _ => {}
         }
         let Some(hello) = Hello::decode(&self.bytes) else { return Ok(Progress::Gone("it is foreign")) };
-        match Verdict::of(&hello, expected.size, expected.fan_out, taken) {
+        match Verdict::of(&hello, listener, expected.size, expected.fan_out, taken) {
             Verdict::Welcome => {}
             verdict => return Ok(self.refuse(hello.rank, verdict)),
         }

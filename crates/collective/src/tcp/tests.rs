@@ -8,10 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use probe_sync_files::OwnFolder;
+use probe_sync_sys::tcp_peer::Peer;
 
 use super::delivery::{Broken, NAME_MAX, OPERATION, PIECE, Side, Talk, announce};
 use super::greeting::{Errand, Hello};
 use super::joining::attempt;
+use super::newcomers::untrusted_peer;
 use super::receiving::{WAITING_MAX, WORKERS};
 use super::{FileSender, JobKey, Tcp, TcpOptions, bind};
 use crate::{Collective as _, Deadline, Error, FilePlaces, Frames, Rank, Wait, random_bytes};
@@ -48,7 +50,10 @@ struct Group {
 
 impl Group {
     fn new(size: usize) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        Self::with_files_in(tempfile::tempdir().unwrap(), size)
+    }
+
+    fn with_files_in(folder: tempfile::TempDir, size: usize) -> Self {
         let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (root, others) = std::thread::scope(|scope| {
@@ -510,23 +515,77 @@ fn frames_of_one_host_move_where_both_sides_want_it_and_nothing_is_lost_on_the_w
     }
 }
 
+/// A small disk that is unmounted in the end.
+struct Disk(tempfile::TempDir);
+
+impl Disk {
+    /// None, with the reason on standard output, where this process may not mount one.
+    fn mount(options: &str) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let mount = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "none"])
+            .arg(folder.path())
+            .output();
+        if mount.is_ok_and(|done| done.status.success()) {
+            return Some(Self(folder));
+        }
+        println!("skipped: only root can mount a small disk");
+        None
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+/// Whoever has guessed the job's key brings files as long as they are taken.
+#[test]
+fn forged_deliveries_leave_room_on_the_disk_for_the_run() {
+    // Room for 8 MiB and many names, then for many MiB and 40 names, beyond what is left to the run.
+    for (options, length) in [("size=72m,nr_inodes=8000", 1 << 20), ("size=500m,nr_inodes=4140", 1)] {
+        let Some(disk) = Disk::mount(options) else { return };
+        let mut group = Group::with_files_in(tempfile::tempdir_in(disk.0.path()).unwrap(), 2);
+        let content = vec![b'x'; length];
+        let refusal = (0..200).find_map(|number| group.send(1, &format!("folder{number}/a"), &content).err());
+        let refusal = refusal.expect("the disk is not filled").to_string();
+        assert!(refusal.contains("make room there"), "{refusal}");
+        let left = rustix::fs::statvfs(disk.0.path()).unwrap();
+        let (bytes, files) = (left.f_bavail * left.f_frsize, left.f_favail);
+        assert!(bytes >= 63 << 20 && files >= 4090, "{bytes} bytes and {files} files are left");
+        group.round();
+    }
+}
+
 /// As root, another user connects by bash; without root the user's own connection alone is looked at.
 #[test]
 fn another_user_of_the_host_is_told_from_this_one() {
     use std::os::unix::process::CommandExt as _;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let _own = TcpStream::connect(address).unwrap();
-    assert_eq!(super::newcomers::foreign_user(&listener.accept().unwrap().0), None);
+    let own = TcpStream::connect(address).unwrap();
+    let accepted = listener.accept().unwrap().0;
+    assert_eq!(untrusted_peer(&accepted), None);
+    drop(own);
+    assert_eq!(untrusted_peer(&accepted), Some(Peer::Gone), "nobody knows whose it was");
     if !rustix::process::geteuid().is_root() {
         println!("skipped: only root can start a process of another user");
         return;
     }
-    let script = format!("exec 3<>/dev/tcp/127.0.0.1/{}; read -u 3 line", address.port());
-    let mut other =
-        std::process::Command::new("/bin/bash").args(["-c", &script]).current_dir("/").uid(54_321).spawn().unwrap();
-    let (stream, _) = listener.accept().unwrap();
-    assert_eq!(super::newcomers::foreign_user(&stream), Some(54_321));
-    drop(stream);
-    other.wait().unwrap();
+    // It closes its end before it is looked at, and what it has said can still be read.
+    for (after, expected) in [("read -u 3 line", Peer::User(54_321)), ("exec 3>&-", Peer::Gone)] {
+        let script = format!("exec 3<>/dev/tcp/127.0.0.1/{}; echo said >&3; {after}", address.port());
+        let mut other =
+            std::process::Command::new("/bin/bash").args(["-c", &script]).current_dir("/").uid(54_321).spawn().unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut said = [0; 5];
+        stream.read_exact(&mut said).unwrap();
+        if expected == Peer::Gone {
+            assert_eq!(stream.read(&mut said).unwrap(), 0, "the end");
+        }
+        assert_eq!(untrusted_peer(&stream), Some(expected));
+        drop(stream);
+        other.wait().unwrap();
+    }
 }

@@ -31,7 +31,7 @@ fn job() -> JobKey {
 fn greeting(version: u32) -> Vec<u8> {
     let mut bytes = b"prbsync\x01".to_vec();
     bytes.extend([version, 1, 2, 0].iter().flat_map(|number| number.to_le_bytes()));
-    bytes.extend([0; 24]);
+    bytes.extend([0; 28]);
     bytes.extend([9; 32]);
     bytes
 }
@@ -74,9 +74,9 @@ fn who_does_not_have_the_key_takes_no_ranks_place() {
     // A right greeting and nothing else; a guessed proof, and what comes of it.
     check_undisturbed(|address| {
         held.push(TcpStream::connect(address).unwrap());
-        held[0].write_all(&greeting(8)).unwrap();
+        held[0].write_all(&greeting(9)).unwrap();
         let mut guessing = TcpStream::connect(address).unwrap();
-        guessing.write_all(&greeting(8)).unwrap();
+        guessing.write_all(&greeting(9)).unwrap();
         guessing.read_exact(&mut [0; 48]).unwrap();
         guessing.write_all(&[0; 32]).unwrap();
         let mut answer = [0; 48];
@@ -98,9 +98,9 @@ fn an_overheard_proof_is_worth_nothing_later() {
         let host = scope.spawn(|| Tcp::host(listener, 2, job(), &deadline()).unwrap());
         let joined = scope.spawn(|| Tcp::join(&address, 1, 2, job(), &deadline()).unwrap());
         let (mut rank, mut root) = (between.accept().unwrap().0, TcpStream::connect(root).unwrap());
-        let mut said = vec![0; 112];
+        let mut said = vec![0; 116];
         let mut answer = [0; 48];
-        for part in [0..80, 80..112] {
+        for part in [0..84, 84..116] {
             rank.read_exact(&mut said[part.clone()]).unwrap();
             root.write_all(&said[part]).unwrap();
             root.read_exact(&mut answer).unwrap();
@@ -127,9 +127,9 @@ fn a_root_without_the_key_is_not_believed() {
         scope.spawn(|| {
             let (mut rank, _) = listener.accept().unwrap();
             let mut welcome = b"prbsync\x01".to_vec();
-            welcome.extend([8u32, 0].iter().flat_map(|number| number.to_le_bytes()));
+            welcome.extend([9u32, 0].iter().flat_map(|number| number.to_le_bytes()));
             welcome.extend([3; 32]);
-            for said in [80, 32] {
+            for said in [84, 32] {
                 rank.read_exact(&mut vec![0; said]).unwrap();
                 rank.write_all(&welcome).unwrap();
             }
@@ -237,7 +237,7 @@ fn another_program_at_the_address_is_recognised() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let (mut stream, _) = listener.accept().unwrap();
-            stream.read_exact(&mut [0; 80]).unwrap();
+            stream.read_exact(&mut [0; 84]).unwrap();
             stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
         });
         let error = Tcp::join(&address, 1, 2, job(), &deadline()).unwrap_err();

@@ -47,7 +47,7 @@ fn group(of_rank: Option<usize>, of_root: Option<usize>) -> Vec<Tcp> {
 }
 
 /// The bytes of the two greetings before the first frame.
-const SAID_BY_RANK: usize = 80 + 32;
+const SAID_BY_RANK: usize = 84 + 32;
 const SAID_BY_ROOT: usize = 48 + 48;
 
 #[test]

@@ -2,6 +2,7 @@
 //! wrong greetings, changed frames, ranks that are lost and come back, words that nobody hears.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
+mod attackers;
 mod backends;
 mod foreign_connections;
 mod integrity;

@@ -241,7 +241,7 @@ fn foreign_connections_between_rounds_take_nobodys_place() {
     // What rank 1 of 3 would say to come for a round, without the key.
     let mut guessing = TcpStream::connect(address).unwrap();
     let mut greeting = b"prbsync\x01".to_vec();
-    greeting.extend([8u32, 1, 3, 4, 0, 0].iter().flat_map(|number| number.to_le_bytes()));
+    greeting.extend([9u32, 1, 3, 4, 0, 0, 0].iter().flat_map(|number| number.to_le_bytes()));
     greeting.extend([9; 48]);
     guessing.write_all(&greeting).unwrap();
     guessing.read_exact(&mut [0; 48]).unwrap();

@@ -1,0 +1,223 @@
+//! Somebody without the key who hears everything, says it again, and leads ranks elsewhere.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use probe_sync_collective::{
+    Collective as _, Deadline, EarlierRun, Error, Frames, JobKey, Rank, Tcp, TcpOptions, bind,
+};
+
+use crate::backends::tcp_group;
+
+const ANY: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
+const REFUSED_KEY: u8 = 2;
+
+fn within(seconds: u64) -> Deadline {
+    Deadline::new(Duration::from_secs(seconds), None)
+}
+
+fn job() -> JobKey {
+    JobKey::of(b"7")
+}
+
+/// Passes connections on and keeps what whoever connects has said on each.
+struct Eavesdropper {
+    address: SocketAddr,
+    heard: Arc<Mutex<Vec<Vec<u8>>>>,
+}
+
+impl Eavesdropper {
+    fn before(target: SocketAddr) -> Self {
+        let listener = TcpListener::bind(ANY).unwrap();
+        let (address, heard) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<Vec<u8>>>>::default());
+        let shared = Arc::clone(&heard);
+        std::thread::spawn(move || {
+            for rank in listener.incoming().map_while(Result::ok) {
+                let Ok(root) = TcpStream::connect(target) else { continue };
+                let (of, to) = (rank.try_clone().unwrap(), root.try_clone().unwrap());
+                let place = {
+                    shared.lock().unwrap().push(Vec::new());
+                    shared.lock().unwrap().len() - 1
+                };
+                let shared = Arc::clone(&shared);
+                std::thread::spawn(move || {
+                    pass_on(of, to, |said| shared.lock().unwrap()[place].extend_from_slice(said))
+                });
+                std::thread::spawn(move || pass_on(root, rank, |_| ()));
+            }
+        });
+        Self { address, heard }
+    }
+
+    /// What was said on connections on which more than a greeting was said.
+    fn heard(&self) -> Vec<Vec<u8>> {
+        self.heard.lock().unwrap().iter().filter(|said| said.len() > GREETING).cloned().collect()
+    }
+}
+
+fn pass_on(mut from: TcpStream, mut to: TcpStream, hear: impl Fn(&[u8])) {
+    let mut bytes = [0; 4096];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        hear(&bytes[..count]);
+        if to.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+/// Says all of it again, and checks that the proof in it is refused.
+fn check_replay_is_refused(said: &[u8], address: SocketAddr) {
+    let mut replay = TcpStream::connect(address).unwrap();
+    let mut answers = [0; 96];
+    for (part, answer) in [&said[..HELLO], &said[HELLO..GREETING]].iter().zip(answers.chunks_mut(48)) {
+        replay.write_all(part).unwrap();
+        replay.read_exact(answer).unwrap();
+    }
+    // The frames: nobody reads them any more.
+    let _ = replay.write_all(&said[GREETING..]);
+    assert_eq!((answers[12], answers[48 + 12]), (0, REFUSED_KEY), "heard, and refused");
+}
+
+/// The root and rank 1, which reaches it through somebody who listens.
+fn overheard_pair(per_round: bool) -> (Tcp, Tcp, SocketAddr, Eavesdropper) {
+    let listener = bind(ANY.into()).unwrap();
+    let root = listener.local_addr().unwrap();
+    let between = Eavesdropper::before(root);
+    let address = between.address.to_string();
+    let rank = std::thread::spawn(move || Tcp::join(&address, 1, 2, job(), &within(60)).unwrap());
+    let mut host = Tcp::host(listener, 2, job(), &within(60)).unwrap();
+    let mut rank = rank.join().unwrap();
+    if per_round {
+        host.connect_per_round().unwrap();
+        rank.connect_per_round().unwrap();
+    }
+    host.go_on_without_lost(b"notice".to_vec()).unwrap();
+    (host, rank, root, between)
+}
+
+/// A gather and a broadcast; whose frames came.
+fn round(host: &mut Tcp, rank: &mut Tcp) -> usize {
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            rank.gather(&[true; 2], b"window", &mut Frames::default(), &within(60)).unwrap();
+            rank.broadcast(&mut Vec::new(), &within(60)).unwrap();
+            rank.round_is_over().unwrap();
+        });
+        let mut frames = Frames::default();
+        host.gather(&[true; 2], b"own", &mut frames, &within(60)).unwrap();
+        host.broadcast(&mut b"decided".to_vec(), &within(60)).unwrap();
+        host.round_is_over().unwrap();
+        other.join().unwrap();
+        frames.iter().filter(|frame| !frame.is_empty()).count()
+    })
+}
+
+#[test]
+fn what_was_overheard_brings_nobody_back_through_the_door() {
+    let (mut host, mut rank, root, between) = overheard_pair(false);
+    assert_eq!(round(&mut host, &mut rank), 2);
+    drop(rank);
+    let heard = between.heard();
+    assert_eq!(heard.len(), 1, "the greeting, the proof and frames");
+    check_replay_is_refused(&heard[0], root);
+    let attendance = host.attendance();
+    assert!(attendance.back.is_empty(), "{attendance:?}");
+    // The place stays free for who has the key.
+    let again = std::thread::spawn(move || {
+        let mut again = Tcp::join(&root.to_string(), 1, 2, job(), &within(60)).unwrap();
+        again.come_back(b"statement", &within(60)).unwrap();
+        again
+    });
+    while host.attendance().back.is_empty() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(host.admit(1, Ok(())));
+    assert_eq!(round(&mut host, &mut again.join().unwrap()), 2);
+}
+
+#[test]
+fn an_overheard_round_is_nobodys_window_in_the_next() {
+    let (mut host, mut rank, root, between) = overheard_pair(true);
+    for rounds in 1..=3 {
+        assert_eq!(round(&mut host, &mut rank), 2);
+        // Each round has a connection of its own, but for the first.
+        let heard = between.heard();
+        assert!(heard.len() <= rounds, "{}", heard.len());
+        for said in &heard {
+            check_replay_is_refused(said, root);
+        }
+    }
+    assert!(between.heard().len() > 1, "rounds were overheard");
+    assert!(host.attendance().left.is_empty());
+}
+
+/// Four ranks, of which ranks 1 and 2 may take rank 0's place, and where they are found.
+fn lined_up() -> (Vec<Tcp>, Vec<(Rank, Vec<SocketAddr>)>) {
+    let mut ranks = tcp_group(4);
+    let line: Vec<_> = [1, 2].map(|rank| (rank, ranks[rank].stand_by().unwrap().unwrap())).into();
+    ranks.iter_mut().for_each(|rank| rank.line_up(&line));
+    (ranks, line)
+}
+
+/// These ranks meet anew, where `there` took part last.
+fn meet_anew(ranks: Vec<Tcp>, there: [bool; 4], expected: Rank) -> Vec<Tcp> {
+    std::thread::scope(|scope| {
+        let meet = |mut rank: Tcp| {
+            scope.spawn(move || {
+                assert_eq!(rank.succeed(&there, Duration::from_secs(5), &within(60)).unwrap(), expected);
+                rank
+            })
+        };
+        let threads: Vec<_> = ranks.into_iter().map(meet).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn what_was_overheard_is_no_voice_where_ranks_meet_anew() {
+    let (mut ranks, line) = lined_up();
+    let between = Eavesdropper::before(line[0].1[0]);
+    ranks[3].line_up(&[(1, vec![between.address]), line[1].clone()]);
+    drop(ranks.remove(0));
+    meet_anew(ranks, [true; 4], 1);
+    let heard = between.heard();
+    assert_eq!(heard.len(), 1, "rank 3's way to rank 1");
+    // The next job with this key, and rank 3 is lost, too: rank 1 alone is no majority of three, whatever is said again.
+    let (mut ranks, line) = lined_up();
+    let mut alone = ranks.remove(1);
+    drop(ranks);
+    std::thread::scope(|scope| {
+        let there = [true, true, false, true];
+        let outcome = scope.spawn(move || alone.succeed(&there, Duration::from_secs(1), &within(4)));
+        check_replay_is_refused(&heard[0], line[0].1[0]);
+        let error = outcome.join().unwrap().unwrap_err();
+        assert!(matches!(error, Error::Minority { present: 1, of: 3, .. }), "{error:?}");
+    });
+}
+
+/// Rank 0 is lost and rank 2 leads. Who controls the way to rank 1, whose place nobody has any more, leads ranks to rank 2 instead.
+#[test]
+fn who_is_led_to_another_listener_of_its_job_takes_no_other_ranks_place() {
+    let (mut ranks, line) = lined_up();
+    drop(ranks.drain(..2));
+    let mut ranks = meet_anew(ranks, [true, false, true, true], 2);
+    ranks[0].go_on_without_lost(b"notice".to_vec()).unwrap();
+    let led = |to| EarlierRun { run: 7, successors: vec![(to, line[1].1.clone())], kept_in: None };
+    let options = TcpOptions::default();
+    // Rank 0 with rank 1's label would be rank 1 there.
+    let returned = Tcp::return_as_rank_0(&led(1), 4, job(), options, &within(20)).unwrap();
+    assert!(returned.is_none(), "{returned:?}");
+    // Rank 1 would believe that rank 3 leads.
+    let nowhere = bind(ANY.into()).unwrap().local_addr().unwrap().to_string();
+    let error = Tcp::join_or_return(&[nowhere], &led(3), 1, 4, job(), options, &within(2)).map(|_| ()).unwrap_err();
+    assert!(error.to_string().contains("cannot reach rank 0"), "{error}");
+    let attendance = ranks[0].attendance();
+    assert!(attendance.back.is_empty(), "{attendance:?}");
+}
+
+/// What a rank says first, and that with its proof.
+const HELLO: usize = 84;
+const GREETING: usize = HELLO + 32;
