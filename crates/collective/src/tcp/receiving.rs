@@ -207,6 +207,7 @@ impl Taken {
         if length > FILE_MAX {
             return Err(format!("it has {length} bytes, and at most {FILE_MAX} are taken; copy it by hand"));
         }
+        check_room(folder, length)?;
         let path = folder.path_of(name);
         let begin = || {
             let (below, last) = name.rsplit_once('/').unwrap_or(("", name));
@@ -216,7 +217,6 @@ impl Taken {
             Ok((folder, file))
         };
         let (folder, file) = begin().map_err(|error| unwritable(&path, &error))?;
-        check_room(&folder, length)?;
         Ok(Self { path, folder, file, unlooked: 0 })
     }
 
@@ -243,10 +243,14 @@ impl Taken {
 fn check_room(folder: &OwnFolder, bytes: u64) -> Result<(), String> {
     let Ok(disk) = rustix::fs::fstatvfs(folder) else { return Ok(()) };
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    let folder = folder.path().display();
+    // File systems that make room for names as they need it say that they have none at all.
+    if disk.f_files > 0 && disk.f_favail < RESERVE_FILES {
+        return Err(format!("{folder} has room for {} more files on rank 0's host; make room there", disk.f_favail));
+    }
     if free >= bytes.saturating_add(RESERVE) {
         return Ok(());
     }
-    let folder = folder.path().display();
     Err(format!("{bytes} bytes of it are to come, and {folder} has {free} left on rank 0's host; make room there"))
 }
 
@@ -289,6 +293,9 @@ const FILE_MAX: u64 = 1 << 40;
 
 /// Bytes that are left to the run's own files on the disk.
 const RESERVE: u64 = 64 << 20;
+
+/// Files that are left to the run.
+const RESERVE_FILES: u64 = 4096;
 
 /// Bytes between two looks at the free room.
 const LOOK_AT_ROOM: u64 = 64 << 20;
