@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use clap::error::ErrorKind;
-use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use probe_sync::config::{Config, KEYS, Key};
 
@@ -48,28 +47,18 @@ impl Cli {
     pub fn read(arguments: &[OsString]) -> Result<Self, clap::Error> {
         let mut command = Self::command();
         let matches = command.try_get_matches_from_mut(arguments)?;
-        // A global flag of a command behind its own subcommand is listed here, too, and is none of ours.
-        let given = |id: &&clap::Id| {
-            matches.try_contains_id(id.as_str()).is_ok()
-                && matches.value_source(id.as_str()) == Some(ValueSource::CommandLine)
-        };
-        let of_run = |id: &&clap::Id| command.get_arguments().any(|arg| arg.get_id() == *id && !arg.is_global_set());
-        let long =
-            |id: &clap::Id| command.get_arguments().find(|arg| arg.get_id() == id).and_then(|arg| arg.get_long());
-        let stands_before = |id: &&clap::Id| {
-            let before = arguments
-                .iter()
-                .take_while(|argument| Some(argument.to_string_lossy().as_ref()) != matches.subcommand_name());
-            let flag = format!("--{}", long(id).unwrap_or(id.as_str()));
-            before.into_iter().any(|argument| argument.to_string_lossy().split('=').next() == Some(flag.as_str()))
-        };
-        let misplaced = matches.ids().filter(given).filter(of_run).find(stands_before);
-        if let (Some(name), Some(flag)) = (matches.subcommand_name(), misplaced) {
-            let flag = long(flag).unwrap_or(flag.as_str()).to_owned();
-            let text = format!(
-                "--{flag} stands before '{name}', where it would do nothing: flags of a command stand behind its name"
-            );
-            return Err(command.error(ErrorKind::ArgumentConflict, text));
+        if let Some(name) = matches.subcommand_name() {
+            let before = arguments.iter().map(|argument| argument.to_string_lossy()).take_while(|text| text != name);
+            let flags = command.get_arguments().filter(|arg| !arg.is_global_set()).filter_map(|arg| arg.get_long());
+            let flags: Vec<String> = flags.map(|long| format!("--{long}")).collect();
+            let of_run = |text: &str| flags.iter().any(|flag| text.split('=').next() == Some(flag));
+            if let Some(flag) = before.into_iter().find(|text| of_run(text)) {
+                let flag = flag.split('=').next().unwrap_or_default();
+                let text = format!(
+                    "{flag} stands before '{name}', where it would do nothing: flags of a command stand behind its name"
+                );
+                return Err(command.error(ErrorKind::ArgumentConflict, text));
+            }
         }
         Self::from_arg_matches(&matches)
     }
