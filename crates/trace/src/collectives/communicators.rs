@@ -97,7 +97,8 @@ fn join_as_made(processes: &mut [Process<'_>]) -> Vec<String> {
         let (first, number) = owners[group[0]];
         let name = format!("communicator {number} of rank {} of {} ranks", processes[first].rank, ranks.len());
         let size = u32::try_from(ranks.len()).ok();
-        let key = GroupKey { name, size, ranks: Some(ranks), is_from_making: true };
+        let members: Vec<(usize, u32)> = group.iter().map(|handle| owners[*handle]).collect();
+        let key = GroupKey { name, size, ranks: Some(ranks), is_from_making: begins_with_making(processes, &members) };
         for handle in group {
             joined.insert(owners[*handle], Joined { key: key.clone(), own: Some(handles[*handle].rank) });
         }
@@ -179,8 +180,8 @@ fn join_by_use(processes: &mut [Process<'_>]) {
         let Some(ranks) = job.one(processes, size, &profile, &members).filter(|_| !open) else { continue };
         let name = format!("communicator {count} of {} ranks", ranks.len());
         let known = size.is_some() || members.iter().all(|member| processes[member.place].is_known);
-        // A size is known where the call that made it is in the trace.
-        let is_from_making = size.is_some();
+        let of_processes: Vec<(usize, u32)> = members.iter().map(|member| (member.place, member.number)).collect();
+        let is_from_making = begins_with_making(processes, &of_processes);
         let of_group = u32::try_from(ranks.len()).ok();
         let key = GroupKey { name, size: of_group, ranks: Some(ranks).filter(|_| known), is_from_making };
         for member in members {
@@ -190,6 +191,31 @@ fn join_by_use(processes: &mut [Process<'_>]) {
         }
     }
     name(processes, &joined);
+}
+
+/// Whether the traces hold the operations of a communicator from its making on. That its making is in a trace does not say so: a profiler may have been paused after it, on
+/// each rank for a time of its own. All members leave the making nearly together, as they leave every operation. So from the making to the first operation as much time has
+/// to pass on all of them, and no other operation of one may fit the first of another better.
+fn begins_with_making(processes: &[Process<'_>], members: &[(usize, u32)]) -> bool {
+    let ends = |(place, number): &(usize, u32)| -> Option<Vec<Picoseconds>> {
+        let Process { communicators, parts, .. } = &processes[*place];
+        let (_, made) = communicators[*number as usize].made?;
+        let is_of =
+            |label: &Label| matches!(&label.instance, Instance::Communicator { number: of, .. } if of == number);
+        let is_message = |label: &Label| matches!(label.kind, CollectiveKind::PointToPoint { .. });
+        let labels = parts.labels().filter(|(_, label, _)| is_of(label) && !is_message(label));
+        let labels: Vec<u32> = labels.map(|(label, ..)| label).collect();
+        let mut cursor = parts.cursor(&labels);
+        Some(std::iter::from_fn(|| cursor.next()).take(AFTER_MAKING).map(|part| part.end_ps - made).collect())
+    };
+    let Some(ends) = members.iter().map(ends).collect::<Option<Vec<_>>>() else { return false };
+    let mut used = ends.iter().filter_map(|ends| Some((ends.first()?, ends)));
+    let Some((first, all)) = used.next() else { return true };
+    used.all(|(other, others)| {
+        let apart = (other - first).abs();
+        let nearer = |end: &Picoseconds, first: &Picoseconds| (end - first).abs() < apart;
+        !(others.iter().any(|end| nearer(end, first)) || all.iter().any(|end| nearer(end, other)))
+    })
 }
 
 /// Names communicators in the labels of their processes, by process and number.
@@ -361,6 +387,8 @@ fn profiles(parts: &CollectiveParts) -> BTreeMap<u32, Profile> {
     found
 }
 
+/// Operations after the making of a communicator that may be the first of another rank.
+const AFTER_MAKING: usize = 256;
 /// Collectives of a communicator that are compared.
 const USES_MAX: usize = 1 << 12;
 /// Ranks that are named of a group that stays open.

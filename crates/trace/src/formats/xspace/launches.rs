@@ -14,8 +14,7 @@
 //!   ncclDevKernel_AllReduce…                           correlation_id=5 hlo_module=jit_step hlo_op=psum.7
 //! ```
 //!
-//! A launch is of the run that the events around it state. Where several processes run one program XLA takes the number of a run from the program and how often it ran,
-//! which all of them share; otherwise from a counter of the process, whose numbers are small and are not taken. `rank` is the place of the device in the clique's list
+//! A launch is of the run that the events around it state, where all processes share its number ([`super::roles`]). `rank` is the place of the device in the clique's list
 //! of the job's devices.
 //!
 //! What it does not do: guess. Where some kernels of a file find their run, the others belong to no operation for certain: their order is not that of the other
@@ -136,12 +135,11 @@ impl Launches {
 
     /// Takes in what the host says of a run, a launch or a device.
     pub(super) fn host(&mut self, executes: bool, (start_ps, end_ps): (Picoseconds, Picoseconds), stats: EventStats) {
-        let run = stats.run_id.filter(|run| run.unsigned_abs() >= COUNTERS_BELOW);
         if executes {
             if self.spans.len() < HELD_MAX {
-                self.spans.push(Span { start_ps, end_ps, run, module: stats.module_name });
+                self.spans.push(Span { start_ps, end_ps, run: stats.run_id, module: stats.module_name });
             }
-        } else if let Some(run) = run {
+        } else if let Some(run) = stats.run_id {
             if self.stated.len() < HELD_MAX {
                 self.stated.push((start_ps, run));
             }
@@ -274,8 +272,6 @@ const HELD_MAX: usize = 1 << 20;
 const DEPTH_MAX: usize = 16;
 /// Devices of a process at most.
 const DEVICES_MAX: usize = 1 << 10;
-/// Smaller numbers of runs are a process's own count.
-const COUNTERS_BELOW: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {

@@ -221,6 +221,7 @@ pub(super) struct EventStats {
     pub(super) hlo_op: Option<String>,
     pub(super) hlo_module: Option<String>,
     pub(super) module_name: Option<String>,
+    /// The number of a run, where all processes share it.
     pub(super) run_id: Option<i64>,
     pub(super) program_id: Option<u64>,
     pub(super) device: Option<u64>,
@@ -246,7 +247,7 @@ pub(super) fn event_stats(bytes: &[u8], tables: &Tables<'_>) -> Result<EventStat
             "hlo_op" => found.hlo_op = stat_text(&stat, tables),
             "hlo_module" => found.hlo_module = stat_text(&stat, tables),
             "module_name" => found.module_name = stat_text(&stat, tables),
-            "run_id" => found.run_id = number(),
+            "run_id" => found.run_id = number().filter(|run| run.unsigned_abs() >= COUNTERS_BELOW),
             "program_id" => found.program_id = number().map(|value| value as u64),
             "device_ordinal" => found.device = number().map(|value| value as u64),
             "correlation_id" => found.correlation = number(),
@@ -300,6 +301,9 @@ fn stat_number(stat: &Stat<'_>, tables: &Tables<'_>) -> Option<i64> {
     }
 }
 
+/// Where several processes run one program, XLA takes the number of a run from the program and how often it ran, which all of them share. Smaller numbers are counts of a process,
+/// which say nothing of another's.
+const COUNTERS_BELOW: u64 = 1 << 20;
 /// The stat of an event's category.
 const CATEGORY: &str = "category";
 /// How planes of GPUs are named.

@@ -82,7 +82,7 @@ fn collectives_of_devices_are_found_by_library_and_by_operation() {
         event
             .message(4, reference(1, op))
             .message(4, reference(2, 12))
-            .message(4, Message::default().number(1, 3).number(3, 42))
+            .message(4, Message::default().number(1, 3).number(3, 42 << 20))
     };
     let line = Message::default()
         .message(4, hlo(event(1, 0, 10), 10))
@@ -111,7 +111,7 @@ fn collectives_of_devices_are_found_by_library_and_by_operation() {
     let found = events.iter().map(|event| {
         (event.label.name.as_str(), event.label.kind.clone(), (event.label.instance.clone(), event.number))
     });
-    let instance = (Instance::Hlo { module: "jit_step".to_owned(), op: "all-reduce-start.1".to_owned() }, 42);
+    let instance = (Instance::Hlo { module: "jit_step".to_owned(), op: "all-reduce-start.1".to_owned() }, 42 << 20);
     let loose = (Instance::Order { group: None, signature: "ncclDevKernel_AllReduce_Sum_f32_RING_LL".to_owned() }, 0);
     let expected = [
         ("all-reduce-start.1", CollectiveKind::AllToAll, instance.clone()),

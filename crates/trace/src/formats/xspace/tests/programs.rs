@@ -6,6 +6,9 @@ use crate::{Calibrated, ClockSource, Outcome, Request, calibrate, check};
 /// A mesh of 2 × 2: one device per process, numbered in steps of 2048.
 const DEVICES: [i64; 4] = [0, 2048, 4096, 6144];
 
+/// The first run's number, which processes share.
+const RUN: i64 = 953_279_600;
+
 pub(super) fn packed(numbers: &[i64]) -> Message {
     let mut bytes = Vec::new();
     numbers.iter().for_each(|&number| crate::protobuf::put_varint(&mut bytes, number as u64));
@@ -59,7 +62,7 @@ fn sums_on(plane: &str, device: i64, begins_ns: i64, count: i64) -> Message {
         let sum = event(1, k * 1_000_000_000, 50_000_000)
             .message(4, reference(1, 10))
             .message(4, reference(2, 11))
-            .message(4, number(3, k + 1))
+            .message(4, number(3, RUN + k))
             .message(4, number(4, 9))
             .message(4, number(5, device));
         line.message(4, sum)
