@@ -42,9 +42,12 @@ pub(crate) fn note_unchanged(calibrated: &Calibrated, of: &CalibratedTrace, stat
         return;
     }
     let common = calibrated.common_clock();
-    // On the clock of the host itself times are exact; else zero would be a claim.
-    let is_of_host = common.is_ok() && of.is_on_clock_of_host();
-    stats.uncertainty_ns = if is_of_host { 0.0 } else { f64::INFINITY };
+    // On the clock of the host itself times are exact; what was aligned is as sure as it says; else zero would be a claim.
+    stats.uncertainty_ns = match &common {
+        Ok(_) if of.is_on_clock_of_host() => 0.0,
+        Ok(_) => of.trace.facts.aligned_sigma_ns.unwrap_or(f64::INFINITY),
+        Err(_) => f64::INFINITY,
+    };
     stats.notes.push(match common {
         Ok(clock) => format!("its times are unchanged, on the {clock}"),
         Err(_) => "its clock is unknown; its times are unchanged".to_owned(),

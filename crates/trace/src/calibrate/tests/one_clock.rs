@@ -70,10 +70,17 @@ fn traces_that_align_wrote_are_merged_on_the_clock_that_they_state() {
         done.map(|aligned| aligned.expect("written").output).collect::<Vec<_>>()
     };
     let [first, other] = [written(0), written(1)];
+    let sigma_ns = calibrate(&files.request(0)).expect("clocks").traces[1].map.as_ref().expect("a map").map(0).sigma_ns;
     let calibrated = unrelated(first.clone());
     let report = merged(&files, &calibrated).expect("one clock");
     assert_eq!((calibrated.timeline.as_str(), report.uncalibrated.len()), ("system clock of node 0", 0));
     assert!(report.traces[1].notes.iter().any(|note| note.ends_with("on the system clock of node 0")), "{report:?}");
+    // As sure as the files say.
+    let stated: Vec<f64> = report.traces.iter().map(|trace| trace.uncertainty_ns).collect();
+    assert!(
+        stated[0] == 0.0 && sigma_ns > 0.0 && (stated[1] - sigma_ns).abs() < 0.5 * sigma_ns,
+        "{stated:?} {sigma_ns}"
+    );
     let text = std::fs::read_to_string(files.0.path().join("all.json")).expect("merged");
     assert!(text.contains(r#""probe_sync_timeline":"system clock of node 0""#), "{text}");
     let mixed = unrelated(vec![first[0].clone(), other[1].clone()]);
