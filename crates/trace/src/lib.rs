@@ -36,6 +36,8 @@ mod provenance;
 #[cfg(feature = "rocpd")]
 pub mod query;
 #[cfg(test)]
+mod same_events;
+#[cfg(test)]
 mod shared_sets;
 mod words;
 mod workers;
