@@ -1,17 +1,20 @@
 //! What smoothing a run costs: the joint solution by size, and the live variant per round.
 //!
-//! `cargo bench -p probe-sync-estimate --bench smoother [-- --quick]`
+//! `cargo bench -p probe-sync-estimate --bench smoother [-- --quick | --round]`
 //!
 //! Made-up rounds of N nodes and degree 10 (a ring with seeded chords), windows of 4 s, clocks whose rates walk, constant
 //! asymmetry per pair. Times are of one core; "peak" is the process's largest memory so far, rounds included.
+//!
+//! With `--round` only what a live round costs: the graph, the watch and the live smoother together, and the smoother alone.
 //!
 //! What it does not do: assert any time. Run by `cargo test --benches` it does only a small size: it must not rot.
 
 use std::time::Instant;
 
 use probe_sync_estimate::graph::{GraphInput, GraphOptions, GraphSolution, solve};
+use probe_sync_estimate::round::{Solver, SolverOptions};
 use probe_sync_estimate::smoother::{Online, Round, SmootherOptions, smooth_run};
-use probe_sync_estimate::window::EdgeAlphaBeta;
+use probe_sync_estimate::window::{EdgeAlphaBeta, NodeWindowData, Punctuality};
 use probe_sync_time::{NodeId, RoundId, StampSource, Timestamp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -19,6 +22,10 @@ use rand_chacha::ChaCha8Rng;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let given = |flag: &str| std::env::args().any(|argument| argument == flag);
     let quick = given("--quick") || !given("--bench");
+    if given("--round") {
+        println!("{:>6} {:>7} {:>12} {:>12}", "nodes", "rounds", "round ms p50", "live ms p50");
+        return [64, 1024].into_iter().try_for_each(|nodes| round_time(nodes, if quick { 8 } else { 100 }));
+    }
     println!(
         "{:>6} {:>7} {:>10} {:>7} {:>10} {:>9} {:>11} {:>11} {:>9}",
         "nodes", "rounds", "measures", "steps", "smooth s", "rms ns", "live ms p50", "live ms max", "peak MiB"
@@ -76,6 +83,47 @@ fn measure(nodes: usize, count: usize) -> Result<(), Box<dyn std::error::Error>>
         peak_mib(),
     );
     Ok(())
+}
+
+fn round_time(nodes: usize, count: usize) -> Result<(), Box<dyn std::error::Error>> {
+    let made = make(nodes, count)?;
+    let mut solver = Solver::new(SolverOptions::new(nodes, NodeId(0)));
+    let mut online = Online::new(nodes, NodeId(0));
+    let (mut whole, mut live) = (Vec::new(), Vec::new());
+    for (id, made) in (0..).map(RoundId).zip(&made) {
+        let windows: Vec<NodeWindowData> = (0..nodes).map(|node| window(node, id, made)).collect();
+        let begun = Instant::now();
+        std::hint::black_box(solver.solve(id, &windows[0], &windows)?);
+        whole.push(begun.elapsed().as_secs_f64() * 1e3);
+        let round = Round::solved(id, Timestamp::from_ns(made.midpoint_ns), &made.edges, &made.solution, &[]);
+        let begun = Instant::now();
+        std::hint::black_box(online.observe(&round, &[]));
+        live.push(begun.elapsed().as_secs_f64() * 1e3);
+    }
+    let [whole, live] = [whole, live].map(|mut times: Vec<f64>| {
+        times.sort_by(f64::total_cmp);
+        times[times.len() / 2]
+    });
+    println!("{nodes:>6} {count:>7} {whole:>12.2} {live:>12.2}");
+    Ok(())
+}
+
+/// A node's window with its edges of a round.
+fn window(node: usize, round_id: RoundId, made: &Made) -> NodeWindowData {
+    let middle_ns = made.midpoint_ns + made.truth[node].round() as i64;
+    let [window_start, window_end] = [-2, 2].map(|seconds| Timestamp::from_ns(middle_ns + seconds * 1_000_000_000));
+    NodeWindowData {
+        node_id: NodeId(node as u32),
+        round_id,
+        window_start,
+        window_end,
+        edges: made.edges.iter().filter(|edge| edge.src_node_id.index() == node).cloned().collect(),
+        clock_event: None,
+        stop_requested: false,
+        packets: Vec::new(),
+        unfitted: Vec::new(),
+        punctuality: Punctuality::default(),
+    }
 }
 
 fn make(nodes: usize, count: usize) -> Result<Vec<Made>, Box<dyn std::error::Error>> {

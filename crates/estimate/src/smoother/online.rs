@@ -40,6 +40,10 @@ pub struct Online {
     common: [f64; BANK],
     /// Log of how usual each filter is.
     usual: [f64; BANK],
+    /// Log of their sum.
+    usual_sum: f64,
+    /// Log of how probable each density of white rates is.
+    white_prior: [f64; DENSITIES],
     /// Of every node, the filter that speaks for it.
     chosen: Vec<usize>,
     /// Weighted squares and number of independent residuals, offset and rate.
@@ -80,13 +84,16 @@ impl Default for Mean {
 impl Online {
     /// Nothing known yet.
     pub fn new(nodes: usize, reference: NodeId) -> Self {
+        let usual = bank::usual();
         let mut online = Self {
             reference: reference.index(),
             last_ns: None,
             nodes: vec![Bank::default(); nodes],
             node_pairs: BTreeMap::new(),
             common: [0.0; BANK],
-            usual: bank::usual(),
+            usual,
+            usual_sum: white_fm::log_sum(&usual),
+            white_prior: white_fm::prior(),
             chosen: Vec::new(),
             scatter: [[SCATTER_PRIOR; 2]; 2],
             asymmetry: 0.0,
@@ -316,11 +323,11 @@ impl Online {
     /// What the node's lines miss of their windows' middles because its rate is set anew within them, beyond what `walk` explains, ns².
     fn strayed(&self, node: usize, walk: f64) -> f64 {
         let bank = &self.nodes[node];
-        let walks = white_fm::log_sum(&self.scores(node)) - white_fm::log_sum(&self.usual);
+        let walks = white_fm::log_sum(&self.scores(node)) - self.usual_sum;
         let (common, beyond) = &self.common_white;
         let walks = walks + bank.beyond_gate + COMMON_WEIGHT * beyond;
         let white = std::array::from_fn(|at| bank.white.likelihood[at] + COMMON_WEIGHT * common[at]);
-        let density = white_fm::mean_density(&white_fm::weights(&white, walks));
+        let density = white_fm::mean_density(&white_fm::weights(&white, walks, &self.white_prior));
         white_fm::excess(density, walk, self.latest_window)[0]
     }
 

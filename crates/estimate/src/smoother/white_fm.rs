@@ -23,9 +23,9 @@
 //! What it does not do: follow such a clock. Shorter windows do (`run::windows`).
 
 use super::student::log_density;
-use crate::graph::linear::{Block, Pair};
+use crate::graph::linear::{Block, Pair, times};
 use crate::kalman::{Belief, Innovation, predicted_state};
-use crate::motion::{apply, block, difference, product, square, sum, transition, transposed, walk, window_excess};
+use crate::motion::{walk, window_excess};
 
 /// One clock under every density.
 #[derive(Clone, Debug, Default)]
@@ -100,33 +100,43 @@ fn unseen(belief: &Belief, density: f64, seconds: f64) -> Belief {
     Belief { state, covariance: [a + density * seconds, ab, b] }
 }
 
-/// At the end of a window, and the log likelihood of its line.
+/// At the end of a window, and the log likelihood of its line. With M and E the transitions to the middle and to the end, `S = M·P·Mᵀ + L`,
+/// `C = E·P·Mᵀ + N`, `P' = E·P·Eᵀ + Q − C·S⁻¹·Cᵀ`, written out: ten filters per node run live.
 fn observed(belief: &Belief, density: f64, window: f64, measured: Pair, [a, ab, b]: Block) -> Option<(Belief, f64)> {
     let half = 0.5 * window;
-    let (before, to_middle, to_end) = (square(belief.covariance), transition(half), transition(window));
-    let line = square([a + density * window / 3.0, ab + 0.5 * density, b + 1.2 * density / window]);
-    let total = block(sum(product(product(to_middle, before), transposed(to_middle)), line));
-    let ahead = product(to_end, before);
-    let across = sum(product(ahead, transposed(to_middle)), [[density * half, density], [0.0, 0.0]]);
+    let ([p, pf, ff], brownian) = (belief.covariance, density * window);
+    let (halfway, whole) = (pf + half * ff, pf + window * ff);
+    let total =
+        [p + half * (pf + halfway) + a + brownian / 3.0, halfway + ab + 0.5 * density, ff + b + 1.2 * density / window];
+    let across = [p + window * pf + half * whole + density * half, whole + density, halfway, ff];
     let [x, xf, f] = walk(WALK, window);
-    let ahead = sum(product(ahead, transposed(to_end)), square([x + density * window, xf, f]));
+    let ahead = [p + window * (pf + whole) + x + brownian, whole + xf, ff + f];
     let expected = predicted_state(belief.state, half);
     let off = [measured[0] - expected[0], measured[1] - expected[1]];
     let innovation = Innovation::new(total, off)?;
-    let gain = product(across, square(innovation.certainty));
-    let (state, step) = (predicted_state(belief.state, window), apply(gain, off));
-    let covariance = block(difference(ahead, product(gain, transposed(across))));
+    let [top, bottom] = [0, 2].map(|row| times(innovation.certainty, [across[row], across[row + 1]]));
+    let covariance = [
+        ahead[0] - (top[0] * across[0] + top[1] * across[1]),
+        ahead[1] - (top[0] * across[2] + top[1] * across[3]),
+        ahead[2] - (bottom[0] * across[2] + bottom[1] * across[3]),
+    ];
     (covariance[0] > 0.0 && covariance[2] > 0.0).then(|| {
-        let next = Belief { state: [state[0] + step[0], state[1] + step[1]], covariance };
-        (next, log_density(innovation.determinant, innovation.distance))
+        let [offset, rate] = predicted_state(belief.state, window);
+        let state = [offset + top[0] * off[0] + top[1] * off[1], rate + bottom[0] * off[0] + bottom[1] * off[1]];
+        (Belief { state, covariance }, log_density(innovation.determinant, innovation.distance))
     })
 }
 
+/// Log of how probable each density is before anything is seen.
+pub(super) fn prior() -> [f64; DENSITIES] {
+    let usual: [f64; DENSITIES] = std::array::from_fn(usual);
+    let norm = log_sum(&usual);
+    usual.map(|log| log - norm + SHARE.ln())
+}
+
 /// How probable each density is, the share that walking rates leave. `scores` are log likelihoods, `walks` that of all walks together.
-pub(super) fn weights(scores: &[f64; DENSITIES], walks: f64) -> [f64; DENSITIES] {
-    let prior: [f64; DENSITIES] = std::array::from_fn(usual);
-    let norm = log_sum(&prior);
-    let scores: [f64; DENSITIES] = std::array::from_fn(|at| scores[at] + prior[at] - norm + SHARE.ln());
+pub(super) fn weights(scores: &[f64; DENSITIES], walks: f64, prior: &[f64; DENSITIES]) -> [f64; DENSITIES] {
+    let scores: [f64; DENSITIES] = std::array::from_fn(|at| scores[at] + prior[at]);
     let walks = walks + (1.0 - SHARE).ln();
     let total = log_sum(&[log_sum(&scores), walks]);
     scores.map(|score| (score - total).exp())
@@ -135,14 +145,16 @@ pub(super) fn weights(scores: &[f64; DENSITIES], walks: f64) -> [f64; DENSITIES]
 /// The geometric mean of densities with these weights, times the sum of the weights, ns²/s: a few large densities of little weight do not rule it.
 pub(super) fn mean_density(weights: &[f64; DENSITIES]) -> f64 {
     let sum: f64 = weights.iter().sum();
-    let logs: f64 = weights.iter().enumerate().map(|(at, weight)| weight * density(at).ln()).sum();
-    if sum > 0.0 { sum * (logs / sum).exp() } else { 0.0 }
+    let doublings: f64 = weights.iter().enumerate().map(|(at, weight)| weight * at as f64).sum();
+    if sum > 0.0 { sum * SMALLEST.powi(2) * (2.0 * doublings / sum).exp2() } else { 0.0 }
 }
 
 /// ln Σ exp.
 pub(super) fn log_sum(logs: &[f64]) -> f64 {
     let top = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    if top.is_finite() { top + logs.iter().map(|log| (log - top).exp()).sum::<f64>().ln() } else { top }
+    let counts = |log: &f64| log - top > NEGLIGIBLE;
+    let sum = || logs.iter().copied().filter(counts).map(|log| (log - top).exp()).sum::<f64>();
+    if top.is_finite() { top + sum().ln() } else { top }
 }
 
 /// The density of a filter, ns²/s.
@@ -169,6 +181,9 @@ pub(super) fn excess(density: f64, q: f64, window: f64) -> Pair {
 pub(super) const DENSITIES: usize = 10;
 const SMALLEST: f64 = 8.0;
 
+/// What is less likely than the likeliest by this logarithm changes no sum in f64.
+const NEGLIGIBLE: f64 = -40.0;
+
 /// The usual density, ns²/s, and how many decades it may be wrong.
 const USUAL: f64 = 1e3;
 const USUAL_DECADES: f64 = 2.0;
@@ -185,6 +200,8 @@ mod tests {
     use rand_chacha::ChaCha8Rng;
 
     use super::*;
+    use crate::graph::linear::inverse;
+    use crate::motion::{apply, block, difference, product, square, sum, transition, transposed};
 
     fn normals(seed: u64) -> impl FnMut() -> f64 {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
@@ -228,8 +245,32 @@ mod tests {
     }
 
     #[test]
+    fn a_window_is_the_matrix_formula() {
+        let belief = Belief { state: [40.0, -3.0], covariance: [90.0, 7.0, 5.0] };
+        let (measured, noise, window, density) = ([55.0, 2.0], [4.0, 0.5, 1.5], 4.0, 300.0);
+        let [before, middle, end] = [square(belief.covariance), transition(0.5 * window), transition(window)];
+        let line = square([density * window / 3.0, 0.5 * density, 1.2 * density / window]);
+        let total = sum(product(product(middle, before), transposed(middle)), sum(line, square(noise)));
+        let moved = [[density * 0.5 * window, density], [0.0, 0.0]];
+        let across = sum(product(product(end, before), transposed(middle)), moved);
+        let [x, xf, f] = walk(WALK, window);
+        let ahead = sum(product(product(end, before), transposed(end)), square([x + density * window, xf, f]));
+        let gain = product(across, square(inverse(block(total)).expect("positive")));
+        let expected = predicted_state(belief.state, 0.5 * window);
+        let step = apply(gain, [measured[0] - expected[0], measured[1] - expected[1]]);
+        let state = predicted_state(belief.state, window);
+        let covariance = block(difference(ahead, product(gain, transposed(across))));
+        let (found, _) = observed(&belief, density, window, measured, noise).expect("positive");
+        let near = |found: f64, expected: f64| (found - expected).abs() < 1e-9 * (1.0 + expected.abs());
+        assert!((0..2).all(|k| near(found.state[k], state[k] + step[k])), "{found:?}");
+        assert!((0..3).all(|k| near(found.covariance[k], covariance[k])), "{found:?} for {covariance:?}");
+    }
+
+    #[test]
     fn weights_follow_the_likelier_model() {
         let mut scores = [0.0; DENSITIES];
+        let prior = prior();
+        let weights = |scores: &[f64; DENSITIES], walks: f64| weights(scores, walks, &prior);
         assert!((weights(&scores, 0.0).iter().sum::<f64>() - SHARE).abs() < 1e-9, "nothing seen");
         scores[4] = 30.0;
         let found = weights(&scores, 10.0);
