@@ -30,6 +30,7 @@ mod error;
 pub mod fork;
 pub mod host;
 pub mod interfaces;
+mod library_path;
 pub mod neighbours;
 mod nic;
 mod phc;

@@ -25,12 +25,13 @@
 //! (`tracer_choice`), or fit anything.
 
 use std::ffi::{CStr, CString, c_int, c_void};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use probe_sync_time::{Clock, Duration, System, Timestamp, Tracer};
 
 use crate::clock::PAIR_ATTEMPTS;
 use crate::host;
+use crate::library_path;
 use crate::tracer_callback::{Callback, ReadTracerClock, name_problem};
 use crate::{BootClock, Error, MonotonicClock, NARROW_BRACKET, RawClock, Tsc, read_pair};
 
@@ -357,10 +358,9 @@ fn open_library(names: &[&CStr]) -> Result<*mut c_void, String> {
     if let Some(handle) = open_library_with(names, libc::RTLD_NOW | libc::RTLD_NOLOAD) {
         return Ok(handle);
     }
-    let folders = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
-    if let Some(planted) = names.iter().find_map(|name| in_relative_part(&folders, &name.to_string_lossy())) {
+    if let Some(planted) = library_path::planted() {
         return Err(format!(
-            "the loader would take {} because LD_LIBRARY_PATH has a part that is empty or relative, and anybody may have put it there; name absolute folders only",
+            "the loader would look into {} because LD_LIBRARY_PATH has a part that is empty or relative, and anybody may have put it there; name absolute folders only",
             planted.display()
         ));
     }
@@ -369,13 +369,6 @@ fn open_library(names: &[&CStr]) -> Result<*mut c_void, String> {
     }
     let shown: Vec<_> = names.iter().map(|name| name.to_string_lossy()).collect();
     Err(format!("cannot load any of {} ({})", shown.join(", "), last_loader_error()))
-}
-
-/// A file of this name where a relative part of the loader's folders leads; an empty part is the current folder. An empty list has no parts.
-fn in_relative_part(folders: &str, name: &str) -> Option<PathBuf> {
-    let parts = folders.split([':', ';']).filter(|_| !folders.is_empty() && !name.contains('/'));
-    let relative = parts.map(Path::new).filter(|part| part.is_relative());
-    relative.map(|part| Path::new(".").join(part).join(name)).find(|path| path.exists())
 }
 
 /// The first library of the list that the loader gives out under these flags.
@@ -414,7 +407,6 @@ const ROCPROFILER: Vendor = Vendor {
              is CLOCK_BOOTTIME, which the tracer clock boottime reads without it",
 };
 
-/// CUDA 11 to 13.
 /// Whether there is a driver that CUPTI can ask: of a server or workstation, under WSL, on a board.
 fn has_nvidia_driver() -> bool {
     ["/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl", "/dev/nvmap"].iter().any(|device| Path::new(device).exists())
@@ -422,6 +414,7 @@ fn has_nvidia_driver() -> bool {
 
 const NO_NVIDIA_DRIVER: &str = "this host has no NVIDIA driver (/dev/nvidiactl), without which CUPTI has no time; install the driver, or choose another tracer_clock";
 
+/// CUDA 11 to 13.
 const CUPTI: Vendor = Vendor {
     libraries: &[
         c"libcupti.so.13",
@@ -456,21 +449,6 @@ mod tests {
 
     use super::*;
     use crate::SystemClock;
-
-    #[test]
-    fn a_library_in_the_current_folder_is_found_out_before_the_loader_takes_it() {
-        // Tests run in their package's folder, where this file lies.
-        let check = |folders, name, expected: Option<&str>| {
-            let found = in_relative_part(folders, name);
-            assert_eq!(found.as_deref(), expected.map(Path::new), "{folders:?} {name}");
-        };
-        check(":/opt/rocm/lib", "Cargo.toml", Some("./Cargo.toml"));
-        check("/opt/rocm/lib:", "Cargo.toml", Some("./Cargo.toml"));
-        check("/opt/rocm/lib:src", "tracer.rs", Some("./src/tracer.rs"));
-        check("/opt/rocm/lib:", "libcupti.so", None);
-        check("/opt/rocm/lib", "Cargo.toml", None);
-        check("", "Cargo.toml", None);
-    }
 
     /// A system clock that returns prepared readings.
     struct Script(RefCell<Vec<i64>>);
