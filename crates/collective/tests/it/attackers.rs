@@ -218,6 +218,44 @@ fn who_is_led_to_another_listener_of_its_job_takes_no_other_ranks_place() {
     assert!(attendance.back.is_empty(), "{attendance:?}");
 }
 
+/// As root: a process of another user of the host, who has guessed the job's key, comes first.
+#[test]
+fn another_user_with_the_guessed_key_is_no_rank() {
+    use std::os::unix::process::CommandExt as _;
+    const ADDRESS: &str = "PROBE_SYNC_TEST_OF_ANOTHER_USER";
+    let options = TcpOptions { same_user: true, ..TcpOptions::default() };
+    if let Ok(address) = std::env::var(ADDRESS) {
+        // It stays until the root has ended.
+        let joined = Tcp::join_any(&[address], 1, 2, job(), TcpOptions::default(), &within(20));
+        println!("joined: {}", joined.is_ok());
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can start a process of another user");
+        return;
+    }
+    let listener = bind(ANY.into()).unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let folder = tempfile::tempdir_in("/tmp").unwrap();
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let program = folder.path().join("it");
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let mut other = std::process::Command::new(program);
+    other.args(["--exact", "attackers::another_user_with_the_guessed_key_is_no_rank", "--nocapture"]);
+    other.env(ADDRESS, &address).current_dir("/").uid(54_321).gid(54_321).stdout(std::process::Stdio::piped());
+    let other = other.spawn().unwrap();
+    let error = Tcp::host_with(listener, 2, job(), options, &within(3)).unwrap_err();
+    assert!(matches!(&error, Error::Late { missing, .. } if missing == &[1]), "{error}");
+    let said = other.wait_with_output().unwrap();
+    assert!(String::from_utf8_lossy(&said.stdout).contains("joined: false"), "{said:?}");
+    // This user's own rank is one.
+    let listener = bind(ANY.into()).unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let own = std::thread::spawn(move || Tcp::join_any(&[address], 1, 2, job(), options, &within(60)).map(|_| ()));
+    Tcp::host_with(listener, 2, job(), options, &within(60)).unwrap();
+    own.join().unwrap().unwrap();
+}
+
 /// What a rank says first, and that with its proof.
 const HELLO: usize = 84;
 const GREETING: usize = HELLO + 32;
