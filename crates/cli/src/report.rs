@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use probe_sync_files::no_more_open_than;
 use probe_sync_page::{Limit, Page, REPORT_PAGE, Traces, page_of_run, write_at_end};
 use probe_sync_trace::{Calibrated, ClockSource, LatenessSettings, Request, check, lateness};
 
@@ -23,6 +24,7 @@ pub fn run(arguments: &ReportArgs) -> anyhow::Result<()> {
     }
     let output = arguments.output.clone().unwrap_or_else(|| arguments.run_dir.join(REPORT_PAGE));
     refuse_records(&arguments.run_dir, &output)?;
+    no_more_open_than(&[arguments.run_dir.join("run.json")], &[&output]);
     let mut page = page_of_run(&arguments.run_dir, Limit::None)?;
     if !arguments.traces.is_empty() {
         add_traces(&mut page, arguments, &output)?;

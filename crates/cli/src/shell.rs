@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::{Args, Command};
 use clap_complete::Shell;
+use probe_sync_files::NewFolders;
 
 use crate::output;
 
@@ -55,7 +56,7 @@ pub fn man(arguments: &ManArgs, mut command: Command) -> anyhow::Result<()> {
     let Some(folder) = &arguments.output else {
         return output::print(&String::from_utf8(page(command, NAME)?)?);
     };
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    NewFolders::create(folder).with_context(|| format!("cannot make {}", folder.display()))?.keep();
     let mut count = 0;
     write_pages(&command, NAME, folder, &mut count)?;
     output::print(&format!("wrote {count} pages to {}\n", folder.display()))
@@ -72,7 +73,7 @@ pub fn schemas(arguments: &SchemasArgs) -> anyhow::Result<()> {
             all.into_iter().map(|(name, number, schema)| (schema_name(name, number), schema.to_value())).collect();
         return output::print(&format!("{}\n", serde_json::to_string_pretty(&all)?));
     };
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    NewFolders::create(folder).with_context(|| format!("cannot make {}", folder.display()))?.keep();
     for (name, number, schema) in &all {
         let text = format!("{}\n", serde_json::to_string_pretty(schema)?);
         output::write_whole(&folder.join(schema_name(name, *number)), text.as_bytes())?;

@@ -1,6 +1,6 @@
 //! A file that another library writes by its name, whole before it has its place.
 //!
-//! Place in the flow: under Python's recorders, whose profilers export to a path. The library writes into a folder that is this user's alone, beside the
+//! Place in the flow: under databases, which SQLite opens by name, and Python's recorders, whose profilers export to a path. The library writes into a folder that is this user's alone, beside the
 //! file's place: in a shared folder nobody can put a link where the library will open a file.
 
 use std::fs::File;
@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FileType;
 
 use crate::atomic::keep_owner_and_mode;
+use crate::openness::Openness;
 use crate::partial::Partial;
 use crate::place::Place;
 use crate::target::{Target, unusable};
@@ -33,6 +34,7 @@ pub struct Draft {
     _folder: Partial,
     path: PathBuf,
     target: Place,
+    openness: Openness,
 }
 
 impl Draft {
@@ -42,11 +44,14 @@ impl Draft {
     /// The path is no place for a file, or the folder beside it cannot be made.
     pub fn create(path: &Path) -> io::Result<Self> {
         let Target::File(target) = Target::of(path)? else {
-            return Err(unusable("it is a pipe or a device; give the name of a file"));
+            return Err(unusable(
+                "it is a pipe or a device, and this format is not written from front to back; give the name of a file",
+            ));
         };
+        let openness = Openness::of(path);
         let folder = Partial::private_folder_beside(&target)?;
         let path = folder.place().name().join(target.file_name().unwrap_or_default());
-        Ok(Self { _folder: folder, path, target: Place::at(target) })
+        Ok(Self { _folder: folder, path, target: Place::at(target), openness })
     }
 
     /// Where it is to be written.
@@ -55,17 +60,16 @@ impl Draft {
     }
 
     /// Waits until the disk has the content, then gives the file its name. What it replaces hands down its mode, and its owner as far as the system
-    /// allows.
+    /// allows; a new file is no more open than its inputs ([`no_more_open_than`](crate::no_more_open_than)).
     ///
     /// # Errors
     /// Nothing was written, or the file cannot be renamed; it is removed then.
     pub fn commit(self) -> io::Result<()> {
         let file = File::open(&self.path)?;
         file.sync_data()?;
-        if let Ok(replaced) = self.target.stat()
-            && FileType::from_raw_mode(replaced.st_mode).is_file()
-        {
-            keep_owner_and_mode(&file, &replaced)?;
+        match self.target.stat().ok().filter(|found| FileType::from_raw_mode(found.st_mode).is_file()) {
+            Some(replaced) => keep_owner_and_mode(&file, &replaced)?,
+            None => self.openness.apply(&file)?,
         }
         Place::at(self.path.clone()).rename(&self.target)
     }

@@ -54,15 +54,23 @@ impl Openness {
         Mode::from_raw_mode(self.mode)
     }
 
-    /// Takes from a new file what its group may not have: in another group than the inputs' are only others.
+    /// Takes from a new file what nobody but its user may have by its inputs: in another group than theirs are only others.
     pub(crate) fn apply(self, file: &File) -> io::Result<()> {
         let about = file.metadata()?;
+        let mode = about.mode() & 0o777 & self.within(about.gid());
+        if mode == about.mode() & 0o777 { Ok(()) } else { Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?) }
+    }
+
+    /// Of a folder of this group that was made with this mode: who may read the files in it may look for them.
+    pub(crate) fn of_folder(self, mode: u32, group: u32) -> u32 {
+        let files = self.within(group);
+        mode & (files | (files & 0o444) >> 2)
+    }
+
+    /// The mode of a file of this group.
+    fn within(self, group: u32) -> u32 {
         let for_others = (self.mode & 0o006) << 3;
-        if self.group == Some(about.gid()) || self.mode & 0o060 == for_others {
-            return Ok(());
-        }
-        let mode = about.mode() & 0o777 & !(0o070 & !for_others);
-        Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?)
+        if self.group == Some(group) { self.mode } else { self.mode & !(0o070 & !for_others) }
     }
 
     fn and(self, other: Self) -> Self {

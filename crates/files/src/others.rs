@@ -230,10 +230,40 @@ fn a_new_file_is_no_more_open_than_its_inputs() {
 }
 
 #[test]
+fn what_other_libraries_write_by_name_is_no_more_open_than_its_inputs_and_nobody_elses_before() {
+    let parent = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| parent.path().join(name);
+    for (input, file, folder) in [(0o600, 0o600, 0o700), (0o640, 0o640, 0o750), (0o644, 0o644, 0o755)] {
+        fs::write(at("input"), "x").expect("writable");
+        set_mode(&at("input"), input);
+        no_more_open_than(&[at("input")], &[at("file"), at("folder")]);
+        let draft = Draft::create(&at("file")).expect("made");
+        fs::write(draft.path(), "x").expect("writable");
+        set_mode(draft.path(), 0o644);
+        draft.commit().expect("renamed");
+        assert_eq!(mode(&at("file")), file & 0o644, "{input:o}");
+        let made = AtomicFolder::create(&at("folder")).expect("made");
+        assert_eq!(mode(made.unfinished()), 0o700, "nobody puts links where libraries open files");
+        fs::write(made.unfinished().join("a"), "x").expect("writable");
+        made.commit().expect("renamed");
+        assert_eq!((mode(&at("folder")), fs::read_dir(at("folder")).expect("ours").count()), (folder, 1), "{input:o}");
+        fs::remove_dir_all(at("folder")).expect("ours");
+        fs::remove_file(at("file")).expect("ours");
+    }
+}
+
+#[test]
 fn folders_for_drafts_and_copies_are_this_users_alone_and_gone_in_the_end() {
     let parent = tempfile::tempdir().expect("a folder");
     let path = parent.path().join("trace.json");
+    let victim = parent.path().join("victim");
+    fs::write(&victim, "precious").expect("writable");
+    let guessed = parent.path().join(format!("trace.json.{}.partial", std::process::id()));
+    symlink(&victim, &guessed).expect("a link where the draft will be");
     let draft = Draft::create(&path).expect("made");
+    fs::write(draft.path(), "x").expect("writable");
+    assert_eq!(fs::read(&victim).expect("untouched"), b"precious");
+    fs::remove_file(&victim).expect("ours");
     let folder = draft.path().parent().expect("a folder").to_owned();
     assert_eq!(mode(&folder), 0o700);
     fs::write(draft.path(), "x").expect("writable");

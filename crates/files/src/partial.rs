@@ -34,15 +34,10 @@ impl Partial {
         Self::make(target, |place| place.create_new(mode))
     }
 
-    /// Makes a folder beside `target`; it is removed with what is in it.
+    /// Makes a folder beside `target` that is this user's alone; it is removed with what is in it.
     ///
     /// # Errors
     /// It cannot be made.
-    pub(crate) fn folder_beside(target: &Path) -> io::Result<Partial> {
-        Ok(Self::make(&Place::at(target.to_owned()), |place| fs::create_dir(place.name()))?.0)
-    }
-
-    /// As [`Self::folder_beside`], of a folder that is this user's alone.
     pub(crate) fn private_folder_beside(target: &Path) -> io::Result<Partial> {
         Ok(Self::make(&Place::at(target.to_owned()), private_folder)?.0)
     }

@@ -3,10 +3,13 @@
 //! Place in the flow: under writers whose output is many files, which other libraries make by name. It is made beside its place as
 //! `NAME.PID.partial` and renamed at the end. What it does not do: replace anything; a folder has no single old content to keep.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use crate::folders::FOLDER_MODE;
+use crate::openness::Openness;
 use crate::partial::Partial;
 use crate::place::Place;
 
@@ -27,6 +30,7 @@ use crate::place::Place;
 pub struct AtomicFolder {
     partial: Partial,
     path: PathBuf,
+    openness: Openness,
 }
 
 impl AtomicFolder {
@@ -36,7 +40,8 @@ impl AtomicFolder {
     /// Something of that name is there already, or the folder beside it cannot be made.
     pub fn create(path: &Path) -> io::Result<Self> {
         refuse_existing(path)?;
-        Ok(Self { partial: Partial::folder_beside(path)?, path: path.to_owned() })
+        // Other libraries open files in it by name: until it is whole nobody else may put links there.
+        Ok(Self { partial: Partial::private_folder_beside(path)?, path: path.to_owned(), openness: Openness::of(path) })
     }
 
     /// Where the folder is until it is whole.
@@ -44,16 +49,29 @@ impl AtomicFolder {
         self.partial.place().name()
     }
 
-    /// Waits until the disk has the files, then gives the folder its name.
+    /// Waits until the disk has the files, then gives the folder its name. Others may look into it as the umask says, and no more than into the inputs
+    /// ([`no_more_open_than`](crate::no_more_open_than)).
     ///
     /// # Errors
     /// A file cannot be written, or something of that name has appeared; the folder is removed then.
     pub fn commit(self) -> io::Result<()> {
         sync(self.unfinished(), DEPTH_MAX)?;
         refuse_existing(&self.path)?;
-        let Self { partial, path } = self;
+        let Self { partial, path, openness } = self;
+        let folder = partial.place().name();
+        let (mode, group) = usual(folder)?;
+        fs::set_permissions(folder, Permissions::from_mode(openness.of_folder(mode, group)))?;
         partial.rename(&Place::at(path))
     }
+}
+
+/// Mode and group of a folder that this process makes here: nothing else shows the umask without changing it.
+fn usual(folder: &Path) -> io::Result<(u32, u32)> {
+    let made = folder.join(".made");
+    fs::DirBuilder::new().mode(FOLDER_MODE).create(&made)?;
+    let about = fs::metadata(&made)?;
+    fs::remove_dir(made)?;
+    Ok((about.mode() & 0o777, about.gid()))
 }
 
 fn refuse_existing(path: &Path) -> io::Result<()> {

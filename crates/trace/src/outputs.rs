@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use probe_sync_files::{NewFolders, no_more_open_than};
+use probe_sync_files::{NewFolders, follow_own_links, no_more_open_than};
 use serde::Serialize;
 
 use crate::Error;
@@ -101,7 +101,8 @@ pub(crate) fn is_statistics(path: &Path) -> bool {
 /// another trace. The folder is made.
 fn statistics_in_folder(output: &Path) -> Result<PathBuf, Error> {
     let folder = output.with_file_name(STATISTICS_FOLDER);
-    std::fs::create_dir_all(&folder).map_err(Error::io(&folder, "create"))?;
+    let made = follow_own_links(&folder).and_then(|folder| NewFolders::create(&folder));
+    made.map_err(Error::io(&folder, "create"))?.keep();
     Ok(in_statistics_folder(output))
 }
 

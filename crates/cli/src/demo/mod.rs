@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
 use probe_sync::{RunReport, Truth};
+use probe_sync_files::NewFolders;
 use probe_sync_trace::{
     AlignSettings, Calibrated, ClockSource, LatenessSettings, MergeSettings, Request, align, calibrate, check,
     lateness, merge,
@@ -28,7 +29,7 @@ use text::Shown;
 /// The measurement fails, or a file cannot be written.
 pub fn run(arguments: &DemoArgs) -> anyhow::Result<()> {
     let folder = &arguments.output;
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    NewFolders::create(folder).with_context(|| format!("cannot create {}", folder.display()))?.keep();
     tell(&text::opening(SECONDS))?;
     let run_dir = folder.join("run");
     measure(arguments.seed, &run_dir)?;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use probe_sync::Truth;
+use probe_sync_files::NewFolders;
 use probe_sync_time::{NodeId, Timestamp};
 use serde_json::{Value, json};
 
@@ -52,7 +53,7 @@ impl TraceSet {
         let shift_ns = middle_ns - (first + last) / 2;
         // Small numbers of µs keep their nanoseconds in JSON.
         let base_ns = first + shift_ns - 1_000_000_000;
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        NewFolders::create(folder).with_context(|| format!("cannot create {}", folder.display()))?.keep();
         let mut traces = Vec::new();
         for (mut trace, node) in self.traces.into_iter().zip(0..) {
             trace.document["baseTimeNanoseconds"] = base_ns.into();

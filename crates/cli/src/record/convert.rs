@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args;
+use probe_sync_files::NewFolders;
 use probe_sync_record::Recording;
 use probe_sync_record::export::{Exported, Format, Reference, write_each};
 use probe_sync_trace::{ClockSource, counted};
@@ -59,7 +60,6 @@ pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
     let outputs = outputs(arguments)?;
     let recordings: Vec<Recording> =
         arguments.files.iter().map(|path| Recording::open(path)).collect::<Result<_, _>>()?;
-    probe_sync_files::no_more_open_than(&arguments.files, &outputs);
     for exported in write_each(&recordings, reference(arguments).as_ref(), arguments.format, &outputs)? {
         match arguments.json {
             true => output::json_line(&documents::RecordConvert::new(&exported))?,
@@ -85,8 +85,9 @@ fn outputs(arguments: &ConvertArgs) -> anyhow::Result<Vec<PathBuf>> {
     if arguments.files.len() == 1 && !arguments.output.is_dir() {
         return Ok(vec![arguments.output.clone()]);
     }
-    std::fs::create_dir_all(&arguments.output)
-        .with_context(|| format!("cannot create {}", arguments.output.display()))?;
+    NewFolders::create(&arguments.output)
+        .with_context(|| format!("cannot create {}", arguments.output.display()))?
+        .keep();
     let mut outputs: Vec<PathBuf> = Vec::new();
     for path in &arguments.files {
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();

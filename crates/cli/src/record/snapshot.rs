@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args;
+use probe_sync_files::NewFolders;
 use probe_sync_record::control::Request;
 
 use super::asking::Asked;
@@ -25,7 +26,10 @@ pub struct SnapshotArgs {
 /// When the folder cannot be made; who refuses.
 pub fn run(arguments: &SnapshotArgs) -> anyhow::Result<()> {
     let folder = arguments.out.as_ref().map(|out| {
-        let made = std::fs::create_dir_all(out).and_then(|()| std::fs::canonicalize(out));
+        let made = NewFolders::create(out).and_then(|made| {
+            made.keep();
+            std::fs::canonicalize(out)
+        });
         // The session's process has another directory of its own.
         made.with_context(|| format!("cannot make {}", out.display()))
     });

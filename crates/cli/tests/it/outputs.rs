@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use probe_sync_record::{Policy, Reach, Recorder, scope};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{collective_traces, complaint, output, probe_sync, text, wait};
@@ -111,6 +112,46 @@ fn every_command_follows_a_link_and_leaves_it_one() {
         assert!(written.contains(part), "{arguments:?}: {part} is missing in {written}");
         assert_eq!(names(&inputs.at("out")), ["real"], "{arguments:?}");
     }
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())).permissions().mode() & 0o777
+}
+
+fn close(path: &Path) {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("ours");
+}
+
+#[test]
+fn no_output_is_more_open_than_its_inputs() {
+    let inputs = Inputs::new();
+    inputs.traces.iter().for_each(|trace| close(trace));
+    ["packets.csv", "run/run.json", "run/global_windows.jsonl"].iter().for_each(|name| close(&inputs.at(name)));
+    let commands = inputs.commands(Path::new("out/new")).len();
+    for command in 0..commands {
+        let out = inputs.at(&format!("out/{command}.json"));
+        run(&inputs.commands(&out)[command].0);
+        assert_eq!(mode(&out), 0o600, "{:?}", inputs.commands(&out)[command].0);
+    }
+    let recording = inputs.at("one.rec");
+    let policy = Policy::DropNewest { bytes: 1 << 20 };
+    let session = Recorder::builder().reach(Reach::Thread).policy(policy).spill(&recording).start().expect("alone");
+    drop(scope!("step"));
+    session.finish().expect("whole");
+    assert_eq!(mode(&recording), 0o600);
+    for (format, name) in [("kineto", "one.json"), ("xspace", "one.xplane.pb"), ("rocpd", "one_results.db")] {
+        let out = inputs.at(name);
+        let arguments = ["record", "convert", "-f", format, "-o", text(&out), text(&recording)];
+        run(&arguments.map(str::to_owned));
+        assert_eq!(mode(&out), 0o600, "{format}");
+    }
+    assert_eq!(mode(&inputs.at("one_results.snapshot_pairs.jsonl")), 0o600);
+    let (one, merged) = (inputs.at("one_results.db"), inputs.at("merged.db"));
+    let arguments = ["merge", "--no-correction", "--output", text(&merged), "--traces", text(&one)];
+    run(&arguments.map(str::to_owned));
+    assert_eq!(mode(&merged), 0o600);
+    let left: Vec<String> = names(inputs.folder.path()).into_iter().filter(|name| name.contains("partial")).collect();
+    assert_eq!(left, [""; 0]);
 }
 
 #[test]

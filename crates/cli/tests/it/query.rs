@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
+use std::time::Duration;
 
 use probe_sync_rocpd::schema::{self, BASE_TABLES, Version};
 use rusqlite::Connection;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::boot_clock::{Set, run};
@@ -40,6 +44,48 @@ fn a_statement_that_has_no_end_is_given_up() {
     let endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n";
     let said = refused(&[path], endless, &["--no-correction", "--timeout", "200ms"], 1);
     assert!(said.contains("given up after 200ms"), "{said}");
+}
+
+#[test]
+fn the_copy_of_a_database_with_a_journal_is_nobody_elses_and_ends_with_the_command() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let at = |name: &str| folder.path().join(name);
+    made(&at("writing.db"), 0, "a");
+    let writing = Connection::open(at("writing.db")).expect("a database");
+    let fill = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 5000) INSERT INTO filler SELECT randomblob(200) FROM n";
+    let begin = "CREATE TABLE filler (x); INSERT INTO filler SELECT randomblob(9000); PRAGMA cache_size = 5; BEGIN; UPDATE filler SET x = randomblob(9000);";
+    writing.execute_batch(&format!("{begin} {fill}")).expect("a transaction that does not end");
+    for ending in ["", "-journal"] {
+        std::fs::copy(at(&format!("writing.db{ending}")), at(&format!("found.db{ending}"))).expect("as after a crash");
+    }
+    drop(writing);
+    let temporary = at("tmp");
+    std::fs::create_dir(&temporary).expect("a folder");
+    let copies = || std::fs::read_dir(&temporary).expect("ours").map(|entry| entry.expect("ours").path());
+    let endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n";
+    let query = |more: &[&str]| {
+        let mut command = probe_sync(&["query", "--no-correction", "--sql", endless]);
+        command.args(more).arg("--traces").arg(at("found.db")).env("TMPDIR", &temporary);
+        command
+    };
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut child = query(&[]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+        let copy = loop {
+            if let Some(copy) = copies().find(|copy| copy.join("copy.db").exists()) {
+                break copy;
+            }
+            assert!(child.try_wait().expect("our own child").is_none(), "it ended before anybody saw its copy");
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        assert_eq!(std::fs::metadata(&copy).expect("it is there").permissions().mode() & 0o777, 0o700);
+        kill_process(Pid::from_child(&child), signal).expect("our own child");
+        let ended = wait(child);
+        assert_eq!(ended.status.signal(), Some(signal.as_raw()), "{}", complaint(&ended));
+        assert_eq!(copies().count(), 0, "nothing is left");
+    }
+    let given_up = output(query(&["--timeout", "200ms"]));
+    assert!(complaint(&given_up).contains("given up after 200ms"), "{}", complaint(&given_up));
+    assert_eq!(copies().count(), 0, "nothing is left");
 }
 
 /// A database of a process with three threads, twenty allocations, regions and dispatches, its pid and machine as all others' are.

@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 
 use probe_sync_estimate::record::OffsetRecord;
 use probe_sync_estimate::run::{Recorded, Smoothed};
-use probe_sync_files::closed_segments;
+use probe_sync_files::{closed_segments, no_more_open_than};
 use probe_sync_time::{Duration, NodeId};
 
 pub use self::origin::recorded_reference;
@@ -144,6 +144,7 @@ pub fn solve_files(input: Input<'_>, out: &Path, lines: Lines, config: &Config) 
     if out.exists() && paths.iter().any(same) {
         return Err(Error::OutputIsInput { path: out.into() });
     }
+    no_more_open_than(paths, &[out]);
     if recording.solved.exchanges == 0 {
         let mut files = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
         if let Some(first) = recording.solved.notes.first() {

@@ -14,7 +14,7 @@ use probe_sync_estimate::round::{Decision, GlobalWindowData};
 use probe_sync_estimate::window::{
     ClockEvent, EdgeAlphaBeta, NodeEstimate, NodeWindowData, PeerPackets, Punctuality, SnapshotCounts,
 };
-use probe_sync_files::{continuations, open_regular, segments};
+use probe_sync_files::{continuations, no_more_open_than, open_regular, segments};
 use probe_sync_time::{Edge, NodeId, RoundId, StampSource, Timestamp};
 use prost::Message;
 use serde::de::DeserializeOwned;
@@ -50,6 +50,7 @@ pub fn run_directory(directory: &Path, out: &Path) -> Result<Vec<NodeId>, Error>
         });
         export.exchanges.extend(exchanges);
     }
+    no_more_open_than(&[&run, &recording], &[out]);
     write_whole(out, &export.encode_to_vec())?;
     let reached = export.rounds.iter().flat_map(|round| &round.all_nodes).filter(|node| node.reachable);
     let mut lacking: BTreeSet<u32> = reached.map(|node| node.node_id).collect();

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import pathlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from . import _settings
+from . import _recorder, _settings
 from .errors import ConfigError
 from .results import MergeResult
 from .traces import check, merge
@@ -50,6 +51,6 @@ def analyze_collective_operations(
         "details": found.details["broken_edges"],
     }
     if output_file is not None:
-        with open(output_file, "w", encoding="utf-8") as file:
-            json.dump(summary, file, indent=2)
+        text = json.dumps(summary, indent=2)
+        _recorder.write_whole(pathlib.Path(output_file), lambda beside: pathlib.Path(beside).write_text(text, encoding="utf-8"))
     return summary

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use probe_sync_files::{Draft, no_more_open_than, write_whole};
 use probe_sync_rocpd::writer::{
     Argument, CounterDefinition, CounterId, CounterValue, Links, Process, Region, Sample, Settings, ThreadRecorder,
     TrackId, Writer, message,
@@ -36,14 +37,12 @@ pub(super) fn write(recording: &Recording, clock: &SystemClock, path: &Path) -> 
     }
     let ahead = recording.facts().system_ahead_of_boot_ns.ok_or_else(|| refuse(NO_BOOT_CLOCK))?;
     let boot = BootClock::of(clock, ahead);
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let wrong = |path: &Path| {
         let path = path.to_owned();
         move |source| ExportError::Recording(crate::Error::File { path, source })
     };
-    let folder = tempfile::Builder::new().prefix(".probe_sync_record").tempdir_in(parent).map_err(wrong(parent))?;
-    let settings =
-        Settings { output: folder.path().join("recording.db"), flush_rows: FLUSH_ROWS, ..Settings::default() };
+    let draft = Draft::create(path).map_err(wrong(path))?;
+    let settings = Settings { output: draft.path().to_owned(), flush_rows: FLUSH_ROWS, ..Settings::default() };
     let (start, _) = clock.at(recording.status().start);
     let writer = Writer::open(settings, process(recording.facts(), boot.of_system(start)))?;
     let mut rows = Rows { writer, boot, path: path.to_owned(), report: Exported::default(), counters: HashMap::new() };
@@ -55,10 +54,12 @@ pub(super) fn write(recording: &Recording, clock: &SystemClock, path: &Path) -> 
     if written.dropped > 0 || !written.stands_alone {
         return Err(refuse(&written.problem.unwrap_or_else(|| "the disk did not take all of it".into())));
     }
-    let (own, beside) = (folder.path().join("pairs.jsonl"), pairs_beside(path));
-    std::fs::write(&own, boot_pairs(recording, clock, &boot)).map_err(wrong(&own))?;
-    std::fs::rename(own, &beside).map_err(wrong(&beside))?;
-    std::fs::rename(&written.path, path).map_err(wrong(path))?;
+    let beside = pairs_beside(path);
+    if let Some(input) = recording.path() {
+        no_more_open_than(&[input], &[&beside]);
+    }
+    write_whole(&beside, boot_pairs(recording, clock, &boot).as_bytes()).map_err(wrong(&beside))?;
+    draft.commit().map_err(wrong(path))?;
     report.pairs = Some(beside);
     report.path = path.to_owned();
     report.bytes = std::fs::metadata(path).map_or(0, |found| found.len());

@@ -5,6 +5,7 @@
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 
+use probe_sync_files::no_more_open_than;
 use probe_sync_trace::write::{Chunk, Meta, OutputFormat, Sorter, TraceFile};
 
 use super::clock::SystemClock;
@@ -81,6 +82,9 @@ impl<'a> OnSystem<'a> {
     /// [`ExportError::Output`]: the name is not one of this format; else whatever reading and writing meet. Nothing appears then.
     pub fn write(&self, format: Format, path: &Path) -> Result<Exported, ExportError> {
         format.refuse_other_ending(path)?;
+        if let Some(input) = self.recording.path() {
+            no_more_open_than(&[input], &[path]);
+        }
         match format.output() {
             Some(output) => self.write_trace(output, path),
             #[cfg(feature = "rocpd")]

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU64;
 
+use probe_sync_files::NewFolders;
 use probe_sync_sys::reserve;
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -45,7 +46,9 @@ impl Region {
     pub fn of_new_file(path: &Path, bytes: usize) -> Result<Self, Error> {
         let refuse = |reason: String| Error::Spill { path: path.to_path_buf(), reason };
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            std::fs::create_dir_all(folder).map_err(|error| refuse(format!("its folder cannot be made: {error}")))?;
+            let made =
+                NewFolders::create(folder).map_err(|error| refuse(format!("its folder cannot be made: {error}")))?;
+            made.keep();
         }
         let opened = OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(path);
         let file = opened.map_err(|error| match error.kind() {

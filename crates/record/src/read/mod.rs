@@ -162,6 +162,11 @@ impl Recording {
         &self.threads
     }
 
+    /// Its file, where it has one.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.source.path()
+    }
+
     /// Devices whose events are among its threads'.
     pub fn devices(&self) -> impl Iterator<Item = &Device> {
         self.definitions.devices()

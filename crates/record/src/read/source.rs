@@ -48,6 +48,14 @@ impl Source {
         }
     }
 
+    /// Its file's name.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::File(_, path) | Self::Held(.., path) => Some(path),
+            Self::Core(_) | Self::Copy(_) => None,
+        }
+    }
+
     /// Its length in bytes.
     pub fn length(&self) -> Result<u64, Error> {
         match self {

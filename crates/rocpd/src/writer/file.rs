@@ -5,6 +5,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -32,7 +33,8 @@ pub(super) fn make(path: PathBuf, journal: Option<Journal>, process: &Process) -
         move |source| Error::Create { path, source }
     };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::create_dir_all(folder).map_err(failed(folder))?;
+    // Nobody else's to write, whatever the umask.
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(folder).map_err(failed(folder))?;
     let journal = match journal {
         Some(journal) => journal,
         None => Journal::for_folder(folder).map_err(failed(folder))?,

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 
-use probe_sync_files::AtomicFile;
+use probe_sync_files::Draft;
 use probe_sync_rocpd::schema;
 use rusqlite::{Connection, OpenFlags, params};
 
@@ -110,7 +110,7 @@ enum Foreign {
 /// A database in the making.
 struct Making {
     output: PathBuf,
-    file: AtomicFile,
+    file: Draft,
     copying: Copying,
     /// By base name: the columns of its tables, and the file that has them first.
     columns: BTreeMap<String, (Vec<String>, PathBuf)>,
@@ -139,12 +139,14 @@ impl Making {
         let page_size = setting("page_size").map_err(failed)?;
         let encoding = setting("encoding").map_err(failed)?;
         refuse_sidecars(output)?;
-        let file = AtomicFile::create_seekable(output).map_err(Error::io(output, "create"))?;
+        let file = Draft::create(output).map_err(Error::io(output, "create"))?;
         let failed = |problem: rusqlite::Error| wrong(output, "beginning it", &problem);
         let open = || -> rusqlite::Result<Connection> {
-            let flags =
-                OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-            let connection = guarded(file.unfinished().unwrap_or(output), flags)?;
+            let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+                | OpenFlags::SQLITE_OPEN_CREATE
+                | OpenFlags::SQLITE_OPEN_URI
+                | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            let connection = guarded(file.path(), flags)?;
             for (name, value) in [("page_size", page_size), ("encoding", encoding)] {
                 connection.pragma_update(None, name, value)?;
             }
@@ -373,14 +375,12 @@ impl Making {
             connection.execute_batch(&view.sql).map_err(failed)?;
         }
         connection.close().map_err(|(_, problem)| wrong(&self.output, "closing it", &problem))?;
-        let unfinished = self.file.unfinished().unwrap_or(&self.output);
-        let dangling = check(unfinished).map_err(|problem| match problem {
+        let dangling = check(self.file.path()).map_err(|problem| match problem {
             Unfit::Refused(problem) => wrong(&self.output, "checking it", &problem),
             Unfit::Broken(problem) => Error::Database { path: self.output.clone(), problem },
         })?;
         self.notes.extend(dangling);
-        let written =
-            self.file.file().and_then(|file| file.metadata()).map_err(Error::io(&self.output, "look at"))?.len();
+        let written = std::fs::metadata(self.file.path()).map_err(Error::io(&self.output, "look at"))?.len();
         self.file.commit().map_err(Error::io(&self.output, "write"))?;
         Ok((written, self.notes))
     }
