@@ -58,7 +58,7 @@ pub(crate) fn join(processes: &mut [Process<'_>]) -> Vec<String> {
 
 /// Joins communicators by how they were made.
 fn join_as_made(processes: &mut [Process<'_>]) -> Vec<String> {
-    let handles_of = |process: &Process<'_>| process.communicators.iter().any(|known| !known.joined);
+    let handles_of = |process: &Process<'_>| process.communicators.iter().any(|known| known.joined.is_none());
     let users: Vec<usize> = (0..processes.len()).filter(|place| handles_of(&processes[*place])).collect();
     let stated: BTreeSet<Option<u32>> = users.iter().map(|place| processes[*place].world_size).collect();
     let ranks: BTreeSet<u32> = users.iter().map(|place| processes[*place].rank).collect();
@@ -70,12 +70,15 @@ fn join_as_made(processes: &mut [Process<'_>]) -> Vec<String> {
     if !known || all.clone().any(lacks) || !ranks.iter().copied().eq(0..size) {
         return Vec::new();
     }
+    if is_contradicted(processes) {
+        return Vec::new();
+    }
     let mut kinds = HashMap::new();
     let (mut handles, mut owners) = (Vec::new(), Vec::new());
     for place in users {
         let Process { rank: job_rank, communicators, parts, clock, .. } = &processes[place];
         let mut uses = uses(parts, &mut kinds);
-        for (number, known) in (0..).zip(communicators.iter()).filter(|(_, known)| !known.joined) {
+        for (number, known) in (0..).zip(communicators.iter()).filter(|(_, known)| known.joined.is_none()) {
             let (Some(size), Some(rank)) = (known.size, known.rank) else { continue };
             if rank >= size || size < 2 {
                 continue;
@@ -105,6 +108,21 @@ fn join_as_made(processes: &mut [Process<'_>]) -> Vec<String> {
     }
     name(processes, &joined);
     open.iter().map(|group| told(group, &handles)).collect()
+}
+
+/// Whether a communicator that is certain was made at different times, by the clocks as they are known now: then one of them is wrong, and they tell nothing apart.
+fn is_contradicted(processes: &[Process<'_>]) -> bool {
+    let mut all: BTreeMap<(usize, u32), (Picoseconds, Picoseconds)> = BTreeMap::new();
+    processes.iter().flat_map(|process| process.communicators.iter().map(move |known| (known, &process.clock))).any(
+        |(known, clock)| {
+            let Some((joined, (start, end))) = known.joined.zip(known.made) else { return false };
+            let Some(((number, from, off), (_, until, more))) = clock(start).zip(clock(end)) else { return false };
+            let (from, until) = (from.saturating_sub(off), until.saturating_add(more));
+            let common = all.entry((joined, number)).or_insert((from, until));
+            *common = (common.0.max(from), common.1.min(until));
+            common.0 > common.1
+        },
+    )
 }
 
 /// Handles of which nothing tells which are one communicator.
@@ -159,7 +177,7 @@ fn join_by_use(processes: &mut [Process<'_>]) {
         let mut profiles = profiles(parts);
         for (number, communicator) in (0..).zip(communicators.iter()) {
             unnamed |= !communicator.named;
-            if communicator.joined {
+            if communicator.joined.is_some() {
                 continue;
             }
             let profile = profiles.remove(&number).unwrap_or_default();
@@ -220,9 +238,14 @@ fn begins_with_making(processes: &[Process<'_>], members: &[(usize, u32)]) -> bo
 
 /// Names communicators in the labels of their processes, by process and number.
 fn name(processes: &mut [Process<'_>], joined: &BTreeMap<(usize, u32), Joined>) {
+    let before = processes.iter().flat_map(|process| process.communicators.iter());
+    let before = before.filter(|known| known.joined.is_some()).count();
+    let keys: BTreeSet<&GroupKey> = joined.values().map(|joined| &joined.key).collect();
+    let number_of: BTreeMap<&GroupKey, usize> = keys.into_iter().zip(before..).collect();
     for (place, process) in processes.iter_mut().enumerate() {
         for (number, known) in (0..).zip(process.communicators.iter_mut()) {
-            known.joined |= joined.contains_key(&(place, number));
+            let number = joined.get(&(place, number)).map(|joined| number_of[&joined.key]);
+            known.joined = known.joined.or(number);
         }
         process.parts.relabel(|label| {
             let Instance::Communicator { number, .. } = &label.instance else { return };

@@ -38,12 +38,14 @@ pub(super) struct Gatherer<'a> {
     of_label: Vec<usize>,
     /// Operations whose times do not fit 64 bits of ns.
     beyond: usize,
+    /// Calls that returned before their operation had run.
+    returned_early: usize,
 }
 
 impl<'a> Gatherer<'a> {
     pub(super) fn new(nodes: &'a [NodeCollectives<'a>], contexts: &'a [Context]) -> Self {
         let (labels, joined, of_label) = (HashMap::new(), Vec::new(), Vec::new());
-        Self { nodes, contexts, held: Vec::new(), parts: 0, labels, joined, of_label, beyond: 0 }
+        Self { nodes, contexts, held: Vec::new(), parts: 0, labels, joined, of_label, beyond: 0, returned_early: 0 }
     }
 
     pub(super) fn take(&mut self, operation: &Operation<'a>) {
@@ -69,7 +71,10 @@ impl<'a> Gatherer<'a> {
         let waits = Waits::of(&operation.order, &arrivals);
         let mut judged = judge(&waits, &arrivals);
         // A call may return before its operation has run.
-        judged.is_impossible &= operation.parts.iter().all(|part| !self.nodes[part.node].parts.of_calls());
+        if judged.is_impossible && operation.parts.iter().any(|part| self.nodes[part.node].parts.of_calls()) {
+            judged.is_impossible = false;
+            self.returned_early += 1;
+        }
         let spread = recorded.iter().max().zip(recorded.iter().min()).map(|(last, first)| (last.1, last.0 - first.0));
         let Some(part) = operation.parts.first() else { return };
         self.join(part.label, arrivals.iter().map(|arrival| arrival.rank).collect());
@@ -210,7 +215,7 @@ impl<'a> Gatherer<'a> {
         self.missing();
         let lacking = self.complete();
         let impossible = self.held.iter().filter(|held| held.judged.is_impossible).count();
-        if impossible > 0 {
+        if impossible > 0 || self.returned_early > 0 {
             self.held.iter_mut().for_each(|held| held.judged.leave_open());
         }
         self.held.sort_by_key(|held| {
@@ -233,13 +238,21 @@ impl<'a> Gatherer<'a> {
                 counted(lacking, "operation")
             )
         });
+        let returned_early = (self.returned_early > 0).then(|| {
+            format!(
+                "{} of {} operations ended on some rank before the last rank's call: calls that only enqueue do not say who was late, or a clock is wrong, and nobody is named; \
+                 trace kernels as well (--kernel-trace)",
+                self.returned_early,
+                self.held.len()
+            )
+        });
         let beyond = (self.beyond > 0)
             .then(|| format!("{} operations at times beyond 64 bits of ns were left out", self.beyond));
         Ok(Gathered {
             held: self.held,
             spans,
             impossible,
-            notes: early.into_iter().chain(launches).chain(lacking).chain(beyond).collect(),
+            notes: early.into_iter().chain(returned_early).chain(launches).chain(lacking).chain(beyond).collect(),
         })
     }
 }

@@ -148,8 +148,8 @@ pub struct Communicator {
     pub rank: Option<u32>,
     /// From when until when the call ran that made it and returned nowhere before all members had called it, on R; None where that is not known.
     pub made: Option<(Picoseconds, Picoseconds)>,
-    /// The traces together have told which it is of other processes.
-    pub joined: bool,
+    /// Its number among those of which the traces together have told which they are of other processes.
+    pub joined: Option<usize>,
 }
 
 /// A process group as the trace names it.

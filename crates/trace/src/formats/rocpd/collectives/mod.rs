@@ -83,7 +83,7 @@ impl Made {
         let ps = |ns: i64| Picoseconds::from(ns) * PS_PER_NS;
         let times = self.times.filter(|_| !self.in_group);
         let made = times.map(|(start, end)| (ps(start), ps(end)));
-        Communicator { named, size: self.size, rank: self.rank, made, joined: false }
+        Communicator { named, size: self.size, rank: self.rank, made, joined: None }
     }
 }
 

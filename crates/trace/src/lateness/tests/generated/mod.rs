@@ -381,7 +381,8 @@ fn nothing_wrong_is_said_of_jobs_whose_traces_are_xspaces() {
 #[cfg(feature = "rocpd")]
 #[test]
 fn nothing_wrong_is_said_of_jobs_whose_traces_are_databases() {
-    let sums = of_jobs(rocpd, 0..40);
+    // The last ones were judged wrongly once.
+    let sums = of_jobs(rocpd, (0..40).chain([258, 283, 506, 1678]));
     assert!(10 * sums.judged > sums.shown && sums.named > 20, "{sums:?}");
 }
 
