@@ -51,6 +51,8 @@ typedef enum ps_status {
     PS_ERROR_MPI = 12,
     // A defect of probe_sync; the message is on standard error.
     PS_ERROR_PANIC = 13,
+    // What was asked for cannot be reached over these links, however long one waits.
+    PS_ERROR_UNREACHABLE = 14,
 } ps_status;
 
 // What a clock is worth.
@@ -500,7 +502,8 @@ enum ps_status ps_session_round(const struct ps_session *session,
                                 size_t capacity,
                                 struct ps_round *round);
 
-// Waits until this node's offset is known to within ± half_width_ns in 95 %. PS_ERROR_TIMEOUT, PS_ERROR_FAILED or PS_ERROR_ENDED otherwise.
+// Waits until this node's offset is known to within ± half_width_ns in 95 %. PS_ERROR_UNREACHABLE after some rounds where path
+// and host asymmetry alone exceed it; otherwise PS_ERROR_TIMEOUT, PS_ERROR_FAILED or PS_ERROR_ENDED.
 enum ps_status ps_session_wait_until_bound(const struct ps_session *session,
                                            uint32_t half_width_ns,
                                            uint32_t timeout_ms);

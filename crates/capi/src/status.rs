@@ -43,6 +43,8 @@ pub enum ps_status {
     PS_ERROR_MPI = 12,
     /// A defect of probe_sync; the message is on standard error.
     PS_ERROR_PANIC = 13,
+    /// What was asked for cannot be reached over these links, however long one waits.
+    PS_ERROR_UNREACHABLE = 14,
 }
 
 use ps_status::*;
@@ -80,6 +82,7 @@ impl From<Error> for Failure {
         let status = match error {
             Error::Configuration { .. } | Error::ConfigurationFile { .. } => PS_ERROR_OPTION,
             Error::ClockPage { .. } => PS_ERROR_CLOCK,
+            Error::BoundUnreachable { .. } => PS_ERROR_UNREACHABLE,
             Error::File { .. } | Error::System(_) => PS_ERROR_SYSTEM,
             _ => PS_ERROR_FAILED,
         };

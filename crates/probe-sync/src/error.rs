@@ -108,6 +108,17 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// No amount of probing makes a clock known to within the bound that was waited for.
+    #[error(
+        "a bound of ±{half_width_ns} ns is out of reach: the asymmetry of paths and hosts leaves ±{reachable_ns} ns over these links, however long they \
+         are probed; ask for that or more, probe more pairs of hosts, or take stamps in hardware"
+    )]
+    BoundUnreachable {
+        /// Half-width that was asked for, ns.
+        half_width_ns: u32,
+        /// Least half-width of the 95 % interval that these links allow, ns.
+        reachable_ns: f64,
+    },
     /// What was asked of a run under way is not done.
     #[error("{reason}")]
     Request {

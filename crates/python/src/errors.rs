@@ -14,6 +14,7 @@ mod classes {
     pyo3::import_exception!(probe_sync.errors, SessionEnded);
     pyo3::import_exception!(probe_sync.errors, SessionFailed);
     pyo3::import_exception!(probe_sync.errors, WaitTimeout);
+    pyo3::import_exception!(probe_sync.errors, BoundUnreachable);
     pyo3::import_exception!(probe_sync.errors, RefusedTrace);
     pyo3::import_exception!(probe_sync.errors, DamagedTrace);
     pyo3::import_exception!(probe_sync.errors, FileError);
@@ -35,6 +36,7 @@ enum Kind {
     Ended,
     Failed,
     Timeout,
+    Unreachable,
     Refused,
     Damaged,
     File,
@@ -85,6 +87,7 @@ impl Failure {
             Error::Table { .. } | Error::NothingToSolve { .. } => Kind::Damaged,
             Error::Clock { .. } | Error::ClockPage { .. } => Kind::Clock,
             Error::Refused { .. } => Kind::Join,
+            Error::BoundUnreachable { .. } => Kind::Unreachable,
             Error::Collective(_) if !met => Kind::Join,
             _ => Kind::Failed,
         };
@@ -150,6 +153,7 @@ impl From<Failure> for PyErr {
             Kind::Ended => classes::SessionEnded::new_err(text),
             Kind::Failed => classes::SessionFailed::new_err(text),
             Kind::Timeout => classes::WaitTimeout::new_err(text),
+            Kind::Unreachable => classes::BoundUnreachable::new_err(text),
             Kind::Refused => classes::RefusedTrace::new_err(text),
             Kind::Damaged => classes::DamagedTrace::new_err(text),
             Kind::File => classes::FileError::new_err(text),

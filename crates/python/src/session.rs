@@ -301,16 +301,18 @@ impl Session {
                     let found = attempt(&handle, slice);
                     // Before anybody ends the session.
                     drop(handle);
-                    found.ok()
+                    found.map(Some)
                 }),
                 Borrowed::Nothing => {
                     py.detach(|| std::thread::sleep(BRIEF));
-                    None
+                    Ok(None)
                 }
-                Borrowed::End(found) => Some(found),
+                Borrowed::End(found) => Ok(Some(found)),
             };
-            if let Some(found) = found {
-                return Ok(found);
+            match found {
+                Ok(Some(found)) => return Ok(found),
+                Err(error @ Error::BoundUnreachable { .. }) => return Err(Failure::of_session(&error, true).into()),
+                Ok(None) | Err(_) => {}
             }
             py.check_signals()?;
             let rounds = self.lock().latest.as_ref().map_or(0, |round| round.round_id.0 + 1);

@@ -71,6 +71,13 @@ def main(adapter, folder):
             }
             for seen in itertools.islice(session.rounds(timeout=30), 3)
         ]
+        if session.state.node != session.round.reference:
+            try:
+                session.wait_until_bound(0, timeout=60)
+            except probe_sync.BoundUnreachable as error:
+                assert "a bound of ±0 ns is out of reach" in str(error), error
+            else:
+                raise AssertionError("no link shows a clock to 0 ns")
         state = session.state
         report = session.stop(timeout=30)
     assert state.phase == "measuring" and state.rank == group.rank and state.nodes == group.size, state

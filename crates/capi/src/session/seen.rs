@@ -134,7 +134,8 @@ pub unsafe extern "C" fn ps_session_round(
     })
 }
 
-/// Waits until this node's offset is known to within ± half_width_ns in 95 %. PS_ERROR_TIMEOUT, PS_ERROR_FAILED or PS_ERROR_ENDED otherwise.
+/// Waits until this node's offset is known to within ± half_width_ns in 95 %. PS_ERROR_UNREACHABLE after some rounds where path
+/// and host asymmetry alone exceed it; otherwise PS_ERROR_TIMEOUT, PS_ERROR_FAILED or PS_ERROR_ENDED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_session_wait_until_bound(
     session: *const ps_session,
@@ -203,6 +204,7 @@ impl ps_session {
             let left = deadline.saturating_duration_since(Instant::now());
             let found = self.running(|handle| match attempt(handle, left.min(SLICE)) {
                 Ok(Some(_)) => Ok(true),
+                Err(error @ Error::BoundUnreachable { .. }) => Err(error.into()),
                 Ok(None) | Err(_) => going_on(handle).map(|()| false),
             })?;
             if found {

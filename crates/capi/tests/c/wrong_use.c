@@ -223,6 +223,34 @@ static void peers(const ps_options *options)
     ps_clock_free(clock);
 }
 
+/* A bound that no link can reach is refused within some rounds, and the session goes on. */
+static void out_of_reach(const ps_options *options)
+{
+    ps_meeting *meeting = NULL;
+    ps_session *session = NULL;
+    ps_unique_id id;
+    expect("meeting", ps_meeting_open("127.0.0.1", &meeting), PS_OK, "");
+    expect("its id", ps_meeting_id(meeting, &id), PS_OK, "");
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        wrong = 0;
+        expect("rank 1", ps_session_start(options, NULL, &id, 1, 2, &session), PS_OK, "");
+        expect("a bound of 0", ps_session_wait_until_bound(session, 0, 120000), PS_ERROR_UNREACHABLE, "is out of reach");
+        expect("a bound of 1 ms", ps_session_wait_until_bound(session, 1000000, 60000), PS_OK, "");
+        expect("stop", ps_session_stop(session, NULL), PS_OK, "");
+        ps_session_free(session);
+        leave();
+    }
+    expect("rank 0", ps_session_start(options, meeting, NULL, 0, 2, &session), PS_OK, "");
+    expect("the reference's bound", ps_session_wait_until_bound(session, 0, 60000), PS_OK, "");
+    int status = 1;
+    expect("stop", ps_session_stop(session, NULL), PS_OK, "");
+    demand(waitpid(child, &status, 0) == child && status == 0, "a rank that asks too much");
+    ps_session_free(session);
+    ps_meeting_free(meeting);
+}
+
 /* Two ranks of one number: the later one is refused, and waits for nothing. */
 static void ranks_alike(const ps_options *options)
 {
@@ -349,6 +377,7 @@ int main(int count, char **arguments)
     lifetime(options);
     counter(count > 1 ? arguments[1] : "probe_sync_out");
     peers(options);
+    out_of_reach(options);
     ranks_alike(options);
     own_messages(options);
     ps_options_free(options);

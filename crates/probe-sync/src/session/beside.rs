@@ -18,6 +18,7 @@ use probe_sync_time::RunId;
 use super::by_launcher::{self, Steps};
 use super::files::FilesToRoot;
 use super::live::State;
+use super::reach::Floors;
 use crate::Error;
 use crate::clock::GlobalClock;
 use crate::report::{RunReport, SIGMAS_95};
@@ -80,6 +81,18 @@ pub(super) struct Seen {
     /// What alignment reads of this rank: names in the run's directory.
     pub records: Vec<String>,
     pub latest: Option<Arc<GlobalWindowData>>,
+    pub floors: Floors,
+}
+
+impl Seen {
+    /// Takes in a round that was solved since.
+    pub fn observe(&mut self, latest: Option<Arc<GlobalWindowData>>) {
+        let is_new = self.latest.as_ref().map(|round| round.round_id) != latest.as_ref().map(|round| round.round_id);
+        self.latest = latest;
+        if is_new && let (Some(round), Some(process)) = (&self.latest, &self.process) {
+            self.floors.observe(round.node(process.node));
+        }
+    }
 }
 
 impl SessionHandle {
@@ -147,19 +160,22 @@ impl SessionHandle {
     /// Waits until this node's offset is known to within ± `half_width_ns` in 95 %, at most for `limit`, and returns the round that says so.
     ///
     /// # Errors
-    /// When the session has ended or failed, or the time is over: it says how far it has come.
+    /// [`Error::BoundUnreachable`] within some rounds where path and host asymmetry alone exceed it; otherwise when the session has ended or failed, or
+    /// the time is over.
     pub fn wait_until_bound(&self, half_width_ns: u32, limit: StdDuration) -> Result<Arc<GlobalWindowData>, Error> {
         let within = |seen: &Seen| {
             let (round, node) = (seen.latest.as_ref()?, seen.process.as_ref()?.node);
             let own = round.node(node).filter(|own| own.reachable)?;
             (own.sigma_ns * SIGMAS_95 <= f64::from(half_width_ns)).then(|| Arc::clone(round))
         };
-        let reached = self.wait("a bound of the clocks", limit, |seen| match (within(seen), &seen.progress) {
-            (Some(round), _) => Some(Some(round)),
-            (None, Progress::Ended) => Some(None),
-            _ => None,
-        })?;
-        reached.ok_or_else(|| Error::SessionThread { reason: "the session has ended".into() })
+        self.wait("a bound of the clocks", limit, |seen| match (within(seen), &seen.progress) {
+            (Some(round), _) => Some(Ok(round)),
+            (None, Progress::Ended) => Some(Err(Error::SessionThread { reason: "the session has ended".into() })),
+            _ => seen.floors.beyond(f64::from(half_width_ns)).map(|reachable_ns| {
+                let reachable_ns = reachable_ns.ceil();
+                Err(Error::BoundUnreachable { half_width_ns, reachable_ns })
+            }),
+        })?
     }
 
     /// Whether [`Self::step`] must be called: the session goes over the launcher's messages, and not every thread may move them.
@@ -353,9 +369,10 @@ mod tests {
         assert!(next.round_id > first[2].round_id);
         let progress = handles[1].progress();
         assert!(matches!(&progress, Progress::Measuring(state) if state.rank == 1 && state.nodes == 3), "{progress:?}");
-        let impossible =
-            handles[1].wait_until_bound(0, StdDuration::from_millis(300)).expect_err("no clock is that good");
-        assert!(impossible.to_string().contains("rounds were solved"), "{impossible}");
+        let impossible = handles[1].wait_until_bound(0, LONG).expect_err("no clock is that good");
+        let Error::BoundUnreachable { half_width_ns: 0, reachable_ns } = impossible else { panic!("{impossible}") };
+        assert!((2.0..100_000.0).contains(&reachable_ns), "{reachable_ns} ns");
+        assert!(handles[0].wait_until_bound(0, LONG).is_ok(), "the reference knows its own clock");
         let mut marks = handles[2].marks(LONG).expect("it measures");
         let (mark, _) = marks.next_name().expect("our own process");
         assert!(marks.write(mark, Timestamp::from_ns(5), Timestamp::from_ns(9)).expect("writable"));

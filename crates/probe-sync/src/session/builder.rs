@@ -245,7 +245,10 @@ fn rounds(
     });
     while session.next_round()?.is_some() {
         let (latest, state) = (session.round().cloned().map(Arc::new), session.state());
-        shared.tell(|seen| (seen.latest, seen.progress) = (latest, Progress::Measuring(state)));
+        shared.tell(|seen| {
+            seen.observe(latest);
+            seen.progress = Progress::Measuring(state);
+        });
     }
     session.stop()
 }

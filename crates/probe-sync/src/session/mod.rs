@@ -13,6 +13,7 @@ mod context;
 mod ctl;
 mod files;
 mod live;
+mod reach;
 mod recording;
 mod run;
 mod start;

@@ -20,6 +20,7 @@ from typing import Any
 from ._native import Clock, Meeting, Reading, Round, __version__
 from .errors import (
     AlreadyStarted,
+    BoundUnreachable,
     ClockError,
     ConfigError,
     DamagedTrace,
@@ -65,6 +66,7 @@ __all__ = [
     "AlignedTrace",
     "AlignmentStats",
     "AlreadyStarted",
+    "BoundUnreachable",
     "CheckReport",
     "CheckResult",
     "Clock",

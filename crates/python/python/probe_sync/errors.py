@@ -34,6 +34,10 @@ class WaitTimeout(Error, TimeoutError):
     """What was waited for did not come in time; the session goes on."""
 
 
+class BoundUnreachable(Error, ValueError):
+    """The bound that was waited for is out of reach over these links; the text names the one that is not. The session goes on."""
+
+
 class RefusedTrace(Error):
     """The traces do not fit what is known of the clocks: whose they are, when they were recorded, which clock they are on."""
 

@@ -121,7 +121,8 @@ class Session:
     def wait_until_bound(self, half_width_ns: int, timeout: float | None = None) -> Round:
         """Waits until this node's offset is known to within ± `half_width_ns` in 95 %, and returns the round that says so.
 
-        Raises `WaitTimeout` after `timeout` seconds, and `JoinError` or `SessionFailed` when the session fails.
+        Raises `BoundUnreachable` after some rounds where the asymmetry of paths and hosts alone exceeds the bound, `WaitTimeout` after
+        `timeout` seconds, and `JoinError` or `SessionFailed` when the session fails.
         """
         if half_width_ns < 0:
             raise ConfigError(f"half_width_ns={half_width_ns}: give the half-width of an interval in whole nanoseconds, 0 or more")
