@@ -17,7 +17,7 @@ use probe_sync_time::{Duration, NodeId, RoundId, System, Timestamp};
 
 use super::{GlobalWindowData, SolvedRound, Solver, SolverOptions};
 use crate::Error;
-use crate::series::Growth;
+use crate::series::{BEND_NS_PER_S2, Growth};
 use crate::window::{NodeEstimate, NodeWindowData};
 
 /// Solves rounds on one timeline.
@@ -137,7 +137,12 @@ impl Carried {
         let seconds = self.seconds(instant);
         let rate = self.drift_sigma_ppm * NS_PER_S_PER_PPM;
         // Offset and rate of a line come from the same packets; the worst is that their errors add up.
-        let growth = Growth::Walk { covariance: self.sigma_ns * rate, rate: rate * rate, density: DENSITY };
+        let growth = Growth::Walk {
+            covariance: self.sigma_ns * rate,
+            rate: rate * rate,
+            density: DENSITY,
+            bend: BEND_NS_PER_S2,
+        };
         let ahead = self.offset_ns + self.drift_ppm * NS_PER_S_PER_PPM * seconds;
         [ahead, growth.sigma(self.sigma_ns, seconds.abs())]
     }

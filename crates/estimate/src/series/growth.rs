@@ -2,8 +2,8 @@
 //!
 //! Place in the flow: said of a segment's ends by [`super::Continuation`], made into straight chords for the map's outer pieces. Under
 //! [`Growth::Walk`] the variance `d` seconds away is `F·P·Fᵀ + Q` of [`crate::motion`], `σ² + 2·c·d + r·d² + q·d³/3`, and beside it what no
-//! measurement so far can have shown: a change of temperature that begins there. It bends a clock by [`BEND_NS_PER_S2`], and once
-//! the oscillator has settled, after [`SETTLING_S`], its rate is off by 0.1 ppm.
+//! measurement so far can have shown: a change of temperature that begins there. It bends a clock by [`BEND_NS_PER_S2`], or by more where its own
+//! lines show more, and once the oscillator has settled, after [`SETTLING_S`], its rate is off by 0.1 ppm or as much more.
 //!
 //! The function is convex, so a chord states more than it, never less.
 //! What it does not do: know how the clock runs on.
@@ -26,6 +26,8 @@ pub enum Growth {
         rate: f64,
         /// Density of the rate's random walk, ns²/s³.
         density: f64,
+        /// How the clock bends where its temperature begins to change, ns/s².
+        bend: f64,
     },
 }
 
@@ -45,13 +47,12 @@ impl Growth {
     pub(crate) fn sigma(self, sigma_ns: f64, seconds: f64) -> f64 {
         match self {
             Self::Linear { ppm } => sigma_ns + ppm.abs() * NS_PER_S_PER_PPM * seconds,
-            Self::Walk { covariance, rate, density } => {
+            Self::Walk { covariance, rate, density, bend } => {
                 let most = sigma_ns * rate.max(0.0).sqrt();
                 let known = sigma_ns * sigma_ns
                     + seconds * (2.0 * covariance.clamp(-most, most) + seconds * rate.max(0.0))
                     + density.max(0.0) * seconds.powi(3) / 3.0;
-                let bend = BEND_NS_PER_S2 * seconds * seconds / (1.0 + seconds / SETTLING_S);
-                known.max(0.0).sqrt().hypot(bend)
+                known.max(0.0).sqrt().hypot(bend.max(0.0) * bent(seconds))
             }
         }
     }
@@ -79,8 +80,13 @@ impl Growth {
     }
 }
 
+/// Where a clock that bends by 1 ns/s² until it has settled is after so many seconds, ns.
+pub(super) fn bent(seconds: f64) -> f64 {
+    seconds * seconds / (1.0 + seconds / SETTLING_S)
+}
+
 /// A clock's rate bends by as much where its temperature begins to change: 10 ppb per second,
-const BEND_NS_PER_S2: f64 = 10.0;
+pub(crate) const BEND_NS_PER_S2: f64 = 10.0;
 /// for so long.
 const SETTLING_S: f64 = 10.0;
 /// The first chord; each is twice as long as all before it,
@@ -96,20 +102,23 @@ mod tests {
     #[test]
     fn the_walk_by_hand() {
         // 10 ns known, 3 ns/s the rate's error, 12 ns²/s³: after 2 s 100 + 9·4 + 12·8/3 = 168, and 40/1.2 ns of a bend.
-        let walk = Growth::Walk { covariance: 0.0, rate: 9.0, density: 12.0 };
+        let walk = Growth::Walk { covariance: 0.0, rate: 9.0, density: 12.0, bend: 10.0 };
         assert!((walk.sigma(10.0, 2.0) - 168f64.sqrt().hypot(40.0 / 1.2)).abs() < 1e-9);
         // Errors of offset and rate that are one: 10 + 3·2.
-        let one = Growth::Walk { covariance: 30.0, rate: 9.0, density: 0.0 };
+        let one = Growth::Walk { covariance: 30.0, rate: 9.0, density: 0.0, bend: 10.0 };
         assert!((one.sigma(10.0, 2.0) - 16f64.hypot(40.0 / 1.2)).abs() < 1e-9);
         // A covariance that cannot be is the largest that can.
-        assert_eq!(Growth::Walk { covariance: 1e9, rate: 9.0, density: 0.0 }.sigma(10.0, 2.0), one.sigma(10.0, 2.0));
+        assert_eq!(
+            Growth::Walk { covariance: 1e9, rate: 9.0, density: 0.0, bend: 10.0 }.sigma(10.0, 2.0),
+            one.sigma(10.0, 2.0)
+        );
         assert_eq!(Growth::Linear { ppm: 2.0 }.sigma(10.0, 3.0), 6_010.0);
     }
 
     #[test]
     fn chords_state_no_less_and_little_more() {
         for covariance in [-25.0, 0.0, 25.0] {
-            let walk = Growth::Walk { covariance, rate: 9.0, density: 4.0 };
+            let walk = Growth::Walk { covariance, rate: 9.0, density: 4.0, bend: 10.0 };
             let chords = walk.chords(10.0);
             for k in 0..4000 {
                 let seconds = 1e-3 * 1.005f64.powi(k);

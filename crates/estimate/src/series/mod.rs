@@ -22,6 +22,7 @@ pub mod smooth;
 
 pub use compose::{Join, MapChain};
 pub use curve::{CurvePoint, sample_curve};
+pub(crate) use growth::BEND_NS_PER_S2;
 pub use growth::Growth;
 pub use map::{Break, Continuation, Cursor, Knot, Mapped, Segment, TimeMap};
 pub use offsets::{Axis, Certainty, Interpolation, KnownBreaks, OffsetMap, OffsetSample, Step};

@@ -19,7 +19,7 @@ use super::evidence::{self, Deviation};
 use super::lines::{self, Line, believable, seen};
 use super::round::Round;
 use super::solution::SmoothedOffset;
-use super::student::{FREEDOM, SCALE_MIN, WEIGHTED_PAIR, WEIGHTED_SINGLE};
+use super::student::{FREEDOM, WEIGHTED_PAIR, WEIGHTED_SINGLE, factor};
 use super::white_fm::{self, DENSITIES};
 use crate::graph::components::held;
 use crate::graph::covariance;
@@ -451,17 +451,6 @@ impl Online {
     }
 }
 
-/// The factor on the claimed variances that residuals of weighted `squares` and this `freedom` show. Loops show what edges err by each for
-/// itself, and nothing of what all edges of a node err by alike: larger residuals than claimed count as they are, smaller ones only
-/// where they are many.
-pub(super) fn factor([squares, freedom]: [f64; 2]) -> f64 {
-    if squares > freedom {
-        (squares / freedom).min(1.0 / SCALE_MIN)
-    } else {
-        ((squares + NARROWING_PRIOR) / (freedom + NARROWING_PRIOR)).max(SCALE_MIN)
-    }
-}
-
 fn scaled([a, ab, b]: Block, scales: Pair) -> Block {
     [a * scales[0], ab * (scales[0] * scales[1]).sqrt(), b * scales[1]]
 }
@@ -483,9 +472,6 @@ const COMMON_WEIGHT: f64 = 4.0;
 
 /// Independent residuals that the claimed covariances count for.
 const SCATTER_PRIOR: f64 = 30.0;
-
-/// And against those that would make them smaller: a dozen rounds of a small cluster.
-const NARROWING_PRIOR: f64 = 300.0;
 
 /// Student-t weights per round.
 const REWEIGHTINGS: usize = 2;

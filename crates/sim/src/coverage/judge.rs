@@ -5,8 +5,10 @@
 //!
 //! What it does not do: decide whether a figure is good.
 
+use probe_sync_estimate::record::OffsetRecord;
 use probe_sync_estimate::round::SolvedRound;
 use probe_sync_estimate::run::Smoothed;
+use probe_sync_estimate::series::{Axis, KnownBreaks, OffsetSample, TimeMap};
 use probe_sync_estimate::statistics::SIGMAS_95;
 use probe_sync_estimate::window::NodeEstimate;
 use probe_sync_time::{Duration, NodeId, Reference, Timestamp};
@@ -54,21 +56,24 @@ impl Judged {
 
 impl Tally {
     fn add(&mut self, node: &NodeEstimate, truth_ns: f64) {
-        if !node.reachable {
-            return;
+        if node.reachable {
+            self.add_error(node.offset_ns - truth_ns, node.sigma_ns);
+            self.outside += usize::from(!(node.bound_lo_ns..=node.bound_hi_ns).contains(&truth_ns));
         }
-        let error = node.offset_ns - truth_ns;
-        let z = error.abs() / node.sigma_ns;
+    }
+
+    fn add_error(&mut self, error_ns: f64, sigma_ns: f64) {
+        let z = error_ns.abs() / sigma_ns;
         self.count += 1;
         self.held += usize::from(z <= SIGMAS_95);
         self.beyond_three += usize::from(z > 3.0);
-        self.outside += usize::from(!(node.bound_lo_ns..=node.bound_hi_ns).contains(&truth_ns));
-        self.squares += error * error;
-        self.sigmas += node.sigma_ns;
+        self.squares += error_ns * error_ns;
+        self.sigmas += sigma_ns;
         self.worst = self.worst.max(z);
     }
 
-    fn pool(&mut self, other: &Self) {
+    /// Adds other estimates.
+    pub fn pool(&mut self, other: &Self) {
         self.count += other.count;
         self.held += other.held;
         self.beyond_three += other.beyond_three;
@@ -119,6 +124,43 @@ pub(super) fn judge(world: &World, rounds: &[SolvedRound], [fits, solved]: [&Smo
     }
     judged
 }
+
+/// Every node's map, so many seconds after the run's last line.
+pub(super) fn beyond<const N: usize>(world: &World, nodes: u32, smoothed: &Smoothed, seconds: [f64; N]) -> [Tally; N] {
+    let lines: Vec<OffsetRecord> = smoothed.round_lines().collect();
+    let mut tallies = [Tally::default(); N];
+    for node in (1..nodes).map(NodeId) {
+        let own = lines.iter().filter(|line| line.estimate.node_id == node && line.estimate.reachable);
+        let samples: Vec<OffsetSample> = own.map(sample).collect();
+        let Some(last) = samples.last() else { continue };
+        let map = TimeMap::from_offsets(&samples, Axis::Reference, &KnownBreaks::default());
+        let map = map.expect("lines of a run that went well").map;
+        for (tally, after) in tallies.iter_mut().zip(seconds) {
+            let at = Timestamp::<Reference>::from_ns(last.at_ns + (after * 1e9) as i64);
+            let truth_ns = world.offset_ns(node, at);
+            let shown_ps = (f64::from(PS_PER_NS) * truth_ns) as i128 + i128::from(at.as_ns()) * i128::from(PS_PER_NS);
+            let mapped = map.map(shown_ps);
+            let error_ps = mapped.time_ps - i128::from(at.as_ns()) * i128::from(PS_PER_NS);
+            tally.add_error(error_ps as f64 / f64::from(PS_PER_NS), mapped.sigma_ns);
+        }
+    }
+    tallies
+}
+
+fn sample(line: &OffsetRecord) -> OffsetSample {
+    let NodeEstimate { offset_ns, drift_ppm, sigma_ns, drift_sigma_ppm, .. } = line.estimate;
+    OffsetSample {
+        drift_ppm: Some(drift_ppm),
+        sigma_ns: Some(sigma_ns),
+        drift_sigma_ppm: Some(drift_sigma_ppm),
+        offset_drift_covariance: line.offset_drift_covariance,
+        wander: line.wander,
+        disturbed: line.clock_disturbed,
+        ..OffsetSample::bare(line.window_start.midpoint(line.window_end).as_ns(), offset_ns)
+    }
+}
+
+const PS_PER_NS: i32 = 1_000;
 
 fn times(rounds: &[SolvedRound]) -> impl Iterator<Item = Timestamp<Reference>> {
     let middles = rounds.windows(2).map(|pair| pair.iter().map(|round| round.data.midpoint()).collect::<Vec<_>>());

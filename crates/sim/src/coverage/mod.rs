@@ -24,15 +24,28 @@ use crate::cuts;
 /// Runs one seed of a cell and judges it.
 pub fn run(cell: &Cell, seed: u64) -> Judged {
     let world = World::new(cell, seed);
-    let nodes = cell.nodes as usize;
-    let hosts = if cell.host == HostAsymmetry::None { Hosts::one(nodes) } else { Hosts::default() };
-    let options = SolverOptions { hosts, ..SolverOptions::new(nodes, REFERENCE) };
+    let options = options(cell);
     let cuts: Vec<Vec<WindowCut>> = (0..cell.windows).map(|window| world.cuts(window)).collect();
     let rounds = cuts::solve(&options, &cuts);
     let recorded = cuts::recorded(&cuts);
     let fits = Smoothed::new(&options, rounds.clone(), None);
     let solved = Smoothed::new(&options, rounds.clone(), Some(&recorded));
     judge::judge(&world, &rounds, [&fits, &solved])
+}
+
+/// Runs one seed of a cell and judges the map of every node so many seconds after the last line of its run, as `align --extrapolate` uses it.
+pub fn run_beyond<const N: usize>(cell: &Cell, seed: u64, seconds: [f64; N]) -> [Tally; N] {
+    let world = World::new(cell, seed);
+    let options = options(cell);
+    let cuts: Vec<Vec<WindowCut>> = (0..cell.windows).map(|window| world.cuts(window)).collect();
+    let smoothed = Smoothed::new(&options, cuts::solve(&options, &cuts), None);
+    judge::beyond(&world, cell.nodes, &smoothed, seconds)
+}
+
+fn options(cell: &Cell) -> SolverOptions {
+    let nodes = cell.nodes as usize;
+    let hosts = if cell.host == HostAsymmetry::None { Hosts::one(nodes) } else { Hosts::default() };
+    SolverOptions { hosts, ..SolverOptions::new(nodes, REFERENCE) }
 }
 
 #[cfg(test)]

@@ -57,3 +57,23 @@ fn clocks_that_are_steered_within_windows_state_it() {
         }
     }
 }
+
+/// Beyond the last line nothing shows where a clock begins to warm up; that it did so once within the run is what there is to go by.
+#[test]
+fn beyond_the_last_line_the_chance_of_an_onset_is_stated() {
+    for (clock, pace_hz) in [(ClockKind::Onset(1.0), 20.0), (ClockKind::Onset(1.0), 2.0), (ClockKind::Quiet, 20.0)] {
+        let cell = Cell { clock, pace_hz, ..Cell::PLAIN };
+        let mut tallies = [Tally::default(); 4];
+        for seed in 1..=20 {
+            let run = run_beyond(&cell, seed, BEYOND_S);
+            tallies.iter_mut().zip(&run).for_each(|(tally, other)| tally.pool(other));
+        }
+        for (after, tally) in BEYOND_S.into_iter().zip(tallies) {
+            let [rms, sigma] = [tally.rms_ns(), tally.sigma_ns()];
+            println!("{clock:?} {pace_hz} Hz, {after} s: {:.1} %, {rms:.0} ns, sigma {sigma:.0} ns", tally.covered());
+        }
+        assert!(tallies.iter().all(|tally| tally.covered() >= 92.0), "{clock:?} {pace_hz} Hz: {tallies:?}");
+    }
+}
+
+const BEYOND_S: [f64; 4] = [0.5, 2.0, 4.0, 8.0];

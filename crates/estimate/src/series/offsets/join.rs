@@ -9,10 +9,10 @@
 //! What points that were taken out say of a gap or of what lies beyond the ends ([`Doubt`]) is added. What it does not do: judge points.
 
 use super::super::curve::{CurvePoint, hermite, picoseconds, steps_between};
-use super::super::growth::Growth;
+use super::super::growth::{BEND_NS_PER_S2, Growth};
 use super::super::map::{Continuation, Knot};
 use super::breaks::Range;
-use super::law::{Law, covariance, seconds_between};
+use super::law::{Law, bend, covariance, seconds_between};
 use super::point::{Point, SMALLEST_SIGMA_NS, secant};
 use crate::motion::{NS_PER_S_PER_PPM, bridge};
 use crate::statistics::{TO_SIGMA, upper_median};
@@ -147,10 +147,12 @@ impl Joining {
                 let disagreement = if law.stated { 0.0 } else { rate_disagreement_ppm(points) * NS_PER_S_PER_PPM };
                 let outward = if end == End::First { -across } else { across };
                 let near: Vec<&Point> = pair.map_or(vec![point], |pair| pair.iter().collect());
+                let density = law.density(&near);
                 Growth::Walk {
                     covariance: outward,
                     rate: rate + disagreement * disagreement + doubt.rate_ns_per_s * doubt.rate_ns_per_s,
-                    density: law.density(&near),
+                    density,
+                    bend: bend(points, end == End::First, density).max(BEND_NS_PER_S2),
                 }
             }
             None => {

@@ -11,6 +11,7 @@
 //! q is what the file states; files that do not state it show it by how their lines surprise each other (most likely density, with the
 //! heavy tails of Student's t, so that a few wrong lines do not count).
 
+use super::super::growth::bent;
 use super::point::Point;
 use crate::graph::linear::Block;
 use crate::kalman::Belief;
@@ -108,6 +109,24 @@ fn prediction(from: &Point, to: &Point, density: f64) -> Option<Surprise> {
     Some(Surprise { off_ns, sigma_ns: variance.sqrt() })
 }
 
+/// How much more the points bend the clock than a walk of this density explains, ns/s²: the mean square of what each says wrongly of those some seconds
+/// later (`backward`: earlier). A clock that warmed up once may do so again, and nothing shows it beyond the last packet.
+pub(super) fn bend(points: &[Point], backward: bool, density: f64) -> f64 {
+    let stride = points.len().div_ceil(MOST_GAPS).max(1);
+    let at_lag = |lag_s: f64| {
+        let bends = (0..points.len()).step_by(stride).filter_map(|k| {
+            let later = points.partition_point(|point| point.at.x_ns < points[k].at.x_ns + lag_s * 1e9);
+            let (early, late) = (&points[k], points.get(later)?);
+            let found = if backward { prediction(late, early, density) } else { prediction(early, late, density) }?;
+            let one = bent(seconds_between(early, late));
+            Some((found.off_ns.powi(2) - found.sigma_ns.powi(2)) / (one * one))
+        });
+        let (sum, count) = bends.fold((0.0, 0), |(sum, count), square| (sum + square, count + 1));
+        if count < FEWEST_BENDS { 0.0 } else { (sum / f64::from(count)).max(0.0).sqrt() }
+    };
+    LAGS_S.map(at_lag).into_iter().fold(0.0, f64::max)
+}
+
 /// The density under which the points surprise each other least.
 fn likely_density(points: &[Point]) -> f64 {
     let stride = points.len().div_ceil(MOST_GAPS).max(1);
@@ -140,6 +159,9 @@ const MOST_GAPS: usize = 4096;
 /// Densities from 10⁻⁴ ns²/s³ to beyond 10¹² that are tried.
 const SMALLEST_DENSITY: f64 = 1e-4;
 const GRID: i32 = 28;
+/// How much later the clock is looked at, s, and by how many points at least.
+const LAGS_S: [f64; 4] = [2.0, 4.0, 8.0, 16.0];
+const FEWEST_BENDS: u32 = 4;
 /// Of Student's t.
 const FREEDOM: f64 = 4.0;
 
@@ -215,7 +237,7 @@ mod tests {
         let doubt = Doubt { rate_ns_per_s: 3.0, ..Doubt::default() };
         let walk = |end| {
             let found = joining.outside(&two(), end, doubt, false).expect("a rate is stated");
-            let Growth::Walk { covariance, rate, density } = found.growth else { panic!("{found:?}") };
+            let Growth::Walk { covariance, rate, density, .. } = found.growth else { panic!("{found:?}") };
             [covariance, rate, density, found.slope_ppm]
         };
         let near = |found: [f64; 4], expected: [f64; 4]| {

@@ -6,7 +6,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::evidence::Constants;
-use super::student::{WEIGHTED_PAIR, WEIGHTED_SINGLE, weight};
+use super::student::{WEIGHTED_PAIR, WEIGHTED_SINGLE, factor, weight};
 use super::system::{System, Weights};
 use super::*;
 use crate::graph::linear::{Block, Pair};
@@ -388,7 +388,6 @@ fn live_intervals_hold_too_and_later_packets_help() {
 
 #[test]
 fn live_many_residuals_narrow_what_is_claimed_and_few_widen_it() {
-    let factor = online::factor;
     assert!((factor([120.0, 60.0]) - 2.0).abs() < 1e-12, "twice the squares are twice the variance");
     assert!((factor([60.0, 120.0]) - 360.0 / 420.0).abs() < 1e-12, "of a small cluster half the squares say little");
     assert!((factor([7_500.0, 15_000.0]) - 0.51).abs() < 0.01, "of a large one they do");
