@@ -48,6 +48,8 @@ mod snapshots;
 mod standing;
 mod statuses;
 mod stragglers;
+mod strangers;
+
 mod support;
 mod tables;
 mod terminal;
