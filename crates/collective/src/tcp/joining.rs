@@ -166,6 +166,7 @@ pub(super) fn return_as_rank_0(
 ) -> Result<Option<Joining>, Error> {
     let mut wait = Wait::begin(OPERATION, deadline);
     let (process, mut pause, mut retries) = (u64::from_le_bytes(random_bytes()?), RETRY_FIRST, 0);
+    let mut seen = None;
     loop {
         let mut there = None;
         for (successor, its) in earlier.successors.iter().filter(|(successor, _)| *successor != ROOT) {
@@ -180,6 +181,8 @@ pub(super) fn return_as_rank_0(
                 Err(_) => {}
             }
         }
+        // An attempt that the end of the wait has cut short does not say that nobody is there any more.
+        let there = if wait.slice().is_some() { there } else { there.or(seen.take()) };
         let Some((successor, its, attempt)) = there else { return Ok(None) };
         // Another key stays another one.
         let other_key = matches!(attempt, Attempt::AllForeign(_) | Attempt::Foreign(_));
@@ -189,6 +192,7 @@ pub(super) fn return_as_rank_0(
             }
             return Err(not_taken_in(successor, its, &attempt.reason(), earlier.kept_in.as_deref()));
         };
+        seen = Some((successor, its, attempt));
         std::thread::sleep(slice.min(jittered(pause, random_bytes()?)));
         retries += 1;
         pause = (pause * 2).min(RETRY_LAST);

@@ -252,7 +252,7 @@ fn another_user_with_the_guessed_key_is_no_rank() {
     let listener = bind(ANY.into()).unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let own = std::thread::spawn(move || Tcp::join_any(&[address], 1, 2, job(), options, &within(60)).map(|_| ()));
-    Tcp::host_with(listener, 2, job(), options, &within(60)).unwrap();
+    let _root = Tcp::host_with(listener, 2, job(), options, &within(60)).unwrap();
     own.join().unwrap().unwrap();
 }
 
