@@ -43,7 +43,7 @@ impl Eavesdropper {
                 };
                 let shared = Arc::clone(&shared);
                 std::thread::spawn(move || {
-                    pass_on(of, to, |said| shared.lock().unwrap()[place].extend_from_slice(said))
+                    pass_on(of, to, |said| shared.lock().unwrap()[place].extend_from_slice(said));
                 });
                 std::thread::spawn(move || pass_on(root, rank, |_| ()));
             }
