@@ -12,6 +12,7 @@ mod documents;
 mod faults;
 mod fences;
 mod filtered;
+mod foreign_peers;
 mod gaps;
 mod hang;
 mod host_limits;
@@ -48,8 +49,6 @@ mod snapshots;
 mod standing;
 mod statuses;
 mod stragglers;
-mod strangers;
-
 mod support;
 mod tables;
 mod terminal;

@@ -1,4 +1,4 @@
-//! A run whose every open port has strangers: probe packets that nobody sent, and 500 silent connections at each listener.
+//! A run whose every open port has foreign peers: probe packets that nobody sent, and 500 silent connections at each listener.
 
 use std::net::{TcpStream, UdpSocket};
 use std::os::unix::net::UnixStream;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::faults::{rank, signal, wait_for_round, written_report};
 use crate::support::{complaint, free_port, output, probe_sync, text, wait};
 
-const STRANGERS: usize = 500;
+const CONNECTIONS: usize = 500;
 /// Packets per second, where the machine makes so many.
 const RATE: u32 = 100_000;
 const BURST: u32 = 100;
@@ -38,7 +38,7 @@ fn forge(addresses: &[String], over: &AtomicBool) -> u64 {
 }
 
 #[test]
-fn a_run_measures_among_forged_packets_and_500_strangers_at_every_listener() {
+fn a_run_measures_among_forged_packets_and_500_foreign_connections_at_every_listener() {
     let most = getrlimit(Resource::Nofile);
     let wanted = Rlimit { current: most.maximum.map_or(Some(8192), |most| Some(most.min(8192))), ..most };
     setrlimit(Resource::Nofile, wanted).expect("below the hard limit");
@@ -58,11 +58,11 @@ fn a_run_measures_among_forged_packets_and_500_strangers_at_every_listener() {
     let (sent, held) = std::thread::scope(|scope| {
         let forging = scope.spawn(|| forge(&addresses, &over));
         let connect = |address: &str| -> Vec<TcpStream> {
-            (0..STRANGERS).filter_map(|_| TcpStream::connect(address).ok()).collect()
+            (0..CONNECTIONS).filter_map(|_| TcpStream::connect(address).ok()).collect()
         };
         let held = (connect(&port.1), connect(&metrics.1));
         let control: Vec<UnixStream> =
-            (0..STRANGERS).filter_map(|_| UnixStream::connect(out.join("control.sock")).ok()).collect();
+            (0..CONNECTIONS).filter_map(|_| UnixStream::connect(out.join("control.sock")).ok()).collect();
         wait_for_round(&out, before + 8);
         // Who may ask is answered among them.
         let status = output(probe_sync(&["status", "--json", text(&out)]));
