@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use probe_sync_trace::query::{CsvSettings, Query, QuerySettings};
 use probe_sync_trace::write::OutputFormat;
 use probe_sync_trace::{
-    AgentIndex, Calibrated, CollectiveFlows, ConvertReport, ConvertSettings, Converted, NodeTrace, Output, OutputKind,
-    TraceOutput, TraceUse, convert, counted,
+    AgentIndex, Calibrated, CollectiveFlows, ConvertReport, ConvertSettings, Converted, NodeTrace, Omitted, Output,
+    OutputKind, TraceOutput, TraceUse, convert, counted,
 };
 
 use crate::documents::{self, CsvFile};
@@ -24,7 +24,7 @@ use crate::traces::{as_they_are, calibrate_for, is_mark, request, shared_notes, 
 pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
     let outputs = outputs(arguments)?;
     let settings = settings(arguments);
-    let mut report = None;
+    let (mut report, mut omitted) = (None, Omitted::default());
     if !outputs.is_empty() {
         let paths: Vec<PathBuf> = outputs.iter().map(|output| output.path.clone()).collect();
         let request = as_they_are(request(&arguments.input, &paths)?, &arguments.as_they_are);
@@ -37,11 +37,11 @@ pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
         if !arguments.json {
             crate::output::tell(&text(&converted, &calibrated))?;
         }
-        report = Some(converted);
+        (report, omitted) = (Some(converted), Omitted::of(&calibrated));
     }
     let wants_csv = arguments.output_format.iter().any(|name| name == CSV);
     let csv = if wants_csv { write_csv(arguments, &settings)? } else { Vec::new() };
-    if arguments.json { crate::output::json(&documents::Convert::new(report, csv)) } else { Ok(()) }
+    if arguments.json { crate::output::json(&documents::Convert::new(report, csv, omitted)) } else { Ok(()) }
 }
 
 fn settings(arguments: &ConvertArgs) -> ConvertSettings {

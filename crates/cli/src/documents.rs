@@ -12,7 +12,7 @@ use probe_sync_page::{Mood, Page};
 use probe_sync_record::export::Exported;
 use probe_sync_sys::doctor::{Fact, Level};
 use probe_sync_trace::{
-    AlignmentStats, Calibrated, ConvertReport, Lateness, MergeReport, Outcome, Verdict, VerdictDocument,
+    AlignmentStats, Calibrated, ConvertReport, Lateness, MergeReport, Omitted, Outcome, Verdict, VerdictDocument,
 };
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
@@ -24,6 +24,8 @@ pub struct Align {
     schema: u32,
     /// The traces that were written.
     traces: Vec<AlignedTrace>,
+    /// What of the traces is in no output.
+    omitted: Omitted,
     /// With --validate: what the check came to.
     outcome: Option<Outcome>,
 }
@@ -40,8 +42,8 @@ pub struct AlignedTrace {
 }
 
 impl Align {
-    pub fn new(traces: Vec<AlignedTrace>, verdict: Option<&Verdict<'_>>) -> Self {
-        Self { schema: 1, traces, outcome: verdict.map(Verdict::outcome) }
+    pub fn new(traces: Vec<AlignedTrace>, calibrated: &Calibrated, verdict: Option<&Verdict<'_>>) -> Self {
+        Self { schema: 1, traces, omitted: Omitted::of(calibrated), outcome: verdict.map(Verdict::outcome) }
     }
 }
 
@@ -53,6 +55,8 @@ pub struct Merge<'a> {
     output: PathBuf,
     /// The inputs, in the order of `traces`.
     inputs: Vec<PathBuf>,
+    /// What of the traces is not in it.
+    omitted: Omitted,
     #[serde(flatten)]
     report: &'a MergeReport,
     /// With --validate: what the check came to.
@@ -67,7 +71,8 @@ impl<'a> Merge<'a> {
         verdict: Option<&Verdict<'_>>,
     ) -> Self {
         let inputs = report.written.iter().map(|place| calibrated.traces[*place].trace.path.clone()).collect();
-        Self { schema: 1, output, inputs, report, outcome: verdict.map(Verdict::outcome) }
+        let omitted = Omitted::of(calibrated);
+        Self { schema: 1, output, inputs, omitted, report, outcome: verdict.map(Verdict::outcome) }
     }
 }
 
@@ -79,6 +84,8 @@ pub struct Convert {
     report: Option<ConvertReport>,
     /// The CSV files.
     csv: Vec<CsvFile>,
+    /// What of the traces is in no output but CSV.
+    omitted: Omitted,
 }
 
 /// A CSV file.
@@ -91,8 +98,8 @@ pub struct CsvFile {
 }
 
 impl Convert {
-    pub fn new(report: Option<ConvertReport>, csv: Vec<CsvFile>) -> Self {
-        Self { schema: 1, report, csv }
+    pub fn new(report: Option<ConvertReport>, csv: Vec<CsvFile>, omitted: Omitted) -> Self {
+        Self { schema: 1, report, csv, omitted }
     }
 }
 

@@ -21,8 +21,7 @@ use crate::traces::request;
 /// Names the database, the statement or the output; a file that was begun does not appear then.
 pub fn run(arguments: &QueryArgs) -> anyhow::Result<()> {
     let outputs: Vec<PathBuf> = arguments.out.iter().cloned().collect();
-    let mut request = request(&arguments.input, &outputs)?;
-    request.skip_bad = arguments.skip_bad;
+    let request = request(&arguments.input, &outputs)?;
     let settings = QuerySettings {
         own_clocks: arguments.as_they_are.no_correction,
         window: arguments.window.window(),

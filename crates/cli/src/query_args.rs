@@ -31,9 +31,6 @@ pub struct QueryArgs {
     pub out: Option<PathBuf>,
     #[command(flatten)]
     pub as_they_are: AsTheyAreArgs,
-    /// Leave out databases that cannot be read, and say which; without this one bad file refuses all
-    #[arg(long)]
-    pub skip_bad: bool,
     /// CSV: without the apostrophe before texts that a spreadsheet would run as formulas (=, +, -, @)
     #[arg(long)]
     pub raw_cells: bool,

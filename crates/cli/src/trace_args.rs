@@ -55,6 +55,9 @@ pub struct TraceArgs {
     /// Assume that no clock changes its rate by more than this within a window (10 s or more), ppm: the bounds from collectives hold if so
     #[arg(help_heading = CLOCKS, long, value_name = "PPM", default_value_t = MAX_RATE_CHANGE_PPM, requires = "from_collectives")]
     pub max_rate_change: f64,
+    /// Leave out traces that cannot be read and name them; otherwise one bad file refuses all
+    #[arg(long)]
+    pub skip_bad: bool,
     #[command(flatten)]
     pub cpu_clock: CpuClockArgs,
 }
@@ -165,9 +168,6 @@ pub struct MergeArgs {
     /// Keep each event's correction
     #[arg(long, conflicts_with = "no_correction")]
     pub annotate: bool,
-    /// Leave out traces that cannot be read and name them; otherwise one bad file refuses all
-    #[arg(long)]
-    pub skip_bad: bool,
     /// Schema of the databases: 3.0.0 adds to schema 3 the tags that newer readers of rocprofv3 expect
     #[arg(long, value_name = "VERSION")]
     pub schema: Option<String>,

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use probe_sync_trace::{
-    AlignSettings, AlignmentStats, Bound, Calibrated, CalibratedTrace, ClockSource, MergeReport, MergeSettings,
+    AlignSettings, AlignmentStats, Bound, Calibrated, CalibratedTrace, ClockSource, Error, MergeReport, MergeSettings,
     NodeTrace, Outcome, OutputClock, PlaneLayout, Ranks, Request, TraceOutput, TraceUse, Verdict, align, check,
     counted, merge,
 };
@@ -30,7 +30,7 @@ pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
     let verdict = arguments.validate.then(|| check(&calibrated));
     if let Some(verdict) = verdict.as_ref().filter(|verdict| verdict.outcome() == Outcome::Violated) {
         if arguments.json {
-            crate::output::json(&documents::Align::new(Vec::new(), Some(verdict)))?;
+            crate::output::json(&documents::Align::new(Vec::new(), &calibrated, Some(verdict)))?;
         }
         return not_written(verdict, &arguments.output, arguments.json);
     }
@@ -49,7 +49,7 @@ pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
         }
     }
     if arguments.json {
-        crate::output::json(&documents::Align::new(traces, verdict.as_ref()))?;
+        crate::output::json(&documents::Align::new(traces, &calibrated, verdict.as_ref()))?;
     }
     judged(verdict.as_ref(), arguments.json)
 }
@@ -70,8 +70,7 @@ pub(crate) fn is_mark(bound: &Bound) -> bool {
 /// Names the trace. With `--validate` those of [`run_check`], and nothing is written where causality is violated.
 pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
     let request = request(&arguments.input, std::slice::from_ref(&arguments.output))?;
-    let mut request = as_they_are(request, &arguments.as_they_are);
-    request.skip_bad = arguments.skip_bad;
+    let request = as_they_are(request, &arguments.as_they_are);
     let filter = arguments.filter.settings(arguments.step_names.settings()?)?;
     let looks = [filter.steps.is_some(), arguments.mark_late, is_mark(&filter.from), is_mark(&filter.to)];
     let used = TraceUse {
@@ -172,12 +171,29 @@ pub fn run_check(arguments: &CheckArgs) -> anyhow::Result<()> {
 
 /// Calls the library and prints what it says of no trace in particular.
 pub(crate) fn calibrate_for(request: &Request, json: bool) -> anyhow::Result<Calibrated> {
-    let calibrated = probe_sync_trace::calibrate(request)?;
+    let calibrated = calibrated(request)?;
     if let Some(found) = calibrated.collectives.as_ref().filter(|_| !json) {
         crate::output::tell(&found.text())?;
     }
     tell(&calibrated);
     Ok(calibrated)
+}
+
+/// Calls the library. A trace that cannot be read refuses all, unless it may be left out: the message says how.
+pub(crate) fn calibrated(request: &Request) -> anyhow::Result<Calibrated> {
+    probe_sync_trace::calibrate(request).map_err(|error| {
+        let path = match &error {
+            Error::Io { path, .. } | Error::Malformed { path, .. } | Error::Database { path, .. } => path,
+            _ => return error.into(),
+        };
+        let is_trace = request.traces.iter().any(|trace| path.starts_with(trace));
+        let is_alone = request.traces.iter().all(|trace| trace == path);
+        if is_trace && !is_alone && !request.skip_bad {
+            anyhow::anyhow!("{error}; --skip-bad continues without it")
+        } else {
+            error.into()
+        }
+    })
 }
 
 /// Logs what is worth telling of no trace in particular.
@@ -214,7 +230,7 @@ pub(crate) fn request(arguments: &TraceArgs, outputs: &[PathBuf]) -> anyhow::Res
         realtime_only: arguments.realtime_only,
         timeline: if arguments.timeline == "tracer" { OutputClock::Tracer } else { OutputClock::System },
         max_rate_change_ppm: Some(arguments.max_rate_change),
-        skip_bad: false,
+        skip_bad: arguments.skip_bad,
         cpu_clock: arguments.cpu_clock.named()?,
         outputs: outputs.to_vec(),
     })

@@ -14,8 +14,10 @@ use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::clocks::{Extrapolated, NodeClock};
 use crate::collectives::{self, CheckOptions, CheckReport, MapTime, Outcome, Pairing};
 use crate::early_devices;
+use crate::held_out::HeldOut;
 use crate::model::{MappedTime, UNIX_TIME_MIN_PS};
 use crate::nodes;
+use crate::omitted::Omitted;
 use crate::outputs;
 use crate::paired::pairing;
 
@@ -24,6 +26,8 @@ use crate::paired::pairing;
 pub struct Verdict<'a> {
     calibrated: &'a Calibrated,
     pairing: Pairing,
+    /// Each operation was judged by clocks that were learnt from others.
+    is_held_out: bool,
     /// The check of the times as they are in the files, where there is one of corrected times too.
     pub before: Option<CheckReport>,
     /// The check that counts.
@@ -60,7 +64,11 @@ pub fn check(calibrated: &Calibrated) -> Verdict<'_> {
     };
     let unrelated = calibrated.is_of_several_boots();
     let raw = || judge(&single().map(|of| as_is(of, unrelated)).collect::<Vec<_>>());
-    let maps = || single().map(CalibratedTrace::look).collect::<Vec<_>>();
+    let held_out = HeldOut::learn(calibrated, &pairing);
+    let maps = || match &held_out {
+        Some(held_out) => (0..calibrated.traces.len()).map(|place| Some(held_out.look(place))).collect::<Vec<_>>(),
+        None => single().map(CalibratedTrace::look).collect(),
+    };
     // What was aligned before says how surely.
     let aligned = single().all(|of| of.trace.facts.aligned_sigma_ns.is_some());
     let (before, mut result) = match known {
@@ -70,7 +78,8 @@ pub fn check(calibrated: &Calibrated) -> Verdict<'_> {
     // What is left out is not judged: no success without it.
     let left_out = calibrated.traces.iter().filter(|trace| trace.trace.facts.merged || (known && trace.map.is_none()));
     result.unjudged_parts += left_out.map(|trace| trace.trace.facts.collectives.len()).sum::<u64>();
-    Verdict { calibrated, pairing, before, result }
+    let is_held_out = held_out.is_some();
+    Verdict { calibrated, pairing, before, result, is_held_out }
 }
 
 /// A trace's times as they are in the file. On a clock that counts from the machine's start they say nothing next to those of other hosts (`unrelated`).
@@ -118,7 +127,8 @@ impl Verdict<'_> {
             Some(format!("{} {text}", trace.path.display()))
         };
         let pairing = self.pairing.notes().into_iter().chain(self.pairing.is_refuted().then(|| REFUTED.to_owned()));
-        let learnt = self.calibrated.collectives.is_some().then(|| LEARNT.to_owned());
+        let learnt =
+            self.calibrated.collectives.is_some().then(|| if self.is_held_out { HELD_OUT } else { LEARNT }.to_owned());
         learnt
             .into_iter()
             .chain(pairing)
@@ -158,6 +168,7 @@ impl Verdict<'_> {
             warnings: result.ambiguous_instances as u64 + result.unjudged_edges as u64 + result.unjudged_parts,
             gap_count: result.start_gaps,
             avg_gap_ns: result.start_gap_mean_ns,
+            omitted: Omitted::of(self.calibrated),
         }
     }
 }
@@ -182,10 +193,13 @@ pub struct VerdictDocument<'a> {
     gap_count: usize,
     /// Mean of the latest start minus the earliest over these, ns.
     avg_gap_ns: f64,
+    /// What of the traces was not looked at.
+    omitted: Omitted,
 }
 
 const VERDICT_SCHEMA: u32 = 1;
 const LEARNT: &str = "the clocks were learnt from these operations themselves: that they hold says nothing of the clocks, only a broken one would";
+const HELD_OUT: &str = "the clocks were learnt from the operations: each is judged by what the other half of them says";
 const REFUTED: &str = "on these clocks no way to pair the operations holds: a clock is wrong, or a trace is given to the wrong node; what is told is the way that breaks least";
 
 #[cfg(test)]

@@ -23,7 +23,6 @@ pub struct AlignmentStats {
     /// Events, as the format counts them.
     pub events: u64,
     /// Events whose times cannot be believed, which are not in the output; a note says so.
-    #[serde(skip)]
     pub left_out: u64,
     /// Times that were mapped: lines, starts and ends.
     pub times: u64,

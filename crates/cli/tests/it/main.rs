@@ -22,6 +22,7 @@ mod measure;
 mod metrics;
 mod mistakes;
 mod modes;
+mod omitted;
 #[cfg(feature = "otf2")]
 mod otf2;
 #[cfg(feature = "otlp")]

@@ -13,6 +13,7 @@ use crate::clocks::{NodeClock, Snapshots, Span};
 use crate::collectives::{CollectiveOffsets, MapTime};
 use crate::model::MappedTime;
 use crate::nodes::NodeTrace;
+use crate::omitted::OmittedTrace;
 
 /// Traces with the maps from their timelines to the reference clock.
 #[derive(Clone, Debug)]
@@ -27,6 +28,8 @@ pub struct Calibrated {
     pub notes: Vec<String>,
     /// What probably has to be changed.
     pub warnings: Vec<String>,
+    /// Traces that could not be read.
+    pub(crate) omitted: Vec<OmittedTrace>,
     /// What the collectives say about the clocks, where they were asked.
     pub collectives: Option<CollectiveOffsets>,
     /// The hosts of nodes, as the run recorded them.

@@ -24,9 +24,10 @@ use crate::Error;
 use crate::clocks::{
     MarkBounds, NodeClock, Offsets, Snapshots, Span, Tie, Timeline, Wanted, map_of_pairs, node_clock, own_span,
 };
-use crate::collectives::{CollectiveOffsets, MapTime, Shared};
+use crate::collectives::{CollectiveOffsets, Half, MapTime, Shared};
 use crate::model::{Picoseconds, TraceClock, TraceFacts};
 use crate::nodes::{self, NodeTrace};
+use crate::omitted::OmittedTrace;
 use crate::words::counted;
 use common::ONE_BOOT_PS;
 use length::length;
@@ -77,7 +78,8 @@ pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
         method: source.method(),
         timeline: String::new(),
         notes,
-        warnings: left_out.iter().map(|bad| format!("left out: {bad}")).chain(traces::warnings(&traces)).collect(),
+        warnings: left_out.iter().map(|(_, bad)| format!("left out: {bad}")).chain(traces::warnings(&traces)).collect(),
+        omitted: left_out.iter().map(omitted).collect(),
         collectives: None,
         hosts: source.survey().map(|survey| survey.hostnames.clone()).unwrap_or_default(),
         has_source: !matches!(source, Source::Nothing),
@@ -91,7 +93,9 @@ pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
         }
         (Some(offsets), _) => offsets,
         (None, Source::Collectives) => {
-            let found = offsets_of_collectives(&traces, &snapshots, request.max_rate_change_ppm)?;
+            let all: Vec<&NodeTrace> = traces.iter().collect();
+            let pairs: Vec<Option<&Snapshots>> = snapshots.iter().map(Option::as_ref).collect();
+            let found = offsets_of_collectives(&all, &pairs, request.max_rate_change_ppm, None)?;
             let mut offsets = as_offsets(&found);
             share_boot_clocks(&mut offsets, &mut traces, &snapshots);
             calibrated.warnings.extend(found.warning().map(str::to_owned));
@@ -122,6 +126,10 @@ pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
         calibrated.warnings.extend(contradicted);
     }
     Ok(calibrated)
+}
+
+fn omitted((path, bad): &nodes::LeftOutFile) -> OmittedTrace {
+    OmittedTrace { path: path.clone(), reason: bad.to_string() }
 }
 
 /// Leaves out clock pairs that the request does not want, and notes what the source lacks.
@@ -398,20 +406,21 @@ fn of_trace(trace: &NodeTrace, error: Error) -> Error {
 }
 
 /// What the collectives say, with every trace seen on its node's own system clock, or on its boot clock where nothing ties the two.
-fn offsets_of_collectives(
-    traces: &[NodeTrace],
-    snapshots: &[Option<Snapshots>],
+pub(crate) fn offsets_of_collectives(
+    traces: &[&NodeTrace],
+    snapshots: &[Option<&Snapshots>],
     max_rate_change_ppm: Option<f64>,
+    half: Option<Half>,
 ) -> Result<CollectiveOffsets, Error> {
     let none = Offsets { of_own_clocks: true, ..Offsets::new(OF_COLLECTIVES, Axis::Reference) };
     let own = traces.iter().zip(snapshots).map(|(trace, snapshots)| {
         // As its own reference: the map ends at the node's own system clock.
-        let made = node_clock(&trace.facts, &none, none.reference, snapshots.as_ref(), Timeline::Host);
+        let made = node_clock(&trace.facts, &none, none.reference, *snapshots, Timeline::Host);
         made.map_err(|error| of_trace(trace, error))
     });
     let own: Vec<NodeClock> = own.collect::<Result<_, Error>>()?;
     let own: Vec<Option<Box<MapTime<'_>>>> = own.iter().map(|clock| Some(calibrated::look(clock))).collect();
-    nodes::offsets_from_collectives(traces, &own, max_rate_change_ppm)
+    nodes::offsets_from_collectives(traces, &own, max_rate_change_ppm, half)
 }
 
 /// From when until when collectives tell of a rank's clock, on that clock.
@@ -423,7 +432,7 @@ fn learnt_in(found: &CollectiveOffsets, part: u32) -> Option<Span> {
 }
 
 /// The same as offsets by rank.
-fn as_offsets(found: &CollectiveOffsets) -> Offsets {
+pub(crate) fn as_offsets(found: &CollectiveOffsets) -> Offsets {
     let mut offsets = Offsets::new(OF_COLLECTIVES, Axis::Reference);
     offsets.of_own_clocks = true;
     offsets.reference = found.reference;

@@ -23,7 +23,7 @@ pub(super) struct Traces {
     /// In order of nodes.
     pub(super) read: Vec<NodeTrace>,
     /// Why others were left out, where that is allowed.
-    pub(super) left_out: Vec<Error>,
+    pub(super) left_out: Vec<nodes::LeftOutFile>,
     /// What was found in folders.
     pub(super) notes: Vec<String>,
 }
@@ -47,7 +47,7 @@ pub(super) fn read(request: &Request, source: &Source) -> Result<Traces, Error> 
     let options = FactOptions { markers, thorough: request.skip_bad, cpu_clock, ..FactOptions::default() };
     let (read, mut left_out) = nodes::read(&paths, &said, &source.known(), &source.marks()?, &options)?;
     if read.is_empty() && !left_out.is_empty() {
-        return Err(left_out.swap_remove(0));
+        return Err(left_out.swap_remove(0).1);
     }
     let of_no_such_rows = read.iter().find(|trace| trace.facts.cpu_behind_ns.is_none());
     if let Some(trace) = of_no_such_rows.filter(|_| request.cpu_clock.is_some()) {

@@ -3,6 +3,7 @@
 //! Place in the flow: made by `summary` and `verdict`; `text`, `csv`, `marks` and programs of other people read them. All times are ns on the reference clock.
 //! What it does not do: compute.
 
+use crate::omitted::Omitted;
 use serde::Serialize;
 
 use super::history::CriticalPath;
@@ -47,6 +48,8 @@ pub struct Lateness {
     pub unpaired: Unpaired,
     /// Operations that ended before their last arrival beyond what uncertainty explains: a clock is wrong, and nobody is named.
     pub impossible_instances: usize,
+    /// What of the traces was not looked at.
+    pub omitted: Omitted,
     /// What makes every other result doubtful.
     pub warnings: Vec<String>,
     /// What the user should know; the warnings come first.

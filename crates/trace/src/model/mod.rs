@@ -74,6 +74,8 @@ pub struct TraceFacts {
     /// The communicators in which the writing process took part, where it knows them by handles of its own, by the number that
     /// [`Instance::Communicator`] bears.
     pub communicators: Vec<Communicator>,
+    /// Events that are left out because their times cannot be believed: the reason, and how many.
+    pub omitted: Vec<(&'static str, u64)>,
     /// Things worth telling the user: lines left out, odd values; bounded by the format's reader.
     pub notes: Vec<String>,
     /// What every command must tell: events that are left out because their times cannot be believed, sources that contradict each other about its rank, a writer

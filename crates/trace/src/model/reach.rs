@@ -14,11 +14,33 @@ use super::time::Picoseconds;
 pub struct Reach {
     pub(crate) first_ps: Picoseconds,
     pub(crate) last_ps: Picoseconds,
+    /// When the recording ended, where a length that wrapped around reaches beyond it.
+    pub(crate) stopped_ps: Option<Picoseconds>,
 }
 
 impl Reach {
+    /// So much later than the end of a recording, ps, nothing in it ends.
+    pub(crate) const AFTER_PS: Picoseconds = ZERO_PS;
     /// Times that are no further apart than this, ps, are always of one group.
     pub(crate) const NEAR_PS: Picoseconds = GAP_PS;
+
+    /// All times but those of lengths that wrapped around: of a recording that ended then.
+    pub(crate) fn until(stopped_ps: Picoseconds) -> Self {
+        Self { first_ps: Picoseconds::MIN / 4, last_ps: Picoseconds::MAX / 4, stopped_ps: Some(stopped_ps) }
+    }
+
+    /// Returns true if a length is what becomes of a small negative number of microseconds in 32 bits without a sign: 71.6 minutes, less a minute at most. A hang may last as long;
+    /// but nobody records the end of an event after the recording.
+    #[inline]
+    pub(crate) fn may_be_wrapped(length_ps: Picoseconds) -> bool {
+        (WRAPPED_PS - ZERO_PS..WRAPPED_PS).contains(&length_ps)
+    }
+
+    /// Returns true if the length of an event surely wrapped around.
+    #[inline]
+    pub(crate) fn is_wrapped(&self, start_ps: Picoseconds, end_ps: Picoseconds) -> bool {
+        Self::may_be_wrapped(end_ps - start_ps) && self.stopped_ps.is_some_and(|stopped| end_ps > stopped + ZERO_PS)
+    }
 
     /// First and last believed time, ns.
     #[cfg(feature = "rocpd")]
@@ -42,7 +64,8 @@ impl Reach {
 
     /// The same reach on a timeline that begins `by_ps` earlier.
     pub(crate) fn shifted(self, by_ps: Picoseconds) -> Self {
-        Self { first_ps: self.first_ps + by_ps, last_ps: self.last_ps + by_ps }
+        let stopped_ps = self.stopped_ps.map(|stopped| stopped + by_ps);
+        Self { first_ps: self.first_ps + by_ps, last_ps: self.last_ps + by_ps, stopped_ps }
     }
 }
 
@@ -115,7 +138,7 @@ impl Spread {
         }
         let all: u64 = groups.iter().map(|group| group.events).sum();
         let Bucket { events, first_ps, last_ps } = *groups.iter().max_by_key(|group| group.events)?;
-        let reach = Reach { first_ps, last_ps };
+        let reach = Reach { first_ps, last_ps, stopped_ps: None };
         let others = all - events;
         let stands_out = others <= FEW.max(all / SHARE) && others < events;
         let lacks_zero = self.zero_ps.is_some_and(|zero_ps| !reach.holds_zero(zero_ps));
@@ -153,6 +176,8 @@ pub(crate) enum Oddity {
     Backwards,
     /// It begins or ends days or decades from all others.
     Away,
+    /// It ends after the recording, by a length that is a negative one in 32 bits.
+    Wrapped,
 }
 
 impl LeftOut {
@@ -167,6 +192,11 @@ impl LeftOut {
         if events > 0 {
             *self.counts.entry(oddity).or_default() += events;
         }
+    }
+
+    /// How many there are for each reason.
+    pub(crate) fn by_reason(&self) -> Vec<(&'static str, u64)> {
+        self.counts.iter().map(|(oddity, count)| (oddity.text(), *count)).collect()
     }
 
     /// How many there are.
@@ -191,12 +221,17 @@ impl Oddity {
             Self::NoNumber => "with a time or length that cannot be read",
             Self::Backwards => "with a negative length",
             Self::Away => "days or decades away from all others",
+            Self::Wrapped => {
+                "with a negative length that wrapped around to 71.6 minutes, beyond the end of the recording"
+            }
         }
     }
 }
 
 /// Times that are further apart than this, ps, are of different groups: a day.
 const GAP_PS: Picoseconds = 86_400_000_000_000_000;
+/// Where a length in whole microseconds wraps around, ps: 2^32 µs.
+const WRAPPED_PS: Picoseconds = (1 << 32) * 1_000_000;
 /// A 0 that lies further before the first event, ps, is no time: a minute.
 const ZERO_PS: Picoseconds = 60_000_000_000_000;
 /// Buckets are 2^52 ps wide, which is 75 minutes.
@@ -250,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_reach_has_room_for_what_is_near() {
-        let reach = Reach { first_ps: YEAR, last_ps: YEAR + SECOND };
+        let reach = Reach { first_ps: YEAR, last_ps: YEAR + SECOND, stopped_ps: None };
         assert!(reach.holds(YEAR - SECOND, YEAR + 2 * SECOND) && !reach.holds(0, 0));
         assert!(!reach.holds(YEAR, 2 * YEAR) && !reach.holds_zero(0) && reach.holds_zero(YEAR - SECOND));
     }

@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 use crate::Error;
 use crate::clocks::MarkFiles;
 use crate::collectives::{
-    CollectiveOffsets, MAX_RATE_CHANGE_PPM, MapTime, NodeCollectives, OffsetOptions, Process, Shared, from_collectives,
-    join,
+    CollectiveOffsets, Half, MAX_RATE_CHANGE_PPM, MapTime, NodeCollectives, OffsetOptions, Process, Shared,
+    from_collectives, join,
 };
 use crate::formats::FactOptions;
 use crate::model::{Identity, MappedTime, TraceClock, TraceFacts};
@@ -43,6 +43,9 @@ pub(crate) struct Said<'a> {
     pub(crate) skip_bad: bool,
 }
 
+/// A trace that cannot be read, and why.
+pub(crate) type LeftOutFile = (PathBuf, Error);
+
 /// Reads the facts of all traces and settles whose they are; with them, why others were left out, where that is allowed.
 ///
 /// # Errors
@@ -53,7 +56,7 @@ pub(crate) fn read(
     known: &KnownNodes,
     marks: &MarkFiles,
     options: &FactOptions,
-) -> Result<(Vec<NodeTrace>, Vec<Error>), Error> {
+) -> Result<(Vec<NodeTrace>, Vec<LeftOutFile>), Error> {
     let in_order: Vec<u32> = if said.in_order { known.in_order(paths.len())? } else { Vec::new() };
     if !(said.nodes.is_empty() || said.nodes.len() == paths.len()) {
         let problem = format!("{} traces, but {} node numbers", paths.len(), said.nodes.len());
@@ -65,7 +68,7 @@ pub(crate) fn read(
         let (format, mut facts) = match read {
             Some(Ok(facts)) => facts,
             Some(Err(bad)) if said.skip_bad => {
-                left_out.push(bad);
+                left_out.push((path.clone(), bad));
                 continue;
             }
             Some(Err(bad)) => return Err(bad),
@@ -291,9 +294,10 @@ pub(crate) fn with_collectives<T>(
 /// # Errors
 /// When the collectives join nobody to the reference.
 pub(crate) fn offsets_from_collectives(
-    traces: &[NodeTrace],
+    traces: &[&NodeTrace],
     own: &[Option<Box<MapTime<'_>>>],
     max_rate_change_ppm: Option<f64>,
+    half: Option<Half>,
 ) -> Result<CollectiveOffsets, Error> {
     if let Some(merged) = traces.iter().find(|trace| trace.facts.merged) {
         let path = merged.path.display();
@@ -304,7 +308,7 @@ pub(crate) fn offsets_from_collectives(
     }
     let reference = traces.first().map_or(0, |trace| trace.rank_part);
     let max_rate_change_ppm = max_rate_change_ppm.unwrap_or(MAX_RATE_CHANGE_PPM);
-    let options = OffsetOptions { reference, max_rate_change_ppm, ..OffsetOptions::default() };
+    let options = OffsetOptions { reference, max_rate_change_ppm, half, ..OffsetOptions::default() };
     // Bounds take no clock to be faster than another by more than that, and so none can change by more.
     if !(0.0..=options.max_skew * 1e6).contains(&max_rate_change_ppm) {
         let problem = format!(
@@ -313,6 +317,5 @@ pub(crate) fn offsets_from_collectives(
         );
         return Err(Error::Request { problem });
     }
-    let traces: Vec<&NodeTrace> = traces.iter().collect();
-    with_collectives(&traces, own, |nodes| from_collectives(nodes, &options))
+    with_collectives(traces, own, |nodes| from_collectives(nodes, &options))
 }

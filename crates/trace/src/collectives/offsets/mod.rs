@@ -40,7 +40,7 @@ use probe_sync_time::{Edge, NodeId, Timestamp};
 use serde::Serialize;
 
 pub use self::options::MAX_RATE_CHANGE_PPM;
-pub(crate) use self::options::OffsetOptions;
+pub(crate) use self::options::{Half, OffsetOptions};
 
 use self::nearest::Clock;
 use self::used::Used;
@@ -127,7 +127,11 @@ pub(crate) fn from_collectives(
     let reference = reference.ok_or_else(|| problem("the reference node has no trace"))?;
     let mut used = Used::new(used::VISITS_MAX);
     let pairing = Pairing::new(nodes, options.matching, false);
-    let matching = match_operations(nodes, &pairing, options.matching, &mut |operation| used.take(nodes, operation));
+    let matching = match_operations(nodes, &pairing, options.matching, &mut |operation| {
+        if options.half.is_none_or(|half| half.holds(operation)) {
+            used.take(nodes, operation);
+        }
+    });
     let (operations, step) = (used.visits.len(), used.step);
     let (span_ns, windows) =
         windows::cut(used, nodes.len(), reference).ok_or_else(|| problem(&not_shared(&matching)))?;

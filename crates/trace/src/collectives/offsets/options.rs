@@ -1,6 +1,6 @@
 //! What bounds from collectives assume about the clocks.
 
-use super::super::matching::MatchOptions;
+use super::super::matching::{MatchOptions, Operation};
 
 /// What may be assumed about the clocks.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -13,6 +13,24 @@ pub(crate) struct OffsetOptions {
     pub max_skew: f64,
     /// Largest difference between any two rates that one clock has within a window, ppm; widens the bounds.
     pub max_rate_change_ppm: f64,
+    /// Only these operations are learnt from; None: all.
+    pub half: Option<Half>,
+}
+
+/// Half of the operations, so that those of the other half can be judged by what was learnt.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Half {
+    One,
+    Other,
+}
+
+impl Half {
+    /// Whether an operation is in it: a hash of a time in its trace decides, which is the same however operations are paired, and follows no period of the job.
+    pub(crate) fn holds(self, operation: &Operation<'_>) -> bool {
+        let at = operation.parts.first().map_or(0, |part| part.start_ps) as u64;
+        let is_other = at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 63 == 1;
+        is_other == (self == Self::Other)
+    }
 }
 
 impl Default for OffsetOptions {
@@ -22,6 +40,7 @@ impl Default for OffsetOptions {
             reference: 0,
             max_skew: 500e-6,
             max_rate_change_ppm: MAX_RATE_CHANGE_PPM,
+            half: None,
         }
     }
 }

@@ -28,23 +28,29 @@ use crate::model::{
 /// # Errors
 /// The file cannot be read, is no Kineto trace, or is cut short; with the byte's offset.
 pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Error> {
-    let (facts, spread) = read_within(path, options, None)?;
-    match spread.reach() {
+    let (facts, spread, wrapped) = read_within(path, options, None)?;
+    let stopped_ps = wrapped.proven();
+    let reach = spread.reach().map(|reach| Reach { stopped_ps, ..reach }).or(stopped_ps.map(Reach::until));
+    match reach {
         None => Ok(facts),
-        reach => read_within(path, options, reach).map(|(facts, _)| facts),
+        reach => read_within(path, options, reach).map(|(facts, ..)| facts),
     }
 }
 
 /// Reads the facts of the events within `reach`, which counts from the file's base; and how the times of all lie.
-fn read_within(path: &Path, options: &FactOptions, reach: Option<Reach>) -> Result<(TraceFacts, Spread), Error> {
+fn read_within(
+    path: &Path,
+    options: &FactOptions,
+    reach: Option<Reach>,
+) -> Result<(TraceFacts, Spread, Wrapped), Error> {
     let mut document = Document::open(path, ASKED)?;
     let mut reader = Reader::new(options, reach);
     let mut key = Vec::new();
     loop {
         match document.next()? {
             Item::End => {
-                let spread = std::mem::take(&mut reader.spread);
-                return Ok((reader.finish(), spread));
+                let (spread, wrapped) = (std::mem::take(&mut reader.spread), reader.wrapped);
+                return Ok((reader.finish(), spread, wrapped));
             }
             Item::Event(event) => {
                 let offset = event.offset;
@@ -61,6 +67,44 @@ fn read_within(path: &Path, options: &FactOptions, reach: Option<Reach>) -> Resu
             }
             _ => {}
         }
+    }
+}
+
+/// Lengths that may have wrapped around, and when the profiler ended.
+#[derive(Copy, Clone, Debug, Default)]
+struct Wrapped {
+    /// How many there are, and the latest end of them.
+    events: u64,
+    last_ps: Option<Picoseconds>,
+    /// The end of the profiler's own events.
+    stopped_ps: Option<Picoseconds>,
+}
+
+impl Wrapped {
+    #[inline]
+    fn look(&mut self, start_ps: Picoseconds, end_ps: Picoseconds, is_of_the_profiler: bool) {
+        if is_of_the_profiler {
+            self.stopped_ps = self.stopped_ps.max(Some(end_ps));
+        } else if Reach::may_be_wrapped(end_ps - start_ps) {
+            self.events += 1;
+            self.last_ps = self.last_ps.max(Some(end_ps));
+        }
+    }
+
+    /// When the recording ended, where such a length surely wrapped around.
+    fn proven(&self) -> Option<Picoseconds> {
+        let (stopped_ps, last_ps) = self.stopped_ps.zip(self.last_ps)?;
+        (last_ps > stopped_ps + Reach::AFTER_PS).then_some(stopped_ps)
+    }
+
+    /// What to tell of those that are kept.
+    fn note(&self) -> Option<String> {
+        (self.events > 0).then(|| {
+            format!(
+                "{} 71.6 minutes long, less a minute at most, as a negative length that wrapped around would be; kept, since nothing proves that",
+                if self.events == 1 { "1 event is".to_owned() } else { format!("{} events are", self.events) }
+            )
+        })
     }
 }
 
@@ -86,6 +130,7 @@ struct Reader<'a> {
     /// Which times are believed, from the file's base; None: not known yet, or all.
     reach: Option<Reach>,
     spread: Spread,
+    wrapped: Wrapped,
     left_out: LeftOut,
     collector: Collector,
     notes: Vec<String>,
@@ -97,6 +142,7 @@ impl<'a> Reader<'a> {
             options,
             reach,
             spread: Spread::default(),
+            wrapped: Wrapped::default(),
             left_out: LeftOut::default(),
             base_ns: None,
             identity: Identity::default(),
@@ -150,7 +196,9 @@ impl<'a> Reader<'a> {
             }
         }
         self.events += 1;
-        if !(self.marker(bytes, event, ts) || is_of_the_profiler(bytes, event)) {
+        let is_of_the_profiler = is_of_the_profiler(bytes, event);
+        self.wrapped.look(ts.ps, end, is_of_the_profiler);
+        if !(self.marker(bytes, event, ts) || is_of_the_profiler) {
             let (first, last) = self.span.unwrap_or((ts.ps, end));
             self.span = Some((first.min(ts.ps), last.max(end).max(ts.ps)));
         }
@@ -265,6 +313,7 @@ impl<'a> Reader<'a> {
         if collector.kernels == 0 {
             note(collector.enqueued, "record_param_comms only enqueue collectives, and no kernel shows when they ran");
         }
+        self.notes.extend(self.wrapped.note());
         let (collectives, named, steps) = collector.finish(base_ps, self.identity.rank, &self.groups);
         self.notes.extend(collectives.left_out_note());
         for group in named {
@@ -287,6 +336,7 @@ impl<'a> Reader<'a> {
             groups: self.groups,
             steps,
             notes: self.notes,
+            omitted: self.left_out.by_reason(),
             warnings: self.left_out.note().into_iter().collect(),
             ..TraceFacts::default()
         }

@@ -52,6 +52,9 @@ impl Timing {
         if timing.is_zero() && !reach.holds_zero(start_ps) {
             return Err(Oddity::Zero);
         }
+        if reach.is_wrapped(start_ps, start_ps + timing.length_ps()) {
+            return Err(Oddity::Wrapped);
+        }
         match reach.holds(start_ps, start_ps + timing.length_ps()) {
             true => Ok(Some(timing)),
             false => Err(Oddity::Away),
@@ -89,7 +92,11 @@ mod tests {
 
     fn check(event: &str, expected: Result<Option<(Picoseconds, Picoseconds)>, Oddity>) {
         let spans = scan::event(event.as_bytes()).expect("JSON").expect("whole");
-        let reach = Reach { first_ps: 50_000_000_000_000_000_000_000, last_ps: 50_000_000_000_000_001_000_000 };
+        let reach = Reach {
+            first_ps: 50_000_000_000_000_000_000_000,
+            last_ps: 50_000_000_000_000_001_000_000,
+            stopped_ps: None,
+        };
         let read = Timing::believed(event.as_bytes(), &spans, 49_999_999_000_000_000_000_000, Some(reach));
         assert_eq!(read.map(|timing| timing.map(|it| (it.ts.ps, it.length_ps()))), expected, "{event}");
     }

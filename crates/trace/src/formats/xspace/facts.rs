@@ -332,6 +332,7 @@ impl Reader<'_> {
                 self.note(format!("{count} {what} left out"));
             }
         }
+        self.facts.omitted = self.odd.by_reason();
         self.facts.warnings.extend(self.odd.note());
         self.facts.groups = std::mem::take(&mut self.groups).into_keys();
         if let Some(note) = self.launches.finish(&mut self.facts) {

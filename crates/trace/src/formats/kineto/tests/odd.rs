@@ -93,6 +93,42 @@ fn an_event_with_an_odd_time_costs_itself() {
     check_left_out(r#"{"ph": "s", "id": 1, "pid": 9, "tid": 9, "ts": 0, "name": "f"}"#, "1 at time 0");
 }
 
+/// −3 µs in 32 bits without a sign are 71.6 minutes, which a hang can last; but no profiler sees an end after its own.
+#[test]
+fn a_length_that_wrapped_around_below_a_day_is_left_out_where_the_recording_proves_it() {
+    let check = |stopped: &str, dur: &str, left_out: u64| {
+        let end = if stopped.is_empty() {
+            String::new()
+        } else {
+            format!(
+                r#"{{"ph": "i", "s": "g", "cat": "", "name": "Record Window End", "pid": "Traces", "tid": "x", "ts": {stopped}}},"#
+            )
+        };
+        let text = with(&format!(
+            r#"{end}{{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 4000000101.5, "dur": {dur}}}"#
+        ));
+        let folder = tempfile::tempdir().unwrap();
+        let [input, output] = ["in.json", "out.json"].map(|name| folder.path().join(name));
+        std::fs::write(&input, text).unwrap();
+        let facts = read_facts(&input, &FactOptions::default()).unwrap();
+        let reach = facts.reach;
+        let options = RewriteOptions { reach, ..RewriteOptions::default() };
+        let stats = rewrite(&input, &output, &options, &mut |time| time).unwrap();
+        assert_eq!((stats.left_out, chunks_of(&input, reach).1.left_out), (left_out, left_out), "{stopped} {dur}");
+        assert_eq!(facts.omitted.len() as u64, left_out, "{stopped} {dur}");
+        let warned = facts.warnings.iter().any(|said| said.contains("wrapped around to 71.6 minutes"));
+        let noted = facts.notes.iter().any(|said| said.contains("nothing proves that"));
+        (warned, noted)
+    };
+    const WRAPPED: &str = "4294967293";
+    assert_eq!(check("4000000200", WRAPPED, 1), (true, false));
+    // Nothing says when the recording ended, or it went on for so long: a hang.
+    assert_eq!(check("", WRAPPED, 0), (false, true));
+    assert_eq!(check("8294967500", WRAPPED, 0), (false, true));
+    // Another length is none that wrapped around.
+    assert_eq!(check("4000000200", "4200000000", 0), (false, false));
+}
+
 #[test]
 fn a_number_in_quotes_is_a_time() {
     let text = with(r#"{"ph": "X", "name": "q", "pid": 9, "tid": 9, "ts": "4000000101.5", "dur": "1.5"}"#);

@@ -97,6 +97,7 @@ fn of_database(database: &Database<'_>, options: &FactOptions, reach: Option<Rea
         left_out.add_many(Oddity::Away, times.away);
         left_out.add_many(Oddity::Backwards, times.backwards);
     }
+    facts.omitted = left_out.by_reason();
     facts.warnings.extend(
         left_out
             .note()

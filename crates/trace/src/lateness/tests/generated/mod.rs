@@ -213,6 +213,8 @@ struct Sums {
     named: usize,
     refused: usize,
     renamed: usize,
+    /// Jobs whose operations were judged by clocks that were learnt from the other half of them.
+    held_out: usize,
     /// What was said and is not so.
     wrong: Vec<String>,
 }
@@ -323,6 +325,12 @@ impl Sums {
                 self.wrong.push(format!("job {seed}: node {} is {truth} ns ahead, not {bounds:?}", node.node));
             }
         }
+        // What is judged by clocks that were learnt from the other half of the operations has to hold.
+        let verdict = check(calibrated);
+        self.held_out += usize::from(verdict.remarks().iter().any(|remark| remark.contains("the other half")));
+        if verdict.result.violations() > 0 {
+            self.wrong.push(format!("job {seed}: {}", verdict.text()));
+        }
         self.names_by_learnt_clocks(seed, job, calibrated);
     }
 
@@ -356,9 +364,9 @@ fn rocpd(seed: u64) -> Format {
 fn of_jobs(format: fn(u64) -> Format, jobs: impl Iterator<Item = u64>) -> Sums {
     let mut sums = Sums::default();
     jobs.for_each(|seed| sums.take(seed, format(seed)));
-    let Sums { jobs, shown, judged, named, refused, renamed, wrong } = &sums;
+    let Sums { jobs, shown, judged, named, refused, renamed, held_out, wrong } = &sums;
     println!(
-        "{jobs} jobs: {judged} of {shown} operations judged with known clocks, {named} named, {refused} jobs refused, {renamed} renamed, {} wrong",
+        "{jobs} jobs: {judged} of {shown} operations judged with known clocks, {named} named, {refused} jobs refused, {renamed} renamed, {held_out} judged by halves, {} wrong",
         wrong.len()
     );
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

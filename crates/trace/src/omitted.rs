@@ -1,0 +1,59 @@
+//! What of the traces is in no result: whole files that cannot be read, and events whose times cannot be believed.
+//!
+//! Place in the flow: beside a calibration; every command's JSON document holds it. What it does not do: decide what is left out (`formats`, `nodes`).
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::calibrate::Calibrated;
+
+/// What of the traces is in no result.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Omitted {
+    /// Traces that cannot be read, where the request allows to leave them out; else one refuses all.
+    pub traces: Vec<OmittedTrace>,
+    /// Events of the others.
+    pub events: Vec<OmittedEvents>,
+}
+
+/// A trace that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct OmittedTrace {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// Events whose times cannot be believed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct OmittedEvents {
+    /// The file.
+    pub path: PathBuf,
+    /// The rank that wrote it, where known.
+    pub rank: Option<u32>,
+    /// What is wrong with their times, as in `with a negative length`.
+    pub reason: &'static str,
+    /// How many there are.
+    pub events: u64,
+}
+
+impl Omitted {
+    /// What of the traces of a calibration is in no result.
+    pub fn of(calibrated: &Calibrated) -> Self {
+        let events = calibrated.traces.iter().flat_map(|of| {
+            let (path, facts) = (&of.trace.path, &of.trace.facts);
+            facts.omitted.iter().map(|(reason, events)| OmittedEvents {
+                path: path.clone(),
+                rank: facts.identity.rank,
+                reason,
+                events: *events,
+            })
+        });
+        Self { traces: calibrated.omitted.clone(), events: events.collect() }
+    }
+}
