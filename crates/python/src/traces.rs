@@ -11,7 +11,7 @@ use probe_sync::solve::{Input, Lines, Solved, recorded_reference, solve_files};
 use probe_sync_files::{Draft, NewFolders};
 use probe_sync_trace::{
     AlignSettings, AlignmentStats, Calibrated, CalibratedTrace, ClockSource, FilterReport, FilterSettings, Kinds,
-    LatenessSettings, MergeSettings, OutputClock, PlaneLayout, Request, Verdict,
+    LatenessSettings, MergeSettings, Omitted, OutputClock, PlaneLayout, Request, Verdict,
 };
 use pyo3::prelude::*;
 use serde_json::{Value, json};
@@ -32,6 +32,7 @@ pub struct Asked {
     snapshots: Vec<PathBuf>,
     snapshot_markers: Option<String>,
     realtime_only: bool,
+    skip_bad: bool,
     timeline: String,
     from_collectives: bool,
     max_rate_change: Option<f64>,
@@ -96,7 +97,7 @@ pub fn align(
 
 /// Puts all traces into one file; the result as JSON.
 #[pyfunction]
-#[pyo3(signature = (asked, output, *, kept, allow_uncalibrated, plane_layout, annotate, skip_bad, schema, drop_foreign, mark_late, validate))]
+#[pyo3(signature = (asked, output, *, kept, allow_uncalibrated, plane_layout, annotate, schema, drop_foreign, mark_late, validate))]
 #[expect(clippy::too_many_arguments, reason = "the keywords of the Python function")]
 pub fn merge(
     py: Python<'_>,
@@ -106,7 +107,6 @@ pub fn merge(
     allow_uncalibrated: bool,
     plane_layout: &str,
     annotate: bool,
-    skip_bad: bool,
     schema: Option<String>,
     drop_foreign: bool,
     mark_late: bool,
@@ -131,7 +131,7 @@ pub fn merge(
         filter,
         ..MergeSettings::default()
     };
-    let request = Request { skip_bad, ..asked.request(vec![output.clone()])? };
+    let request = asked.request(vec![output.clone()])?;
     let told: Result<String, Failure> = waiting::run(py, None, move |_| {
         let mut calibrated = calibrate(&request)?;
         let report = probe_sync_trace::merge(&calibrated, &output, settings).map_err(refused)?;
@@ -233,7 +233,7 @@ impl Asked {
             realtime_only: self.realtime_only,
             timeline,
             max_rate_change_ppm: self.max_rate_change,
-            skip_bad: false,
+            skip_bad: self.skip_bad,
             cpu_clock: None,
             outputs,
         })
@@ -356,6 +356,7 @@ fn result(calibrated: &Calibrated, own: &Value, validate: bool) -> String {
         "timeline": calibrated.timeline,
         "notes": notes,
         "warnings": calibrated.warnings,
+        "omitted": Omitted::of(calibrated),
         "collectives": collectives,
         "verdict": verdict,
         "own": own,

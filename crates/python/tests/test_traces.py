@@ -186,6 +186,13 @@ class Made(Folder):
         done = probe_sync.merge(traces, skip_bad=True, **asked)
         self.assertEqual(len(done.traces), 2)
         self.assertIn("bad.json", done.warnings[0])
+        for found in (
+            done,
+            probe_sync.align(traces, skip_bad=True, **{**asked, "output": self.folder / "aligned"}),
+            probe_sync.check(traces, nodes=[0, 2, 1], offsets=self.offsets, skip_bad=True),
+            probe_sync.stragglers(traces, nodes=[0, 2, 1], offsets=self.offsets, skip_bad=True),
+        ):
+            self.assertEqual([row["path"] for row in found.omitted["traces"]], [str(bad)])
 
     def test_a_database_that_is_none_is_damaged(self):
         bad = self.folder / "node0_results.db"

@@ -177,7 +177,6 @@ def merge(
     allow_uncalibrated: bool,
     plane_layout: str,
     annotate: bool,
-    skip_bad: bool,
     schema: str | None,
     drop_foreign: bool,
     mark_late: bool,

@@ -21,6 +21,8 @@ class AlignmentStats:
     pairs; None where the clock is not known."""
     events: int
     """Events, as the format counts them."""
+    left_out: int
+    """Events whose times cannot be believed, which are not in the output."""
     times: int
     """Times that were mapped."""
     clamped: int
@@ -109,6 +111,8 @@ class _Calibrated:
     """Worth knowing."""
     warnings: tuple[str, ...]
     """What probably has to be changed."""
+    omitted: dict[str, Any] = dataclasses.field(repr=False)
+    """What is in no result: `traces` that cannot be read, and `events` whose times cannot be believed, with files, reasons and counts."""
     collectives: dict[str, Any] | None = dataclasses.field(repr=False)
     """What the collectives say of the clocks, with bounds by rank; None where they were not asked."""
 
@@ -313,7 +317,7 @@ def verdict(told: dict[str, Any] | None) -> Verdict | None:
 def common(told: dict[str, Any]) -> dict[str, Any]:
     """The fields of every result on traces."""
     lists = {name: tuple(told[name]) for name in ("notes", "warnings")}
-    return {"method": told["method"], "timeline": told["timeline"], "collectives": told["collectives"], **lists}
+    return {**{name: told[name] for name in ("method", "timeline", "collectives", "omitted")}, **lists}
 
 
 def filter_report(told: dict[str, Any], text: str) -> FilterReport:

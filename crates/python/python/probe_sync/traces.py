@@ -32,6 +32,7 @@ def align(
     snapshot_markers: str | None = None,
     realtime_only: bool = False,
     timeline: str = "host",
+    skip_bad: bool = False,
     annotate: bool = False,
     embed_snapshots: bool = False,
     validate: bool = False,
@@ -42,12 +43,25 @@ def align(
     The clocks are learnt from `run_dir` (a run's directory), `offsets` (its offsets, or a CSV of node, node time, offset) or
     `from_collectives`, whose bounds hold if no clock changes its rate by more than `max_rate_change` ppm within a window of 10 s or more (10 if
     it is not given) and none steps. Without `traces` those in the run's directory are taken. `progress` is called with the share of the traces that are
-    written. `validate` checks happens-before before and after.
+    written. `validate` checks happens-before before and after. `skip_bad` leaves out traces that cannot be read, and warns of each; without it one refuses all.
+    What was left out is in `omitted`.
 
     Raises `RefusedTrace` where the traces do not fit what is known, `DamagedTrace`, `FileError`, and `ConfigError` for the call itself.
     """
     asked = _asked(
-        traces, nodes, assume_order, run_dir, offsets, from_collectives, max_rate_change, extrapolate, snapshots, snapshot_markers, realtime_only, timeline
+        traces,
+        nodes,
+        assume_order,
+        run_dir,
+        offsets,
+        from_collectives,
+        max_rate_change,
+        extrapolate,
+        snapshots,
+        snapshot_markers,
+        realtime_only,
+        timeline,
+        skip_bad,
     )
     told = _json.loads(
         _native.align(
@@ -72,10 +86,10 @@ def merge(
     snapshot_markers: str | None = None,
     realtime_only: bool = False,
     timeline: str = "host",
+    skip_bad: bool = False,
     allow_uncalibrated: bool = False,
     plane_layout: str = "xprof",
     annotate: bool = False,
-    skip_bad: bool = False,
     schema: str | None = None,
     drop_foreign: bool = False,
     mark_late: bool = False,
@@ -110,7 +124,19 @@ def merge(
         "step_name": step_name,
     }
     asked = _asked(
-        traces, nodes, assume_order, run_dir, offsets, from_collectives, max_rate_change, extrapolate, snapshots, snapshot_markers, realtime_only, timeline
+        traces,
+        nodes,
+        assume_order,
+        run_dir,
+        offsets,
+        from_collectives,
+        max_rate_change,
+        extrapolate,
+        snapshots,
+        snapshot_markers,
+        realtime_only,
+        timeline,
+        skip_bad,
     )
     told = _json.loads(
         _native.merge(
@@ -120,7 +146,6 @@ def merge(
             allow_uncalibrated=allow_uncalibrated,
             plane_layout=plane_layout,
             annotate=annotate,
-            skip_bad=skip_bad,
             schema=schema,
             drop_foreign=drop_foreign,
             mark_late=mark_late,
@@ -153,6 +178,7 @@ def check(
     snapshot_markers: str | None = None,
     realtime_only: bool = False,
     timeline: str = "host",
+    skip_bad: bool = False,
     report: _settings.Path | None = None,
 ) -> CheckResult:
     """Proves or disproves that no collective ends before a peer has begun; without clocks the traces are checked as they are.
@@ -160,7 +186,19 @@ def check(
     `report` is a JSON file to write, as `--json` does. A broken edge is a result, not an exception: look at `result.verdict.outcome`.
     """
     asked = _asked(
-        traces, nodes, assume_order, run_dir, offsets, from_collectives, max_rate_change, extrapolate, snapshots, snapshot_markers, realtime_only, timeline
+        traces,
+        nodes,
+        assume_order,
+        run_dir,
+        offsets,
+        from_collectives,
+        max_rate_change,
+        extrapolate,
+        snapshots,
+        snapshot_markers,
+        realtime_only,
+        timeline,
+        skip_bad,
     )
     told = _json.loads(_native.check(asked, report=None if report is None else os.fspath(report)))
     found = results.verdict(told["verdict"])
@@ -182,6 +220,7 @@ def stragglers(
     snapshot_markers: str | None = None,
     realtime_only: bool = False,
     timeline: str = "host",
+    skip_bad: bool = False,
     step_name: str | None = None,
     json: _settings.Path | None = None,
     csv: _settings.Path | None = None,
@@ -192,7 +231,19 @@ def stragglers(
     the command line's flags do. Without any collective to judge, the result has no `instances`.
     """
     asked = _asked(
-        traces, nodes, assume_order, run_dir, offsets, from_collectives, max_rate_change, extrapolate, snapshots, snapshot_markers, realtime_only, timeline
+        traces,
+        nodes,
+        assume_order,
+        run_dir,
+        offsets,
+        from_collectives,
+        max_rate_change,
+        extrapolate,
+        snapshots,
+        snapshot_markers,
+        realtime_only,
+        timeline,
+        skip_bad,
     )
     files = {name: None if path is None else os.fspath(path) for name, path in (("json", json), ("csv", csv))}
     return results.stragglers(_json.loads(_native.stragglers(asked, step_name=step_name, **files)))
@@ -260,6 +311,7 @@ def _asked(
     snapshot_markers: str | None,
     realtime_only: bool,
     timeline: str,
+    skip_bad: bool,
 ) -> dict[str, Any]:
     """The request, of what goes together."""
     files, pairs = _settings.paths("traces", traces), _settings.paths("snapshots", snapshots)
@@ -287,6 +339,7 @@ def _asked(
         "snapshot_markers": snapshot_markers,
         "realtime_only": realtime_only,
         "timeline": timeline,
+        "skip_bad": skip_bad,
         "from_collectives": from_collectives,
         "max_rate_change": None if max_rate_change is None else float(max_rate_change),
     }
