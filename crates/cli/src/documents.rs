@@ -43,7 +43,7 @@ pub struct AlignedTrace {
 
 impl Align {
     pub fn new(traces: Vec<AlignedTrace>, calibrated: &Calibrated, verdict: Option<&Verdict<'_>>) -> Self {
-        Self { schema: 1, traces, omitted: Omitted::of(calibrated), outcome: verdict.map(Verdict::outcome) }
+        Self { schema: 2, traces, omitted: Omitted::of(calibrated), outcome: verdict.map(Verdict::outcome) }
     }
 }
 
@@ -72,7 +72,7 @@ impl<'a> Merge<'a> {
     ) -> Self {
         let inputs = report.written.iter().map(|place| calibrated.traces[*place].trace.path.clone()).collect();
         let omitted = Omitted::of(calibrated);
-        Self { schema: 1, output, inputs, omitted, report, outcome: verdict.map(Verdict::outcome) }
+        Self { schema: 2, output, inputs, omitted, report, outcome: verdict.map(Verdict::outcome) }
     }
 }
 
@@ -99,7 +99,7 @@ pub struct CsvFile {
 
 impl Convert {
     pub fn new(report: Option<ConvertReport>, csv: Vec<CsvFile>, omitted: Omitted) -> Self {
-        Self { schema: 1, report, csv, omitted }
+        Self { schema: 2, report, csv, omitted }
     }
 }
 
@@ -336,18 +336,18 @@ pub fn schemas() -> Vec<(&'static str, u32, Schema)> {
         settings.into_generator().into_root_schema_for::<T>()
     }
     vec![
-        ("align", 1, of::<Align>()),
-        ("check", 1, of::<VerdictDocument<'static>>()),
+        ("align", 2, of::<Align>()),
+        ("check", 2, of::<VerdictDocument<'static>>()),
         ("clock", 1, of::<Clock>()),
         ("compose", 1, of::<Compose>()),
-        ("convert", 1, of::<Convert>()),
+        ("convert", 2, of::<Convert>()),
         ("ctl", 1, of::<Ctl>()),
         ("doctor", 1, of::<Doctor<'static>>()),
         ("doctor_peers", 1, of::<crate::peers::Survey>()),
         ("doctor_strict", 1, of::<crate::peers::Gate>()),
         ("export", 1, of::<Export>()),
         ("hang", 1, of::<probe_sync_hang::Verdict>()),
-        ("merge", 1, of::<Merge<'static>>()),
+        ("merge", 2, of::<Merge<'static>>()),
         ("query", 1, of::<Query<'static>>()),
         ("record_convert", 1, of::<RecordConvert<'static>>()),
         ("record_inspect", 1, of::<crate::record::Inspected<'static>>()),
@@ -358,7 +358,7 @@ pub fn schemas() -> Vec<(&'static str, u32, Schema)> {
         ("sim", 1, of::<crate::sim::Document>()),
         ("solve", 1, of::<Solve>()),
         ("status", 1, of::<Standing>()),
-        ("stragglers", 3, of::<Lateness>()),
+        ("stragglers", 4, of::<Lateness>()),
     ]
 }
 

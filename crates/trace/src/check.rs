@@ -197,7 +197,7 @@ pub struct VerdictDocument<'a> {
     omitted: Omitted,
 }
 
-const VERDICT_SCHEMA: u32 = 1;
+const VERDICT_SCHEMA: u32 = 2;
 const LEARNT: &str = "the clocks were learnt from these operations themselves: that they hold says nothing of the clocks, only a broken one would";
 const HELD_OUT: &str = "the clocks were learnt from the operations: each is judged by what the other half of them says";
 const REFUTED: &str = "on these clocks no way to pair the operations holds: a clock is wrong, or a trace is given to the wrong node; what is told is the way that breaks least";

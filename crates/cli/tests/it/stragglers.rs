@@ -173,7 +173,7 @@ fn the_rank_that_slept_is_named_with_its_steps_and_what_it_cost() {
         // The clock that runs ahead is what the traces' own times name.
         assert_eq!(found["as_recorded"]["rank"], 1);
         assert_eq!(found["instances"].as_array().expect("a list").len(), 60);
-        assert_eq!(found["schema"], 3);
+        assert_eq!(found["schema"], 4);
     }
 }
 

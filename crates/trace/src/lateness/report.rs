@@ -287,4 +287,4 @@ pub struct Unpaired {
 }
 
 /// Of the layout of [`Lateness`].
-pub(super) const SCHEMA: u32 = 3;
+pub(super) const SCHEMA: u32 = 4;
