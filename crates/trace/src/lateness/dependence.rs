@@ -8,12 +8,13 @@
 //! ρ comes from the values' places in order (Spearman), so that a few steps that are far off
 //! neither hide nor feign dependence: with the correlation s of the places of neighbours, ρ =
 //! 2·sin(π·s/6), exact for normal values. What is fitted before, a mean or a line, takes (p + 4ρ)/N
-//! of it away on average, for p fitted numbers, and that is given back.
+//! of it away on average, for p fitted numbers. Half of that is given back: τ is convex in ρ and ρ is at least 0, so scatter alone makes τ too large.
 //!
 //! One factor ρ does not describe a slow part under values that are new each time: with the share f of the variance in it neighbours
-//! agree by f·ρ only, while τ is 1 + 2·f·Σ (1 − k/N)·ρᵏ. So the slowest cosines of the series, which no constant moves, are
-//! compared with the spectrum of such a sum (Whittle's likelihood), `1 − f + f·(1 − ρ²)/(1 − 2ρ·cos ω + ρ²)` at ω = π·j/N. Where
-//! that explains them clearly better than any one factor does, τ is the largest that explains them nearly as well as the best. The sum of the
+//! agree by f·ρ only, while τ is 1 + 2·f·Σ (1 − k/N)·ρᵏ. So the cosines of the series, which no constant moves, are compared with the
+//! spectrum of such a sum (Whittle's likelihood), `1 − f + f·(1 − ρ²)/(1 − 2ρ·cos ω + ρ²)` at ω = π·j/N. Where that explains them clearly
+//! better than any single factor up to the one that neighbours show, τ is the largest that explains them nearly as well as the best. (Against larger
+//! factors too, the comparison is blind: the slowest cosines alone look alike, and a factor that neighbours deny won.) The sum of the
 //! correlations (Geyer's initial sequence) was tried: it names three times as many by chance, since it stops at the first noise.
 //!
 //! What it does not do: see a slow part in few series that last not much longer than it does. In such a job it is a constant,
@@ -27,11 +28,13 @@ use super::history::Held;
 /// be alike. `fitted` numbers were learnt from each.
 pub(super) fn dependence(series: &[Vec<f64>], fitted: f64) -> f64 {
     let series: Vec<Vec<f64>> = series.iter().map(|values| places(values)).collect();
-    by_neighbours(&series, fitted).max(by_slow_part(&series))
+    let kept = kept_by_neighbours(&series, fitted);
+    let alone = (1.0 + kept) / (1.0 - kept);
+    alone.max(by_slow_part(&series, kept))
 }
 
-/// τ from what neighbours have in common.
-fn by_neighbours(series: &[Vec<f64>], fitted: f64) -> f64 {
+/// The factor ρ that neighbours have in common.
+fn kept_by_neighbours(series: &[Vec<f64>], fitted: f64) -> f64 {
     let (mut products, mut squares, mut count) = (0.0, 0.0, 0);
     for places in series {
         products += places.windows(2).map(|pair| pair[0] * pair[1]).sum::<f64>();
@@ -40,16 +43,15 @@ fn by_neighbours(series: &[Vec<f64>], fitted: f64) -> f64 {
     }
     let length = count as f64 / series.len().max(1) as f64;
     if squares <= 0.0 || length < 2.0 {
-        return 1.0;
+        return 0.0;
     }
     let correlation = (products / squares * length / (length - 1.0)).clamp(-1.0, 1.0);
     let kept = 2.0 * (std::f64::consts::PI * correlation / 6.0).sin();
-    let kept = (kept + (fitted + 4.0 * kept) / length).clamp(0.0, KEPT_MAX);
-    (1.0 + kept) / (1.0 - kept)
+    (kept + GIVEN_BACK * (fitted + 4.0 * kept) / length).clamp(0.0, KEPT_MAX)
 }
 
-/// τ from the slowest cosines, where these show a slow part; else 1.
-fn by_slow_part(series: &[Vec<f64>]) -> f64 {
+/// τ from the cosines, where these show what a factor of `kept` or less does not; else 1.
+fn by_slow_part(series: &[Vec<f64>], kept: f64) -> f64 {
     let (spectrum, length) = spectrum(series);
     if spectrum.is_empty() {
         return 1.0;
@@ -65,11 +67,13 @@ fn by_slow_part(series: &[Vec<f64>]) -> f64 {
         };
         -0.5 * independent * spectrum.iter().enumerate().map(term).sum::<f64>()
     };
-    let one_factor = ONE_FACTOR.map(|kept| log_likelihood(1.0, kept)).into_iter().fold(f64::NEG_INFINITY, f64::max);
-    let sums = SLOW_FACTORS.iter().flat_map(|kept| SLOW_SHARES.map(|share| (share, *kept)));
-    let sums: Vec<(f64, f64, f64)> = sums.map(|(share, kept)| (share, kept, log_likelihood(share, kept))).collect();
-    let best = sums.iter().map(|sum| sum.2).fold(f64::NEG_INFINITY, f64::max);
-    if best <= one_factor + CLEARLY_BETTER {
+    let usual = ONE_FACTOR.into_iter().filter(|factor| *factor < kept).chain([kept]);
+    let usual = usual.map(|kept| log_likelihood(1.0, kept)).fold(f64::NEG_INFINITY, f64::max);
+    let larger = ONE_FACTOR.into_iter().filter(|factor| *factor > kept).map(|kept| (1.0, kept));
+    let models = SLOW_FACTORS.iter().flat_map(|kept| SLOW_SHARES.map(|share| (share, *kept))).chain(larger);
+    let models: Vec<(f64, f64, f64)> = models.map(|(share, kept)| (share, kept, log_likelihood(share, kept))).collect();
+    let best = models.iter().map(|model| model.2).fold(f64::NEG_INFINITY, f64::max);
+    if best <= usual + CLEARLY_BETTER[usize::from(series.len() > 2)] {
         return 1.0;
     }
     let worth = |(share, kept, _): &(f64, f64, f64)| {
@@ -78,7 +82,7 @@ fn by_slow_part(series: &[Vec<f64>]) -> f64 {
         let sum = kept / (1.0 - kept) - kept * (1.0 - power) / (length * (1.0 - kept).powi(2));
         1.0 + 2.0 * share * sum
     };
-    sums.iter().filter(|sum| sum.2 >= best - NEARLY_BEST).map(worth).fold(1.0, f64::max)
+    models.iter().filter(|model| model.2 >= best - NEARLY_BEST).map(worth).fold(1.0, f64::max)
 }
 
 /// Squares of the slowest cosines of the series, in the mean and in units of the variance, and the mean length.
@@ -86,11 +90,8 @@ fn spectrum(series: &[Vec<f64>]) -> (Vec<f64>, f64) {
     let taken = series.iter().step_by(series.len().div_ceil(SERIES_MAX).max(1));
     let (mut sums, mut squares, mut values, mut count) = ([0.0; COSINES], 0.0, 0, 0);
     for places in taken {
-        let turn = std::f64::consts::PI / places.len() as f64;
         for (slow, sum) in sums.iter_mut().enumerate() {
-            let step = turn * (slow + 1) as f64;
-            let product = |(at, place): (usize, &f64)| place * (step * (at as f64 + 0.5)).cos();
-            let cosine: f64 = places.iter().enumerate().map(product).sum();
+            let cosine = cosine(places, std::f64::consts::PI * (slow + 1) as f64 / places.len() as f64);
             *sum += 2.0 / places.len() as f64 * cosine * cosine;
         }
         squares += places.iter().map(|place| place * place).sum::<f64>();
@@ -103,6 +104,17 @@ fn spectrum(series: &[Vec<f64>]) -> (Vec<f64>, f64) {
     let most = COSINES.min(length as usize - 1);
     let unit = f64::from(count) * squares / values as f64;
     (sums[..most].iter().map(|sum| sum / unit).collect(), length)
+}
+
+/// Σ x_k·cos(turn·(k + ½)); each cosine is the one before, turned on.
+fn cosine(values: &[f64], turn: f64) -> f64 {
+    let [[mut real, mut imaginary], [forward, across]] = [0.5 * turn, turn].map(|angle| [angle.cos(), angle.sin()]);
+    let mut sum = 0.0;
+    for value in values {
+        sum += value * real;
+        (real, imaginary) = (real * forward - imaginary * across, real * across + imaginary * forward);
+    }
+    sum
 }
 
 /// The place of each value in order, counted from the middle; equal values share theirs.
@@ -148,22 +160,24 @@ pub(super) fn lateness(held: &[Held], ranks: usize) -> Vec<BTreeMap<usize, f64>>
     sums.into_iter().map(|sums| mean(sums).collect()).collect()
 }
 
+/// The share of what fitted numbers take from ρ that is given back.
+const GIVEN_BACK: f64 = 0.5;
 /// The largest ρ that is distinguished from 1.
 const KEPT_MAX: f64 = 0.999;
 
 /// Cosines and series that are looked at, and the fewest values.
-const COSINES: usize = 32;
+const COSINES: usize = 256;
 const SERIES_MAX: usize = 64;
 const SHORTEST: f64 = 16.0;
 
 /// Factors of values without a slow part (below zero they take turns), and factors and shares of slow parts.
-const ONE_FACTOR: [f64; 16] = [-0.99, -0.9, -0.6, -0.3, 0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95];
-const SLOW_FACTORS: [f64; 5] = [0.8, 0.9, 0.95, 0.98, 0.99];
-const SLOW_SHARES: [f64; 10] = [0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0];
+const ONE_FACTOR: [f64; 15] = [-0.9, -0.6, -0.3, 0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95];
+const SLOW_FACTORS: [f64; 6] = [0.6, 0.8, 0.9, 0.95, 0.98, 0.99];
+const SLOW_SHARES: [f64; 9] = [0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7];
 
-/// By how much the logarithm of the likelihood of a slow part must exceed that of one factor: of independent values it does in 5 of 100
-/// jobs; and how far below the best a slow part still counts.
-const CLEARLY_BETTER: f64 = 1.5;
+/// By how much the logarithm of the likelihood of a slow part must exceed that of what neighbours show: of two ranks, whose lateness is one series, and of
+/// more. With less, independent steps lose more than a fifth of their power. And how far below the best a slow part still counts.
+const CLEARLY_BETTER: [f64; 2] = [1.5, 1.0];
 const NEARLY_BEST: f64 = 2.0;
 
 #[cfg(test)]

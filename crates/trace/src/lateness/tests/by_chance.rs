@@ -118,10 +118,10 @@ fn slow_part(jobs: usize) {
 const SLOW_PARTS: [(usize, usize, f64, usize); 8] = [
     (2, 100, 0.9, 22),
     (2, 100, 0.7, 29),
-    (8, 100, 0.9, 8),
+    (8, 100, 0.9, 5),
     (8, 100, 0.7, 1),
     (32, 100, 0.9, 1),
-    (2, 400, 0.7, 7),
+    (2, 400, 0.7, 2),
     (8, 400, 0.9, 1),
     (8, 400, 0.7, 1),
 ];
@@ -130,6 +130,39 @@ const SLOW_PARTS: [(usize, usize, f64, usize); 8] = [
 #[ignore = "long: 2000 jobs of each kind, about 60 s"]
 fn a_slow_part_under_noise_names_nobody_where_ranks_and_steps_show_it() {
     slow_part(2000);
+}
+
+/// What decays by this factor, under what is new in each step: (ranks, steps, kept, new, per cent of jobs that may name somebody). Of two ranks 100 steps are too few
+/// to show a slow part that makes the longest of them last: a test that saw it nineteen times in twenty would take independent steps for slow ones as often.
+const UNDER_NOISE: [(usize, usize, f64, f64, usize); 20] = [
+    (2, 100, 0.3, 0.3, 1),
+    (2, 100, 0.3, 0.7, 1),
+    (2, 100, 0.5, 0.3, 1),
+    (2, 100, 0.5, 0.7, 2),
+    (2, 100, 0.7, 0.3, 2),
+    (2, 100, 0.7, 0.7, 3),
+    (2, 100, 0.9, 0.3, 5),
+    (2, 100, 0.9, 0.7, 8),
+    (2, 400, 0.7, 0.3, 2),
+    (2, 400, 0.7, 0.7, 3),
+    (2, 400, 0.9, 0.3, 1),
+    (2, 400, 0.9, 0.7, 2),
+    (8, 100, 0.3, 0.7, 1),
+    (8, 100, 0.5, 0.7, 1),
+    (8, 100, 0.7, 0.7, 1),
+    (8, 100, 0.9, 0.3, 1),
+    (8, 100, 0.9, 0.7, 1),
+    (8, 400, 0.7, 0.7, 1),
+    (8, 400, 0.9, 0.7, 1),
+    (32, 100, 0.9, 0.7, 1),
+];
+
+#[test]
+#[ignore = "long: 2000 jobs of each kind, about 60 s"]
+fn what_lasts_under_noise_names_nobody_but_of_two_ranks_some() {
+    for (ranks, steps, kept, new, per_cent) in UNDER_NOISE {
+        names_at_most(Job { ranks, steps, kept, new, ..ALIKE }, 2000, per_cent);
+    }
 }
 
 #[test]
@@ -169,7 +202,7 @@ fn power(job: Job, jobs: usize) {
     let [now, before] = job.times(jobs, 5);
     println!("{} ranks, late {:?}: {now} of {jobs}, {before} before", job.ranks, job.late);
     assert!(before * 4 > jobs, "a straggler that nobody saw before: {before} of {jobs}");
-    assert!(100 * now >= 77 * before, "{} ranks, late {:?}: {now} of {jobs}, {before} before", job.ranks, job.late);
+    assert!(100 * now >= 80 * before, "{} ranks, late {:?}: {now} of {jobs}, {before} before", job.ranks, job.late);
 }
 
 #[test]
@@ -181,7 +214,7 @@ fn a_straggler_is_named_nearly_as_often_as_if_steps_were_known_to_be_independent
 
 #[test]
 #[ignore = "long: 2000 jobs of each kind, about 120 s"]
-fn power_is_three_quarters_of_that_without_dependence() {
+fn power_is_four_fifths_of_that_without_dependence() {
     for ranks in [2, 4, 8, 32] {
         let lates = match ranks {
             2 => [(0.35, 1.0), (0.5, 1.0), (1.0, 1.0), (3.0, 0.2), (3.0, 0.3)],
