@@ -15,7 +15,8 @@ use probe_sync_trace::{
 use crate::documents::{self, CsvFile};
 use crate::progress::Reading;
 use crate::trace_args::ConvertArgs;
-use crate::traces::{as_they_are, calibrate_for, is_mark, request, shared_notes, untold};
+use crate::trace_notes::TraceNotes;
+use crate::traces::{as_they_are, calibrate_for, is_mark, request};
 
 /// Writes all traces in every format asked for.
 ///
@@ -145,12 +146,12 @@ fn text(report: &ConvertReport, calibrated: &Calibrated) -> String {
     if let Some([from, until]) = report.window_ns {
         text.push_str(&format!("window: {from} to {until} ns\n"));
     }
-    let shared = shared_notes(report.traces.iter().map(|trace| trace.alignment.notes.as_slice()), calibrated);
+    let mut notes = TraceNotes::default();
     for converted in &report.traces {
         let trace = calibrated.traces.iter().map(|of| &of.trace).find(|trace| trace.path == converted.path);
-        text_of_trace(converted, trace, &shared, &mut text);
+        text_of_trace(converted, trace, &mut notes, &mut text);
     }
-    shared.iter().for_each(|note| text.push_str(&format!("all traces: {note}\n")));
+    text.push_str(&notes.text());
     if let Some(joined) = &report.collective_flows {
         let CollectiveFlows { operations, parts, without_slice, not_joined } = joined;
         let [parts, others] = [parts, not_joined].map(|parts| counted(*parts, "part"));
@@ -181,7 +182,7 @@ fn text(report: &ConvertReport, calibrated: &Calibrated) -> String {
     text
 }
 
-fn text_of_trace(converted: &Converted, trace: Option<&NodeTrace>, shared: &[String], text: &mut String) {
+fn text_of_trace(converted: &Converted, trace: Option<&NodeTrace>, notes: &mut TraceNotes, text: &mut String) {
     let Converted { path, alignment, read, outside } = converted;
     let known = alignment.correction_ns.filter(|_| alignment.tied_by.is_some());
     let moved = known.map_or_else(String::new, |[least, median, most]| {
@@ -190,9 +191,7 @@ fn text_of_trace(converted: &Converted, trace: Option<&NodeTrace>, shared: &[Str
     });
     let outside = if *outside > 0 { format!(", {outside} outside of the window") } else { String::new() };
     text.push_str(&format!("{}: {}{outside}{moved}\n", path.display(), counted(read.events, "event")));
-    for note in trace.into_iter().flat_map(|trace| untold(&alignment.notes, trace, shared)) {
-        text.push_str(&format!("  {note}\n"));
-    }
+    text.push_str(&notes.take(path, trace, &alignment.notes));
 }
 
 /// Files for each kind of event of databases.

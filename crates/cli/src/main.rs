@@ -48,6 +48,7 @@ mod stragglers;
 mod table;
 mod telling;
 mod trace_args;
+mod trace_notes;
 mod traces;
 
 use std::io::Write;

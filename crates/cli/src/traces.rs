@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 
 use probe_sync_trace::{
     AlignSettings, AlignmentStats, Bound, Calibrated, CalibratedTrace, ClockSource, Error, MergeReport, MergeSettings,
-    NodeTrace, Outcome, OutputClock, PlaneLayout, Ranks, Request, TraceOutput, TraceUse, Verdict, align, check,
-    counted, merge,
+    Outcome, OutputClock, PlaneLayout, Ranks, Request, TraceOutput, TraceUse, Verdict, align, check, counted, merge,
 };
 
 use crate::documents::{self, AlignedTrace};
@@ -16,6 +15,7 @@ use crate::output::{Usage, refuse_trace};
 use crate::progress::Reading;
 use crate::status::{Unjudged, Violations};
 use crate::trace_args::{AlignArgs, AsTheyAreArgs, CheckArgs, MergeArgs, TraceArgs};
+use crate::trace_notes::TraceNotes;
 
 /// Rewrites every trace in its own format.
 ///
@@ -35,22 +35,20 @@ pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
         return not_written(verdict, &arguments.output, arguments.json);
     }
     let mut traces = Vec::new();
-    let shared = shared_notes(calibrated.traces.iter().map(|calibrated| calibrated.notes.as_slice()), &calibrated);
-    if !arguments.json {
-        tell_shared(&shared)?;
-    }
+    let mut notes = TraceNotes::default();
     for aligned in align(&calibrated, &arguments.output, settings)? {
         let aligned = aligned?;
         let (trace, output) = (&aligned.calibrated.trace, &aligned.output);
         if arguments.json {
             traces.push(AlignedTrace { path: trace.path.clone(), output: output.clone(), alignment: aligned.stats });
         } else {
-            crate::output::tell(&summary(aligned.calibrated, output, &aligned.stats, &shared))?;
+            crate::output::tell(&summary(aligned.calibrated, output, &aligned.stats, &mut notes))?;
         }
     }
     if arguments.json {
         crate::output::json(&documents::Align::new(traces, &calibrated, verdict.as_ref()))?;
     }
+    crate::output::tell(&notes.text())?;
     judged(verdict.as_ref(), arguments.json)
 }
 
@@ -106,11 +104,11 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
         crate::output::json(&documents::Merge::new(output, &calibrated, &report, verdict.as_ref()))?;
         return judged(verdict.as_ref(), true);
     }
-    let shared = shared_notes(report.traces.iter().map(|stats| stats.notes.as_slice()), &calibrated);
+    let mut notes = TraceNotes::default();
     for (place, stats) in report.written.iter().zip(&report.traces) {
-        crate::output::tell(&summary(&calibrated.traces[*place], &arguments.output, stats, &shared))?;
+        crate::output::tell(&summary(&calibrated.traces[*place], &arguments.output, stats, &mut notes))?;
     }
-    tell_shared(&shared)?;
+    crate::output::tell(&notes.text())?;
     for note in &report.notes {
         crate::output::tell(&format!("{note}\n"))?;
     }
@@ -156,16 +154,13 @@ pub fn run_check(arguments: &CheckArgs) -> anyhow::Result<()> {
         Some(path) => verdict.write(path)?,
         None => {}
     }
-    let notes = || calibrated.traces.iter().map(|calibrated| calibrated.notes.as_slice());
-    let shared = shared_notes(notes(), &calibrated);
-    for note in &shared {
-        tracing::info!("all traces: {note}");
-    }
+    let mut notes = TraceNotes::default();
     for calibrated in &calibrated.traces {
-        for note in untold(&calibrated.notes, &calibrated.trace, &shared) {
-            tracing::info!("{}: {note}", calibrated.trace.path.display());
-        }
+        let path = &calibrated.trace.path;
+        let of_it = notes.take(path, Some(&calibrated.trace), &calibrated.notes);
+        of_it.lines().for_each(|note| tracing::info!("{}: {}", path.display(), note.trim_start()));
     }
+    notes.text().lines().for_each(|note| tracing::info!("{note}"));
     print_verdict(&verdict)
 }
 
@@ -268,32 +263,8 @@ fn ended(verdict: &Verdict<'_>) -> anyhow::Result<()> {
     }
 }
 
-/// What is said of every one of several traces, and need be said but once; what was logged as a warning is not said again.
-pub(crate) fn shared_notes<'a>(
-    mut all: impl Iterator<Item = &'a [String]> + Clone,
-    calibrated: &Calibrated,
-) -> Vec<String> {
-    let Some(first) = all.next().filter(|_| all.clone().next().is_some()) else { return Vec::new() };
-    let in_all = |note: &&String| all.clone().all(|other| other.contains(note));
-    let is_warning = |note: &&String| calibrated.traces.iter().any(|of| of.trace.facts.warnings.contains(note));
-    first.iter().filter(in_all).filter(|note| !is_warning(note)).cloned().collect()
-}
-
-/// The notes of a trace that were neither said of all nor logged as warnings.
-pub(crate) fn untold<'a>(
-    notes: &'a [String],
-    trace: &'a NodeTrace,
-    shared: &'a [String],
-) -> impl Iterator<Item = &'a String> {
-    notes.iter().filter(|note| !(shared.contains(note) || trace.facts.warnings.contains(note)))
-}
-
-fn tell_shared(shared: &[String]) -> anyhow::Result<()> {
-    shared.iter().try_for_each(|note| crate::output::tell(&format!("all traces: {note}\n")))
-}
-
-/// A trace in a few lines, without the notes that are said of all.
-fn summary(of: &CalibratedTrace, output: &Path, stats: &AlignmentStats, shared: &[String]) -> String {
+/// A trace in a line; what else there is to say of it goes to the notes, or stands below with -v.
+fn summary(of: &CalibratedTrace, output: &Path, stats: &AlignmentStats, notes: &mut TraceNotes) -> String {
     let unmoved = of.map.is_none();
     let correction = stats.correction_ns.filter(|_| !unmoved).map_or_else(
         || {
@@ -309,18 +280,18 @@ fn summary(of: &CalibratedTrace, output: &Path, stats: &AlignmentStats, shared: 
         ns if ns.is_finite() => format!("uncertainty up to {}", crate::table::unsigned(ns)),
         _ => "uncertainty unknown".to_owned(),
     };
-    let mut text = format!(
-        "{} → {}: {}, {correction}, {uncertainty}",
+    let line = format!(
+        "{} → {}: {}, {correction}, {uncertainty}\n",
         of.trace.path.display(),
         output.display(),
         counted(stats.events, "event")
     );
     let beyond = stats.extrapolated_before + stats.extrapolated_after;
-    text.push('\n');
+    let mut more = Vec::new();
     let mut of_all = |count: u64, what: &str| {
         if count > 0 {
             let percent = 100.0 * count as f64 / stats.times.max(1) as f64;
-            text.push_str(&format!("  {count} of {} timestamps ({percent:.0} %) {what}\n", stats.times));
+            more.push(format!("{count} of {} timestamps ({percent:.0} %) {what}", stats.times));
         }
     };
     let outside = beyond - stats.beyond_pairs;
@@ -330,12 +301,10 @@ fn summary(of: &CalibratedTrace, output: &Path, stats: &AlignmentStats, shared: 
     of_all(stats.beyond_pairs, of_pairs);
     of_all(stats.clamped, "were moved later, so that times of one clock keep their order");
     if let (Some(node), Some(by)) = (stats.node, &stats.node_settled_by) {
-        text.push_str(&format!("  node {node}, by {by}\n"));
+        more.push(format!("node {node}, by {by}"));
     }
-    for note in untold(&stats.notes, &of.trace, shared) {
-        text.push_str(&format!("  {note}\n"));
-    }
-    text
+    more.extend_from_slice(&stats.notes);
+    line + &notes.take(&of.trace.path, Some(&of.trace), &more)
 }
 
 pub(crate) const NOTHING_TO_JUDGE: &str =
