@@ -244,9 +244,10 @@ static void out_of_reach(const ps_options *options)
     }
     expect("rank 0", ps_session_start(options, meeting, NULL, 0, 2, &session), PS_OK, "");
     expect("the reference's bound", ps_session_wait_until_bound(session, 0, 60000), PS_OK, "");
+    /* The stop of rank 1 ends the run of both. */
     int status = 1;
-    expect("stop", ps_session_stop(session, NULL), PS_OK, "");
     demand(waitpid(child, &status, 0) == child && status == 0, "a rank that asks too much");
+    expect("stop", ps_session_stop(session, NULL), PS_OK, "");
     ps_session_free(session);
     ps_meeting_free(meeting);
 }
