@@ -337,7 +337,7 @@ settings! {
           refused unless it is the kernel's clocksource)" shown;
 
     /// How far the rates of clocks may wander from what was measured, ppm.
-    max_wander_ppm: f64 = 1.0; local "max_wander_ppm" "max-wander-ppm" "PPM" in Output;
+    max_wander_ppm: f64 = 3.0; local "max_wander_ppm" "max-wander-ppm" "PPM" in Output;
     read number; write |c| c.max_wander_ppm.to_string();
     check |c| if c.max_wander_ppm.is_finite() && (0.0..=500.0).contains(&c.max_wander_ppm) { Ok(()) } else {
         Err("must lie within 0 and 500".into())
