@@ -177,6 +177,15 @@ impl<C: Collective> Collective for Led<C> {
         self.inner.root_has_gone()
     }
 
+    fn root_is_there(&mut self) -> bool {
+        self.inner.root_is_there()
+    }
+
+    fn reconnect(&mut self, deadline: &Deadline) -> Result<bool, Error> {
+        let connected = self.inner.reconnect(deadline);
+        self.own(connected)
+    }
+
     fn superseded_by(&mut self) -> Option<Rank> {
         self.inner.superseded_by().map(|place| self.exchanged(place))
     }

@@ -68,6 +68,12 @@ impl Deadline {
         Self { at: self.at + more, grace: self.grace + more, interrupt: self.interrupt.clone() }
     }
 
+    /// One that is at most `limit` from now, and no later than this one.
+    #[must_use]
+    pub(crate) fn within(&self, limit: Duration) -> Self {
+        Self { at: self.at.min(Instant::now() + limit), ..self.clone() }
+    }
+
     /// Half as long from now.
     #[must_use]
     pub fn halved(&self) -> Self {
@@ -403,6 +409,20 @@ pub trait Collective {
     /// Whether the root has hung up, as far as can be seen without waiting. Where it only hangs, the next operation shows it.
     fn root_has_gone(&mut self) -> bool {
         false
+    }
+
+    /// On another rank than the root, when its connection has broken: whether the root is there all the same. Takes two seconds at most.
+    fn root_is_there(&mut self) -> bool {
+        false
+    }
+
+    /// On another rank than the root, when an operation has failed: gives its connection up and connects anew, to whoever is the root by then, with pauses that grow.
+    /// Then this rank is one that comes back ([`Self::notice`]). False where the backend cannot.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when nobody of the group is left, or the deadline is over; the text says who answered what.
+    fn reconnect(&mut self, _deadline: &Deadline) -> Result<bool, Error> {
+        Ok(false)
     }
 
     /// At the root, when many ranks were lost at once: looks whether they have met anew around another root, who is that then.

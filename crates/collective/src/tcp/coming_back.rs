@@ -7,6 +7,7 @@ use super::earlier_run::EarlierRun;
 use super::frame::{Hashed, Kind};
 use super::joining::{self, Joining};
 use super::newcomers::Expected;
+use super::reconnecting::replaces;
 use super::secret::Secret;
 use super::{CONTROL, Group, Tree, WayBack};
 use crate::labels::{exchanged, renamed};
@@ -44,7 +45,10 @@ impl Group {
         let returned = if let WayBack::Open(door) = &self.way_back { door.returned() } else { Vec::new() };
         // Who comes back has its place only because the process that had it is gone.
         for returned in &returned {
-            let (rank, reason) = (returned.rank(), "its process was started again".to_owned());
+            let rank = returned.rank();
+            let before = self.peers.at(rank - 1).map(|there| there.process());
+            let same = before.is_some_and(|before| replaces(returned.process(), before));
+            let reason = if same { "its connection broke" } else { "its process was started again" }.to_owned();
             // In an open group that is no error.
             let _ = self.peers.lose(rank - 1, Error::Lost { operation: "coming back", rank, reason });
         }

@@ -11,7 +11,7 @@
 //! | root | 1 | the sequence of the group's latest operation: the rank takes part from the next on |
 //!
 //! The thread goes as far as the statement and hands the connection to the root, which decides ([`Door::returned`]). A process that brings a file
-//! needs no place: it is handed on to `receiving`. Where ranks connect for each round (`per_round`), they do so here, and a place is free only when the root says so.
+//! needs no place: it is handed on to `receiving`. One that has given its connection up and comes anew (`reconnecting`) has its place at once. Where ranks connect for each round (`per_round`), they do so here, and a place is free only when the root says so.
 //!
 //! What it does not do: decide, or take part in operations.
 
@@ -31,6 +31,7 @@ use super::greeting::{Errand, Verdict};
 use super::newcomers::{Expected, Newcomers, Proven};
 use super::options::TcpOptions;
 use super::receiving::{Delivery, Receiving};
+use super::reconnecting::replaces;
 use super::secret::Secret;
 use super::sockets::poll_sockets;
 use crate::labels::renamed;
@@ -244,6 +245,10 @@ impl Porter {
                     proven.refuse(Verdict::NoSuchRank);
                     continue;
                 }
+                Errand::Look => {
+                    proven.show();
+                    continue;
+                }
                 Errand::Place | Errand::Return | Errand::Round => {}
             }
             // The latest of a rank is the one that somebody waits for.
@@ -270,7 +275,7 @@ impl Porter {
             let mut shared = lock(&self.shared);
             if proven.errand == Errand::Round && shared.rounds.is_some() {
                 shared.hand_on(proven);
-            } else if proven.errand != Errand::Round && shared.is_free(proven.rank) {
+            } else if proven.errand != Errand::Round && shared.is_free(&proven) {
                 let notice = shared.notice.0.clone();
                 if let Some(mut connection) = proven.welcome(Verdict::Back) {
                     let leaving =
@@ -345,9 +350,12 @@ impl Shared {
         }
     }
 
-    /// Whether nobody has the rank's place, or its process has ended.
-    fn is_free(&self, rank: Rank) -> bool {
-        let Some(there) = &self.places[rank] else { return true };
+    /// Whether nobody has the rank's place, or its process has ended, or has come anew itself.
+    fn is_free(&self, proven: &Proven) -> bool {
+        let Some(there) = &self.places[proven.rank] else { return true };
+        if replaces(proven.process, there.process) {
+            return true;
+        }
         // Where ranks connect for each round the end of a connection shows nothing.
         let Some(stream) = there.stream.as_ref().filter(|_| self.rounds.is_none()) else { return false };
         let ended = poll_sockets(&[(stream.as_fd(), PollFlags::RDHUP)], Duration::ZERO, OPERATION);

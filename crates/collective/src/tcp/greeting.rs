@@ -57,10 +57,12 @@ pub(super) enum Errand {
     Return = 3,
     /// One round of the group in which this process has its place.
     Round = 4,
+    /// Nothing: it looks whether a group is under way.
+    Look = 5,
 }
 
 impl Errand {
-    const ALL: [Self; 5] = [Self::Place, Self::File, Self::Child, Self::Return, Self::Round];
+    const ALL: [Self; 6] = [Self::Place, Self::File, Self::Child, Self::Return, Self::Round, Self::Look];
 }
 
 /// What both sides make of the key and of what was said.
@@ -293,7 +295,7 @@ mod tests {
             assert_eq!(Hello::decode(&hello.encode()), Some(hello));
         }
         let mut bytes = Hello::new(3, 8, Errand::Place, [7; NONCE]).encode();
-        bytes[20] = 5;
+        bytes[20] = 6;
         assert_eq!(Hello::decode(&bytes), None, "no such errand");
         assert_eq!((version_of(&bytes[..11]), version_of(&bytes[..12])), (None, Some(Ok(VERSION))));
         assert_eq!(
@@ -352,6 +354,7 @@ mod tests {
             ("file", [&of(1, 2, Errand::File).encode()[..], &[0; PROOF]].concat()),
             ("child", of(1, 2, Errand::Child).encode().to_vec()),
             ("return", of(1, 2, Errand::Return).encode().to_vec()),
+            ("look", [&of(1, 2, Errand::Look).encode()[..], &[0; PROOF]].concat()),
             ("round", [&of(1, 2, Errand::Round).encode()[..], &[0; PROOF]].concat()),
         ];
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/tcp_rendezvous");

@@ -25,6 +25,7 @@ use super::greeting::{ANSWER, ANSWER_HEAD, Errand, Hello, Proofs, Verdict};
 use super::job_key::JobKey;
 use super::newcomers::{Expected, untrusted_peer};
 use super::options::TcpOptions;
+use super::reconnecting::new_process;
 use super::rendezvous::{bind, bind_everywhere};
 use super::sockets::poll_sockets;
 use crate::labels::exchanged;
@@ -88,7 +89,7 @@ pub(super) fn join(
     }
     let mut wait = Wait::begin(OPERATION, deadline);
     let (mut pause, mut retries, mut run, mut last_failure) = (RETRY_FIRST, 0, earlier.run, None);
-    let process = u64::from_le_bytes(random_bytes()?);
+    let process = new_process()?;
     let way = |addresses: Vec<String>, rank, root| Way { addresses, rank, expected, process, root };
     let address = &addresses.join(" or ");
     let [root, own] = [ROOT, rank].map(|label| exchanged(expected.root, label));
@@ -165,7 +166,7 @@ pub(super) fn return_as_rank_0(
     deadline: &Deadline,
 ) -> Result<Option<Joining>, Error> {
     let mut wait = Wait::begin(OPERATION, deadline);
-    let (process, mut pause, mut retries) = (u64::from_le_bytes(random_bytes()?), RETRY_FIRST, 0);
+    let (process, mut pause, mut retries) = (new_process()?, RETRY_FIRST, 0);
     let mut seen = None;
     loop {
         let mut there = None;
@@ -226,7 +227,8 @@ pub(super) fn has_another_root(addresses: &[String], rank: Rank, expected: Expec
 }
 
 impl Joining {
-    fn of(greeted: Greeted, way: Way, retries: u64) -> Result<Self, Error> {
+    /// The way of a rank that was greeted by its root.
+    pub fn of(greeted: Greeted, way: Way, retries: u64) -> Result<Self, Error> {
         let root_rank = way.root;
         let (local, verdict) = (greeted.stream.local_addr(), greeted.verdict);
         let local = local.map(|local| local.ip().to_canonical());

@@ -30,6 +30,7 @@ mod parsing;
 mod peers;
 mod per_round;
 mod receiving;
+mod reconnecting;
 mod rendezvous;
 mod secret;
 mod sending;

@@ -252,6 +252,11 @@ impl Proven {
         self.tell(Verdict::Welcome).ok().map(|()| (self.stream, self.proofs.seal))
     }
 
+    /// Shows it that a group is under way here; it wants nothing else.
+    pub fn show(mut self) {
+        let _nobody_may_listen = self.tell(Verdict::Back);
+    }
+
     fn tell(&mut self, verdict: Verdict) -> io::Result<()> {
         self.stream.write_all(&verdict.encode(self.proofs.roots.as_bytes()))
     }

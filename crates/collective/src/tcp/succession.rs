@@ -193,7 +193,7 @@ impl Tcp {
                 match proven.errand {
                     Errand::Place if was_there(there, self.rank_beside(proven.rank)) => {}
                     // Its voice is not one of those that were there last.
-                    Errand::Place | Errand::Return | Errand::Round => {
+                    Errand::Place | Errand::Return | Errand::Round | Errand::Look => {
                         proven.refuse(Verdict::NotUnderWay);
                         continue;
                     }
@@ -355,7 +355,8 @@ impl Collective for Tcp {
     fn succeed(&mut self, there: &[bool], late_by: Duration, deadline: &Deadline) -> Result<Rank, Error> {
         let lost = self.root;
         let mut why = Error::Minority { operation: OPERATION, present: 1, of: voices(there) };
-        let line = std::mem::take(&mut self.successors);
+        // A rank that finds nobody now may look for them again.
+        let line = self.successors.clone();
         let after = line.iter().position(|(rank, _)| *rank == lost).map_or(0, |place| place + 1);
         for (place, (successor, addresses)) in line.iter().enumerate().skip(after) {
             // So that time is left for the next.
@@ -388,6 +389,23 @@ impl Collective for Tcp {
             }
         }
         Err(why)
+    }
+
+    fn root_is_there(&mut self) -> bool {
+        // Who connects for each round has found out already.
+        !self.per_round && self.group.root_is_there(&Deadline::new(2 * LOOK, None))
+    }
+
+    fn reconnect(&mut self, deadline: &Deadline) -> Result<bool, Error> {
+        // The others pass this rank over from now on, as they do a process that was started again.
+        self.standing = None;
+        let found = self.group.reconnect(self.rank, self.root, self.expected, &self.successors, deadline)?;
+        let Some((group, root)) = found else { return Ok(false) };
+        (self.group, self.root) = (group, root);
+        if self.per_round {
+            self.group.make_per_round()?;
+        }
+        Ok(true)
     }
 
     fn connect_per_round(&mut self) -> Result<(), Error> {

@@ -1,0 +1,225 @@
+//! A rank that lives and has lost its connection to the root: it connects anew, under the number that it has.
+//!
+//! Place in the flow: below [`Collective::reconnect`](crate::Collective::reconnect); the root's side is the `door`, as for a process that was started
+//! again. The number of a process ends in how often it has connected, so the root knows that a later connection replaces an earlier one of the same process,
+//! which a switch or a NAT may have cut without a word to the root. The rank asks its root first and then those who may have taken the root's place, with
+//! pauses that grow, until one lets it in or the deadline is over. Where all of them say for [`GONE_AFTER`] that nobody of the run is there, the run has ended.
+//!
+//! What it does not do: decide whether the rank may come back, or bring it up to date.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::branch::Branch;
+use super::greeting::{Errand, Hello, Verdict};
+use super::joining::{Attempt, Joining, Way, attempt, jittered};
+use super::newcomers::Expected;
+use super::{CONTROL, Group, Tree, WayBack};
+use crate::labels::exchanged;
+use crate::{Deadline, Error, Rank, Wait, random_bytes};
+
+/// The rank that asks, and the number of its process.
+#[derive(Copy, Clone)]
+struct Asking {
+    rank: Rank,
+    process: u64,
+}
+
+/// One who may lead the group.
+struct Leader {
+    rank: Rank,
+    addresses: Vec<String>,
+    expected: Expected,
+}
+
+/// Why a leader has not let this rank in.
+struct Refusal {
+    reason: String,
+    /// Nobody of the run is there.
+    gone: bool,
+}
+
+impl Group {
+    /// Whether the root of this rank's group leads it still, as far as it answers within `limit`.
+    pub fn root_is_there(&self, limit: &Deadline) -> bool {
+        let Some(Way { addresses, rank, expected, process, root }) = &self.way else { return false };
+        let Ok(nonce) = random_bytes() else { return false };
+        let hello = Hello::new(*rank, expected.size, Errand::Look, nonce).in_tree(expected.fan_out, 0);
+        let hello = hello.to(*root).of_process(*process);
+        let said = attempt(addresses, &hello, expected.job, &expected.options, &mut Wait::begin(OPERATION, limit));
+        said.is_ok_and(|greeted| greeted.verdict == Verdict::Back)
+    }
+
+    /// The group that this rank, known as `rank` to all, is in again, and the rank that is its root. The old connection is given up.
+    pub fn reconnect(
+        &mut self,
+        rank: Rank,
+        root: Rank,
+        expected: Expected,
+        successors: &[(Rank, Vec<SocketAddr>)],
+        deadline: &Deadline,
+    ) -> Result<Option<(Self, Rank)>, Error> {
+        let Some(way) = self.way.take() else { return Ok(None) };
+        self.peers.remove(CONTROL);
+        let mut leaders = vec![Leader { rank: root, addresses: way.addresses.clone(), expected: way.expected }];
+        let others = successors.iter().filter(|(successor, _)| ![rank, root].contains(successor));
+        leaders.extend(others.map(|(successor, addresses)| Leader {
+            rank: *successor,
+            addresses: addresses.iter().map(ToString::to_string).collect(),
+            expected: expected.around(*successor),
+        }));
+        let mut asking = Asking { rank, process: way.process };
+        let found = until_let_in(&mut asking, &leaders, root, deadline);
+        // For the next time, where this one fails.
+        self.way = Some(Way { process: asking.process, ..way });
+        found.map(Some)
+    }
+}
+
+fn until_let_in(
+    asking: &mut Asking,
+    leaders: &[Leader],
+    root: Rank,
+    deadline: &Deadline,
+) -> Result<(Group, Rank), Error> {
+    let mut wait = Wait::begin(OPERATION, deadline);
+    let (mut pause, mut retries) = (PAUSE_FIRST, 0);
+    let mut gone_since: Option<Instant> = None;
+    loop {
+        let (mut reasons, mut gone) = (Vec::new(), true);
+        for leader in leaders {
+            asking.process = next_connection(asking.process)?;
+            match leader.ask(*asking, retries, deadline)? {
+                Ok(group) => return Ok((group, leader.rank)),
+                Err(refusal) => {
+                    reasons.push(format!("rank {}: {}", leader.rank, refusal.reason));
+                    gone &= refusal.gone;
+                }
+            }
+        }
+        gone_since = gone.then(|| gone_since.unwrap_or_else(Instant::now));
+        let ended = gone_since.is_some_and(|since| since.elapsed() >= GONE_AFTER);
+        if ended || !nap(&mut wait, jittered(pause, random_bytes()?)) {
+            let reason = format!("tried for {:.1?}; {}", wait.elapsed(), reasons.join("; "));
+            return Err(Error::Lost { operation: OPERATION, rank: root, reason });
+        }
+        retries += 1;
+        pause = (pause * 2).min(PAUSE_LAST);
+    }
+}
+
+impl Leader {
+    /// Asks once. The inner error is why it does not let this rank in.
+    fn ask(
+        &self,
+        Asking { rank, process }: Asking,
+        retries: u64,
+        deadline: &Deadline,
+    ) -> Result<Result<Group, Refusal>, Error> {
+        let Expected { size, job, fan_out, options, .. } = self.expected;
+        let label = exchanged(self.rank, rank);
+        let hello = Hello::new(label, size, Errand::Return, random_bytes()?).in_tree(fan_out, 0);
+        let hello = hello.to(self.rank).of_process(process);
+        // A path that breaks once more says nothing.
+        let limit = deadline.within(2 * options.greeting);
+        let greeted = match attempt(&self.addresses, &hello, job, &options, &mut Wait::begin(OPERATION, &limit)) {
+            Ok(greeted) if greeted.verdict == Verdict::Back => greeted,
+            Ok(_) => {
+                return Ok(Err(Refusal { reason: Verdict::NotUnderWay.explain().to_owned(), gone: false }));
+            }
+            Err(attempt) => {
+                let gone = says_gone(&attempt);
+                return Ok(Err(Refusal { reason: attempt.reason(), gone }));
+            }
+        };
+        let way = Way {
+            addresses: self.addresses.clone(),
+            rank: label,
+            expected: self.expected,
+            process,
+            root: self.rank,
+        };
+        let joined = Joining::of(greeted, way, retries);
+        let group = joined.and_then(|joined| Group::returned(joined, self.expected, &limit));
+        Ok(group.map_err(|error| Refusal { reason: error.to_string(), gone: false }))
+    }
+}
+
+impl Group {
+    /// That of a rank which has its place back and hears what it must know.
+    fn returned(joined: Joining, expected: Expected, deadline: &Deadline) -> Result<Self, Error> {
+        let Joining { mut root, local, root_rank, way, retries, .. } = joined;
+        if expected.options.local {
+            root.take_offers();
+        }
+        let label = way.rank;
+        let group = Self::new(label, expected.size, local, vec![root], WayBack::Closed(None))?;
+        let mut group = Self { retries, way: Some(way), ..group };
+        if expected.fan_out > 0 {
+            // Whoever comes back has nobody below it.
+            group.tree = Tree::Branch(Box::new(Branch::new(label, expected, None)));
+        }
+        group.hear_notice(root_rank, expected, deadline)?;
+        Ok(group)
+    }
+}
+
+/// Whether this answer means that nobody of the run is there. One that only cannot be reached may be.
+fn says_gone(attempt: &Attempt) -> bool {
+    !matches!(attempt, Attempt::Unreachable(_)) && !attempt.may_be_a_run()
+}
+
+/// A number for a process that has not connected yet.
+pub(super) fn new_process() -> Result<u64, Error> {
+    Ok(u64::from_le_bytes(random_bytes()?) & !CONNECTIONS)
+}
+
+/// The number of the same process for its next connection.
+fn next_connection(process: u64) -> Result<u64, Error> {
+    // After so many it is as good as another process, whose earlier one the root finds gone.
+    if process & CONNECTIONS == CONNECTIONS { new_process() } else { Ok(process + 1) }
+}
+
+/// Whether the connection with the number `later` is of the process that has `earlier`, which it has given up.
+pub(super) fn replaces(later: u64, earlier: u64) -> bool {
+    later & !CONNECTIONS == earlier & !CONNECTIONS && later > earlier
+}
+
+/// Sleeps so long; false when the wait is over.
+fn nap(wait: &mut Wait<'_>, pause: Duration) -> bool {
+    let begun = Instant::now();
+    loop {
+        let Some(slice) = wait.slice() else { return false };
+        let left = pause.saturating_sub(begun.elapsed());
+        if left.is_zero() {
+            return true;
+        }
+        std::thread::sleep(slice.min(left));
+    }
+}
+
+const OPERATION: &str = "reconnecting";
+
+/// The part of a process's number that counts its connections.
+const CONNECTIONS: u64 = 0xffff;
+
+/// Pauses between two rounds of asking, doubled each time.
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+const PAUSE_LAST: Duration = Duration::from_secs(5);
+
+/// How long all must say that nobody of the run is there: a proxy or a firewall that is started anew refuses for a while, too.
+const GONE_AFTER: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_connection_replaces_an_earlier_one_of_its_own_process_only() {
+        let (one, other) = (0x5000_0000_0000_0000, 0x6000_0000_0000_0000);
+        assert!(replaces(one + 1, one) && replaces(one + CONNECTIONS, one + 7));
+        assert!(!replaces(one, one) && !replaces(one, one + 1) && !replaces(other + 1, one));
+        let last = next_connection(one | CONNECTIONS).expect("random bytes");
+        assert!(!replaces(last, one | CONNECTIONS), "{last:x}");
+    }
+}
