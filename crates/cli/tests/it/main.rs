@@ -38,6 +38,9 @@ mod record;
 mod record_library;
 mod record_time;
 mod recorded;
+#[path = "../../../collective/tests/it/proxy.rs"]
+mod proxy;
+mod reconnect;
 mod recorder;
 mod regional;
 mod regions;

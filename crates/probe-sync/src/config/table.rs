@@ -190,6 +190,12 @@ settings! {
     check |c| within(c.round_timeout, Duration::from_ms(100), Duration::from_ms(86_400_000));
     help "How long a round waits for a rank before naming it; over TCP the others continue, over MPI the run ends" shown;
 
+    /// How long a rank whose connection to the master broke tries to come back.
+    reconnect_timeout: Duration = Duration::from_ms(600_000); local "reconnect_timeout" "reconnect-timeout" "DURATION" in Measuring;
+    read duration; write |c| text_of(c.reconnect_timeout);
+    check |c| within(c.reconnect_timeout, Duration::ZERO, Duration::from_ms(86_400_000));
+    help "How long a rank over TCP whose connection to rank 0 (or --master) broke tries to come back by itself; 0s ends it at once" shown;
+
     /// How rounds come about.
     rounds: RoundMode = RoundMode::Master; shared "rounds" "rounds" "MODE" in Measuring;
     read |text| choice(text, &ROUND_MODES); write |c| c.rounds.name().into(); check |_| Ok(());

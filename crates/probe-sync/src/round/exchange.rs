@@ -207,6 +207,29 @@ impl<'c> Exchange<'c> {
         lost && root != self.collective.rank() && !self.successors.is_empty()
     }
 
+    /// After that: whether the master is there all the same, because only this rank's connection broke. One that says nothing is not asked.
+    pub fn master_is_there(&mut self, error: &Error) -> bool {
+        matches!(error, Error::Collective(collective::Error::Lost { .. })) && self.collective.root_is_there()
+    }
+
+    /// Whether this error means that this rank has lost its connection to the others, whoever the master is, or that they went on without it.
+    pub fn connection_is_lost(&self, error: &Error) -> bool {
+        use collective::Error::{Dismissed, Late, Lost, Minority};
+        let root = self.collective.root();
+        let lost = match error {
+            Error::Collective(Lost { rank, .. }) => *rank == root,
+            Error::Collective(Late { missing, interrupted: false, .. }) => *missing == [root],
+            Error::Collective(Dismissed { .. } | Minority { .. }) => true,
+            _ => false,
+        };
+        lost && root != self.collective.rank()
+    }
+
+    /// The way to the others itself.
+    pub fn collective(&mut self) -> &mut dyn Collective {
+        self.collective
+    }
+
     /// Settles with the others that took part last (`there`, for each rank), who is the master in place of one that is lost.
     ///
     /// # Errors

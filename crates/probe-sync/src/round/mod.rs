@@ -20,6 +20,7 @@ pub(crate) mod node;
 pub(crate) mod notes;
 mod recorded;
 pub(crate) mod request;
+mod returning;
 mod settle;
 pub(crate) mod standby;
 mod succession;
@@ -264,7 +265,7 @@ impl<'c> Rounds<'c> {
                 RoundMode::Master | RoundMode::Local => self.round_with_master(own, closed, parts),
             };
             let mut error = match done {
-                Err(error) if self.exchange.master_is_lost(&error) => error,
+                Err(error) if self.exchange.master_is_lost(&error) && !self.exchange.master_is_there(&error) => error,
                 other => return other,
             };
             // The next one may be lost while it takes over.
@@ -409,18 +410,6 @@ impl<'c> Rounds<'c> {
             node.set_probing(runs(probing));
         }
         self.probing = probing;
-    }
-
-    /// Takes part again in rounds under way, of which `latest` is the latest.
-    ///
-    /// # Errors
-    /// When its decision cannot be followed.
-    pub fn again(mut self, latest: Broadcast) -> Result<Self, Error> {
-        self.follow(latest)?;
-        if !self.ended {
-            self.exchange.round_is_over()?;
-        }
-        Ok(self)
     }
 
     /// Makes ready for the round after the one that was broadcast; false when none comes.

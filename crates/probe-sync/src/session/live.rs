@@ -12,8 +12,9 @@ use probe_sync_time::{NodeId, RunId};
 
 use super::context::{Context, Started};
 use super::ctl::ControlSocket;
+use super::reconnect::Returning;
 use super::recording::{self, Recorded};
-use super::start;
+use super::start::{self, Begun};
 use crate::config::RoundMode;
 use crate::join::Joined;
 use crate::measure::virtual_clocks::clock_of;
@@ -73,6 +74,8 @@ pub struct Session<'c> {
     control: Option<ControlSocket>,
     /// What a rank that takes a lost master's place answers to from then on; None where it does already.
     requests: Option<Requests>,
+    /// How this rank comes back when its connection breaks; None where it does not.
+    returning: Option<Returning>,
     /// What this rank records of itself, until the session ends.
     _recording: Option<probe_sync_record::Session>,
 }
@@ -120,7 +123,8 @@ impl<'c> Session<'c> {
         policy: Option<Policy>,
     ) -> Result<Self, Error> {
         let (rank, leads) = (collective.rank(), collective.rank() == collective.root());
-        let (joined, rounds) = start::start(config, collective, context, policy)?;
+        let Begun { joined, rounds, hello } = start::start(config, collective, context, policy)?;
+        let returning = hello.and_then(|hello| Returning::of(hello, context, &joined));
         let clock = clock_of(&joined, joined.plan.node_of_rank[rank]);
         let recorded = match &context.part {
             Some(part) => Recorded { rank: part.rank, ranks: None, node: None, clock },
@@ -139,6 +143,7 @@ impl<'c> Session<'c> {
             failed: false,
             control,
             requests: Some(context.requests.clone()),
+            returning,
             _recording: recording,
         })
     }
@@ -151,22 +156,35 @@ impl<'c> Session<'c> {
         if self.failed {
             return Ok(None);
         }
-        match self.rounds.advance() {
-            Ok(true) => {
-                if self.joined.config.rounds == RoundMode::Master
-                    && let Some(folder) = self.rounds.taken_over_in()
-                    && let Some(requests) = self.requests.take()
-                {
-                    self.control = ControlSocket::open(folder, requests);
+        // Each turn but the last is a connection that broke.
+        loop {
+            match self.rounds.advance() {
+                Ok(true) => {
+                    if self.joined.config.rounds == RoundMode::Master
+                        && let Some(folder) = self.rounds.taken_over_in()
+                        && let Some(requests) = self.requests.take()
+                    {
+                        self.control = ControlSocket::open(folder, requests);
+                    }
+                    return Ok(self.rounds.last());
                 }
-                Ok(self.rounds.last())
+                Ok(false) => {
+                    forget_successors(&self.joined.config.out, self.rank);
+                    return Ok(None);
+                }
+                Err(error) => self.come_back(error)?,
             }
-            Ok(false) => {
-                forget_successors(&self.joined.config.out, self.rank);
-                Ok(None)
-            }
-            Err(error) => Err(self.failed(error)),
         }
+    }
+
+    /// Where only this rank's connection broke, it takes part again.
+    fn come_back(&mut self, error: Error) -> Result<(), Error> {
+        let back = match &self.returning {
+            Some(returning) if self.rounds.may_return(&error) => returning.come_back(&mut self.rounds, error),
+            _ => Err(error),
+        };
+        self.joined = back.map_err(|error| self.failed(error))?;
+        Ok(())
     }
 
     /// The last solved round.

@@ -14,6 +14,7 @@ mod ctl;
 mod files;
 mod live;
 mod reach;
+mod reconnect;
 mod recording;
 mod run;
 mod start;

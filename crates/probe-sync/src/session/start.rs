@@ -40,7 +40,7 @@ pub(super) fn start<'c>(
     collective: &'c mut dyn Collective,
     context: &Context,
     policy: Option<Policy>,
-) -> Result<(Arc<Joined>, Rounds<'c>), Error> {
+) -> Result<Begun<'c>, Error> {
     let handshake = Deadline::new(HANDSHAKE_LIMIT, Some(Arc::clone(&context.stop)));
     let key_file = config.as_ref().ok().and_then(|config| config.key_file.as_deref()).map(KeyFile::read).transpose();
     let connections = config.as_ref().map_or(Ok(()), |config| connect_as_asked(config, collective));
@@ -60,7 +60,9 @@ pub(super) fn start<'c>(
     let mut hello = config.as_ref().map_err(ToString::to_string).and_then(own);
     let key_file = key_file.unwrap_or_default();
     if let Some(notice) = notice {
-        return again(&notice, config, hello, key_file.as_ref(), collective, context);
+        let said = hello.clone();
+        let (joined, rounds) = again(&notice, config, hello, key_file.as_ref(), collective, context)?;
+        return Ok(Begun { joined, rounds, hello: said.ok() });
     }
     if let (Ok(config), Ok(hello)) = (&config, &mut hello)
         && may_stand_by(config, context)
@@ -103,7 +105,15 @@ pub(super) fn start<'c>(
     let (requests, notes, timeline) = (context.requests.clone(), context.notes.clone(), context.timeline.clone());
     let setup = Setup { node, own, decider, keeper, attendants, feed, stop, pause, requests, notes, timeline };
     let rounds = Rounds::new(&joined, exchange, setup);
-    Ok((joined, rounds))
+    Ok(Begun { joined, rounds, hello: hello.ok() })
+}
+
+/// What a session is made of.
+pub(super) struct Begun<'c> {
+    pub joined: Arc<Joined>,
+    pub rounds: Rounds<'c>,
+    /// What this rank has said of itself.
+    pub hello: Option<Hello>,
 }
 
 /// At the root: what keeps the rounds in this directory.
@@ -158,6 +168,41 @@ fn again<'c>(
     collective: &'c mut dyn Collective,
     context: &Context,
 ) -> Result<(Arc<Joined>, Rounds<'c>), Error> {
+    let rank = collective.rank();
+    let key = |plan: &Plan| join::session_key(plan, key_file);
+    let Returned { joined, bound, latest } = come_back(notice, config, hello, key, collective, context)?;
+    let (joined, node) = node_again(joined, bound, &latest, rank)?;
+    let stop = Stop::new(&context.stop);
+    let exchange = Exchange::new(collective, &joined, stop.of_caller());
+    let (own, feed) = (joined.plan.node_of_rank[rank], feed(&joined, rank, context)?);
+    let pause = Arc::clone(&context.pause);
+    let (requests, notes, timeline) = (context.requests.clone(), context.notes.clone(), context.timeline.clone());
+    let (decider, keeper, attendants) = (None, None, None);
+    let setup = Setup { node, own, decider, keeper, attendants, feed, stop, pause, requests, notes, timeline };
+    let rounds = Rounds::new(&joined, exchange, setup).again(latest)?;
+    Ok((joined, rounds))
+}
+
+/// A rank that takes part again, before its node begins.
+pub(super) struct Returned {
+    pub joined: Joined,
+    pub bound: Option<Bound>,
+    /// The round that it was told first.
+    pub latest: Broadcast,
+}
+
+/// Says to the root what it must know, with `notice` the root's own word, and hears the next round. `key` makes the key of packets of the run's plan.
+///
+/// # Errors
+/// This rank's own, or why the root does not want it.
+pub(super) fn come_back(
+    notice: &[u8],
+    config: Result<Config, Error>,
+    hello: Result<Hello, String>,
+    key: impl FnOnce(&Plan) -> SessionKey,
+    collective: &mut dyn Collective,
+    context: &Context,
+) -> Result<Returned, Error> {
     let (rank, root) = (collective.rank(), collective.root());
     let Notice { plan, roster } = wire::decode(notice, root)?;
     let bind = |hello: &Hello| {
@@ -175,31 +220,34 @@ fn again<'c>(
     let welcome = collective.come_back(&wire::encode(&statement), &deadline);
     let config = config?;
     welcome?;
-    let session_key = join::session_key(&plan, key_file);
+    let session_key = key(&plan);
     let mut joined = joined(config, plan, session_key, roster, collective);
     // It stands by for nobody, and has a voice when the others choose.
     line_up(collective, &joined);
-    let stop = Stop::new(&context.stop);
-    let mut exchange = Exchange::new(collective, &joined, stop.of_caller());
-    let latest = exchange.next_broadcast(None, None, window)?;
-    let mut own = None;
+    let latest = Exchange::new(collective, &joined, Arc::clone(&context.stop)).next_broadcast(None, None, window)?;
     if let Broadcast::Solved(told) = &latest {
-        let back = &told.back;
-        back.iter().for_each(|back| joined.roster.renew(back));
-        own = back.iter().find(|back| Some(back.node) == joined.plan.probes_for(rank));
+        told.back.iter().for_each(|back| joined.roster.renew(back));
     }
-    let joined = Arc::new(joined);
     // The root lets nobody in who has not bound what it needs.
-    let node = bound.ok().flatten().zip(own);
+    Ok(Returned { joined, bound: bound.ok().flatten(), latest })
+}
+
+/// Starts the node of a rank that takes part again, in the life that all were told of with `latest`.
+///
+/// # Errors
+/// When a file or a thread cannot be made.
+pub(super) fn node_again(
+    joined: Joined,
+    bound: Option<Bound>,
+    latest: &Broadcast,
+    rank: usize,
+) -> Result<(Arc<Joined>, Option<Node>), Error> {
+    let joined = Arc::new(joined);
+    let back = if let Broadcast::Solved(told) = latest { told.back.as_slice() } else { &[] };
+    let own = back.iter().find(|back| Some(back.node) == joined.plan.probes_for(rank));
     let start = |(bound, back): (Bound, _)| Node::start(bound.prober, bound.tracer, &joined, rank, Some(back));
-    let node = node.map(start).transpose()?;
-    let (own, feed) = (joined.plan.node_of_rank[rank], feed(&joined, rank, context)?);
-    let pause = Arc::clone(&context.pause);
-    let (requests, notes, timeline) = (context.requests.clone(), context.notes.clone(), context.timeline.clone());
-    let (decider, keeper, attendants) = (None, None, None);
-    let setup = Setup { node, own, decider, keeper, attendants, feed, stop, pause, requests, notes, timeline };
-    let rounds = Rounds::new(&joined, exchange, setup).again(latest)?;
-    Ok((joined, rounds))
+    let node = bound.zip(own).map(start).transpose()?;
+    Ok((joined, node))
 }
 
 /// Who takes the master's place, for this process and for the next one of this rank.
@@ -280,7 +328,7 @@ fn feed(joined: &Joined, rank: usize, context: &Context) -> Result<Option<Feed>,
 }
 
 /// What a node holds before the peers are known.
-struct Bound {
+pub(super) struct Bound {
     prober: ProberSetup,
     tracer: Option<TracerClock>,
     ready: Ready,

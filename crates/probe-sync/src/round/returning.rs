@@ -1,0 +1,80 @@
+//! A rank comes back into rounds under way: one that was started in the place of another, or whose connection broke.
+//!
+//! Place in the flow: before the first window that it takes part in. What it does not do: talk to the master about it (`session`).
+
+use std::sync::Arc;
+
+use probe_sync_collective::{Deadline, Rank};
+
+use super::exchange::Exchange;
+use super::messages::Broadcast;
+use super::node::Node;
+use super::{Probing, Rounds};
+use crate::Error;
+use crate::config::RoundMode;
+use crate::join::Joined;
+
+impl<'c> Rounds<'c> {
+    /// Takes part again in rounds under way, of which `latest` is the latest.
+    ///
+    /// # Errors
+    /// When its decision cannot be followed.
+    pub fn again(mut self, latest: Broadcast) -> Result<Self, Error> {
+        self.begin_again(latest)?;
+        Ok(self)
+    }
+
+    fn begin_again(&mut self, latest: Broadcast) -> Result<(), Error> {
+        self.follow(latest)?;
+        if self.ended { Ok(()) } else { self.exchange.round_is_over() }
+    }
+
+    /// Whether this rank, after this error, may take part again once it is connected.
+    pub fn may_return(&self, error: &Error) -> bool {
+        self.mode == RoundMode::Master && !self.stop.raised() && self.exchange.connection_is_lost(error)
+    }
+
+    /// Connects anew to whoever is the master; false where the backend cannot. Meanwhile the node only answers: what it measured would wait for a window that nobody
+    /// cuts.
+    ///
+    /// # Errors
+    /// When nobody lets it in.
+    pub fn reconnect(&mut self, deadline: &Deadline) -> Result<bool, Error> {
+        self.set_probing(Probing { paused_everywhere: true, ..self.probing });
+        Ok(self.exchange.collective().reconnect(deadline)?)
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> Rank {
+        self.exchange.rank()
+    }
+
+    /// The way to the others.
+    pub fn exchange(&mut self) -> &mut Exchange<'c> {
+        &mut self.exchange
+    }
+
+    /// Ends the node's threads and closes its socket; what was settled so far.
+    pub fn leave_node(&mut self) -> Arc<Joined> {
+        self.node = None;
+        Arc::clone(&self.joined)
+    }
+
+    /// Goes on with this node, of which all have heard with `latest`.
+    ///
+    /// # Errors
+    /// As [`Self::again`].
+    pub fn take_part_again(
+        &mut self,
+        joined: &Arc<Joined>,
+        node: Option<Node>,
+        latest: Broadcast,
+    ) -> Result<(), Error> {
+        self.joined = Arc::clone(joined);
+        (self.node, self.standby, self.attendants) = (node, None, None);
+        self.probing = Probing::default();
+        // What was asked of the master may have been lost with the connection.
+        self.control.ask_again();
+        self.begin_again(latest)
+    }
+}

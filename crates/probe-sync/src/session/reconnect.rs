@@ -1,0 +1,85 @@
+//! A rank whose connection to the master breaks while it lives comes back by itself, under the same rank.
+//!
+//! Place in the flow: `live` asks when a round has failed; the backend connects anew, and the rank takes part again as a process does that was started in its
+//! place (`start`). Meanwhile its node answers probes, its clock pages go on with bounds that grow, and the master counts its rounds as missed. Only a rank of a run
+//! with a master can do this: in time-based rounds nobody could tell it what it has missed.
+//!
+//! What it does not do: look for another master (`round::succession` did, where the master was lost).
+
+use std::sync::Arc;
+use std::time::Duration as StdDuration;
+
+use probe_sync_collective::Deadline;
+use probe_sync_time::Duration;
+
+use super::context::Context;
+use super::start::{self, Returned};
+use crate::Error;
+use crate::join::{Hello, Joined};
+use crate::round::Rounds;
+
+/// What a rank needs to come back.
+pub(super) struct Returning {
+    /// What it has said of itself.
+    hello: Hello,
+    context: Context,
+    /// How long it tries.
+    limit: Duration,
+}
+
+impl Returning {
+    /// For a rank that has said `hello`; None where it is not to come back.
+    pub fn of(hello: Hello, context: &Context, joined: &Joined) -> Option<Self> {
+        let limit = joined.config.reconnect_timeout;
+        let wanted = limit > Duration::ZERO && !context.ends_with_lost_rank;
+        wanted.then(|| Self { hello: Hello { stands_by: None, ..hello }, context: context.clone(), limit })
+    }
+
+    /// Brings this rank back into the rounds after `error`: what all know now. It tries for its whole time, however often the connection breaks.
+    ///
+    /// # Errors
+    /// `error` where nobody lets it in; otherwise why it cannot take part.
+    pub fn come_back(&self, rounds: &mut Rounds<'_>, error: Error) -> Result<Arc<Joined>, Error> {
+        let limit = StdDuration::from_nanos(self.limit.as_ns().unsigned_abs());
+        let deadline = Deadline::new(limit, Some(Arc::clone(&self.context.stop)));
+        let rank = self.context.part.as_ref().map_or(rounds.rank(), |part| part.rank as usize);
+        tracing::warn!("rank {rank}: {error}; it answers probes, and connects anew for up to {limit:.0?}");
+        loop {
+            match rounds.reconnect(&deadline) {
+                Ok(true) => {}
+                Ok(false) => return Err(error),
+                Err(reason) => {
+                    tracing::warn!("rank {rank}: {reason}");
+                    return Err(error);
+                }
+            }
+            match self.take_part_again(rounds) {
+                Err(broken) if rounds.may_return(&broken) && !is_refusal(&broken) => {
+                    tracing::info!("rank {rank}: {broken}; it tries again");
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn take_part_again(&self, rounds: &mut Rounds<'_>) -> Result<Arc<Joined>, Error> {
+        // Its socket's port may be a fixed one.
+        let before = rounds.leave_node();
+        let (config, key) = (before.config.clone(), before.session_key);
+        let collective = rounds.exchange().collective();
+        let notice = collective.notice().unwrap_or_default();
+        let hello = Ok(self.hello.clone());
+        let Returned { joined, bound, latest } =
+            start::come_back(&notice, Ok(config), hello, |_| key, collective, &self.context)?;
+        let rank = rounds.rank();
+        let (joined, node) = start::node_again(joined, bound, &latest, rank)?;
+        rounds.take_part_again(&joined, node, latest)?;
+        tracing::info!("rank {rank} takes part again");
+        Ok(joined)
+    }
+}
+
+/// Whether the master has said that it does not want this rank back.
+fn is_refusal(error: &Error) -> bool {
+    matches!(error, Error::Collective(probe_sync_collective::Error::Dismissed { .. }))
+}
