@@ -357,7 +357,7 @@ pub fn schemas() -> Vec<(&'static str, u32, Schema)> {
         ("run", probe_sync::report::SCHEMA, of::<probe_sync::report::RunReport>()),
         ("sim", 1, of::<crate::sim::Document>()),
         ("solve", 1, of::<Solve>()),
-        ("status", 1, of::<Standing>()),
+        ("status", 2, of::<Standing>()),
         ("stragglers", 4, of::<Lateness>()),
     ]
 }

@@ -185,7 +185,8 @@ fn meet(
 ) -> anyhow::Result<Tcp> {
     allow_connections(size);
     let key_file = config.and_then(|config| config.key_file.as_deref());
-    let deadline = Deadline::new(rendezvous_limit()?, Some(Arc::clone(stop)));
+    let limit = config.and_then(Config::begin_after).unwrap_or_default().max(rendezvous_limit()?);
+    let deadline = Deadline::new(limit, Some(Arc::clone(stop)));
     if let Ok(id) = env::var(ID) {
         if place == 0 {
             let reason = format!(
@@ -210,7 +211,7 @@ fn meet(
             return Ok(returned);
         }
         publish(store.as_mut(), &name, &meeting, &deadline)?;
-        return Ok(meeting.keyed_by(key).host(size, &deadline)?);
+        return Ok(meeting.keyed_by(key).host_after(config.and_then(Config::begin_after), size, &deadline)?);
     }
     let host = env::var("MASTER_ADDR")
         .with_context(|| format!("RANK is set but MASTER_ADDR is not: it names the host of rank {master}"))
@@ -272,6 +273,7 @@ const SILENCE: Duration = Duration::from_secs(2);
 /// What the environment says of connections. In a tree ranks wait for each other, so it is a star unless said otherwise where none stands between rounds.
 fn options(config: Option<&Config>) -> anyhow::Result<TcpOptions> {
     let mut options = TcpOptions::from_environment()?;
+    options.begin_after = config.and_then(Config::begin_after);
     if config.is_some_and(|config| config.connections == Connections::PerRound) && options.fan_out == FanOut::Auto {
         options.fan_out = FanOut::Star;
     }

@@ -56,6 +56,12 @@ fn rendered(found: &Standing, all: bool) -> String {
         }
         lines.push(format!("reached     {reached} of {others} other nodes; worst 95 % interval {worst}"));
     }
+    lines.extend(
+        found
+            .missing_ranks
+            .iter()
+            .map(|rank| format!("missing     rank {rank} is missing: the run has begun without it")),
+    );
     let count = found.faults.len();
     lines.push(format!("faults      {count} in the last {}", counted(found.faults_of_rounds, "round")));
     let newest = found.faults.iter().skip(count.saturating_sub(FAULTS_MAX));

@@ -226,7 +226,8 @@ fn never_reached(report: &RunReport) -> impl Iterator<Item = String> {
 fn absence(absence: &Absence) -> String {
     let Absence { rank, host, from, reason, back, .. } = absence;
     let until = back.map_or_else(|| "and did not come back".to_owned(), |round| format!("to the end of round {round}"));
-    format!("rank {rank} on {host} was away from round {from} {until}: {reason}")
+    let on = if host.is_empty() { String::new() } else { format!(" on {host}") };
+    format!("rank {rank}{on} was away from round {from} {until}: {reason}")
 }
 
 fn verdict(truth: &TruthVerdict) -> String {

@@ -125,6 +125,10 @@ impl<C: Collective> Collective for Led<C> {
         self.inner.traffic()
     }
 
+    fn missing(&self) -> Vec<Rank> {
+        self.inner.missing().into_iter().map(|place| self.exchanged(place)).collect()
+    }
+
     fn go_on_without_lost(&mut self, notice: Vec<u8>) -> Result<(), Error> {
         let begun = self.inner.go_on_without_lost(notice);
         self.own(begun)

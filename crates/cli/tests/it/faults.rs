@@ -571,7 +571,8 @@ fn a_rank_that_hangs_is_named_left_out_and_told_so() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");
     let port = free_port();
-    let arguments = ["--window", "500ms", "--fixed", "--round-timeout", "1s", "--out", out.to_str().expect("UTF-8")];
+    let settings = ["--window", "500ms", "--fixed", "--round-timeout", "1s", "--reconnect-timeout", "0s"];
+    let arguments = [&settings[..], &["--out", text(&out)]].concat();
     let mut ranks: Vec<Child> = (0..3).map(|r| rank(port, r, 3, &arguments).spawn().expect("starts")).collect();
     wait_for_round(&out, 1);
     signal(&ranks[1], Signal::STOP);
@@ -883,7 +884,8 @@ fn without_successors_the_end_of_rank_zero_ends_all() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");
     let port = free_port();
-    let arguments = ["--window", "500ms", "--successors", "0", "--out", out.to_str().expect("UTF-8")];
+    let settings = ["--window", "500ms", "--successors", "0", "--reconnect-timeout", "1s"];
+    let arguments = [&settings[..], &["--out", text(&out)]].concat();
     let mut ranks: Vec<Child> = (0..3).map(|r| rank(port, r, 3, &arguments).spawn().expect("starts")).collect();
     wait_for_round(&out, 1);
     signal(&ranks[0], Signal::KILL);

@@ -30,17 +30,17 @@ mod otlp;
 mod outputs;
 mod per_round;
 mod progress;
+#[path = "../../../collective/tests/it/proxy.rs"]
+mod proxy;
 #[cfg(feature = "rocpd")]
 mod query;
 mod rank_zero_again;
 mod readme;
+mod reconnect;
 mod record;
 mod record_library;
 mod record_time;
 mod recorded;
-#[path = "../../../collective/tests/it/proxy.rs"]
-mod proxy;
-mod reconnect;
 mod recorder;
 mod regional;
 mod regions;

@@ -6,10 +6,11 @@ use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::faults::{rank, signal, wait_for_round, written_report};
 use crate::proxy::Proxy;
-use crate::support::{complaint, free_port, lines, text, wait};
+use crate::support::{complaint, free_port, lines, output, probe_sync, text, wait};
 
 /// A rank that finds rank 0 by this port, with sockets that no path within the host replaces.
 fn over_tcp(port: u16, number: usize, size: usize, arguments: &[&str]) -> Command {
@@ -126,4 +127,69 @@ fn a_listener_that_hangs_holds_one_round_and_comes_back_when_it_wakes() {
     let [(from, back)] = absences(&out, 2)[..] else { panic!("once: {:?}", absences(&out, 2)) };
     let rounds = lines(&out.join("global_windows.jsonl"));
     assert!(rounds.len() as u64 > back + 3, "{from} {back}");
+}
+
+/// Rank 2 of four comes late and rank 3 never.
+#[test]
+fn a_run_begins_with_the_ranks_that_are_there_and_takes_in_those_that_come_late() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("out");
+    let port = free_port();
+    let arguments = [&SETTINGS[..], &["--start-timeout", "1s", "--out", text(&out)]].concat();
+    let start = |number| rank(port, number, 4, &arguments).spawn().expect("starts");
+    let mut ranks: Vec<Child> = [0, 1].map(start).into();
+    wait_for_away(&out, 2);
+    wait_for_round(&out, 2);
+    ranks.push(start(2));
+    wait_for_away(&out, 1);
+    wait_for_round(&out, latest_round(&out) + 3);
+    let status = output(probe_sync(&["status", text(&out)]));
+    let ended = ended_well(ranks);
+    let said = complaint(&ended[0]);
+    for missing in [2, 3] {
+        assert!(said.contains(&format!("rank {missing} is missing: it had not come within 1s")), "{said}");
+    }
+    assert!(said.contains("rank 2 is back"), "{said}");
+    let shown = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert!(shown.contains("rank 3 is missing"), "{shown}");
+
+    let report = written_report(&out);
+    let of = |rank: u64| {
+        let of_rank = |absence: &&Value| absence["rank"] == rank;
+        report["absences"].as_array().expect("a list").iter().find(of_rank).expect("it is named").clone()
+    };
+    assert!(of(2)["from"] == 0 && of(2)["back"].is_u64() && of(2)["host"] != "", "{}", report["absences"]);
+    assert!(of(3)["from"] == 0 && of(3)["back"].is_null() && of(3)["host"] == "", "{}", report["absences"]);
+    let nodes = &report["nodes"];
+    for (node, known) in [(0, true), (1, true), (2, true), (3, false)] {
+        assert_eq!(nodes[node]["reachable"], known, "node {node}: {nodes:#}");
+    }
+    assert_eq!(nodes[2]["host"], nodes[0]["host"], "its host is known now");
+    assert_eq!(report["truth"]["outside_hard_interval"], 0, "{report:#}");
+    // Both ways: the others probe it, and it probes them.
+    let edges = |node: usize| {
+        let windows = lines(&out.join(format!("windows/node{node}.jsonl")));
+        let last = windows.last().expect("windows");
+        let fitted = last["edges"].as_array().expect("a list").iter();
+        fitted.map(|edge| edge["dst"].as_u64().expect("a node")).collect::<Vec<_>>()
+    };
+    assert_eq!((edges(0), edges(2)), (vec![1, 2], vec![0, 1]));
+    let run: Value = serde_json::from_str(&std::fs::read_to_string(out.join("run.json")).expect("it")).expect("JSON");
+    assert_eq!(run["nodes"][2]["hostname"], run["nodes"][0]["hostname"], "{run:#}");
+}
+
+#[test]
+fn a_rank_that_is_alone_when_the_time_is_over_waits_for_a_second() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("out");
+    let port = free_port();
+    let arguments = ["--start-timeout", "100ms", "--duration", "1s", "--window", "500ms", "--out", text(&out)];
+    let start = |number| rank(port, number, 3, &arguments).spawn().expect("starts");
+    let zero = start(0);
+    std::thread::sleep(Duration::from_millis(500));
+    let one = start(1);
+    for ended in [zero, one].map(wait) {
+        assert!(ended.status.success(), "{}", complaint(&ended));
+    }
+    assert!(latest_round(&out) >= 1);
 }

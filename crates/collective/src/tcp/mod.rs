@@ -141,7 +141,9 @@ impl Group {
         let Met { joined, ports, local } = rendezvous::host(&listener, expected, deadline)?;
         let fan_out = expected.fan_out;
         let trunk = (fan_out > 0).then(|| Trunk::new(&joined, &ports, fan_out, local));
-        let mut group = Self::new(ROOT, size, local, joined, WayBack::Closed(Some((listener, expected))))?;
+        let mut group = Self::new(ROOT, size, local, Vec::new(), WayBack::Closed(Some((listener, expected))))?;
+        group.peers.widen(size.saturating_sub(1));
+        joined.into_iter().flatten().try_for_each(|peer| group.peers.put(peer.rank() - 1, peer))?;
         if let Some(trunk) = trunk {
             trunk.announce(&mut group.peers, Wait::begin("rendezvous", deadline))?;
             group.tree = Tree::Trunk(trunk);
@@ -406,6 +408,11 @@ impl Collective for Group {
     fn traffic(&self) -> Traffic {
         let of_tree = if let Tree::Branch(branch) = &self.tree { branch.retries } else { 0 };
         self.peers.traffic().plus(Traffic { retries: self.retries + of_tree, ..Traffic::default() })
+    }
+
+    fn missing(&self) -> Vec<Rank> {
+        let places = if self.rank == ROOT { self.peers.list() } else { &[] };
+        (1..).zip(places).filter(|(_, peer)| peer.is_none()).map(|(rank, _)| rank).collect()
     }
 
     fn go_on_without_lost(&mut self, notice: Vec<u8>) -> Result<(), Error> {

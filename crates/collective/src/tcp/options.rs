@@ -37,6 +37,9 @@ pub struct TcpOptions {
     /// How long a rank that comes back has for its statement; before it, it binds its socket and tests its stamps.
     /// `PROBE_SYNC_TCP_STATEMENT_TIMEOUT`, 60 s.
     pub statement: Duration,
+    /// At the root: after how long it begins with the ranks that have joined, one at least, and lets the others come later
+    /// ([`Collective::go_on_without_lost`](crate::Collective::go_on_without_lost)); None waits for all.
+    pub begin_after: Option<Duration>,
     /// Whether ranks of one host must be processes of this user, or of root: for keys that others can guess.
     pub same_user: bool,
 }
@@ -51,6 +54,7 @@ impl Default for TcpOptions {
             connect: seconds(1),
             place: seconds(600),
             statement: seconds(60),
+            begin_after: None,
             same_user: false,
         }
     }

@@ -83,8 +83,8 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// Those who have met.
 pub(super) struct Met {
-    /// Connections to ranks 1 and up, in order.
-    pub joined: Vec<Connection>,
+    /// Connections to ranks 1 and up, in order; None for one that has not come.
+    pub joined: Vec<Option<Connection>>,
     /// Where each of them listens for its children, if there is a tree.
     pub ports: Vec<u16>,
     /// The address that they reached the root by.
@@ -98,18 +98,24 @@ pub(super) fn host(listener: &TcpListener, expected: Expected, deadline: &Deadli
     let setup = |error: io::Error| Error::Setup { what: "waiting for ranks".to_owned(), reason: error.to_string() };
     listener.set_nonblocking(true).map_err(setup)?;
     let listening = listener.local_addr().map_err(setup)?.ip();
-    let mut joined: Vec<Option<Connection>> = (0..size).map(|_| None).collect();
+    let mut joined: Vec<Option<Connection>> = (1..size).map(|_| None).collect();
     let mut ports = vec![0; size.saturating_sub(1)];
     let mut newcomers = Newcomers::new(expected);
     let missing =
-        |joined: &[Option<Connection>]| (1..size).filter(|&rank| joined[rank].is_none()).collect::<Vec<Rank>>();
+        |joined: &[Option<Connection>]| (1..size).filter(|&rank| joined[rank - 1].is_none()).collect::<Vec<Rank>>();
     while !missing(&joined).is_empty() {
-        let Some(slice) = wait.slice() else { return Err(wait.late(missing(&joined))) };
+        let slice = wait.slice();
+        let begin_after = expected.options.begin_after.filter(|_| !wait.interrupted());
+        let enough = begin_after.is_some_and(|after| slice.is_none() || wait.elapsed() >= after);
+        if enough && joined.iter().any(Option::is_some) {
+            break;
+        }
+        let Some(slice) = slice else { return Err(wait.late(missing(&joined))) };
         let sockets: Vec<_> = std::iter::once((listener.as_fd(), PollFlags::IN)).chain(newcomers.sockets()).collect();
         let ready = poll_sockets(&sockets, slice, OPERATION)?;
-        for proven in newcomers.advance(&ready[1..], |rank| joined[rank].is_some())? {
+        for proven in newcomers.advance(&ready[1..], |rank| joined[rank - 1].is_some())? {
             let (rank, port) = (proven.rank, proven.port);
-            let place = &mut joined[rank];
+            let place = &mut joined[rank - 1];
             match place {
                 _ if proven.errand == Errand::File => proven.refuse(Verdict::NoFiles),
                 _ if matches!(proven.errand, Errand::Return | Errand::Round | Errand::Look) => {
@@ -129,14 +135,14 @@ pub(super) fn host(listener: &TcpListener, expected: Expected, deadline: &Deadli
             newcomers.accept(listener)?;
         }
     }
-    let joined: Vec<Connection> = joined.into_iter().flatten().collect();
     let local_ip = reached_by(&joined).unwrap_or(listening);
     Ok(Met { joined, ports, local: local_ip.to_canonical() })
 }
 
 /// The address by which the first rank that is not on this host has reached the root.
-fn reached_by(joined: &[Connection]) -> Option<IpAddr> {
-    let addresses = || joined.iter().filter_map(|peer| Some(peer.stream().local_addr().ok()?.ip().to_canonical()));
+fn reached_by(joined: &[Option<Connection>]) -> Option<IpAddr> {
+    let addresses =
+        || joined.iter().flatten().filter_map(|peer| Some(peer.stream().local_addr().ok()?.ip().to_canonical()));
     addresses().find(|address| !address.is_loopback()).or_else(|| addresses().next())
 }
 

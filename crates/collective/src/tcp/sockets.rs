@@ -3,8 +3,9 @@
 //! Place in the flow: below everything here that has a socket.
 //! What it does not do: know what passes.
 
-use std::net::TcpStream;
-use std::os::fd::BorrowedFd;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -58,6 +59,24 @@ pub(super) fn poll_sockets(
         Err(error) => Err(Error::Backend { operation, reason: format!("poll: {error}") }),
     }
 }
+
+/// Whether a port is open at one of these addresses: where all refuse the process has ended.
+pub(super) fn somebody_listens(addresses: &[SocketAddr]) -> bool {
+    let refused = |address: &SocketAddr| {
+        let answer = TcpStream::connect_timeout(address, LOOK);
+        answer.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    };
+    !addresses.iter().all(refused)
+}
+
+/// Whether the other side has ended this connection, as far as can be seen without waiting.
+pub(super) fn has_hung_up(stream: &TcpStream) -> bool {
+    let ended = poll_sockets(&[(stream.as_fd(), PollFlags::RDHUP)], Duration::ZERO, "looking");
+    ended.is_ok_and(|ended| ended == [true])
+}
+
+/// How long a look at a port may take, where a host is gone.
+pub(super) const LOOK: Duration = Duration::from_secs(1);
 
 /// When a silent peer is asked whether it is there, and how often.
 const ALIVE_AFTER: Duration = Duration::from_secs(10);

@@ -20,7 +20,7 @@
 //! What it does not do: carry files to a new root.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ use super::greeting::{Errand, Verdict};
 use super::newcomers::{Expected, Newcomers};
 use super::options::TcpOptions;
 use super::rendezvous::{bind, bind_everywhere};
-use super::sockets::poll_sockets;
+use super::sockets::{LOOK, has_hung_up, poll_sockets, somebody_listens};
 use super::{Group, JobKey, joining};
 use crate::labels::{self, exchanged, renamed};
 use crate::{Attendance, Call, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, Traffic, Wait};
@@ -209,9 +209,9 @@ impl Tcp {
             if ready[0] {
                 newcomers.accept(&listener)?;
             }
-            joined.retain(|there| !has_hung_up(there));
+            joined.retain(|there| !has_hung_up(there.stream()));
         }
-        joined.retain(|there| !has_hung_up(there));
+        joined.retain(|there| !has_hung_up(there.stream()));
         let present = joined.len() + 1;
         if 2 * present <= of {
             let minority = Error::Minority { operation: OPERATION, present, of };
@@ -290,6 +290,10 @@ impl Collective for Tcp {
 
     fn traffic(&self) -> Traffic {
         self.group.traffic()
+    }
+
+    fn missing(&self) -> Vec<Rank> {
+        self.group.missing().into_iter().map(|label| self.label(label)).collect()
     }
 
     fn go_on_without_lost(&mut self, notice: Vec<u8>) -> Result<(), Error> {
@@ -432,20 +436,6 @@ fn voices(there: &[bool]) -> usize {
     there.iter().filter(|there| **there).count()
 }
 
-/// Whether a port is open at one of these addresses: where all refuse the process has ended.
-fn somebody_listens(addresses: &[SocketAddr]) -> bool {
-    let refused = |address: &SocketAddr| {
-        let answer = TcpStream::connect_timeout(address, LOOK);
-        answer.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
-    };
-    !addresses.iter().all(refused)
-}
-
-fn has_hung_up(there: &Connection) -> bool {
-    let ended = poll_sockets(&[(there.stream().as_fd(), PollFlags::RDHUP)], Duration::ZERO, OPERATION);
-    ended.is_ok_and(|ended| ended == [true])
-}
-
 impl Group {
     /// The root of those who are left of a group of this size, which have its labels.
     fn of_the_rest(
@@ -479,7 +469,7 @@ impl Group {
 
     /// Whether the root has ended its connection.
     fn root_has_hung_up(&mut self) -> bool {
-        self.rank != ROOT && self.peers.at(super::CONTROL).is_some_and(|root| has_hung_up(root))
+        self.rank != ROOT && self.peers.at(super::CONTROL).is_some_and(|root| has_hung_up(root.stream()))
     }
 
     fn hear_it_stands(&mut self, wait: Wait<'_>) -> Result<(), Error> {
@@ -495,6 +485,3 @@ impl Group {
 const OPERATION: &str = "succession";
 const STANDS: &[u8] = b"the group stands";
 const NOT_THERE: &str = "it was not there when the ranks that were left met anew";
-
-/// How long a look at a port may take, where a host is gone.
-const LOOK: Duration = Duration::from_secs(1);

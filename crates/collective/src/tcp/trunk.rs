@@ -50,15 +50,16 @@ struct Gathering<'a> {
 }
 
 impl Trunk {
-    /// A tree of the ranks that have joined, each with the port at which it listens; `local` is the root's own address.
-    pub fn new(joined: &[Connection], ports: &[u16], fan_out: usize, local: IpAddr) -> Self {
+    /// A tree of the ranks 1 and up that have joined, each with the port at which it listens; `local` is the root's own address.
+    pub fn new(joined: &[Option<Connection>], ports: &[u16], fan_out: usize, local: IpAddr) -> Self {
         let hosts = joined.iter().zip(ports).map(|(rank, port)| {
-            let ip = rank.stream().peer_addr().ok()?.ip().to_canonical();
+            let ip = rank.as_ref()?.stream().peer_addr().ok()?.ip().to_canonical();
             // Others reach a rank of the root's own host as they reach the root.
             Some(SocketAddr::new(if ip.is_loopback() { local } else { ip }, *port))
         });
         let hosts: Vec<_> = std::iter::once(None).chain(hosts).collect();
-        let shape = Shape::new(&hosts, fan_out);
+        let mut shape = Shape::new(&hosts, fan_out);
+        (1..hosts.len()).filter(|&rank| joined[rank - 1].is_none()).for_each(|missing| shape.remove(missing));
         Self { shape, told: VecDeque::new(), owed: BTreeMap::new(), strays: BTreeSet::new() }
     }
 

@@ -24,6 +24,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
 use std::str::FromStr;
+use std::time::Duration;
 
 use super::{EarlierRun, FileSender, JobKey, Tcp, TcpOptions, bind, bind_everywhere};
 use crate::{Deadline, Error, Rank, random_bytes};
@@ -90,8 +91,16 @@ impl Meeting {
     /// # Errors
     /// As [`Tcp::host`].
     pub fn host(self, size: usize, deadline: &Deadline) -> Result<Tcp, Error> {
-        let key = self.id.job_key();
-        Tcp::host(self.listener, size, key, deadline)
+        self.host_after(None, size, deadline)
+    }
+
+    /// As [`Meeting::host`], beginning after this time with the ranks that have joined ([`TcpOptions::begin_after`]).
+    ///
+    /// # Errors
+    /// As [`Tcp::host`].
+    pub fn host_after(self, begin_after: Option<Duration>, size: usize, deadline: &Deadline) -> Result<Tcp, Error> {
+        let options = TcpOptions { begin_after, ..TcpOptions::from_environment()? };
+        Tcp::host_with(self.listener, size, self.id.job_key(), options, deadline)
     }
 }
 

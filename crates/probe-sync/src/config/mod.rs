@@ -20,6 +20,7 @@ mod xla;
 
 use std::ffi::OsString;
 use std::path::Path;
+use std::time::Duration as StdDuration;
 
 use probe_sync_estimate::edge_fit::FitOptions;
 use probe_sync_estimate::pacing::{Budget, PacingOptions};
@@ -96,14 +97,15 @@ impl Config {
     /// [`Error::Configuration`] for an unknown key or an unusable value.
     pub fn set(&mut self, key: &str, text: &str, origin: &str) -> Result<(), Error> {
         let wrong = |reason: String| Error::Configuration { origin: origin.into(), key: key.into(), reason };
-        let translated = match xla::key(key, text).transpose().map_err(wrong)? {
+        let (names, text) = match xla::key(key, text).transpose().map_err(wrong)? {
             Some(xla::Meaning::Done(_)) => return Ok(()),
-            Some(xla::Meaning::Set(name, text)) => Some((name, text)),
-            None => None,
+            Some(xla::Meaning::Set(names, text)) => (names, text),
+            None => (vec![key], text.to_owned()),
         };
-        let (name, text) = translated.as_ref().map_or((key, text), |(name, text)| (*name, text.as_str()));
-        let known = Key::named(name).ok_or_else(|| wrong(unknown(name)))?;
-        (known.read)(self, text).map_err(wrong)
+        names.into_iter().try_for_each(|name| {
+            let known = Key::named(name).ok_or_else(|| wrong(unknown(name)))?;
+            (known.read)(self, &text).map_err(wrong)
+        })
     }
 
     /// The gap between exchanges started by one host: all the time, or at first where it is adapted.
@@ -158,6 +160,11 @@ impl Config {
     #[cfg(test)]
     fn text(&self, name: &str) -> Option<String> {
         Key::named(name).map(|key| (key.write)(self))
+    }
+
+    /// After how long a group over TCP begins with the ranks that have come.
+    pub fn begin_after(&self) -> Option<StdDuration> {
+        self.start_timeout.map(|limit| StdDuration::from_nanos(limit.as_ns().unsigned_abs()))
     }
 
     /// Whether the ranks are in regions, each a run of its own ([`crate::Regions`]).
@@ -252,6 +259,11 @@ impl Config {
                 "leads one run, and every region has one; the first rank of each is its master, leave it out",
             ),
             (self.rounds != RoundMode::Master, "rounds", "must be master where there are regions"),
+            (
+                self.start_timeout.is_some(),
+                "start_timeout",
+                "begins without some ranks, and regions are made of all; leave it out",
+            ),
             (
                 self.reference != ReferenceChoice::Node(NodeId(0)),
                 "reference",
@@ -384,6 +396,7 @@ mod tests {
             ("XLA_GRAPH_POLICY", "graph_policy", "random_graph", ("neighbors", "auto")),
             ("", "enable_master_sync", "true", ("reference", "0")),
             ("", "master_node_id", "3", ("reference", "3")),
+            ("", "master_node_id", "3", ("master", "3")),
             ("", "enable_master_sync", "false", ("rounds", "local")),
             ("", "master_control_port", "36000", ("port", "0")),
             ("", "gloo_timeout_ms", "30000", ("round_timeout", "30s")),
@@ -429,7 +442,7 @@ mod tests {
             ("enable_probe_export", "false", "key out"),
             ("graph_policy", "\"complete\"", "out_neighbors"),
             ("enable_master_sync", "2", "none of 1, 0"),
-            ("master_node_id", "-1", "new key is reference"),
+            ("master_node_id", "-1", "new keys are master"),
             ("master_sync_port", "70000", "take it out"),
             ("enable_socket_timestamping", "false", "new key is timestamps"),
             ("timestamp_sync_timeout", "\"5s\"", "new key is round_timeout"),

@@ -68,28 +68,29 @@ fn set_all(all: &[Given], report: &mut Report) -> Result<Config, Error> {
         let wrong = |key: &str, reason| Error::Configuration { origin: given.origin.clone(), key: key.into(), reason };
         let asked = if given.foreign { xla::variable } else { xla::key };
         let meaning = asked(&given.key, &given.text).transpose().map_err(|reason| wrong(&given.key, reason))?;
-        let (key, text) = match &meaning {
+        let (keys, text) = match &meaning {
             Some(Meaning::Done(why)) => {
                 report.done(&given.shown, why);
                 continue;
             }
-            Some(Meaning::Set(key, text)) => (*key, text.as_str()),
-            None => (given.key.as_str(), given.text.as_str()),
+            Some(Meaning::Set(keys, text)) => (keys.clone(), text.as_str()),
+            None => (vec![given.key.as_str()], given.text.as_str()),
         };
-        config.set(key, text, &given.origin)?;
-        if let Some(key) = Key::named(key) {
+        for key in keys {
+            config.set(key, text, &given.origin)?;
+            let Some(key) = Key::named(key) else { continue };
             if meaning.is_some() {
-                translated.push((place, text.to_owned()));
+                translated.push((made.len(), text.to_owned()));
             }
             made.push((place, key, (key.write)(&config)));
         }
     }
-    for (place, text) in translated {
-        let Some((_, key, value)) = made.iter().find(|(of, ..)| *of == place) else { continue };
+    for (number, text) in translated {
+        let (place, key, value) = &made[number];
         let last = made.iter().rev().find(|(_, other, _)| other.name == key.name);
         match last.filter(|(_, _, now)| now != value) {
-            Some((winner, ..)) => report.beaten(&all[place].shown, &all[*winner].shown),
-            None => report.read(&all[place].shown, &flag(key, &text)),
+            Some((winner, ..)) => report.beaten(&all[*place].shown, &all[*winner].shown),
+            None => report.read(&all[*place].shown, &flag(key, &text)),
         }
     }
     Ok(config)

@@ -190,6 +190,18 @@ settings! {
     check |c| within(c.round_timeout, Duration::from_ms(100), Duration::from_ms(86_400_000));
     help "How long a round waits for a rank before naming it; over TCP the others continue, over MPI the run ends" shown;
 
+    /// After how long the run begins with the ranks that have come; `None` waits for all.
+    start_timeout: Option<Duration> = None; local "start_timeout" "start-timeout" "DURATION" in Measuring;
+    read |text| positive(text).map(Some); write |c| or_none(c.start_timeout.map(text_of));
+    check |c| match c.start_timeout {
+        Some(_) if c.rounds != RoundMode::Master => {
+            Err("needs --rounds master, which can tell a rank that comes late what it has missed".into())
+        }
+        Some(limit) => within(limit, Duration::from_ms(1), Duration::from_ms(600_000)),
+        None => Ok(()),
+    };
+    help "After how long rank 0 (or --master) begins with the ranks that have come over TCP, two at least; the others take part when they come. The run names           them [default: wait for all ranks, and end without them after PROBE_SYNC_RENDEZVOUS_TIMEOUT]";
+
     /// How long a rank whose connection to the master broke tries to come back.
     reconnect_timeout: Duration = Duration::from_ms(600_000); local "reconnect_timeout" "reconnect-timeout" "DURATION" in Measuring;
     read duration; write |c| text_of(c.reconnect_timeout);

@@ -11,8 +11,8 @@ use super::values::number;
 /// What a setting of theirs comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// One of our keys, and its text.
-    Set(&'static str, String),
+    /// Our keys, and their text.
+    Set(Vec<&'static str>, String),
     /// What is done anyway, in words.
     Done(&'static str),
 }
@@ -30,7 +30,7 @@ struct Setting {
 pub(super) fn key(name: &str, text: &str) -> Option<Result<Meaning, String>> {
     // Ours of that name is a number.
     if name == "neighbors" && text.trim_start().starts_with('[') {
-        return Some(Ok(Meaning::Set("out_neighbors", text.to_owned())));
+        return Some(Ok(Meaning::Set(vec!["out_neighbors"], text.to_owned())));
     }
     SETTINGS.iter().find(|setting| setting.key == name).map(|setting| (setting.meaning)(text))
 }
@@ -68,7 +68,7 @@ const SETTINGS: &[Setting] = &[
     Setting {
         variable: "XLA_DIST_PROF_OUTPUT_DIR",
         key: "output_dir",
-        meaning: |text| Ok(Meaning::Set("out", text.to_owned())),
+        meaning: |text| Ok(Meaning::Set(vec!["out"], text.to_owned())),
     },
     Setting { variable: "XLA_ENABLE_PROBE_EXPORT", key: "enable_probe_export", meaning: export },
     Setting { variable: "XLA_ENABLE_CLOCK_SNAPSHOTS", key: "enable_clock_snapshots", meaning: snapshots },
@@ -103,14 +103,14 @@ fn timed(key: &'static str, text: &str, unit: &str) -> Result<Meaning, String> {
             "\"{text}\" is no whole number of {unit}; the new key is {key}, whose values have a unit, as in 4{unit}"
         )
     })?;
-    Ok(Meaning::Set(key, format!("{count}{unit}")))
+    Ok(Meaning::Set(vec![key], format!("{count}{unit}")))
 }
 
 fn period(text: &str) -> Result<Meaning, String> {
     let count: u64 = number(text).map_err(|_| {
         format!("\"{text}\" is no whole number of milliseconds; the new key is snapshot_pair_period_ms")
     })?;
-    Ok(Meaning::Set("snapshot_pair_period_ms", count.to_string()))
+    Ok(Meaning::Set(vec!["snapshot_pair_period_ms"], count.to_string()))
 }
 
 /// Their bools: 0, 1, true, false in any case.
@@ -139,7 +139,7 @@ fn export(text: &str) -> Result<Meaning, String> {
 }
 
 fn snapshots(text: &str) -> Result<Meaning, String> {
-    let none = || Meaning::Set("tracer_clock", "none".to_owned());
+    let none = || Meaning::Set(vec!["tracer_clock"], "none".to_owned());
     Ok(if switch(text)? { Meaning::Done("snapshot pairs are taken unless tracer_clock is none") } else { none() })
 }
 
@@ -153,12 +153,17 @@ fn policy(text: &str) -> Result<Meaning, String> {
 }
 
 fn master_sync(text: &str) -> Result<Meaning, String> {
-    Ok(if switch(text)? { Meaning::Done("rank 0 ends the rounds") } else { Meaning::Set("rounds", "local".to_owned()) })
+    Ok(if switch(text)? {
+        Meaning::Done("rank 0 ends the rounds")
+    } else {
+        Meaning::Set(vec!["rounds"], "local".to_owned())
+    })
 }
 
 fn master(text: &str) -> Result<Meaning, String> {
-    let node: u32 = number(text).map_err(|problem| format!("{problem}; the new key is reference, a node's number"))?;
-    Ok(Meaning::Set("reference", node.to_string()))
+    let node: u32 = number(text)
+        .map_err(|problem| format!("{problem}; the new keys are master, a rank's number, and reference, a node's"))?;
+    Ok(Meaning::Set(vec!["master", "reference"], node.to_string()))
 }
 
 fn port(text: &str) -> Result<Meaning, String> {

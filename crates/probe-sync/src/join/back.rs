@@ -56,7 +56,15 @@ pub(crate) fn judge(
     let Statement { hello, ready } = statement.as_ref().map_err(Clone::clone)?;
     let before = &hellos[rank];
     refuse_difference(&hellos[ROOT], rank, hello)?;
-    if hello.hostname != before.hostname {
+    if before.missing {
+        let loopback = plan.probes_for(rank).is_some_and(|node| plan.sources[node.index()].is_loopback());
+        if loopback && hello.network_identity != before.network_identity {
+            return Err(format!(
+                "rank {rank} comes late, on {}, and the run has begun over loopback on {}: start all ranks before --start-timeout is over, or                  give them a network with --interface",
+                hello.hostname, hellos[ROOT].hostname
+            ));
+        }
+    } else if hello.hostname != before.hostname {
         return Err(format!(
             "rank {rank} was on {} and comes back on {}: its traces would be of two clocks. Start it on {} again, or start the run anew",
             before.hostname, hello.hostname, before.hostname
@@ -68,7 +76,9 @@ pub(crate) fn judge(
              start the run anew"
         ));
     }
-    let same_node = |other: usize| other != rank && !away[other] && plan.node_of_rank[other] == plan.node_of_rank[rank];
+    let same_node = |other: usize| {
+        !before.missing && other != rank && !away[other] && plan.node_of_rank[other] == plan.node_of_rank[rank]
+    };
     let elsewhere = |other: &usize| same_node(*other) && hellos[*other].clock_identity != hello.clock_identity;
     if let Some(other) = (0..hellos.len()).find(elsewhere) {
         return Err(format!(
@@ -85,7 +95,8 @@ pub(crate) fn judge(
     let earlier = roster.nodes.get(plan.node_of_rank[rank].index()).and_then(|ready| ready.tracer_clock.as_ref());
     let now = ready.as_ref().and_then(|ready| ready.tracer_clock.as_ref());
     let name = |clock: Option<&(String, String)>| clock.map(|(name, _)| name.clone());
-    Ok(hello.clock_identity == before.clock_identity && name(earlier) == name(now))
+    let same = hello.clock_identity == before.clock_identity && name(earlier) == name(now);
+    Ok(same && !before.missing)
 }
 
 impl Roster {
@@ -158,6 +169,26 @@ mod tests {
         refused(&|_| {}, Some(ready("9.9.9.9:9", "boottime")), "public address");
         let own = judge(&Err("cannot bind".into()), 1, &run.hellos, &run.away, &run.notice);
         assert_eq!(own, Err("cannot bind".to_owned()));
+    }
+
+    #[test]
+    fn a_rank_that_comes_late_may_be_on_any_host_that_the_run_reaches() {
+        let late = |one_host| {
+            let mut run = Run::of(&["a", "b"], &[1]);
+            run.hellos[1] = Hello::of_missing(1, &run.hellos[0], one_host);
+            run.notice.plan = plan_of(&run.hellos);
+            run
+        };
+        let come = |run: &Run, host: &str| {
+            let on_host = |hello: &mut Hello| {
+                (hello.hostname, hello.network_identity, hello.missing) = (host.into(), host.into(), false);
+            };
+            run.judge(1, on_host, Some(ready("10.0.0.2:9", "boottime")))
+        };
+        assert_eq!(come(&late(false), "z"), Ok(false));
+        assert_eq!(come(&late(true), "a"), Ok(false));
+        let refused = come(&late(true), "z").expect_err("loopback does not lead there");
+        assert!(refused.contains("rank 1 comes late, on z") && refused.contains("on a"), "{refused}");
     }
 
     #[test]

@@ -58,7 +58,24 @@ pub(super) fn choose(nodes: &[Offering<'_>], loopback: bool) -> Result<(Vec<Sour
         .ok_or_else(|| refusal(nodes))
 }
 
+/// The sources of all nodes, of which `chosen` are those that have come: a node that is `missing` goes by its routes to the address of node `root`.
+pub(super) fn with_missing(chosen: Vec<Source>, missing: &[bool], root: usize) -> Vec<Source> {
+    let before = missing.iter().take(root).filter(|missing| !**missing).count();
+    let of_root = chosen.get(before).cloned();
+    let towards = of_root.map(|source| match source {
+        Source::Address { ip, .. } if !ip.is_loopback() => Source::Towards(ip),
+        own => own,
+    });
+    let mut chosen = chosen.into_iter();
+    missing.iter().filter_map(|missing| if *missing { towards.clone() } else { chosen.next() }).collect()
+}
+
 impl Source {
+    /// Whether only ranks of one host reach it.
+    pub(super) fn is_loopback(&self) -> bool {
+        matches!(self, Self::Address { ip, .. } if ip.is_loopback())
+    }
+
     /// The address to bind, with port `port`.
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use probe_sync_collective::ROOT;
 use probe_sync_sys::topology::Topology;
 use probe_sync_sys::{host, interfaces};
 use serde::{Deserialize, Serialize};
@@ -54,6 +55,8 @@ pub struct Hello {
     pub region: Option<String>,
     /// Its number among all ranks of the job, where this run is one of several.
     pub of_job: Option<u32>,
+    /// The rank has not come yet: the root has said this in its place ([`Hello::of_missing`]).
+    pub missing: bool,
 }
 
 impl Hello {
@@ -97,11 +100,41 @@ impl Hello {
             stands_by: None,
             region: None,
             of_job: part.map(|part| part.rank),
+            missing: false,
         })
     }
 }
 
 impl Hello {
+    /// What stands for a rank that has not come when the run begins, in the words of the `root`: it is to be a node of its own, on a host that nobody knows, unless all
+    /// are reached over loopback and so on one (`one_host`).
+    pub(super) fn of_missing(rank: usize, root: &Self, one_host: bool) -> Self {
+        let name = format!("rank {rank}, which has not come");
+        let identity = |of_root: &str| if one_host { of_root.to_owned() } else { name.clone() };
+        let number = |launched: &Launched| {
+            (launched.rank as usize == ROOT).then_some(Launched { rank: rank as u32, local_rank: None, ..*launched })
+        };
+        Self {
+            clock_identity: identity(&root.clock_identity),
+            network_identity: identity(&root.network_identity),
+            machine: if one_host { root.machine } else { 0 },
+            host_facts: "null".to_owned(),
+            // Ranks that find each other by RANK have the launcher's numbers.
+            launched: root.launched.iter().filter_map(number).collect(),
+            neighbors: Neighbors::default(),
+            stands_by: None,
+            region: None,
+            missing: true,
+            hostname: name,
+            ..root.clone()
+        }
+    }
+
+    /// Whether it was reached over loopback alone, as far as its connections say.
+    pub(super) fn is_on_loopback(&self) -> bool {
+        !self.offer.candidates.iter().any(|candidate| candidate.towards_root)
+    }
+
     /// Equal on ranks that share one system clock.
     pub(crate) fn one_clock(&self) -> (&str, u32) {
         (&self.clock_identity, self.machine)

@@ -75,9 +75,10 @@ pub(crate) fn agree_on_plan(
     let mut all = Vec::new();
     let root = collective.root();
     let plan: Plan = negotiate(collective, Some(own), deadline, |hellos: Vec<Option<Result<Hello, String>>>| {
-        for (rank, hello) in hellos.into_iter().flatten().enumerate() {
-            all.push(hello.map_err(|reason| format!("rank {rank}: {reason}"))?);
-        }
+        let named = |(rank, hello): (usize, Option<Result<Hello, String>>)| {
+            hello.transpose().map_err(|reason| format!("rank {rank}: {reason}"))
+        };
+        all = with_missing(hellos.into_iter().enumerate().map(named).collect::<Result<_, _>>()?, root)?;
         machines::tell_apart(&mut all);
         let drawn = random_bytes().and_then(|run| Ok((RunId(u64::from_le_bytes(run)), SessionKey(random_bytes()?))));
         let (run, drawn_key) = drawn.map_err(|error| format!("rank {root}: {error}"))?;
@@ -85,6 +86,15 @@ pub(crate) fn agree_on_plan(
         plan::agree((config, root), &all, run, drawn_key)
     })?;
     Ok((plan, all))
+}
+
+/// All ranks' hellos, where the root speaks for those that have not come.
+fn with_missing(said: Vec<Option<Hello>>, root: usize) -> Result<Vec<Hello>, String> {
+    let own = said.get(root).cloned().flatten().ok_or_else(|| format!("rank {root} has said nothing"))?;
+    let there = || said.iter().flatten();
+    let one_host = own.is_on_loopback() && there().all(|hello| hello.network_identity == own.network_identity);
+    let of = |(rank, hello): (usize, Option<Hello>)| hello.unwrap_or_else(|| Hello::of_missing(rank, &own, one_host));
+    Ok(said.iter().cloned().enumerate().map(of).collect())
 }
 
 /// What proves that a packet is of the run: made of what rank 0 has drawn, and of the key file where there is one.
@@ -115,6 +125,8 @@ pub(crate) fn agree_on_roster(
             match ready {
                 Some(Ok(ready)) => nodes.push(ready),
                 Some(Err(reason)) => return Err(format!("rank {rank} on {}: {reason}", plan.hostnames[rank])),
+                // A node that has come has something to say.
+                None if plan.probes_for(rank).is_some() => nodes.push(Ready::missing()),
                 None => {}
             }
         }
@@ -125,7 +137,7 @@ pub(crate) fn agree_on_roster(
     Ok((roster, claimed))
 }
 
-/// Gathers every rank's statement, lets the root decide, and brings the decision or the refusal to all.
+/// Gathers every rank's statement (None of those that have not come), lets the root decide, and brings the decision or the refusal to all.
 pub(crate) fn negotiate<S, D>(
     collective: &mut dyn Collective,
     own: Option<&S>,
@@ -137,11 +149,12 @@ where
     D: Serialize + serde::de::DeserializeOwned,
 {
     let everyone = vec![true; collective.size()];
-    let mut frames = Frames::default();
+    let (missing, mut frames) = (collective.missing(), Frames::default());
     collective.gather(&everyone, &wire::encode(&own), &mut frames, deadline)?;
     let mut decision = Vec::new();
     if collective.rank() == collective.root() {
         let of_rank = |(rank, bytes): (usize, &[u8])| match bytes {
+            [] if missing.contains(&rank) => Ok(None),
             [] => Err(Error::Refused { reason: format!("rank {rank} was lost before") }),
             bytes => wire::decode(bytes, rank),
         };

@@ -71,6 +71,16 @@ impl Plan {
         (0..self.node_of_rank.len()).map(|rank| self.probes_for(rank).is_some()).collect()
     }
 
+    /// Takes in where a rank is that had not come when the plan was made.
+    pub(crate) fn know(&mut self, rank: Rank, hellos: &[Hello]) {
+        self.hostnames[rank].clone_from(&hellos[rank].hostname);
+        if let Some(node) = self.probes_for(rank) {
+            let own = hellos[rank].one_clock();
+            let same = self.rank_of_node.iter().position(|leader| hellos[*leader as usize].one_clock() == own);
+            self.host_of_node[node.index()] = same.map_or(node, |first| NodeId(first as u32));
+        }
+    }
+
     /// The host name of a node.
     pub fn hostname(&self, node: NodeId) -> &str {
         &self.hostnames[self.rank_of_node[node.index()] as usize]
@@ -181,7 +191,9 @@ fn make_plan(
     let mut rank_of_node: Vec<u32> = Vec::new();
     let mut node_of_rank = Vec::with_capacity(all.len());
     for (rank, clock) in clock_of_rank.iter().enumerate() {
-        let leads = every_rank || clock_of_rank[..rank].iter().all(|earlier| earlier != clock);
+        let first_of_host = || clock_of_rank[..rank].iter().all(|earlier| earlier != clock);
+        // Where a rank that has not come will be nobody knows.
+        let leads = every_rank || all[rank].missing || first_of_host();
         if leads {
             node_of_rank.push(NodeId(rank_of_node.len() as u32));
             rank_of_node.push(rank as u32);
@@ -206,8 +218,11 @@ fn make_plan(
     let host_of_node = host_of_node.collect();
     let loopback = all.windows(2).all(|pair| pair[0].network_identity == pair[1].network_identity);
     let probing: Vec<&Hello> = rank_of_node.iter().map(|rank| &all[*rank as usize]).collect();
-    let offering: Vec<Offering<'_>> = probing.iter().map(|hello| (hello.hostname.as_str(), &hello.offer)).collect();
-    let (sources, sources_reason) = choice::choose(&offering, loopback)?;
+    let there = probing.iter().filter(|hello| !hello.missing);
+    let offering: Vec<Offering<'_>> = there.map(|hello| (hello.hostname.as_str(), &hello.offer)).collect();
+    let (chosen, sources_reason) = choice::choose(&offering, loopback)?;
+    let missing: Vec<bool> = probing.iter().map(|hello| hello.missing).collect();
+    let sources = choice::with_missing(chosen, &missing, node_of_rank[root].index());
     let edges = graph::given(&probing)?;
     let clock_numbers = probing.iter().zip(0..).map(|(hello, node)| hello.of_job.unwrap_or(node)).collect();
     Ok(Plan {
@@ -265,7 +280,8 @@ pub(crate) fn ranks(plan: &Plan, hellos: &[Hello]) -> Vec<RankRecord> {
         launcher: Some(launched.launcher),
         time_namespace: Some(hellos[place].clock.namespace).filter(|namespace| !namespace.is_initial()),
     };
-    launched(hellos).into_iter().enumerate().map(record).collect()
+    // A rank that has not come has no trace, and nobody knows its host.
+    launched(hellos).into_iter().enumerate().filter(|(rank, _)| !hellos[*rank].missing).map(record).collect()
 }
 
 /// By rank its place in the one launcher's job; empty where none is known. In a run that is one of several each rank states the one of the whole job.
@@ -317,6 +333,7 @@ pub(super) mod tests {
             stands_by: None,
             region: None,
             of_job: None,
+            missing: false,
         };
         hosts.iter().map(one).collect()
     }
@@ -332,6 +349,26 @@ pub(super) mod tests {
     }
 
     const KEY: SessionKey = SessionKey([0xa7; 32]);
+
+    /// Rank 3 of two hosts with two ranks each has not come: it will be a node, wherever it is.
+    #[test]
+    fn a_rank_that_has_not_come_is_a_node_of_its_own() {
+        let all_of = |one_host| {
+            let mut all = hellos(&["a", "a", "b", "b"]);
+            all[3] = Hello::of_missing(3, &all[0], one_host);
+            all
+        };
+        let plan = plan_of(&all_of(false));
+        assert_eq!((plan.rank_of_node.as_slice(), plan.probes_for(3)), (&[0, 2, 3][..], Some(NodeId(2))));
+        let own: std::net::IpAddr = [10, 0, 0, b'a'].into();
+        assert_eq!(plan.sources[2], Source::Towards(own), "by its routes to the master");
+        assert_eq!((plan.clocks, plan.hostnames[3].as_str()), (3, "rank 3, which has not come"));
+        assert_eq!(plan_of(&all_of(true)).clocks, 2, "over loopback it can only be on the master's host");
+        let (mut known, mut all) = (plan, all_of(false));
+        all[3] = hellos(&["a", "a", "b", "b"]).remove(3);
+        known.know(3, &all);
+        assert_eq!((known.hostnames[3].as_str(), known.host_of_node[2]), ("b", NodeId(1)), "it has come");
+    }
 
     fn check(hosts: &[&str], per_rank: bool, nodes: &[u32], leaders: &[u32], places: &[(u32, u32)]) {
         let config = Config { per_rank, ..Config::default() };

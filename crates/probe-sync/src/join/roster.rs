@@ -25,6 +25,19 @@ pub struct Ready {
     pub tracer_clock: Option<(String, String)>,
 }
 
+impl Ready {
+    /// What stands for a node whose rank has not come: nobody sends to it.
+    pub(crate) fn missing() -> Self {
+        let address = SocketAddr::from(([0; 4], 0));
+        Self { address, stamp: StampSource::User, stamp_error_ns: 0, tracer_clock: None }
+    }
+
+    /// Whether its rank has not come yet; a socket that is bound has a port.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.address.port() == 0
+    }
+}
+
 /// Everything that all ranks know once the run starts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Roster {
@@ -54,6 +67,11 @@ impl Roster {
             refuse_public(&nodes)?;
         }
         let reference = match reference {
+            ReferenceChoice::Node(node) if nodes.get(node.index()).is_some_and(Ready::is_missing) => {
+                return Err(format!(
+                    "reference names node {node}, whose rank has not come: name one that has, or wait longer with --start-timeout"
+                ));
+            }
             ReferenceChoice::Node(node) => node,
             ReferenceChoice::Auto => best_stamps(&nodes),
         };
@@ -63,7 +81,7 @@ impl Roster {
 
 /// The node with the best timestamps; of equal ones the first.
 fn best_stamps(nodes: &[Ready]) -> NodeId {
-    let best = nodes.iter().enumerate().min_by_key(|(_, ready)| ready.stamp);
+    let best = nodes.iter().enumerate().filter(|(_, ready)| !ready.is_missing()).min_by_key(|(_, ready)| ready.stamp);
     NodeId(best.map_or(0, |(node, _)| node as u32))
 }
 
@@ -81,8 +99,8 @@ pub(crate) fn addresses_seen_from(own: SocketAddr, nodes: &[Ready]) -> Vec<Socke
 }
 
 fn refuse_mixed_families(nodes: &[Ready]) -> Result<(), String> {
-    let six = nodes.iter().position(|ready| ready.address.is_ipv6());
-    let four = nodes.iter().position(|ready| ready.address.is_ipv4());
+    let of_family = |six: bool| nodes.iter().position(|ready| !ready.is_missing() && ready.address.is_ipv6() == six);
+    let (six, four) = (of_family(true), of_family(false));
     match (four, six) {
         (Some(four), Some(six)) => Err(format!(
             "node {four} probes from {} and node {six} from {}: one run needs one address family; use --bind",
@@ -94,7 +112,7 @@ fn refuse_mixed_families(nodes: &[Ready]) -> Result<(), String> {
 
 /// Without a key file the session key has travelled in the clear, and nothing of a run crosses public networks.
 pub(super) fn refuse_public(nodes: &[Ready]) -> Result<(), String> {
-    match nodes.iter().position(|ready| !is_private(ready.address.ip())) {
+    match nodes.iter().position(|ready| !ready.is_missing() && !is_private(ready.address.ip())) {
         Some(node) => Err(format!(
             "node {node} probes from {}, a public address, and there is no secret that packets could be recognised by: give all \
              ranks --key-file, or name a private network with --interface",
@@ -171,6 +189,16 @@ mod tests {
         let nodes = [ready("[fe80::1]:7"), ready("[fe80::2%9]:8"), ready("[fd00::3]:9")];
         let seen = addresses_seen_from(address("[fe80::2%4]:8"), &nodes);
         assert_eq!(seen, ["[fe80::1%4]:7", "[fe80::2%4]:8", "[fd00::3]:9"].map(address));
+    }
+
+    #[test]
+    fn a_node_that_has_not_come_is_no_reference_and_has_no_address() {
+        let nodes = || vec![ready(StampSource::User, 0), Ready::missing(), ready(StampSource::User, 0)];
+        let roster = |choice| Roster::new(nodes(), Timestamp::from_ns(0), choice, false);
+        let auto = roster(ReferenceChoice::Auto).expect("a private network");
+        assert_eq!((auto.reference, auto.nodes[1].is_missing(), auto.nodes[2].is_missing()), (NodeId(0), true, false));
+        let refused = roster(ReferenceChoice::Node(NodeId(1))).expect_err("nobody knows its clock");
+        assert!(refused.contains("node 1") && refused.contains("--start-timeout"), "{refused}");
     }
 
     #[test]

@@ -210,6 +210,15 @@ impl Prober {
         }
     }
 
+    /// Probes this node, too, all the time from now on.
+    pub fn add_edge(&mut self, peer: NodeId) {
+        let [own, added] = &mut self.out_edges;
+        own.push(peer);
+        added.retain(|other| *other != peer);
+        // A thread that has ended says so at the next cut.
+        let _ = self.commands.send(Command::SetOutEdges(own.iter().chain(&*added).copied().collect()));
+    }
+
     /// Exchanges packets with a node at this address from now on.
     pub fn set_address(&mut self, node: NodeId, address: SocketAddr) {
         // A thread that has ended says so at the next cut.

@@ -2,7 +2,9 @@
 //!
 //! Place in the flow: the master tells who has left and who is back; the report lists it. What it does not do: find out.
 
-use probe_sync_time::{NodeId, RoundId};
+use std::time::Duration as StdDuration;
+
+use probe_sync_time::{Duration, NodeId, RoundId};
 use serde::{Deserialize, Serialize};
 
 use crate::join::Plan;
@@ -15,7 +17,7 @@ pub struct Absence {
     pub rank: usize,
     /// The node that it is, or follows.
     pub node_id: NodeId,
-    /// Its host.
+    /// Its host; empty while it has not come.
     pub host: String,
     /// The first round without it.
     pub from: RoundId,
@@ -39,6 +41,22 @@ impl Absences {
         if self.0.len() < MOST {
             self.0.push(Absence { rank, node_id, host, from, reason: reason.to_owned(), back: None });
         }
+    }
+
+    /// A rank has not come within this time, and the run begins without it.
+    pub fn missing(&mut self, plan: &Plan, rank: usize, limit: Duration) {
+        let reason = format!("it had not come within {:.0?}", StdDuration::from_nanos(limit.as_ns().unsigned_abs()));
+        tracing::warn!("rank {rank} is missing: {reason}; the run begins without it, and it takes part when it comes");
+        if self.0.len() < MOST {
+            let node_id = plan.node_of_rank[rank];
+            self.0.push(Absence { rank, node_id, host: String::new(), from: RoundId::default(), reason, back: None });
+        }
+    }
+
+    /// A rank that was missing has come, from this host.
+    pub fn came(&mut self, rank: usize, host: &str) {
+        let absences = self.0.iter_mut().filter(|absence| absence.rank == rank && absence.host.is_empty());
+        absences.for_each(|absence| host.clone_into(&mut absence.host));
     }
 
     /// It is back.

@@ -24,9 +24,10 @@ pub(super) fn run(joined: &Joined, hellos: &[Hello]) -> Value {
                    "tracer_clock": ready.tracer_clock.as_ref().map(|(name, reason)| json!({"name": name, "reason": reason}))})
         })
         .collect();
+    let missing: Vec<usize> = (0..hellos.len()).filter(|rank| hellos[*rank].missing).collect();
     // One entry per clock: ranks of one host say the same.
     let mut hosts = serde_json::Map::new();
-    for hello in hellos {
+    for hello in hellos.iter().filter(|hello| !hello.missing) {
         let facts = serde_json::from_str(&hello.host_facts).unwrap_or(Value::Null);
         let name = match hello.one_clock() {
             (identity, 0) => identity.to_owned(),
@@ -38,7 +39,7 @@ pub(super) fn run(joined: &Joined, hellos: &[Hello]) -> Value {
         "run_id": plan.run.to_string(), "version": env!("CARGO_PKG_VERSION"), "backend": backend,
         "ranks": size, "reference": roster.reference, "start_ns": roster.start.as_ns(),
         "configuration": configuration, "nodes": nodes, "node_of_rank": plan.node_of_rank,
-        "launcher_ranks": ranks(plan, hellos),
+        "launcher_ranks": ranks(plan, hellos), "missing_ranks": missing,
         "edges": edges.iter().map(|edge| [edge.src, edge.dst]).collect::<Vec<_>>(), "hosts": hosts,
     })
 }
@@ -49,7 +50,8 @@ pub(super) fn offsets_header(joined: &Joined, hellos: &[Hello]) -> OffsetsHeader
     let node = |node: usize| {
         let node_id = NodeId(node as u32);
         let host = Some(plan.host_of_node[node]);
-        NodeRecord { hostname: Some(plan.hostname(node_id).to_owned()), node_id, host }
+        let hostname = Some(plan.hostname(node_id).to_owned()).filter(|_| !roster.nodes[node].is_missing());
+        NodeRecord { hostname, node_id, host }
     };
     OffsetsHeader {
         meta: true,

@@ -27,11 +27,10 @@ pub(crate) struct Attendants {
 impl Attendants {
     /// All ranks of a run that begins now.
     pub fn new(joined: &Joined, hellos: Vec<Hello>) -> Self {
-        let nobody = vec![false; hellos.len()];
         let present = Present {
+            away: hellos.iter().map(|hello| hello.missing).collect(),
+            returned: vec![false; hellos.len()],
             hellos,
-            away: nobody.clone(),
-            returned: nobody,
             roster: joined.roster.clone(),
             renewed: BTreeMap::new(),
             lives: 0,
@@ -93,8 +92,7 @@ impl Attendants {
                 (Ok(same_clocks), Ok(statement)) if admitted => {
                     let present = &mut self.present;
                     (present.away[rank], present.returned[rank], self.changed) = (false, true, true);
-                    present.hellos[rank] = statement.hello;
-                    recorder.returned(rank, round_id);
+                    let before = std::mem::replace(&mut present.hellos[rank], statement.hello);
                     if let Some((node, ready)) = self.notice.plan.probes_for(rank).zip(statement.ready) {
                         present.lives += 1;
                         let back = Back { node, ready, incarnation: present.lives, same_clocks };
@@ -104,6 +102,11 @@ impl Attendants {
                         present.renewed.insert(node, back);
                         changed = true;
                     }
+                    if before.missing {
+                        self.notice.plan.know(rank, &self.present.hellos);
+                        recorder.came(rank, &self.present.hellos, &self.notice.roster);
+                    }
+                    recorder.returned(rank, round_id);
                 }
                 (Err(reason), _) => tracing::warn!("rank {rank} was not let back in: {reason}"),
                 _ => tracing::warn!("rank {rank} asked to come back, and is gone again"),

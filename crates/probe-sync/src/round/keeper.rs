@@ -32,8 +32,10 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     /// For a run that begins now.
-    pub fn new(joined: &Joined, recorder: Recorder, hellos: Vec<Hello>) -> Self {
+    pub fn new(joined: &Joined, mut recorder: Recorder, hellos: Vec<Hello>) -> Self {
         let attendants = Attendants::new(joined, hellos);
+        let limit = joined.config.start_timeout.unwrap_or_default();
+        attendants.away().into_iter().for_each(|missing| recorder.missing(missing, limit));
         Self { recorder, attendants, latency: StdDuration::ZERO, taken_over_in: None }
     }
 
@@ -46,7 +48,14 @@ impl Keeper {
         let out = joined.config.out.join(format!("rank{rank}-from-round{}", taken_over.first_round));
         let directory = RunDirectory::claim(&out)?;
         let config = Config { out: out.clone(), ..joined.config.clone() };
-        let joined = Arc::new(Joined { config, roster: present.roster.clone(), ..joined.clone() });
+        let mut joined = Joined { config, roster: present.roster.clone(), ..joined.clone() };
+        // Some may have come since this rank was told the plan.
+        present
+            .hellos
+            .iter()
+            .zip(&mut joined.plan.hostnames)
+            .for_each(|(hello, name)| name.clone_from(&hello.hostname));
+        let joined = Arc::new(joined);
         let recorder = Recorder::begin(Arc::clone(&joined), &present.hellos, directory, Some(taken_over))?;
         let attendants = Attendants::of(&joined, present);
         Ok(Self { recorder, attendants, latency: StdDuration::ZERO, taken_over_in: Some(out) })

@@ -37,6 +37,8 @@ pub(crate) struct Node {
     fit: FitOptions,
     /// By node, as they are now.
     nodes: Vec<Ready>,
+    /// Peers that it is to probe and whose ranks have not come yet.
+    unmet: Vec<NodeId>,
     /// Where it takes probes itself.
     own: SocketAddr,
     /// Where the window under way began.
@@ -66,7 +68,11 @@ impl Node {
         let clock = virtual_clocks::clock_of(joined, node);
         let own = setup.local_addr();
         let addresses = addresses_seen_from(own, &roster.nodes);
-        let out_edges = edges.iter().filter(|edge| edge.src == node).map(|edge| edge.dst).collect();
+        let (unmet, out_edges) = edges
+            .iter()
+            .filter(|edge| edge.src == node)
+            .map(|edge| edge.dst)
+            .partition(|peer| roster.nodes[peer.index()].is_missing());
         let directory = RunDirectory::join(&config.out)?;
         let limits = Limits::of(config);
         let stream = |name: String| match back {
@@ -100,6 +106,7 @@ impl Node {
             fit: config.fit_options(),
             nodes: roster.nodes.clone(),
             own,
+            unmet,
             left_out: 0,
             decision_at: None,
         })
@@ -190,12 +197,15 @@ impl Node {
         Ok(())
     }
 
-    /// Probes a node that is back where it is now.
+    /// Probes a node that is back, or has come late, where it is now.
     pub fn meet_again(&mut self, back: &Back) {
         let Some(known) = self.nodes.get_mut(back.node.index()).filter(|_| back.node != self.node) else { return };
         known.clone_from(&back.ready);
         for address in addresses_seen_from(self.own, std::slice::from_ref(&back.ready)) {
             self.prober.set_address(back.node, address);
+        }
+        if let Some(met) = self.unmet.iter().position(|peer| *peer == back.node) {
+            self.prober.add_edge(self.unmet.swap_remove(met));
         }
     }
 

@@ -205,7 +205,10 @@ impl SessionBuilder {
                 let earlier = self.config.as_ref().map(|config| kept_successors(&config.out, 0)).unwrap_or_default();
                 match meeting.return_as_rank_0(&earlier, size, &deadline)? {
                     Some(returned) => returned,
-                    None => meeting.host(size, &deadline)?,
+                    None => {
+                        let begin_after = self.config.as_ref().ok().and_then(Config::begin_after);
+                        meeting.host_after(begin_after, size, &deadline)?
+                    }
                 }
             }
             Meets::Joins(id, rank, size) => {

@@ -41,7 +41,9 @@ pub(super) fn start<'c>(
     context: &Context,
     policy: Option<Policy>,
 ) -> Result<Begun<'c>, Error> {
-    let handshake = Deadline::new(HANDSHAKE_LIMIT, Some(Arc::clone(&context.stop)));
+    let leads = collective.rank() == collective.root();
+    let limit = if leads { HANDSHAKE_LIMIT } else { HANDSHAKE_LIMIT + MEETING_LIMIT };
+    let handshake = Deadline::new(limit, Some(Arc::clone(&context.stop)));
     let key_file = config.as_ref().ok().and_then(|config| config.key_file.as_deref()).map(KeyFile::read).transpose();
     let connections = config.as_ref().map_or(Ok(()), |config| connect_as_asked(config, collective));
     let notice = collective.notice();
@@ -71,7 +73,7 @@ pub(super) fn start<'c>(
     }
     let (plan, hellos) = join::agree_on_plan(collective, config.as_ref().ok(), &hello, &handshake)?;
     let config = config?;
-    let (rank, leads) = (collective.rank(), collective.rank() == collective.root());
+    let rank = collective.rank();
     if leads && plan.nodes() > 1 {
         tracing::info!("nodes probe from {}", plan.sources_reason);
     }
@@ -137,7 +139,10 @@ fn tell_successors(
 
 /// At the root.
 fn tell_how_the_key_travelled(leads: bool, plan: &Plan, roster: &Roster) {
-    if leads && !plan.secret && roster.nodes.iter().any(|ready| !ready.address.ip().is_loopback()) {
+    if leads
+        && !plan.secret
+        && roster.nodes.iter().any(|ready| !ready.is_missing() && !ready.address.ip().is_loopback())
+    {
         tracing::info!(
             "without --key-file the key of this run's packets has travelled as the ranks' own traffic does; probes go between private \
              addresses only"
@@ -383,6 +388,8 @@ fn edges(config: &Config, plan: &Plan) -> Vec<Edge> {
 
 /// Ranks of a large job start minutes apart on some clusters; one that never comes must still be named.
 const HANDSHAKE_LIMIT: StdDuration = StdDuration::from_secs(60);
+/// The root begins when the ranks have met, and a rank waits for it from when it has met the root itself: at most the longest --start-timeout.
+const MEETING_LIMIT: StdDuration = StdDuration::from_secs(600);
 /// A rank that comes back is let in at the end of the window under way, which may have grown.
 const RETURN_LIMIT: StdDuration = StdDuration::from_secs(600);
 const DEFAULT_NEIGHBORS: u32 = 10;

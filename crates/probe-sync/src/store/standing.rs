@@ -35,6 +35,8 @@ pub struct Standing {
     pub process: Option<u32>,
     /// The last round; none before the first window ends.
     pub round: Option<LastRound>,
+    /// Ranks that the run has begun without and that have not come yet.
+    pub missing_ranks: Vec<usize>,
     /// Who is in the run, and how each stands: in order of number.
     pub nodes: Vec<NodeStanding>,
     /// Faults that the last rounds name, oldest first, in words.
@@ -149,11 +151,12 @@ pub fn standing(directory: &Path) -> Result<Standing, Error> {
     let process = holder(folder).or_else(|| holder(&folder.join(".lock")));
     let has_report = folder.join("report.json").is_file();
     let mut standing = Standing {
-        schema: 1,
+        schema: 2,
         run_dir: directory.into(),
         state: if has_report { State::Ended } else { State::Starting },
         process,
         round: None,
+        missing_ranks: missing_ranks(folder),
         nodes: Vec::new(),
         faults: Vec::new(),
         faults_of_rounds: 0,
@@ -251,6 +254,17 @@ impl Holder {
             () => Self::Unseen,
         }
     }
+}
+
+/// What `run.json` says of ranks that have not come; nothing where it cannot be read.
+fn missing_ranks(folder: &Path) -> Vec<usize> {
+    #[derive(Default, Deserialize)]
+    struct Begun {
+        #[serde(default)]
+        missing_ranks: Vec<usize>,
+    }
+    let text = std::fs::read_to_string(folder.join("run.json")).unwrap_or_default();
+    serde_json::from_str::<Begun>(&text).unwrap_or_default().missing_ranks
 }
 
 /// Whether the master of a run was on this host in this boot of it; None where the run does not say.

@@ -197,6 +197,16 @@ impl Metrics {
         self.ranks_away.set(all_away as f64);
     }
 
+    /// A rank that was missing, and the node that it is, have a host now.
+    pub fn came(&mut self, rank: usize, node: Option<NodeId>, host: &str) {
+        let of_rank = |host| labels(&[("rank", &rank.to_string()), ("host", host)]);
+        self.rank_away.remove(&of_rank(""));
+        self.rank_away.get_or_create(&of_rank(host)).set(1.0);
+        if let Some(node) = node {
+            self.nodes.came(node, host);
+        }
+    }
+
     /// How the root's recordings stand, and what the nodes said of theirs.
     pub fn streams(&mut self, own: [&StreamState; 2], windows: &[NodeWindowData]) {
         let stopped = own.iter().filter(|state| state.stopped.is_some()).count() as u32;

@@ -76,6 +76,13 @@ impl Nodes {
         }
     }
 
+    /// A node whose rank was missing has a host now.
+    pub fn came(&mut self, node: NodeId, host: &str) {
+        let own = labels(&[("node", &node.to_string()), ("host", host)]);
+        let Some(before) = self.labels.get_mut(node.index()).map(|known| std::mem::replace(known, own)) else { return };
+        [&self.reachable, &self.converged].into_iter().for_each(|family| _ = family.remove(&before));
+    }
+
     /// A solved round.
     pub fn round(&mut self, round: &GlobalWindowData, observed: &Observed<'_>) {
         for estimate in &round.all_nodes {

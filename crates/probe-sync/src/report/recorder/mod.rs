@@ -13,7 +13,7 @@ use probe_sync_estimate::faults::{Fault, FaultKind};
 use probe_sync_estimate::record::{OffsetRecord, OffsetsHeader};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::window::{ClockEvent, EdgeAlphaBeta, NodeEstimate};
-use probe_sync_time::{NodeId, RoundId};
+use probe_sync_time::{Duration, NodeId, RoundId};
 use serde_json::{Value, json};
 
 use super::absences::Absences;
@@ -22,7 +22,7 @@ use super::metrics::{Metrics, MetricsServer, Observed, prometheus_text, whole};
 use super::phases::Phases;
 use super::whole::Whole;
 use super::{Carrier, NodeRow, RunReport, SIGMAS_95, TakenOver, TruthVerdict, documents, median};
-use crate::join::{Back, Hello, Joined, Ready};
+use crate::join::{Back, Hello, Joined, Ready, Roster};
 use crate::measure::account::RankAccount;
 use crate::measure::virtual_clocks::{self, Truth};
 use crate::pace::adaptive::PacingReport;
@@ -180,6 +180,29 @@ impl Recorder {
         let plan = &self.joined.plan;
         self.absences.left(plan, rank, from, reason, self.joined.backend);
         self.metrics.rank(rank, &plan.hostnames[rank], true, self.absences.away());
+    }
+
+    /// A rank has not come within this time, and the run begins without it.
+    pub fn missing(&mut self, rank: usize, limit: Duration) {
+        self.absences.missing(&self.joined.plan, rank, limit);
+        self.metrics.rank(rank, "", true, self.absences.away());
+    }
+
+    /// A rank that was missing has come, from a host that nobody knew: `run.json` and the offsets of the whole run name it from now on. The first line of
+    /// `offsets.jsonl` stays as it is.
+    pub fn came(&mut self, rank: usize, hellos: &[Hello], roster: &Roster) {
+        let mut joined = Joined { roster: roster.clone(), ..Joined::clone(&self.joined) };
+        joined.plan.know(rank, hellos);
+        let host = &joined.plan.hostnames[rank];
+        self.absences.came(rank, host);
+        self.metrics.came(rank, joined.plan.probes_for(rank), host);
+        self.header = documents::offsets_header(&joined, hellos);
+        self.document = documents::run(&joined, hellos);
+        self.document["taken_over"] = json!(self.taken_over);
+        if let Err(error) = self.directory.refresh_document("run.json", &format!("{:#}\n", self.document)) {
+            tracing::warn!("{error}; it does not name the host of rank {rank}");
+        }
+        self.joined = Arc::new(joined);
     }
 
     /// A rank takes part again from the end of this round on.
