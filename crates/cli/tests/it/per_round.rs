@@ -81,7 +81,8 @@ fn a_killed_rank_is_named_and_the_process_after_it_comes_back() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");
     let settings = ["--connections", "per-round", "--window", "500ms", "--fixed", "--round-timeout", "1s"];
-    let (start, mut ranks) = started(&out, 4, &[&settings[..], &["--inject-skew", "3"]].concat());
+    let (start, mut ranks) =
+        started(&out, 4, &[&settings[..], &["--inject-skew", "3", "--reconnect-timeout", "0s"]].concat());
     wait_for_round(&out, 2);
     signal(&ranks[2], Signal::KILL);
     wait(ranks.remove(2));
