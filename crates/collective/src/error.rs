@@ -4,8 +4,6 @@
 
 use std::time::Duration;
 
-use crate::Rank;
-
 /// What can go wrong between ranks.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -16,7 +14,7 @@ pub enum Error {
         /// The operation that waited.
         operation: &'static str,
         /// Who is missing.
-        missing: Vec<Rank>,
+        missing: Vec<usize>,
         /// How long it waited.
         waited: Duration,
         /// The wait was cut short by a signal.
@@ -28,7 +26,7 @@ pub enum Error {
         /// The operation under way.
         operation: &'static str,
         /// The rank that is gone.
-        rank: Rank,
+        rank: usize,
         /// What the system said.
         reason: String,
     },
@@ -38,7 +36,7 @@ pub enum Error {
         /// The operation under way here.
         operation: &'static str,
         /// Who ended it.
-        rank: Rank,
+        rank: usize,
         /// Why, in that rank's words.
         reason: String,
     },
@@ -65,7 +63,7 @@ pub enum Error {
     #[error("rank {rank}: {name} did not reach rank 0: {reason}")]
     File {
         /// Whose file.
-        rank: Rank,
+        rank: usize,
         /// The name that it was to have.
         name: String,
         /// Why not, and what to do.
@@ -77,7 +75,7 @@ pub enum Error {
         /// The operation under way.
         operation: &'static str,
         /// Who sent it.
-        rank: Rank,
+        rank: usize,
         /// What is wrong with it.
         what: String,
     },
@@ -99,6 +97,6 @@ pub enum Error {
     },
 }
 
-fn list(ranks: &[Rank]) -> String {
+fn list(ranks: &[usize]) -> String {
     ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

@@ -30,7 +30,6 @@ mod otlp;
 mod outputs;
 mod per_round;
 mod progress;
-#[path = "../../../collective/tests/it/proxy.rs"]
 mod proxy;
 #[cfg(feature = "rocpd")]
 mod query;

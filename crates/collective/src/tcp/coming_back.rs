@@ -7,7 +7,7 @@ use super::earlier_run::EarlierRun;
 use super::frame::{Hashed, Kind};
 use super::joining::{self, Joining};
 use super::newcomers::Expected;
-use super::reconnecting::replaces;
+use super::process::replaces;
 use super::secret::Secret;
 use super::{CONTROL, Group, Tree, WayBack};
 use crate::labels::{exchanged, renamed};

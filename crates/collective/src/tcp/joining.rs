@@ -25,7 +25,7 @@ use super::greeting::{ANSWER, ANSWER_HEAD, Errand, Hello, Proofs, Verdict};
 use super::job_key::JobKey;
 use super::newcomers::{Expected, untrusted_peer};
 use super::options::TcpOptions;
-use super::reconnecting::new_process;
+use super::process::new_process;
 use super::rendezvous::{bind, bind_everywhere};
 use super::sockets::poll_sockets;
 use crate::labels::exchanged;

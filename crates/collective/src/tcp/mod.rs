@@ -29,6 +29,7 @@ mod options;
 mod parsing;
 mod peers;
 mod per_round;
+mod process;
 mod receiving;
 mod reconnecting;
 mod rendezvous;

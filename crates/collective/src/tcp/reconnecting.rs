@@ -14,6 +14,7 @@ use super::branch::Branch;
 use super::greeting::{Errand, Hello, Verdict};
 use super::joining::{Attempt, Joining, Way, attempt, jittered};
 use super::newcomers::Expected;
+use super::process::next_connection;
 use super::{CONTROL, Group, Tree, WayBack};
 use crate::labels::exchanged;
 use crate::{Deadline, Error, Rank, Wait, random_bytes};
@@ -169,22 +170,6 @@ fn says_gone(attempt: &Attempt) -> bool {
     !matches!(attempt, Attempt::Unreachable(_)) && !attempt.may_be_a_run()
 }
 
-/// A number for a process that has not connected yet.
-pub(super) fn new_process() -> Result<u64, Error> {
-    Ok(u64::from_le_bytes(random_bytes()?) & !CONNECTIONS)
-}
-
-/// The number of the same process for its next connection.
-fn next_connection(process: u64) -> Result<u64, Error> {
-    // After so many it is as good as another process, whose earlier one the root finds gone.
-    if process & CONNECTIONS == CONNECTIONS { new_process() } else { Ok(process + 1) }
-}
-
-/// Whether the connection with the number `later` is of the process that has `earlier`, which it has given up.
-pub(super) fn replaces(later: u64, earlier: u64) -> bool {
-    later & !CONNECTIONS == earlier & !CONNECTIONS && later > earlier
-}
-
 /// Sleeps so long; false when the wait is over.
 fn nap(wait: &mut Wait<'_>, pause: Duration) -> bool {
     let begun = Instant::now();
@@ -200,26 +185,9 @@ fn nap(wait: &mut Wait<'_>, pause: Duration) -> bool {
 
 const OPERATION: &str = "reconnecting";
 
-/// The part of a process's number that counts its connections.
-const CONNECTIONS: u64 = 0xffff;
-
 /// Pauses between two rounds of asking, doubled each time.
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LAST: Duration = Duration::from_secs(5);
 
 /// How long all must say that nobody of the run is there: a proxy or a firewall that is started anew refuses for a while, too.
 const GONE_AFTER: Duration = Duration::from_secs(10);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_later_connection_replaces_an_earlier_one_of_its_own_process_only() {
-        let (one, other) = (0x5000_0000_0000_0000, 0x6000_0000_0000_0000);
-        assert!(replaces(one + 1, one) && replaces(one + CONNECTIONS, one + 7));
-        assert!(!replaces(one, one) && !replaces(one, one + 1) && !replaces(other + 1, one));
-        let last = next_connection(one | CONNECTIONS).expect("random bytes");
-        assert!(!replaces(last, one | CONNECTIONS), "{last:x}");
-    }
-}

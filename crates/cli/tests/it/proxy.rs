@@ -1,0 +1,91 @@
+//! A TCP path between ranks that a test can break: what a switch, a NAT or a load balancer does to connections, without privileges.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Listens on loopback and carries every connection on to one address.
+pub struct Proxy {
+    pub address: SocketAddr,
+    path: Arc<Mutex<Path>>,
+}
+
+struct Path {
+    /// New connections are carried; otherwise they are closed at once.
+    open: bool,
+    /// Connections before this one carry nothing, and their ends hear nothing of it.
+    first_alive: usize,
+    streams: Vec<TcpStream>,
+    connections: usize,
+}
+
+impl Proxy {
+    /// A path to `target`.
+    pub fn to(target: SocketAddr) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback");
+        let address = listener.local_addr().expect("bound");
+        let path = Arc::new(Mutex::new(Path { open: true, first_alive: 0, streams: Vec::new(), connections: 0 }));
+        let shared = Arc::clone(&path);
+        std::thread::spawn(move || {
+            // It ends with the test's process.
+            for incoming in listener.incoming().flatten() {
+                carry(&shared, incoming, target);
+            }
+        });
+        Self { address, path }
+    }
+
+    /// Closes every connection; new ones are closed at once until [`Proxy::open`].
+    pub fn cut(&self) {
+        let mut path = lock(&self.path);
+        path.open = false;
+        for stream in path.streams.drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Carries new connections again.
+    pub fn open(&self) {
+        lock(&self.path).open = true;
+    }
+
+    /// Forgets the connections of now, as a NAT does: neither end is told, and nothing arrives. New ones are carried.
+    pub fn forget(&self) {
+        let mut path = lock(&self.path);
+        path.first_alive = path.connections;
+    }
+}
+
+fn carry(path: &Arc<Mutex<Path>>, incoming: TcpStream, target: SocketAddr) {
+    let number = {
+        let mut path = lock(path);
+        if !path.open {
+            return;
+        }
+        path.connections += 1;
+        path.connections - 1
+    };
+    let Ok(onward) = TcpStream::connect_timeout(&target, Duration::from_secs(5)) else { return };
+    let ends = [(&incoming, &onward), (&onward, &incoming)];
+    for (from, to) in ends.map(|(from, to)| (from.try_clone(), to.try_clone())) {
+        let (Ok(mut from), Ok(mut to), path) = (from, to, Arc::clone(path)) else { return };
+        std::thread::spawn(move || {
+            let mut bytes = [0; 1 << 16];
+            while let Ok(count @ 1..) = from.read(&mut bytes) {
+                if number >= lock(&path).first_alive && to.write_all(&bytes[..count]).is_err() {
+                    break;
+                }
+            }
+            // What a forgotten connection's end does is not carried either.
+            if number >= lock(&path).first_alive {
+                let _ = to.shutdown(Shutdown::Write);
+            }
+        });
+    }
+    lock(path).streams.extend([incoming, onward]);
+}
+
+fn lock(path: &Mutex<Path>) -> std::sync::MutexGuard<'_, Path> {
+    path.lock().unwrap_or_else(PoisonError::into_inner)
+}
