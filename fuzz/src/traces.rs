@@ -129,6 +129,7 @@ fn told(facts: &TraceFacts) -> String {
         launches,
         notes,
         warnings,
+        omitted,
     } = facts;
     let launches: BTreeMap<_, _> = launches.iter().collect();
     let (planes, clocks) = (
@@ -155,7 +156,7 @@ fn told(facts: &TraceFacts) -> String {
             collectives.len(),
             groups,
             planes,
-            (notes, warnings, reach, steps)
+            (notes, warnings, omitted, reach, steps)
         )
     )
 }

@@ -7,7 +7,9 @@ use probe_sync_time::Duration;
 use probe_sync_trace::CpuClock;
 
 use crate::output::Usage;
-use crate::trace_args::CLOCKS;
+
+/// Where the clocks of the traces are learnt from: one group of options, the same in all commands.
+pub const CLOCKS: &str = "Clocks";
 
 /// Databases whose rows are on two clocks.
 #[derive(Args, Debug)]

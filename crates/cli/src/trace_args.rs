@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, ArgGroup, Args};
 use probe_sync_trace::{Bound, LatenessSettings, MAX_RATE_CHANGE_PPM, Window};
 
-use crate::cpu_clock::CpuClockArgs;
+use crate::cpu_clock::{CLOCKS, CpuClockArgs};
 use crate::filter_args::FilterArgs;
 use crate::output::Usage;
 
@@ -61,9 +61,6 @@ pub struct TraceArgs {
     #[command(flatten)]
     pub cpu_clock: CpuClockArgs,
 }
-
-/// Where the clocks of the traces are learnt from: one group, the same in all commands.
-pub const CLOCKS: &str = "Clocks";
 
 /// Whether times stay as they are, of the commands that put several traces side by side.
 #[derive(Args, Debug)]

@@ -133,13 +133,8 @@ impl Leader {
                 return Ok(Err(Refusal { reason: attempt.reason(), gone }));
             }
         };
-        let way = Way {
-            addresses: self.addresses.clone(),
-            rank: label,
-            expected: self.expected,
-            process,
-            root: self.rank,
-        };
+        let way =
+            Way { addresses: self.addresses.clone(), rank: label, expected: self.expected, process, root: self.rank };
         let joined = Joining::of(greeted, way, retries);
         let group = joined.and_then(|joined| Group::returned(joined, self.expected, &limit));
         Ok(group.map_err(|error| Refusal { reason: error.to_string(), gone: false }))

@@ -171,37 +171,44 @@ pub(super) fn refuse_difference(first: &Hello, rank: usize, other: &Hello) -> Re
     Ok(())
 }
 
+/// Numbers of the ranks' clocks, in order of the first rank of each.
+fn clocks_of(all: &[Hello]) -> Vec<usize> {
+    let mut clocks: Vec<(&str, u32)> = Vec::new();
+    let number = |rank: &Hello| {
+        clocks.iter().position(|clock| *clock == rank.one_clock()).unwrap_or_else(|| {
+            clocks.push(rank.one_clock());
+            clocks.len() - 1
+        })
+    };
+    all.iter().map(number).collect()
+}
+
+/// The node that probes for each rank, and the rank of each node: every rank, or the first of each clock.
+fn nodes_of(every_rank: bool, clock_of_rank: &[usize], all: &[Hello]) -> (Vec<NodeId>, Vec<u32>) {
+    let mut rank_of_node: Vec<u32> = Vec::new();
+    let mut node_of_rank: Vec<NodeId> = Vec::with_capacity(all.len());
+    for (rank, clock) in clock_of_rank.iter().enumerate() {
+        let leader = clock_of_rank.iter().position(|other| other == clock).unwrap_or(rank);
+        // Where a rank that has not come will be nobody knows.
+        if every_rank || all[rank].missing || leader == rank {
+            node_of_rank.push(NodeId(rank_of_node.len() as u32));
+            rank_of_node.push(rank as u32);
+        } else {
+            node_of_rank.push(node_of_rank[leader]);
+        }
+    }
+    (node_of_rank, rank_of_node)
+}
+
 fn make_plan(
     (config, root): (&Config, Rank),
     all: &[Hello],
     run: RunId,
     drawn_key: SessionKey,
 ) -> Result<Plan, String> {
-    let mut clocks: Vec<(&str, u32)> = Vec::new();
-    let clock_of_rank: Vec<usize> = all
-        .iter()
-        .map(|rank| {
-            clocks.iter().position(|clock| *clock == rank.one_clock()).unwrap_or_else(|| {
-                clocks.push(rank.one_clock());
-                clocks.len() - 1
-            })
-        })
-        .collect();
-    let every_rank = config.per_rank || clocks.len() == 1;
-    let mut rank_of_node: Vec<u32> = Vec::new();
-    let mut node_of_rank = Vec::with_capacity(all.len());
-    for (rank, clock) in clock_of_rank.iter().enumerate() {
-        let first_of_host = || clock_of_rank[..rank].iter().all(|earlier| earlier != clock);
-        // Where a rank that has not come will be nobody knows.
-        let leads = every_rank || all[rank].missing || first_of_host();
-        if leads {
-            node_of_rank.push(NodeId(rank_of_node.len() as u32));
-            rank_of_node.push(rank as u32);
-        } else {
-            let leader = clock_of_rank.iter().position(|other| other == clock).unwrap_or(rank);
-            node_of_rank.push(node_of_rank[leader]);
-        }
-    }
+    let clock_of_rank = clocks_of(all);
+    let clocks = clock_of_rank.iter().max().map_or(0, |last| last + 1);
+    let (node_of_rank, rank_of_node) = nodes_of(config.per_rank || clocks == 1, &clock_of_rank, all);
     let place_on_host = clock_of_rank
         .iter()
         .enumerate()
@@ -236,7 +243,7 @@ fn make_plan(
         sources_reason,
         edges,
         hostnames: all.iter().map(|rank| rank.hostname.clone()).collect(),
-        clocks: clocks.len() as u32,
+        clocks: clocks as u32,
         successors: successors(config.successors as usize, root, all, &rank_of_node),
         node_of_rank,
         rank_of_node,

@@ -42,8 +42,7 @@ pub(super) fn start<'c>(
     policy: Option<Policy>,
 ) -> Result<Begun<'c>, Error> {
     let leads = collective.rank() == collective.root();
-    let limit = if leads { HANDSHAKE_LIMIT } else { HANDSHAKE_LIMIT + MEETING_LIMIT };
-    let handshake = Deadline::new(limit, Some(Arc::clone(&context.stop)));
+    let handshake = handshake(leads, context);
     let key_file = config.as_ref().ok().and_then(|config| config.key_file.as_deref()).map(KeyFile::read).transpose();
     let connections = config.as_ref().map_or(Ok(()), |config| connect_as_asked(config, collective));
     let notice = collective.notice();
@@ -87,8 +86,7 @@ pub(super) fn start<'c>(
     let session_key = join::session_key(&plan, key_file.as_ref());
     let joined = Arc::new(joined(config, plan, session_key, roster, collective));
     if let Some(directory) = &claimed {
-        let nodes = (0..joined.ranks).map(|rank| joined.plan.probes_for(rank)).collect();
-        collective.receive_files(Arc::new(ReceivedFiles::new(directory.folder().clone(), nodes)));
+        receive_files(collective, &joined, directory);
     }
     // After a successful assembly no node failed to bind.
     let bound = bound.and_then(Result::ok);
@@ -108,6 +106,18 @@ pub(super) fn start<'c>(
     let setup = Setup { node, own, decider, keeper, attendants, feed, stop, pause, requests, notes, timeline };
     let rounds = Rounds::new(&joined, exchange, setup);
     Ok(Begun { joined, rounds, hello: hello.ok() })
+}
+
+/// How long the hand-shake may take: rank 0 may still be meeting the others when this rank is there.
+fn handshake(leads: bool, context: &Context) -> Deadline {
+    let limit = if leads { HANDSHAKE_LIMIT } else { HANDSHAKE_LIMIT + MEETING_LIMIT };
+    Deadline::new(limit, Some(Arc::clone(&context.stop)))
+}
+
+/// At the root: files of ranks with directories of their own come into the run's.
+fn receive_files(collective: &mut dyn Collective, joined: &Joined, directory: &RunDirectory) {
+    let nodes = (0..joined.ranks).map(|rank| joined.plan.probes_for(rank)).collect();
+    collective.receive_files(Arc::new(ReceivedFiles::new(directory.folder().clone(), nodes)));
 }
 
 /// What a session is made of.
