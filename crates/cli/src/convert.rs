@@ -38,7 +38,7 @@ pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
         if !arguments.json {
             crate::output::tell(&text(&converted, &calibrated))?;
         }
-        (report, omitted) = (Some(converted), Omitted::of(&calibrated));
+        (report, omitted) = (Some(converted), calibrated.omitted());
     }
     let wants_csv = arguments.output_format.iter().any(|name| name == CSV);
     let csv = if wants_csv { write_csv(arguments, &settings)? } else { Vec::new() };

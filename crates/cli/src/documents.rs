@@ -43,7 +43,7 @@ pub struct AlignedTrace {
 
 impl Align {
     pub fn new(traces: Vec<AlignedTrace>, calibrated: &Calibrated, verdict: Option<&Verdict<'_>>) -> Self {
-        Self { schema: 2, traces, omitted: Omitted::of(calibrated), outcome: verdict.map(Verdict::outcome) }
+        Self { schema: 2, traces, omitted: calibrated.omitted(), outcome: verdict.map(Verdict::outcome) }
     }
 }
 
@@ -71,7 +71,7 @@ impl<'a> Merge<'a> {
         verdict: Option<&Verdict<'_>>,
     ) -> Self {
         let inputs = report.written.iter().map(|place| calibrated.traces[*place].trace.path.clone()).collect();
-        let omitted = Omitted::of(calibrated);
+        let omitted = calibrated.omitted();
         Self { schema: 2, output, inputs, omitted, report, outcome: verdict.map(Verdict::outcome) }
     }
 }

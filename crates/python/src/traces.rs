@@ -11,7 +11,7 @@ use probe_sync::solve::{Input, Lines, Solved, recorded_reference, solve_files};
 use probe_sync_files::{Draft, NewFolders};
 use probe_sync_trace::{
     AlignSettings, AlignmentStats, Calibrated, CalibratedTrace, ClockSource, FilterReport, FilterSettings, Kinds,
-    LatenessSettings, MergeSettings, Omitted, OutputClock, PlaneLayout, Request, Verdict,
+    LatenessSettings, MergeSettings, OutputClock, PlaneLayout, Request, Verdict,
 };
 use pyo3::prelude::*;
 use serde_json::{Value, json};
@@ -356,7 +356,7 @@ fn result(calibrated: &Calibrated, own: &Value, validate: bool) -> String {
         "timeline": calibrated.timeline,
         "notes": notes,
         "warnings": calibrated.warnings,
-        "omitted": Omitted::of(calibrated),
+        "omitted": calibrated.omitted(),
         "collectives": collectives,
         "verdict": verdict,
         "own": own,

@@ -168,7 +168,7 @@ impl Verdict<'_> {
             warnings: result.ambiguous_instances as u64 + result.unjudged_edges as u64 + result.unjudged_parts,
             gap_count: result.start_gaps,
             avg_gap_ns: result.start_gap_mean_ns,
-            omitted: Omitted::of(self.calibrated),
+            omitted: self.calibrated.omitted(),
         }
     }
 }

@@ -6,8 +6,6 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::calibrate::Calibrated;
-
 /// What of the traces is in no result.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -40,20 +38,4 @@ pub struct OmittedEvents {
     pub reason: &'static str,
     /// How many there are.
     pub events: u64,
-}
-
-impl Omitted {
-    /// What of the traces of a calibration is in no result.
-    pub fn of(calibrated: &Calibrated) -> Self {
-        let events = calibrated.traces.iter().flat_map(|of| {
-            let (path, facts) = (&of.trace.path, &of.trace.facts);
-            facts.omitted.iter().map(|(reason, events)| OmittedEvents {
-                path: path.clone(),
-                rank: facts.identity.rank,
-                reason,
-                events: *events,
-            })
-        });
-        Self { traces: calibrated.omitted.clone(), events: events.collect() }
-    }
 }

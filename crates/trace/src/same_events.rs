@@ -236,30 +236,36 @@ fn check(framework: &str) {
         let report = merge(&calibrated, &merged, MergeSettings::default()).expect("written");
         assert_eq!(Tally::of(&merged), all, "{name}: merge");
         assert!(report.traces.iter().all(|trace| trace.left_out == 0), "{name}: merge");
-        let each = OutputKind::FileOfEach { format: OutputFormat::Kineto, ending: ".pt.trace.json" };
-        let outputs = [
-            Output { path: at("job.pftrace"), kind: OutputKind::File(OutputFormat::Perfetto) },
-            Output { path: at("job.json"), kind: OutputKind::File(OutputFormat::ChromeJson) },
-            Output { path: at("job.xplane.pb"), kind: OutputKind::File(OutputFormat::XSpace) },
-            Output { path: at("each"), kind: each },
-        ];
-        let report = convert(&calibrated, &outputs, &ConvertSettings::default()).expect("written");
-        assert!(report.traces.iter().all(|trace| trace.read.left_out == 0), "{name}: convert");
-        let written = report.outputs[0].report;
-        // Databases join a call and what it began by their rows' numbers, which become flows.
-        let flow_ends = if framework == "rocpd" { written.flow_ends } else { all.flow_ends };
-        let expected = Tally { flow_ends, ..all };
-        let told = (written.slices, written.flow_ends, written.unbound_flow_ends);
-        assert_eq!(told, (all.slices, flow_ends, 0), "{name}: Perfetto");
-        assert_eq!(Tally::of(&at("job.json")), expected, "{name}: Chrome's JSON");
-        let written_each =
-            std::fs::read_dir(scratch.path()).expect("outputs").map(|entry| entry.expect("an entry").path());
-        let mut of_each = written_each.filter(|path| path.to_string_lossy().ends_with(".pt.trace.json"));
-        assert_eq!(sum(&mut of_each.by_ref().map(|path| Tally::of(&path))), expected, "{name}: Kineto");
-        // Moments and values of counters are events without a length there, and flows are stats.
-        let slices = all.slices + written.instants + written.counters;
-        assert_eq!(Tally::of(&at("job.xplane.pb")), Tally { slices, ps: all.ps, flow_ends: 0 }, "{name}: XSpace");
+        check_converted(framework, &calibrated, all, scratch.path());
     }
+}
+
+/// Checks what convert writes of traces that have all this.
+fn check_converted(framework: &str, calibrated: &Calibrated, all: Tally, folder: &Path) {
+    let at = |name: &str| folder.join(name);
+    let sum = |all: &mut dyn Iterator<Item = Tally>| all.fold(Tally::default(), Tally::plus);
+    let each = OutputKind::FileOfEach { format: OutputFormat::Kineto, ending: ".pt.trace.json" };
+    let outputs = [
+        Output { path: at("job.pftrace"), kind: OutputKind::File(OutputFormat::Perfetto) },
+        Output { path: at("job.json"), kind: OutputKind::File(OutputFormat::ChromeJson) },
+        Output { path: at("job.xplane.pb"), kind: OutputKind::File(OutputFormat::XSpace) },
+        Output { path: at("each"), kind: each },
+    ];
+    let report = convert(calibrated, &outputs, &ConvertSettings::default()).expect("written");
+    assert!(report.traces.iter().all(|trace| trace.read.left_out == 0), "{framework}: convert");
+    let written = report.outputs[0].report;
+    // Databases join a call and what it began by their rows' numbers, which become flows.
+    let flow_ends = if framework == "rocpd" { written.flow_ends } else { all.flow_ends };
+    let expected = Tally { flow_ends, ..all };
+    let told = (written.slices, written.flow_ends, written.unbound_flow_ends);
+    assert_eq!(told, (all.slices, flow_ends, 0), "{framework}: Perfetto");
+    assert_eq!(Tally::of(&at("job.json")), expected, "{framework}: Chrome's JSON");
+    let written_each = std::fs::read_dir(folder).expect("outputs").map(|entry| entry.expect("an entry").path());
+    let mut of_each = written_each.filter(|path| path.to_string_lossy().ends_with(".pt.trace.json"));
+    assert_eq!(sum(&mut of_each.by_ref().map(|path| Tally::of(&path))), expected, "{framework}: Kineto");
+    // Moments and values of counters are events without a length there, and flows are stats.
+    let slices = all.slices + written.instants + written.counters;
+    assert_eq!(Tally::of(&at("job.xplane.pb")), Tally { slices, ps: all.ps, flow_ends: 0 }, "{framework}: XSpace");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::clocks::{NodeClock, Snapshots, Span};
 use crate::collectives::{CollectiveOffsets, MapTime};
 use crate::model::MappedTime;
 use crate::nodes::NodeTrace;
-use crate::omitted::OmittedTrace;
+use crate::omitted::{Omitted, OmittedEvents, OmittedTrace};
 
 /// Traces with the maps from their timelines to the reference clock.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub struct Calibrated {
     /// What probably has to be changed.
     pub warnings: Vec<String>,
     /// Traces that could not be read.
-    pub(crate) omitted: Vec<OmittedTrace>,
+    pub(crate) unread: Vec<OmittedTrace>,
     /// What the collectives say about the clocks, where they were asked.
     pub collectives: Option<CollectiveOffsets>,
     /// The hosts of nodes, as the run recorded them.
@@ -58,6 +58,20 @@ pub struct CalibratedTrace {
 }
 
 impl Calibrated {
+    /// Returns what of the traces is in no result.
+    pub fn omitted(&self) -> Omitted {
+        let events = self.traces.iter().flat_map(|of| {
+            let (path, facts) = (&of.trace.path, &of.trace.facts);
+            facts.omitted.iter().map(|(reason, events)| OmittedEvents {
+                path: path.clone(),
+                rank: facts.identity.rank,
+                reason,
+                events: *events,
+            })
+        });
+        Omitted { traces: self.unread.clone(), events: events.collect() }
+    }
+
     /// The refusal of traces whose clock is not known: of the request, where it named nothing to learn clocks from.
     pub(crate) fn no_clock(&self, problem: String) -> Error {
         if self.has_source { Error::Nodes { problem } } else { Error::Request { problem } }

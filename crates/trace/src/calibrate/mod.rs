@@ -79,7 +79,7 @@ pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
         timeline: String::new(),
         notes,
         warnings: left_out.iter().map(|(_, bad)| format!("left out: {bad}")).chain(traces::warnings(&traces)).collect(),
-        omitted: left_out.iter().map(omitted).collect(),
+        unread: left_out.iter().map(omitted).collect(),
         collectives: None,
         hosts: source.survey().map(|survey| survey.hostnames.clone()).unwrap_or_default(),
         has_source: !matches!(source, Source::Nothing),

@@ -94,8 +94,20 @@ fn join_as_made(processes: &mut [Process<'_>]) -> Vec<String> {
         }
     }
     let Assignment { certain, open } = assign(&handles);
+    let joined = joined(processes, &handles, &owners, &certain);
+    name(processes, &joined);
+    open.iter().map(|group| told(group, &handles)).collect()
+}
+
+/// The communicators that are certain, by process and number of each of their handles; `owners` are these, in the order of the handles.
+fn joined(
+    processes: &[Process<'_>],
+    handles: &[Handle],
+    owners: &[(usize, u32)],
+    certain: &[Vec<usize>],
+) -> BTreeMap<(usize, u32), Joined> {
     let mut joined = BTreeMap::new();
-    for group in &certain {
+    for group in certain {
         let ranks: Vec<u32> = group.iter().map(|handle| handles[*handle].job_rank).collect();
         let (first, number) = owners[group[0]];
         let name = format!("communicator {number} of rank {} of {} ranks", processes[first].rank, ranks.len());
@@ -106,8 +118,7 @@ fn join_as_made(processes: &mut [Process<'_>]) -> Vec<String> {
             joined.insert(owners[*handle], Joined { key: key.clone(), own: Some(handles[*handle].rank) });
         }
     }
-    name(processes, &joined);
-    open.iter().map(|group| told(group, &handles)).collect()
+    joined
 }
 
 /// Whether a communicator that is certain was made at different times, by the clocks as they are known now: then one of them is wrong, and they tell nothing apart.

@@ -191,6 +191,18 @@ impl<'a> Gatherer<'a> {
         spans
     }
 
+    /// What to tell of calls that returned before their operation had run.
+    fn returned_early(&self) -> Option<String> {
+        (self.returned_early > 0).then(|| {
+            format!(
+                "{} of {} operations ended on some rank before the last rank's call: calls that only enqueue do not say who was late, or a clock is wrong, and nobody is named; \
+                 trace kernels as well (--kernel-trace)",
+                self.returned_early,
+                self.held.len()
+            )
+        })
+    }
+
     /// What the times of devices are wrong by at least.
     fn before_launch(&self) -> Option<String> {
         let of = |(node, context): (&NodeCollectives<'_>, &Context)| {
@@ -238,14 +250,7 @@ impl<'a> Gatherer<'a> {
                 counted(lacking, "operation")
             )
         });
-        let returned_early = (self.returned_early > 0).then(|| {
-            format!(
-                "{} of {} operations ended on some rank before the last rank's call: calls that only enqueue do not say who was late, or a clock is wrong, and nobody is named; \
-                 trace kernels as well (--kernel-trace)",
-                self.returned_early,
-                self.held.len()
-            )
-        });
+        let returned_early = self.returned_early();
         let beyond = (self.beyond > 0)
             .then(|| format!("{} operations at times beyond 64 bits of ns were left out", self.beyond));
         Ok(Gathered {

@@ -16,7 +16,6 @@ use super::text::short;
 use super::verdict::{Chance, Recurrent, Unit, by_loss, recurrent};
 use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::collectives::Matching;
-use crate::omitted::Omitted;
 use crate::words::joined;
 
 /// Sums up; `traces` are the ranks, in the order of their numbers in the operations, which are in order of time.
@@ -74,7 +73,7 @@ pub(super) fn summarize(
         as_recorded: as_recorded(&instances),
         unpaired: unpaired(calibrated, matching),
         impossible_instances: impossible,
-        omitted: Omitted::of(calibrated),
+        omitted: calibrated.omitted(),
         warnings: warnings.clone(),
         notes: warnings
             .into_iter()
