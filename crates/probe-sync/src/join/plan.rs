@@ -174,13 +174,15 @@ pub(super) fn refuse_difference(first: &Hello, rank: usize, other: &Hello) -> Re
 /// Numbers of the ranks' clocks, in order of the first rank of each.
 fn clocks_of(all: &[Hello]) -> Vec<usize> {
     let mut clocks: Vec<(&str, u32)> = Vec::new();
-    let number = |rank: &Hello| {
-        clocks.iter().position(|clock| *clock == rank.one_clock()).unwrap_or_else(|| {
-            clocks.push(rank.one_clock());
-            clocks.len() - 1
-        })
-    };
-    all.iter().map(number).collect()
+    let mut numbers = Vec::with_capacity(all.len());
+    for clock in all.iter().map(Hello::one_clock) {
+        let known = clocks.iter().position(|known| *known == clock);
+        numbers.push(known.unwrap_or(clocks.len()));
+        if known.is_none() {
+            clocks.push(clock);
+        }
+    }
+    numbers
 }
 
 /// The node that probes for each rank, and the rank of each node: every rank, or the first of each clock.

@@ -73,16 +73,13 @@ pub(super) fn start<'c>(
     let (plan, hellos) = join::agree_on_plan(collective, config.as_ref().ok(), &hello, &handshake)?;
     let config = config?;
     let rank = collective.rank();
-    if leads && plan.nodes() > 1 {
-        tracing::info!("nodes probe from {}", plan.sources_reason);
-    }
     let bound = plan.probes_for(rank).map(|node| Bound::bind(&config, &plan, node, hello.as_ref().ok(), context));
     let ready = bound.as_ref().map(|bound| bound.as_ref().map(|own| own.ready.clone()).map_err(Clone::clone));
     let start = context.start();
     let claim = || RunDirectory::claim(&config.out);
     let (roster, claimed) =
         join::agree_on_roster(collective, &plan, ready.as_ref(), start, config.reference, claim, &handshake)?;
-    tell_how_the_key_travelled(leads, &plan, &roster);
+    tell_of_the_start(leads, &plan, &roster);
     let session_key = join::session_key(&plan, key_file.as_ref());
     let joined = Arc::new(joined(config, plan, session_key, roster, collective));
     if let Some(directory) = &claimed {
@@ -147,12 +144,15 @@ fn tell_successors(
     exchange.tell_successors(present.as_ref(), Pace::configured(&joined.config).window)
 }
 
-/// At the root.
-fn tell_how_the_key_travelled(leads: bool, plan: &Plan, roster: &Roster) {
-    if leads
-        && !plan.secret
-        && roster.nodes.iter().any(|ready| !ready.is_missing() && !ready.address.ip().is_loopback())
-    {
+/// At the root: where packets come from, and how their key travelled.
+fn tell_of_the_start(leads: bool, plan: &Plan, roster: &Roster) {
+    if !leads {
+        return;
+    }
+    if plan.nodes() > 1 {
+        tracing::info!("nodes probe from {}", plan.sources_reason);
+    }
+    if !plan.secret && roster.nodes.iter().any(|ready| !ready.is_missing() && !ready.address.ip().is_loopback()) {
         tracing::info!(
             "without --key-file the key of this run's packets has travelled as the ranks' own traffic does; probes go between private \
              addresses only"
