@@ -114,7 +114,9 @@ fn pairs_or_collectives_repair_boot_clocks_that_differ_by_hours() {
         assert!(done.status.success(), "{}", complaint(&done));
 
         let done = set.run("check", &[&of_nodes[..], &["--from-collectives"]].concat(), &[("--json", &report)]);
-        assert_eq!(edges(&done, &report[0]), (clean, 0), "{name} alone");
+        // Each half of the operations is judged by clocks that the other half gave, which are less certain.
+        let ([all, rooted], violations) = edges(&done, &report[0]);
+        assert_eq!(([all.0, rooted.0], violations), ([clean[0].0, clean[1].0], 0), "{name} alone");
         assert!(done.status.success(), "{}", complaint(&done));
     }
 }

@@ -330,7 +330,7 @@ fn recorded_ranks_settle_whose_traces_are_whose_in_a_run_and_in_what_is_solved()
     let traces: Vec<PathBuf> = [2, 0, 1].map(write).to_vec();
     for (flag, source) in [("--run-dir", &recorded.out), ("--offsets", &solved)] {
         let aligned = recorded.directory.path().join(format!("aligned{flag}"));
-        let mut command = probe_sync(&["align", "--traces"]);
+        let mut command = probe_sync(&["align", "-v", "--traces"]);
         command.args(&traces).arg(flag).arg(source).arg("--output").arg(&aligned);
         let done = output(command);
         assert!(done.status.success(), "{flag}: {}", complaint(&done));

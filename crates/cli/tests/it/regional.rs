@@ -156,7 +156,7 @@ fn align_by_rank(job: &Job, ranks: &[(u64, u64)]) {
         let mut command = probe_sync(&[command, "--run-dir", text(&job.out())]);
         output_of(command.args(more).arg("--traces").args(&traces))
     };
-    let (status, said) = run("align", &["--validate", "--output", text(&aligned)]);
+    let (status, said) = run("align", &["-v", "--validate", "--output", text(&aligned)]);
     assert_eq!(status, Some(0), "{said}");
     let (last, node) = ranks.last().expect("ranks");
     let settled = format!("node {node}, by its rank {last} of {}, which the run recorded on this node", ranks.len());

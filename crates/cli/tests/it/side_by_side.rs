@@ -77,7 +77,7 @@ fn one_offset_per_file_puts_clocks_that_differ_by_hours_together_as_far_as_it_sa
         let (pairs, offsets) = (set.all_pairs(scratch.path()), [set.offsets()]);
         let clocks: [(&str, &[PathBuf]); 2] = [("--offsets", &offsets), ("--snapshots", &pairs)];
         let tar = scratch.path().join("job.tar");
-        let done = merge(&traces, &["--assume-order"], &clocks, &tar);
+        let done = merge(&traces, &["-v", "--assume-order"], &clocks, &tar);
         assert!(done.status.success(), "{}", complaint(&done));
         let said = String::from_utf8_lossy(&done.stdout).into_owned();
 

@@ -348,7 +348,7 @@ fn hosts_and_ranks_of_the_run_settle_whose_trace_is_whose() {
         let checked = run(&["check"], &[("--traces", &raw), ("--offsets", &offsets)]);
         assert!(checked.status.success(), "{name}: {}", complaint(&checked));
         let target = [scratch.path().join("aligned")];
-        let done = run(&["align"], &[("--traces", &raw), ("--offsets", &offsets), ("--output", &target)]);
+        let done = run(&["align", "-v"], &[("--traces", &raw), ("--offsets", &offsets), ("--output", &target)]);
         let said = String::from_utf8_lossy(&done.stdout).into_owned();
         assert!(said.contains("  node 3, by its host node3, which the run recorded for this node alone"), "{said}");
     }
