@@ -78,6 +78,11 @@ def main(adapter, folder):
                 assert "a bound of ±0 ns is out of reach" in str(error), error
             else:
                 raise AssertionError("no link shows a clock to 0 ns")
+            (folder / f"refused{group.rank}").touch()
+        # Who stops first ends the session of all.
+        end = time.monotonic() + 60
+        while len(list(folder.glob("refused*"))) < group.size - 1 and time.monotonic() < end:
+            time.sleep(0.05)
         state = session.state
         report = session.stop(timeout=30)
     assert state.phase == "measuring" and state.rank == group.rank and state.nodes == group.size, state

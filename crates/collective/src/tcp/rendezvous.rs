@@ -119,7 +119,7 @@ pub(super) fn host(listener: &TcpListener, expected: Expected, deadline: &Deadli
             match place {
                 _ if proven.errand == Errand::File => proven.refuse(Verdict::NoFiles),
                 _ if matches!(proven.errand, Errand::Return | Errand::Round | Errand::Look) => {
-                    proven.refuse(Verdict::NotUnderWay)
+                    proven.refuse(Verdict::NotUnderWay);
                 }
                 _ if proven.run != 0 => proven.refuse(Verdict::OtherRun),
                 // Two of one rank have greeted at the same time.

@@ -78,7 +78,8 @@ pub(crate) fn agree_on_plan(
         let named = |(rank, hello): (usize, Option<Result<Hello, String>>)| {
             hello.transpose().map_err(|reason| format!("rank {rank}: {reason}"))
         };
-        all = with_missing(hellos.into_iter().enumerate().map(named).collect::<Result<_, _>>()?, root)?;
+        let said: Vec<Option<Hello>> = hellos.into_iter().enumerate().map(named).collect::<Result<_, _>>()?;
+        all = with_missing(&said, root)?;
         machines::tell_apart(&mut all);
         let drawn = random_bytes().and_then(|run| Ok((RunId(u64::from_le_bytes(run)), SessionKey(random_bytes()?))));
         let (run, drawn_key) = drawn.map_err(|error| format!("rank {root}: {error}"))?;
@@ -89,7 +90,7 @@ pub(crate) fn agree_on_plan(
 }
 
 /// All ranks' hellos, where the root speaks for those that have not come.
-fn with_missing(said: Vec<Option<Hello>>, root: usize) -> Result<Vec<Hello>, String> {
+fn with_missing(said: &[Option<Hello>], root: usize) -> Result<Vec<Hello>, String> {
     let own = said.get(root).cloned().flatten().ok_or_else(|| format!("rank {root} has said nothing"))?;
     let there = || said.iter().flatten();
     let one_host = own.is_on_loopback() && there().all(|hello| hello.network_identity == own.network_identity);

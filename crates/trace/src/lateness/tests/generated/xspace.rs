@@ -188,7 +188,7 @@ pub(super) fn write(job: &Job, style: Style, rank: usize, folder: &Path) -> Path
     for step in recorded.clone() {
         let (start, end) = steps[step as usize];
         let run = number(4, first_run + step);
-        host.push(event(2, (start - begins, end - begins), &[run.clone()]));
+        host.push(event(2, (start - begins, end - begins), std::slice::from_ref(&run)));
         host.push(event(5, (start - begins + 100, start - begins + 200), &[run]));
     }
     for (launch, Done { group, step, stays }) in (1..).zip(&job.done).filter(|(_, done)| recorded.contains(&done.step))
