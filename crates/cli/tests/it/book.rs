@@ -84,7 +84,9 @@ fn the_readme_works_as_written() {
 /// What a checker says of a block; None, aloud, where it is not installed.
 fn judged(checker: &str, arguments: &[&str], block: &Block) -> Option<Output> {
     let folder = tempfile::tempdir().expect("a temporary directory");
-    let file = folder.path().join("block");
+    // Checkers take a file for what its ending says.
+    let ending = block.info.split(' ').next().unwrap_or_default();
+    let file = folder.path().join(format!("block.{ending}"));
     std::fs::write(&file, &block.text).expect("writable");
     let Ok(found) = Command::new(checker).args(arguments).arg(&file).output() else {
         println!("skipped: {checker} is not installed; cargo xtask book installs it");
