@@ -200,7 +200,7 @@ settings! {
         Some(limit) => within(limit, Duration::from_ms(1), Duration::from_ms(600_000)),
         None => Ok(()),
     };
-    help "After how long rank 0 (or --master) begins with the ranks that have come over TCP, two at least; the others take part when they come. The run names           them [default: wait for all ranks, and end without them after PROBE_SYNC_RENDEZVOUS_TIMEOUT]";
+    help "After how long rank 0 (or --master) begins with the ranks that have come over TCP, two at least; the others take part when they come. The run names them [default: wait for all ranks, and end without them after PROBE_SYNC_RENDEZVOUS_TIMEOUT]";
 
     /// How long a rank whose connection to the master broke tries to come back.
     reconnect_timeout: Duration = Duration::from_ms(600_000); local "reconnect_timeout" "reconnect-timeout" "DURATION" in Measuring;

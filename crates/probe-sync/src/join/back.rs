@@ -60,7 +60,7 @@ pub(crate) fn judge(
         let loopback = plan.probes_for(rank).is_some_and(|node| plan.sources[node.index()].is_loopback());
         if loopback && hello.network_identity != before.network_identity {
             return Err(format!(
-                "rank {rank} comes late, on {}, and the run has begun over loopback on {}: start all ranks before --start-timeout is over, or                  give them a network with --interface",
+                "rank {rank} comes late, on {}, and the run has begun over loopback on {}: start all ranks before --start-timeout is over, or give them a network with --interface",
                 hello.hostname, hellos[ROOT].hostname
             ));
         }
