@@ -79,7 +79,7 @@ pub(crate) fn agree_on_plan(
             hello.transpose().map_err(|reason| format!("rank {rank}: {reason}"))
         };
         let said: Vec<Option<Hello>> = hellos.into_iter().enumerate().map(named).collect::<Result<_, _>>()?;
-        all = with_missing(&said, root)?;
+        all = with_missing(said, root)?;
         machines::tell_apart(&mut all);
         let drawn = random_bytes().and_then(|run| Ok((RunId(u64::from_le_bytes(run)), SessionKey(random_bytes()?))));
         let (run, drawn_key) = drawn.map_err(|error| format!("rank {root}: {error}"))?;
@@ -90,12 +90,12 @@ pub(crate) fn agree_on_plan(
 }
 
 /// All ranks' hellos, where the root speaks for those that have not come.
-fn with_missing(said: &[Option<Hello>], root: usize) -> Result<Vec<Hello>, String> {
+fn with_missing(said: Vec<Option<Hello>>, root: usize) -> Result<Vec<Hello>, String> {
     let own = said.get(root).cloned().flatten().ok_or_else(|| format!("rank {root} has said nothing"))?;
     let there = || said.iter().flatten();
     let one_host = own.is_on_loopback() && there().all(|hello| hello.network_identity == own.network_identity);
     let of = |(rank, hello): (usize, Option<Hello>)| hello.unwrap_or_else(|| Hello::of_missing(rank, &own, one_host));
-    Ok(said.iter().cloned().enumerate().map(of).collect())
+    Ok(said.into_iter().enumerate().map(of).collect())
 }
 
 /// What proves that a packet is of the run: made of what rank 0 has drawn, and of the key file where there is one.

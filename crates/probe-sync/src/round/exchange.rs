@@ -198,13 +198,18 @@ impl<'c> Exchange<'c> {
 
     /// Whether this error means that the master is lost, and another rank may take its place.
     pub fn master_is_lost(&self, error: &Error) -> bool {
+        self.hears_no_master(error) && !self.successors.is_empty()
+    }
+
+    /// Whether this error means that another rank than this is the master, and is lost or did not come in time.
+    fn hears_no_master(&self, error: &Error) -> bool {
         let root = self.collective.root();
         let lost = match error {
             Error::Collective(collective::Error::Lost { rank, .. }) => *rank == root,
             Error::Collective(collective::Error::Late { missing, interrupted: false, .. }) => *missing == [root],
             _ => false,
         };
-        lost && root != self.collective.rank() && !self.successors.is_empty()
+        lost && root != self.collective.rank()
     }
 
     /// After that: whether the master is there all the same, because only this rank's connection broke. One that says nothing is not asked.
@@ -214,15 +219,9 @@ impl<'c> Exchange<'c> {
 
     /// Whether this error means that this rank has lost its connection to the others, whoever the master is, or that they went on without it.
     pub fn connection_is_lost(&self, error: &Error) -> bool {
-        use collective::Error::{Dismissed, Late, Lost, Minority};
-        let root = self.collective.root();
-        let lost = match error {
-            Error::Collective(Lost { rank, .. }) => *rank == root,
-            Error::Collective(Late { missing, interrupted: false, .. }) => *missing == [root],
-            Error::Collective(Dismissed { .. } | Minority { .. }) => true,
-            _ => false,
-        };
-        lost && root != self.collective.rank()
+        use collective::Error::{Dismissed, Minority};
+        let is_outside = matches!(error, Error::Collective(Dismissed { .. } | Minority { .. }));
+        self.hears_no_master(error) || (is_outside && self.collective.root() != self.collective.rank())
     }
 
     /// The way to the others itself.
