@@ -12,6 +12,8 @@ mod in_process;
 mod labels;
 mod led;
 mod messages;
+#[cfg(feature = "suite")]
+pub mod proxy;
 mod random;
 mod stores;
 #[cfg(any(test, feature = "suite"))]

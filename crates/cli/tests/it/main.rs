@@ -30,7 +30,6 @@ mod otlp;
 mod outputs;
 mod per_round;
 mod progress;
-mod proxy;
 #[cfg(feature = "rocpd")]
 mod query;
 mod rank_zero_again;

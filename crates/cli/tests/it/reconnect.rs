@@ -5,11 +5,11 @@ use std::path::Path;
 use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
 
+use probe_sync_collective::proxy::Proxy;
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::faults::{rank, signal, wait_for_round, written_report};
-use crate::proxy::Proxy;
 use crate::support::{complaint, free_port, lines, output, probe_sync, text, wait};
 
 /// A rank that finds rank 0 by this port, with sockets that no path within the host replaces.

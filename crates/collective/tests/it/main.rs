@@ -9,7 +9,6 @@ mod integrity;
 mod led;
 mod messages;
 mod per_round;
-mod proxy;
 mod reconnecting;
 mod return_of_ranks;
 mod return_through_a_tree;

@@ -3,11 +3,10 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use probe_sync_collective::proxy::Proxy;
 use probe_sync_collective::{
     Attendance, Collective as _, Deadline, Error, FanOut, Frames, JobKey, Tcp, TcpOptions, bind,
 };
-
-use crate::proxy::Proxy;
 
 fn deadline() -> Deadline {
     Deadline::new(Duration::from_secs(60), None)

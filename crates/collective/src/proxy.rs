@@ -1,4 +1,6 @@
 //! A TCP path between ranks that a test can break: what a switch, a NAT or a load balancer does to connections, without privileges.
+//!
+//! Place in the flow: tests only (feature `suite`), here and of the command.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -6,11 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Listens on loopback and carries every connection on to one address.
+#[derive(Debug)]
 pub struct Proxy {
+    /// Where it listens.
     pub address: SocketAddr,
     path: Arc<Mutex<Path>>,
 }
 
+#[derive(Debug)]
 struct Path {
     /// New connections are carried; otherwise they are closed at once.
     open: bool,
@@ -22,6 +27,9 @@ struct Path {
 
 impl Proxy {
     /// A path to `target`.
+    ///
+    /// # Panics
+    /// This machine has no port left on its loopback.
     pub fn to(target: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback");
         let address = listener.local_addr().expect("bound");
