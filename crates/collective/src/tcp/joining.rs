@@ -61,15 +61,40 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// Goes there once, for a round.
+    /// To a rank that may have taken the place of the root that is `expected`, for `rank`, which goes by another label there.
+    pub fn to_successor(
+        (successor, addresses): (Rank, &[SocketAddr]),
+        rank: Rank,
+        process: u64,
+        expected: Expected,
+    ) -> Self {
+        let addresses = addresses.iter().map(ToString::to_string).collect();
+        Self { addresses, rank: exchanged(successor, rank), expected, process, root: successor }
+    }
+
+    /// Goes there once.
     ///
     /// # Errors
     /// [`Error::Backend`] when the system has no random bytes; the inner one is why nothing came of it.
-    pub fn attempt(&self, wait: &mut Wait<'_>) -> Result<Result<Greeted, Attempt>, Error> {
-        let Expected { size, job, options, .. } = &self.expected;
-        let hello = Hello::new(self.rank, *size, Errand::Round, random_bytes()?);
-        let hello = hello.to(self.root).of_process(self.process);
+    pub fn attempt(&self, errand: Errand, wait: &mut Wait<'_>) -> Result<Result<Greeted, Attempt>, Error> {
+        let Expected { size, job, fan_out, options, root } = &self.expected;
+        // In a group that was met anew there is no tree.
+        let fan_out = if *root == self.root { *fan_out } else { 0 };
+        let hello = Hello::new(self.rank, *size, errand, random_bytes()?);
+        let hello = hello.in_tree(fan_out, 0).to(self.root).of_process(self.process);
         Ok(attempt(&self.addresses, &hello, *job, options, wait))
+    }
+
+    /// Asks there for this rank's place in a group under way. The inner error is why there is none to be had.
+    ///
+    /// # Errors
+    /// As [`Self::attempt`].
+    pub fn ask_back(&self, wait: &mut Wait<'_>) -> Result<Result<Greeted, Attempt>, Error> {
+        Ok(match self.attempt(Errand::Return, wait)? {
+            Ok(greeted) if greeted.verdict == Verdict::Back => Ok(greeted),
+            Ok(_) => Err(Attempt::Refused(Verdict::NotUnderWay)),
+            Err(other) => Err(other),
+        })
     }
 }
 
@@ -90,7 +115,6 @@ pub(super) fn join(
     let mut wait = Wait::begin(OPERATION, deadline);
     let (mut pause, mut retries, mut run, mut last_failure) = (RETRY_FIRST, 0, earlier.run, None);
     let process = new_process()?;
-    let way = |addresses: Vec<String>, rank, root| Way { addresses, rank, expected, process, root };
     let address = &addresses.join(" or ");
     let [root, own] = [ROOT, rank].map(|label| exchanged(expected.root, label));
     let refused = |reason| Error::Setup { what: format!("rank {root} at {address} refused rank {own}"), reason };
@@ -101,18 +125,19 @@ pub(super) fn join(
             .of_process(process)
             .of_run(run);
         let (mut failure, hopeless, mut over) = match attempt(addresses, &hello, job, &options, &mut wait) {
-            Ok(greeted) => return Joining::of(greeted, way(addresses.to_vec(), rank, expected.root), retries),
+            Ok(greeted) => {
+                let way = Way { addresses: addresses.to_vec(), rank, expected, process, root: expected.root };
+                return Joining::of(greeted, way, retries);
+            }
             Err(Attempt::Refused(verdict @ Verdict::OtherRun)) => (verdict.explain().to_owned(), false, true),
             Err(Attempt::Refused(verdict)) => return Err(refused(verdict.explain().to_owned())),
             Err(Attempt::AllForeign(reason)) => (reason, true, false),
             Err(other) => (other.reason(), false, false),
         };
         for (successor, its) in earlier.successors.iter().filter(|(successor, _)| *successor != rank) {
-            match come_back((*successor, its), rank, process, expected, &mut wait)? {
-                Ok(greeted) => {
-                    let addresses = its.iter().map(ToString::to_string).collect();
-                    return Joining::of(greeted, way(addresses, exchanged(*successor, rank), *successor), retries);
-                }
+            let way = Way::to_successor((*successor, its), rank, process, expected);
+            match way.ask_back(&mut wait)? {
+                Ok(greeted) => return Joining::of(greeted, way, retries),
                 Err(attempt) => {
                     over &= !attempt.may_be_a_run();
                     let reason = attempt.reason();
@@ -139,26 +164,6 @@ pub(super) fn join(
     }
 }
 
-/// Asks a rank that may have taken rank 0's place for that of `rank` in its group. The inner error is why there is none to be had.
-fn come_back(
-    (successor, addresses): (Rank, &[SocketAddr]),
-    rank: Rank,
-    process: u64,
-    expected: Expected,
-    wait: &mut Wait<'_>,
-) -> Result<Result<Greeted, Attempt>, Error> {
-    let Expected { size, job, options, .. } = expected;
-    let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-    // In a group that was met anew there is no tree.
-    let hello = Hello::new(exchanged(successor, rank), size, Errand::Return, random_bytes()?);
-    let hello = hello.to(successor).of_process(process);
-    Ok(match attempt(&addresses, &hello, job, &options, wait) {
-        Ok(greeted) if greeted.verdict == Verdict::Back => Ok(greeted),
-        Ok(_) => Err(Attempt::Refused(Verdict::NotUnderWay)),
-        Err(other) => Err(other),
-    })
-}
-
 /// For rank 0 that lived before: asks those who may have taken its place in its earlier run, as long as one of them is there. None where nobody is.
 pub(super) fn return_as_rank_0(
     earlier: &EarlierRun,
@@ -171,12 +176,9 @@ pub(super) fn return_as_rank_0(
     loop {
         let mut there = None;
         for (successor, its) in earlier.successors.iter().filter(|(successor, _)| *successor != ROOT) {
-            match come_back((*successor, its), ROOT, process, expected, &mut wait)? {
-                Ok(greeted) => {
-                    let addresses = its.iter().map(ToString::to_string).collect();
-                    let way = Way { addresses, rank: exchanged(*successor, ROOT), expected, process, root: *successor };
-                    return Joining::of(greeted, way, retries).map(Some);
-                }
+            let way = Way::to_successor((*successor, its), ROOT, process, expected);
+            match way.ask_back(&mut wait)? {
+                Ok(greeted) => return Joining::of(greeted, way, retries).map(Some),
                 // Those after the master say nothing.
                 Err(attempt) if attempt.may_be_a_run() => there = there.or(Some((*successor, its, attempt))),
                 Err(_) => {}
@@ -215,15 +217,6 @@ fn not_taken_in(successor: Rank, addresses: &[SocketAddr], reason: &str, kept_in
              Start this process as its earlier one was, end the processes of that run, or give this one another --out{new_run}"
         ),
     }
-}
-
-/// Whether a group is under way at one of these addresses that would let `rank` come back: it has another root then than this rank knows.
-pub(super) fn has_another_root(addresses: &[String], rank: Rank, expected: Expected, limit: &Deadline) -> bool {
-    let Expected { size, job, options, .. } = expected;
-    let Ok(nonce) = random_bytes() else { return false };
-    let hello = Hello::new(rank, size, Errand::Return, nonce).to(expected.root);
-    let greeted = attempt(addresses, &hello, job, &options, &mut Wait::begin(OPERATION, limit));
-    greeted.is_ok_and(|greeted| greeted.verdict == Verdict::Back)
 }
 
 impl Joining {

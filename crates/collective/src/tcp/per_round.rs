@@ -19,7 +19,7 @@ use super::between_rounds::PerRound;
 use super::connection::Connection;
 use super::door::{Door, Place};
 use super::frame::Kind;
-use super::greeting::Verdict;
+use super::greeting::{Errand, Verdict};
 use super::joining::{Attempt, Joining, RETRY_FIRST, RETRY_LAST, jittered};
 use super::peers::Coming;
 use super::secret::Secret;
@@ -125,7 +125,7 @@ impl Group {
         let mut refused_since: Option<Instant> = None;
         let lost = |reason: String| Err(Error::Lost { operation, rank: ROOT, reason });
         loop {
-            match way.attempt(wait)? {
+            match way.attempt(Errand::Round, wait)? {
                 Ok(greeted) => return self.say_unsaid(Joining::connection(greeted)),
                 Err(Attempt::Refused(verdict @ Verdict::GoneOn)) => {
                     return Err(Error::Dismissed { reason: verdict.explain().to_owned() });

@@ -11,27 +11,13 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::branch::Branch;
-use super::greeting::{Errand, Hello, Verdict};
-use super::joining::{Attempt, Joining, Way, attempt, jittered};
+use super::greeting::{Errand, Verdict};
+use super::joining::{Attempt, Joining, Way, jittered};
 use super::newcomers::Expected;
 use super::process::next_connection;
 use super::{CONTROL, Group, Tree, WayBack};
 use crate::labels::exchanged;
 use crate::{Deadline, Error, Rank, Wait, random_bytes};
-
-/// The rank that asks, and the number of its process.
-#[derive(Copy, Clone)]
-struct Asking {
-    rank: Rank,
-    process: u64,
-}
-
-/// One who may lead the group.
-struct Leader {
-    rank: Rank,
-    addresses: Vec<String>,
-    expected: Expected,
-}
 
 /// Why a leader has not let this rank in.
 struct Refusal {
@@ -43,12 +29,9 @@ struct Refusal {
 impl Group {
     /// Whether the root of this rank's group leads it still, as far as it answers within `limit`.
     pub fn root_is_there(&self, limit: &Deadline) -> bool {
-        let Some(Way { addresses, rank, expected, process, root }) = &self.way else { return false };
-        let Ok(nonce) = random_bytes() else { return false };
-        let hello = Hello::new(*rank, expected.size, Errand::Look, nonce).in_tree(expected.fan_out, 0);
-        let hello = hello.to(*root).of_process(*process);
-        let said = attempt(addresses, &hello, expected.job, &expected.options, &mut Wait::begin(OPERATION, limit));
-        said.is_ok_and(|greeted| greeted.verdict == Verdict::Back)
+        let Some(way) = &self.way else { return false };
+        let said = way.attempt(Errand::Look, &mut Wait::begin(OPERATION, limit));
+        matches!(said, Ok(Ok(greeted)) if greeted.verdict == Verdict::Back)
     }
 
     /// The group that this rank, known as `rank` to all, is in again, and the rank that is its root. The old connection is given up.
@@ -62,24 +45,24 @@ impl Group {
     ) -> Result<Option<(Self, Rank)>, Error> {
         let Some(way) = self.way.take() else { return Ok(None) };
         self.peers.remove(CONTROL);
-        let mut leaders = vec![Leader { rank: root, addresses: way.addresses.clone(), expected: way.expected }];
+        let label = exchanged(root, rank);
+        let mut process = way.process;
+        let mut leaders = vec![Way { rank: label, root, ..way.clone() }];
         let others = successors.iter().filter(|(successor, _)| ![rank, root].contains(successor));
-        leaders.extend(others.map(|(successor, addresses)| Leader {
-            rank: *successor,
-            addresses: addresses.iter().map(ToString::to_string).collect(),
-            expected: expected.around(*successor),
+        leaders.extend(others.map(|(successor, addresses)| {
+            Way::to_successor((*successor, addresses), rank, process, expected.around(*successor))
         }));
-        let mut asking = Asking { rank, process: way.process };
-        let found = until_let_in(&mut asking, &leaders, root, deadline);
+        let found = until_let_in(&mut process, &mut leaders, root, deadline);
         // For the next time, where this one fails.
-        self.way = Some(Way { process: asking.process, ..way });
+        self.way = Some(Way { process, ..way });
         found.map(Some)
     }
 }
 
+/// Asks all `leaders` in turn, each time as the next connection of this `process`.
 fn until_let_in(
-    asking: &mut Asking,
-    leaders: &[Leader],
+    process: &mut u64,
+    leaders: &mut [Way],
     root: Rank,
     deadline: &Deadline,
 ) -> Result<(Group, Rank), Error> {
@@ -88,12 +71,13 @@ fn until_let_in(
     let mut gone_since: Option<Instant> = None;
     loop {
         let (mut reasons, mut gone) = (Vec::new(), true);
-        for leader in leaders {
-            asking.process = next_connection(asking.process)?;
-            match leader.ask(*asking, retries, deadline)? {
-                Ok(group) => return Ok((group, leader.rank)),
+        for leader in &mut *leaders {
+            *process = next_connection(*process)?;
+            leader.process = *process;
+            match ask(leader, retries, deadline)? {
+                Ok(group) => return Ok((group, leader.root)),
                 Err(refusal) => {
-                    reasons.push(format!("rank {}: {}", leader.rank, refusal.reason));
+                    reasons.push(format!("rank {}: {}", leader.root, refusal.reason));
                     gone &= refusal.gone;
                 }
             }
@@ -109,36 +93,17 @@ fn until_let_in(
     }
 }
 
-impl Leader {
-    /// Asks once. The inner error is why it does not let this rank in.
-    fn ask(
-        &self,
-        Asking { rank, process }: Asking,
-        retries: u64,
-        deadline: &Deadline,
-    ) -> Result<Result<Group, Refusal>, Error> {
-        let Expected { size, job, fan_out, options, .. } = self.expected;
-        let label = exchanged(self.rank, rank);
-        let hello = Hello::new(label, size, Errand::Return, random_bytes()?).in_tree(fan_out, 0);
-        let hello = hello.to(self.rank).of_process(process);
-        // A path that breaks once more says nothing.
-        let limit = deadline.within(2 * options.greeting);
-        let greeted = match attempt(&self.addresses, &hello, job, &options, &mut Wait::begin(OPERATION, &limit)) {
-            Ok(greeted) if greeted.verdict == Verdict::Back => greeted,
-            Ok(_) => {
-                return Ok(Err(Refusal { reason: Verdict::NotUnderWay.explain().to_owned(), gone: false }));
-            }
-            Err(attempt) => {
-                let gone = says_gone(&attempt);
-                return Ok(Err(Refusal { reason: attempt.reason(), gone }));
-            }
-        };
-        let way =
-            Way { addresses: self.addresses.clone(), rank: label, expected: self.expected, process, root: self.rank };
-        let joined = Joining::of(greeted, way, retries);
-        let group = joined.and_then(|joined| Group::returned(joined, self.expected, &limit));
-        Ok(group.map_err(|error| Refusal { reason: error.to_string(), gone: false }))
-    }
+/// Asks a leader once. The inner error is why it does not let this rank in.
+fn ask(leader: &Way, retries: u64, deadline: &Deadline) -> Result<Result<Group, Refusal>, Error> {
+    // A path that breaks once more says nothing.
+    let limit = deadline.within(2 * leader.expected.options.greeting);
+    let greeted = match leader.ask_back(&mut Wait::begin(OPERATION, &limit))? {
+        Ok(greeted) => greeted,
+        Err(attempt) => return Ok(Err(Refusal { gone: says_gone(&attempt), reason: attempt.reason() })),
+    };
+    let joined = Joining::of(greeted, leader.clone(), retries);
+    let group = joined.and_then(|joined| Group::returned(joined, leader.expected, &limit));
+    Ok(group.map_err(|error| Refusal { reason: error.to_string(), gone: false }))
 }
 
 impl Group {

@@ -31,11 +31,12 @@ use super::connection::Connection;
 use super::earlier_run::EarlierRun;
 use super::frame::Kind;
 use super::greeting::{Errand, Verdict};
+use super::joining::Way;
 use super::newcomers::{Expected, Newcomers};
 use super::options::TcpOptions;
 use super::rendezvous::{bind, bind_everywhere};
 use super::sockets::{LOOK, has_hung_up, poll_sockets, somebody_listens};
-use super::{Group, JobKey, joining};
+use super::{Group, JobKey};
 use crate::labels::{self, exchanged, renamed};
 use crate::{Attendance, Call, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, Traffic, Wait};
 
@@ -348,10 +349,10 @@ impl Collective for Tcp {
 
     fn superseded_by(&mut self) -> Option<Rank> {
         let nobodys = Deadline::new(2 * LOOK, None);
+        // A group that would let this rank come back has another root than this rank knows.
         let other = |(rank, addresses): &&(Rank, Vec<SocketAddr>)| {
-            let expected = self.expected.around(*rank);
-            let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-            *rank != self.rank && joining::has_another_root(&addresses, exchanged(*rank, self.rank), expected, &nobodys)
+            let way = Way::to_successor((*rank, addresses), self.rank, 0, self.expected.around(*rank));
+            *rank != self.rank && matches!(way.ask_back(&mut Wait::begin(OPERATION, &nobodys)), Ok(Ok(_)))
         };
         self.successors.iter().find(other).map(|(rank, _)| *rank)
     }
