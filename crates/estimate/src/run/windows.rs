@@ -110,10 +110,10 @@ impl<'a> Windows<'a> {
                 }
             }
             if best.is_some() {
-                break;
+                return if factor < 1.0 { best.map(FirstPass::of_shorter_windows) } else { best };
             }
         }
-        best
+        None
     }
 
     /// Whether windows of this length hold exchanges enough, if shorter than the run's own, and are enough.

@@ -27,6 +27,8 @@ pub(super) struct Fit {
     pub(super) walks: Vec<f64>,
     /// Whether every window has three knots.
     pub(super) refined: bool,
+    /// Factor on the variance of what random walks leave unknown.
+    pub(super) mixed: f64,
     pub(super) states: Vec<Pair>,
     /// Of every node pair, ns.
     pub(super) asymmetries: Vec<f64>,
@@ -88,6 +90,7 @@ impl Fit {
             steps: 0,
             converged: true,
             refined: false,
+            mixed: 1.0,
             usual_walks,
             walks,
             layout,

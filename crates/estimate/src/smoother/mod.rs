@@ -108,6 +108,13 @@ impl FirstPass {
         Self(fit)
     }
 
+    /// Says that the windows were cut shorter because the clocks change their rates within longer ones. Then some windows hold such a
+    /// change and some do not, and a random walk states the mean of both.
+    pub(crate) fn of_shorter_windows(mut self) -> Self {
+        self.0.mixed = white_fm::MIXED;
+        self
+    }
+
     /// What is known without packets.
     pub(crate) fn solution(&self, nodes: usize) -> RunSolution {
         solution::collect(nodes, &self.0, &self.0.white_fm)

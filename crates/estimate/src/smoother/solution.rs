@@ -276,12 +276,14 @@ struct Within {
     window: f64,
     part: f64,
     white_fm: f64,
+    /// Factor on the variance of what random walks leave unknown.
+    mixed: f64,
 }
 
 impl Within {
     fn new(fit: &Fit, white_fm: f64) -> Self {
         let window = fit.layout.window;
-        Self { window, part: if fit.refined { window / PARTS as f64 } else { window }, white_fm }
+        Self { window, part: if fit.refined { window / PARTS as f64 } else { window }, white_fm, mixed: fit.mixed }
     }
 
     /// A round's covariance with it.
@@ -434,9 +436,9 @@ impl Stretch {
         };
         // What lines miss because rates are new within windows. No neighbour knows it better, and between the middles of two windows it is as large.
         let outside = if next == 0 || next == times.len() { t - times[next.saturating_sub(1)] } else { 0.0 };
-        let Within { white_fm, part, .. } = self.within;
+        let Within { white_fm, part, mixed, .. } = self.within;
         let [missed, rate_missed] = white_fm::excess(white_fm, around(&self.walks, next.saturating_sub(1)), part);
-        let offset = offset + missed + outside * outside * rate_missed;
+        let offset = mixed * offset + missed + outside * outside * rate_missed;
         let (across, rate) = (across + outside * rate_missed, rate + rate_missed);
         let random = offset.max(0.0);
         let sigma_ns = (random + self.asymmetry).sqrt();

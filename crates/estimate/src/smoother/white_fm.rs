@@ -168,14 +168,20 @@ fn usual(at: usize) -> f64 {
     -0.5 * decades * decades
 }
 
-/// What a window's line misses of its middle and of its rate there, beyond what a walk of density `q` explains, ns² and ns²/s².
+/// Returns how far a window's line misses its middle and the rate there, beyond what a walk of density `q` explains, in ns² and ns²/s².
+///
+/// The mean over windows is `D·T/12`. A servo sets a rate once in one to two windows of the length that suits it, so some windows hold
+/// no change and those that hold one miss by more: [`MIXED`] times the mean keeps the share beyond three standard deviations.
 pub(super) fn excess(density: f64, q: f64, window: f64) -> Pair {
     let [offset, rate] = window_excess(q, window);
     if window <= 0.0 {
         return [0.0; 2];
     }
-    [(density * window / 12.0 - offset).max(0.0), (1.2 * density / window - rate).max(0.0)]
+    [(MIXED * density * window / 12.0 - offset).max(0.0), (1.2 * density / window - rate).max(0.0)]
 }
+
+/// Variance of the windows that hold a change of rate, as a multiple of the mean over all windows.
+pub(super) const MIXED: f64 = 1.4;
 
 /// Densities that are looked at: rates of [`SMALLEST`] ns/s that are new each second, and each twice as large.
 pub(super) const DENSITIES: usize = 10;

@@ -42,7 +42,8 @@ impl Model {
     pub fn bar_ns(self) -> f64 {
         match self {
             Self::Constant => 100.0,
-            Self::Sinusoid | Self::Steps => 300.0,
+            Self::Sinusoid => 200.0,
+            Self::Steps => 300.0,
         }
     }
 }

@@ -276,7 +276,7 @@ pub mod tests {
         check(|outcome| outcome.stated_ns = None, "unknown");
         check(|outcome| outcome.outside = 3, "3 times are outside");
         check(|outcome| outcome.span_s[1] = 8.01, "outlived");
-        let swinging = Outcome { case: Case { model: Model::Sinusoid, ..CASE }, worst_ns: 299.0, ..good() };
+        let swinging = Outcome { case: Case { model: Model::Sinusoid, ..CASE }, worst_ns: 199.0, ..good() };
         assert_eq!(swinging.problems(), Vec::<String>::new());
         let stepping = |explained| {
             let mut outcome = Outcome { case: Case { model: Model::Steps, ..CASE }, ..good() };
