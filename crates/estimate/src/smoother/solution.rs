@@ -272,11 +272,10 @@ fn walks(nodes: usize, fit: &Fit) -> Vec<Vec<f64>> {
 /// round it is too small to be smoothed.
 #[derive(Copy, Clone, Debug)]
 struct Within {
-    /// Length of a window, s, and of the part of it that a knot's measures are from.
+    /// Length of a window, s, and of the part of it that a knot's measures are from; [`Fit::mixed`].
     window: f64,
     part: f64,
     white_fm: f64,
-    /// Factor on the variance of what random walks leave unknown.
     mixed: f64,
 }
 
@@ -497,6 +496,5 @@ const DIFFERENCE_STEPS_MAX: usize = 500;
 
 /// A round that tells this little of a node's usual tells nothing.
 const SHARE_MIN: f64 = 1e-6;
-
 /// How far one round alone reaches, s.
 const REACH_MIN_S: f64 = 2.0;
