@@ -42,6 +42,7 @@ mod recorded;
 mod recorder;
 mod regional;
 mod regions;
+mod released;
 mod report;
 mod schemas;
 mod shell;
