@@ -10,6 +10,7 @@ use probe_sync_trace::{Lateness, TraceUse, lateness};
 use crate::output::{Usage, print, refuse_trace, tell};
 use crate::progress::Reading;
 use crate::status::{Unjudged, Violations};
+use crate::telling::telling;
 use crate::trace_args::StragglersArgs;
 use crate::traces::{NOTHING_TO_JUDGE, request};
 
@@ -47,7 +48,7 @@ pub fn run(arguments: &StragglersArgs) -> anyhow::Result<()> {
     }
     if on_stdout == 0 {
         tell(&text_of_offsets.unwrap_or_default())?;
-        tell(&found.text())?;
+        tell(&if telling().verbose { found.text() } else { found.brief() })?;
     }
     if found.instances.is_empty() {
         return Err(Unjudged(NOTHING_TO_JUDGE.to_owned()).into());

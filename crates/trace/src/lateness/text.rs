@@ -8,7 +8,7 @@ use std::fmt::Write;
 use probe_sync_estimate::record::plain_name;
 
 use super::operation::LateIn;
-use super::report::{LateInstance, Lateness, RankLine, Straggler};
+use super::report::{LateInstance, Lateness, RankLine, Straggler, Unpaired};
 use crate::collectives::{lay_out, span};
 use crate::words::{counted, joined};
 
@@ -16,17 +16,27 @@ impl Lateness {
     /// Verdict in words, then ranks, hosts, operations, steps, what the recorded times would have said, and what is left out. No line of a table is wider
     /// than 80 columns as long as names are of ordinary length; names that are not are cut in the middle.
     pub fn text(&self) -> String {
+        self.of(self.remarks())
+    }
+
+    /// The same without what is left out and how parts were paired: one line counts them.
+    pub fn brief(&self) -> String {
+        self.of(self.findings().chain(self.left_out()).collect())
+    }
+
+    fn of(&self, remarks: Vec<String>) -> String {
         let mut text = String::new();
         if !self.warnings.is_empty() {
             say(&mut text, self.notes.iter().cloned().chain([self.head()]));
             return text;
         }
         let nothing = self.instances.is_empty().then(|| NOTHING.to_owned());
-        say(&mut text, [self.head()].into_iter().chain(nothing).chain(self.missing()).chain(self.verdict()));
+        let verdict = self.verdict();
+        say(&mut text, verdict.into_iter().chain([self.head()]).chain(nothing).chain(self.missing()));
         if !self.instances.is_empty() {
             self.tables(&mut text);
         }
-        say(&mut text, self.remarks());
+        say(&mut text, remarks);
         text
     }
 
@@ -206,6 +216,25 @@ impl Lateness {
     }
 
     fn remarks(&self) -> Vec<String> {
+        let remedies = self.unpaired.remedies.iter().map(|remedy| format!("not judged: {remedy}"));
+        self.findings().chain(remedies).chain(self.notes.iter().cloned()).collect()
+    }
+
+    /// How much is left out, and where to read why.
+    fn left_out(&self) -> Option<String> {
+        let Unpaired { ambiguous_instances, alone_parts, unordered_parts, lost_parts, .. } = self.unpaired;
+        let parts = alone_parts + unordered_parts + lost_parts as usize;
+        let operations = (ambiguous_instances > 0).then(|| counted(ambiguous_instances, "operation"));
+        let parts = (parts > 0).then(|| format!("{} of others", counted(parts, "part")));
+        let counts: Vec<String> = operations.into_iter().chain(parts).collect();
+        match (counts.is_empty(), self.notes.is_empty()) {
+            (true, true) => None,
+            (true, false) => Some(format!("-v prints {}", counted(self.notes.len(), "note"))),
+            (false, _) => Some(format!("Not judged: {}; -v says why and what to do", counts.join(" and "))),
+        }
+    }
+
+    fn findings(&self) -> impl Iterator<Item = String> {
         let mut lines = Vec::new();
         if let Some(path) = &self.critical_path {
             let most = path
@@ -234,9 +263,7 @@ impl Lateness {
                 span(recorded.aligned_spread_median_ns as f64)
             ));
         }
-        lines.extend(self.unpaired.remedies.iter().map(|remedy| format!("not judged: {remedy}")));
-        lines.extend(self.notes.iter().cloned());
-        lines
+        lines.into_iter()
     }
 
     fn share(&self, ns: i64) -> f64 {
