@@ -73,7 +73,7 @@ impl AtomicFile {
         match Target::of(path)? {
             Target::File(target) => Self::replacing(path, target),
             Target::Stream(_) => Err(unusable(
-                "it is a pipe or a device, and this format is not written from front to back; give the name of a file",
+                "it is a pipe or a device, and this format cannot be written sequentially; give the name of a file",
             )),
         }
     }

@@ -45,7 +45,7 @@ impl Draft {
     pub fn create(path: &Path) -> io::Result<Self> {
         let Target::File(target) = Target::of(path)? else {
             return Err(unusable(
-                "it is a pipe or a device, and this format is not written from front to back; give the name of a file",
+                "it is a pipe or a device, and this format cannot be written sequentially; give the name of a file",
             ));
         };
         let openness = Openness::of(path);

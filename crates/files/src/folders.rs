@@ -44,7 +44,7 @@ impl NewFolders {
         if path.as_os_str().is_empty() || path.is_dir() {
             return Ok(());
         }
-        Err(io::Error::new(io::ErrorKind::NotADirectory, "something that is no folder is in the way"))
+        Err(io::Error::new(io::ErrorKind::NotADirectory, "something other than a folder is in the way"))
     }
 
     /// Keeps them, empty or not.

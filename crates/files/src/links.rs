@@ -25,7 +25,7 @@ pub fn follow_own_links(path: &Path) -> io::Result<PathBuf> {
         let next = fs::read_link(&at)?;
         if !owner::is_trusted(about.uid()) {
             let reason = format!(
-                "{} is a link that user {} has made, to {}; remove it, or name what it leads to",
+                "{} is a link created by user {}, to {}; remove it, or give the path of its target",
                 at.display(),
                 about.uid(),
                 next.display()
@@ -34,7 +34,7 @@ pub fn follow_own_links(path: &Path) -> io::Result<PathBuf> {
         }
         at = at.parent().unwrap_or(Path::new("")).join(next);
     }
-    Err(io::Error::new(io::ErrorKind::InvalidInput, "its links have no end"))
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "its links form a loop"))
 }
 
 /// As many as Linux follows.

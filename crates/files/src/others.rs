@@ -43,8 +43,8 @@ fn a_folder_that_another_user_controls_is_refused_with_owner_mode_and_remedy() {
     let path = parent.path().join("out");
     fs::create_dir(&path).expect("a folder");
     for (owner, mode, remedy) in [
-        (OTHER, 0o755, "name a folder of your own"),
-        (OTHER, 0o1777, "name a folder of your own"),
+        (OTHER, 0o755, "choose a folder of your own"),
+        (OTHER, 0o1777, "choose a folder of your own"),
         (0, 0o777, "chmod go-w"),
     ] {
         set_mode(&path, mode);
@@ -129,11 +129,11 @@ fn a_pipe_is_an_error_at_once() {
     let pipe = parent.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().expect("coreutils").success());
     let folder = OwnFolder::open(parent.path()).expect("ours");
-    refused(folder.read("pipe"), &["no regular file"]);
-    refused(folder.open_or_create("pipe"), &["no regular file"]);
-    refused(folder.append("pipe"), &["no regular file"]);
-    refused(open_regular(&pipe), &["no regular file"]);
-    refused(open_regular(parent.path()), &["no regular file"]);
+    refused(folder.read("pipe"), &["not a regular file"]);
+    refused(folder.open_or_create("pipe"), &["not a regular file"]);
+    refused(folder.append("pipe"), &["not a regular file"]);
+    refused(open_regular(&pipe), &["not a regular file"]);
+    refused(open_regular(parent.path()), &["not a regular file"]);
 }
 
 #[test]
@@ -162,10 +162,10 @@ fn links_and_files_of_another_user_are_refused() {
         std::os::unix::fs::lchown(at(link), Some(OTHER), None).expect("root may");
     }
     fs::write(at("file"), "precious").expect("writable");
-    refused(OwnFolder::open(&at("folder")), &["link that user 54321 has made", "real"]);
-    refused(OwnFolder::open(&at("folder/")), &["link that user 54321 has made"]);
+    refused(OwnFolder::open(&at("folder")), &["link created by user 54321", "real"]);
+    refused(OwnFolder::open(&at("folder/")), &["link created by user 54321"]);
     for name in ["output", "nothing"] {
-        refused(AtomicFile::create(&at(name)), &["link that user 54321 has made", "remove it"]);
+        refused(AtomicFile::create(&at(name)), &["link created by user 54321", "remove it"]);
     }
     assert_eq!((fs::read(at("file")).expect("untouched"), at("new").exists()), (b"precious".to_vec(), false));
     let folder = OwnFolder::open(&at("real")).expect("ours");

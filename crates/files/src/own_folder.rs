@@ -234,7 +234,7 @@ impl OwnFolder {
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = match rustix::fs::openat(&*folder.descriptor, &last, flags, OWN_FILE) {
             Err(rustix::io::Errno::LOOP) => {
-                return Err(io::Error::other("it is a link, which is not followed here; remove it"));
+                return Err(io::Error::other("it is a link, and links are not followed here; remove it"));
             }
             Err(rustix::io::Errno::NXIO) => return Err(not_regular()),
             other => other?,
@@ -244,7 +244,7 @@ impl OwnFolder {
             return Err(not_regular());
         }
         if about.st_uid != folder.user && !owner::is_trusted(about.st_uid) {
-            let reason = format!("user {} has put this file there; remove it", about.st_uid);
+            let reason = format!("user {} created this file; remove it", about.st_uid);
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
         }
         if flags.contains(OFlags::RDWR) && about.st_nlink > 1 {
@@ -311,9 +311,9 @@ fn is_own_group(about: &Stat, user: u32) -> bool {
 fn refused(path: &Path, about: &Stat) -> io::Error {
     let (path, user, mode) = (path.display(), about.st_uid, about.st_mode & 0o7777);
     let remedy = if owner::is_trusted(user) {
-        "take their permission away (chmod go-w), or name a folder of your own in it"
+        "remove their permission (chmod go-w), or choose a folder of your own in it"
     } else {
-        "name a folder of your own"
+        "choose a folder of your own"
     };
     let reason = format!(
         "{path} belongs to user {user} and has mode {mode:04o}: other users could change what is in it; {remedy}"
@@ -322,5 +322,5 @@ fn refused(path: &Path, about: &Stat) -> io::Error {
 }
 
 fn not_regular() -> io::Error {
-    io::Error::other("it is no regular file; remove it")
+    io::Error::other("it is not a regular file; remove it")
 }

@@ -46,7 +46,7 @@ impl Target {
         let kind = metadata.file_type();
         if kind.is_fifo() && !is_open_elsewhere(path) && !owner::is_trusted(metadata.uid()) {
             return Err(unusable(&format!(
-                "it is a pipe of user {}, who would read what is written; give another name",
+                "it is a pipe of user {}, who would read the output; choose another path",
                 metadata.uid()
             )));
         }
@@ -55,7 +55,7 @@ impl Target {
         }
         Err(unusable(match () {
             () if kind.is_dir() => "it is a directory; give the name of a file",
-            () if kind.is_socket() => "it is a socket, which this program does not write to; give the name of a file",
+            () if kind.is_socket() => "it is a socket, which this program cannot write to; give the name of a file",
             // What is on a disk is worth more than what would be written over it.
             () if kind.is_block_device() => "it is a disk, which is never overwritten; give the name of a file",
             () => "it is neither a file nor a pipe nor a device; give the name of a file",

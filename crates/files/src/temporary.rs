@@ -21,7 +21,7 @@ impl TemporaryFolder {
         let free = rustix::fs::statvfs(&folder).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
         if free < bytes.saturating_add(RESERVE) {
             let reason = format!(
-                "a copy of {bytes} bytes is needed there, and {free} are free: make room, or name another folder with TMPDIR"
+                "a copy of {bytes} bytes is needed there, but only {free} are free: free some space, or set TMPDIR to another folder"
             );
             return Err(io::Error::new(io::ErrorKind::StorageFull, reason));
         }

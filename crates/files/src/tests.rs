@@ -220,7 +220,7 @@ fn a_folder_appears_whole_or_not_at_all_and_replaces_nothing() {
     fs::write(at("late"), "somebody else's").expect("writable");
     kept.commit().expect("renamed");
     let refused = late.commit().expect_err("something is there").to_string();
-    assert!(refused.contains("never replaced"), "{refused}");
+    assert!(refused.contains("never overwritten"), "{refused}");
     assert_eq!((names(folder.path()), names(&at("kept"))), (vec!["kept".into(), "late".into()], vec!["file".into()]));
     assert!(AtomicFolder::create(&at("kept")).is_err());
 }

@@ -80,7 +80,7 @@ fn refuse_existing(path: &Path) -> io::Result<()> {
         Err(error) => Err(error),
         Ok(_) => Err(io::Error::new(
             io::ErrorKind::AlreadyExists,
-            "it is there already, and a folder is never replaced; remove it or give another name",
+            "it already exists, and folders are never overwritten; remove it or choose another name",
         )),
     }
 }
