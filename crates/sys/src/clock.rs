@@ -177,14 +177,12 @@ pub fn ordered_ticks() -> u64 {
 /// Says what is missing.
 pub fn tsc_is_the_clocksource() -> Result<(), String> {
     if Tsc::detect().is_none() {
-        return Err(
-            "this processor has no time-stamp counter that is constant_tsc and nonstop_tsc (/proc/cpuinfo)".into()
-        );
+        return Err("this processor's TSC is not constant_tsc and nonstop_tsc (/proc/cpuinfo)".into());
     }
     match std::fs::read_to_string(CLOCKSOURCE) {
         Ok(name) if name.trim() == "tsc" => Ok(()),
         Ok(name) => Err(format!("the kernel's clocksource is {}, not tsc ({CLOCKSOURCE})", name.trim())),
-        Err(error) => Err(format!("the kernel's clocksource is not known: {CLOCKSOURCE}: {error}")),
+        Err(error) => Err(format!("the kernel's clocksource is unknown: {CLOCKSOURCE}: {error}")),
     }
 }
 

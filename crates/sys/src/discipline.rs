@@ -113,14 +113,14 @@ pub(crate) fn steering_finding(programs: &[Steering]) -> (String, Option<&'stati
     let (system, interface) = (named(SteeredClock::System), named(SteeredClock::Interface));
     let several = programs.iter().filter(|program| program.clock == SteeredClock::System).count() > 1;
     let advice = several.then_some(
-        "two programs that steer one clock work against each other, and its offsets wander: leave one, as timemaster arranges it",
+        "two programs that steer the same clock interfere and make its offsets wander: stop one, or use timemaster",
     );
     let finding = match (system.as_str(), interface.as_str()) {
-        ("", "") => "no program that steers clocks is seen (from a container those of the host are not)".into(),
+        ("", "") => "no time daemon found (those of the host are not visible from a container)".into(),
         (system, "") => format!("{system} steers the system clock"),
         ("", interface) => {
             format!(
-                "{interface} steers an interface's clock, or the system clock where the interface does not stamp; no phc2sys is seen"
+                "{interface} steers an interface's clock, or the system clock if the interface has no timestamps; no phc2sys found"
             )
         }
         (system, interface) => format!("{system} steers the system clock; {interface} an interface's clock"),
@@ -181,10 +181,10 @@ mod tests {
             "phc2sys steers the system clock; ptp4l an interface's clock",
             false,
         );
-        check_programs(&["ptp4l"], "no phc2sys is seen", false);
+        check_programs(&["ptp4l"], "no phc2sys found", false);
         check_programs(&["chronyd", "phc2sys"], "chrony, phc2sys steers the system clock", true);
-        check_programs(&["chronyd-helper", "ntpdate"], "no program that steers clocks is seen", false);
-        check_programs(&[], "no program that steers clocks is seen", false);
+        check_programs(&["chronyd-helper", "ntpdate"], "no time daemon found", false);
+        check_programs(&[], "no time daemon found", false);
         assert_eq!(steering_programs_in(Path::new("/there/is/no/such/directory")), []);
     }
 

@@ -84,7 +84,7 @@ impl TimeSync {
 
 impl std::fmt::Display for TimeSync {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let daemons = if self.daemons.is_empty() { "no daemon seen".to_owned() } else { self.daemons.join(" + ") };
+        let daemons = if self.daemons.is_empty() { "no daemon found".to_owned() } else { self.daemons.join(" + ") };
         let state = match self.synchronized {
             Some(true) => "synchronized",
             Some(false) => "free-running",
@@ -178,22 +178,24 @@ fn stamping_facts() -> Vec<Fact> {
 
 fn self_test_fact(family: &str, result: Result<SelfTest, Error>) -> Fact {
     let topic = format!("kernel stamps, {family}");
-    let advice = "with --timestamps user the run reads the clock itself, some hundred ns worse";
+    let advice = "with --timestamps user the run takes its own timestamps, which are a few hundred ns less accurate";
     match result {
         Err(error @ Error::Bind { .. }) => {
-            Fact::warn(topic, error.to_string(), format!("{family} cannot be used here; the other family may do"))
+            Fact::warn(topic, error.to_string(), format!("{family} is not available here; try the other family"))
         }
         Err(error) => Fact::fail(topic, error.to_string(), advice),
         Ok(SelfTest { received: 0, sent, .. }) => {
-            let finding = format!("none of {sent} packets to itself arrived");
-            Fact::fail(topic, finding, "a firewall or a missing loopback interface (`ip link set lo up`) is in the way")
+            let finding = format!("none of the {sent} packets sent to itself arrived");
+            Fact::fail(topic, finding, "check the firewall and the loopback interface (`ip link set lo up`)")
         }
         Ok(SelfTest { sent, stamped, least_delay_ns, .. }) => {
             let delay = least_delay_ns.map_or_else(String::new, |ns| format!(", least delay {ns} ns"));
-            let finding = format!("{stamped} of {sent} packets stamped on both sides{delay}");
+            let finding = format!("{stamped} of {sent} packets timestamped on both sides{delay}");
             match stamped {
                 0 => Fact::fail(topic, finding, advice),
-                stamped if stamped < sent => Fact::warn(topic, finding, "a busy machine: exchanges will be dropped"),
+                stamped if stamped < sent => {
+                    Fact::warn(topic, finding, "the machine is busy, so exchanges will be dropped")
+                }
                 _ => Fact::ok(topic, finding),
             }
         }
@@ -210,7 +212,7 @@ fn interface_facts() -> Vec<Fact> {
     let mut facts: Vec<Fact> =
         usable.map(|interface| interface_fact(interface, outward.as_deref() == Some(&interface.name))).collect();
     if outward.is_none() {
-        facts.push(Fact::ok("default route", "none; a run finds the network that all its hosts share"));
+        facts.push(Fact::ok("default route", "none; a run uses the network that all its hosts share"));
     }
     facts
 }
@@ -221,26 +223,28 @@ fn interface_fact(interface: &Interface, outward: bool) -> Fact {
     let offer = match timestamping_offer(&interface.name) {
         Ok(offer) => offer,
         Err(error) => {
-            let advice = "its driver does not say; a short run will show whether transmit stamps come";
+            let advice = "its driver does not report this; a short run will show whether transmit timestamps arrive";
             return Fact::warn(topic, format!("{error}{route}"), advice);
         }
     };
     let kernel = match (offer.kernel_transmit, offer.kernel_receive) {
-        (true, true) => "kernel stamps both ways",
-        (false, _) => "no kernel transmit stamps",
-        (true, false) => "no kernel receive stamps",
+        (true, true) => "kernel timestamps in both directions",
+        (false, _) => "no kernel transmit timestamps",
+        (true, false) => "no kernel receive timestamps",
     };
     let hardware = match (offer.hardware_complete(), offer.hardware_transmit || offer.hardware_receive) {
-        (true, _) => format!("hardware stamps on /dev/ptp{}", offer.phc_index.unwrap_or_default()),
-        (false, true) => "hardware stamps of some packets only".to_owned(),
-        (false, false) => "no hardware stamps".to_owned(),
+        (true, _) => format!("hardware timestamps on /dev/ptp{}", offer.phc_index.unwrap_or_default()),
+        (false, true) => "hardware timestamps of some packets only".to_owned(),
+        (false, false) => "no hardware timestamps".to_owned(),
     };
     let finding = format!("{kernel}, {hardware}{route}");
     if offer.kernel_transmit && offer.kernel_receive {
         return Fact::ok(topic, finding);
     }
     match interface.addresses.first().map(kernel_stamps_come) {
-        Some(Ok(())) => Fact::ok(topic, format!("{finding}, says its driver; a device below it stamps its packets")),
+        Some(Ok(())) => {
+            Fact::ok(topic, format!("{finding} according to its driver; an underlying device timestamps its packets"))
+        }
         Some(Err(reason)) => Fact::warn(topic, format!("{finding}; {reason}"), NO_STAMPS_ADVICE),
         None => Fact::warn(topic, finding, NO_STAMPS_ADVICE),
     }
@@ -262,14 +266,14 @@ fn kernel_stamps_come(address: &InterfaceAddress) -> Result<(), String> {
 fn neighbour_fact(table: Option<NeighbourTable>) -> Fact {
     let topic = "neighbour table";
     match table {
-        None => Fact::ok(topic, "cannot be seen from this network namespace"),
+        None => Fact::ok(topic, "not visible from this network namespace"),
         Some(NeighbourTable { entries, overflows: 0, limit }) => {
             Fact::ok(topic, format!("{entries} of at most {limit}"))
         }
         Some(NeighbourTable { entries, overflows, limit }) => Fact::warn(
             topic,
-            format!("{entries} of at most {limit}; {overflows} neighbours found no place since the machine started"),
-            "raise net.ipv4.neigh.default.gc_thresh3 above the number of hosts in this network, or some will not be reached",
+            format!("{entries} of at most {limit}; {overflows} entries did not fit since the machine started"),
+            "raise net.ipv4.neigh.default.gc_thresh3 above the number of hosts in this network, or some cannot be reached",
         ),
     }
 }
@@ -288,12 +292,12 @@ fn parse_capabilities(status: &str) -> Option<u64> {
 fn privilege_fact(capabilities: Option<u64>) -> Fact {
     let topic = "privileges";
     let Some(mask) = capabilities else {
-        return Fact::ok(topic, "unknown (no /proc); none are needed");
+        return Fact::ok(topic, "unknown (no /proc); none are required");
     };
     let has = |capability: u32| mask & (1 << capability) != 0;
     let state = |capability| if has(capability) { "yes" } else { "no" };
     let finding = format!(
-        "CAP_NET_ADMIN {} (switches hardware stamps on), CAP_SYS_NICE {} (real-time priority); neither is needed",
+        "CAP_NET_ADMIN {} (enables hardware timestamps), CAP_SYS_NICE {} (real-time priority); neither is required",
         state(CAP_NET_ADMIN),
         state(CAP_SYS_NICE),
     );
@@ -303,20 +307,20 @@ fn privilege_fact(capabilities: Option<u64>) -> Fact {
 fn discipline_fact(discipline: Result<Discipline, Error>) -> Fact {
     let topic = "system clock";
     match discipline {
-        Err(error) => Fact::warn(topic, error.to_string(), "a sandbox hides who steers the clock"),
+        Err(error) => Fact::warn(topic, error.to_string(), "a sandbox hides how the clock is steered"),
         Ok(state) if state.leap_second_near => {
-            Fact::warn(topic, "a leap second is pending", "windows around it will be marked; align after it")
+            Fact::warn(topic, "a leap second is pending", "windows around it will be marked; align traces after it")
         }
         Ok(state) if state.synchronized => {
             let finding = format!(
-                "steered by a time daemon: rate corrected by {:+.3} ppm, its own error estimate {} µs",
+                "steered by a time daemon: rate corrected by {:+.3} ppm, estimated error {} µs",
                 state.frequency_ppm, state.estimated_error_us
             );
             Fact::ok(topic, finding)
         }
         Ok(state) => {
             let finding = format!("free-running, rate corrected by {:+.3} ppm", state.frequency_ppm);
-            Fact::ok(topic, finding + "; fine for measuring, offsets between hosts may be large")
+            Fact::ok(topic, finding + "; this is fine for measuring, but offsets between hosts may be large")
         }
     }
 }
@@ -336,7 +340,8 @@ fn clocksource_fact(current: Option<&str>) -> Fact {
             Fact::ok(topic, source)
         }
         Some(source) => {
-            let advice = "each clock read is a slow system call; boot with clocksource=tsc if the CPU's TSC is steady";
+            let advice =
+                "each clock read is a slow system call; boot with clocksource=tsc if the CPU's TSC is invariant";
             Fact::warn(topic, source, advice)
         }
         None => Fact::warn(topic, "unknown", "/sys is not readable here"),
@@ -349,7 +354,7 @@ fn tsc_fact(flags: TscFlags, usable: bool) -> Fact {
         return Fact::ok(topic, "constant_tsc, nonstop_tsc");
     }
     let finding = format!("constant_tsc {}, nonstop_tsc {}", flags.constant, flags.nonstop);
-    Fact::warn(topic, finding, "profilers that stamp with the counter cannot be aligned on this host")
+    Fact::warn(topic, finding, "traces of profilers that use the TSC cannot be aligned on this host")
 }
 
 /// Narrowest bracket of several readings: about the time of two clock reads, ns.
@@ -359,11 +364,11 @@ fn clock_read_ns() -> i64 {
 }
 
 fn clock_read_fact(bracket_ns: i64) -> Fact {
-    let finding = format!("two clocks are read within {bracket_ns} ns");
+    let finding = format!("reading two clocks takes {bracket_ns} ns");
     if bracket_ns <= 2 * NARROW_BRACKET.as_ns() {
         Fact::ok("clock reads", finding)
     } else {
-        Fact::warn("clock reads", finding, "reads do not go through the vDSO; see the clock source")
+        Fact::warn("clock reads", finding, "clock reads do not use the vDSO; check the clock source")
     }
 }
 
@@ -372,13 +377,13 @@ fn slack_fact(slack: Result<u64, Error>) -> Fact {
     match slack {
         // The probe schedule runs on a timerfd, which has no slack.
         Ok(ns) => Fact::ok(topic, format!("{ns} ns; the probe thread sets its own to 1000 ns")),
-        Err(error) => Fact::warn(topic, error.to_string(), "waits may be late by some 50 µs"),
+        Err(error) => Fact::warn(topic, error.to_string(), "waits may be late by about 50 µs"),
     }
 }
 
 /// Where no transmit stamp of the kernel comes.
-const NO_STAMPS_ADVICE: &str = "a run reads the clock itself on this interface, some 10 µs less sure; name an interface whose driver stamps \
-                                packets by --interface";
+const NO_STAMPS_ADVICE: &str = "on this interface a run takes its own timestamps, which are about 10 µs less accurate; use \
+    --interface to choose an interface whose driver timestamps packets";
 /// Packets of a [`self_test`].
 const SELF_TEST_PACKETS: u32 = 200;
 
@@ -408,11 +413,11 @@ mod tests {
         check(
             self_test_fact("IPv4", test(200, 200, 200)),
             Level::Ok,
-            "200 of 200 packets stamped on both sides, least",
+            "200 of 200 packets timestamped on both sides, least",
         );
         check(self_test_fact("IPv4", test(200, 200, 190)), Level::Warn, "190 of 200");
         check(self_test_fact("IPv4", test(200, 200, 0)), Level::Fail, "0 of 200");
-        check(self_test_fact("IPv4", test(200, 0, 0)), Level::Fail, "none of 200");
+        check(self_test_fact("IPv4", test(200, 0, 0)), Level::Fail, "none of the 200");
         check(self_test_fact("IPv4", Err(refused())), Level::Fail, "denied");
         check(self_test_fact("IPv6", Err(unbound)), Level::Warn, "::1");
         check(steering_fact(("chrony steers".into(), None)), Level::Ok, "chrony");
@@ -425,7 +430,7 @@ mod tests {
         check(clock_read_fact(2_000), Level::Warn, "2000 ns");
         let table = |overflows| Some(NeighbourTable { entries: 9, overflows, limit: 1024 });
         check(neighbour_fact(table(0)), Level::Ok, "9 of at most 1024");
-        check(neighbour_fact(table(3)), Level::Warn, "3 neighbours found no place");
+        check(neighbour_fact(table(3)), Level::Warn, "3 entries did not fit");
         check(neighbour_fact(None), Level::Ok, "namespace");
         check(privilege_fact(Some(1 << CAP_NET_ADMIN)), Level::Ok, "CAP_NET_ADMIN yes");
         check(privilege_fact(None), Level::Ok, "unknown");

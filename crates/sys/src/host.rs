@@ -99,7 +99,8 @@ pub fn pin_thread(cpus: &[usize]) -> Result<(), Error> {
     }
     let mut set = CpuSet::new();
     cpus.iter().for_each(|&cpu| set.set(cpu));
-    rustix::thread::sched_setaffinity(None, &set).map_err(|error| refuse(&format!("no such CPUs here ({error})")))
+    rustix::thread::sched_setaffinity(None, &set)
+        .map_err(|error| refuse(&format!("this machine has no such CPUs ({error})")))
 }
 
 /// Reads a list as the kernel writes it: `0-3,8,10-11`.
@@ -110,14 +111,14 @@ pub(crate) fn parse_cpu_list(text: &str) -> Result<Vec<usize>, Error> {
     let refuse = |reason| Error::Cpus { list: text.to_owned(), reason };
     let number = |part: &str| match part.trim().parse::<usize>() {
         Ok(cpu) if cpu < CpuSet::MAX_CPU => Ok(cpu),
-        _ => Err(refuse(format!("{part:?} is not a CPU's number"))),
+        _ => Err(refuse(format!("{part:?} is not a CPU number"))),
     };
     let mut cpus = BTreeSet::new();
     for range in text.trim().split(',').filter(|range| !range.is_empty()) {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let (first, last) = (number(first)?, number(last)?);
         if first > last {
-            return Err(refuse(format!("{range:?} runs backwards")));
+            return Err(refuse(format!("{range:?} is reversed")));
         }
         cpus.extend(first..=last);
     }

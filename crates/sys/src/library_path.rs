@@ -103,7 +103,7 @@ mod tests {
             child.current_dir(folder.path()).env(CHILD, "1").env("LD_LIBRARY_PATH", folders);
             let done = child.output().expect("it starts");
             let said = String::from_utf8_lossy(&done.stdout).into_owned();
-            assert!(done.status.success() && said.contains("name absolute folders only"), "{place}: {said}");
+            assert!(done.status.success() && said.contains("use only absolute paths"), "{place}: {said}");
             assert!(!at("taken").exists(), "{place}: its code ran");
             std::fs::remove_file(at(place)).expect("ours");
             let _ = std::fs::remove_dir_all(at("glibc-hwcaps"));

@@ -36,16 +36,16 @@ pub fn advice() -> String {
         "raise it on every host with `sysctl -w net.ipv4.neigh.default.gc_thresh3=65536`, and gc_thresh2 to half of it";
     match NeighbourTable::read() {
         Some(NeighbourTable { entries, overflows: 1.., limit }) => format!(
-            "the kernel's table of neighbours has overflowed on this host: it holds {entries} and net.ipv4.neigh.default.gc_thresh3 \
-             is {limit}; {raise}"
+            "the kernel's neighbour table overflowed on this host: it has {entries} entries and net.ipv4.neigh.default.gc_thresh3 is \
+            {limit}; {raise}"
         ),
         Some(NeighbourTable { limit, .. }) => format!(
-            "look for a firewall between the hosts; more than {limit} hosts in one network need a higher \
-             net.ipv4.neigh.default.gc_thresh3: {raise}"
+            "check for a firewall between the hosts; more than {limit} hosts in one network need a higher \
+            net.ipv4.neigh.default.gc_thresh3: {raise}"
         ),
         None => format!(
-            "look for a firewall between the hosts; network namespaces share the limit net.ipv4.neigh.default.gc_thresh3 of their \
-             machine, and n of them that know each other need n times n places: {raise}"
+            "check for a firewall between the hosts; network namespaces share their machine's limit \
+            net.ipv4.neigh.default.gc_thresh3, and n communicating namespaces need n times n entries: {raise}"
         ),
     }
 }

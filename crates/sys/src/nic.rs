@@ -42,8 +42,7 @@ impl TimestampingOffer {
 /// When there is no such interface or its driver cannot be asked.
 pub(crate) fn timestamping_offer(interface: &str) -> Result<TimestampingOffer, Error> {
     let mut info = TsInfo { command: ETHTOOL_GET_TS_INFO, ..TsInfo::default() };
-    request(interface, libc::SIOCETHTOOL, &mut info)
-        .map_err(Error::system("ask the interface for its timestamping"))?;
+    request(interface, libc::SIOCETHTOOL, &mut info).map_err(Error::system("query the interface's timestamping"))?;
     let has = |flags: u32| info.so_timestamping & flags == flags;
     let transmits = |kind: u32| info.tx_types & (1 << kind) != 0;
     let receives = |filter: u32| info.rx_filters & (1 << filter) != 0;
@@ -80,7 +79,7 @@ pub(crate) fn enable_hardware_stamps(interface: &str) -> Result<(), Error> {
     request(interface, libc::SIOCSHWTSTAMP, &mut config)
         .map_err(|error| refuse(format!("SIOCSHWTSTAMP: {error}; it needs CAP_NET_ADMIN")))?;
     // The driver writes back what it really does.
-    if wanted(&config) { Ok(()) } else { Err(refuse("the driver stamps only some packets".into())) }
+    if wanted(&config) { Ok(()) } else { Err(refuse("the driver timestamps only some packets".into())) }
 }
 
 /// `struct ethtool_ts_info`.
@@ -134,7 +133,7 @@ mod tests {
     fn an_unknown_interface_is_an_error() {
         for name in ["no-such-if0", "", "a-name-that-is-much-longer-than-an-interface-name"] {
             let error = timestamping_offer(name).expect_err("there is no such interface").to_string();
-            assert!(error.contains("ask the interface"), "{error}");
+            assert!(error.contains("query the interface"), "{error}");
         }
     }
 

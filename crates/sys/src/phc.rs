@@ -65,7 +65,7 @@ impl Phc {
         }
         if widest_ns > WIDEST_HALF_NS {
             return Err(io::Error::other(format!(
-                "its clock is read no better than to ±{widest_ns} ns; kernel stamps are better than that"
+                "its clock can only be read to within ±{widest_ns} ns; kernel timestamps are more accurate"
             )));
         }
         phc.error_limit_ns = error_limit_ns(widest_ns);
@@ -96,7 +96,7 @@ impl Phc {
     }
 
     fn sample(&self) -> io::Result<Point> {
-        narrowest((self.read)()?.into_iter()).ok_or_else(|| io::Error::other("the clock gave no reading"))
+        narrowest((self.read)()?.into_iter()).ok_or_else(|| io::Error::other("the clock could not be read"))
     }
 }
 

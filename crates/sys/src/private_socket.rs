@@ -50,7 +50,10 @@ pub fn connect(folder: impl AsFd, name: impl AsRef<OsStr>, limit: Duration) -> i
     connect_to(&socket, &address)?;
     let stream = UnixStream::from(socket);
     if !is_heard(&stream)? && !geteuid().is_root() {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user listens there; ask as that user"));
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "another user listens there; run the command as that user",
+        ));
     }
     Ok(stream)
 }

@@ -37,8 +37,9 @@ impl SharedPage {
     /// When the system has no memory for it.
     pub fn anonymous() -> Result<Self, Error> {
         let flags = rustix::fs::MemfdFlags::CLOEXEC;
-        let file = rustix::fs::memfd_create("probe_sync_clock", flags).map_err(Error::system("make a shared page"))?;
-        rustix::fs::ftruncate(&file, PAGE_BYTES as u64).map_err(Error::system("make a shared page"))?;
+        let file =
+            rustix::fs::memfd_create("probe_sync_clock", flags).map_err(Error::system("create a shared page"))?;
+        rustix::fs::ftruncate(&file, PAGE_BYTES as u64).map_err(Error::system("create a shared page"))?;
         Self::mapped(file, true)
     }
 
@@ -47,7 +48,7 @@ impl SharedPage {
     /// # Errors
     /// When the file cannot be made so long or mapped, as on a full disk.
     pub fn of_new_file(file: &File) -> Result<Self, Error> {
-        reserve(file, PAGE_BYTES).map_err(Error::system("make room for a shared page"))?;
+        reserve(file, PAGE_BYTES).map_err(Error::system("allocate a shared page"))?;
         Self::mapped(file, true)
     }
 
@@ -56,9 +57,9 @@ impl SharedPage {
     /// # Errors
     /// When the file is shorter, or cannot be mapped.
     pub fn of_file(file: &File) -> Result<Self, Error> {
-        let length = file.metadata().map_err(Error::system("look at a shared page"))?.len();
+        let length = file.metadata().map_err(Error::system("inspect a shared page"))?.len();
         if length < PAGE_BYTES as u64 {
-            let short = std::io::Error::other(format!("{length} bytes are no page"));
+            let short = std::io::Error::other(format!("{length} bytes are not a page"));
             return Err(Error::system("map a shared page")(short));
         }
         Self::mapped(file, false)

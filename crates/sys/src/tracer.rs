@@ -119,7 +119,7 @@ impl TracerClock {
             TracerClockName::Cupti if !has_nvidia_driver() => return Err(refuse(NO_NVIDIA_DRIVER.into())),
             TracerClockName::Cupti => Source::Vendor(VendorFunction::load(&CUPTI).map_err(refuse)?),
         };
-        Self { name: name.as_str().into(), source, reason: "named by the configuration".into() }.proven()
+        Self { name: name.as_str().into(), source, reason: "set in the configuration".into() }.proven()
     }
 
     /// A clock that `read` tells the time of, ns, under a name of the caller's choice. Pairs of a clock that goes by one of the names
@@ -151,8 +151,7 @@ impl TracerClock {
         if let Some(reason) = name_problem(name) {
             return Err(Error::TracerClock { name: name.chars().take(80).collect(), reason });
         }
-        Self { name: name.into(), source: Source::Callback(callback), reason: "handed in by the caller".into() }
-            .proven()
+        Self { name: name.into(), source: Source::Callback(callback), reason: "provided by the caller".into() }.proven()
     }
 
     /// A library may load and still refuse to tell the time (no driver, no device); that must show now. The first call may also
@@ -287,13 +286,13 @@ impl TickRate {
 
     fn from_spans(ticks: i64, ns: i64) -> Result<Self, String> {
         let (Ok(ticks), Ok(ns)) = (u128::try_from(ticks), u128::try_from(ns)) else {
-            return Err("the time-stamp counter ran backwards while its rate was measured".into());
+            return Err("the TSC ran backwards while its rate was measured".into());
         };
         let scaled = (ns << RATE_BITS).checked_div(ticks).and_then(|scaled| u64::try_from(scaled).ok());
         scaled
             .filter(|scaled| *scaled > 0)
             .map(|scaled| Self { scaled })
-            .ok_or_else(|| format!("the time-stamp counter made {ticks} ticks in {ns} ns; no clock does that"))
+            .ok_or_else(|| format!("the TSC made an implausible {ticks} ticks in {ns} ns"))
     }
 
     /// Saturates beyond the year 2262 of a counter that started in 1970.
@@ -349,7 +348,8 @@ impl VendorFunction {
         if status != 0 {
             return Err(format!("{} failed with status {status}", self.name.to_string_lossy()));
         }
-        i64::try_from(ns).map_err(|_| format!("{} says {ns} ns, which is no time", self.name.to_string_lossy()))
+        i64::try_from(ns)
+            .map_err(|_| format!("{} returned {ns} ns, which is not a valid time", self.name.to_string_lossy()))
     }
 }
 
@@ -360,7 +360,8 @@ fn open_library(names: &[&CStr]) -> Result<*mut c_void, String> {
     }
     if let Some(planted) = library_path::planted() {
         return Err(format!(
-            "the loader would look into {} because LD_LIBRARY_PATH has a part that is empty or relative, and anybody may have put it there; name absolute folders only",
+            "LD_LIBRARY_PATH has an empty or relative entry, so the loader would search {}, where anyone may have placed a library; \
+            use only absolute paths",
             planted.display()
         ));
     }
@@ -403,8 +404,8 @@ const ROCPROFILER: Vendor = Vendor {
         c"/opt/rocm/lib/librocprofiler-sdk.so.0",
     ],
     function: c"rocprofiler_get_timestamp",
-    advice: "install rocprofiler-sdk (ROCm 6.2 or later) or put its lib directory on LD_LIBRARY_PATH; on Linux its clock \
-             is CLOCK_BOOTTIME, which the tracer clock boottime reads without it",
+    advice: "install rocprofiler-sdk (ROCm 6.2 or later) or add its lib directory to LD_LIBRARY_PATH; on Linux its clock is \
+        CLOCK_BOOTTIME, so the tracer clock boottime works without it",
 };
 
 /// Whether there is a driver that CUPTI can ask: of a server or workstation, under WSL, on a board.
@@ -412,7 +413,8 @@ fn has_nvidia_driver() -> bool {
     ["/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl", "/dev/nvmap"].iter().any(|device| Path::new(device).exists())
 }
 
-const NO_NVIDIA_DRIVER: &str = "this host has no NVIDIA driver (/dev/nvidiactl), without which CUPTI has no time; install the driver, or choose another tracer_clock";
+const NO_NVIDIA_DRIVER: &str = "this host has no NVIDIA driver (/dev/nvidiactl), which CUPTI needs; install the driver, or choose \
+    another tracer_clock";
 
 /// CUDA 11 to 13.
 const CUPTI: Vendor = Vendor {
@@ -425,7 +427,7 @@ const CUPTI: Vendor = Vendor {
         c"/usr/local/cuda/extras/CUPTI/lib64/libcupti.so",
     ],
     function: c"cuptiGetTimestamp",
-    advice: "install CUPTI, part of the CUDA toolkit, or put its lib64 directory on LD_LIBRARY_PATH",
+    advice: "install CUPTI, part of the CUDA toolkit, or add its lib64 directory to LD_LIBRARY_PATH",
 };
 
 /// What the bracket of a snapshot must stay below; a wider one is worth less than the clocks' own disagreement.
@@ -437,8 +439,8 @@ const CALIBRATION: std::time::Duration = std::time::Duration::from_millis(100);
 /// Bits after the point of a tick's length: 2^-48 relative to ticks of 0.3 ns loses a second in a million years.
 const RATE_BITS: u32 = 48;
 
-const NO_STEADY_COUNTER: &str = "this machine has no time-stamp counter with a constant rate (constant_tsc and nonstop_tsc \
-                                 in /proc/cpuinfo); use monotonic_raw";
+const NO_STEADY_COUNTER: &str = "this machine has no TSC with a constant rate (constant_tsc and nonstop_tsc in /proc/cpuinfo); use \
+    monotonic_raw";
 
 const RUNS_BACKWARDS: &str = "the system clock ran backwards in every attempt to read a pair";
 
@@ -525,12 +527,12 @@ mod tests {
         let clock = unsafe { TracerClock::of_c_function("my_profiler", registered, user_data) }.expect("reads");
         assert_eq!(
             (clock.name(), clock.reason(), clock.ns_per_tick()),
-            ("my_profiler", "handed in by the caller", None)
+            ("my_profiler", "provided by the caller", None)
         );
         // The first reading was at the registration.
         assert_eq!(clock.now().expect("the second call").as_ns(), 1_001);
         let error = clock.now().expect_err("the third call").to_string();
-        assert_eq!(error, "tracer clock my_profiler: the function handed in returned 7");
+        assert_eq!(error, "tracer clock my_profiler: the callback returned 7");
         // From another thread, as the sampler does it.
         let read = std::thread::spawn(move || clock.read_pair(&SystemClock, Duration::from_ms(1_000))).join();
         assert_eq!(read.expect("no panic").expect("the fourth call").tracer.as_ns(), 1_003);

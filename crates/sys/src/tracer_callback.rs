@@ -60,7 +60,7 @@ impl CFunction {
         let mut ns = 0_i64;
         // SAFETY: `ns` is valid for the one write; the rest was promised to `Callback::of_c`.
         let status = unsafe { (self.read)(self.user_data, &raw mut ns) };
-        if status == 0 { Ok(ns) } else { Err(format!("the function handed in returned {status}")) }
+        if status == 0 { Ok(ns) } else { Err(format!("the callback returned {status}")) }
     }
 }
 
@@ -70,9 +70,7 @@ pub(crate) fn name_problem(name: &str) -> Option<String> {
     let usable = (1..=LONGEST_NAME).contains(&name.len()) && name.chars().all(plain) && !RESERVED.contains(&name);
     let taken = RESERVED.join(" and ");
     (!usable).then(|| {
-        format!(
-            "a clock's name has 1 to {LONGEST_NAME} letters, digits, '_', '-' or '.', and {taken} mean something else"
-        )
+        format!("a clock's name must have 1 to {LONGEST_NAME} letters, digits, '_', '-' or '.'; {taken} are reserved")
     })
 }
 

@@ -54,17 +54,13 @@ impl Sight {
                 (TracerClockName::Rocprofiler, "rocprofiler-sdk is loaded in this process")
             }
             Self { cupti_loaded: true, .. } => (TracerClockName::Cupti, "CUPTI is loaded in this process"),
-            Self { amd_devices: true, .. } => (
-                TracerClockName::Boottime,
-                "this host has AMD devices (/dev/kfd), whose profilers stamp with CLOCK_BOOTTIME",
-            ),
-            Self { nvidia_devices: true, .. } => (
-                TracerClockName::Cupti,
-                "this host has NVIDIA devices (/dev/nvidia0), whose profilers stamp with CUPTI",
-            ),
-            Self { .. } => {
-                (TracerClockName::Boottime, "this host has no accelerator whose profiler has a clock of its own")
+            Self { amd_devices: true, .. } => {
+                (TracerClockName::Boottime, "this host has AMD devices (/dev/kfd), whose profilers use CLOCK_BOOTTIME")
             }
+            Self { nvidia_devices: true, .. } => {
+                (TracerClockName::Cupti, "this host has NVIDIA devices (/dev/nvidia0), whose profilers use CUPTI")
+            }
+            Self { .. } => (TracerClockName::Boottime, "this host has no accelerator whose profiler has its own clock"),
         }
     }
 }
@@ -76,7 +72,7 @@ fn open(sight: &Sight, open: impl Fn(TracerClockName) -> Result<TracerClock, Err
         Ok(clock) => Ok(clock.because(format!("auto: {why}"))),
         Err(error) if name == TracerClockName::Boottime => Err(error),
         Err(error) => Ok(open(TracerClockName::Boottime)?.because(format!(
-            "auto: {why}, which cannot be used here ({error}); name it with --tracer-clock to insist"
+            "auto: {why}, but that clock is not available ({error}); select it with --tracer-clock to require it"
         ))),
     }
 }

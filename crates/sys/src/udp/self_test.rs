@@ -96,9 +96,11 @@ fn attempt(options: &UdpOptions, interface: Option<&str>, promise: &Promise<'_>)
         }
         // Without the interface's own word its stamps are a guess; the kernel's come from code that has just been tried.
         Err(error) if promise.source == StampSource::Hardware => {
-            Err(format!("no packet leaves {name} for a test: {error}"))
+            Err(format!("{name} cannot send a test packet: {error}"))
         }
-        Err(error) => Ok(Some(format!("transmit stamps of {name} are not tested, no packet leaves it: {error}"))),
+        Err(error) => {
+            Ok(Some(format!("cannot test transmit timestamps of {name}, because it cannot send a packet: {error}")))
+        }
     }
 }
 
@@ -114,7 +116,7 @@ fn group(own: IpAddr, interface: Option<&str>, socket: &Socket) -> io::Result<So
         IpAddr::V6(_) => {
             let index = interface.and_then(|name| read_line(format!("/sys/class/net/{name}/ifindex").as_str()));
             let index = index.and_then(|text| text.trim().parse().ok());
-            let index = index.ok_or_else(|| io::Error::other("its number is not known"))?;
+            let index = index.ok_or_else(|| io::Error::other("its index is unknown"))?;
             socket.set_multicast_if_v6(index)?;
             socket.set_multicast_hops_v6(1)?;
             socket.set_multicast_loop_v6(false)?;
@@ -172,24 +174,24 @@ fn judge(observed: &[Observed], promise: &Promise<'_>) -> Result<(), String> {
         let between = |what: &str, stamp: Option<Stamp>| {
             let stamp = stamp
                 .filter(|stamp| stamp.source == promise.source)
-                .ok_or_else(|| format!("no {kind} {what} stamp came within {STAMP_LIMIT:?}"))?;
+                .ok_or_else(|| format!("no {kind} {what} timestamp arrived within {STAMP_LIMIT:?}"))?;
             if stamp.at < before - room || stamp.at > after + room {
                 let (early, late) = ((stamp.at - before).as_ns(), (stamp.at - after).as_ns());
                 return Err(format!(
-                    "a {kind} {what} stamp is {early} ns after the send and {late} ns after it was read"
+                    "a {kind} {what} timestamp is {early} ns after the send and {late} ns after it was read"
                 ));
             }
             Ok(stamp.at)
         };
         let sent = between("transmit", transmit)?;
         if earlier.is_some_and(|earlier| sent < earlier) {
-            return Err(format!("a {kind} transmit stamp is earlier than that of the packet before"));
+            return Err(format!("a {kind} transmit timestamp is earlier than that of the previous packet"));
         }
         earlier = Some(sent);
         if let Some(receive) = receive
             && between("receive", receive)? < sent
         {
-            return Err(format!("a {kind} receive stamp is earlier than the transmit stamp of its packet"));
+            return Err(format!("a {kind} receive timestamp is earlier than the transmit timestamp of its packet"));
         }
     }
     Ok(())
@@ -243,13 +245,13 @@ mod tests {
     #[test]
     fn stamps_must_lie_between_the_readings_around_them_and_in_order() {
         check(&[[0, 100, 200, 300], [400, 500, 500, 700]], 0, Ok(()));
-        check(&[[0, 100, 200, 300], [90, 99, 200, 300]], 0, Err("than that of the packet before"));
-        check(&[[0, 100, 99, 300]], 0, Err("than the transmit stamp of its packet"));
-        check(&[[0, -1, 200, 300]], 0, Err("transmit stamp is -1 ns"));
-        check(&[[0, 100, 301, 300]], 0, Err("receive stamp is"));
+        check(&[[0, 100, 200, 300], [90, 99, 200, 300]], 0, Err("than that of the previous packet"));
+        check(&[[0, 100, 99, 300]], 0, Err("than the transmit timestamp of its packet"));
+        check(&[[0, -1, 200, 300]], 0, Err("transmit timestamp is -1 ns"));
+        check(&[[0, 100, 301, 300]], 0, Err("receive timestamp is"));
         // What the conversion of the interface's clock may be wrong by.
         check(&[[0, -50, 350, 300]], 50, Ok(()));
-        check(&[[0, -51, 350, 300]], 50, Err("transmit stamp is"));
+        check(&[[0, -51, 350, 300]], 50, Err("transmit timestamp is"));
     }
 
     #[test]
@@ -259,7 +261,7 @@ mod tests {
             let packet =
                 Observed { before: Timestamp::from_ns(0), transmit, receive: None, after: Timestamp::from_ns(2) };
             let reason = judge(&[packet], &promise(0, &|_| None, &|_| Ok(()))).expect_err("no kernel stamp");
-            assert!(reason.contains("no kernel transmit stamp came"), "{reason}");
+            assert!(reason.contains("no kernel transmit timestamp arrived"), "{reason}");
         }
     }
 }

@@ -32,9 +32,9 @@ pub(super) fn open(options: &UdpOptions) -> Result<Socket, Error> {
     }
     let (level, kind) =
         if address.is_ipv6() { (libc::SOL_IPV6, libc::IPV6_RECVERR) } else { (libc::SOL_IP, libc::IP_RECVERR) };
-    stamping::set_option(socket.as_fd(), level, kind, 1).map_err(Error::system("ask for ICMP errors"))?;
+    stamping::set_option(socket.as_fd(), level, kind, 1).map_err(Error::system("enable ICMP errors"))?;
     stamping::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)
-        .map_err(Error::system("ask for the count of dropped packets"))?;
+        .map_err(Error::system("enable the count of dropped packets"))?;
     socket.bind(&SockAddr::from(address)).map_err(|source| bind_error(address, source))?;
     Ok(socket)
 }
@@ -80,13 +80,13 @@ pub(super) fn is_network_error(error: &io::Error) -> bool {
 fn bind_error(address: SocketAddr, source: io::Error) -> Error {
     let advice = match source.raw_os_error() {
         Some(libc::EADDRINUSE) => {
-            "another program (or rank) uses this port: choose another with --port, 0 lets the system choose"
+            "another program (or rank) uses this port: choose another with --port; 0 lets the system choose"
         }
         Some(libc::EADDRNOTAVAIL) => {
-            "no interface of this host has this address: see `ip addr`, choose one with --bind"
+            "no interface of this host has this address: see `ip addr` and choose one with --bind"
         }
-        Some(libc::EACCES | libc::EPERM) => "ports below 1024 need privileges: choose another with --port",
-        Some(libc::EAFNOSUPPORT) => "this kernel has no such address family: use the other one with --bind",
+        Some(libc::EACCES | libc::EPERM) => "ports below 1024 require privileges: choose another with --port",
+        Some(libc::EAFNOSUPPORT) => "this kernel does not support that address family: use the other one with --bind",
         Some(libc::EMFILE | libc::ENFILE) => "too many open files: raise `ulimit -n`",
         _ => "check --bind and --port",
     };

@@ -90,7 +90,7 @@ impl Stamping {
             self.source = StampSource::User;
         }
         let (before, now) = (before.as_str(), self.source.as_str());
-        self.notes.push(format!("no {before} transmit stamp came: using {now} stamps"));
+        self.notes.push(format!("no {before} transmit timestamp arrived: using {now} timestamps"));
     }
 
     fn flags(&self) -> u32 {
@@ -156,7 +156,7 @@ impl Stamping {
     fn start_hardware(&mut self, socket: BorrowedFd<'_>, interface: Option<&str>) -> Result<(), Error> {
         let refuse =
             |reason: String| Error::Stamps { kind: "hardware", interface: interface.map(str::to_owned), reason };
-        let name = interface.ok_or_else(|| refuse("no interface known: name it with --interface".into()))?;
+        let name = interface.ok_or_else(|| refuse("the interface is unknown: choose it with --interface".into()))?;
         let offer = nic::timestamping_offer(name)?;
         let Some(index) = offer.phc_index.filter(|_| offer.hardware_complete()) else {
             return Err(refuse(missing_hardware(&offer).into()));
@@ -211,9 +211,9 @@ fn set_flags(socket: BorrowedFd<'_>, flags: u32) -> io::Result<()> {
 
 fn missing_hardware(offer: &TimestampingOffer) -> &'static str {
     match offer {
-        TimestampingOffer { hardware_transmit: false, .. } => "it does not stamp what it sends",
-        TimestampingOffer { hardware_receive: false, .. } => "it does not stamp all that it receives",
-        _ => "it names no clock device (/dev/ptp…), so its stamps cannot be put on the system clock",
+        TimestampingOffer { hardware_transmit: false, .. } => "it does not timestamp sent packets",
+        TimestampingOffer { hardware_receive: false, .. } => "it does not timestamp all received packets",
+        _ => "it reports no clock device (/dev/ptp…), so its timestamps cannot be converted to the system clock",
     }
 }
 
@@ -286,7 +286,7 @@ mod tests {
             ask: &|_| Ok(()),
         };
         let reason = self_test(&options(), Some("lo"), &silent).expect_err("nobody asked for stamps");
-        assert!(reason.contains("packets to itself: no kernel transmit stamp came"), "{reason}");
+        assert!(reason.contains("packets to itself: no kernel transmit timestamp arrived"), "{reason}");
         let late = Promise {
             stamp: &|control| {
                 control.kernel.map(|at| Stamp { at: at + Duration::from_ms(3_600_000), source: StampSource::Kernel })
@@ -295,7 +295,7 @@ mod tests {
             ..silent
         };
         let reason = self_test(&options(), Some("lo"), &late).expect_err("an hour late");
-        assert!(reason.contains("transmit stamp is"), "{reason}");
+        assert!(reason.contains("transmit timestamp is"), "{reason}");
     }
 
     /// The outward half with real packets, where this host has an interface that is not loopback.
