@@ -32,7 +32,7 @@ pub enum Error {
         reason: String,
     },
     /// Knots that no time map can run through.
-    #[error("no time map runs through these knots: {reason}")]
+    #[error("these knots do not define a time map: {reason}")]
     UnusableKnots {
         /// What is wrong with them.
         reason: &'static str,

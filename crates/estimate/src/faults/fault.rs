@@ -122,35 +122,39 @@ impl std::fmt::Display for Fault {
         if let Culprit::Nodes(nodes) = culprit
             && let [a, b] = nodes[..]
         {
-            let unknown = "which of the two did cannot be told";
+            let unknown = "it is unclear which of the two changed";
             match kind {
                 FaultKind::Step => {
                     return write!(f, "the clocks of nodes {a} and {b} stepped apart by {}; {unknown}", time(*size));
                 }
                 FaultKind::RateJump => {
-                    return write!(f, "the rates of nodes {a} and {b} came apart by {size:+.4} ppm; {unknown}");
+                    return write!(f, "the rates of nodes {a} and {b} diverged by {size:+.4} ppm; {unknown}");
                 }
                 FaultKind::Glitch => {
-                    return write!(f, "node {a} or {b} was off for one window and came back; {unknown}");
+                    return write!(f, "node {a} or {b} was off for one window and recovered");
                 }
                 _ => {}
             }
         }
         match kind {
             FaultKind::Step => write!(f, "{culprit} stepped by {}", time(*size)),
-            FaultKind::Restart => write!(f, "{culprit} restarted, its clock moved by {}", time(*size)),
+            FaultKind::Restart => write!(f, "{culprit} restarted, and its clock moved by {}", time(*size)),
             FaultKind::RateJump => write!(f, "{culprit} changed its rate by {size:+.4} ppm"),
-            FaultKind::Glitch => write!(f, "{culprit} was off for one window and came back"),
+            FaultKind::Glitch => write!(f, "{culprit} was off for one window and recovered"),
             FaultKind::Falseticker => {
-                write!(f, "{culprit} gives its peers inconsistent timestamps, by {}", time(size.abs()))
+                write!(f, "{culprit} gives its peers timestamps that are inconsistent by {}", time(size.abs()))
             }
-            FaultKind::AsymmetricEdge => write!(f, "{culprit} is {} longer one way than the other", time(size.abs())),
-            FaultKind::RouteChange => write!(f, "{culprit} changed its round trip by {}", time(*size)),
-            FaultKind::Loss => write!(f, "{culprit} loses {:.0} %", 100.0 * size),
-            FaultKind::OneWayLoss => write!(f, "{culprit} loses {:.0} % of its packets, one way only", 100.0 * size),
-            FaultKind::Silent => write!(f, "{culprit} fell silent"),
+            FaultKind::AsymmetricEdge => {
+                write!(f, "{culprit} is {} longer in one direction than in the other", time(size.abs()))
+            }
+            FaultKind::RouteChange => write!(f, "{culprit} changed its round-trip time by {}", time(*size)),
+            FaultKind::Loss => write!(f, "{culprit} loses {:.0} % of its packets", 100.0 * size),
+            FaultKind::OneWayLoss => {
+                write!(f, "{culprit} loses {:.0} % of its packets, in one direction only", 100.0 * size)
+            }
+            FaultKind::Silent => write!(f, "{culprit} stopped responding"),
             FaultKind::Partition => write!(f, "{culprit} are cut off from the reference"),
-            FaultKind::Rejoined => write!(f, "{culprit} came back"),
+            FaultKind::Rejoined => write!(f, "{culprit} rejoined"),
             FaultKind::JoinedLate => write!(f, "{culprit} joined late"),
         }
     }

@@ -109,7 +109,7 @@ impl Equation {
         let numbers = [fitted.alpha, fitted.beta, fitted.margin_ns, fitted.alpha_bounds[0], fitted.alpha_bounds[1]];
         let [a, ab, b] = fitted.covariance;
         if fitted.src_node_id == fitted.dst_node_id {
-            Some("joins a node to itself")
+            Some("connects a node to itself")
         } else if !numbers.iter().chain(&fitted.covariance).all(|number| number.is_finite()) {
             Some("is not finite")
         } else if !(a > 0.0 && b > 0.0 && a * b - ab * ab > 0.0) {

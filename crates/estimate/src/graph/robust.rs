@@ -65,10 +65,7 @@ impl Problem {
                 Some(defect) => excluded.push((fitted.edge(), format!("the fit {defect}"))),
                 None if broken(fitted, typical) => excluded.push((
                     fitted.edge(),
-                    format!(
-                        "no straight line comes within {:.0} ns of its packets: a clock stepped",
-                        -fitted.margin_ns
-                    ),
+                    format!("no straight line fits its packets within {:.0} ns: a clock stepped", -fitted.margin_ns),
                 )),
                 None => equations.push(Equation::new(index, fitted)),
             }
@@ -363,7 +360,8 @@ impl Problem {
         ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
         match ranked[..] {
             [(culprit, worst), (_, next), ..] if worst > CULPRIT_LEAD * next => {
-                let reason = format!("its hard bounds contradict a loop of {} edges, and it fits worst", cycle.len());
+                let reason =
+                    format!("its hard bounds contradict a loop of {} edges, in which it fits worst", cycle.len());
                 self.exclude(vec![(culprit, reason)]);
             }
             _ => cycle.iter().for_each(|&at| self.equations[at].drop_bounds()),

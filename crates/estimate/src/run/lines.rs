@@ -117,7 +117,7 @@ impl Smoothed {
     pub fn knots(&self, spacing: Duration, nodes: usize) -> Result<Knots, Error> {
         let wrong = |reason: String| Error::UnusableSpacing { reason };
         if spacing < SPACING_MIN {
-            return Err(wrong(format!("{} ms is too close; take 1ms or more", spacing.as_ns() as f64 / NS_PER_MS)));
+            return Err(wrong(format!("{} ms is too short; use 1ms or more", spacing.as_ns() as f64 / NS_PER_MS)));
         }
         let ends = self.in_order.first().zip(self.in_order.last());
         let Some((first, last)) = ends else {
@@ -129,7 +129,7 @@ impl Smoothed {
         let count = (span.max(0) + spacing_ns - 1) / spacing_ns;
         if count * nodes as i128 > LINES_MAX {
             return Err(wrong(format!(
-                "every {} ms makes {count} lines for each of {nodes} nodes, more than {LINES_MAX} in all; take more",
+                "one line every {} ms gives {count} lines for each of {nodes} nodes, more than {LINES_MAX} in total; use a longer interval",
                 spacing.as_ns() as f64 / NS_PER_MS
             )));
         }

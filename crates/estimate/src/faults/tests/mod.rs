@@ -703,5 +703,5 @@ fn faults_read_as_sentences() {
         Fault::new(FaultKind::Partition, Culprit::Nodes((0..12).map(NodeId).collect()), 12.0, RoundId(3)).to_string();
     assert_eq!(cut, "round 3: nodes 0, 1, 2, 3, 4, 5, 6, 7 and 4 more are cut off from the reference");
     let inconsistent = Fault::new(FaultKind::Falseticker, node(5), -1e4, RoundId(2)).to_string();
-    assert_eq!(inconsistent, "round 2: node 5 gives its peers inconsistent timestamps, by 10.000 µs");
+    assert_eq!(inconsistent, "round 2: node 5 gives its peers timestamps that are inconsistent by 10.000 µs");
 }

@@ -61,7 +61,7 @@ impl TimeMap {
         let (disturbed, points): (Vec<Point>, Vec<Point>) =
             base.points(samples).into_iter().partition(|point| point.sample.disturbed);
         if points.is_empty() && !disturbed.is_empty() {
-            return Err(unusable("all are of windows in which a clock was disturbed"));
+            return Err(unusable("all are from windows in which a clock was disturbed"));
         }
         if points.is_empty() {
             return Err(unusable("none of the offsets is a number"));
