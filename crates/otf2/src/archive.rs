@@ -462,7 +462,7 @@ fn status(code: raw::OTF2_ErrorCode, what: &'static str) -> Result<(), Error> {
 
 fn pointer<T>(pointer: *mut T, what: &'static str) -> Result<NonNull<T>, Error> {
     status(raw::OTF2_SUCCESS, what)?;
-    NonNull::new(pointer).ok_or_else(|| Error::Library { what, reason: "it gives no reason".into() })
+    NonNull::new(pointer).ok_or_else(|| Error::Library { what, reason: "no reason given".into() })
 }
 
 fn text(value: &str) -> CString {

@@ -161,7 +161,7 @@ const STRINGS_MAX: usize = 1 << 20;
 const TEXT_BYTES_MAX: usize = 256 << 20;
 
 /// The name of what has one too many.
-const REPLACEMENT: &str = "(too many different names)";
+const REPLACEMENT: &str = "(too many distinct names)";
 
 #[cfg(test)]
 mod tests {

@@ -20,7 +20,7 @@ pub enum Error {
         known: &'static str,
     },
     /// The process has a guid that its tables cannot be named after.
-    #[error("{path}: the guid {guid:?} is none: letters, digits and hyphens are; `Process::current` makes one")]
+    #[error("{path}: invalid guid {guid:?}: use letters, digits and hyphens; `Process::current` generates one")]
     Guid {
         /// The file, which has not been made.
         path: PathBuf,
@@ -28,15 +28,13 @@ pub enum Error {
         guid: String,
     },
     /// A file of that name is there; it is never replaced.
-    #[error(
-        "{path}: there is a file of that name already, and it is not replaced; move it away or choose another output"
-    )]
+    #[error("{path}: the file already exists and is never overwritten; move it or choose another output")]
     Exists {
         /// The file.
         path: PathBuf,
     },
     /// The file or its folder cannot be made.
-    #[error("{path}: cannot be created: {source}")]
+    #[error("cannot create {path}: {source}")]
     Create {
         /// The file or folder.
         path: PathBuf,
@@ -44,7 +42,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// SQLite refused to make the tables.
-    #[error("{path}: no database can be made there: {source}")]
+    #[error("cannot create a database in {path}: {source}")]
     Database {
         /// The file, which has been removed again.
         path: PathBuf,
@@ -53,8 +51,8 @@ pub enum Error {
     },
     /// The file system has not answered in time.
     #[error(
-        "{path}: the file system has not answered for {waited:?}; {committed} events are in the file, {open} more come into it \
-         if it answers before the process ends, {dropped} were dropped"
+        "{path}: the file system has not responded for {waited:?}; {committed} events are in the file, {open} more will follow if it \
+        responds before the process ends, and {dropped} were dropped"
     )]
     Stalled {
         /// The file.
@@ -69,7 +67,7 @@ pub enum Error {
         dropped: u64,
     },
     /// The writer belongs to the process that opened it.
-    #[error("{path}: is written by process {owner}; a forked child cannot finish it, and opens a database of its own")]
+    #[error("{path} is written by process {owner}; a forked child cannot finish it and must open its own database")]
     Forked {
         /// The file.
         path: PathBuf,
@@ -77,7 +75,7 @@ pub enum Error {
         owner: u32,
     },
     /// The writer's thread has ended without a report, which is a defect of this crate.
-    #[error("{path}: the thread that wrote it has ended early; what was committed is in the file")]
+    #[error("{path}: the writer thread ended early; committed events are in the file")]
     Ended {
         /// The file.
         path: PathBuf,

@@ -28,7 +28,7 @@ pub(super) fn expand(output: &Path, process: &Process) -> Result<PathBuf, Error>
 /// The value of the key that a text begins with, and the key's length.
 fn next_key(text: &str, process: &Process) -> Result<(String, usize), String> {
     if let Some(variable) = text.strip_prefix("%env{") {
-        let (name, _) = variable.split_once("}%").ok_or_else(|| format!("{text} has no }}% at its end"))?;
+        let (name, _) = variable.split_once("}%").ok_or_else(|| format!("{text} does not end with }}%"))?;
         let value = std::env::var(name).map_err(|_| format!("the variable {name} is not set"))?;
         return Ok((value, "%env{}%".len() + name.len()));
     }
@@ -42,7 +42,7 @@ fn next_key(text: &str, process: &Process) -> Result<(String, usize), String> {
     let long = short.and_then(|short| SHORT.iter().find(|(known, _)| *known == short));
     match long.and_then(|(_, key)| value_of(key, process)) {
         Some(value) => Ok((value, 2)),
-        None => Err(format!("{text:?} begins with no known key")),
+        None => Err(format!("{text:?} does not begin with a known key")),
     }
 }
 

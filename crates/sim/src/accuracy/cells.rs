@@ -143,7 +143,7 @@ pub fn demands(outcomes: &[CellOutcome]) -> Vec<Demand> {
     let described = [Method::Ntp, Method::Huygens, Method::Svm, Method::Mean];
     demands.extend(worst_ratio(&figures, &described, "as described"));
     let tuned = [Method::NtpPlus, Method::HuygensPlus, Method::SvmPlus];
-    demands.extend(worst_ratio(&figures, &tuned, "as we tuned them"));
+    demands.extend(worst_ratio(&figures, &tuned, "as tuned by us"));
     demands.extend(figures.iter().filter_map(absolute));
     demands.extend(fewer_packets(&figures));
     demands.extend(intervals(&figures));
