@@ -166,10 +166,10 @@ impl Dump {
 
     fn checked(mut self) -> Result<Self, DumpError> {
         let Some(version) = &self.version else {
-            return Err(DumpError::NotADump("it states no version; is it a Flight Recorder dump?".to_owned()));
+            return Err(DumpError::NotADump("it has no version; is it a Flight Recorder dump?".to_owned()));
         };
         if !version.starts_with("2.") {
-            return Err(DumpError::NotADump(format!("format {version} is not supported; 2.x is")));
+            return Err(DumpError::NotADump(format!("format {version} is not supported; only 2.x is")));
         }
         self.entries.sort_by_key(|entry| entry.record_id);
         Ok(self)

@@ -77,7 +77,7 @@ impl Judge<'_> {
                 if blamed.insert(*rank) {
                     let finished: Vec<u32> = operation.finished.iter().copied().collect();
                     let why = format!(
-                        "its device has not finished {} #{sequence} of {}, which {} finished",
+                        "its device has not finished {} #{sequence} of {}, but {} finished it",
                         self.job.text(own.name),
                         self.group_name(group),
                         named(&finished)

@@ -89,7 +89,7 @@ impl Judge<'_> {
         let stack = self.job.ranks.get(&rank)?.last_frame.as_ref();
         let stack = stack.map(|frame| format!("; its last operation was enqueued in {frame}")).unwrap_or_default();
         let what = self.operation_name(*identity, operation);
-        let why = format!("it never enqueued {what} and waits for nothing{stack}");
+        let why = format!("it never enqueued {what} and is not waiting for anything{stack}");
         Some(self.cause(vec![rank], Fault::NeverEnqueued, why, Certainty::Certain))
     }
 
@@ -123,7 +123,7 @@ impl Judge<'_> {
 
     fn lost(&self, ranks: &BTreeSet<u32>, identity: Identity, decided: bool) -> Cause {
         let what = self.operation_name(identity, &self.waits.operations[&identity]);
-        let reason = |rank| self.missing.get(rank).map_or("its dump does not say", String::as_str);
+        let reason = |rank| self.missing.get(rank).map_or("its dump does not contain this", String::as_str);
         let reasons: BTreeSet<&str> = ranks.iter().map(reason).collect();
         let why = format!("{what} waits for it; {}", reasons.into_iter().collect::<Vec<_>>().join(", "));
         let certainty = if decided { Certainty::Likely } else { Certainty::Undecided };
@@ -158,10 +158,10 @@ impl Judge<'_> {
         let what = self.operation_name(identity, operation);
         let idle: Vec<u32> = operation.waiting.iter().filter(|(_, own)| !own.started).map(|(rank, _)| *rank).collect();
         if !idle.is_empty() && 2 * idle.len() < operation.waiting.len() {
-            let why = format!("{what} has begun on all devices but these");
+            let why = format!("{what} has begun on all other devices");
             return self.cause(idle, Fault::DeviceStopped, why, Certainty::Likely);
         }
-        let why = format!("all members enqueued {what}, and it does not finish");
+        let why = format!("all members enqueued {what}, but it does not finish");
         self.by_time(operation.waiting.keys().copied().collect(), why)
     }
 

@@ -206,9 +206,10 @@ impl<'a> Machine<'a> {
             _ => {
                 let name = NOT_DATA.iter().find(|(code, _)| *code == instruction).map(|(_, name)| *name);
                 return Err(match name {
-                    Some(name) => self
-                        .malformed(&format!("the instruction {name} would load or call code; only plain data is read")),
-                    None => self.malformed(&format!("no pickle has the instruction 0x{instruction:02x}")),
+                    Some(name) => self.malformed(&format!(
+                        "the instruction {name} would load or call code; only plain data is accepted"
+                    )),
+                    None => self.malformed(&format!("unknown pickle instruction 0x{instruction:02x}")),
                 });
             }
         })

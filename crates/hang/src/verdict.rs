@@ -184,7 +184,7 @@ impl std::fmt::Display for Stop {
         f.write_str(if self.waiting.len() == 1 { " waits" } else { " wait" })?;
         match self.missing.is_empty() {
             true => f.write_str("; all members enqueued it"),
-            false => write!(f, ", {} never enqueued it", named(&self.missing)),
+            false => write!(f, "; {} never enqueued it", named(&self.missing)),
         }
     }
 }
@@ -193,7 +193,7 @@ impl std::fmt::Display for Cause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.certainty {
             Certainty::Undecided if self.ranks.len() == 1 => write!(f, "perhaps {}", named(&self.ranks))?,
-            Certainty::Undecided => write!(f, "cannot be told between ranks {}", shortened(&self.ranks))?,
+            Certainty::Undecided => write!(f, "one of ranks {}", shortened(&self.ranks))?,
             Certainty::Likely => write!(f, "probably {}", named(&self.ranks))?,
             Certainty::Certain => f.write_str(&named(&self.ranks))?,
         }
@@ -203,9 +203,11 @@ impl std::fmt::Display for Cause {
         write!(f, ": {}", self.why)?;
         match (self.stopped_before_ns, self.clock_bound_ns) {
             (Some(before), Some(bound)) if before > bound && bound > 0 => {
-                write!(f, "; it stopped {} before all that wait (clocks known to {})", time(before), time(bound))
+                write!(f, "; it stopped {} before all waiting ranks (clock uncertainty {})", time(before), time(bound))
             }
-            (Some(before), Some(0)) if before > 0 => write!(f, "; it stopped {} before all that wait", time(before)),
+            (Some(before), Some(0)) if before > 0 => {
+                write!(f, "; it stopped {} before all waiting ranks", time(before))
+            }
             _ => Ok(()),
         }
     }
