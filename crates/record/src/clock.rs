@@ -110,17 +110,17 @@ pub(crate) fn pair_on(ticks: Ticks, virtual_clock: &SkewedClock) -> ClockPair {
 pub(crate) fn choose(wish: RecordClock) -> Result<(Ticks, String), String> {
     choose_of(wish, || {
         clock::tsc_is_the_clocksource()?;
-        let tsc = Tsc::detect().ok_or_else(|| "this processor has no steady time-stamp counter".to_owned())?;
+        let tsc = Tsc::detect().ok_or_else(|| "this processor has no invariant TSC".to_owned())?;
         Ok(Ticks::Tsc(TscTicks(tsc)))
     })
 }
 
 fn choose_of(wish: RecordClock, counter: impl FnOnce() -> Result<Ticks, String>) -> Result<(Ticks, String), String> {
     match wish {
-        RecordClock::Tsc => counter().map(|ticks| (ticks, "time-stamp counter, as was asked for".into())),
-        RecordClock::MonotonicRaw => Ok((Ticks::Raw, "CLOCK_MONOTONIC_RAW, as was asked for".into())),
+        RecordClock::Tsc => counter().map(|ticks| (ticks, "TSC, as requested".into())),
+        RecordClock::MonotonicRaw => Ok((Ticks::Raw, "CLOCK_MONOTONIC_RAW, as requested".into())),
         RecordClock::Best => Ok(match counter() {
-            Ok(ticks) => (ticks, "time-stamp counter: constant, nonstop, and the kernel's clocksource".into()),
+            Ok(ticks) => (ticks, "TSC: constant, nonstop, and the kernel's clocksource".into()),
             Err(reason) => (Ticks::Raw, format!("CLOCK_MONOTONIC_RAW: {reason}")),
         }),
     }
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn pairs_are_in_order_and_narrow() {
-        let (ticks, reason) = choose(RecordClock::Best).expect("there is always one");
+        let (ticks, reason) = choose(RecordClock::Best).expect("there is always at least one");
         assert!(!reason.is_empty());
         let [a, b] = [pair(ticks), pair(ticks)];
         assert!(a.ticks < b.ticks && a.system_ns > 1_577_836_800_000_000_000, "{a:?} {b:?}");

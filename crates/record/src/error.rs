@@ -17,9 +17,7 @@ pub enum Error {
         place: String,
     },
     /// More sessions at once than a thread can serve.
-    #[error(
-        "{open} sessions are under way, as many as there can be; finish one first (the first was started at {place})"
-    )]
+    #[error("too many sessions ({open}); finish one first (the first was started at {place})")]
     TooManySessions {
         /// How many there are.
         open: usize,
@@ -27,13 +25,13 @@ pub enum Error {
         place: String,
     },
     /// The set of kinds is empty.
-    #[error("no kinds of events are asked for: nothing would be recorded; name at least one kind")]
+    #[error("no event kinds are selected, so nothing would be recorded; select at least one")]
     NoKinds,
     /// A session that waits to be asked from outside must record the host's own events.
-    #[error("a session on demand must record host events: add a kind other than those of devices")]
+    #[error("an on-demand session must record host events: add a kind other than the device kinds")]
     OnDemandWithoutHost,
     /// A hook of this name needs another reach.
-    #[error("the hook {hook} is not for {reach}: {remedy}")]
+    #[error("the hook {hook} does not support {reach}: {remedy}")]
     HookNotForReach {
         /// Its name.
         hook: String,
@@ -43,7 +41,7 @@ pub enum Error {
         remedy: String,
     },
     /// A backend of this name needs another reach.
-    #[error("the backend {backend} is not for {reach}: {remedy}")]
+    #[error("the backend {backend} does not support {reach}: {remedy}")]
     BackendNotForReach {
         /// Its name.
         backend: String,
@@ -53,7 +51,7 @@ pub enum Error {
         remedy: String,
     },
     /// More observers at once than a thread calls.
-    #[error("{open} observers are there, as many as there can be; remove one first")]
+    #[error("too many observers ({open}); remove one first")]
     TooManyObservers {
         /// How many there are.
         open: usize,
@@ -65,7 +63,7 @@ pub enum Error {
         reason: String,
     },
     /// The memory of a session cannot be had.
-    #[error("no memory for a recording of {bytes} bytes: {reason}")]
+    #[error("cannot allocate memory for a recording of {bytes} bytes: {reason}")]
     Memory {
         /// How many were asked for.
         bytes: usize,
@@ -81,7 +79,7 @@ pub enum Error {
         reason: String,
     },
     /// The clock that was asked for is none here.
-    #[error("the time-stamp counter is no clock here: {reason}; record with the clock monotonic_raw")]
+    #[error("the TSC cannot be used as a clock on this machine: {reason}; record with the clock monotonic_raw")]
     UnsteadyClock {
         /// What is missing.
         reason: String,

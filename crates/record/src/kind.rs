@@ -70,7 +70,7 @@ impl std::str::FromStr for Kind {
     fn from_str(text: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| {
             let names: Vec<&str> = Self::ALL.iter().map(|kind| kind.as_str()).collect();
-            format!("`{text}` is no kind of event; there are {}", names.join(", "))
+            format!("`{text}` is not an event kind; use one of {}", names.join(", "))
         })
     }
 }
@@ -129,6 +129,6 @@ mod tests {
         assert_eq!(Kind::of_number(8), None);
         let some = Kinds::of(&[Kind::Io, Kind::User]);
         assert_eq!(some.iter().collect::<Vec<_>>(), [Kind::User, Kind::Io]);
-        assert!("steps".parse::<Kind>().unwrap_err().contains("`steps` is no kind"));
+        assert!("steps".parse::<Kind>().unwrap_err().contains("`steps` is not an event kind"));
     }
 }

@@ -62,7 +62,7 @@ pub(crate) mod header {
     pub const SEQUENCE: usize = 19;
     /// Ticks that a flight recorder looks back; 0: all that there is room for.
     pub const KEEP_TICKS: usize = 20;
-    /// Ticks at which the counter was seen to be no clock any more; 0: never.
+    /// Ticks at which the counter became unusable as a clock; 0: never.
     pub const CLOCK_FAILED: usize = 21;
     /// How often the recording was paused, and is now if odd.
     pub const PAUSES: usize = 22;
@@ -428,7 +428,7 @@ mod tests {
             |number: usize, what: &str| assert!(page.contains(&format!("| {number} | {what}")), "{number} {what}");
         line(header::BYTES, "bytes of everything before the blocks");
         line(header::CHUNK_BYTES, &format!("bytes of a chunk: a power of two, {CHUNK_MIN} to {CHUNK_MAX}"));
-        line(header::STATE, "1: under way");
+        line(header::STATE, "1: in progress");
         line(header::PAIRS_WRITTEN, "clock pairs written");
         line(header::DEFINITIONS_TAKEN, "words of definitions taken");
         line(header::CLOCK, "clock: 1 time-stamp counter, 2");

@@ -88,7 +88,7 @@ impl Registry {
             // SAFETY: nobody else has seen it.
             drop(unsafe { Box::from_raw(made) });
         }
-        Self::current().ok_or_else(|| "the list of sessions is gone".into())
+        Self::current().ok_or_else(|| "the list of sessions no longer exists".into())
     }
 
     /// The sessions, for reading or changing; who changes them calls [`Registry::publish`] before it lets go.

@@ -42,9 +42,9 @@ impl std::fmt::Display for BackendStatus {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let name = &self.name;
         match &self.state {
-            BackendState::Running => write!(formatter, "backend {name}: goes along"),
+            BackendState::Running => write!(formatter, "backend {name}: started"),
             BackendState::Absent(reason) => {
-                write!(formatter, "backend {name}: absent, the session goes on without it: {reason}")
+                write!(formatter, "backend {name}: not available, the session continues without it: {reason}")
             }
             BackendState::Failed(reason) => write!(formatter, "backend {name}: failed: {reason}"),
             BackendState::Stopped => write!(formatter, "backend {name}: stopped"),

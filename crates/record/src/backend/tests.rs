@@ -169,11 +169,11 @@ fn an_absent_or_failing_backend_is_said_and_the_session_goes_on() {
     };
     let absent = Some(Err("no driver is loaded".into()));
     let absent = Scripted { prepare: absent, ..Scripted::default() };
-    check(absent, "backend scripted: absent, the session goes on without it: no driver is loaded", None);
+    check(absent, "backend scripted: not available, the session continues without it: no driver is loaded", None);
     let failing = Scripted { start: Some(Err("busy".into())), ..Scripted::default() };
     check(failing, "backend scripted: failed: it did not start: busy", None);
     let panicking = Scripted { panics_at_stop: true, ..Scripted::default() };
-    check(panicking, "backend scripted: goes along", Some("backend scripted: failed: it panicked"));
+    check(panicking, "backend scripted: started", Some("backend scripted: failed: it panicked"));
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn a_backend_that_is_not_for_the_reach_is_refused() {
     let backend = Scripted { of_process: true, ..Scripted::default() };
     let refused = Recorder::builder().reach(Reach::Thread).backend(backend).start().expect_err("it serves all threads");
     assert!(matches!(&refused, Error::BackendNotForReach { backend, .. } if backend == "scripted"));
-    assert_eq!(refused.to_string(), "the backend scripted is not for thread: record the process");
+    assert_eq!(refused.to_string(), "the backend scripted does not support thread: record the process");
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub fn sockets(path: &Path) -> Result<Vec<PathBuf>, Error> {
     }
     if !metadata.is_dir() {
         return Err(refuse(
-            "it is neither a folder nor a socket; name the folder that the sessions record into".into(),
+            "it is neither a folder nor a socket; give the folder that the sessions record into".into(),
         ));
     }
     let ours = |entry: std::io::Result<std::fs::DirEntry>| {
@@ -40,7 +40,8 @@ pub fn sockets(path: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut found: Vec<PathBuf> = entries.filter_map(ours).take(SOCKETS_MAX).collect();
     if found.is_empty() {
         return Err(refuse(
-            "no session listens here, on this host; start one with on_demand or control, and name the folder that it was given".into(),
+            "no session on this host listens here; start one with on_demand or control, and give the same folder"
+                .into(),
         ));
     }
     found.sort_unstable();
@@ -53,15 +54,15 @@ pub fn sockets(path: &Path) -> Result<Vec<PathBuf>, Error> {
 /// [`Error::Control`] where nobody listens, another user does, or there is no answer in time; [`Error::Asked`] where it is refused.
 pub fn ask(socket: &Path, request: &Request) -> Result<Answer, Error> {
     let refuse = |reason: String| Error::Control { path: socket.to_path_buf(), reason };
-    let failed = |error: std::io::Error| refuse(format!("{error}: does its process go on, on this host?"));
+    let failed = |error: std::io::Error| refuse(format!("{error}: is its process still running on this host?"));
     let stream = connect(socket).map_err(failed)?;
     let told =
         line::write(&stream, request, ASK_LIMIT).and_then(|()| line::read(&stream, ANSWER_LIMIT)).map_err(failed)?;
     match serde_json::from_str(&told) {
         Ok(Told::Answer(answer)) => Ok(*answer),
         Ok(Told::Error(reason)) => Err(Error::Asked { path: socket.to_path_buf(), reason }),
-        Err(_) if told.is_empty() => Err(refuse("the session has ended without an answer".into())),
-        Err(error) => Err(refuse(format!("it answers what no session does: {error}"))),
+        Err(_) if told.is_empty() => Err(refuse("the session ended without answering".into())),
+        Err(error) => Err(refuse(format!("its answer is not valid: {error}"))),
     }
 }
 

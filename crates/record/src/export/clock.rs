@@ -51,9 +51,9 @@ impl Doubt {
     pub fn text(self) -> Option<&'static str> {
         match self {
             Self::None => None,
-            Self::Outside => Some("outside of the clock pairs"),
+            Self::Outside => Some("outside the clock pairs"),
             Self::Step => Some("near a step of the system clock"),
-            Self::Failed => Some("the counter was no clock any more"),
+            Self::Failed => Some("the counter was unusable as a clock"),
         }
     }
 }
@@ -219,9 +219,9 @@ const NANOSECOND: i128 = 1000 << FACTOR_BITS;
 const FACTOR_MAX: i128 = 1_000_000 << FACTOR_BITS;
 /// 2026-11-25, from which 64 bits of ps reach 106 days either way; a multiple of 1000.
 const BASE_PS: i128 = 1_795_564_800_000_000_000_000;
-const NO_PAIRS: &str = "the recording has no clock pairs: its process was killed as it began";
-const ONE_PAIR: &str = "the recording has one clock pair, so that the length of a tick is not known: its process was killed in its first moments; \
-                        read it on the machine that made it, before that starts again";
+const NO_PAIRS: &str = "the recording has no clock pairs, because its process was killed at the start";
+const ONE_PAIR: &str = "the recording has only one clock pair, so the length of a tick is unknown: its process was killed immediately \
+    after the start; read it on the machine that recorded it, before the next reboot";
 
 #[cfg(test)]
 mod tests {

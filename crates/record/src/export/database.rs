@@ -30,7 +30,7 @@ use crate::tree::{Item, Placed, walk};
 pub(super) fn write(recording: &Recording, clock: &SystemClock, path: &Path) -> Result<Exported, ExportError> {
     let refuse = |reason: &str| ExportError::Output { path: path.to_owned(), reason: reason.into() };
     if path.exists() {
-        return Err(refuse("there is a file of that name; a database is never replaced"));
+        return Err(refuse("the file already exists, and databases are never overwritten"));
     }
     if recording.facts().virtual_clock.is_some() {
         return Err(refuse(VIRTUAL_CLOCK));
@@ -52,7 +52,7 @@ pub(super) fn write(recording: &Recording, clock: &SystemClock, path: &Path) -> 
     let Rows { writer, mut report, boot, .. } = rows;
     let written = writer.finish()?;
     if written.dropped > 0 || !written.stands_alone {
-        return Err(refuse(&written.problem.unwrap_or_else(|| "the disk did not take all of it".into())));
+        return Err(refuse(&written.problem.unwrap_or_else(|| "not all of it could be written to disk".into())));
     }
     let beside = pairs_beside(path);
     if let Some(input) = recording.path() {
@@ -232,7 +232,7 @@ impl Rows {
             }
             std::thread::sleep(WAIT);
         }
-        let reason = "the file system takes no more, and has not for a minute".to_owned();
+        let reason = "the file system has accepted no data for a minute".to_owned();
         Err(ExportError::Output { path: self.path.clone(), reason })
     }
 }
@@ -257,7 +257,7 @@ fn arguments(item: &Item<'_>, unfinished: bool, doubt: Doubt) -> Box<[Argument]>
         all.push(Argument { kind: "string".into(), name: name.into(), value: value.into() });
     };
     if unfinished {
-        mark("unfinished", "it did not end itself");
+        mark("unfinished", "it was not closed");
     }
     if let Some(text) = doubt.text() {
         mark("clock", text);
@@ -297,5 +297,7 @@ const FLUSH_ROWS: usize = 50_000;
 const WAIT: Duration = Duration::from_micros(200);
 /// A minute.
 const WAITS_MAX: u32 = 300_000;
-const VIRTUAL_CLOCK: &str = "the recording is on a virtual clock (--inject-skew), which CLOCK_BOOTTIME, which databases are on, does not follow; write another format";
-const NO_BOOT_CLOCK: &str = "the recording does not say how CLOCK_BOOTTIME, which databases are on, stood to the system clock; write another format";
+const VIRTUAL_CLOCK: &str =
+    "databases use CLOCK_BOOTTIME, but the recording uses a virtual clock (--inject-skew); write another format";
+const NO_BOOT_CLOCK: &str =
+    "databases use CLOCK_BOOTTIME, but the recording does not relate it to the system clock; write another format";

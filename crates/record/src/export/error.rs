@@ -10,7 +10,7 @@ pub enum ExportError {
     #[error(transparent)]
     Recording(#[from] crate::Error),
     /// The clock that it was stamped with cannot be tied to the system clock.
-    #[error("its clock is not known: {reason}")]
+    #[error("its clock is unknown: {reason}")]
     Clock {
         /// Why not, and what to do.
         reason: String,

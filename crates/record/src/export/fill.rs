@@ -366,5 +366,5 @@ fn flow_id(of: &str, numbers: [u64; 2]) -> u64 {
 const ROWS: usize = 4;
 /// The track of the process is the first.
 const PROCESS: TrackId = TrackId(0);
-const OPEN: &str = "it had not ended when the recording did";
-const CLOSED_WITH_PARENT: &str = "it was closed with the scope around it";
+const OPEN: &str = "still open at the end of the recording";
+const CLOSED_WITH_PARENT: &str = "closed together with its enclosing scope";

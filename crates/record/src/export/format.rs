@@ -58,7 +58,7 @@ impl Format {
         }
     }
 
-    /// Whether it is one of the formats that can be put on another clock afterwards.
+    /// Whether it is one of the formats that can be moved to another clock afterwards.
     pub(super) fn can_be_aligned(self) -> bool {
         matches!(self, Self::Kineto | Self::XSpace | Self::Rocpd)
     }
@@ -69,7 +69,7 @@ impl Format {
         if path.exists() && !path.is_file() || self.endings().iter().any(|ending| name.ends_with(ending.as_bytes())) {
             return Ok(());
         }
-        let reason = format!("files of the format {} end in {}", self.as_str(), self.endings().join(", "));
+        let reason = format!("names of {} files must end in {}", self.as_str(), self.endings().join(", "));
         Err(ExportError::Output { path: path.to_owned(), reason })
     }
 }
@@ -80,7 +80,7 @@ impl std::str::FromStr for Format {
     fn from_str(text: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|format| format.as_str() == text).ok_or_else(|| {
             let names: Vec<&str> = Self::ALL.iter().map(|format| format.as_str()).collect();
-            format!("`{text}` is no format; there are {}", names.join(", "))
+            format!("`{text}` is not a format; use one of {}", names.join(", "))
         })
     }
 }

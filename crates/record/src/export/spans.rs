@@ -104,8 +104,8 @@ impl One {
             let (begin, end) = (self.begins.get(at).copied(), self.ends.get(at).copied());
             let mark = match (begin, end) {
                 (Some(_), Some(_)) => None,
-                (Some(_), None) => Some("it had not ended when the recording did"),
-                (None, _) => Some("its beginning was not recorded"),
+                (Some(_), None) => Some("still open at the end of the recording"),
+                (None, _) => Some("its start was not recorded"),
             };
             let start = begin.unwrap_or(recording[0]).min(end.unwrap_or(i64::MAX));
             let end = end.unwrap_or(recording[1]).max(start);

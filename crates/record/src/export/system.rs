@@ -152,13 +152,13 @@ impl<'a> OnSystem<'a> {
                 notes.push(format!("{count} {text}"));
             }
         };
-        note(exported.lost, "events were lost; slices say when");
-        note(exported.unfinished, "scopes did not end themselves, and are marked");
-        note(exported.outside, "events are outside of the clock pairs, and are marked");
-        note(exported.near_step, "events are near a step of the system clock, and are marked");
-        note(exported.clock_failed, "events came when the counter was no clock any more, and are marked");
-        note(status.definitions_lost, "definitions found no room: their events have no names");
-        note(status.overwritten, "pieces were overwritten while they were read");
+        note(exported.lost, "events were lost; slices mark the times");
+        note(exported.unfinished, "scopes were not closed and are marked");
+        note(exported.outside, "events lie outside the clock pairs and are marked");
+        note(exported.near_step, "events lie near a step of the system clock and are marked");
+        note(exported.clock_failed, "events occurred while the counter was unusable as a clock and are marked");
+        note(status.definitions_lost, "definitions did not fit, so their events have no names");
+        note(status.overwritten, "pieces were overwritten while they were being read");
         notes
     }
 }

@@ -229,7 +229,7 @@ fn a_database_is_on_the_boot_clock_or_on_the_reference_clock() {
     std::fs::write(&offsets, format!("node,node_realtime_ns,offset_vs_node0_ns\n{lines}")).expect("writable");
     system.write(Format::Rocpd, &own).expect("written");
     let refused = system.write(Format::Rocpd, &own).expect_err("it is there");
-    assert!(refused.to_string().contains("never replaced"), "{refused}");
+    assert!(refused.to_string().contains("never overwritten"), "{refused}");
     let reference = Reference::offsets(&offsets).of_node(1);
     let exported = recording.on_reference(&reference).expect("pairs").write(Format::Rocpd, &aligned).expect("written");
     assert!(exported.bytes > 0 && aligned.exists());
@@ -242,11 +242,11 @@ fn other_endings_are_refused_and_leave_nothing() {
     for format in Format::ALL {
         let path = folder.path().join("trace.txt");
         let refused = recording.on_system().expect("pairs").write(format, &path).expect_err("no such ending");
-        assert!(refused.to_string().contains(&format!("{} end in", format.as_str())), "{refused}");
+        assert!(refused.to_string().contains(&format!("{} files must end in", format.as_str())), "{refused}");
         assert!(!path.exists());
         assert_eq!(format.as_str().parse(), Ok(format));
     }
-    assert!("otf2".parse::<Format>().expect_err("none of ours").contains("there are kineto"));
+    assert!("otf2".parse::<Format>().expect_err("none of ours").contains("use one of kineto"));
 }
 
 /// A clock on which a thousand ns are one: most scopes have no length, and share their times.

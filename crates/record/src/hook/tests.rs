@@ -117,7 +117,7 @@ impl Hook for OfProcess {
 fn a_hook_that_is_not_for_the_reach_is_refused() {
     let recording = recorded(|| drop(scope!("step")));
     let refused = Hooks::new(&recording, vec![Box::new(OfProcess)]).expect_err("the session was of a thread");
-    assert_eq!(refused.to_string(), "the hook of the process is not for thread: record the process");
+    assert_eq!(refused.to_string(), "the hook of the process does not support thread: record the process");
 }
 
 #[inline(never)]

@@ -60,7 +60,7 @@ pub(crate) fn prepare() -> Result<(), String> {
     let page = ptr::from_ref(&PAGE).cast_mut().cast();
     // SAFETY: the page is a whole one and ours; what happens to it in a child is what `Registry` goes by.
     let advised = unsafe { rustix::mm::madvise(page, size_of::<Page>(), Advice::LinuxWipeOnFork) };
-    advised.map_err(|error| format!("madvise(MADV_WIPEONFORK): {error}; Linux 4.14 or newer has it"))?;
+    advised.map_err(|error| format!("madvise(MADV_WIPEONFORK): {error}; this requires Linux 4.14 or later"))?;
     WIPED.store(true, Ordering::Release);
     Ok(())
 }

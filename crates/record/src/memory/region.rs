@@ -38,7 +38,7 @@ impl Region {
         let flags = MapFlags::PRIVATE | MapFlags::POPULATE;
         // SAFETY: the system chooses an address where nothing is.
         let mapped = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), bytes, protection, flags) };
-        let base = mapped.map_err(|error| Error::Memory { bytes, reason: format!("{error}; ask for fewer bytes") })?;
+        let base = mapped.map_err(|error| Error::Memory { bytes, reason: format!("{error}; request fewer bytes") })?;
         Self::of(base.cast(), bytes, None)
     }
 
@@ -47,13 +47,13 @@ impl Region {
         let refuse = |reason: String| Error::Spill { path: path.to_path_buf(), reason };
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             let made =
-                NewFolders::create(folder).map_err(|error| refuse(format!("its folder cannot be made: {error}")))?;
+                NewFolders::create(folder).map_err(|error| refuse(format!("cannot create its folder: {error}")))?;
             made.keep();
         }
         let opened = OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(path);
         let file = opened.map_err(|error| match error.kind() {
             std::io::ErrorKind::AlreadyExists => {
-                refuse("a file of that name is there; recordings are never replaced, name another".into())
+                refuse("the file already exists, and recordings are never overwritten; choose another name".into())
             }
             _ => refuse(error.to_string()),
         })?;
@@ -63,13 +63,13 @@ impl Region {
             Err(error) => {
                 // What was made of it is of no use to anybody.
                 let _ = std::fs::remove_file(path);
-                Err(refuse(format!("{error}; it needs {bytes} bytes: free some, or record fewer")))
+                Err(refuse(format!("{error}; it needs {bytes} bytes: free some space, or record less")))
             }
         }
     }
 
     fn of(base: *mut AtomicU64, bytes: usize, file: Option<(File, PathBuf)>) -> Result<Self, Error> {
-        let missing = || Error::Memory { bytes, reason: "the system gave none".into() };
+        let missing = || Error::Memory { bytes, reason: "the system returned none".into() };
         Ok(Self { base: NonNull::new(base).ok_or_else(missing)?, bytes, file })
     }
 
@@ -139,7 +139,7 @@ mod tests {
         region.word(8).store(7, Ordering::Relaxed);
         assert_eq!(std::fs::read(&path).expect("there")[8], 7);
         let said = Region::of_new_file(&path, 1 << 16).expect_err("there is one").to_string();
-        assert!(said.contains("never replaced"), "{said}");
+        assert!(said.contains("never overwritten"), "{said}");
         // No disk has so much.
         let other = folder.path().join("c.rec");
         let said = Region::of_new_file(&other, 1 << 60).expect_err("too large").to_string();

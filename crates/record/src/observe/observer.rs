@@ -75,10 +75,10 @@ impl Observer {
             return Err(Error::NoKinds);
         }
         if self.every == 0 {
-            return refuse("one_in", "one of 0 scopes is none; give 1 for all");
+            return refuse("one_in", "one of 0 scopes is invalid; use 1 for all scopes");
         }
         if self.enter.is_none() && self.leave.is_none() {
-            return refuse("observer", "it has nothing to call; give on_enter or on_leave");
+            return refuse("observer", "it has no callback; give on_enter or on_leave");
         }
         let registry = Registry::prepared().map_err(|reason| Error::Memory { bytes: 0, reason })?;
         let serial = match self.reach {

@@ -254,7 +254,7 @@ fn scopes_too_deep_for_a_frame_are_recorded_in_every_session_and_observed() {
 fn what_cannot_be_observed_is_refused() {
     let observer = || Observer::new().reach(Reach::Thread).on_enter(|_| 0);
     let refused = |observer: Observer| observer.add().expect_err("it is refused").to_string();
-    assert!(refused(observer().kinds(&[])).contains("no kinds"));
-    assert!(refused(observer().one_in(0)).contains("give 1 for all"));
-    assert!(refused(Observer::new()).contains("nothing to call"));
+    assert!(refused(observer().kinds(&[])).contains("no event kinds"));
+    assert!(refused(observer().one_in(0)).contains("use 1 for all"));
+    assert!(refused(Observer::new()).contains("it has no callback"));
 }

@@ -57,7 +57,7 @@ impl Chunk {
         let whole = at + chunk::header_bytes(layout.chunk_bytes) as u64 <= source.length()?;
         match (sound, whole) {
             (true, true) => Ok(Some(Self { at, words, committed, segments })),
-            (false, true) => Err(source.damaged(at, "the numbers of this chunk cannot be: the file is damaged")),
+            (false, true) => Err(source.damaged(at, "this chunk has impossible numbers: the file is damaged")),
             _ => Ok(None),
         }
     }

@@ -58,7 +58,7 @@ pub struct Recording {
 /// How a recording stands.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// It ended in order; else it is under way, or its process was killed.
+    /// It ended in order; else it is in progress, or its process was killed.
     pub finished: bool,
     /// Times are ticks of the time-stamp counter, of unknown length; else they are ns.
     pub counter: bool,
@@ -99,7 +99,7 @@ impl Recording {
         let failed = |source| Error::File { path: path.to_path_buf(), source };
         // Opening a pipe would wait for whoever writes it.
         if !std::fs::metadata(path).map_err(failed)?.is_file() {
-            return Err(failed(std::io::Error::other("this is no file")));
+            return Err(failed(std::io::Error::other("it is not a file")));
         }
         let file = std::fs::File::open(path).map_err(failed)?;
         Self::of(Source::File(file, path.to_path_buf()))
@@ -217,8 +217,8 @@ fn facts(source: &Source, words: &[u64]) -> Result<Facts, Error> {
     let at = (header::WORDS * WORD) as u64;
     let length = usize::try_from(words[header::WORDS]).unwrap_or(usize::MAX);
     let bytes: Vec<u8> = words[header::WORDS + 1..].iter().flat_map(|word| word.to_le_bytes()).collect();
-    let text = bytes.get(..length).ok_or_else(|| source.damaged(at, "the facts are longer than their page"))?;
-    serde_json::from_slice(text).map_err(|error| source.damaged(at, &format!("the facts are no JSON: {error}")))
+    let text = bytes.get(..length).ok_or_else(|| source.damaged(at, "the metadata is longer than its page"))?;
+    serde_json::from_slice(text).map_err(|error| source.damaged(at, &format!("the metadata is not JSON: {error}")))
 }
 
 /// Pairs whose check is right, in order of time, each once.
@@ -273,5 +273,5 @@ fn status(words: &[u64], pairs: &[ClockPair], threads: &[Thread], index: &Index)
 
 /// Longer recordings are read from their files, where a flight recorder may overtake the reader.
 const HELD_MAX: usize = 256 << 20;
-const NO_RECORDING: &str = "this is no recording of probe_sync, or of another version of its format";
-const BAD_PARTS: &str = "the sizes of its parts cannot be: the file is damaged";
+const NO_RECORDING: &str = "it is not a probe_sync recording, or uses another version of the format";
+const BAD_PARTS: &str = "its parts have impossible sizes: the file is damaged";

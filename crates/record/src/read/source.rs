@@ -70,7 +70,7 @@ impl Source {
 
     /// So many words from a byte on.
     pub fn words(&self, at: u64, count: usize) -> Result<Vec<u64>, Error> {
-        let beyond = || self.damaged(at, "it ends here, before its parts do");
+        let beyond = || self.damaged(at, "the file ends here, before its parts do");
         match self {
             Self::Held(words, ..) if at < (words.len() * WORD) as u64 => {
                 let first = at as usize / WORD;

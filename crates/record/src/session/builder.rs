@@ -182,41 +182,38 @@ impl Builder {
             return Err(Error::OnDemandWithoutHost);
         }
         if self.0.every == 0 {
-            return refuse("one_in", "one of 0 scopes is none; give 1 for all");
+            return refuse("one_in", "one of 0 scopes is invalid; use 1 for all scopes");
         }
         if self.0.pair_period < PAIR_PERIOD_MIN {
             return refuse("pair_period", "pairs are taken at most every 10 ms; give a longer period");
         }
         if self.0.threads == 0 {
-            return refuse("threads", "there is always one; give its number or more");
+            return refuse("threads", "there is always at least one; give a number from 1");
         }
         if let Some(reason) = self.0.schedule.and_then(|schedule| schedule.check().err()) {
             return refuse("schedule", reason);
         }
         if self.0.schedule.is_some() && (self.0.on_demand || self.0.window_ns.is_some()) {
-            return refuse(
-                "schedule",
-                "a session goes by its steps, or by what is asked for; leave the schedule or the other out",
-            );
+            return refuse("schedule", "a session is controlled either by steps or on demand; omit one of them");
         }
         if self.0.window_ns.is_some() && self.0.reference.is_none() {
-            return refuse("window", "there is no clock to go by; give one with reference");
+            return refuse("window", "there is no reference clock; give one with reference");
         }
         if self.0.on_demand && self.0.control_folder().is_none() {
             return refuse(
                 "on_demand",
-                "there is no folder for its socket; name one with control, or a file with spill",
+                "there is no folder for its socket; give one with control, or a file with spill",
             );
         }
         match self.0.policy {
             Policy::Stream { .. } if self.0.spill.is_none() => {
-                refuse("policy", "a stream needs a file; name it with spill")
+                refuse("policy", "a stream needs a file; give it with spill")
             }
             Policy::Stream { every, .. } if every < STREAM_PERIOD_MIN => {
-                refuse("policy", "a stream appends at most every ms; give a longer period")
+                refuse("policy", "a stream appends at most once per millisecond; give a longer period")
             }
             _ if self.0.keep.is_some() && !matches!(self.0.policy, Policy::Flight { .. }) => {
-                refuse("keep", "only a flight recorder looks back; give the policy flight, or no span")
+                refuse("keep", "only the policy flight keeps past events; use it, or give no span")
             }
             _ => Ok(()),
         }

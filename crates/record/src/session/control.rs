@@ -44,7 +44,7 @@ impl Server {
         let names = [format!("{PREFIX}{rank}{pid}{SUFFIX}"), format!("{PREFIX}{rank}{pid}.{session}{SUFFIX}")];
         let failed = |error: std::io::Error| Error::Control {
             path: folder.to_path_buf(),
-            reason: format!("no socket can be made in this folder: {error}; name another with control"),
+            reason: format!("cannot create a socket in this folder: {error}; choose another with control"),
         };
         NewFolders::create(folder).map_err(failed)?.keep();
         let opened = OwnFolder::open(folder).map_err(failed)?;
@@ -152,12 +152,12 @@ impl Drop for AskerCount {
 fn serve(stream: &UnixStream, live: &Live, path: &Path) -> std::io::Result<()> {
     let asked = line::read(stream, ASKER_LIMIT);
     let told = if !private_socket::is_heard(stream)? {
-        Err("this session is another user's".to_owned())
+        Err("this session belongs to another user".to_owned())
     } else {
         match asked.map(|line| serde_json::from_str::<Request>(&line)) {
             Ok(Ok(request)) => answer(live, &request, path).map_err(|error| error.to_string()),
-            Ok(Err(error)) => Err(format!("nothing that can be asked: {error}")),
-            Err(error) => Err(format!("no line of at most {LINE_MAX} bytes came in time: {error}")),
+            Ok(Err(error)) => Err(format!("not a valid request: {error}")),
+            Err(error) => Err(format!("no line of at most {LINE_MAX} bytes arrived in time: {error}")),
         }
     };
     line::write(stream, &told.map_or_else(Told::Error, |answer| Told::Answer(Box::new(answer))), ASKER_LIMIT)
@@ -191,7 +191,7 @@ fn save(live: &Live, folder: Option<&Path>, socket: &Path) -> Result<PathBuf, Er
         (0..NAMES_MAX).map(|_| folder.join(format!("snapshot.{name}.{}.rec", NUMBER.fetch_add(1, Ordering::Relaxed))));
     let path = named.into_iter().find(|path| !path.exists()).ok_or_else(|| Error::Spill {
         path: folder.to_path_buf(),
-        reason: "there are thousands of copies here already; move some away, or name another folder".into(),
+        reason: "there are already thousands of copies here; move some away, or choose another folder".into(),
     })?;
     live.snapshot()?.save(&path)?;
     Ok(path)

@@ -20,15 +20,15 @@ impl Builder {
     /// [`Error::Setting`] names the setting, and what it may be.
     pub fn set(self, key: &str, value: &str) -> Result<Self, Error> {
         let Some(name) = KEYS.into_iter().find(|known| *known == key) else {
-            let reason = format!("`{key}` is no setting; there are {}", KEYS.join(", "));
+            let reason = format!("`{key}` is not a setting; the settings are {}", KEYS.join(", "));
             return Err(Error::Setting { setting: "setting", reason });
         };
         let value = value.trim();
         let refused = |reason: String| Error::Setting { setting: name, reason };
         let span = || duration(value).map_err(refused);
-        let number = || value.parse().map_err(|_| refused(format!("`{value}` is no number; give one, as 4")));
+        let number = || value.parse().map_err(|_| refused(format!("`{value}` is not a number; write for example 4")));
         let yes = || value.parse().map_err(|_| refused(format!("`{value}` is neither true nor false")));
-        let one_of = |names: &str| refused(format!("`{value}` is none of {names}"));
+        let one_of = |names: &str| refused(format!("`{value}` is not one of {names}"));
         Ok(match name {
             "reach" => self.reach(match value {
                 "process" => Reach::Process,
@@ -50,9 +50,9 @@ impl Builder {
             }
             "every" => match self.present_policy() {
                 Policy::Stream { bytes, .. } => self.policy(Policy::Stream { bytes, every: span()? }),
-                _ => return Err(refused("only a stream appends; set policy to stream before".into())),
+                _ => return Err(refused("only a stream appends; set policy to stream first".into())),
             },
-            "spill" if value.is_empty() => return Err(refused("the name of a file is missing".into())),
+            "spill" if value.is_empty() => return Err(refused("the file name is missing".into())),
             "spill" => self.spill(value),
             "kinds" => {
                 let names = value.split(',').map(str::trim).filter(|name| !name.is_empty());
@@ -96,7 +96,9 @@ fn duration(text: &str) -> Result<Duration, String> {
     let unit = |unit: &str| UNITS_OF_TIME.iter().find(|(name, _)| *name == unit).map(|(_, seconds)| *seconds);
     let seconds = split(text).and_then(|(number, name)| Some(number * unit(name)?));
     let span = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    span.ok_or_else(|| format!("`{text}` is no span of time; give one with its unit, as 200ms (ns, us, ms, s, min)"))
+    span.ok_or_else(|| {
+        format!("`{text}` is not a time; write a number with its unit, for example 200ms (ns, us, ms, s, min)")
+    })
 }
 
 fn bytes(text: &str) -> Result<usize, String> {
@@ -104,7 +106,7 @@ fn bytes(text: &str) -> Result<usize, String> {
     let bytes = split(text).and_then(|(number, name)| Some(number * unit(name)?.1));
     let bytes = bytes.filter(|bytes| *bytes <= crate::layout::BYTES_LIMIT as f64);
     bytes.map(|bytes| bytes as usize).ok_or_else(|| {
-        format!("`{text}` is no number of bytes, or more than 1 TiB; give one as 64MiB (KiB, MiB, GiB, kB, MB, GB)")
+        format!("`{text}` is not a number of bytes up to 1 TiB; write for example 64MiB (KiB, MiB, GiB, kB, MB, GB)")
     })
 }
 
@@ -178,18 +180,18 @@ mod tests {
             ("details", "false", "details: false"),
             ("rank", "3", "rank: Some(3)"),
             ("paused", "true", "paused: true"),
-            ("window", "1s", "`window` is no setting; there are reach, policy"),
-            ("reach", "cluster", "reach: `cluster` is none of process, thread"),
-            ("policy", "ring", "policy: `ring` is none of drop_newest"),
-            ("bytes", "many", "bytes: `many` is no number of bytes"),
+            ("window", "1s", "`window` is not a setting; the settings are reach, policy"),
+            ("reach", "cluster", "reach: `cluster` is not one of process, thread"),
+            ("policy", "ring", "policy: `ring` is not one of drop_newest"),
+            ("bytes", "many", "bytes: `many` is not a number of bytes"),
             ("bytes", "2000GiB", "more than 1 TiB"),
             ("every", "1s", "every: only a stream appends"),
-            ("spill", "", "spill: the name of a file is missing"),
-            ("kinds", "steps", "`steps` is no kind of event; there are function"),
-            ("one_in", "-1", "one_in: `-1` is no number"),
-            ("keep", "5", "keep: `5` is no span of time"),
-            ("keep", "..s", "keep: `..s` is no span of time"),
-            ("clock", "hpet", "none of best, tsc, monotonic_raw"),
+            ("spill", "", "spill: the file name is missing"),
+            ("kinds", "steps", "`steps` is not an event kind; use one of function"),
+            ("one_in", "-1", "one_in: `-1` is not a number"),
+            ("keep", "5", "keep: `5` is not a time"),
+            ("keep", "..s", "keep: `..s` is not a time"),
+            ("clock", "hpet", "not one of best, tsc, monotonic_raw"),
             ("details", "1", "details: `1` is neither true nor false"),
         ] {
             check(key, value, expected);

@@ -69,7 +69,8 @@ impl Live {
     /// The process's list of sessions.
     pub fn own(&self) -> Result<&'static Registry, Error> {
         if self.owner != std::process::id() {
-            let reason = format!("the session is process {}'s, and goes on there; start one in this child", self.owner);
+            let reason =
+                format!("the session belongs to process {} and continues there; start one in this child", self.owner);
             return Err(Error::NotRecording { reason });
         }
         Registry::current().ok_or(Error::NotRecording { reason: "the session has ended".into() })
@@ -132,7 +133,7 @@ impl Live {
     pub fn step(&self) -> Result<Step, Error> {
         self.own()?;
         let (Some((_, number)), Some(windows)) = (&self.schedule, &self.windows) else {
-            return refuse("schedule", "the session has none to go by; give its builder one, or use pause and resume");
+            return refuse("schedule", "the session has no schedule; give its builder one, or use pause and resume");
         };
         let mut windows = windows.lock();
         let mut number = number.lock();
@@ -160,7 +161,7 @@ impl Live {
     pub fn stop_as_asked(&self) -> Result<(), Error> {
         self.check_asked()?;
         if !self.is_recording() && self.window_ns().is_none() {
-            return Err(Error::NotRecording { reason: "it is paused already; start it first".into() });
+            return Err(Error::NotRecording { reason: "it is already paused; start it first".into() });
         }
         self.set_recording(false)
     }
@@ -170,21 +171,21 @@ impl Live {
         self.check_asked()?;
         let [from, to] = asked_ns;
         if from >= to {
-            return refuse("window", "it ends before it begins; give its end behind its beginning");
+            return refuse("window", "it ends before it begins; give an end after its start");
         }
         let Some(reference) = self.reference.as_ref().filter(|_| self.windows.is_some()) else {
             return refuse(
                 "window",
-                "the session knows no reference clock to go by; give its builder one with reference, and on_demand",
+                "the session has no reference clock; give its builder one with reference, and on_demand",
             );
         };
         let Some(now) = reference.read(self.ticks) else {
-            return refuse("window", "nothing is known of the reference's time yet; ask again when a run keeps it");
+            return refuse("window", "the reference time is not known yet; try again once a run maintains it");
         };
         if now.ns.saturating_add(LEAD_NS) > from {
             let late = now.ns.saturating_sub(from);
             let reason = format!(
-                "it begins {} ms {} now; agree on one that begins {} ms from now or later, so that all can be ready",
+                "it begins {} ms {} now; choose a start at least {} ms from now, so that all sessions can be ready",
                 late.unsigned_abs() / 1_000_000,
                 if late < 0 { "after" } else { "before" },
                 2 * LEAD_NS / 1_000_000
@@ -314,10 +315,10 @@ impl Live {
         self.own()?;
         let reason = match self.stage.load(Ordering::Acquire) {
             STARTED if self.schedule.is_some() => {
-                return refuse("schedule", "the session goes by its schedule; nothing can be asked of it but copies");
+                return refuse("schedule", "the session follows its schedule; only copies can be requested");
             }
             STARTED => return Ok(()),
-            PREPARED => "it is prepared and not started",
+            PREPARED => "it is prepared but not started",
             _ => "the session has ended",
         };
         Err(Error::NotRecording { reason: reason.into() })
@@ -333,7 +334,7 @@ fn refuse<T>(setting: &'static str, reason: &str) -> Result<T, Error> {
 }
 
 fn already_agreed([from, to]: [i64; 2]) -> String {
-    format!("a window from {from} to {to} ns of the reference is agreed on; wait until it is over, or stop it")
+    format!("a window from {from} to {to} ns of reference time is already scheduled; wait until it is over, or stop it")
 }
 
 const PREPARED: u32 = 0;

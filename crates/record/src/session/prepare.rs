@@ -49,7 +49,7 @@ impl Prepared {
         let bytes = settings.policy.bytes();
         let layout = Layout::dividing(bytes, settings.threads).ok_or(Error::Setting {
             setting: "policy",
-            reason: format!("{bytes} bytes cannot be a recording; give {BYTES_MIN} or more, {BYTES_LIMIT} at most"),
+            reason: format!("{bytes} bytes is not a valid size for a recording; give {BYTES_MIN} to {BYTES_LIMIT}"),
         })?;
         let (ticks, reason) = choose_clock(registry, settings.clock)?;
         let region = match &settings.spill {
@@ -68,7 +68,7 @@ impl Prepared {
         let folder = settings.control_folder();
         let control = folder.map(|folder| Server::bind(folder, facts.rank, Arc::clone(&live))).transpose()?;
         let mut choices = choices(&facts, &core);
-        choices.extend(control.as_ref().map(|control| format!("asked from outside at {}", control.path().display())));
+        choices.extend(control.as_ref().map(|control| format!("controlled through {}", control.path().display())));
         let every = if let Policy::Stream { every, .. } = settings.policy { Some(every) } else { None };
         let helper = Helper::start(Arc::clone(&live), settings.pair_period, every)?;
         Ok(Self { session: Session { live, helper: Some(helper), control, choices }, remove, settings })
@@ -190,14 +190,14 @@ fn choose_clock(registry: &Registry, wish: RecordClock) -> Result<(Ticks, String
     }
     let present = registry.ticks();
     match wish {
-        RecordClock::Best => Ok((present, "the clock of the sessions that are under way".into())),
+        RecordClock::Best => Ok((present, "the clock of the running sessions".into())),
         _ if chosen.0 == present => Ok(chosen),
         _ => Err(other_clock(present)),
     }
 }
 
 fn other_clock(present: Ticks) -> Error {
-    let reason = format!("sessions that are under way have the clock {}; use it, or finish them", name_of(present));
+    let reason = format!("the running sessions use the clock {}; use the same, or finish them first", name_of(present));
     Error::Setting { setting: "clock", reason }
 }
 
@@ -277,14 +277,14 @@ fn facts_of(settings: &Settings, place: &Location<'_>, ticks: Ticks, clock_reaso
 fn choices(facts: &Facts, core: &Core) -> Vec<String> {
     let layout = &core.layout;
     let place = core.region.file().map_or_else(
-        || "in memory, lost when the process is killed".into(),
+        || "in memory, lost if the process is killed".into(),
         |(_, path)| format!("in {}", path.display()),
     );
     vec![
         format!("clock {}: {}", facts.clock, facts.clock_reason),
         format!("{} bytes {place}", core.region.bytes()),
         format!("{} chunks of {} bytes, policy {}", layout.chunks, layout.chunk_bytes, facts.policy),
-        format!("{} threads at once with their open scopes", layout.slots),
+        format!("up to {} threads with their open scopes", layout.slots),
         format!("kinds {}", facts.kinds.join(", ")),
     ]
 }
@@ -314,7 +314,7 @@ fn write_header(core: &Core, facts: &Facts, ticks: Ticks, settings: &Settings) -
     let text = serde_json::to_vec(facts).unwrap_or_default();
     let room = header::ALL_BYTES - header::WORDS * WORD - WORD;
     if text.len() > room {
-        return Err(Error::Setting { setting: "spill", reason: "names of host and program are too long".into() });
+        return Err(Error::Setting { setting: "spill", reason: "the names of host and program are too long".into() });
     }
     store(header::WORDS, text.len() as u64);
     for (at, bytes) in text.chunks(WORD).enumerate() {

@@ -51,10 +51,10 @@ impl Schedule {
     pub(super) fn check(&self) -> Result<(), &'static str> {
         let parts = [self.skip_first, self.wait, self.warmup, self.active, self.repeat];
         if self.active == 0 {
-            return Err("without active steps nothing would be recorded; give 1 or more");
+            return Err("nothing would be recorded without active steps; give 1 or more");
         }
         if parts.iter().any(|part| *part > STEPS_MAX) {
-            return Err("no run has so many steps; give 10^12 at most");
+            return Err("too many steps; give at most 10^12");
         }
         Ok(())
     }

@@ -31,7 +31,7 @@ impl Windows {
         let words = [from, 0, asked_from as u64, asked_to as u64, u64::from(late)];
         self.open = core.define_window(self.opened, words);
         if self.open.is_none() {
-            let reason = "there is no room for another window among the definitions; give the session more bytes";
+            let reason = "there is no space for the definition of another window; give the session more bytes";
             return Err(Error::Setting { setting: "policy", reason: reason.into() });
         }
         self.opened += 1;

@@ -47,7 +47,7 @@ fn a_full_disk_is_an_error_at_the_start() {
     let path = small.path().join("too large.rec");
     let policy = Policy::DropNewest { bytes: 4 << 20 };
     let said = Recorder::builder().policy(policy).spill(&path).start().expect_err("no room").to_string();
-    assert!(said.contains("free some, or record fewer") && said.contains("too large.rec"), "{said}");
+    assert!(said.contains("free some space, or record less") && said.contains("too large.rec"), "{said}");
     assert!(!path.exists(), "nothing is left of it");
 }
 

@@ -199,11 +199,11 @@ fn what_is_no_file_is_refused() {
     let _alone = alone();
     let folder = tempfile::tempdir().expect("a temporary directory");
     let said = Recording::open(folder.path()).expect_err("a folder").to_string();
-    assert!(said.contains("no file"), "{said}");
+    assert!(said.contains("not a file"), "{said}");
     let path = folder.path().join("empty");
     std::fs::write(&path, []).expect("room");
     let said = Recording::open(&path).expect_err("empty").to_string();
-    assert!(said.contains("no recording of probe_sync"), "{said}");
+    assert!(said.contains("not a probe_sync recording"), "{said}");
     let (_, bytes) = recordings().swap_remove(0);
     std::fs::write(&path, bytes).expect("room");
     assert!(sums(&Recording::open(&path).expect("sound"))[0] > 5000);

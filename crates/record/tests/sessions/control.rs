@@ -49,9 +49,9 @@ fn what_lies_between_start_and_stop_is_recorded() {
     assert_eq!(recording.windows().len(), 2);
     assert_eq!(names(&Recording::open(&copy).expect("sound")), expected(&[("between", 0)]));
     assert!(!socket.exists());
-    assert!(said(&socket, &START).contains("does its process go on"));
+    assert!(said(&socket, &START).contains("is its process still running"));
     let none = sockets(folder.path()).expect_err("it is gone").to_string();
-    assert!(none.contains("no session listens here"), "{none}");
+    assert!(none.contains("no session on this host listens here"), "{none}");
 }
 
 #[test]
@@ -127,12 +127,12 @@ fn who_asks_badly_is_told_so_and_holds_up_nobody() {
     let socket = session.socket().expect("it listens");
     let silent: Vec<UnixStream> = (0..3).map(|_| UnixStream::connect(socket).expect("it listens")).collect();
     for (line, part) in [
-        ("start\n", "nothing that can be asked"),
+        ("start\n", "not a valid request"),
         ("{\"verb\":\"erase\"}\n", "unknown variant"),
-        ("{\"verb\":\"start\",\"window_ns\":[1]}\n", "nothing that can be asked"),
+        ("{\"verb\":\"start\",\"window_ns\":[1]}\n", "not a valid request"),
         ("{\"verb\":\"start\",\"window_ns\":[2,1]}\n", "ends before it begins"),
-        ("\n", "nothing that can be asked"),
-        ("\u{fffd}\n", "nothing that can be asked"),
+        ("\n", "not a valid request"),
+        ("\u{fffd}\n", "not a valid request"),
     ] {
         let mut stream = UnixStream::connect(socket).expect("it listens");
         stream.write_all(line.as_bytes()).expect("room");
@@ -173,7 +173,7 @@ fn a_session_with_a_schedule_goes_by_it() {
     let schedule = probe_sync_record::Schedule { active: 1, ..Default::default() };
     let session = of_thread().schedule(schedule).control(folder.path()).start().expect("ready");
     let socket = session.socket().expect("it listens");
-    assert!(said(socket, &START).contains("goes by its schedule"));
+    assert!(said(socket, &START).contains("follows its schedule"));
     assert!(ask(socket, &Request::Status).expect("an answer").standing.recording);
 }
 
@@ -186,7 +186,7 @@ fn what_listens_and_is_no_session_is_told_from_one() {
     assert!(sockets(&file).expect_err("no socket").to_string().contains("neither a folder nor a socket"));
     let listener = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
     assert_eq!(sockets(&socket).expect("named itself"), std::slice::from_ref(&socket));
-    for (answer, expected) in [("", "ended without an answer"), ("{\"no\": 1}\n", "what no session does")] {
+    for (answer, expected) in [("", "ended without answering"), ("{\"no\": 1}\n", "its answer is not valid")] {
         let told = std::thread::scope(|threads| {
             threads.spawn(|| {
                 let (mut stream, _) = listener.accept().expect("somebody asks");

@@ -62,7 +62,7 @@ fn what_was_chosen_is_said() {
     let prepared =
         of_thread().spill(&path).pair_period(Duration::from_millis(50)).on_demand().prepare().expect("ready");
     let said = prepared.choices().join("\n");
-    for part in ["clock ", "bytes in ", "a.rec", "chunks of", "kinds function", "asked from outside at"] {
+    for part in ["clock ", "bytes in ", "a.rec", "chunks of", "kinds function", "controlled through"] {
         assert!(said.contains(part), "{said} lacks {part}");
     }
     assert!(path.exists());

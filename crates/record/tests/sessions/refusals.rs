@@ -60,7 +60,7 @@ fn more_sessions_than_a_thread_serves() {
 #[test]
 fn no_kinds() {
     let _place = place();
-    refused(of_thread().kinds(&[]).start(), &["no kinds", "name at least one"]);
+    refused(of_thread().kinds(&[]).start(), &["no event kinds", "select at least one"]);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn on_demand_without_a_folder() {
 fn a_folder_in_which_no_socket_can_be() {
     let _place = place();
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
-    refused(of_thread().on_demand().control(file.path().join("below")).start(), &["no socket can be made", "control"]);
+    refused(of_thread().on_demand().control(file.path().join("below")).start(), &["cannot create a socket", "control"]);
 }
 
 #[test]
@@ -91,14 +91,14 @@ fn settings_that_cannot_be() {
     let _place = place();
     let second = Duration::from_secs(1);
     for (builder, parts) in [
-        (of_thread().one_in(0), ["one_in", "give 1"]),
-        (of_thread().threads(0), ["threads", "give its number"]),
+        (of_thread().one_in(0), ["one_in", "use 1"]),
+        (of_thread().threads(0), ["threads", "give a number from 1"]),
         (of_thread().pair_period(Duration::from_millis(1)), ["pair_period", "longer"]),
         (of_thread().keep(second), ["keep", "flight"]),
         (of_thread().policy(Policy::Stream { bytes: 1 << 20, every: second }), ["policy", "spill"]),
-        (of_thread().policy(Policy::DropNewest { bytes: 1000 }), ["policy", "or more"]),
+        (of_thread().policy(Policy::DropNewest { bytes: 1000 }), ["policy", "is not a valid size"]),
         (of_thread().schedule(Schedule::default()), ["schedule", "give 1 or more"]),
-        (of_thread().schedule(Schedule { active: 1, ..Schedule::default() }).on_demand(), ["schedule", "leave"]),
+        (of_thread().schedule(Schedule { active: 1, ..Schedule::default() }).on_demand(), ["schedule", "omit"]),
         (of_thread().window(1, 2), ["window", "reference"]),
         (of_thread().reference(|| Some(5)).window(1, 2), ["window", "before now"]),
     ] {
@@ -118,7 +118,7 @@ fn not_recording() {
 fn a_spill_that_is_there() {
     let _place = place();
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
-    spilled(file.path(), &["cannot record into", "never replaced", "name another"]);
+    spilled(file.path(), &["cannot record into", "never overwritten", "choose another"]);
     assert_eq!(std::fs::metadata(file.path()).expect("there").len(), 0, "it is as it was");
 }
 
@@ -133,7 +133,7 @@ fn a_folder_in_place_of_a_spill() {
 fn a_spill_below_a_file() {
     let _place = place();
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
-    spilled(&file.path().join("a.rec"), &["its folder cannot be made"]);
+    spilled(&file.path().join("a.rec"), &["cannot create its folder"]);
 }
 
 /// A thread of root takes another user's rights on files for itself alone; others have none to a folder of mode 500.

@@ -110,7 +110,7 @@ fn a_window_that_is_late_or_overlaps_is_refused() {
     refused(now() + 5 * MS, now() + 100 * MS, " now");
     refused(now() + 900 * MS, now() + 800 * MS, "ends before it begins");
     session.record_window(now() + 60_000 * MS, now() + 60_100 * MS).expect("in time");
-    refused(now() + 90_000 * MS, now() + 90_100 * MS, "is agreed on");
+    refused(now() + 90_000 * MS, now() + 90_100 * MS, "is already scheduled");
     session.resume().expect("ours");
     session.pause().expect("it gives the window up");
     session.record_window(now() + 60_000 * MS, now() + 60_100 * MS).expect("the other was given up");
@@ -119,5 +119,5 @@ fn a_window_that_is_late_or_overlaps_is_refused() {
     assert!(said.contains("reference"), "{said}");
     let unknown = of_thread().reference(|| None).control(folder.path()).on_demand().start().expect("ready");
     let said = unknown.record_window(1, 2).expect_err("unknown").to_string();
-    assert!(said.contains("nothing is known"), "{said}");
+    assert!(said.contains("not known yet"), "{said}");
 }

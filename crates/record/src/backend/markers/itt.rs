@@ -22,7 +22,7 @@ impl MarkerSink for Itt {
     fn is_present(&self) -> Result<(), String> {
         match std::env::var_os(COLLECTOR) {
             Some(path) if !path.is_empty() => Ok(()),
-            _ => Err(format!("{COLLECTOR} names no collector; start the program by VTune, or set it")),
+            _ => Err(format!("{COLLECTOR} is not set to a collector; start the program under VTune, or set it")),
         }
     }
 

@@ -79,7 +79,7 @@ impl<S: MarkerSink> Backend for Markers<S> {
     fn stop(&mut self) -> Result<(), String> {
         match self.observing.take().is_none_or(Observing::remove) {
             true => Ok(()),
-            false => Err("a call of it has not ended".into()),
+            false => Err("one of its calls has not returned".into()),
         }
     }
 }

@@ -24,7 +24,7 @@ impl MarkerSink for Nvtx {
     fn is_present(&self) -> Result<(), String> {
         match std::env::var_os(TOOL) {
             Some(path) if !path.is_empty() => Ok(()),
-            _ => Err(format!("{TOOL} names no tool; start the program by nsys, or set it")),
+            _ => Err(format!("{TOOL} is not set to a tool; start the program under nsys, or set it")),
         }
     }
 
