@@ -9,7 +9,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum Error {
     /// Nothing came from these ranks in time.
-    #[error("{operation}: no data from rank(s) {} within {waited:.1?}{}", list(missing), if *interrupted { " (asked to stop)" } else { "" })]
+    #[error("{operation}: no data from rank(s) {} within {waited:.1?}{}", list(missing), if *interrupted { " (stop requested)" } else { "" })]
     Late {
         /// The operation that waited.
         operation: &'static str,
@@ -41,14 +41,15 @@ pub enum Error {
         reason: String,
     },
     /// The others go on without this rank.
-    #[error("the run goes on without this rank: {reason}")]
+    #[error("the run continues without this rank: {reason}")]
     Dismissed {
         /// Why, in the root's words.
         reason: String,
     },
     /// The root is gone, and too few ranks have found each other to go on: the others may have gone on without them.
     #[error(
-        "{operation}: the root is gone, and this rank finds {} of {of} ranks: a minority does not go on, because the others may have",
+        "{operation}: the root is lost, and this rank can reach only {} of {of} ranks; a minority stops, because the other ranks may \
+        have continued",
         present
     )]
     Minority {

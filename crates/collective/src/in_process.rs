@@ -84,7 +84,7 @@ impl InProcess {
     /// A rank without which the others went on takes part in nothing any more.
     fn check_place(&self, state: &State) -> Result<(), Error> {
         let gone = state.members[self.rank].gone;
-        let reason = || format!("rank {} went on without rank {}", state.root, self.rank);
+        let reason = || format!("rank {} continued without rank {}", state.root, self.rank);
         if gone { Err(Error::Dismissed { reason: reason() }) } else { Ok(()) }
     }
 }
@@ -302,7 +302,7 @@ impl State {
             let member = &mut self.members[rank];
             (member.sent, member.announced, member.heard) = Default::default();
             if !member.gone && !electing.contains(&rank) {
-                let reason = "it did not come when a new root was chosen".to_owned();
+                let reason = "it did not take part in choosing a new root".to_owned();
                 self.leave(rank, Error::Lost { operation: "succession", rank, reason });
             }
         }

@@ -316,7 +316,10 @@ pub trait Collective {
     /// # Errors
     /// [`Error::Minority`] when too few find each other; also when the backend has only one root.
     fn succeed(&mut self, _there: &[bool], _late_by: Duration, _deadline: &Deadline) -> Result<Rank, Error> {
-        Err(Error::Backend { operation: "succession", reason: format!("{} groups have only one root", self.backend()) })
+        Err(Error::Backend {
+            operation: "succession",
+            reason: format!("{} groups support only one root", self.backend()),
+        })
     }
 
     /// Whether the root has hung up, as far as can be seen without waiting. Where it only hangs, the next operation shows it.
@@ -349,8 +352,9 @@ pub trait Collective {
     /// # Errors
     /// [`Error::Setup`] where the backend cannot.
     fn connect_per_round(&mut self) -> Result<(), Error> {
-        let reason = format!("ranks of this run talk over {}; leave it out, or start them over TCP", self.backend());
-        Err(Error::Setup { what: "connections that last for a round".to_owned(), reason })
+        let reason =
+            format!("the ranks of this run communicate over {}; omit it, or start them over TCP", self.backend());
+        Err(Error::Setup { what: "per-round connections".to_owned(), reason })
     }
 
     /// The next operation is a gather, and only after a while: where connections last for a round they end.

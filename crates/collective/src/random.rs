@@ -15,7 +15,7 @@ use crate::Error;
 pub fn random_bytes<const COUNT: usize>() -> Result<[u8; COUNT], Error> {
     let mut bytes = [0; COUNT];
     let read = File::open(SOURCE).and_then(|mut source| source.read_exact(&mut bytes));
-    let reason = |error| format!("{error}; mount /dev, as every container runtime does");
+    let reason = |error| format!("{error}; mount /dev, as container runtimes do");
     read.map_err(|error| Error::Setup { what: format!("cannot read {SOURCE}"), reason: reason(error) })?;
     Ok(bytes)
 }

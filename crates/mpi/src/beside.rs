@@ -56,14 +56,14 @@ impl MpiMessages {
         let threads = running()?;
         // SAFETY: comparing handles reads no memory behind them.
         if comm == unsafe { ffi::RSMPI_COMM_NULL } {
-            return Err(setup("this is MPI_COMM_NULL; give a communicator that holds this rank"));
+            return Err(setup("this is MPI_COMM_NULL; give a communicator that contains this rank"));
         }
         let mut inter = 0;
         // SAFETY: a valid communicator, and a local variable.
         check(unsafe { ffi::MPI_Comm_test_inter(comm, &mut inter) }, "MPI_Comm_test_inter")?;
         if inter != 0 {
             return Err(setup(
-                "this is an intercommunicator; give one of a single group, as MPI_Intercomm_merge makes",
+                "this is an intercommunicator; give an intracommunicator, for example from MPI_Intercomm_merge",
             ));
         }
         // SAFETY: as this function requires; MPI runs, and this thread may call it.
@@ -149,7 +149,7 @@ impl Life {
     fn running(&self, operation: &'static str) -> Result<MutexGuard<'_, bool>, Error> {
         let finalised = self.finalised.lock().unwrap_or_else(PoisonError::into_inner);
         if *finalised {
-            let reason = "the launcher has called MPI_Finalize while the session ran; stop the session before it";
+            let reason = "MPI_Finalize was called while the session was running; stop the session first";
             return Err(Error::Backend { operation, reason: reason.into() });
         }
         Ok(finalised)
@@ -190,7 +190,7 @@ unsafe extern "C" fn deleted(_: ffi::MPI_Comm, _: c_int, attribute: *mut c_void,
 /// Which threads may call the MPI that the launcher has initialised; an error where this one may not.
 fn running() -> Result<Threads, Error> {
     if environment::is_finalized() {
-        return Err(setup("MPI was finalised already; start the session before MPI_Finalize"));
+        return Err(setup("MPI is already finalised; start the session before MPI_Finalize"));
     }
     if !environment::is_initialized() {
         return Err(setup("MPI is not initialised; start the session after MPI_Init or MPI_Init_thread"));
@@ -204,7 +204,7 @@ fn running() -> Result<Threads, Error> {
     // SAFETY: MPI runs, and the flag is a local variable.
     check(unsafe { ffi::MPI_Is_thread_main(&mut main_thread) }, "MPI_Is_thread_main")?;
     if threads == Threads::Own && main_thread == 0 {
-        return Err(setup("MPI may be called by the thread that initialised it alone; start the session there"));
+        return Err(setup("only the thread that initialised MPI may call it; start the session there"));
     }
     Ok(threads)
 }

@@ -229,7 +229,7 @@ impl MpiCollective {
 
     pub(crate) fn unusable(&self, operation: &'static str) -> Error {
         let before = self.failed.as_deref().unwrap_or("it is being dropped");
-        Error::Backend { operation, reason: format!("the group had failed before: {before}") }
+        Error::Backend { operation, reason: format!("the group had already failed: {before}") }
     }
 }
 
@@ -371,7 +371,7 @@ impl Collective for MpiCollective {
 
     fn abort(&mut self, reason: &str) {
         if self.dismissed {
-            tracing::error!(rank = self.rank, reason, "this rank ends; the others go on without it");
+            tracing::error!(rank = self.rank, reason, "this rank ends; the others continue without it");
             return;
         }
         self.failed.get_or_insert_with(|| reason.to_owned());

@@ -65,8 +65,8 @@ impl Kept {
     pub fn of(&self, number: u64) -> Result<(Operation, Part), Error> {
         let found = self.0.iter().find(|(operation, _)| operation.number() == number);
         found.cloned().ok_or_else(|| {
-            let reason = format!("a rank lacks operation {number}, and only the last {KEPT} can be repeated");
-            Error::Backend { operation: "going on without lost ranks", reason }
+            let reason = format!("a rank lacks operation {number}, but only the last {KEPT} can be repeated");
+            Error::Backend { operation: "continuing without lost ranks", reason }
         })
     }
 

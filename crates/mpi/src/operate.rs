@@ -25,7 +25,7 @@ impl MpiCollective {
         mut run: impl FnMut(&mut PartsOfRank, Operation, &Layout, Option<Rank>, &Deadline) -> Result<(), Error>,
     ) -> Result<(), Error> {
         if self.rootless {
-            let reason = "the root is lost, and no other has taken its place".to_owned();
+            let reason = "the root is lost, and no other rank has taken over".to_owned();
             return Err(Error::Lost { operation: kind.name(), rank: self.root(), reason });
         }
         let (operation, begun) = (Operation::new(self.operations, kind), Instant::now());
@@ -132,7 +132,7 @@ impl MpiCollective {
         // Bounded: every time round there is one rank less.
         loop {
             let Some(survival) = &mut self.survival else {
-                return Err(self.unusable("going on without lost ranks"));
+                return Err(self.unusable("continuing without lost ranks"));
             };
             let begun = Instant::now();
             let resume = survival.agree(at, deadline)?;
@@ -147,7 +147,7 @@ impl MpiCollective {
     /// Makes what the group needs without those who are lost; false when another is lost meanwhile.
     pub(crate) fn rebuild(&mut self, deadline: &Deadline) -> Result<bool, Error> {
         let (Some(parts), Some(survival)) = (&mut self.parts, &self.survival) else {
-            return Err(self.unusable("going on without lost ranks"));
+            return Err(self.unusable("continuing without lost ranks"));
         };
         let before = parts.traffic();
         self.layout = self.whole.without(survival.lost(), survival.hung(), survival.root());

@@ -25,7 +25,7 @@ impl Session {
     pub(crate) fn start() -> Result<Self, Error> {
         let setup = |reason: String| Error::Setup { what: "MPI_Init".to_owned(), reason };
         if environment::is_finalized() {
-            return Err(setup("MPI was finalised already; it cannot start twice in one process".to_owned()));
+            return Err(setup("MPI is already finalised; it cannot be started twice in one process".to_owned()));
         }
         if !environment::is_initialized() {
             yield_when_idle();
@@ -35,7 +35,7 @@ impl Session {
                 if provided < Threading::Funneled {
                     // Finalising is collective, and the peers may have succeeded.
                     std::mem::forget(universe);
-                    return Err(setup(format!("this MPI offers only the thread level {provided:?}")));
+                    return Err(setup(format!("this MPI provides only the thread level {provided:?}")));
                 }
                 Some(universe)
             }

@@ -213,7 +213,7 @@ impl Survival {
                 }
                 Err(error @ Error::Dismissed { .. }) => return Err(error),
                 Err(error) => {
-                    tracing::info!("rank {successor} does not take the place of rank {lost_root}: {error}");
+                    tracing::info!("rank {successor} cannot take over from rank {lost_root}: {error}");
                     if let Error::Minority { .. } = error {
                         why = error;
                     }
@@ -431,11 +431,11 @@ fn unknown(rank: Rank) -> Error {
 }
 
 fn dismissed(by: Rank) -> Error {
-    let reason = format!("it did not answer, and the others go on without it, led by rank {by}");
+    let reason = format!("it did not answer, and the others continue without it, led by rank {by}");
     Error::Dismissed { reason }
 }
 
-const RECOVERY: &str = "going on without lost ranks";
+const RECOVERY: &str = "continuing without lost ranks";
 const SUCCESSION: &str = "succession";
 const FAILED: &str = "its process has failed (ULFM)";
 

@@ -78,13 +78,13 @@ impl Window {
             unsafe { self.base.write_bytes(0, board::bytes(members)) };
             zeroed.store(losses, Release);
         }
-        let mut wait = Wait::begin("going on without lost ranks", deadline);
+        let mut wait = Wait::begin("continuing without lost ranks", deadline);
         while zeroed.load(Acquire) != losses {
             if watch.sees_loss() {
                 return Err(board::lost(&wait));
             }
             let Some(slice) = wait.slice() else {
-                let reason = "the rank that leads this host has not come".to_owned();
+                let reason = "the leading rank of this host has not joined".to_owned();
                 return Err(Error::Backend { operation: wait.operation(), reason });
             };
             std::thread::sleep(slice.min(PAUSE));

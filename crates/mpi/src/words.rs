@@ -41,7 +41,7 @@ impl Words {
     pub(crate) fn say(&mut self, word: &[u8], traffic: &mut Traffic) -> Result<(), Error> {
         check_word(self.comm.rank(), word)?;
         if self.mail.unsent() > UNSENT_MAX {
-            let reason = format!("more than {UNSENT_MAX} messages that nobody has taken");
+            let reason = format!("more than {UNSENT_MAX} messages that were not received");
             return Err(Error::Backend { operation: "call", reason });
         }
         let (own, root) = (self.comm.rank(), self.root);
@@ -78,7 +78,7 @@ impl Words {
             let whole = message.split_first().filter(|(last, _)| **last <= 1);
             let begun = self.begun.get_mut(from);
             let (Some((last, piece)), Some(begun)) = (whole, begun) else {
-                let what = format!("a message of {} bytes that is no word", message.len());
+                let what = format!("a message of {} bytes that is not a word", message.len());
                 return Err(Error::Protocol { operation: "calls", rank: from, what });
             };
             begun.extend_from_slice(piece);

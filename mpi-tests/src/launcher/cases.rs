@@ -37,7 +37,7 @@ pub(crate) fn silent(world: &SimpleCommunicator, out: &Path, silent: i32) -> Res
     let text = until_failed(world, &session, world.rank() != silent)?;
     let is_silent_root = world.rank() == silent && silent == 0;
     let judged = |text: &str| match text {
-        text if is_silent_root && text.contains("its launcher has moved no messages for") => Ok(()),
+        text if is_silent_root && text.contains("step() has moved no messages for") => Ok(()),
         text => named(text, "no data from rank(s)", silent),
     };
     judged(&text)?;
@@ -104,7 +104,7 @@ pub(crate) fn after_finalise(session: &SessionHandle) -> Result<(), String> {
     let limit = Instant::now();
     loop {
         if let Err(error) = step(session) {
-            if error.contains("MPI_Finalize while the session ran") {
+            if error.contains("MPI_Finalize was called while the session was running") {
                 break;
             }
             return Err(format!("does not speak of MPI_Finalize: {error}"));
@@ -113,7 +113,7 @@ pub(crate) fn after_finalise(session: &SessionHandle) -> Result<(), String> {
         std::thread::sleep(COMPUTING);
     }
     // SAFETY: nothing is done with the communicator: MPI does not run any more.
-    refused(unsafe { MpiMessages::beside(ffi::RSMPI_COMM_WORLD) }, "MPI was finalised already")
+    refused(unsafe { MpiMessages::beside(ffi::RSMPI_COMM_WORLD) }, "MPI is already finalised")
 }
 
 /// Every rank is told what is wrong; afterwards a session works.

@@ -140,7 +140,8 @@ impl Carrier {
         if self.made_here() || self.messages.threads() != Threads::Own {
             return Ok(());
         }
-        let reason = "called by another thread than the one that started the session, which alone may call MPI at this thread level";
+        let reason =
+            "called from the wrong thread: at this thread level only the thread that started the session may call MPI";
         Err(Error::Setup { what: "MPI".into(), reason: reason.into() })
     }
 }

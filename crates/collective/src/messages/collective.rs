@@ -188,8 +188,7 @@ impl Collective for ByMessages {
         check_word(self.rank, word)?;
         self.refuse_broken(NAME)?;
         if !self.mailbox.open().say(word) {
-            let reason =
-                "too many words wait to be sent; its launcher moves no messages, call step() more often".into();
+            let reason = "too many messages are waiting to be sent; call step() more often".into();
             return Err(Error::Backend { operation: NAME, reason });
         }
         self.move_mail();
@@ -217,9 +216,8 @@ impl Collective for ByMessages {
 
 /// The error of a rank whose own launcher has kept it waiting.
 fn not_moved(operation: &'static str, idle: Duration) -> Error {
-    let reason = format!(
-        "its launcher has moved no messages for {idle:.1?}; call step() more often, or set a longer round_timeout"
-    );
+    let reason =
+        format!("step() has moved no messages for {idle:.1?}; call it more often, or set a longer round_timeout");
     Error::Backend { operation, reason }
 }
 

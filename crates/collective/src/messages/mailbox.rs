@@ -136,7 +136,7 @@ impl Mail {
         match self.incoming[from].pop_front() {
             Some((number, content)) if number == expected => Ok(Some(content)),
             Some((number, _)) => {
-                let what = format!("message {number} where message {expected} was expected");
+                let what = format!("message {number} instead of message {expected}");
                 Err(Error::Protocol { operation, rank: from, what })
             }
             None => Ok(None),
@@ -183,7 +183,7 @@ impl Mail {
                 Ok(())
             }
             WORD if between => Err(format!(
-                "a word of {} bytes, at most {WORD_MAX} are allowed, after {} that nobody has heard, at most {AHEAD_MAX} are",
+                "a word of {} bytes (at most {WORD_MAX}) after {} unread words (at most {AHEAD_MAX})",
                 content.len(),
                 self.unheard[from]
             )),
@@ -191,7 +191,7 @@ impl Mail {
                 incoming.push_back((number, content.to_vec()));
                 Ok(())
             }
-            FRAME | DECISION if right_way => Err(format!("more than {AHEAD_MAX} messages that nobody has read")),
+            FRAME | DECISION if right_way => Err(format!("more than {AHEAD_MAX} unread messages")),
             _ => Err(format!("a message of kind {kind} to rank {}", self.rank)),
         }
     }
@@ -260,7 +260,7 @@ mod tests {
     fn words_are_bounded_and_come_from_whom_they_may() {
         check(0, 2, &message(WORD, 0, b"hello"), "");
         check(1, 2, &message(WORD, 0, b"hello"), "rank 2 sent a message of kind 4 to rank 1");
-        check(1, 0, &message(WORD, 0, &[0; WORD_MAX + 1]), "at most 4096 are allowed");
+        check(1, 0, &message(WORD, 0, &[0; WORD_MAX + 1]), "at most 4096");
         let root = Mailbox::new(0, 3);
         for _ in 0..2 {
             (0..AHEAD_MAX).for_each(|_| root.deliver(2, &message(WORD, 0, b"again")));
@@ -268,7 +268,7 @@ mod tests {
             assert_eq!(root.open().take_heard().len(), AHEAD_MAX);
         }
         (0..=AHEAD_MAX).for_each(|_| root.deliver(2, &message(WORD, 0, b"again")));
-        assert!(root.open().broken.as_deref().is_some_and(|reason| reason.contains("that nobody has heard")));
+        assert!(root.open().broken.as_deref().is_some_and(|reason| reason.contains("unread words")));
         let member = Mailbox::new(1, 3);
         let said = (0..=2 * AHEAD_MAX).take_while(|_| member.open().say(b"nobody sends it")).count();
         assert!(said > 0 && said <= 2 * AHEAD_MAX, "{said} words that wait to be sent");

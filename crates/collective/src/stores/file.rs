@@ -44,7 +44,7 @@ impl Store for FileStore {
         write().map_err(|error: io::Error| {
             // It may never have been there.
             let _ = fs::remove_file(&beside);
-            self.refused("write", &format!("{error}; name a file in a folder that all ranks see and may write to"))
+            self.refused("write", &format!("{error}; choose a file in a folder that all ranks can see and write to"))
         })
     }
 
@@ -60,7 +60,7 @@ impl Store for FileStore {
         };
         let about = file.metadata().map_err(|error| self.refused("read", &error))?;
         if !about.is_file() || about.uid() != rustix::process::geteuid().as_raw() || about.mode() & 0o077 != 0 {
-            let reason = "it is not this user's own file with mode 600, so others may have written it; remove it";
+            let reason = "it is not owned by this user with mode 600, so others may have written it; remove it";
             return Err(self.refused("trust", &reason));
         }
         let mut value = Vec::new();
@@ -102,7 +102,7 @@ mod tests {
             for error in
                 [store.put(b"id", &deadline).expect_err("foreign"), store.find(&deadline).expect_err("foreign")]
             {
-                assert!(error.to_string().contains("link that user 54321 has made"), "{error}");
+                assert!(error.to_string().contains("link created by user 54321"), "{error}");
             }
             assert_eq!(fs::read(&victim).expect("untouched"), b"precious");
         } else {

@@ -25,7 +25,7 @@ use crate::{Deadline, EarlierRun, Error, JobKey, Meeting, ROOT, Rank, Tcp, Uniqu
 pub fn store(text: &str) -> Result<Box<dyn Store>, Error> {
     let refused = || Error::Setup {
         what: format!("the rendezvous \"{text}\""),
-        reason: "it may be file:PATH, or tcpstore:HOST:PORT or tcpstore:HOST:PORT/KEY".to_owned(),
+        reason: "use file:PATH, tcpstore:HOST:PORT or tcpstore:HOST:PORT/KEY".to_owned(),
     };
     match text.trim().split_once(':') {
         Some(("file", path)) if !path.is_empty() => Ok(Box::new(FileStore::new(path.into()))),
@@ -69,7 +69,7 @@ pub fn join_by(
     let mut pause = RETRY_FIRST;
     loop {
         let failure = match store.find(deadline)? {
-            None => "rank 0 has left nothing there yet".to_owned(),
+            None => "rank 0 has not published anything there yet".to_owned(),
             Some(value) => match read(&value, job) {
                 Err(reason) => reason,
                 Ok(id) => {
@@ -88,8 +88,8 @@ pub fn join_by(
             if wait.interrupted() {
                 return Err(wait.late(vec![ROOT]));
             }
-            let what = format!("cannot find rank 0 by {} within {:.1?}", store.name(), wait.elapsed());
-            let advice = "is rank 0 running, and has it the same PROBE_SYNC_RENDEZVOUS?";
+            let what = format!("cannot find rank 0 through {} within {:.1?}", store.name(), wait.elapsed());
+            let advice = "is rank 0 running with the same PROBE_SYNC_RENDEZVOUS?";
             return Err(Error::Setup { what, reason: format!("{failure}; {advice}") });
         };
         let [drawn] = random_bytes()?;
@@ -100,19 +100,19 @@ pub fn join_by(
 
 /// The id in what was found, if it is of this job.
 fn read(value: &[u8], job: &str) -> Result<UniqueId, String> {
-    let text = std::str::from_utf8(value).map_err(|_| "what is there is no text".to_owned())?;
+    let text = std::str::from_utf8(value).map_err(|_| "its content is not text".to_owned())?;
     let mut lines = text.lines();
     if lines.next() != Some(HEADING) {
-        return Err("what is there is something else, or of another version".to_owned());
+        return Err("its content is from another program or version".to_owned());
     }
     let field = |line: Option<&str>, name: &str| line?.strip_prefix(name)?.strip_prefix(' ').map(str::to_owned);
     let (found, id) = (field(lines.next(), "job"), field(lines.next(), "id"));
     match found {
         Some(found) if found == one_line(job) => {}
         Some(found) => {
-            return Err(format!("what is there is of job \"{found}\", and this one is \"{}\"", one_line(job)));
+            return Err(format!("its content is from job \"{found}\", but this job is \"{}\"", one_line(job)));
         }
-        None => return Err("what is there is damaged".to_owned()),
+        None => return Err("its content is damaged".to_owned()),
     }
     id.unwrap_or_default().parse().map_err(|error: Error| error.to_string())
 }
@@ -164,10 +164,10 @@ mod tests {
             let reason = read(text.as_bytes(), "7").expect_err(part);
             assert!(reason.contains(part), "{reason}");
         };
-        check(&text.replace("job 7", "job 8"), "of job \"8\"");
-        check(&text.replace("vous 1", "vous 2"), "another version");
+        check(&text.replace("job 7", "job 8"), "from job \"8\"");
+        check(&text.replace("vous 1", "vous 2"), "from another program or version");
         check(&text[..text.len() - 9], "128 bytes");
-        check("", "something else");
+        check("", "another program or version");
         check(HEADING, "damaged");
     }
 }

@@ -60,7 +60,7 @@ impl TorchStore {
         let mut stream = self.connect(until)?;
         stream.write_all(&[&[SET], &self.key()[..], &text(value)].concat())?;
         // The store answers nothing to a set; to a check only when it has done it.
-        if self.is_there(&mut stream)? { Ok(()) } else { Err(io::Error::other("the store has not kept it")) }
+        if self.is_there(&mut stream)? { Ok(()) } else { Err(io::Error::other("the store did not keep it")) }
     }
 
     fn is_there(&self, stream: &mut Timed) -> io::Result<bool> {

@@ -109,7 +109,7 @@ impl Branch {
             match root.next_frame(operation)? {
                 Some((Kind::Tree, 0)) => {
                     let shape = Shape::decode(root.payload(), self.expected.size);
-                    let shape = shape.ok_or_else(|| root.wrong("a tree that is none".to_owned(), operation))?;
+                    let shape = shape.ok_or_else(|| root.wrong("an invalid tree".to_owned(), operation))?;
                     root.consume();
                     self.grow(shape, peers, wait)?;
                 }
@@ -157,7 +157,7 @@ impl Branch {
             Err(failed) => {
                 self.retries += 1;
                 let why = failed.reason();
-                tracing::warn!(parent, %address, why, "cannot reach the rank above in the tree; rank 0 serves this one");
+                tracing::warn!(parent, %address, why, "cannot reach this rank's parent in the tree; using rank 0 instead");
                 Ok(())
             }
         }
@@ -347,7 +347,7 @@ impl Branch {
         if shape.is_empty() {
             return Ok(());
         }
-        let shape = Shape::decode(shape, self.expected.size).ok_or_else(|| wrong("a tree that is none"))?;
+        let shape = Shape::decode(shape, self.expected.size).ok_or_else(|| wrong("an invalid tree"))?;
         self.grow(shape, peers, &mut wait)
     }
 

@@ -34,7 +34,7 @@ impl Bundle {
     /// # Errors
     /// What is wrong with them.
     pub fn frames(bytes: &[u8], size: usize) -> Result<Vec<(Rank, &[u8])>, String> {
-        let broken = || format!("{} bytes that are no frames of ranks", bytes.len());
+        let broken = || format!("{} bytes that are not frames of ranks", bytes.len());
         let (count, rest) = bytes.split_first_chunk::<4>().ok_or_else(broken)?;
         let indexed = (u32::from_le_bytes(*count) as usize).checked_mul(8).ok_or_else(broken)?;
         let (index, mut rest) = rest.split_at_checked(indexed).ok_or_else(broken)?;

@@ -37,7 +37,7 @@ impl Children {
     /// When the system has no thread or no pipe for it.
     pub fn open(listener: TcpListener, rank: Rank, expected: Expected) -> Result<Self, Error> {
         let setup = |error: std::io::Error| Error::Setup {
-            what: "letting ranks of the tree in".to_owned(),
+            what: "accepting ranks of the tree".to_owned(),
             reason: error.to_string(),
         };
         let (closed, open) = std::io::pipe().map_err(setup)?;
@@ -115,7 +115,7 @@ fn serve(
     }
 }
 
-const OPERATION: &str = "letting ranks of the tree in";
+const OPERATION: &str = "accepting ranks of the tree";
 
 /// Between two looks while somebody's time runs.
 const TICK: Duration = Duration::from_millis(50);

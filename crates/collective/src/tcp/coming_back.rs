@@ -48,7 +48,7 @@ impl Group {
             let rank = returned.rank();
             let before = self.peers.at(rank - 1).map(|there| there.process());
             let same = before.is_some_and(|before| replaces(returned.process(), before));
-            let reason = if same { "its connection broke" } else { "its process was started again" }.to_owned();
+            let reason = if same { "its connection broke" } else { "its process was restarted" }.to_owned();
             // In an open group that is no error.
             let _ = self.peers.lose(rank - 1, Error::Lost { operation: "coming back", rank, reason });
         }
@@ -79,7 +79,7 @@ impl Group {
                 self.expect(rank);
                 return self.peers.put(rank - 1, asking).is_ok();
             }
-            Ok(false) => asking.send_dismissal("it does not read what it is told"),
+            Ok(false) => asking.send_dismissal("it does not read its messages"),
             // It has gone again, and was not here.
             Err(_) => {}
         }
@@ -92,7 +92,7 @@ impl Group {
         let wait = || Wait::begin("coming back", deadline);
         self.peers.send(Kind::Back, 0, &[CONTROL], |_| statement, wait())?;
         let sequence = self.receive_from_root(Kind::Back, 1, wait())?;
-        let what = || format!("{} bytes that are no sequence", sequence.len());
+        let what = || format!("{} bytes that are not a sequence", sequence.len());
         let sequence = <[u8; 8]>::try_from(sequence.as_slice()).map_err(|_| Error::Protocol {
             operation: "coming back",
             rank: ROOT,

@@ -209,7 +209,7 @@ impl Connection {
             return Ok(Some((found.kind, found.sequence)));
         }
         let Some((rank, reason)) = payload.split_first_chunk::<4>() else {
-            return Err(self.wrong("an abort without its rank".to_owned(), operation));
+            return Err(self.wrong("an abort without a rank".to_owned(), operation));
         };
         let (rank, reason) = (u32::from_le_bytes(*rank) as usize, String::from_utf8_lossy(reason).into_owned());
         Err(match found.kind {
@@ -263,7 +263,7 @@ impl Connection {
             return Ok(());
         }
         if self.unsent.len() > UNSENT_MAX {
-            self.deaf = Some(format!("it has not read {} bytes of what it was told", self.unsent.len()));
+            self.deaf = Some(format!("it has not read {} bytes of its messages", self.unsent.len()));
             return Ok(());
         }
         self.unsent.extend_from_slice(&header.encode(&self.seal));
@@ -427,16 +427,14 @@ impl Connection {
                 self.incoming.moved()?;
                 self.readable = true;
             }
-            other => return Err(format!("word {other} about another connection, which was not due")),
+            other => return Err(format!("unexpected word {other} about another connection")),
         }
         Ok(())
     }
 
     /// There is another socket: what leaves moves there.
     fn add_local(&mut self, stream: OwnedFd) -> Result<(), String> {
-        self.local
-            .watch_socket(stream.as_fd())
-            .map_err(|error| format!("its other socket cannot be watched: {error}"))?;
+        self.local.watch_socket(stream.as_fd()).map_err(|error| format!("cannot watch its other socket: {error}"))?;
         self.local.stream = Some(stream);
         self.local.due = true;
         self.move_out();

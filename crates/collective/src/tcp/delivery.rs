@@ -118,7 +118,7 @@ impl Talk {
         let expected = self.hearing.take().unwrap_or_else(|| self.hasher(self.own.other())).finalize();
         self.messages[self.own.other() as usize] += 1;
         // The comparison takes the same time wherever the two differ.
-        if expected == Hash::from_bytes(seal) { Ok(()) } else { Err(off("bytes were changed on the way")) }
+        if expected == Hash::from_bytes(seal) { Ok(()) } else { Err(off("the data was modified in transit")) }
     }
 
     /// The root's answer.
@@ -175,7 +175,7 @@ impl Talk {
         let mut filled = 0;
         while filled < bytes.len() {
             match self.read_some(&mut bytes[filled..], wait)? {
-                0 => return Err(off("the other side hung up")),
+                0 => return Err(off("the other side closed the connection")),
                 count => filled += count,
             }
         }
@@ -223,7 +223,7 @@ impl Talk {
     /// Sleeps until the socket may be ready.
     fn sleep(&self, wanted: PollFlags, wait: &mut Wait<'_>, begun: Instant) -> Result<(), Broken> {
         if begun.elapsed() >= self.silence {
-            return Err(off(&format!("the other side was silent for {:?}", self.silence)));
+            return Err(off(&format!("the other side sent nothing for {:?}", self.silence)));
         }
         let slice = check_time(wait)?;
         let slept = poll_sockets(&[(self.stream.as_fd(), wanted)], slice.min(self.silence), OPERATION);
@@ -243,7 +243,7 @@ impl Side {
 /// How long to sleep at most, while there is time and nobody asks for the end.
 fn check_time(wait: &mut Wait<'_>) -> Result<Duration, Broken> {
     wait.slice().ok_or_else(|| {
-        let why = if wait.interrupted() { "it was asked to end" } else { "the time for it was over" };
+        let why = if wait.interrupted() { "a stop was requested" } else { "the time limit expired" };
         off(&format!("{why} after {:.1?}", wait.elapsed()))
     })
 }
@@ -266,7 +266,7 @@ pub(super) fn hear_announcement(talk: &mut Talk, wait: &mut Wait<'_>) -> Result<
     talk.hear(&mut name_length, wait)?;
     let name_length = u32::from_le_bytes(name_length) as usize;
     if name_length > NAME_MAX {
-        return Ok(Err(format!("its name has {name_length} bytes, and at most {NAME_MAX} are allowed")));
+        return Ok(Err(format!("its name has {name_length} bytes; at most {NAME_MAX} are allowed")));
     }
     let mut name = vec![0; name_length];
     talk.hear(&mut name, wait)?;
@@ -283,16 +283,16 @@ pub(super) fn hear_announcement(talk: &mut Talk, wait: &mut Wait<'_>) -> Result<
 pub(super) fn check_name(name: &str) -> Result<(), String> {
     let wrong = |what: &str| Err(format!("the name {name:?} {what}; give a relative path such as traces/rank1.json"));
     if name.is_empty() || name.len() > NAME_MAX {
-        return wrong(&format!("has {} bytes, and 1 to {NAME_MAX} are allowed", name.len()));
+        return wrong(&format!("has {} bytes; 1 to {NAME_MAX} are allowed", name.len()));
     }
     if name.chars().any(|letter| letter.is_control() || letter == '\\') {
-        return wrong("has a letter that is none");
+        return wrong("contains a control character");
     }
     if name.split('/').count() > DEPTH_MAX {
         return wrong(&format!("has more than {DEPTH_MAX} parts"));
     }
     if name.split('/').any(|part| matches!(part, "" | "." | "..")) {
-        return wrong("leads out of the folder");
+        return wrong("points outside the folder");
     }
     Ok(())
 }
@@ -302,7 +302,7 @@ fn off(reason: &str) -> Broken {
 }
 
 /// Of an error of the system.
-pub(super) const OPERATION: &str = "bringing a file to rank 0";
+pub(super) const OPERATION: &str = "sending a file to rank 0";
 
 /// Bytes of a file in one message: what either side holds of it at a time.
 pub(super) const PIECE: usize = 1 << 20;
@@ -360,9 +360,9 @@ mod tests {
         let said = announce(5, "a/b");
         assert_eq!(root_hears(&sealed(&said, 0, [7; 32])), Ok(Ok((5, "a/b".to_owned()))));
         for changed in [sealed(&said, 1, [7; 32]), sealed(&said, 0, [8; 32])] {
-            assert_eq!(root_hears(&changed), Err(off("bytes were changed on the way")));
+            assert_eq!(root_hears(&changed), Err(off("the data was modified in transit")));
         }
-        assert_eq!(root_hears(&said), Err(off("the other side hung up")));
+        assert_eq!(root_hears(&said), Err(off("the other side closed the connection")));
         let long = announce(5, &"n".repeat(NAME_MAX + 1));
         assert!(root_hears(&sealed(&long, 0, [7; 32])).is_ok_and(|heard| heard.is_err()));
     }
@@ -373,7 +373,7 @@ mod tests {
         let interrupt = Some(Arc::new(AtomicBool::new(true)));
         let ended = Deadline { grace: Duration::ZERO, ..Deadline::new(Duration::from_secs(60), interrupt) };
         let late = Deadline::new(Duration::ZERO, None);
-        for (deadline, part) in [(&ended, "it was asked to end"), (&late, "the time for it was over")] {
+        for (deadline, part) in [(&ended, "a stop was requested"), (&late, "the time limit expired")] {
             let told = |result: Result<(), Broken>| match result {
                 Err(Broken::Off(reason)) => assert!(reason.starts_with(part), "{reason}"),
                 other => panic!("{other:?}"),

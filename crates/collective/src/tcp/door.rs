@@ -120,7 +120,7 @@ impl Door {
         files: Option<Arc<dyn FilePlaces>>,
     ) -> Result<Self, Error> {
         let setup = |error: std::io::Error| Error::Setup {
-            what: "letting lost ranks come back".to_owned(),
+            what: "accepting ranks that rejoin".to_owned(),
             reason: error.to_string(),
         };
         let (closed, open) = std::io::pipe().map_err(setup)?;
@@ -172,7 +172,7 @@ impl Door {
     /// When the system has no pipe for it.
     pub fn open_for_rounds(&self) -> Result<(Receiver<Connection>, PipeReader), Error> {
         let setup = |error: std::io::Error| Error::Setup {
-            what: "letting ranks connect for each round".to_owned(),
+            what: "accepting per-round connections".to_owned(),
             reason: error.to_string(),
         };
         let (reader, bell) = std::io::pipe().map_err(setup)?;
@@ -319,9 +319,9 @@ impl Porter {
                     self.returning.push(returning);
                     continue;
                 }
-                Ok(false) => returning.connection.send_dismissal("it did not say in time what must be known of it"),
+                Ok(false) => returning.connection.send_dismissal("it did not identify itself in time"),
                 Err(error) => {
-                    tracing::warn!("a rank that came back is gone again: {}", renamed(error, self.root));
+                    tracing::warn!("lost a rank that had rejoined: {}", renamed(error, self.root));
                 }
             }
             lock(&self.shared).leave(returning.connection.rank(), returning.connection.process());

@@ -263,8 +263,8 @@ impl Header {
 }
 
 /// Said of a frame whose hashes are wrong.
-const CHANGED: &str = "a frame that was changed on its way, or that is not from a rank of this run; \
-     a network or a program between the ranks damages what passes";
+const CHANGED: &str =
+    "a frame that was modified in transit or is not from a rank of this run; something between the ranks corrupts data";
 
 /// The longest payload of a frame. A round of 10 240 nodes is 2 MB; a length beyond this one is a broken stream.
 pub(super) const FRAME_MAX: usize = 256 << 20;

@@ -238,22 +238,22 @@ impl Verdict {
     pub fn explain(self) -> &'static str {
         match self {
             Self::Welcome => "welcome",
-            Self::OtherVersion => "its program is of another version; start the same build everywhere",
+            Self::OtherVersion => "it runs another version; use the same build everywhere",
             Self::OtherJob => {
-                "it belongs to another job, or has another key: give all ranks the same --key-file, or the same PROBE_SYNC_JOB, \
-                 or the launcher's variable that names the job; choose a port of your own"
+                "it belongs to another job or has another key: give all ranks the same --key-file, PROBE_SYNC_JOB or launcher's job \
+                variable, and choose a port that no other job uses"
             }
-            Self::OtherSize => "it expects another number of ranks; WORLD_SIZE must be equal everywhere",
+            Self::OtherSize => "it expects another number of ranks; WORLD_SIZE must be the same everywhere",
             Self::NoSuchRank => "its job has no such rank",
-            Self::Duplicate => "that rank has joined already; RANK must differ everywhere",
+            Self::Duplicate => "that rank has already joined; every process needs a different RANK",
             Self::Back => "welcome back",
-            Self::OtherTree => "it expects another tree; PROBE_SYNC_TCP_FANOUT must be equal everywhere",
-            Self::NotUnderWay => "no run is under way there",
-            Self::GoneOn => "this rank was lost, or did not come in time; start this rank again",
-            Self::OtherRun => "a new run begins there, and this rank was in another one",
-            Self::Later => "rank 0 takes files of other ranks first",
-            Self::OtherListener => "another rank of the job listens there than the one that this rank looks for",
-            Self::NoFiles => "rank 0 takes no files: its run has not begun, or writes none",
+            Self::OtherTree => "it expects another tree; PROBE_SYNC_TCP_FANOUT must be the same everywhere",
+            Self::NotUnderWay => "no run is in progress there",
+            Self::GoneOn => "this rank was lost or did not join in time; restart it",
+            Self::OtherRun => "a new run is starting there, but this rank belongs to another one",
+            Self::Later => "rank 0 is receiving files from other ranks first",
+            Self::OtherListener => "a different rank of the job listens there",
+            Self::NoFiles => "rank 0 accepts no files: its run has not started, or writes no files",
         }
     }
 

@@ -90,7 +90,7 @@ impl Incoming {
             } else if self.words.len() < WORDS {
                 self.words.push(self.bytes[payload].to_vec());
             } else {
-                return Err(format!("more than {WORDS} words that nobody has asked for"));
+                return Err(format!("more than {WORDS} unsolicited words"));
             }
         }
         Ok(whole)
@@ -126,7 +126,7 @@ impl Incoming {
     pub fn moved(&mut self) -> Result<(), String> {
         self.seal = Seal::none();
         let nothing = self.filled == self.parsed;
-        if nothing { Ok(()) } else { Err("bytes after it had moved to another connection".to_owned()) }
+        if nothing { Ok(()) } else { Err("data after it had moved to another connection".to_owned()) }
     }
 
     /// Whether what comes is under tags.
@@ -253,7 +253,7 @@ mod tests {
         };
         check(&claimed(FRAME_MAX + 1, Kind::Gather), "at most");
         check(&claimed(4097, Kind::Word), "at most 4096");
-        check(&frames(&[(Kind::Word, 0, &b"again"[..]); WORDS + 1]), "nobody has asked for");
+        check(&frames(&[(Kind::Word, 0, &b"again"[..]); WORDS + 1]), "unsolicited");
     }
 
     #[test]
@@ -261,7 +261,7 @@ mod tests {
         let all = frames(&[(Kind::Gather, 1, b"payload"), (Kind::Gather, 2, b"another")]);
         let check = |bytes: &[u8]| {
             let reason = feed(&mut Incoming::new(seal()), bytes, usize::MAX).expect_err("changed");
-            assert!(reason.contains("changed on its way"), "{reason}");
+            assert!(reason.contains("modified in transit"), "{reason}");
         };
         for bit in 0..8 * all.len() {
             let mut changed = all.clone();

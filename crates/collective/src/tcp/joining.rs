@@ -110,7 +110,7 @@ pub(super) fn join(
     let Expected { size, job, fan_out, options, .. } = expected;
     if rank == ROOT || rank >= size {
         let what = format!("joining as rank {rank} of {size}");
-        return Err(Error::Setup { what, reason: format!("ranks that join are 1 to {}", size.saturating_sub(1)) });
+        return Err(Error::Setup { what, reason: format!("only ranks 1 to {} can join", size.saturating_sub(1)) });
     }
     let mut wait = Wait::begin(OPERATION, deadline);
     let (mut pause, mut retries, mut run, mut last_failure) = (RETRY_FIRST, 0, earlier.run, None);
@@ -141,7 +141,7 @@ pub(super) fn join(
                 Err(attempt) => {
                     over &= !attempt.may_be_a_run();
                     let reason = attempt.reason();
-                    let _ = write!(failure, "; rank {successor}, which might have taken its place: {reason}");
+                    let _ = write!(failure, "; rank {successor}, its possible successor: {reason}");
                 }
             }
         }
@@ -205,16 +205,17 @@ pub(super) fn return_as_rank_0(
 fn not_taken_in(successor: Rank, addresses: &[SocketAddr], reason: &str, kept_in: Option<&Path>) -> Error {
     let new_run = kept_in.map_or_else(String::new, |file| {
         format!(
-            ". {} says so: where that run is over, remove it, and those of the other ranks, to begin a new run",
+            ". This follows from {}: if that run is over, remove the file, and those of the other ranks, to start a new run",
             file.display()
         )
     });
     let at: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     Error::Setup {
-        what: format!("coming back as rank 0 to rank {successor} at {}", at.join(" or ")),
+        what: format!("rejoining rank {successor} at {} as rank 0", at.join(" or ")),
         reason: format!(
-            "an earlier process of rank 0 was in a run that may go on with rank {successor} as its master, which does not take this one in: {reason}. \
-             Start this process as its earlier one was, end the processes of that run, or give this one another --out{new_run}"
+            "an earlier process of rank 0 belonged to a run that may be continuing with rank {successor} as its master, but that rank \
+            rejected this process: {reason}. Start this process like the earlier one, end the processes of that run, or give this one \
+            another --out{new_run}"
         ),
     }
 }
@@ -310,7 +311,7 @@ pub(super) fn attempt(
             match connect(target, options.connect, wait) {
                 // A port of this machine that nobody listens on can be connected to itself by chance.
                 Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => {
-                    failed = Some("nobody listens yet".to_owned());
+                    failed = Some("not listening yet".to_owned());
                 }
                 Ok(stream) => match greet(stream, hello, job, options.greeting, wait) {
                     Err(Attempt::Foreign(reason)) => foreign = Some(reason),
@@ -319,10 +320,10 @@ pub(super) fn attempt(
                         None => return Ok(greeted),
                         Some(Peer::User(user)) => {
                             foreign = Some(format!(
-                                "user {user} of this host listens at {target}; --key-file tells other users apart"
+                                "user {user} of this host listens at {target}; use --key-file to distinguish users"
                             ));
                         }
-                        Some(_) => (failed, open) = (Some(format!("{target}: it hung up")), true),
+                        Some(_) => (failed, open) = (Some(format!("{target}: connection closed")), true),
                     },
                     Err(other) => return Err(other),
                 },
@@ -405,7 +406,7 @@ fn greet(
     let (verdict, proof) = answer(&mut stream, wait, limit)?;
     if roots != proof {
         let reason =
-            "what answers there does not have this job's key, and is not rank 0; check MASTER_ADDR and MASTER_PORT";
+            "the process there does not have this job's key, so it is not rank 0; check MASTER_ADDR and MASTER_PORT";
         return Err(Attempt::Foreign(reason.to_owned()));
     }
     let [own, peers] = frames.map(Seal::new);
@@ -423,9 +424,9 @@ fn answer(
     while filled < ANSWER {
         let Some(slice) = wait.slice().filter(|_| limit.is_none_or(|limit| begun.elapsed() < limit)) else {
             let why = match limit {
-                Some(_) => "connected, but nobody answered",
+                Some(_) => "connected, but got no answer",
                 None => {
-                    "connected, but rank 0 never answered; a run under way answers when the process that was this rank is gone"
+                    "connected, but rank 0 never answered; a run in progress only answers once this rank's previous process is gone"
                 }
             };
             return Err(Attempt::Failed(why.to_owned()));
@@ -433,7 +434,7 @@ fn answer(
         let socket = [(stream.as_fd(), PollFlags::IN)];
         poll_sockets(&socket, slice, OPERATION).map_err(|error| Attempt::Failed(error.to_string()))?;
         match stream.read(&mut answer[filled..]) {
-            Ok(0) => return Err(Attempt::Failed("the other side hung up without an answer".to_owned())),
+            Ok(0) => return Err(Attempt::Failed("the other side closed the connection without answering".to_owned())),
             Ok(count) => filled += count,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
             Err(error) => return Err(error.into()),
@@ -446,7 +447,7 @@ fn answer(
             Some(verdict @ Verdict::OtherJob) => return Err(Attempt::Foreign(verdict.explain().to_owned())),
             Some(verdict) => return Err(Attempt::Refused(verdict)),
             None => {
-                return Err(Attempt::Foreign("another program answers there; choose a port of your own".to_owned()));
+                return Err(Attempt::Foreign("another program answers there; choose a different port".to_owned()));
             }
         }
     }
@@ -460,7 +461,7 @@ fn unreachable(root: Rank, address: &str, wait: &Wait<'_>, failure: &str) -> Err
         return wait.late(vec![ROOT]);
     }
     let what = format!("cannot reach rank {root} at {address} within {:.1?}", wait.elapsed());
-    let advice = "is rank 0 running, are MASTER_ADDR and MASTER_PORT right, and does a firewall let that port through?";
+    let advice = "is rank 0 running, are MASTER_ADDR and MASTER_PORT correct, and does the firewall allow that port?";
     Error::Setup { what, reason: format!("{failure}; {advice}") }
 }
 
@@ -494,7 +495,10 @@ mod tests {
     fn a_port_in_use_is_named_with_what_may_hold_it() {
         let held = bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
         let error = bind(held.local_addr().expect("bound")).expect_err("somebody listens there").to_string();
-        assert!(error.contains("choose another port") && error.contains("held by an outgoing connection"), "{error}");
+        assert!(
+            error.contains("choose another port") && error.contains("occupied by an outgoing connection"),
+            "{error}"
+        );
     }
 
     #[test]

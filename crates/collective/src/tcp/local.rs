@@ -124,11 +124,11 @@ impl Offers {
     pub fn take(&self, secret: &Secret) -> Result<OwnedFd, String> {
         let mut expected = self.expected.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(failure) = expected.accept(&self.listener) {
-            return Err(format!("it says that it is at our Unix-domain socket: {failure}"));
+            return Err(format!("it claims to be connected to our Unix-domain socket: {failure}"));
         }
         expected.hear();
         let place = expected.came.iter().position(|(said, _)| said == secret);
-        let place = place.ok_or("it says that it is at our Unix-domain socket, and is not among those who are")?;
+        let place = place.ok_or("it claims to be connected to our Unix-domain socket, but is not")?;
         Ok(expected.came.swap_remove(place).1)
     }
 }

@@ -281,7 +281,7 @@ impl Group {
 
     /// Accepts what comes after an operation that failed: nothing.
     fn check_failed(&self, operation: &'static str) -> Result<(), Error> {
-        let before = |reason| Error::Backend { operation, reason: format!("the group had failed before: {reason}") };
+        let before = |reason| Error::Backend { operation, reason: format!("the group had already failed: {reason}") };
         self.failed.as_ref().map_or(Ok(()), |reason| Err(before(reason)))
     }
 
@@ -423,7 +423,7 @@ impl Collective for Group {
         }
         self.open_door(Secret(notice))?;
         if let WayBack::Open(_) = &self.way_back {
-            self.peers.on_loss(Losses::GoOn("; start this rank again"));
+            self.peers.on_loss(Losses::GoOn("; restart this rank"));
         }
         Ok(())
     }

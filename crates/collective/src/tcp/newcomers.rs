@@ -186,7 +186,7 @@ impl Newcomers {
             let stream = match fork::opened(|| listener.accept().map(|(stream, _)| stream)) {
                 Ok(accepted) => accepted,
                 Err(error) if matches!(error.raw_os_error(), Some(code) if out_of_descriptors(code)) => {
-                    let reason = format!("{error}; raise the limit of open files (ulimit -n) above {most}");
+                    let reason = format!("{error}; raise the limit on open files (ulimit -n) above {most}");
                     return Err(Error::Setup { what: "accepting ranks".to_owned(), reason });
                 }
                 // Nothing left, or a connection that ended before it was accepted.
@@ -212,7 +212,7 @@ impl Newcomers {
     /// Says once that another user claims a place: he comes again and again.
     fn refuse_process(&mut self, peer: Peer, from: SocketAddr, rank: Rank) {
         if matches!(peer, Peer::User(_)) && !std::mem::replace(&mut self.saw_foreign, true) {
-            tracing::warn!(?from, rank, "refused a rank: another user of this host claims its place");
+            tracing::warn!(?from, rank, "rejected a rank: another user of this host claims its place");
         } else {
             tracing::debug!(?from, rank, ?peer, "refused a rank");
         }
@@ -266,7 +266,7 @@ impl Proven {
         let rank = exchanged(self.root, self.rank);
         // Nothing is wrong with a rank that comes again later.
         if verdict == Verdict::Later {
-            tracing::debug!(from = ?self.from, rank, "many ranks bring files");
+            tracing::debug!(from = ?self.from, rank, "too many ranks are sending files");
         } else {
             tracing::warn!(from = ?self.from, rank, ?verdict, "refused a rank");
         }
@@ -279,10 +279,10 @@ impl Newcomer {
     fn advance(&mut self, expected: (Rank, Expected), taken: &impl Fn(Rank) -> bool) -> Result<Progress, Error> {
         let wanted = if matches!(self.stage, Stage::Greeting) { HELLO } else { PROOF };
         match self.stream.read(&mut self.bytes[self.filled..wanted]) {
-            Ok(0) => return Ok(Progress::Gone("it hung up")),
+            Ok(0) => return Ok(Progress::Gone("it closed the connection")),
             Ok(count) => self.filled += count,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-            Err(_) => return Ok(Progress::Gone("it broke off")),
+            Err(_) => return Ok(Progress::Gone("it disconnected")),
         }
         match &self.stage {
             Stage::Greeting => self.greeted(expected, taken),
@@ -301,7 +301,7 @@ impl Newcomer {
         taken: &impl Fn(Rank) -> bool,
     ) -> Result<Progress, Error> {
         match version_of(&self.bytes[..self.filled]) {
-            Some(Err(_)) => return Ok(Progress::Gone("it is foreign")),
+            Some(Err(_)) => return Ok(Progress::Gone("it does not belong to this job")),
             // Greetings of other versions have other lengths.
             Some(Ok(version)) if version != VERSION => {
                 return Ok(self.refuse(u32::MAX, Verdict::OtherVersion));
@@ -309,14 +309,16 @@ impl Newcomer {
             _ if self.filled < HELLO => return Ok(self.time_left()),
             _ => {}
         }
-        let Some(hello) = Hello::decode(&self.bytes) else { return Ok(Progress::Gone("it is foreign")) };
+        let Some(hello) = Hello::decode(&self.bytes) else {
+            return Ok(Progress::Gone("it does not belong to this job"));
+        };
         match Verdict::of(&hello, listener, expected.size, expected.fan_out, taken) {
             Verdict::Welcome => {}
             verdict => return Ok(self.refuse(hello.rank, verdict)),
         }
         let nonce = random_bytes()?;
         if self.stream.write_all(&Verdict::Welcome.encode(&nonce)).is_err() {
-            return Ok(Progress::Gone("it hung up"));
+            return Ok(Progress::Gone("it closed the connection"));
         }
         let proofs = hello.proofs(expected.job, &nonce);
         let Hello { rank, errand, port, process, run, .. } = hello;
@@ -343,7 +345,7 @@ impl Newcomer {
     }
 
     fn time_left(&self) -> Progress {
-        if Instant::now() < self.until { Progress::Undecided } else { Progress::Gone("it was silent") }
+        if Instant::now() < self.until { Progress::Undecided } else { Progress::Gone("it sent nothing") }
     }
 }
 

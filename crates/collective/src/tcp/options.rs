@@ -85,7 +85,7 @@ impl TcpOptions {
                         return Err(refused(
                             FAN_OUT,
                             &text,
-                            "auto, star, or how many ranks each passes on for, 2 to 4096",
+                            "auto, star, or the number of ranks that each rank relays for, 2 to 4096",
                         ));
                     }
                 },
@@ -105,8 +105,7 @@ impl TcpOptions {
             ("PROBE_SYNC_TCP_STATEMENT_TIMEOUT", &mut options.statement),
         ] {
             if let Some(text) = variable(name) {
-                *value = seconds(&text)
-                    .ok_or_else(|| refused(name, &text, "a time from 1ms to 86400s: a number with ms or s"))?;
+                *value = seconds(&text).ok_or_else(|| refused(name, &text, "a time from 1ms to 86400s, in ms or s"))?;
             }
         }
         Ok(options)
@@ -134,7 +133,7 @@ fn seconds(text: &str) -> Option<Duration> {
 }
 
 fn refused(name: &str, text: &str, allowed: &str) -> Error {
-    Error::Setup { what: format!("{name}=\"{text}\""), reason: format!("it may be {allowed}") }
+    Error::Setup { what: format!("{name}=\"{text}\""), reason: format!("it must be {allowed}") }
 }
 
 const FAN_OUT: &str = "PROBE_SYNC_TCP_FANOUT";

@@ -151,7 +151,7 @@ impl Peers {
                 self.put(place, came)?;
                 ready.push(place);
             } else {
-                came.send_dismissal("this rank came too late; start it again");
+                came.send_dismissal("this rank joined too late; restart it");
             }
         }
         Ok(())
@@ -244,7 +244,7 @@ impl Peers {
         if let Some(mut gone) = self.list[place].take() {
             gone.unwatch();
             if let Losses::GoOn(advice) = self.losses {
-                gone.send_dismissal(&format!("rank {} went on after this: {error}{advice}", self.rank));
+                gone.send_dismissal(&format!("rank {} continued after this: {error}{advice}", self.rank));
             }
             self.past = self.past.plus(gone.traffic());
             self.gone.push(Gone { rank, connection: Some(gone), error });

@@ -34,9 +34,8 @@ impl Group {
     /// Where the group is a tree.
     pub fn make_per_round(&mut self) -> Result<(), Error> {
         if !matches!(self.tree, Tree::Star) {
-            let what = "connections that last for a round".to_owned();
-            let reason =
-                "these ranks form a tree, whose ranks wait for each other: set PROBE_SYNC_TCP_FANOUT=star on all ranks";
+            let what = "per-round connections".to_owned();
+            let reason = "these ranks form a tree and wait for each other: set PROBE_SYNC_TCP_FANOUT=star on all ranks";
             return Err(Error::Setup { what, reason: reason.to_owned() });
         }
         self.per_round = Some(PerRound { way: self.way.clone(), ..PerRound::default() });

@@ -78,7 +78,7 @@ impl Receiving {
             }
             // A thread that takes another file takes this one next; else its rank comes again.
             Err(error) => {
-                tracing::warn!("no thread to take a rank's file: {error}");
+                tracing::warn!("cannot start a thread to receive a rank's file: {error}");
                 if queue.workers == 0 {
                     queue.waiting.clear();
                 }
@@ -152,10 +152,10 @@ fn work(places: &dyn FilePlaces, queue: &Mutex<Queue>) {
         drop(coming);
         match came {
             Ok(Some((path, length))) => {
-                tracing::info!("rank {rank} has brought {} ({length} bytes)", path.display());
+                tracing::info!("received {} ({length} bytes) from rank {rank}", path.display());
             }
-            Ok(None) => tracing::info!("rank {rank} has brought a file that is here already"),
-            Err(reason) => tracing::warn!("a file of rank {rank} did not come: {reason}"),
+            Ok(None) => tracing::info!("rank {rank} sent a file that already exists here"),
+            Err(reason) => tracing::warn!("did not receive a file of rank {rank}: {reason}"),
         }
     }
 }
@@ -205,7 +205,7 @@ impl Taken {
     /// Begins it, where there is room for it and for what the run itself still writes.
     fn begin(folder: &OwnFolder, name: &str, length: u64) -> Result<Self, String> {
         if length > FILE_MAX {
-            return Err(format!("it has {length} bytes, and at most {FILE_MAX} are taken; copy it by hand"));
+            return Err(format!("it has {length} bytes, more than the limit of {FILE_MAX}; copy it by hand"));
         }
         check_room(folder, length)?;
         let path = folder.path_of(name);
@@ -246,12 +246,17 @@ fn check_room(folder: &OwnFolder, bytes: u64) -> Result<(), String> {
     let folder = folder.path().display();
     // File systems that make room for names as they need it say that they have none at all.
     if disk.f_files > 0 && disk.f_favail < RESERVE_FILES {
-        return Err(format!("{folder} has room for {} more files on rank 0's host; make room there", disk.f_favail));
+        return Err(format!(
+            "{folder} has room for only {} more files on rank 0's host; free some space there",
+            disk.f_favail
+        ));
     }
     if free >= bytes.saturating_add(RESERVE) {
         return Ok(());
     }
-    Err(format!("{bytes} bytes of it are to come, and {folder} has {free} left on rank 0's host; make room there"))
+    Err(format!(
+        "it still needs {bytes} bytes, but {folder} has only {free} left on rank 0's host; free some space there"
+    ))
 }
 
 /// Tells the rank how it went, and passes that on.
@@ -267,7 +272,7 @@ fn tell<T>(talk: &mut Talk, result: Result<T, String>, wait: &mut Wait<'_>) -> R
 fn reason(broken: Broken) -> String {
     match broken {
         Broken::Off(reason) => reason,
-        Broken::Interjected => "it spoke out of turn".to_owned(),
+        Broken::Interjected => "it sent an unexpected message".to_owned(),
     }
 }
 
@@ -320,7 +325,7 @@ mod tests {
             taken.add(&piece, 1 << 60).expect("it is not looked at");
         }
         let reason = taken.add(&piece, 1 << 60).expect_err("no disk has that room");
-        assert!(reason.contains("are to come") && reason.contains("make room there"), "{reason}");
+        assert!(reason.contains("still needs") && reason.contains("free some space there"), "{reason}");
         drop(taken);
         let left = std::fs::read_dir(folder.path().join("a")).expect("a folder").count();
         assert_eq!(left, 0, "what is not whole is removed");

@@ -35,12 +35,13 @@ fn cannot_listen(address: SocketAddr, error: &io::Error) -> Error {
             Some(ports) => {
                 let (first, last) = (ports.start(), ports.end());
                 format!(
-                    "{IN_USE}. A port from {first} to {last} may also be held by an outgoing connection, up to a minute after its end"
+                    "{IN_USE}. A port from {first} to {last} may also be occupied by an outgoing connection, for up to a minute after \
+                    it closes"
                 )
             }
         },
         io::ErrorKind::AddrNotAvailable => "no interface of this machine has that address".to_owned(),
-        io::ErrorKind::PermissionDenied => "ports below 1024 need privileges; choose a higher one".to_owned(),
+        io::ErrorKind::PermissionDenied => "ports below 1024 require privileges; choose a higher one".to_owned(),
         _ => "choose another address or port".to_owned(),
     };
     Error::Setup { what: format!("cannot listen on {address}"), reason: format!("{error}; {advice}") }

@@ -69,18 +69,18 @@ impl FileSender {
                 Err(Failure::Busy(reason)) => {
                     if !pause(busy, &mut wait) {
                         return Err(failed(format!(
-                            "{reason}, until the time was over; the file is still here: copy it by hand"
+                            "{reason}, until the time limit expired; the file is still here: copy it by hand"
                         )));
                     }
                     busy = (busy * 2).min(BUSY_LAST);
                 }
                 Err(Failure::Passing(reason)) if retries == 0 || !pause(BACKOFF, &mut wait) => {
                     let to = self.addresses.join(" or ");
-                    let advice = "has rank 0 ended its run, or does a firewall close that port? The file is still here: copy it by hand";
+                    let advice = "did rank 0 end its run, or does a firewall block that port? The file is still here: copy it by hand";
                     return Err(failed(format!("{reason} (rank 0 at {to}); {advice}")));
                 }
                 Err(Failure::Passing(reason)) => {
-                    tracing::warn!("{name} did not reach rank 0: {reason}; once more");
+                    tracing::warn!("{name} did not reach rank 0: {reason}; retrying");
                     retries -= 1;
                 }
             }
@@ -107,7 +107,7 @@ impl FileSender {
                 Err(TryLockError::Poisoned(turn)) => return Ok(turn.into_inner()),
                 Err(TryLockError::WouldBlock) => {}
             }
-            let slice = wait.slice().ok_or("another file of this rank was on its way until the time was over")?;
+            let slice = wait.slice().ok_or("the time limit expired while another file of this rank was being sent")?;
             std::thread::sleep(slice.min(TURN));
         }
     }
@@ -125,7 +125,7 @@ impl FileSender {
         let mut file = File::open(path).map_err(unreadable)?;
         let facts = file.metadata().map_err(unreadable)?;
         if !facts.is_file() {
-            return Err(unreadable(io::Error::other("it is no file")));
+            return Err(unreadable(io::Error::other("it is not a file")));
         }
         let mut talk = self.greet(wait)?;
         let mut left = facts.len();
@@ -135,7 +135,7 @@ impl FileSender {
         while left > 0 {
             piece.truncate(left.min(PIECE as u64) as usize);
             file.read_exact(&mut piece).map_err(|error| match error.kind() {
-                io::ErrorKind::UnexpectedEof => unreadable(io::Error::other("it became shorter while it was read")),
+                io::ErrorKind::UnexpectedEof => unreadable(io::Error::other("it was truncated while it was read")),
                 _ => unreadable(error),
             })?;
             left -= piece.len() as u64;
@@ -163,14 +163,14 @@ fn say(talk: &mut Talk, message: &[u8], wait: &mut Wait<'_>) -> Result<(), Failu
         Err(Broken::Off(reason)) => Err(Failure::Passing(reason)),
         Err(Broken::Interjected) => {
             accepted(talk.hear_answer(wait))?;
-            Err(Failure::Passing("rank 0 answered before it had the file".to_owned()))
+            Err(Failure::Passing("rank 0 answered before it had received the file".to_owned()))
         }
     }
 }
 
 fn accepted(heard: Result<Answer, Broken>) -> Result<(), Failure> {
     match heard {
-        Ok(answer) => answer.map_err(|reason| Failure::Final(format!("rank 0 does not take it: {reason}"))),
+        Ok(answer) => answer.map_err(|reason| Failure::Final(format!("rank 0 rejected it: {reason}"))),
         Err(Broken::Off(reason)) => Err(Failure::Passing(reason)),
         Err(Broken::Interjected) => Err(Failure::Passing("rank 0 interrupted".to_owned())),
     }

@@ -385,7 +385,7 @@ impl Collective for Tcp {
                 }
                 Some(Err(error)) => {
                     let error = renamed(error, *successor);
-                    tracing::info!("rank {successor} does not take the place of rank {lost}: {error}");
+                    tracing::info!("rank {successor} cannot take over from rank {lost}: {error}");
                     if let Error::Minority { .. } | Error::Dismissed { .. } = error {
                         why = error;
                     }
@@ -485,4 +485,4 @@ impl Group {
 
 const OPERATION: &str = "succession";
 const STANDS: &[u8] = b"the group stands";
-const NOT_THERE: &str = "it was not there when the ranks that were left met anew";
+const NOT_THERE: &str = "it was absent when the remaining ranks reconnected";

@@ -205,7 +205,7 @@ fn threads_of_one_rank_take_turns() {
         let _connected = silent.accept().unwrap();
         let late = Deadline::new(Duration::from_millis(100), None);
         let error = sender.send(path, "b", &late).unwrap_err().to_string();
-        assert!(error.contains("another file of this rank was on its way"), "{error}");
+        assert!(error.contains("another file of this rank was being sent"), "{error}");
         stop.store(true, Ordering::Relaxed);
         held.join().unwrap().unwrap_err();
     });
@@ -215,13 +215,13 @@ fn threads_of_one_rank_take_turns() {
 fn what_is_not_allowed_is_refused_with_the_reason() {
     let group = Group::new(2);
     for name in ["../out", "/etc/passwd", "a/../../b"] {
-        check_refused(&group, &announce(1, name), "leads out of the folder");
+        check_refused(&group, &announce(1, name), "points outside the folder");
         let error = group.send(1, name, b"x").unwrap_err().to_string();
-        assert!(error.starts_with("rank 1: ") && error.contains("leads out of the folder"), "{error}");
+        assert!(error.starts_with("rank 1: ") && error.contains("points outside the folder"), "{error}");
     }
     check_refused(&group, &announce(1, &"n".repeat(NAME_MAX + 1)), "at most 512");
-    check_refused(&group, &announce(u64::MAX, "long"), "are taken; copy it by hand");
-    check_refused(&group, &announce(1 << 40, "longer than the disk has room"), "make room there");
+    check_refused(&group, &announce(u64::MAX, "long"), "copy it by hand");
+    check_refused(&group, &announce(1 << 40, "longer than the disk has room"), "free some space there");
     check_refused(&group, &announce(1, "unwanted"), "nobody wants it");
     group.send(1, "there already", &vec![1; PIECE + 1]).expect("it is heard and dropped");
     assert!(group.files(1).is_empty());
@@ -232,10 +232,7 @@ fn a_file_that_cannot_be_written_or_read_is_an_error_at_its_rank() {
     let group = Group::new(2);
     group.send(1, "a", b"a file, and no folder").unwrap();
     let error = group.send(1, "a/b", &vec![7; 3 * PIECE]).unwrap_err().to_string();
-    assert!(
-        error.contains("rank 1: a/b did not reach rank 0: rank 0 does not take it: rank 0 cannot write"),
-        "{error}"
-    );
+    assert!(error.contains("rank 1: a/b did not reach rank 0: rank 0 rejected it: rank 0 cannot write"), "{error}");
     std::fs::create_dir(group.folder.path().join("rank1/folder")).unwrap();
     let error = group.send(1, "folder", b"x").unwrap_err().to_string();
     assert!(error.contains("cannot write"), "{error}");
@@ -260,7 +257,7 @@ fn without_the_key_or_to_nobody_is_an_error_that_names_the_rank() {
     check(FileSender::new(address(), 2, 4, job()), "another number of ranks");
     check(FileSender::new(address(), 0, 3, job()), "no such rank");
     let free = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap().local_addr().unwrap().to_string();
-    check(FileSender::new(vec![free], 1, 3, job()), "has rank 0 ended its run");
+    check(FileSender::new(vec![free], 1, 3, job()), "did rank 0 end its run");
 }
 
 #[test]
@@ -271,11 +268,11 @@ fn a_group_that_takes_no_files_says_so() {
     let send = || sender.send(Path::new("/proc/self/exe"), "x", &deadline()).unwrap_err().to_string();
     std::thread::scope(|scope| {
         let host = scope.spawn(|| Tcp::host(listener, 2, job(), &deadline()).unwrap());
-        assert!(send().contains("takes no files"), "the ranks still meet");
+        assert!(send().contains("accepts no files"), "the ranks still meet");
         let _joined = Tcp::join(&address, 1, 2, job(), &deadline()).unwrap();
         let mut root = host.join().unwrap();
         root.go_on_without_lost(Vec::new()).unwrap();
-        assert!(send().contains("takes no files"));
+        assert!(send().contains("accepts no files"));
     });
 }
 
@@ -291,7 +288,7 @@ fn more_ranks_than_may_wait_come_again_and_lose_nothing() {
         let impatient = group.sender(few + 1);
         let limit = Deadline::new(Duration::from_secs(2), None);
         let error = impatient.send(source.path(), "a", &limit).unwrap_err().to_string();
-        assert!(error.contains("takes files of other ranks first, until the time was over"), "{error}");
+        assert!(error.contains("is receiving files from other ranks first, until the time limit expired"), "{error}");
         let (sender, path) = (group.sender(few + 2), source.path());
         let patient = scope.spawn(move || sender.send(path, "a", &deadline()));
         // One that waits already and comes again is not turned away.
@@ -346,7 +343,7 @@ fn silent_ranks_hold_up_neither_the_rounds_nor_the_end() {
         assert!(!waiting.is_finished());
         stop.store(true, Ordering::Relaxed);
         let error = waiting.join().unwrap().unwrap_err().to_string();
-        assert!(error.contains("asked to end"), "{error}");
+        assert!(error.contains("stop was requested"), "{error}");
     });
     group.root.let_nobody_back();
     for (rank, mut talk) in (1..5).zip(silent) {
@@ -355,7 +352,7 @@ fn silent_ranks_hold_up_neither_the_rounds_nor_the_end() {
         assert!(group.files(rank).is_empty());
     }
     let error = group.send(5, "x", b"x").unwrap_err().to_string();
-    assert!(error.contains("has rank 0 ended its run"), "{error}");
+    assert!(error.contains("did rank 0 end its run"), "{error}");
 }
 
 #[test]
@@ -550,7 +547,7 @@ fn forged_deliveries_leave_room_on_the_disk_for_the_run() {
         let content = vec![b'x'; length];
         let refusal = (0..200).find_map(|number| group.send(1, &format!("folder{number}/a"), &content).err());
         let refusal = refusal.expect("the disk is not filled").to_string();
-        assert!(refusal.contains("make room there"), "{refusal}");
+        assert!(refusal.contains("free some space there"), "{refusal}");
         let left = rustix::fs::statvfs(disk.0.path()).unwrap();
         let (bytes, files) = (left.f_bavail * left.f_frsize, left.f_favail);
         assert!(bytes >= 63 << 20 && files >= 4090, "{bytes} bytes and {files} files are left");

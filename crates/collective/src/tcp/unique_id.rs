@@ -123,7 +123,7 @@ impl UniqueId {
         let addresses: Vec<IpAddr> =
             addresses.iter().copied().filter(|address| !link_local(address)).take(ADDRESSES_MAX).collect();
         if addresses.is_empty() {
-            return Err(unusable("this machine has no address that others could reach".to_owned()));
+            return Err(unusable("this machine has no address that other machines can reach".to_owned()));
         }
         Ok(Self::new(&addresses, port, secret))
     }
@@ -151,13 +151,13 @@ impl UniqueId {
     /// [`Error::Setup`] when they are none.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         let wrong = |reason: &str| Error::Setup { what: "an id of a run".to_owned(), reason: reason.to_owned() };
-        let bytes: [u8; Self::BYTES] = bytes.try_into().map_err(|_| wrong("it does not have 128 bytes"))?;
+        let bytes: [u8; Self::BYTES] = bytes.try_into().map_err(|_| wrong("it is not 128 bytes long"))?;
         let used = ADDRESSES_START + usize::from(bytes[5]) * ADDRESS;
         if bytes[..4] != MAGIC {
-            return Err(wrong("these bytes are something else"));
+            return Err(wrong("these bytes are not an id"));
         }
         if bytes[4] != VERSION {
-            return Err(wrong("it is of another version; start the same build everywhere"));
+            return Err(wrong("it is from another version; use the same build everywhere"));
         }
         if !(1..=ADDRESSES_MAX).contains(&usize::from(bytes[5])) || bytes[used..].iter().any(|byte| *byte != 0) {
             return Err(wrong("it is damaged"));
@@ -256,7 +256,7 @@ fn listen(addresses: &[IpAddr], port: u16) -> Result<TcpListener, Error> {
 }
 
 fn unusable(reason: String) -> Error {
-    Error::Setup { what: "opening a meeting of ranks".to_owned(), reason }
+    Error::Setup { what: "opening a meeting".to_owned(), reason }
 }
 
 /// Keeps this use of what the ranks know apart from others.
@@ -309,7 +309,7 @@ mod tests {
             assert!(error.contains(part), "{error}");
         };
         check(&|bytes| bytes.truncate(127), "128 bytes");
-        check(&|bytes| bytes[0] = b'x', "something else");
+        check(&|bytes| bytes[0] = b'x', "not an id");
         check(&|bytes| bytes[4] = 9, "another version");
         check(&|bytes| bytes[5] = 0, "damaged");
         check(&|bytes| bytes[5] = 6, "damaged");

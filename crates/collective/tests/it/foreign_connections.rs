@@ -216,15 +216,15 @@ fn wrong_ranks_are_refused_with_the_reason() {
     check_undisturbed(|address| {
         refused(address, 1, 2, b"8", "another job");
         refused(address, 1, 3, b"7", "number of ranks");
-        refused(address, 0, 2, b"7", "ranks that join");
-        refused(address, 2, 2, b"7", "ranks that join");
+        refused(address, 0, 2, b"7", "can join");
+        refused(address, 2, 2, b"7", "can join");
     });
     let listener = bind(ANY).unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::scope(|scope| {
         let host = scope.spawn(|| Tcp::host(listener, 3, job(), &deadline()).unwrap());
         let first = Tcp::join(&address, 1, 3, job(), &deadline()).unwrap();
-        refused(&address, 1, 3, b"7", "joined already");
+        refused(&address, 1, 3, b"7", "already joined");
         let second = Tcp::join(&address, 2, 3, job(), &deadline()).unwrap();
         assert_eq!((host.join().unwrap().size(), first.rank(), second.rank()), (3, 1, 2));
     });

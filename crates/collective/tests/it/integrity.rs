@@ -65,7 +65,7 @@ fn a_changed_frame_names_its_rank_and_the_others_go_on() {
         assert_eq!(frames.iter().collect::<Vec<_>>(), [&b"root"[..], b"", b"another"], "byte {place}");
         let left = root.attendance().left;
         assert!(
-            matches!(&left[..], [(1, Error::Protocol { rank: 1, what, .. })] if what.contains("changed on its way")),
+            matches!(&left[..], [(1, Error::Protocol { rank: 1, what, .. })] if what.contains("modified in transit")),
             "byte {place}: {left:?}"
         );
     }
@@ -76,7 +76,7 @@ fn a_changed_broadcast_is_not_believed() {
     let mut group = group(None, Some(SAID_BY_ROOT + 83));
     group[0].broadcast(&mut b"decision".to_vec(), &deadline()).unwrap();
     let error = group[1].broadcast(&mut Vec::new(), &deadline()).unwrap_err();
-    assert!(matches!(&error, Error::Protocol { rank: 0, what, .. } if what.contains("changed")), "{error}");
+    assert!(matches!(&error, Error::Protocol { rank: 0, what, .. } if what.contains("modified")), "{error}");
     let mut heard = Vec::new();
     group[2].broadcast(&mut heard, &deadline()).unwrap();
     assert_eq!(heard, b"decision");

@@ -161,7 +161,7 @@ fn who_does_not_come_is_named_and_who_comes_too_late_is_told() {
     assert!(matches!(&left[..], [(2, Error::Late { missing, .. })] if missing == &[2]), "{left:?}");
     assert_eq!(round(&mut ranks, &within(60)), [0, 1, 3]);
     let told = part(&mut slow, b"late", &within(60)).unwrap_err();
-    assert!(matches!(&told, Error::Dismissed { reason } if reason.contains("did not come in time")), "{told}");
+    assert!(matches!(&told, Error::Dismissed { reason } if reason.contains("did not join in time")), "{told}");
     assert_eq!(round(&mut ranks, &within(60)), [0, 1, 3]);
 }
 

@@ -72,10 +72,10 @@ fn a_file_that_does_not_do_is_named_with_the_reason() {
         let error = join(&place, "job 7", 1, &short()).unwrap_err();
         assert!(error.contains(part) && error.contains("rendezvous"), "{error}");
     };
-    check("has left nothing there yet");
+    check("has not published anything there yet");
     let meeting = Meeting::open(&LOOPBACK).unwrap();
     publish(store(&place).unwrap().as_mut(), "job 6", &meeting, &deadline()).unwrap();
-    check("is of job \"job 6\"");
+    check("is from job \"job 6\"");
     std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
     check("mode 600");
     let nowhere = publish(store("file:/no/such/folder/x").unwrap().as_mut(), "", &meeting, &deadline()).unwrap_err();

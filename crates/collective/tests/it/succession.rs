@@ -398,5 +398,5 @@ fn rank_0_ends_with_the_name_of_who_is_there_and_does_not_take_it_in() {
     let error = Tcp::return_as_rank_0(&was_in(&line), 4, JobKey::of(b"7"), options, &within(1)).unwrap_err();
     let (said, at) = (error.to_string(), line[0].1[0].to_string());
     assert!(said.contains("rank 2") && said.contains(&at) && said.contains("another --out"), "{said}");
-    assert!(said.contains("out/successors/rank0.json") && said.contains("to begin a new run"), "{said}");
+    assert!(said.contains("out/successors/rank0.json") && said.contains("to start a new run"), "{said}");
 }
