@@ -92,7 +92,7 @@ pub struct Aligning<'a> {
 pub fn align<'a>(calibrated: &'a Calibrated, output: &Path, settings: AlignSettings) -> Result<Aligning<'a>, Error> {
     if let Some(unknown) = calibrated.traces.iter().find(|trace| trace.map.is_none()) {
         let reason = unknown.notes.last().map_or("give --run-dir, --offsets or --from-collectives", String::as_str);
-        return Err(calibrated.no_clock(format!("no clock is known for {}: {reason}", unknown.trace.path.display())));
+        return Err(calibrated.no_clock(format!("the clock of {} is unknown: {reason}", unknown.trace.path.display())));
     }
     let (outputs, folders) = outputs::for_each(&calibrated.traces, output)?;
     calibrated.refuse_overwriting(&outputs)?;
@@ -130,25 +130,23 @@ fn embedded(calibrated: &CalibratedTrace) -> Result<Vec<ClockPair>, Error> {
         return refuse("only an XSpace has a plane for snapshot pairs");
     }
     if trace.facts.has_snapshot_plane {
-        return refuse(
-            "it has a plane /host:snapshots already, which stays as it is; without this flag it is aligned with that plane",
-        );
+        return refuse("it already has a plane /host:snapshots; omit this flag to align it with that plane");
     }
     let Some(given) = snapshots.as_ref().filter(|given| !given.pairs.is_empty()) else {
         return refuse(
-            "there are no snapshot pairs of its node; give --run-dir of a run that took them, or --snapshots",
+            "there are no snapshot pairs for its node; give --run-dir of a run that took them, or --snapshots",
         );
     };
     if let Some(clock) = given.clock.as_ref().filter(|clock| !is_of_profilers(clock)) {
         return refuse(&format!(
-            "its pairs are of the clock {clock}, and whoever reads the plane takes them for the profiler's clock"
+            "its pairs use the clock {clock}, but readers of the plane assume the profiler's clock"
         ));
     }
     let (first, last) = trace.facts.session.or(trace.facts.span).unwrap_or((Picoseconds::MIN, Picoseconds::MAX));
     let (from, until) = (first.saturating_sub(AROUND_PS), last.saturating_add(AROUND_PS));
     let near = |pair: &&ClockPair| (from..=until).contains(&(Picoseconds::from(pair.system_ns) * PS_PER_NS));
     match given.pairs.iter().filter(near).copied().collect::<Vec<_>>() {
-        none if none.is_empty() => refuse("the snapshot pairs were all taken at another time than the trace"),
+        none if none.is_empty() => refuse("the snapshot pairs were all taken at a different time from the trace"),
         near => Ok(near),
     }
 }
@@ -242,7 +240,7 @@ fn common_base(traces: &[CalibratedTrace]) -> Result<Option<i64>, Error> {
         if let Some((start_ns, map)) = trace.format.session_start_ns(&trace.path)?.zip(map.as_ref()) {
             let mapped = map.map(Picoseconds::from(start_ns) * 1000).time_ps.div_euclid(1000);
             let mapped = i64::try_from(mapped)
-                .map_err(|_| Error::malformed(&trace.path, 0, "the mapped session start does not fit 64 bits"))?;
+                .map_err(|_| Error::malformed(&trace.path, 0, "the mapped session start does not fit in 64 bits"))?;
             earliest = Some(earliest.map_or(mapped, |earliest| earliest.min(mapped)));
         }
     }

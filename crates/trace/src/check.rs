@@ -117,10 +117,12 @@ impl Verdict<'_> {
                 map.map(time).place != Place::Inside && clock.as_ref().is_none_or(offsets)
             };
             let text = match (map, trace.facts.span) {
-                _ if trace.facts.merged => "left out: several traces were merged into it; check those",
-                (None, _) if known => "left out: its clock is not known",
+                _ if trace.facts.merged => {
+                    "skipped because several traces were merged into it; check the original traces"
+                }
+                (None, _) if known => "skipped because its clock is unknown",
                 (Some(map), Some((first, last))) if beyond(map, first) && beyond(map, last) => {
-                    "is beyond the measured offsets: its times are extrapolated"
+                    "lies beyond the measured offsets, so its times are extrapolated"
                 }
                 _ => return None,
             };
@@ -142,7 +144,7 @@ impl Verdict<'_> {
     fn early_devices(&self) -> Option<String> {
         let traces = self.calibrated.traces.iter().map(|of| &of.trace);
         let found = traces.map(|trace| (trace.path.display().to_string(), trace.facts.before_launch()));
-        early_devices::told(found, "an edge that is broken there may be their fault and not that of a clock")
+        early_devices::told(found, "a broken edge there may be caused by this and not by a clock")
     }
 
     /// Writes both checks as JSON, and beside them the sums that the XLA distributed profiler's `validate_collectives.py` writes:
@@ -187,7 +189,7 @@ pub struct VerdictDocument<'a> {
     violations: usize,
     /// The other edges.
     overlaps: usize,
-    /// What could not be judged.
+    /// What could not be checked.
     warnings: u64,
     /// Operations whose starts are known on all ranks.
     gap_count: usize,
@@ -198,9 +200,12 @@ pub struct VerdictDocument<'a> {
 }
 
 const VERDICT_SCHEMA: u32 = 2;
-const LEARNT: &str = "the clocks were learnt from these operations themselves: that they hold says nothing of the clocks, only a broken one would";
-const HELD_OUT: &str = "the clocks were learnt from the operations: each is judged by what the other half of them says";
-const REFUTED: &str = "on these clocks no way to pair the operations holds: a clock is wrong, or a trace is given to the wrong node; what is told is the way that breaks least";
+const LEARNT: &str =
+    "the clocks were estimated from these same operations, so only a broken edge says something about the clocks";
+const HELD_OUT: &str =
+    "the clocks were estimated from the operations: each operation is checked against the estimate from the other half";
+const REFUTED: &str = "no pairing of the operations is consistent with these clocks: a clock is wrong, or a trace is assigned to the \
+    wrong node; the pairing with the fewest broken edges is shown";
 
 #[cfg(test)]
 mod tests {
@@ -275,7 +280,10 @@ mod tests {
             let found = (verdict.result.edges, verdict.result.unjudged_parts, verdict.outcome());
             assert_eq!(found, (0, 12, Outcome::Incomplete), "{}", verdict.text());
             let remarks = verdict.remarks();
-            assert!(remarks.len() == 1 && remarks[0].contains("all.json left out: several traces"), "{remarks:?}");
+            assert!(
+                remarks.len() == 1 && remarks[0].contains("all.json skipped because several traces"),
+                "{remarks:?}"
+            );
         }
         let refused = calibrate(&request(&[at("all.json"), traces[1].clone()], vec![], ClockSource::Collectives));
         let refused = refused.expect_err("no bounds").to_string();

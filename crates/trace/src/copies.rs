@@ -33,7 +33,7 @@ pub(crate) fn take_off(paths: &mut Vec<PathBuf>) -> Option<String> {
     let told = |(copy, original): &(PathBuf, PathBuf)| format!("{} (of {})", copy.display(), original.display());
     let files = if copies.len() == 1 { "file, a copy" } else { "files, copies" };
     let named = joined(copies.iter().take(TOLD).map(told), copies.len());
-    (!copies.is_empty()).then(|| format!("left out {} {files} of another trace: {named}", copies.len()))
+    (!copies.is_empty()).then(|| format!("skipped {} {files} of another trace: {named}", copies.len()))
 }
 
 /// The file of a JAX session that a file is written from.

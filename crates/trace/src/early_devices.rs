@@ -15,7 +15,8 @@ pub(crate) fn told(found: impl Iterator<Item = (String, BeforeLaunch)>, so: &str
     let count = all.len();
     let named = joined(all.into_iter().take(NAMED), count);
     (count > 0).then(|| {
-        format!("kernels begin before their launch: {named}; the profiler's times of these devices are early by that at least, and {so}")
+        format!("kernels begin before their launch: {named}; the profiler's times for these devices are early by at least that much, \
+            and {so}")
     })
 }
 

@@ -40,7 +40,7 @@ pub enum Error {
         problem: String,
     },
     /// One of several outputs could not be made; others are whole, and stay.
-    #[error("{source}; {} of {all} outputs are written and stay: {}", written.len(), listed(written))]
+    #[error("{source}; {} of {all} outputs were already written and are kept: {}", written.len(), listed(written))]
     Unfinished {
         /// Outputs that are whole.
         written: Vec<PathBuf>,

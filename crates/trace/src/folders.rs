@@ -42,7 +42,7 @@ pub(crate) fn of_request(request: &Request) -> Result<Found, Error> {
             Ok(Found { paths, notes })
         }
         _ => {
-            let problem = "no traces: give --traces, or --run-dir with traces in it".to_owned();
+            let problem = "no traces: give --traces, or a --run-dir that contains traces".to_owned();
             Err(Error::Request { problem })
         }
     }
@@ -61,8 +61,8 @@ pub(crate) fn search(request: &Request, wanted: Wanted) -> Result<Found, Error> 
         }
         if let Some(ordered) = ordered(request) {
             let problem = format!(
-                "{}: the files of a folder have no order (node10 comes before node2), and {ordered} goes by the order of the traces: \
-                 name the files",
+                "{}: {ordered} depends on the order of the traces, but the files of a folder have no reliable order (node10 sorts \
+                before node2); name the files individually",
                 path.display()
             );
             return Err(Error::Request { problem });
@@ -84,7 +84,7 @@ pub(crate) fn search(request: &Request, wanted: Wanted) -> Result<Found, Error> 
         let which = match some[..] {
             [one] => name(one),
             [first, .., last] => format!("{} to {}", name(first), name(last)),
-            [] => "all of them copies".to_owned(),
+            [] => "all of which are copies".to_owned(),
         };
         let traces = if some.len() == 1 { "trace" } else { "traces" };
         format!("{}: {} {traces}, {which}", folder.display(), some.len())
@@ -170,7 +170,7 @@ fn list(
             // A link that leads back up ends here too.
             if depth == 0 {
                 let problem = format!(
-                    "{}: folders lie more than {DEPTH} deep, or a link leads back up: name the folders that hold traces",
+                    "{}: folders are nested more than {DEPTH} deep, or a link forms a loop; name the folders that contain traces",
                     path.display()
                 );
                 return Err(Error::Request { problem });
@@ -221,6 +221,6 @@ mod tests {
         };
         std::fs::create_dir(at("empty")).expect("a folder");
         refused(&request(vec![at("empty")]), "there is no trace (*.pt.trace.json");
-        refused(&Request { nodes: vec![0], ..request(vec![at("b")]) }, "and --nodes goes by the order");
+        refused(&Request { nodes: vec![0], ..request(vec![at("b")]) }, "--nodes depends on the order");
     }
 }

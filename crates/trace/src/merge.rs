@@ -31,7 +31,7 @@ use crate::write::OutputFormat;
 /// What to do beside mapping and joining.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MergeSettings {
-    /// How XSpace planes are laid out.
+    /// Layout of XSpace planes.
     pub layout: PlaneLayout,
     /// Merge nodes without a map too.
     pub allow_uncalibrated: bool,
@@ -133,7 +133,7 @@ fn merge_some(
     if perfetto_tar::is_meant(output) {
         refuse_settings(output, &settings)?;
         refuse_marks(output, &settings)?;
-        refuse_filter(output, &settings, "Perfetto's traces are put into it as they are")?;
+        refuse_filter(output, &settings, "it contains Perfetto traces unchanged")?;
         return merge_side_by_side(calibrated, output, filter()?.map(|filter| filter.report()));
     }
     if let Some(format) = format_for_viewers(output, all_kineto(traces.iter().map(|of| of.trace.format))) {
@@ -204,8 +204,11 @@ fn of_ranks(calibrated: &Calibrated, ranks: &Ranks) -> Result<Calibrated, Error>
     let absent = ranks.without_any(&known);
     if !absent.is_empty() {
         let known: Vec<String> = known.iter().map(u32::to_string).collect();
-        let problem =
-            format!("--ranks {ranks}: no trace is of {}; the traces are of {}", absent.join(", "), known.join(", "));
+        let problem = format!(
+            "--ranks {ranks}: no trace is from {}; the traces are from {}",
+            absent.join(", "),
+            known.join(", ")
+        );
         return Err(Error::Request { problem });
     }
     let mut some = calibrated.clone();
@@ -222,7 +225,7 @@ fn attempts<T>(
     let Some(filter) = filter else { return write() };
     if filter.may_repeat() && probe_sync_files::is_stream(output) {
         let problem = format!(
-            "--max-size: {} is no file, and the size of an output is known only when it was written; give a file",
+            "--max-size: {} is not a file, and the size of an output is only known once it is written; give a file",
             output.display()
         );
         return Err(Error::Request { problem });
@@ -243,7 +246,7 @@ fn refuse_filter(output: &Path, settings: &MergeSettings, reason: &str) -> Resul
         Some(flag) => {
             let output = output.display();
             let problem = format!(
-                "{flag}: {output} holds whole traces only ({reason}), of which --ranks chooses; merge into .pftrace or .json for less"
+                "{flag}: {output} can only contain whole traces ({reason}); use --ranks to select traces, or merge into .pftrace or .json"
             );
             Err(Error::Request { problem })
         }
@@ -278,7 +281,7 @@ fn refuse_settings(output: &Path, settings: &MergeSettings) -> Result<(), Error>
         None => Ok(()),
         Some((_, flag)) => Err(Error::Request {
             problem: format!(
-                "{flag} is for a merge into the traces' own format, and {} is of another",
+                "{flag} only applies to a merge into the traces' own format, but {} has another format",
                 output.display()
             ),
         }),
@@ -316,7 +319,7 @@ fn refuse_marks(output: &Path, settings: &MergeSettings) -> Result<(), Error> {
 
 fn no_place_for_marks(output: &Path) -> Error {
     let output = output.display();
-    let problem = format!("--mark-late adds a track, and {output} has no place for one: merge into .pftrace or .json");
+    let problem = format!("--mark-late adds a track, which {output} cannot contain; merge into .pftrace or .json");
     Error::Request { problem }
 }
 
@@ -374,7 +377,7 @@ fn one_format(traces: &[CalibratedTrace]) -> Result<&'static dyn TraceFormat, Er
         None => Ok(first.format),
         Some(other) => Err(Error::Request {
             problem: format!(
-                "{} and {} are of different formats; only an output that ends in .pftrace, .json or .json.gz takes both",
+                "{} and {} have different formats; only an output that ends in .pftrace, .json or .json.gz accepts both",
                 first.path.display(),
                 other.path.display()
             ),

@@ -24,19 +24,19 @@ pub(crate) fn expect(calibrated: &Calibrated, purpose: &str, otherwise: Otherwis
     calibrated.common_clock().map_err(|reason| {
         let as_they_are = match otherwise {
             Otherwise::Nothing => "",
-            Otherwise::AsTheyAre => "; --no-correction leaves all times as they are",
+            Otherwise::AsTheyAre => "; use --no-correction to leave all times unchanged",
         };
         let remedy = "give --run-dir, --offsets or --from-collectives";
         let problem = if calibrated.has_source {
             format!("{purpose}: no clock is known for {reason}{as_they_are}")
         } else {
-            format!("{purpose}: nothing says that the traces are on one clock: {reason}; {remedy}{as_they_are}")
+            format!("{purpose}: the traces may be on different clocks: {reason}; {remedy}{as_they_are}")
         };
         calibrated.no_clock(problem)
     })
 }
 
-/// Says of a trace without a map, whose times are left as they are, which clock that is and how sure they are on it.
+/// Says of a trace without a map, whose times are unchanged, which clock that is and how sure they are on it.
 pub(crate) fn note_unchanged(calibrated: &Calibrated, of: &CalibratedTrace, stats: &mut AlignmentStats) {
     if of.map.is_some() {
         return;

@@ -47,7 +47,7 @@ pub(crate) fn for_each(traces: &[CalibratedTrace], output: &Path) -> Result<(Vec
     for name in names {
         let path = output.join(name);
         if all.contains(&path) {
-            let problem = format!("two outputs would be {}; align them one by one", path.display());
+            let problem = format!("two outputs would both be {}; align them one by one", path.display());
             return Err(Error::Request { problem });
         }
         all.push(path);

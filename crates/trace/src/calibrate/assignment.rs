@@ -47,7 +47,7 @@ pub(super) fn confirm(
         Search::new(&judged, &movable, &nodes, |trace, node| candidate(trace, node, offsets, request, source, paths));
     if found.violations() > 0 {
         let contradicted = format!(
-            "the traces' own collectives contradict their nodes: {} of {} happens-before edges are broken, by up to {}",
+            "the traces' collectives contradict their assignment to nodes: {} of {} happens-before edges are broken, by up to {}",
             found.broken,
             found.edges,
             span(found.worst_ns)
@@ -57,13 +57,14 @@ pub(super) fn confirm(
                 Err(Error::Nodes { problem: refusal(&contradicted, &search, &given, others, paths) })
             }
             None => {
-                Ok(Some(format!("{contradicted}; a clock is wrong, and no other assignment to these nodes mends it")))
+                Ok(Some(format!("{contradicted}; a clock is wrong, and no other assignment to these nodes fixes this")))
             }
         };
     }
     match search.exchange() {
         Some(given) => {
-            let open = "the traces' own collectives hold with these nodes, but as well, paired otherwise, with others, and only times say how they are paired";
+            let open = "the traces' collectives are consistent with these nodes, but, paired differently, also with others; only the \
+                times determine the pairing";
             Err(Error::Nodes { problem: refusal(open, &search, &given, 0, paths) })
         }
         None => Ok(None),
@@ -257,7 +258,7 @@ fn refusal(contradicted: &str, search: &Search<'_>, found: &[u32], others: usize
     let others = match others {
         0 => String::new(),
         others => format!(
-            ", and with {}, which {} fewer operations or moves more traces",
+            ", and also with {}, which {} fewer operations or moves more traces",
             counted(others, "other assignment"),
             if others == 1 { "pairs" } else { "pair" }
         ),
@@ -265,8 +266,8 @@ fn refusal(contradicted: &str, search: &Search<'_>, found: &[u32], others: usize
     let nodes: Option<Vec<String>> = paths.iter().map(|path| Some(node_of(path)?.to_string())).collect();
     let remedy = nodes.map_or_else(|| "give --nodes".to_owned(), |nodes| format!("give --nodes {}", nodes.join(" ")));
     format!(
-        "{contradicted}. All hold with {moved}{others}: the numbers may be another launcher's, or of ranks that a restart numbered anew; {remedy}, in the order of the traces, \
-         or the nodes that are right"
+        "{contradicted}. All edges hold with {moved}{others}: the rank numbers may come from another launcher, or from a restart that \
+        renumbered the ranks; {remedy}, in the order of the traces, or give the correct nodes"
     )
 }
 

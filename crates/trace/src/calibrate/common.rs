@@ -77,10 +77,12 @@ impl<'a> OwnClock<'a> {
         let TraceFacts { aligned_to, clock, identity, span, stated_clock, .. } = facts;
         match (aligned_to, clock, host(identity)) {
             (Some(clock), ..) => Ok(Self::Stated(clock)),
-            (None, TraceClock::SeveralBoot, _) => Err("holds rows of several machines, each on its own boot clock"),
-            (None, _, None) => Err("states neither a clock nor its host"),
+            (None, TraceClock::SeveralBoot, _) => {
+                Err("contains rows from several machines, each on its own boot clock")
+            }
+            (None, _, None) => Err("contains neither a clock nor a host name"),
             (None, TraceClock::Boot, Some(host)) => Ok(Self::Boot { host, span: *span }),
-            (None, TraceClock::System, Some(_)) if stated_clock.is_some() => Err("is on a clock of its own machine"),
+            (None, TraceClock::System, Some(_)) if stated_clock.is_some() => Err("uses its own machine's clock"),
             (None, TraceClock::System, Some(host)) => Ok(Self::System { host }),
         }
     }

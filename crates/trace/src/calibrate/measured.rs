@@ -66,13 +66,13 @@ impl<'a> Measured<'a> {
         let more = self.outside.len() - named.len();
         let more = if more == 0 { String::new() } else { format!("; and {more} more traces") };
         let remedy = if farthest > YEAR_NS {
-            "Years lie between them: the traces' times are not those of a system clock. A trace whose times count from the start of its session, as \
-             the JSON that JAX writes beside an XSpace does, has no clock: give the XSpace (*.xplane.pb), or the profiler's own file"
+            "They are years apart, so the traces' times are not from a system clock. Times that count from the start of the session, \
+            as in the JSON that JAX writes next to an XSpace, cannot be aligned: give the XSpace (*.xplane.pb) or the profiler's own file"
                 .to_owned()
         } else {
             format!(
-                "Clocks are known while they are measured only: give the run that measured during these traces, or --extrapolate {} if you mean it; \
-                 uncertainty grows with the distance",
+                "Clocks are only known while they are measured: give the run that measured during these traces, or use --extrapolate \
+                {} to extrapolate; uncertainty grows with the distance",
                 reaching(farthest)
             )
         };

@@ -78,7 +78,7 @@ pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
         method: source.method(),
         timeline: String::new(),
         notes,
-        warnings: left_out.iter().map(|(_, bad)| format!("left out: {bad}")).chain(traces::warnings(&traces)).collect(),
+        warnings: left_out.iter().map(|(_, bad)| format!("skipped: {bad}")).chain(traces::warnings(&traces)).collect(),
         unread: left_out.iter().map(omitted).collect(),
         collectives: None,
         hosts: source.survey().map(|survey| survey.hostnames.clone()).unwrap_or_default(),
@@ -170,7 +170,7 @@ fn refuse_aligned(traces: &[NodeTrace], clocks: bool) -> Result<(), Error> {
     match aligned.filter(|_| clocks) {
         Some((trace, clock)) => {
             let path = trace.path.display();
-            let problem = format!("{path}: is aligned already, to the {clock}; give the trace that the profiler wrote");
+            let problem = format!("{path} is already aligned, to the {clock}; give the trace that the profiler wrote");
             Err(Error::Nodes { problem })
         }
         None => Ok(()),
@@ -232,8 +232,8 @@ impl Clocks {
         let reference = self.offsets.reference;
         if self.offsets.carried {
             let problem = format!(
-                "--timeline tracer: node {reference}, the reference, was lost and its timeline carried on by another clock, so its tracer \
-                 clock does not say what the timeline is; leave --timeline out"
+                "--timeline tracer: node {reference}, the reference, was lost and another clock maintained its timeline, so its \
+                tracer clock does not define the timeline; omit --timeline"
             );
             return Err(Error::Request { problem });
         }
@@ -246,8 +246,8 @@ impl Clocks {
         let of_run = self.of_reference.as_ref().map(|pairs| map_of_pairs(&pairs.pairs)).transpose().map_err(wrong)?;
         of_run.flatten().map(|found| found.map).ok_or_else(|| {
             let problem = format!(
-                "--timeline tracer: no pairs tie the tracer clock of node {reference}, the reference, to its system clock: give --run-dir of a \
-                 run that took snapshot pairs, or that node's trace with its --snapshots"
+                "--timeline tracer: there are no pairs that relate the tracer clock of node {reference}, the reference, to its system \
+                clock: give --run-dir of a run that took snapshot pairs, or that node's trace with its --snapshots"
             );
             Error::Request { problem }
         })
@@ -258,8 +258,9 @@ impl Clocks {
 fn lacks_pairs(trace: &NodeTrace, node: u32, run: &Path) -> String {
     let host = trace.facts.identity.hostname.as_ref().map_or_else(String::new, |host| format!(" ({host})"));
     format!(
-        "{}: its times are on CLOCK_BOOTTIME, and {} holds no pairs of node {node}{host}. A run with --tracer-clock boottime writes them on each node's own host: copy \
-         node{node}.snapshot_pairs.jsonl from there, or let all hosts share the folder; if the run took none, relate the nodes by --from-collectives alone",
+        "{}: its times are on CLOCK_BOOTTIME, but {} has no pairs for node {node}{host}. A run with --tracer-clock boottime writes \
+        them on each node's own host: copy node{node}.snapshot_pairs.jsonl from there, or use a folder that all hosts share; if the \
+        run took none, relate the nodes with --from-collectives alone",
         trace.path.display(),
         run.join("snapshots").display()
     )
@@ -360,7 +361,7 @@ fn notes(clock: &NodeClock) -> Vec<String> {
     if let Some(early) = clock.uncertainty.map(|uncertainty| uncertainty.early_by_up_to_ns).filter(|early| *early > 0.0)
     {
         notes.push(format!(
-            "all times may be early by up to {}, the tracer's own delay, alike on all nodes",
+            "all times may be early by up to {}, the tracer's own delay, which is the same on all nodes",
             length(early)
         ));
     }
@@ -381,19 +382,18 @@ fn matched(pairs: usize, markers: usize) -> String {
 fn of_marks(tie: Tie, bounds: &MarkBounds) -> String {
     let MarkBounds { marks, apart, apart_by_ns, half_ns, all_ns } = *bounds;
     let (half, all) = (length(half_ns), length(all_ns));
-    let surely = format!("off by no more than {half} at half of them and {all} at the worst");
+    let surely = format!("residual at most {half} for half of them and {all} for all");
     if tie == Tie::SameClock {
-        return format!("its times are the system clock's, as all {marks} marks confirm; {surely}");
+        return format!("its times are system clock times, as all {marks} marks confirm; {surely}");
     }
     let by = length(apart_by_ns);
     let map = if tie == Tie::SteadyClock {
         "a constant fits all of them"
     } else {
-        "the map goes through the middles of the readings"
+        "the map passes through the midpoints of the readings"
     };
     format!(
-        "its times are not the system clock's: {apart} of {marks} marks are outside of the readings around them, by up to {by}; \
-         {map}, {surely}"
+        "its times are not system clock times: {apart} of {marks} marks lie outside the readings around them, by up to {by}; {map}, {surely}"
     )
 }
 
@@ -476,7 +476,7 @@ fn share_boot_clocks(offsets: &mut Offsets, traces: &mut [NodeTrace], snapshots:
         let samples = offsets.nodes.get(&traces[other].rank_part).cloned().unwrap_or_else(|| vec![of_reference]);
         offsets.nodes.insert(traces[at].rank_part, samples);
         let note = format!(
-            "no collective tells of its clock; it is that of {}, of the same host",
+            "no collective constrains its clock; using the clock of {}, on the same host",
             traces[other].path.display()
         );
         traces[at].facts.notes.push(note);
@@ -488,9 +488,9 @@ const SURE_SIGMAS: f64 = 6.0;
 /// In the place of a file's name.
 const OF_COLLECTIVES: &str = "collectives";
 const UNUSED_SNAPSHOTS: &str =
-    "the snapshot pairs given are of another clock than the trace's times, and move none of them";
-const MIXED_TIES: &str = "some traces tie their times to the system clock by markers or snapshots and others do not: the \
-                          tracers' own delay, 10 to 20 µs, is between them; --realtime-only treats all alike";
+    "the given snapshot pairs are for a different clock than the trace's times and have no effect";
+const MIXED_TIES: &str = "some traces relate their times to the system clock by markers or snapshots and others do not, so they \
+    differ by the tracers' own delay of 10 to 20 µs; --realtime-only treats all traces the same way";
 
 #[cfg(test)]
 mod tests;

@@ -71,7 +71,7 @@ impl Source {
     /// For the output's metadata.
     pub(super) fn method(&self) -> &'static str {
         match self {
-            Self::Run(_) => "probes of a run of probe_sync",
+            Self::Run(_) => "probes of a probe_sync run",
             Self::Offsets(_) => "a file of offsets",
             Self::Collectives => "collectives alone",
             Self::Nothing => "nothing",

@@ -37,8 +37,7 @@ pub(super) fn read(request: &Request, source: &Source) -> Result<Traces, Error> 
         return Err(Error::Request { problem });
     }
     if request.assume_order && (request.traces.is_empty() || !request.nodes.is_empty()) {
-        let problem =
-            "--assume-order goes with a list of --traces and without --nodes: it is their order that counts".to_owned();
+        let problem = "--assume-order needs a list of --traces, whose order it uses, and excludes --nodes".to_owned();
         return Err(Error::Request { problem });
     }
     let Found { paths, notes } = folders::of_request(request)?;
@@ -53,7 +52,7 @@ pub(super) fn read(request: &Request, source: &Source) -> Result<Traces, Error> 
     if let Some(trace) = of_no_such_rows.filter(|_| request.cpu_clock.is_some()) {
         let (path, format) = (trace.path.display(), trace.format.name());
         let problem =
-            format!("{path}: --cpu-clock is of databases of rocprof-sys, and this is a trace of the format {format}");
+            format!("{path}: --cpu-clock applies to rocprof-sys databases, but this trace has the format {format}");
         return Err(Error::Request { problem });
     }
     if let Some(clock) = &request.cpu_clock {
@@ -83,7 +82,7 @@ pub(super) fn warnings(traces: &[NodeTrace]) -> Vec<String> {
     let shortened = alike.into_values().flat_map(|mut said| {
         let more = said.len().saturating_sub(TOLD_ALIKE);
         said.truncate(TOLD_ALIKE);
-        let rest = (more > 0).then(|| format!("{more} more traces warn of the same"));
+        let rest = (more > 0).then(|| format!("{more} more traces have the same warning"));
         said.into_iter().chain(rest)
     });
     shortened.collect()
@@ -96,8 +95,8 @@ const TOLD_ALIKE: usize = 4;
 fn expect_hosts(clock: &CpuClock, hosts: &BTreeSet<&str>) -> Result<(), Error> {
     let Some(name) = clock.suspended.keys().find(|name| !hosts.contains(name.as_str())) else { return Ok(()) };
     let known: Vec<&str> = hosts.iter().copied().collect();
-    let known = if known.is_empty() { "not named in them".to_owned() } else { known.join(", ") };
-    let problem = format!("--suspended {name}=…: no trace is of this host; the hosts of the traces are {known}");
+    let known = if known.is_empty() { "unknown".to_owned() } else { known.join(", ") };
+    let problem = format!("--suspended {name}=…: no trace is from this host; the traces' hosts are {known}");
     Err(Error::Request { problem })
 }
 

@@ -18,7 +18,7 @@ pub(super) fn fit(given: Option<&Snapshots>, span: Option<(Picoseconds, Picoseco
     };
     if let Some(clock) = clock.as_ref().filter(|clock| !NAMES.contains(&clock.as_str())) {
         return Err(format!(
-            "the snapshot pairs are of the clock {clock}, and its times are on CLOCK_BOOTTIME (boottime)"
+            "the snapshot pairs are for the clock {clock}, but its times are on CLOCK_BOOTTIME (boottime)"
         ));
     }
     if let Some(reason) = unrelated {
@@ -30,8 +30,8 @@ pub(super) fn fit(given: Option<&Snapshots>, span: Option<(Picoseconds, Picoseco
     let near = span.0 >= first.saturating_sub(REACH_PS) && span.1 <= last.saturating_add(REACH_PS);
     near.then_some(true).ok_or_else(|| {
         format!(
-            "its events are from {} of CLOCK_BOOTTIME, but the snapshot pairs from {} (they reach {} s further): they are of another \
-             boot of the machine, or of another clock",
+            "its events start at {} on CLOCK_BOOTTIME, but the snapshot pairs start at {} (and extend {} s further): they are from \
+            another boot of the machine or another clock",
             seconds(span),
             seconds((first, last)),
             REACH_PS / SECOND_PS
@@ -44,9 +44,9 @@ pub(super) fn refusal(facts: &TraceFacts) -> Option<String> {
     facts.span?;
     match facts.clock {
         TraceClock::System => None,
-        TraceClock::Boot => Some(format!(
-            "its times are on CLOCK_BOOTTIME, and nothing says what the system clock showed meanwhile. {REMEDY}"
-        )),
+        TraceClock::Boot => {
+            Some(format!("its times are on CLOCK_BOOTTIME, and nothing relates them to the system clock. {REMEDY}"))
+        }
         TraceClock::SeveralBoot => Some(SEVERAL.to_owned()),
     }
 }
@@ -56,10 +56,10 @@ fn seconds((first, last): (Picoseconds, Picoseconds)) -> String {
 }
 
 /// What ties such a trace.
-pub(super) const REMEDY: &str = "Give --run-dir of a run with --tracer-clock boottime, --snapshots with pairs of that clock, or a trace in which the \
-                                 program has put markers (probe_sync.clock#<ns>); or relate the nodes by --from-collectives alone";
-const SEVERAL: &str = "it holds rows of several machines, each on its own CLOCK_BOOTTIME, and one map cannot be right for all: give the databases \
-                       that were merged into it";
+pub(super) const REMEDY: &str = "Give --run-dir of a run with --tracer-clock boottime, --snapshots with pairs of that clock, or a \
+    trace that contains markers from the program (probe_sync.clock#<ns>); or relate the nodes with --from-collectives alone";
+const SEVERAL: &str = "it contains rows from several machines, each on its own CLOCK_BOOTTIME, so no single map fits; give the \
+    databases that were merged into it";
 /// CLOCK_BOOTTIME by its names in `tracer_clock`.
 const NAMES: [&str; 2] = ["boottime", "rocprofiler"];
 /// The boot clock is followed for so long beyond the first and last pair: its rate may be off by ppm, which the map states.

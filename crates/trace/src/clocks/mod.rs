@@ -238,18 +238,21 @@ pub fn node_clock(
                 raw = raw.map(|raw| raw.then(inverse.clone(), SMALLEST_TOLERANCE_NS));
                 chain = chain.then(inverse, SMALLEST_TOLERANCE_NS);
             }
-            None => notes.push("the tracer timeline is the system clock's: no pairs tell them apart".to_owned()),
+            None => {
+                notes.push("the tracer timeline is the system clock's, because no pairs distinguish them".to_owned())
+            }
         }
     }
     if let Some(plane) = facts.since_boot.first() {
         let (count, name) = (facts.since_boot.len(), &plane.plane);
         let pairs = of_planes.pairs.len();
         let clock = of_planes.clock.map_or_else(|| UNNAMED_CLOCK.to_owned(), |clock| format!("of the clock {clock}"));
-        notes.push(format!("{count} planes ({name} first) are on a raw clock; {pairs} pairs {clock} tie it"));
+        notes.push(format!("{count} planes (the first is {name}) are on a raw clock; {pairs} pairs {clock} relate it to the system clock"));
     }
     if tie == Tie::Assumed && facts.span.is_some() && facts.clock == TraceClock::System {
         notes.push(
-            "the trace's times are taken as CLOCK_REALTIME: nothing in it or beside it says otherwise".to_owned(),
+            "assuming that the trace's times are CLOCK_REALTIME, because nothing in or next to it indicates otherwise"
+                .to_owned(),
         );
     }
     let early = residuals.as_ref().map_or(0.0, |residuals| residuals.early_by_up_to_ns);
@@ -294,7 +297,7 @@ fn usable_pairs(
     let near = markers.iter().chain(&bracketed).all(near_system);
     if !markers.is_empty() && markers.len() < pairs::FEWEST_MARKERS && near {
         let count = markers.len();
-        notes.push(format!("{count} markers are too few to tell a delay from the clock, and are not used"));
+        notes.push(format!("ignored its {count} markers: too few to distinguish a delay from the clock"));
         markers.clear();
     }
     let mut pairs = [markers, bracketed, of_marks].concat();
@@ -304,7 +307,7 @@ fn usable_pairs(
         _ if facts.clock == TraceClock::System => applies(facts, given),
         Ok(fit) => fit,
         Err(reason) if of_trace => {
-            notes.push(format!("{reason}; the trace's own markers are used"));
+            notes.push(format!("{reason}; using the trace's own markers"));
             false
         }
         Err(reason) => return Err(format!("{reason}. {}", boot::REMEDY)),
@@ -343,22 +346,23 @@ fn is_elsewhere(pairs: &[ClockPair], span: (Picoseconds, Picoseconds)) -> bool {
 fn note_offsets(found: &OffsetMap, notes: &mut Vec<String>) {
     if found.disturbed > 0 {
         notes.push(format!(
-            "{} of {} offsets are of windows in which a clock was disturbed; they are bridged, and the uncertainty there says so",
+            "{} of {} offsets are from windows in which a clock was disturbed; they are interpolated, with larger uncertainty",
             found.disturbed,
             found.used + found.dropped + found.disturbed
         ));
     }
     if found.dropped > 0 {
-        notes.push(format!("{} of {} offsets are not used", found.dropped, found.used + found.dropped));
+        notes.push(format!("{} of {} offsets were ignored", found.dropped, found.used + found.dropped));
     }
     match found.certainty {
         Certainty::Stated => {}
         Certainty::Scatter => notes.push(
-            "the offsets state no uncertainty: how they scatter is taken for it, 100 ns at least, and an error that all of them share is not in it"
+            "the offsets have no uncertainty: using their scatter (at least 100 ns) instead, which does not include an error common to all"
                 .to_owned(),
         ),
         Certainty::Unknown => notes.push(format!(
-            "the offsets state no uncertainty, and {} are too few to show how they scatter: how sure the times are is not known; state sigma_ns or residual_ns",
+            "the offsets have no uncertainty, and {} are too few to estimate their scatter, so the uncertainty of the times is \
+            unknown; add sigma_ns or residual_ns",
             found.used
         )),
     }
@@ -367,7 +371,10 @@ fn note_offsets(found: &OffsetMap, notes: &mut Vec<String>) {
 fn note_join(chain: &MapChain, tied: bool, notes: &mut Vec<String>) {
     let Some(join) = chain.joins().last() else { return };
     if join.matched > 0 {
-        notes.push(format!("{} steps of the system clock, seen by pairs and by offsets, are bridged", join.matched));
+        notes.push(format!(
+            "{} steps of the system clock, visible in pairs and in offsets, are accounted for",
+            join.matched
+        ));
     }
     if join.only_first > 0 {
         notes.push(format!("{} steps in the pairs have no counterpart in the offsets", join.only_first));
@@ -377,7 +384,7 @@ fn note_join(chain: &MapChain, tied: bool, notes: &mut Vec<String>) {
     } else if join.only_second > 0 {
         let count = join.only_second;
         notes.push(format!(
-            "{count} steps in the offsets, and no pairs to tell when: times near them may be off by the step"
+            "{count} steps in the offsets, but no pairs to locate them: times near a step may be wrong by its size"
         ));
     }
 }
@@ -404,7 +411,7 @@ const STEP_SIGMAS: f64 = 6.0;
 const SMALLEST_TOLERANCE_NS: f64 = 50_000.0;
 const SECOND_PS: Picoseconds = 1_000_000_000_000;
 const DAY_PS: Picoseconds = 86_400 * SECOND_PS;
-const UNNAMED_CLOCK: &str = "that name no clock, and are taken to be of the profiler's,";
+const UNNAMED_CLOCK: &str = "without a clock name, assumed to be the profiler's,";
 
 #[cfg(test)]
 mod tests;

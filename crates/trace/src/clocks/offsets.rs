@@ -165,7 +165,7 @@ fn read_table(lines: &mut Lines, take: &mut dyn FnMut(u64, Found) -> Result<(), 
     let sigma = column(&["sigma_ns"]);
     let residual = column(&["residual_ns", "residual"]);
     let (Some(node), Some(time), Some(offset)) = columns else {
-        let problem = "neither JSON lines nor a table with node, node_realtime_ns and offset_vs_node0_ns";
+        let problem = "neither JSON lines nor a table with the columns node, node_realtime_ns and offset_vs_node0_ns";
         return Err(lines.problem(number, problem));
     };
     while let Some(Line { number, text: line, may_be_cut }) = lines.next()? {
@@ -255,7 +255,8 @@ fn of_other(line: &OtherLine) -> Result<Found, String> {
     }
     let window = line.window_start_ns.zip(line.window_end_ns);
     let middle = window.map(|(start, end)| ((i128::from(start) + i128::from(end)).div_euclid(2)) as i64);
-    let at_ns = middle.or(line.midpoint_sys_ns).ok_or("no window_start_ns and window_end_ns, nor midpoint_sys_ns")?;
+    let at_ns =
+        middle.or(line.midpoint_sys_ns).ok_or("neither window_start_ns and window_end_ns nor midpoint_sys_ns")?;
     let offset_ns = line.offset_ns.filter(|offset| offset.is_finite()).ok_or("no offset_ns")?;
     let sample = OffsetSample {
         drift_ppm: line.drift_ppm,
@@ -404,7 +405,7 @@ mod tests {
         let unreachable = ROUND.replace("\"reachable\":true", "\"reachable\":false").replace("500.5", "0");
         let found = read(format!("{ROUND}\n{unreachable}\n").as_bytes()).expect("offsets");
         assert_eq!(found.nodes[&1].len(), 1);
-        assert!(found.notes[0].contains("1 rounds left out"), "{:?}", found.notes);
+        assert!(found.notes[0].contains("ignored 1 rounds"), "{:?}", found.notes);
     }
 
     #[test]

@@ -47,9 +47,8 @@ pub(super) fn pairs(facts: &TraceFacts, given: Option<&Snapshots>) -> Result<Sna
     let plane = if [&own, &given].iter().any(|set| covers(&set.pairs, first.span)) { last } else { first };
     let why = if reasons.is_empty() { NO_PAIRS.to_owned() } else { reasons.join(", and ") };
     Err(format!(
-        "the plane {} is not on Unix time but on a clock that counts from the machine's start ({}), and {why}; give the \
-         snapshot pairs of a run that measured beside it on that clock (--run-dir or --snapshots), or trace again with a \
-         profiler that converts its times",
+        "the plane {} does not use Unix time but a clock that counts from boot ({}), and {why}; give the snapshot pairs of a run that \
+        measured that clock at the same time (--run-dir or --snapshots), or trace again with a profiler that converts its times",
         plane.plane,
         seconds(plane.span)
     ))
@@ -64,7 +63,7 @@ fn unfit(
     let taken = seconds(extent(&set.pairs));
     if let Some(clock) = set.clock.as_ref().filter(|clock| !is_of_profilers(clock)) {
         return Some(format!(
-            "the snapshot pairs are of the clock {clock}, on which no profiler leaves such planes (it is one of {})",
+            "the snapshot pairs are for the clock {clock}, but profilers write such planes only on one of {}",
             OF_PROFILERS.join(", ")
         ));
     }
@@ -73,14 +72,14 @@ fn unfit(
     }
     if !covers(&set.pairs, span) {
         let reach = REACH_PS / SECOND_PS;
-        return Some(format!("the snapshot pairs are of another time ({taken}; they reach {reach} s further)"));
+        return Some(format!("the snapshot pairs are from another time ({taken}; they extend {reach} s further)"));
     }
     let is_inside = session.is_some_and(|session| inside(&set.pairs, span, session));
     (!is_inside).then(|| {
         let slack = SESSION_SLACK_PS * 1000 / SECOND_PS;
         format!(
-            "the pairs ({taken}) would put it more than {slack} ms outside the session that the file states: they are of another clock, \
-             or the system clock was stepped meanwhile"
+            "the pairs ({taken}) would place it more than {slack} ms outside the session recorded in the file: they are for another \
+            clock, or the system clock was stepped in between"
         )
     })
 }
@@ -130,7 +129,7 @@ const SECOND_PS: Picoseconds = 1_000_000_000_000;
 /// Clocks by their names in `tracer_clock`: rocprofiler's is CLOCK_BOOTTIME. CLOCK_MONOTONIC stands still while the machine sleeps, and
 /// CLOCK_MONOTONIC_RAW and the counter are not slewed: seconds from it after some days.
 const OF_PROFILERS: [&str; 3] = ["boottime", "rocprofiler", "cupti"];
-const NO_PAIRS: &str = "no snapshot pairs tell what the time was";
+const NO_PAIRS: &str = "there are no snapshot pairs to convert its times";
 
 #[cfg(test)]
 mod tests {
@@ -183,22 +182,22 @@ mod tests {
         check(&plane(&[pair(9_000_000, 0)]), &good, Ok(&good));
         // Pairs of the file that contradict the session do not hide those that agree with it.
         check(&plane(&[pair(3600, 9), pair(3620, 29)]), &good, Ok(&good));
-        check(&plane(&[]), &[], Err(&["no snapshot pairs tell"]));
-        let reach = "of another time (9000.000 to 9000.000 s; they reach 600 s further)";
+        check(&plane(&[]), &[], Err(&["there are no snapshot pairs"]));
+        let reach = "from another time (9000.000 to 9000.000 s; they extend 600 s further)";
         check(&plane(&[]), &[pair(9_000, 0)], Err(&[reach]));
         check(
             &plane(&[pair(9_000, 0)]),
             &[pair(3600, 9)],
             Err(&[reach, ", and the pairs (3600.000 to 3600.000 s) would"]),
         );
-        check(&plane(&[]), &[pair(3000, -600)], Err(&["of another time"]));
+        check(&plane(&[]), &[pair(3000, -600)], Err(&["from another time"]));
         check(&plane(&[]), &[pair(3016, -584), pair(3020, -580)], Ok(&[pair(3016, -584), pair(3020, -580)]));
         check(&plane(&[]), &[pair(3015, -585)], Ok(&[pair(3015, -585)]));
-        check(&plane(&[]), &[pair(3014, -586)], Err(&["of another time"]));
+        check(&plane(&[]), &[pair(3014, -586)], Err(&["from another time"]));
         check(&plane(&[]), &[pair(4201, 601)], Ok(&[pair(4201, 601)]));
-        check(&plane(&[]), &[pair(4202, 602)], Err(&["of another time"]));
+        check(&plane(&[]), &[pair(4202, 602)], Err(&["from another time"]));
         let unix = ClockPair { tracer_ps: i128::from(START_NS) * 1000, ..pair(0, 0) };
-        check(&plane(&[unix]), &[], Err(&["no snapshot pairs tell"]));
+        check(&plane(&[unix]), &[], Err(&["there are no snapshot pairs"]));
         assert_eq!(pairs(&TraceFacts::default(), Some(&of_clock(&good, None))), Ok(Snapshots::default()));
         let no_session = TraceFacts { session: None, ..plane(&[]) };
         check(&no_session, &good, Err(&["outside the session"]));
@@ -216,7 +215,7 @@ mod tests {
             check(&plane, &of_clock(&late(ms), None), Ok(&late(ms)));
         }
         for ms in [-1_101, 5_101, 9_000, 16_000, -12_000] {
-            let parts = ["3600.000 to 3620.000 s", "more than 100 ms outside the session", "of another clock"];
+            let parts = ["3600.000 to 3620.000 s", "more than 100 ms outside the session", "for another clock"];
             check(&plane, &of_clock(&late(ms), None), Err(&parts));
         }
     }
@@ -233,7 +232,7 @@ mod tests {
         }
         for clock in ["monotonic_raw", "monotonic", "tsc", "something new"] {
             let of = format!(
-                "of the clock {clock}, on which no profiler leaves such planes (it is one of boottime, rocprofiler, cupti)"
+                "of the clock {clock}, but profilers write such planes only on one of boottime, rocprofiler, cupti"
             );
             check(&plane, &of_clock(&near, Some(clock)), Err(&[&of]));
             // The file's own pairs are the profiler's.

@@ -89,7 +89,7 @@ impl RunDirectory {
             (Some(only), None) | (None, Some(only)) => only.map(Some),
             (Some(Ok(lines)), Some(Ok(document))) => self.fuller(node, near, lines, document).map(Some),
             (Some(Err(error)), Some(Ok(other))) | (Some(Ok(other)), Some(Err(error))) => {
-                let notes = vec![format!("{error}; the run's other snapshot file is used")];
+                let notes = vec![format!("{error}; using the run's other snapshot file")];
                 Ok(Some(Snapshots { notes, ..other }))
             }
             (Some(Err(error)), Some(Err(_))) => Err(error),
@@ -108,8 +108,9 @@ impl RunDirectory {
             && one != other
         {
             let path = self.path.join(format!("snapshots/node{node}.snapshot_pairs.pb"));
-            let problem =
-                format!("pairs of the tracer clock {other}, and the lines beside it are of {one}: remove one file");
+            let problem = format!(
+                "pairs of the tracer clock {other}, but the adjacent JSON lines are for {one}: remove one of the files"
+            );
             return Err(Error::malformed(&path, 0, problem));
         }
         let clock = lines.clock.clone().or_else(|| document.clock.clone());
@@ -179,15 +180,14 @@ fn read_steps(path: &Path, offsets: &mut Offsets) -> Result<(), Error> {
         }
     }
     if kept > MOST_STEPS {
-        offsets.notes.push(format!("of {kept} steps of system clocks only the first {MOST_STEPS} are used"));
+        offsets.notes.push(format!("using only the first {MOST_STEPS} of {kept} steps of system clocks"));
     }
     Ok(())
 }
 
 const MOST_STEPS: usize = 10_000;
-const LIVE_ONLY: &str = "the run's offsets.jsonl is used, whose lines know of what was before them alone: offsets.smoothed.jsonl is not there, \
-                         because the run is not over or did not end in order; probe_sync solve --probes or --windows of the recorded \
-                         files makes it";
+const LIVE_ONLY: &str = "using the run's offsets.jsonl, whose estimates only include earlier data: offsets.smoothed.jsonl does not \
+    exist, because the run is still in progress or did not end normally; create it with probe_sync solve --probes or --windows";
 
 #[cfg(test)]
 mod tests {
@@ -349,8 +349,7 @@ mod tests {
         check(&lines(0..3), &of_clock(0..2, "tsc"), Ok((3, Some("tsc"))));
         check(&named("tsc"), &of_clock(0..2, "tsc"), Ok((3, Some("tsc"))));
         check(&lines(0..3), &document(0..2), Ok((3, None)));
-        let two =
-            "node1.snapshot_pairs.pb: byte 0: pairs of the tracer clock boottime, and the lines beside it are of tsc";
+        let two = "node1.snapshot_pairs.pb: byte 0: pairs of the tracer clock boottime, but the adjacent JSON lines are for tsc";
         check(&named("tsc"), &of_clock(0..2, "boottime"), Err(two));
     }
 
@@ -361,7 +360,7 @@ mod tests {
             run.open()
                 .expect("a run")
                 .live_only()
-                .is_some_and(|note| note.contains("offsets.smoothed.jsonl is not there"))
+                .is_some_and(|note| note.contains("offsets.smoothed.jsonl does not exist"))
         );
         run.write(
             "offsets.smoothed.jsonl",

@@ -64,8 +64,8 @@ impl Snapshots {
                 let clock = self.clock.as_deref().unwrap_or("tracer");
                 let seconds = if one == 0 { other.unwrap_or(one) } else { one } as f64 * 1e-9;
                 let unrelated = format!(
-                    "the clock {clock} of its node is {seconds} s ahead in a time namespace (/proc/self/timens_offsets), and nothing says in which \
-                     namespace the trace was recorded"
+                    "the clock {clock} of its node is {seconds} s ahead in a time namespace (/proc/self/timens_offsets), and the \
+                    namespace in which the trace was recorded is unknown"
                 );
                 Self { unrelated: Some(unrelated), ..self }
             }
@@ -94,7 +94,7 @@ pub fn read_snapshots(path: &Path, near: Option<(Picoseconds, Picoseconds)>) -> 
         }
     }
     if nearest.pairs.is_empty() {
-        return Err(Error::malformed(path, 0, "holds no snapshot pairs"));
+        return Err(Error::malformed(path, 0, "contains no snapshot pairs"));
     }
     Ok(Snapshots { pairs: nearest.pairs, clock, namespaces, ..Snapshots::default() })
 }
@@ -176,7 +176,7 @@ fn read_lines(
 fn one_clock(known: &mut Option<String>, named: Option<String>) -> Result<(), String> {
     match (known.as_ref(), named) {
         (_, Some(name)) if name.is_empty() || name.len() > LONGEST_NAME => {
-            Err(format!("the name of the tracer clock has {} letters", name.len()))
+            Err(format!("the name of the tracer clock has {} characters", name.len()))
         }
         (Some(known), Some(name)) if *known != name => {
             Err(format!("a pair of the tracer clock {name} among those of {known}"))
@@ -298,7 +298,7 @@ mod tests {
             Err("line 2: a pair of the tracer clock boottime among those of tsc"),
         );
         check(&of(&[named(&"x".repeat(64))]), Ok(Some(&"x".repeat(64))));
-        check(&of(&[named(&"x".repeat(65))]), Err("line 1: the name of the tracer clock has 65 letters"));
+        check(&of(&[named(&"x".repeat(65))]), Err("line 1: the name of the tracer clock has 65 characters"));
         check(&of(&[named("")]), Err("has 0 letters"));
         let document = |name: &[u8]| [PAIRS, &[0x1a, name.len() as u8], name].concat();
         check(PAIRS, Ok(None));
@@ -310,7 +310,7 @@ mod tests {
             &[&document(b"tsc")[..], &[0x1a, 1, b'a']].concat(),
             Err("a pair of the tracer clock a among those of tsc"),
         );
-        check(&document(b"tsc")[..PAIRS.len() + 3], Err("runs past the end"));
+        check(&document(b"tsc")[..PAIRS.len() + 3], Err("extends past the end"));
     }
 
     #[test]
@@ -344,13 +344,13 @@ mod tests {
         for (content, expected) in [
             (&b""[..], "no snapshot pairs"),
             (b"    ", "no snapshot pairs"),
-            (&PAIRS[..4], "runs past the end"),
+            (&PAIRS[..4], "extends past the end"),
             (&PAIRS[..30], "cut short"),
-            (b"\x0a\x02\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", "cut short or longer than 64 bits"),
+            (b"\x0a\x02\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", "truncated or longer than 64 bits"),
             (b"\x0a\x02\x08\x96\x01", "cut short"),
             (b"\x00\x01", "field 0"),
             (b"\x0b", "wire type 3"),
-            (b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\x7f", "runs past the end"),
+            (b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\x7f", "extends past the end"),
             (b"{\"sys_clock_ns\":1}\n", "line 1: missing field"),
         ] {
             let error = read(content).expect_err(expected);

@@ -82,18 +82,19 @@ impl Survey {
             }
             match found {
                 Found::Unreachable => unreachable += 1,
-                Found::Cut => survey.notes.push(format!("line {line}, the last, is cut short and left out")),
+                Found::Cut => survey.notes.push(format!("ignored line {line}, the last, which is truncated")),
                 other => survey.take(line, other)?,
             }
             Ok(())
         })?;
         if unreachable > 0 {
-            survey.notes.push(format!("{unreachable} rounds left out in which a node was unreachable"));
+            survey.notes.push(format!("ignored {unreachable} rounds in which a node was unreachable"));
         }
         survey.refuse_moving_reference()?;
         if survey.carried() {
             survey.notes.push(format!(
-                "node {}, the reference, was lost and came back while another clock carried its timeline on: its own times are mapped by its offsets",
+                "node {}, the reference, was lost and came back while another clock maintained its timeline; its own times are mapped \
+                by its offsets",
                 survey.reference
             ));
         }
@@ -159,7 +160,7 @@ impl Survey {
             }
             Found::Sample(node, sample, stretch) => {
                 if !self.nodes.contains_key(&node) && self.nodes.len() == MOST_NODES {
-                    let problem = format!("node {node} is one more than the {MOST_NODES} that are read");
+                    let problem = format!("node {node} exceeds the limit of {MOST_NODES} nodes");
                     return Err(Error::Line { path: self.path.clone(), line, problem });
                 }
                 let extent = self.nodes.entry(node).or_default();
@@ -254,7 +255,7 @@ mod tests {
         assert_eq!(survey.measured(1), expected(at(0, 1_000_000), at(12, 1_008_000)));
         assert_eq!(survey.measured(0), expected(at(0, 0), at(16, 0)), "of anybody");
         assert_eq!(survey.measured(7), None);
-        assert!(survey.notes[0].contains("1 rounds left out"), "{:?}", survey.notes);
+        assert!(survey.notes[0].contains("ignored 1 rounds"), "{:?}", survey.notes);
         let table = ["node,node_realtime_ns,offset_vs_node0_ns", "1,1000,400", "1,3000,500", "0,900,0"];
         let survey = File::new(&table.map(str::to_owned)).survey().expect("a table");
         assert_eq!((survey.measured(1), survey.measured(0)), (expected(1000, 3000), expected(600, 2500)));
@@ -326,7 +327,7 @@ mod tests {
         let cut = line(1, 40);
         add(&cut[..50]);
         let survey = file.survey().expect("offsets");
-        assert!(survey.notes[0].contains("line 11, the last, is cut short"), "{:?}", survey.notes);
+        assert!(survey.notes[0].contains("ignored line 11, the last, which is truncated"), "{:?}", survey.notes);
         // The cut line is whole now, more have come, and the last is not whole yet.
         add(&format!("{}\n{}\n{{\"node", &cut[50..], lines(44..80).join("\n")));
         let offsets = survey.offsets(survey.everything()).expect("the same");
@@ -385,7 +386,7 @@ mod tests {
         let rows = (0..=MOST_NODES).map(|node| format!("{node},5,0"));
         let lines: Vec<String> = std::iter::once("node,node_time_ns,offset_ns".to_owned()).chain(rows).collect();
         let error = File::new(&lines).survey().expect_err("one too many");
-        assert!(error.to_string().contains("line 65538: node 65536 is one more than the 65536"), "{error}");
+        assert!(error.to_string().contains("line 65538: node 65536 exceeds the limit of 65536"), "{error}");
         File::new(&lines[..=MOST_NODES]).survey().expect("as many as fit");
     }
 

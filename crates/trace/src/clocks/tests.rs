@@ -123,7 +123,7 @@ fn planes_on_a_raw_clock_have_a_map_of_their_own() {
     let session = Some((i128::from(EPOCH_NS) * 1000, i128::from(EPOCH_NS) * 1000 + 1_800_000_000_000));
     let raw = |pairs: Vec<ClockPair>| TraceFacts { since_boot: vec![plane.clone()], session, ..facts(pairs) };
     let named = Snapshots { clock: Some("boottime".to_owned()), ..given(boottime_pairs()) };
-    let unnamed = "10 pairs that name no clock, and are taken to be of the profiler's, tie it";
+    let unnamed = "10 pairs without a clock name, assumed to be the profiler's, relate it to the system clock";
     for (trace, given, note) in [
         (raw(vec![]), Some(named), "10 pairs of the clock boottime tie it"),
         (raw(vec![]), Some(given(boottime_pairs())), unnamed),
@@ -138,7 +138,7 @@ fn planes_on_a_raw_clock_have_a_map_of_their_own() {
         assert!(raw.sigma_ns > raw.own_sigma_ns, "{raw:?}");
     }
     let refused = node_clock(&raw(vec![]), &offsets, 1, None, Timeline::Host).expect_err("no pairs").to_string();
-    assert!(refused.starts_with("node 1: the plane /device:GPU:0 is not on Unix time"), "{refused}");
+    assert!(refused.starts_with("node 1: the plane /device:GPU:0 does not use Unix time"), "{refused}");
     // All planes are raw: the session's start is Unix time all the same.
     let all_raw = TraceFacts { span: None, ..raw(boottime_pairs()) };
     let clock = node_clock(&all_raw, &offsets, 1, None, Timeline::Host).expect("a map");
@@ -153,7 +153,7 @@ fn what_is_left_out_of_the_offsets_is_noted() {
         change(offsets.nodes.get_mut(&1).expect("node 1"));
         let clock = node_clock(&facts(vec![]), &offsets, 1, None, Timeline::Host).expect("a map");
         let about =
-            clock.notes.into_iter().filter(|note| note.contains("offsets") && !note.contains("state no uncertainty"));
+            clock.notes.into_iter().filter(|note| note.contains("offsets") && !note.contains("have no uncertainty"));
         about.map(|note| note.split(" offsets").next().unwrap_or_default().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(notes(&|_| {}), Vec::<String>::new());
@@ -178,9 +178,13 @@ fn steps_are_noted_by_who_saw_them() {
     };
     check(vec![], &table(&still), None);
     check(still.markers(), &table(&still), None);
-    check(stepped.markers(), &table(&stepped), Some("1 steps of the system clock, seen by pairs and by offsets, are"));
+    check(
+        stepped.markers(),
+        &table(&stepped),
+        Some("1 steps of the system clock, visible in pairs and in offsets, are"),
+    );
     check(stepped.markers(), &table(&still), Some("1 steps in the pairs have no counterpart in the offsets"));
-    check(vec![], &table(&stepped), Some("1 steps in the offsets, and no pairs to tell when"));
+    check(vec![], &table(&stepped), Some("1 steps in the offsets, but no pairs to locate them"));
 }
 
 #[test]
@@ -363,7 +367,9 @@ fn a_trace_without_events_assumes_nothing_of_its_times() {
     let simulated = Simulated { count: 40, amplitude_ns: 0.0, step_ns: 0.0 };
     let notes =
         |trace: &TraceFacts| node_clock(trace, &table(&simulated), 1, None, Timeline::Host).expect("a map").notes;
-    let assumed = |notes: Vec<String>| notes.iter().any(|note| note.contains("taken as CLOCK_REALTIME"));
+    let assumed = |notes: Vec<String>| {
+        notes.iter().any(|note| note.contains("assuming that the trace's times are CLOCK_REALTIME"))
+    };
     assert!(assumed(notes(&facts(vec![]))));
     assert!(!assumed(notes(&TraceFacts::default())));
 }

@@ -57,7 +57,7 @@ impl Wanted {
         })?;
         let far: u64 = nodes.values().map(|near| near.far).sum();
         if far > 0 {
-            offsets.notes.push(format!("{far} offsets lie more than a day from all others and are left out"));
+            offsets.notes.push(format!("ignored {far} offsets that lie more than a day from all others"));
         }
         let some = nodes.into_iter().map(|(node, near)| (node, near.samples()));
         offsets.nodes = some.filter(|(_, samples)| !samples.is_empty()).collect();
@@ -243,7 +243,7 @@ mod tests {
         let far = 1 << 29;
         let found = read(&file((0..20).chain([far]).chain(20..300)), 1, (400, 800));
         assert_eq!(found.nodes, read(&file(0..300), 1, (400, 800)).nodes);
-        assert!(found.notes[0].contains("1 offsets lie more than a day"), "{:?}", found.notes);
+        assert!(found.notes[0].contains("ignored 1 offsets that lie more than a day"), "{:?}", found.notes);
         assert_eq!(read(&file(0..300), 1, (400, 800)).notes, Vec::<String>::new());
     }
 

@@ -142,7 +142,7 @@ fn told(group: &[usize], handles: &[Handle]) -> String {
     let some: Vec<String> = ranks.iter().take(RANKS_TOLD).map(u32::to_string).collect();
     let more = if ranks.len() > some.len() { format!(" and {} more", ranks.len() - some.len()) } else { String::new() };
     format!(
-        "communicators of {} ranks, {} at least, made by the ranks {}{more}, cannot be told apart: their operations are not judged",
+        "communicators of {} ranks (at least {}), created by ranks {}{more}, cannot be distinguished, so their operations are not checked",
         handles[group[0]].size,
         group.len().div_ceil(handles[group[0]].size as usize),
         some.join(", ")

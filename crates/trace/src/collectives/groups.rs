@@ -84,11 +84,11 @@ impl Groups {
             } else if even {
                 Ok(vec![(0..self.nodes).collect()])
             } else {
-                Err(format!("{}, so that some belong to a group that no trace names", told(counts)))
+                Err(format!("{}, so some belong to a group that no trace names", told(counts)))
             };
         }
         let Some(settled) = self.settle(counts) else {
-            return Err(format!("{}, which no use of the listed process groups explains", told(counts)));
+            return Err(format!("{}, which the listed process groups cannot explain", told(counts)));
         };
         let busy = |group: &usize| settled[*group] != Some(0);
         let active: Vec<usize> = (0..self.groups.len()).filter(busy).collect();
@@ -98,7 +98,7 @@ impl Groups {
             if mixed.len() > 1 {
                 let labels: Vec<&str> = mixed.iter().map(|&g| self.groups[g].label.as_str()).collect();
                 let groups = labels.join(" and ");
-                return Err(format!("{}: any of the process groups {groups} may have done it", told(counts)));
+                return Err(format!("{}: any of the process groups {groups} may have issued it", told(counts)));
             }
         }
         Ok(active.into_iter().map(|group| self.groups[group].members.clone()).collect())
@@ -142,7 +142,7 @@ impl Groups {
 fn told(counts: &[usize]) -> String {
     let shown: Vec<String> = counts.iter().take(COUNTS_SHOWN).map(usize::to_string).collect();
     let more = if counts.len() > COUNTS_SHOWN { ", …" } else { "" };
-    format!("the nodes did {}{more} of them", shown.join(", "))
+    format!("the nodes issued {}{more} of them", shown.join(", "))
 }
 
 /// Counts that a reason spells out.

@@ -50,18 +50,18 @@ pub(crate) fn table(before: Option<&CheckReport>, after: &CheckReport) -> String
     if after.unordered_parts + after.unpaired_parts > 0 {
         let _ = writeln!(
             text,
-            "not judged: {} without a known root or peer, {} that no other node shows",
+            "not checked: {} without a known root or peer, {} found on no other node",
             counted(after.unordered_parts, "part"),
             counted(after.unpaired_parts, "part")
         );
     }
     if after.unjudged_edges > 0 {
-        let _ = writeln!(text, "not judged: {} edges that depend on a clock that is not known", after.unjudged_edges);
+        let _ = writeln!(text, "not checked: {} edges that depend on an unknown clock", after.unjudged_edges);
     }
     if after.unjudged_parts > 0 {
         let _ = writeln!(
             text,
-            "not judged: {} parts whose clock is not known, of merged files, or that could not be kept or read back",
+            "not checked: {} parts with an unknown clock, from merged files, or that could not be stored or read back",
             after.unjudged_parts
         );
     }
@@ -75,8 +75,8 @@ pub(crate) fn details(report: &CheckReport) -> String {
         let BrokenEdge { ended_node, ended_name, end_ns, started_node, started_name, start_ns, .. } = edge;
         let uncertainty = span(edge.uncertainty_ns);
         let allowed = match edge.explained {
-            true => format!("explained by the clocks' uncertainty of {uncertainty}"),
-            false => format!("uncertainty explains {uncertainty}"),
+            true => format!("within the clocks' uncertainty of {uncertainty}"),
+            false => format!("clock uncertainty {uncertainty}"),
         };
         // Writing to a string cannot fail.
         let _ = writeln!(
@@ -105,7 +105,7 @@ fn ambiguous(text: &mut String, report: &CheckReport) {
             [one] => one.operation.clone(),
             _ => format!("{} and {} more", all[0].operation, all.len() - 1),
         };
-        let _ = writeln!(text, "ambiguous, not judged: {instances} × {which} ({}): {reason}", counted(parts, "part"));
+        let _ = writeln!(text, "ambiguous, not checked: {instances} × {which} ({}): {reason}", counted(parts, "part"));
     }
 }
 
@@ -113,16 +113,16 @@ fn verdict(report: &CheckReport) -> String {
     let broken = match (report.edges, report.broken, report.violations()) {
         (0, ..) if report.ambiguous_instances > 0 && report.unjudged_edges == 0 => {
             let count = report.ambiguous_instances;
-            format!("nothing to judge: none of the {count} operations on several nodes can be paired with certainty")
+            format!("nothing to check: none of the {count} operations on several nodes can be paired with certainty")
         }
         (0, ..) if report.unjudged_edges > 0 => {
-            format!("nothing to judge: all {} edges depend on a clock that is not known", report.unjudged_edges)
+            format!("nothing to check: all {} edges depend on an unknown clock", report.unjudged_edges)
         }
-        (0, ..) => "nothing to judge: no operation has parts on two nodes".to_owned(),
-        (1, 0, _) => "causality holds on the one edge that was judged".to_owned(),
+        (0, ..) => "nothing to check: no operation has parts on two nodes".to_owned(),
+        (1, 0, _) => "causality holds on the one edge that was checked".to_owned(),
         (edges, 0, _) => format!("causality holds on all {edges} edges"),
         (edges, broken, 0) => {
-            format!("{broken} of {edges} edges are broken, all by no more than the clocks' uncertainty explains")
+            format!("{broken} of {edges} edges are broken, all by no more than the clocks' uncertainty")
         }
         (edges, broken, violations) => {
             format!("{broken} of {edges} edges are broken, {violations} of them beyond the clocks' uncertainty")
@@ -131,13 +131,12 @@ fn verdict(report: &CheckReport) -> String {
     let broken = match report.broken_of_calls {
         0 => broken,
         calls => format!(
-            "{broken}; {calls} of them end with a call, which may return before its operation has run; trace kernels as well \
-             (--kernel-trace)"
+            "{broken}; {calls} of them end with a call that may return before its operation runs; also trace kernels (--kernel-trace)"
         ),
     };
     match report.unjudged() {
         none if none.is_empty() => broken,
-        left => format!("{broken}; {left} could not be judged"),
+        left => format!("{broken}; {left} could not be checked"),
     }
 }
 

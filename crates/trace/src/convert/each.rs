@@ -45,7 +45,7 @@ impl Each {
     ) -> Result<Self, Error> {
         let paths = paths(beginning, ending, calibrated);
         if let Some(twice) = (1..paths.len()).find(|index| paths[..*index].contains(&paths[*index])) {
-            let problem = format!("two outputs would be {}; convert them one by one", paths[twice].display());
+            let problem = format!("two outputs would both be {}; convert them one by one", paths[twice].display());
             return Err(Error::Request { problem });
         }
         let meta = |part: usize| {

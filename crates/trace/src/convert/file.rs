@@ -29,9 +29,10 @@ impl Written {
         let WriteReport { lanes, unbound_flow_ends, clock_pairs, clock_off_ns, .. } = self.report;
         let lanes = (lanes > 0).then(|| format!("{lanes} more tracks for slices that overlap without nesting"));
         let unbound = (unbound_flow_ends > 0)
-            .then(|| format!("{unbound_flow_ends} ends of flows begin with no slice, and are left out"));
+            .then(|| format!("{unbound_flow_ends} flow ends start at no slice and were dropped"));
         let clocks = (clock_pairs > 0).then(|| {
-            format!("times are on their hosts' clocks; {clock_pairs} pairs of instants state how these differ, and leave {clock_off_ns} ns at most")
+            format!("times are on their hosts' clocks; {clock_pairs} pairs of instants describe the differences, with an error of at \
+                most {clock_off_ns} ns")
         });
         lanes.into_iter().chain(unbound).chain(clocks).collect()
     }

@@ -53,12 +53,13 @@ fn own_clock(of: &CalibratedTrace) -> Result<&TimeMap, Error> {
     let path = of.trace.path.display();
     let Some(map) = &of.map else {
         let problem =
-            format!("--machines: no clock is known for {path}; give --run-dir, --offsets or --from-collectives");
+            format!("--machines: the clock of {path} is unknown; give --run-dir, --offsets or --from-collectives");
         return Err(Error::Request { problem });
     };
     if !of.trace.facts.since_boot.is_empty() {
         let problem = format!(
-            "--machines: {path} has planes on a clock that counts from the machine's start beside others, and a machine has one clock; leave --machines out"
+            "--machines: {path} has planes on a clock that counts from boot as well as others, but a machine can have only one clock; \
+            omit --machines"
         );
         return Err(Error::Request { problem });
     }

@@ -152,7 +152,7 @@ pub fn convert(
     settings: &ConvertSettings,
 ) -> Result<ConvertReport, Error> {
     if outputs.is_empty() {
-        return Err(Error::Request { problem: "no output was named".into() });
+        return Err(Error::Request { problem: "no output was given".into() });
     }
     let paths = |output: &Output| match output.kind {
         OutputKind::FileOfEach { ending, .. } => each::paths(&output.path, ending, calibrated),
@@ -296,7 +296,7 @@ pub(crate) fn refuse_two_clocks(output: &Path, traces: &[CalibratedTrace]) -> Re
         None => Ok(()),
         Some(of) => Err(Error::Request {
             problem: format!(
-                "--cpu-clock: {} is brought to one clock in a database only: align it into one, and give that for {}",
+                "--cpu-clock: {} can only be converted to one clock as a database: align it first, and convert the result to {}",
                 of.trace.path.display(),
                 output.display()
             ),
@@ -307,13 +307,14 @@ pub(crate) fn refuse_two_clocks(output: &Path, traces: &[CalibratedTrace]) -> Re
 /// Outputs and settings that need one clock.
 fn refuse_machines(outputs: &[Output], settings: &ConvertSettings) -> Result<(), Error> {
     if let Some(other) = outputs.iter().find(|output| output.kind != OutputKind::File(OutputFormat::Perfetto)) {
-        let problem =
-            format!("--machines: only Perfetto's protobuf states clocks; write {} without it", other.path.display());
+        let problem = format!(
+            "--machines: only Perfetto's protobuf format can describe clocks; write {} without it",
+            other.path.display()
+        );
         return Err(Error::Request { problem });
     }
     if settings.collective_flows {
-        let problem =
-            "--machines: trace processor joins no flows over machines; leave out one of it and --collective-flows";
+        let problem = "--machines: Perfetto's trace processor does not connect flows across machines; omit it or --collective-flows";
         return Err(Error::Request { problem: problem.into() });
     }
     Ok(())
@@ -325,7 +326,7 @@ fn refuse_flows_between_files(outputs: &[Output]) -> Result<(), Error> {
     match each {
         None => Ok(()),
         Some(_) => {
-            let problem = "--collective-flows joins the ranks in one file, and formats of one process have a file for each; leave out one of them";
+            let problem = "--collective-flows connects the ranks in one file, but this format has one file per process; omit one of them";
             Err(Error::Request { problem: problem.into() })
         }
     }
@@ -377,7 +378,7 @@ fn converted(calibrated: &CalibratedTrace, counting: Counting<'_>, read: ChunkSt
 /// What was in a trace and is not in the outputs.
 fn not_carried(read: &ChunkStats) -> impl Iterator<Item = String> + '_ {
     let phases =
-        read.other_phases.iter().map(|(phase, count)| format!("{count} events of phase {phase} are not carried"));
+        read.other_phases.iter().map(|(phase, count)| format!("{count} events of phase {phase} are not converted"));
     let untimed = (read.untimed > 0).then(|| format!("{} events have no time", read.untimed));
     phases.chain(untimed).chain(read.notes.iter().cloned())
 }

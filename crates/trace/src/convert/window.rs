@@ -37,14 +37,14 @@ impl std::str::FromStr for Bound {
             let (number, unit) = after.split_at(unit);
             let ns = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, ns)| *ns);
             let after = number.trim().parse::<f64>().ok().filter(|number| (0.0..1e15).contains(number));
-            let wrong = || format!("{text} is no time after the first event, as +1.5s or +20ms is");
+            let wrong = || format!("{text} is not a time after the first event, such as +1.5s or +20ms");
             return ns.zip(after).map(|(ns, after)| Bound::After((ns * after).round() as i64)).ok_or_else(wrong);
         }
         if let Some(percent) = text.strip_suffix('%') {
             let share = percent.parse::<f64>().ok().map(|percent| percent / 100.0);
             return match share.filter(|share| (0.0..=1.0).contains(share)) {
                 Some(share) => Ok(Bound::Share(share)),
-                None => Err(format!("{text} is no percentage between 0% and 100%")),
+                None => Err(format!("{text} is not a percentage between 0% and 100%")),
             };
         }
         text.parse().map(Bound::At).map_err(|_| {
@@ -142,7 +142,7 @@ fn markers(name: &str, flag: &str, traces: &[CalibratedTrace]) -> Result<Vec<i64
         })?;
         if times.len() > 1 {
             let problem = format!(
-                "{flag}: {} has {} events named {name}; name one that is there once",
+                "{flag}: {} has {} events named {name}; choose a name that occurs once",
                 trace.path.display(),
                 times.len()
             );
@@ -193,8 +193,8 @@ mod tests {
         check("5s", Err("neither nanoseconds, nor"));
         check("+1.5s", Ok(Bound::After(1_500_000_000)));
         check("+20 ms", Ok(Bound::After(20_000_000)));
-        check("+5", Err("no time after the first event"));
-        check("+-5s", Err("no time after the first event"));
+        check("+5", Err("not a time after the first event"));
+        check("+-5s", Err("not a time after the first event"));
     }
 
     #[test]

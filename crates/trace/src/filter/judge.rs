@@ -130,7 +130,8 @@ impl JobFilter {
         }
         let max = self.bytes_max.unwrap_or_default();
         let problem = format!(
-            "--max-size {max}: collectives, steps and what is said of the traces need more than that; allow more, or take less of them with --steps, --from, --to, --ranks or --only"
+            "--max-size {max}: collectives, steps and metadata alone need more than that; allow more, or select less with --steps, \
+            --from, --to, --ranks or --only"
         );
         Err(Error::Request { problem })
     }
@@ -263,7 +264,7 @@ impl EventFilter for JobFilter {
         let mut counts = self.counts.borrow_mut();
         counts.bytes = bytes;
         if counts.kept == 0 && !self.budget.as_ref().is_some_and(|budget| budget.borrow().full) {
-            let problem = format!("{} leaves none of {} events; nothing is written", self.rule, counts.events);
+            let problem = format!("{} leaves none of {} events; nothing was written", self.rule, counts.events);
             return Err(Error::Request { problem });
         }
         match self.bytes_max {
@@ -280,7 +281,7 @@ impl Input {
         let stored = &trace.trace.facts.collectives;
         if stored.len() > PARTS_MAX {
             let problem = format!(
-                "{}: {} parts of collectives are more than the {PARTS_MAX} that a filter holds",
+                "{}: {} parts of collectives exceed the filter's limit of {PARTS_MAX}",
                 trace.trace.path.display(),
                 stored.len()
             );
@@ -314,7 +315,7 @@ fn span(traces: &[CalibratedTrace], settings: &FilterSettings) -> Result<Option<
     }
     match span {
         Some([from, to]) if from >= to => {
-            let problem = format!("--steps, --from and --to have no time in common: from {from} ns to {to} ns");
+            let problem = format!("--steps, --from and --to do not overlap: from {from} ns to {to} ns");
             Err(Error::Request { problem })
         }
         span => Ok(span),

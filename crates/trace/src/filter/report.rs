@@ -44,14 +44,14 @@ impl FilterReport {
         if !self.traces_left_out.is_empty() {
             let left_out = &self.traces_left_out;
             let names = joined(left_out.iter().take(NAMED).cloned(), left_out.len());
-            text += &format!("left out {}: {names}\n", counted(left_out.len(), "trace"));
+            text += &format!("omitted {}: {names}\n", counted(left_out.len(), "trace"));
         }
         if self.left_out > 0 {
             let shorter = self.shortest_ns.map_or_else(String::new, |ns| format!(" (all shorter than {ns} ns)"));
             let parts = [
                 (self.outside, "outside the interval".to_owned()),
                 (self.of_other_kinds, "of other kinds".to_owned()),
-                (self.too_short, format!("too short for the size{shorter}")),
+                (self.too_short, format!("too short for the size limit{shorter}")),
                 (self.half_flows, "flow ends whose other end was filtered out".to_owned()),
                 (self.unjudged, "without a duration".to_owned()),
             ];
@@ -61,7 +61,7 @@ impl FilterReport {
                 .map(|(count, what)| format!("{} {what}", grouped(count)))
                 .collect();
             text += &format!(
-                "left out {} of {} events ({}): {}\n",
+                "omitted {} of {} events ({}): {}\n",
                 grouped(self.left_out),
                 grouped(self.events),
                 self.rule,
@@ -105,7 +105,7 @@ mod tests {
         };
         assert_eq!(
             report.text(),
-            "left out 1 234 567 of 2 000 000 events (--max-size 400000000): 567 outside the interval, 1 234 000 too short for the size (all shorter than 900 ns)\n"
+            "omitted 1 234 567 of 2 000 000 events (--max-size 400000000): 567 outside the interval, 1 234 000 too short for the size limit (all shorter than 900 ns)\n"
         );
         assert_eq!(FilterReport::default().text(), "");
     }

@@ -32,7 +32,7 @@ pub(super) fn span(traces: &[CalibratedTrace], wanted: &Steps, names: &LatenessS
     let absent = [first, last].into_iter().find(|step| !spans.contains_key(step));
     if let Some(step) = absent {
         let there = match (spans.keys().next(), spans.keys().next_back()) {
-            (Some(first), Some(last)) => format!("their steps are {first} to {last}"),
+            (Some(first), Some(last)) => format!("the traces have steps {first} to {last}"),
             _ => format!("no event name matches {}; set --step-name", names.steps),
         };
         return Err(Error::Request { problem: format!("--steps {wanted}: no trace has a step {step}; {there}") });

@@ -176,11 +176,11 @@ fn what_leaves_nothing_or_cannot_be_is_refused() {
         refused(name, only(&["no such event"]), "--only no such event leaves none of");
     }
     let ranks = |text: &str| FilterSettings { ranks: Some(text.parse().expect("ranks")), ..FilterSettings::default() };
-    refused("all.json", ranks("0-1,7"), "no trace is of 7; the traces are of 0, 1");
+    refused("all.json", ranks("0-1,7"), "no trace is from 7; the traces are from 0, 1");
     let steps = |text: &str| FilterSettings { steps: Some(text.parse().expect("steps")), ..FilterSettings::default() };
-    refused("all.json", steps("8..12"), "no trace has a step 12; their steps are 0 to 9");
+    refused("all.json", steps("8..12"), "no trace has a step 12; the traces have steps 0 to 9");
     let both = FilterSettings { from: Bound::Share(0.9), ..steps("1") };
-    refused("all.json", both, "have no time in common");
+    refused("all.json", both, "do not overlap");
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn ranks_and_steps_are_said_in_ranges() {
     check("10..=12", Ok("10..12"));
     check("-1", Ok("-1..-1"));
     check("12..10", Err("ends before it begins"));
-    check("ten", Err("no range of steps"));
+    check("ten", Err("not a range of steps"));
 }
 
 /// The traces of a merged file, one per rank again.

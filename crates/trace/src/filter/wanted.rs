@@ -93,7 +93,7 @@ impl FromStr for Ranks {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text} is no list of ranks, as 0-7,12 is");
+        let wrong = || format!("{text} is not a list of ranks, such as 0-7,12");
         let range = |part: &str| -> Option<RangeInclusive<u32>> {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             let range = first.trim().parse().ok()?..=last.trim().parse().ok()?;
@@ -128,7 +128,7 @@ impl FromStr for Steps {
         match (first.trim().parse(), last.trim().parse()) {
             (Ok(first), Ok(last)) if first <= last => Ok(Self(first..=last)),
             (Ok(_), Ok(_)) => Err(format!("{text} ends before it begins")),
-            _ => Err(format!("{text} is no range of steps, as 10..12 (three steps) or 10 is")),
+            _ => Err(format!("{text} is not a range of steps, such as 10..12 (three steps) or 10")),
         }
     }
 }

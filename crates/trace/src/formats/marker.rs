@@ -71,8 +71,8 @@ impl Stamps {
     /// What was not kept, in words.
     pub(crate) fn notes(&self) -> impl Iterator<Item = String> + use<> {
         let note = |count: u64, text: &str| (count > 0).then(|| format!("{count} {text}"));
-        let left_out = note(self.left_out, "markers beyond the first million were left out");
-        left_out.into_iter().chain(note(self.unreadable, "clock markers carry no readable time"))
+        let left_out = note(self.left_out, "markers beyond the first million were ignored");
+        left_out.into_iter().chain(note(self.unreadable, "clock markers have no readable time"))
     }
 }
 

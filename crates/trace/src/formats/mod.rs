@@ -60,7 +60,7 @@ pub fn detect(path: &Path) -> Result<&'static dyn TraceFormat, Error> {
         return Ok(format);
     }
     let spaces = head.strip_prefix(&BYTE_ORDER_MARK).unwrap_or(&head).iter().all(u8::is_ascii_whitespace);
-    let problem = if spaces { "holds nothing but spaces at its beginning" } else { NONE_OF_OURS };
+    let problem = if spaces { "begins with nothing but white space" } else { NONE_OF_OURS };
     Err(Error::malformed(path, 0, problem))
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn refuse_other_ending<'a>(
     let packed = output.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"));
     if of_other || packed && !format.packs_outputs() {
         let right = format.output_ending();
-        let problem = format!("{}: the traces' format wants a name that ends in {right}", output.display());
+        let problem = format!("{}: for this trace format the name must end in {right}", output.display());
         return Err(Error::Request { problem });
     }
     Ok(())
@@ -134,10 +134,10 @@ pub const FORMATS: [&dyn TraceFormat; 3] = [&Kineto, &Perfetto, &XSpace];
 
 const HEAD_BYTES: usize = 4096;
 #[cfg(feature = "rocpd")]
-const NONE_OF_OURS: &str = "begins like neither JSON nor a protobuf (XSpace, Perfetto) nor a SQLite database";
+const NONE_OF_OURS: &str = "is not JSON, protobuf (XSpace, Perfetto) or a SQLite database";
 #[cfg(not(feature = "rocpd"))]
 const NONE_OF_OURS: &str =
-    "begins like neither JSON nor a protobuf (XSpace, Perfetto); databases are read by a build with the feature rocpd";
+    "is not JSON or protobuf (XSpace, Perfetto); reading databases needs a build with the feature rocpd";
 
 #[cfg(test)]
 mod tests {
@@ -163,8 +163,8 @@ mod tests {
         check("a", b"\xef\xbb\xbf \n[", Ok("kineto"));
         check("a", b"\x0a{", Ok("kineto"));
         check("a", b"\x0a\x10plane", Ok("xspace"));
-        check("a", b"text", Err("begins like neither"));
-        check("a", b" \n", Err("nothing but spaces"));
+        check("a", b"text", Err("is not JSON"));
+        check("a", b" \n", Err("nothing but white space"));
         let packed = {
             let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
             std::io::Write::write_all(&mut packer, b"{}").expect("packed");

@@ -195,8 +195,8 @@ impl<'a> Gatherer<'a> {
     fn returned_early(&self) -> Option<String> {
         (self.returned_early > 0).then(|| {
             format!(
-                "{} of {} operations ended on some rank before the last rank's call: calls that only enqueue do not say who was late, or a clock is wrong, and nobody is named; \
-                 trace kernels as well (--kernel-trace)",
+                "{} of {} operations ended on some rank before the last rank's call, because the calls only enqueue or a clock is \
+                wrong; no rank is named for them; also trace kernels (--kernel-trace)",
                 self.returned_early,
                 self.held.len()
             )
@@ -209,7 +209,7 @@ impl<'a> Gatherer<'a> {
             (format!("rank {}", node.rank()), context.before_launch)
         };
         let found = self.nodes.iter().zip(self.contexts).map(of);
-        early_devices::told(found, "leads of these ranks are so much less certain")
+        early_devices::told(found, "leads of these ranks are less certain by the same amount")
     }
 
     /// Everything in order of time.
@@ -219,7 +219,7 @@ impl<'a> Gatherer<'a> {
     pub(super) fn finish(mut self) -> Result<Gathered, Error> {
         if self.parts > PARTS_MAX {
             let problem = format!(
-                "{} parts of collectives are more than the {PARTS_MAX} that are compared at once; give traces of fewer steps or ranks",
+                "{} parts of collectives exceed the limit of {PARTS_MAX}; give traces of fewer steps or ranks",
                 self.parts
             );
             return Err(Error::Request { problem });
@@ -241,18 +241,19 @@ impl<'a> Gatherer<'a> {
         }
         let spans = self.spans();
         let launches: u64 = self.contexts.iter().map(|context| context.launches_left_out).sum();
-        let launches = (launches > 0)
-            .then(|| format!("{launches} launches were too many to keep; where their kernels lost time is not said"));
+        let launches = (launches > 0).then(|| {
+            format!("{launches} launches exceeded the limit; the report does not say where their kernels lost time")
+        });
         let early = self.before_launch();
         let lacking = (lacking > 0).then(|| {
             format!(
-                "{} left out, for lack of the part of a rank which joins others of the kind: it may have been the last",
+                "ignored {}, because a rank that takes part in other such operations has no part in them and may have been last",
                 counted(lacking, "operation")
             )
         });
         let returned_early = self.returned_early();
         let beyond = (self.beyond > 0)
-            .then(|| format!("{} operations at times beyond 64 bits of ns were left out", self.beyond));
+            .then(|| format!("ignored {} operations with times that do not fit in 64 bits of ns", self.beyond));
         Ok(Gathered {
             held: self.held,
             spans,

@@ -30,10 +30,10 @@ pub(super) fn unpaired(calibrated: &Calibrated, matching: &Matching) -> Unpaired
         remedies.push(REMEDY_AMBIGUOUS.to_owned());
     }
     let counts = [
-        (matching.unpaired as u64, "parts that no other trace shows", REMEDY_ALONE),
+        (matching.unpaired as u64, "parts that appear in no other trace", REMEDY_ALONE),
         (matching.unordered as u64, "parts without a known root or peer", REMEDY_UNORDERED),
-        (matching.lost, "parts that could not be kept or read back", REMEDY_LOST),
-        (merged, "parts in files into which several traces were merged", REMEDY_MERGED),
+        (matching.lost, "parts that could not be stored or read back", REMEDY_LOST),
+        (merged, "parts in merged files", REMEDY_MERGED),
     ];
     let told = counts.iter().filter(|(count, ..)| *count > 0);
     remedies.extend(told.map(|(count, what, remedy)| format!("{count} {what}: {remedy}")));
@@ -52,8 +52,8 @@ pub(super) fn warnings(impossible: usize, instances: &[LateInstance]) -> Vec<Str
     let [count, all] = [impossible, instances.len()];
     let told = (impossible > 0).then(|| {
         format!(
-            "{count} of {all} operations ended before their last arrival, by up to {}, which the clocks' uncertainty does not explain: a clock is wrong, or a trace \
-             is given to the wrong node, and nobody is named; probe_sync check lists them",
+            "{count} of {all} operations ended before their last arrival, by up to {}, which exceeds the clocks' uncertainty: a clock \
+            is wrong, or a trace is assigned to the wrong node; no rank is named; probe_sync check lists these operations",
             span(-worst as f64)
         )
     });
@@ -71,17 +71,20 @@ pub(super) fn notes(calibrated: &Calibrated, instances: &[LateInstance], spans: 
     }
     if spans.is_empty() && !instances.is_empty() {
         notes.push(
-            "no steps were found: each operation stands for itself; --step-name names the events that are steps"
+            "no steps were found, so each operation counts by itself; use --step-name to identify the step events"
                 .to_owned(),
         );
     }
     notes
 }
 
-const REMEDY_AMBIGUOUS: &str = "what cannot be paired for certain is left out: let each operation name its process group (NCCL kernels of PyTorch 2.4 or later do), or use one group";
+const REMEDY_AMBIGUOUS: &str = "operations that cannot be paired with certainty are ignored: record process groups (as NCCL kernels \
+    of PyTorch 2.4 or later do), or use a single group";
 const REMEDY_ALONE: &str = "give the traces of all ranks, recorded over the same steps";
-const REMEDY_UNORDERED: &str = "who waits for whom is not in the trace; newer profilers state it";
+const REMEDY_UNORDERED: &str = "the trace does not record who waits for whom; newer profilers do";
 const REMEDY_LOST: &str = "memory or the disk for temporary files (TMPDIR) was full; give traces of fewer steps";
-const REMEDY_MERGED: &str = "they do not say whose each part is; give the traces that went into them";
-const NOT_HOW_WELL: &str = "the traces were aligned before and do not say how well, so nobody is named; give the original traces and --run-dir";
-const AS_WELL_AS_STATED: &str = "the traces were aligned before: their uncertainty is what they state of their middle; with the original traces and --run-dir it is known for each time";
+const REMEDY_MERGED: &str = "merged files do not record the rank of each part; give the original traces";
+const NOT_HOW_WELL: &str = "the traces are already aligned, with unknown uncertainty, so no rank is named; give the original traces \
+    and --run-dir";
+const AS_WELL_AS_STATED: &str = "the traces are already aligned: using the uncertainty recorded for their midpoint; with the original \
+    traces and --run-dir it is known for every time";

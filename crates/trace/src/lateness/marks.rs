@@ -95,7 +95,7 @@ fn args(chunk: &mut Chunk, instance: &LateInstance) -> ArgRange {
 
 /// What the process of the track is called.
 pub(crate) const PROCESS: &str = "late ranks";
-const THREAD: &str = "who was last";
+const THREAD: &str = "which rank was last";
 const CATEGORY: &str = "lateness";
 /// Formats of one process want a number.
 const PID: i64 = 1;

@@ -90,7 +90,7 @@ impl FromStr for LatenessSettings {
     fn from_str(pattern: &str) -> Result<Self, String> {
         let steps = Regex::new(pattern).map_err(|error| error.to_string())?;
         if steps.captures_len() < 2 {
-            return Err(format!("{pattern} has no group that is the number, as in train_step#(?<step>\\d+)"));
+            return Err(format!("{pattern} has no group for the number, as in train_step#(?<step>\\d+)"));
         }
         Ok(Self { steps })
     }
@@ -136,7 +136,7 @@ impl Default for LatenessSettings {
 /// # Errors
 /// [`Error::Request`] where nothing says that the traces are on one clock, or where there are more parts than are held at once; a trace that cannot be read.
 pub fn lateness(calibrated: &Calibrated, settings: &LatenessSettings) -> Result<Lateness, Error> {
-    one_clock::expect(calibrated, "to say who was late", Otherwise::Nothing)?;
+    one_clock::expect(calibrated, "to find stragglers", Otherwise::Nothing)?;
     let single: Vec<&CalibratedTrace> = calibrated.traces.iter().filter(|of| !of.trace.facts.merged).collect();
     // Without a map all are on one clock already.
     let maps: Vec<Option<Box<MapTime<'_>>>> = single.iter().copied().map(CalibratedTrace::look).collect();

@@ -267,7 +267,9 @@ fn unseen(ranks: &Ranks, lines: &[RankLine]) -> Option<String> {
     let count = unseen.len();
     (count > 0 && !seen.is_empty()).then(|| {
         let told = joined(unseen.into_iter().take(UNSEEN_TOLD), count);
-        format!("no operation of {told} can be judged: any of these may have been the last where another is named")
+        format!(
+            "no operation of {told} can be analysed: any of these ranks may have been last instead of the named rank"
+        )
     })
 }
 
@@ -293,7 +295,7 @@ fn set_aside(ranks: &Ranks, units: &[Unit]) -> Option<String> {
     });
     let told = joined(told.take(ASIDE_TOLD), aside);
     (aside > 0).then(|| {
-        format!("not counted for which rank is late again and again, since each lost more than all smaller losses together: {told}")
+        format!("not counted as consistent lateness, because each lost more than all smaller losses together: {told}")
     })
 }
 

@@ -43,10 +43,10 @@ impl Lateness {
     fn head(&self) -> String {
         let all = self.instances.iter().filter(|instance| instance.waits == "all").count();
         let some = self.instances.len() - all;
-        let some = if some > 0 { format!(" and {some} in which only some wait") } else { String::new() };
+        let some = if some > 0 { format!(" and {some} in which only some ranks wait") } else { String::new() };
         let sigma = self.lead_sigma_median_ns.map_or_else(String::new, |sigma| match sigma.is_finite() {
-            true => format!("; a lead is known to ±{} (σ, median)", short(sigma)),
-            false => "; how well a lead is known is unknown, and nobody is named".to_owned(),
+            true => format!("; uncertainty of a lead ±{} (σ, median)", short(sigma)),
+            false => "; the uncertainty of leads is unknown, so no rank is named".to_owned(),
         });
         let [all, ranks] = [counted(all, "collective"), counted(self.ranks.len(), "rank")];
         format!("{all}{some}, {ranks}, {}{sigma}", span(self.span_ns as f64))
@@ -64,11 +64,11 @@ impl Lateness {
             if self.missing_ranks.is_empty() { String::new() } else { format!(" ({})", spans(&self.missing_ranks)) };
         let [ranks, operations] = [counted(count, "rank"), counted(open, "operation")];
         let open = match open {
-            0 => "none of them takes part in what is judged".to_owned(),
+            0 => "none of them takes part in the analysed operations".to_owned(),
             open if open == self.instances.len() => {
-                "any of them may have been the last in every operation, so nobody is named".to_owned()
+                "any of them may have been last in every operation, so no rank is named".to_owned()
             }
-            _ => format!("any of them may have been the last in {operations}, in which nobody is named"),
+            _ => format!("any of them may have been last in {operations}, for which no rank is named"),
         };
         Some(format!("The traces of {ranks} are missing{which}: {open}."))
     }
@@ -85,13 +85,13 @@ impl Lateness {
         let what = if self.steps.is_empty() { "operations" } else { "steps" };
         let lasting = (self.independent_steps < LASTING * units as f64).then(|| {
             format!(
-                "Lateness persists from one to the next: these {units} {what} count as {:.0} independent ones.",
+                "Lateness is correlated: these {units} {what} count as {:.0} independent ones.",
                 self.independent_steps
             )
         });
         if self.stragglers.is_empty() && most >= super::verdict::CHANCE_MAX {
             let few = format!(
-                "Straggler: too few {what} to tell. With {} ranks one may be last in all {units} by chance.",
+                "Straggler: too few {what} to decide. With {} ranks, one may be last in all {units} by chance.",
                 self.ranks.len()
             );
             return [few].into_iter().chain(lasting).collect();
@@ -188,7 +188,7 @@ impl Lateness {
         }
         text.push('\n');
         lay_out(text, &rows, &[0, 1, 2, 3, 4]);
-        more(text, late.len(), "hosts that were late as a whole");
+        more(text, late.len(), "hosts on which all ranks were late");
     }
 
     fn step_table(&self, text: &mut String) {
@@ -216,7 +216,7 @@ impl Lateness {
     }
 
     fn remarks(&self) -> Vec<String> {
-        let remedies = self.unpaired.remedies.iter().map(|remedy| format!("not judged: {remedy}"));
+        let remedies = self.unpaired.remedies.iter().map(|remedy| format!("not analysed: {remedy}"));
         self.findings().chain(remedies).chain(self.notes.iter().cloned()).collect()
     }
 
@@ -230,7 +230,7 @@ impl Lateness {
         match (counts.is_empty(), self.notes.is_empty()) {
             (true, true) => None,
             (true, false) => Some(format!("-v prints {}", counted(self.notes.len(), "note"))),
-            (false, _) => Some(format!("Not judged: {}; -v says why and what to do", counts.join(" and "))),
+            (false, _) => Some(format!("Not analysed: {}; -v says why and what to do", counts.join(" and "))),
         }
     }
 
@@ -243,7 +243,7 @@ impl Lateness {
                 .take(3)
                 .map(|share| format!("rank {} {}", share.rank, short(share.compute_ns as f64)));
             let most = most.collect::<Vec<_>>().join(", ");
-            let most = if most.is_empty() { String::new() } else { format!("; between the operations {most}") };
+            let most = if most.is_empty() { String::new() } else { format!("; {most} between operations") };
             lines.push(format!(
                 "Critical path: {} through {} ({} tied), {} of it in transfers{most}",
                 span((path.to_ns - path.from_ns) as f64),
@@ -284,23 +284,21 @@ impl RankLine {
 /// What a straggler costs, in words.
 fn sentence(straggler: &Straggler, (cpu, gpu): (usize, usize)) -> String {
     let Straggler { rank, host, times, of, steps, saved_ns, saved_share, chance, lost_ns, .. } = straggler;
-    let who = rank.map_or_else(
-        || format!("Straggler: host {host} as a whole"),
-        |rank| format!("Straggler: rank {rank} ({host})"),
-    );
+    let who = rank
+        .map_or_else(|| format!("Straggler: all of host {host}"), |rank| format!("Straggler: rank {rank} ({host})"));
     let units = if steps.is_empty() { "operations" } else { "steps" };
     let mean = span(*lost_ns as f64 / (*times).max(1) as f64);
     let listed: Vec<String> = steps.iter().take(STEPS_LISTED).map(i64::to_string).collect();
     let dots = if steps.len() > STEPS_LISTED { ", …" } else { "" };
     let listed = if listed.is_empty() { String::new() } else { format!(" (steps {}{dots})", listed.join(", ")) };
     let cause = if cpu + gpu > 0 {
-        format!("; launched late {}, its device busy {}", counted(cpu, "time"), counted(gpu, "time"))
+        format!("; launched late {}, device busy {}", counted(cpu, "time"), counted(gpu, "time"))
     } else {
         String::new()
     };
     format!(
-        "{who}, last in {times} of {of} {units}{listed}, by {mean} on average; at the median's speed it would have saved {} ({}){cause}; \
-         probability of chance {chance:.1e}",
+        "{who}, last in {times} of {of} {units}{listed}, by {mean} on average; at median speed, the job would have saved {} \
+        ({}){cause}; probability by chance {chance:.1e}",
         span(*saved_ns as f64),
         percent(*saved_share),
     )
@@ -370,7 +368,7 @@ fn cut(name: &str, most: usize) -> String {
 fn more(text: &mut String, lines: usize, what: &str) {
     if lines > LINES {
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "… and {} more {what}; --json and --csv have all", lines - LINES);
+        let _ = writeln!(text, "… and {} more {what}; use --json or --csv for all", lines - LINES);
     }
 }
 
@@ -408,7 +406,7 @@ impl LateInstance {
     }
 }
 
-const NOTHING: &str = "nothing to judge: the traces share no collective whose parts belong together for certain";
+const NOTHING: &str = "nothing to check: the traces share no collective whose parts can be matched with certainty";
 const NOBODY: &str = "No consistent straggler: which rank was last looks random, or cost less than 1 % of the time.";
 /// Steps of which a smaller share is independent are said to depend on each other.
 const LASTING: f64 = 0.9;

@@ -210,15 +210,15 @@ impl LeftOut {
             self.counts.iter().map(|(oddity, count)| format!("{count} {}", oddity.text())).collect();
         let events = crate::words::counted(self.events(), "event");
         let first = self.first_at.map_or_else(String::new, |at| format!(", first at byte {at}"));
-        (!reasons.is_empty()).then(|| format!("left out {events} ({}{first})", reasons.join(", ")))
+        (!reasons.is_empty()).then(|| format!("ignored {events} ({}{first})", reasons.join(", ")))
     }
 }
 
 impl Oddity {
     fn text(self) -> &'static str {
         match self {
-            Self::Zero => "at time 0 or -1, which means that the time is not known",
-            Self::NoNumber => "with a time or length that cannot be read",
+            Self::Zero => "at time 0 or -1, which means that the time is unknown",
+            Self::NoNumber => "with an unreadable time or length",
             Self::Backwards => "with a negative length",
             Self::Away => "days or decades away from all others",
             Self::Wrapped => {
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(left_out.note(), None);
         left_out.add(Oddity::Backwards, 77);
         left_out.add(Oddity::Zero, 99);
-        let expected = "left out 2 events (1 at time 0 or -1, which means that the time is not known, 1 with a negative length, first at byte 77)";
+        let expected = "left out 2 events (1 at time 0 or -1, which means that the time is unknown, 1 with a negative length, first at byte 77)";
         assert_eq!(left_out.note().as_deref(), Some(expected));
     }
 }

@@ -65,9 +65,9 @@ impl Display for SettledBy {
             Self::Caller => write!(f, "--nodes"),
             Self::ListOrder => write!(f, "--assume-order"),
             Self::Marks { rank, world_size } => {
-                write!(f, "its marks, which rank {rank} of {world_size} of the run has put there")
+                write!(f, "its marks, written by rank {rank} of {world_size} of the run")
             }
-            Self::Host(host) => write!(f, "its host {host}, which the run recorded for this node alone"),
+            Self::Host(host) => write!(f, "its host {host}, on which the run recorded only this node"),
             Self::Rank { rank, world_size } => {
                 write!(f, "its rank {rank} of {world_size}, which the run recorded on this node")
             }
@@ -141,7 +141,10 @@ impl KnownNodes {
             ([node], _) => {
                 let otherwise = self.of_other_launcher(identity).filter(|record| record.node_id.0 != *node);
                 let remark = otherwise.map(|record| {
-                    format!("its host says node {node}; {}, which is another numbering", recorded(record))
+                    format!(
+                        "its host belongs to node {node}, but {}, so the ranks are numbered differently",
+                        recorded(record)
+                    )
                 });
                 Ok(Some(Settled { node: *node, by: SettledBy::Host(host.to_owned()), remark }))
             }
@@ -168,8 +171,9 @@ impl KnownNodes {
         let MarksHeader { rank, world_size, node_id, .. } = process;
         let hosts = host(identity).map(|host| self.of_host(host)).unwrap_or_default();
         let otherwise = !(hosts.is_empty() || hosts.contains(&node_id.0));
-        let remark =
-            otherwise.then(|| format!("its marks prove node {node_id}; its host is that of {}", nodes(&hosts)));
+        let remark = otherwise.then(|| {
+            format!("its marks prove that it is from node {node_id}, but its host is that of {}", nodes(&hosts))
+        });
         Settled { node: node_id.0, by: SettledBy::Marks { rank: *rank, world_size: *world_size }, remark }
     }
 
@@ -181,7 +185,7 @@ impl KnownNodes {
         let refuse = |problem: String| Err(Error::Request { problem });
         let path = path.display();
         if let Some(other) = identity.process.as_ref().filter(|process| process.node_id.0 != node) {
-            return refuse(format!("{path} holds the marks of {}, not of node {node}", process(other)));
+            return refuse(format!("{path} contains the marks of {}, not of node {node}", process(other)));
         }
         let host = host(identity);
         let of_host = host.map(|host| self.of_host(host)).unwrap_or_default();
@@ -195,7 +199,7 @@ impl KnownNodes {
             Some(record) if of_host.len() != 1 && !believed.iter().any(|record| record.node_id.0 == node) => {
                 let RankRecord { rank, world_size, node_id, .. } = record;
                 refuse(format!(
-                    "{path} is of rank {rank} of {world_size}, which the run recorded on node {node_id}, not node {node}"
+                    "{path} is from rank {rank} of {world_size}, which the run recorded on node {node_id}, not node {node}"
                 ))
             }
             _ if of_host.is_empty() && !(host.is_empty() || self.hosts.is_empty()) => {
@@ -211,12 +215,12 @@ impl KnownNodes {
     /// When there are not as many nodes as traces.
     pub(super) fn in_order(&self, traces: usize) -> Result<Vec<u32>, Error> {
         if self.nodes.is_empty() {
-            let problem = "--assume-order needs --run-dir or --offsets: without them there are no nodes".to_owned();
+            let problem = "--assume-order needs --run-dir or --offsets, which define the nodes".to_owned();
             return Err(Error::Request { problem });
         }
         if self.nodes.len() != traces {
             let problem = format!(
-                "--assume-order wants one trace per node: there are {traces} traces, and the offsets know {}",
+                "--assume-order needs one trace per node: there are {traces} traces, but the offsets have {}",
                 self.listed()
             );
             return Err(Error::Request { problem });
@@ -228,8 +232,9 @@ impl KnownNodes {
     pub(super) fn unsettled(&self, traces: &[Unsettled<'_>], of: usize) -> String {
         let named = traces.iter().take(MOST_NAMED).map(|Unsettled { path, identity, marks }| {
             let host = identity.hostname.as_ref().map_or_else(|| "no host".to_owned(), |host| format!("host {host}"));
-            let marks = Some(", and its marks are of no process of the run").filter(|_| *marks > 0).unwrap_or_default();
-            format!("{} says {host} and {}{marks}", path.display(), rank(identity))
+            let marks =
+                Some(", and its marks are not from any process of the run").filter(|_| *marks > 0).unwrap_or_default();
+            format!("{} has {host} and {}{marks}", path.display(), rank(identity))
         });
         let named = joined(named, traces.len());
         let every =
@@ -237,7 +242,7 @@ impl KnownNodes {
         let numbered_otherwise = traces.iter().any(|trace| self.of_other_launcher(&trace.identity).is_some());
         let numbered_otherwise = if numbered_otherwise { OTHER_NUMBERING } else { "" };
         format!(
-            "cannot tell which node wrote {} of the {of} traces: {named}. The offsets know {}. {numbered_otherwise}\
+            "cannot tell which node wrote {} of the {of} traces: {named}. The offsets have {}. {numbered_otherwise}\
              Give --nodes with one of these numbers per trace, in the order of --traces{every}",
             traces.len(),
             self.listed()
@@ -256,7 +261,7 @@ impl KnownNodes {
             format!("rank {rank} of {world_size}{local} on {hostname} is node {node_id}")
         });
         let by = first.launcher.map_or_else(|| "an unknown launcher".to_owned(), |launcher| launcher.to_string());
-        format!("{all}; as {by} numbers ranks, {}", joined(ranks, self.ranks.len()))
+        format!("{all}; in {by}'s rank numbering, {}", joined(ranks, self.ranks.len()))
     }
 
     /// The nodes for which the run recorded this host, of their own or of ranks that follow them.
@@ -300,7 +305,7 @@ fn is_of_launcher(record: &RankRecord, identity: &Identity) -> bool {
 }
 
 fn disagree(path: &Path, one: &str, other: &str) -> Error {
-    let problem = format!("{}: its {one}, but its {other}: say whose it is with --nodes", path.display());
+    let problem = format!("{}: its {one}, but its {other}; choose its node with --nodes", path.display());
     Error::Nodes { problem }
 }
 
@@ -333,11 +338,11 @@ fn recorded(record: &RankRecord) -> String {
 fn rank(identity: &Identity) -> String {
     let of_profiler = match (identity.rank, identity.world_size) {
         (Some(rank), Some(world_size)) => format!("rank {rank} of {world_size}"),
-        (Some(rank), None) => format!("rank {rank} of unknown many"),
+        (Some(rank), None) => format!("rank {rank} of an unknown number"),
         (None, _) => "no rank".to_owned(),
     };
     match identity.marked_rank.filter(|marked| identity.rank.zip(identity.world_size) != Some(*marked)) {
-        Some((rank, world_size)) => format!("{of_profiler}, by its marker rank {rank} of {world_size}"),
+        Some((rank, world_size)) => format!("{of_profiler}; its marker gives rank {rank} of {world_size}"),
         None => of_profiler,
     }
 }
@@ -345,6 +350,6 @@ fn rank(identity: &Identity) -> String {
 /// Traces, nodes and ranks that a refusal names.
 const MOST_NAMED: usize = 8;
 /// What to do where a trace is numbered by one launcher and the run by another.
-const OTHER_NUMBERING: &str = "What a profiler writes is torch's rank, or that of the launcher that its database names, and another may number the same hosts otherwise: \
-                               set RANK and WORLD_SIZE of the job for the ranks of the run too, or let the program put an event \
-                               probe_sync.rank#3/8, with the run's rank and number of ranks, into the trace. ";
+const OTHER_NUMBERING: &str = "Profilers record torch's rank, or the rank of the launcher named in their database, and another \
+    launcher may number the same hosts differently: set the job's RANK and WORLD_SIZE for the ranks of the run as well, or have the \
+    program put an event probe_sync.rank#3/8, with the run's rank and number of ranks, into the trace. ";

@@ -159,7 +159,7 @@ fn refuse_repeated(traces: &[NodeTrace]) -> Result<(), Error> {
         let Identity { guid: Some(guid), hostname, .. } = &facts.identity else { continue };
         if let Some(other) = seen.insert((guid, hostname.as_deref()), path) {
             let (one, two) = (other.display(), path.display());
-            let problem = format!("{one} and {two} are both of the process {guid}: give one of them");
+            let problem = format!("{one} and {two} are both from the process {guid}; give one of them");
             return Err(Error::Nodes { problem });
         }
     }
@@ -187,7 +187,8 @@ fn number_parts(traces: &mut [NodeTrace]) -> Result<(), Error> {
         if let Some(other) = before.iter().find(|other| !is_process && overlap(&traces[**other], &traces[index])) {
             let (one, two) = (traces[*other].path.display(), traces[index].path.display());
             let problem = format!(
-                "{one} and {two} are both of rank {rank} and overlap in time: give one of them; traces of one rank are taken that follow each other"
+                "{one} and {two} are both from rank {rank} and overlap in time; give one of them (consecutive traces of one rank are \
+                accepted)"
             );
             return Err(Error::Nodes { problem });
         }
@@ -302,7 +303,7 @@ pub(crate) fn offsets_from_collectives(
     if let Some(merged) = traces.iter().find(|trace| trace.facts.merged) {
         let path = merged.path.display();
         let problem = format!(
-            "{path}: several traces were merged into it, and whose each collective is is not in it; give those"
+            "{path} is a merged trace that does not record the rank of each collective; give the original traces"
         );
         return Err(Error::Nodes { problem });
     }
@@ -312,7 +313,7 @@ pub(crate) fn offsets_from_collectives(
     // Bounds take no clock to be faster than another by more than that, and so none can change by more.
     if !(0.0..=options.max_skew * 1e6).contains(&max_rate_change_ppm) {
         let problem = format!(
-            "a change of rate by {max_rate_change_ppm} ppm at most: give a number from 0 to {}",
+            "invalid maximum rate change of {max_rate_change_ppm} ppm: give a number from 0 to {}",
             options.max_skew * 1e6
         );
         return Err(Error::Request { problem });

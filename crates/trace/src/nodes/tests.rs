@@ -191,19 +191,19 @@ fn a_rank_of_another_launcher_gives_no_trace_to_a_node() {
     let torch = ("", Some((1, 2)));
     check_marked(&run, torch, None, Ok((1, by_rank(1, 2), "")));
     for (launcher, name) in [
-        (Some(Launcher::OpenMpi), "as Open MPI numbers ranks, rank 0 of 2"),
-        (Some(Launcher::Slurm), "as Slurm numbers"),
-        (Some(Launcher::Run), "as the run itself numbers"),
-        (None, "as an unknown launcher numbers"),
+        (Some(Launcher::OpenMpi), "in Open MPI's rank numbering, rank 0 of 2"),
+        (Some(Launcher::Slurm), "in Slurm's rank numbering"),
+        (Some(Launcher::Run), "in the run itself's rank numbering"),
+        (None, "in an unknown launcher's rank numbering"),
     ] {
         let run = numbered_by(launcher, run.clone());
-        check_marked(&run, torch, None, Err("trace0.json says no host and rank 1 of 2"));
+        check_marked(&run, torch, None, Err("trace0.json has no host and rank 1 of 2"));
         check_marked(&run, torch, None, Err(name));
         check_marked(
             &run,
             torch,
             None,
-            Err("set RANK and WORLD_SIZE of the job for the ranks of the run too, or let the"),
+            Err("set the job's RANK and WORLD_SIZE for the ranks of the run as well, or have the"),
         );
         // A rank that was recorded by nobody is not in another numbering.
         let of_eight = Traces::new(&[("", Some((1, 8)))]).read(&NOTHING_SAID, &run).expect_err("no such rank");
@@ -212,7 +212,7 @@ fn a_rank_of_another_launcher_gives_no_trace_to_a_node() {
         check_marked(&run, torch, Some("0/2"), Ok((0, by_rank(0, 2), "")));
         check_marked(&run, ("", None), Some("1/2"), Ok((1, by_rank(1, 2), "")));
         check_marked(&run, torch, Some("1/2"), Ok((1, by_rank(1, 2), "")));
-        check_marked(&run, torch, Some("1/4"), Err("and rank 1 of 2, by its marker rank 1 of 4. The"));
+        check_marked(&run, torch, Some("1/4"), Err("and rank 1 of 2; its marker gives rank 1 of 4. The"));
         // The caller's word stands: no fact is against it.
         let said = Traces::new(&[torch]).read(&named(&[0]), &run).expect("the caller knows");
         assert_eq!((said[0].node, said[0].facts.notes.len()), (0, 0));
@@ -239,15 +239,15 @@ fn a_rank_of_another_launcher_decides_among_the_nodes_of_the_traces_host() {
     let known = with_ranks(on_hosts(&["a", "a", "b", "b"]), &[("a", 0), ("a", 1), ("b", 2), ("b", 3)]);
     let known = numbered_by(Some(Launcher::Slurm), known);
     check_marked(&known, ("b", Some((3, 4))), None, Ok((3, by_rank(3, 4), "")));
-    check_marked(&known, ("b", Some((1, 4))), None, Err("says host b and rank 1 of 4"));
-    check_marked(&known, ("b", None), None, Err("says host b and no rank"));
+    check_marked(&known, ("b", Some((1, 4))), None, Err("has host b and rank 1 of 4"));
+    check_marked(&known, ("b", None), None, Err("has host b and no rank"));
     check_marked(&known, ("b", Some((1, 4))), Some("2/4"), Ok((2, by_rank(2, 4), "")));
     // Every machine calls itself so.
     let anywhere = numbered_by(
         Some(Launcher::Run),
         with_ranks(on_hosts(&["localhost"; 2]), &[("localhost", 0), ("localhost", 1)]),
     );
-    check_marked(&anywhere, ("localhost", Some((1, 2))), None, Err("says host localhost and rank 1 of 2"));
+    check_marked(&anywhere, ("localhost", Some((1, 2))), None, Err("has host localhost and rank 1 of 2"));
     check_marked(&anywhere, ("localhost", None), Some("1/2"), Ok((1, by_rank(1, 2), "")));
 }
 
@@ -255,12 +255,13 @@ fn a_rank_of_another_launcher_decides_among_the_nodes_of_the_traces_host() {
 fn a_host_counts_and_a_rank_of_another_launcher_is_remarked() {
     let known = with_ranks(on_hosts(&["a", "b"]), &[("a", 0), ("b", 1)]);
     let mpi = numbered_by(Some(Launcher::OpenMpi), known.clone());
-    let remark = "its host says node 0; rank 1 of 2 was recorded on node 1 by Open MPI, which is another numbering";
+    let remark = "its host belongs to node 0, but rank 1 of 2 was recorded on node 1 by Open MPI, so the ranks are numbered differently";
     check_marked(&mpi, ("a", Some((1, 2))), None, Ok((0, by_host("a"), remark)));
     check_marked(&mpi, ("a", Some((0, 2))), None, Ok((0, by_host("a"), "")));
     check_marked(&mpi, ("a", Some((5, 9))), None, Ok((0, by_host("a"), "")));
     // A run of an earlier version does not say whose numbers they are.
-    let remark = "its host says node 0; rank 1 of 2 was recorded on node 1, which is another numbering";
+    let remark =
+        "its host belongs to node 0, but rank 1 of 2 was recorded on node 1, so the ranks are numbered differently";
     check_marked(&numbered_by(None, known.clone()), ("a", Some((1, 2))), None, Ok((0, by_host("a"), remark)));
     // The program's word is in the run's numbering.
     let expected = "its host a is that of node 0, but its rank 1 of 2 was recorded on node 1 by Open MPI";
@@ -282,7 +283,7 @@ fn a_marker_and_a_profiler_that_disagree_are_refused() {
         assert_eq!(traces.read(&named(&[node]), &three).expect("one of them")[0].node, node);
     }
     let refused = traces.read(&named(&[2]), &three).expect_err("neither");
-    assert!(refused.contains("is of rank 0 of 3, which the run recorded on node 0, not node 2"), "{refused}");
+    assert!(refused.contains("is from rank 0 of 3, which the run recorded on node 0, not node 2"), "{refused}");
 }
 
 #[test]
@@ -315,8 +316,8 @@ fn traces_that_no_fact_settles_are_refused_with_what_is_known() {
     let refused = traces.read(&NOTHING_SAID, &known).expect_err("two say nothing that is known");
     assert_eq!(
         refused,
-        "cannot tell which node wrote 2 of the 3 traces: trace1.json says no host and rank 1 of 8, trace2.json says host x and no rank. \
-         The offsets know node 0 on a, node 1 on b; as torchrun numbers ranks, rank 0 of 2 (local rank 0) on a is node 0, rank 1 of 2 (local rank 1) on b is node 1. \
+        "cannot tell which node wrote 2 of the 3 traces: trace1.json has no host and rank 1 of 8, trace2.json has host x and no rank. \
+         The offsets have node 0 on a, node 1 on b; in torchrun's rank numbering, rank 0 of 2 (local rank 0) on a is node 0, rank 1 of 2 (local rank 1) on b is node 1. \
          Give --nodes with one of these numbers per trace, in the order of --traces"
     );
     let alone = Traces::new(&[("x", None), ("y", None)]).read(&NOTHING_SAID, &on_hosts(&["a", "b"]));
@@ -325,7 +326,7 @@ fn traces_that_no_fact_settles_are_refused_with_what_is_known() {
     assert!(refused.ends_with(", or --assume-order if the list is in the order of the nodes"), "{refused}");
     let many = on_hosts(&["h0", "h1", "h2", "h3", "h4", "h5", "h6", "h7", "h8", "h9"]);
     let refused = Traces::new(&[("", None); 9]).read(&NOTHING_SAID, &many).expect_err("nothing is said");
-    assert!(refused.contains("trace7.json says no host and no rank and 1 more. The offsets know"), "{refused}");
+    assert!(refused.contains("trace7.json has no host and no rank and 1 more. The offsets have"), "{refused}");
     assert!(refused.contains("node 7 on h7 and 2 more; no ranks"), "{refused}");
 }
 
@@ -351,8 +352,8 @@ fn the_callers_word_counts_unless_a_fact_says_otherwise() {
     check("pod", None, 1, Ok("host pod does not appear in the offsets; assuming node 1"));
     check("b", None, 0, Err("trace0.json was written on b, which is node 1, not node 0"));
     check("c", None, 0, Err("was written on c, which is node 2, node 3, not node 0"));
-    check("", Some((2, 4)), 1, Err("is of rank 2 of 4, which the run recorded on node 2, not node 1"));
-    check("c", Some((2, 4)), 3, Err("is of rank 2 of 4, which the run recorded on node 2, not node 3"));
+    check("", Some((2, 4)), 1, Err("is from rank 2 of 4, which the run recorded on node 2, not node 1"));
+    check("c", Some((2, 4)), 3, Err("is from rank 2 of 4, which the run recorded on node 2, not node 3"));
     // Another launcher may number its ranks otherwise; the host says what the caller says.
     check("b", Some((2, 4)), 1, Ok(""));
     check("", None, 9, Ok(""));
@@ -378,7 +379,7 @@ fn the_order_counts_only_where_the_caller_says_so() {
     assert_eq!(nodes, [0, 3, 7].map(|node| (node, SettledBy::ListOrder)));
     let refused = Traces::new(&[("", None)]).read(&in_order, &known).expect_err("three nodes");
     assert!(
-        refused.contains("one trace per node: there are 1 traces, and the offsets know node 0, node 3, node 7"),
+        refused.contains("one trace per node: there are 1 traces, but the offsets have node 0, node 3, node 7"),
         "{refused}"
     );
     let refused = Traces::new(&[("", None)]).read(&in_order, &KnownNodes::default()).expect_err("no nodes");
@@ -430,7 +431,7 @@ fn parts_are_nodes_where_no_ranks_are() {
 fn two_traces_of_one_rank_are_refused() {
     let traces = Traces::new(&[("", Some((3, 4))), ("", Some((3, 4)))]);
     let refused = traces.read(&NOTHING_SAID, &KnownNodes::default()).expect_err("one rank twice");
-    assert!(refused.starts_with("trace0.json and trace1.json are both of rank 3 and overlap in time"), "{refused}");
+    assert!(refused.starts_with("trace0.json and trace1.json are both from rank 3 and overlap in time"), "{refused}");
 }
 
 #[test]
@@ -438,8 +439,8 @@ fn what_settled_it_can_be_read() {
     for (by, expected) in [
         (SettledBy::Caller, "--nodes"),
         (SettledBy::ListOrder, "--assume-order"),
-        (SettledBy::Marks { rank: 2, world_size: 8 }, "its marks, which rank 2 of 8 of the run has put there"),
-        (by_host("a"), "its host a, which the run recorded for this node alone"),
+        (SettledBy::Marks { rank: 2, world_size: 8 }, "its marks, written by rank 2 of 8 of the run"),
+        (by_host("a"), "its host a, on which the run recorded only this node"),
         (by_rank(3, 8), "its rank 3 of 8, which the run recorded on this node"),
         (SettledBy::Nothing, "nothing"),
     ] {

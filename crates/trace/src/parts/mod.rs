@@ -157,7 +157,7 @@ impl CollectiveParts {
     /// The same in words, and why.
     pub(crate) fn left_out_note(&self) -> Option<String> {
         let reason = self.problem.as_deref().unwrap_or("too many of one kind");
-        (self.left_out > 0).then(|| format!("{} parts of collectives were left out: {reason}", self.left_out))
+        (self.left_out > 0).then(|| format!("ignored {} parts of collectives: {reason}", self.left_out))
     }
 
     /// Counts parts that the reader of a format could not keep.
@@ -221,7 +221,7 @@ impl CollectiveParts {
         }
         self.label_bytes += label_bytes(&label);
         if self.label_bytes > LABEL_BYTES_MAX {
-            self.problem.get_or_insert_with(|| "more kinds of operations than are kept".to_owned());
+            self.problem.get_or_insert_with(|| "too many kinds of operations".to_owned());
             return None;
         }
         let (number, label) = (self.labels.len() as u32, Arc::new(label));
@@ -244,7 +244,7 @@ impl CollectiveParts {
             Err(error) => {
                 self.count -= self.held.len() as u64;
                 self.left_out += self.held.len() as u64;
-                self.problem = Some(format!("a temporary file cannot be written: {error}"));
+                self.problem = Some(format!("cannot write a temporary file: {error}"));
             }
         }
         self.held.clear();

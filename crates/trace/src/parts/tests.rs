@@ -120,6 +120,6 @@ fn what_cannot_be_kept_is_counted() {
     // A label costs its name and its operation's: two fit.
     assert_eq!((parts.len(), parts.left_out()), (3, 6));
     let note = parts.left_out_note().expect("something was left out");
-    assert_eq!(note, "6 parts of collectives were left out: more kinds of operations than are kept");
+    assert_eq!(note, "ignored 6 parts of collectives: too many kinds of operations");
     assert_eq!(CollectiveParts::default().left_out_note(), None);
 }

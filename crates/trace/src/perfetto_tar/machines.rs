@@ -69,7 +69,8 @@ fn refuse_other_format(of: &CalibratedTrace) -> Result<(), Error> {
     }
     let (path, format) = (of.trace.path.display(), of.trace.format.name());
     let problem = format!(
-        "{path} is a trace of the format {format}, and an output that ends in .tar takes Perfetto traces alone; name one that ends in .pftrace, which takes traces of all other formats"
+        "{path} is a trace in the format {format}, but an output that ends in .tar only accepts Perfetto traces; choose one that ends \
+        in .pftrace, which accepts all other formats"
     );
     Err(Error::Request { problem })
 }
@@ -82,7 +83,8 @@ fn map_of(calibrated: &Calibrated, of: &CalibratedTrace) -> Result<TimeMap, Erro
         (None, Some(_)) if of.trace.facts.aligned_to.as_ref() == shared => Ok(TimeMap::identity()),
         (None, _) => {
             let problem = format!(
-                "no clock is known for {}, and without an offset Perfetto would show it as if all machines had started at once; give --run-dir, or --offsets with --snapshots",
+                "the clock of {} is unknown, and without an offset Perfetto would display it as if all machines had started at once; \
+                give --run-dir, or --offsets with --snapshots",
                 of.trace.path.display()
             );
             Err(calibrated.no_clock(problem))
@@ -132,4 +134,4 @@ fn relate(machines: &mut [Machine]) -> Result<(), Error> {
 
 /// Steps of the common clock that both maps have agree within this.
 const STEP_TOLERANCE_NS: f64 = 50_000.0;
-const TOO_FAR: &str = "its clock is further from that of the first trace than 64 bits of nanoseconds can say";
+const TOO_FAR: &str = "its clock differs from that of the first trace by more than 64 bits of nanoseconds";

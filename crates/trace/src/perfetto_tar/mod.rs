@@ -60,12 +60,12 @@ impl TarMember {
     pub(crate) fn note(&self, reference: &str) -> String {
         let Self { member, machine, clock, offset_ns, drift_left_ns, over_ns } = self;
         let clock = clock.unwrap_or("its own timeline");
-        let mut text = format!("{member} of the machine {machine}, on {clock}: ");
+        let mut text = format!("{member} from the machine {machine}, on {clock}: ");
         match (offset_ns, drift_left_ns, over_ns) {
             (Some(offset), Some(left), Some(over)) => {
                 let seconds = *over as f64 * 1e-9;
                 text.push_str(&format!(
-                    "offset_ns {offset} to that of {reference}, one for {seconds:.3} s, which leaves a drift of {left} ns at most"
+                    "offset_ns {offset} relative to {reference}, constant over {seconds:.3} s, with a remaining drift of at most {left} ns"
                 ));
             }
             _ => text.push_str("no events, and no offset"),
@@ -175,7 +175,7 @@ impl<R: Read> Read for Whole<R> {
         let count = self.input.read(buffer)?;
         self.left -= count as u64;
         if count == 0 && self.left > 0 && !buffer.is_empty() {
-            return Err(std::io::Error::other("a trace became shorter while it was copied"));
+            return Err(std::io::Error::other("a trace was truncated while it was copied"));
         }
         Ok(count)
     }

@@ -153,7 +153,7 @@ impl<'a> Iterator for Fields<'a> {
             return None;
         }
         let Some((tag, tag_width)) = varint(&self.message[at..]) else {
-            return self.fault("a field's tag is cut short or too long");
+            return self.fault("a field's tag is truncated or too long");
         };
         let Some(number) = field_number(tag) else {
             return self.fault(bad_tag(tag));
@@ -163,15 +163,15 @@ impl<'a> Iterator for Fields<'a> {
         let (value, value_at, end) = match tag & 7 {
             0 => match varint(rest) {
                 Some((value, width)) => (Value::Number(value), after_tag, after_tag + width),
-                None => return self.fault("a number is cut short or longer than 64 bits"),
+                None => return self.fault("a number is truncated or longer than 64 bits"),
             },
             2 => {
                 let Some((length, width)) = varint(rest) else {
-                    return self.fault("a length is cut short or longer than 64 bits");
+                    return self.fault("a length is truncated or longer than 64 bits");
                 };
                 let value_at = after_tag + width;
                 if length > (self.message.len() - value_at) as u64 {
-                    return self.fault(format!("a length of {length} bytes runs past the end of its message"));
+                    return self.fault(format!("a length of {length} bytes extends past the end of its message"));
                 }
                 let end = value_at + length as usize;
                 (Value::Bytes(&self.message[value_at..end]), value_at, end)
@@ -179,7 +179,7 @@ impl<'a> Iterator for Fields<'a> {
             wire => {
                 let size = if wire == 1 { 8 } else { 4 };
                 let Some(value) = rest.get(..size) else {
-                    return self.fault("a fixed number is cut short");
+                    return self.fault("a fixed-size number is truncated");
                 };
                 (Value::Fixed(value), after_tag, after_tag + size)
             }
@@ -200,7 +200,7 @@ pub(crate) fn field_number(tag: u64) -> Option<u32> {
 /// Why [`field_number`] refused a tag.
 pub(crate) fn bad_tag(tag: u64) -> String {
     let (number, wire) = (tag >> 3, tag & 7);
-    format!("not the expected protobuf: field {number} of wire type {wire}")
+    format!("not the expected protobuf: field {number} has wire type {wire}")
 }
 
 /// Bytes of the longest varint.
@@ -237,11 +237,11 @@ mod tests {
             assert_eq!(fault.at, at, "{bytes:?}");
             assert!(fault.problem.contains(part), "{}", fault.problem);
         };
-        check(&[0x08], 0, "number is cut short");
-        check(&[0x08, 0x01, 0x12, 0x05, 0x00], 2, "5 bytes runs past");
+        check(&[0x08], 0, "number is truncated");
+        check(&[0x08, 0x01, 0x12, 0x05, 0x00], 2, "5 bytes extends past");
         check(&[0x0b], 0, "wire type 3");
         check(&[0x00, 0x00], 0, "field 0");
-        check(&[0x09, 1, 2, 3], 0, "fixed number");
+        check(&[0x09, 1, 2, 3], 0, "fixed-size number");
         check(&[0x80], 0, "tag");
         check(&[0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02], 0, "64 bits");
     }

@@ -148,7 +148,7 @@ impl Source {
         if overrun {
             let (number, body) = (header.number, header.body());
             let problem = format!(
-                "field {number} of {body} bytes runs past the end of its message: cut short, or another format"
+                "field {number} of {body} bytes extends past the end of its message: the file is truncated or has another format"
             );
             return Err(self.malformed(header.at, problem));
         }
@@ -173,7 +173,7 @@ impl Source {
     #[inline]
     pub(crate) fn ensure(&mut self, length: u64) -> Result<(), Error> {
         if length > PIECE_BYTES_MAX {
-            let problem = format!("a message of {length} bytes; at most {PIECE_BYTES_MAX} are taken");
+            let problem = format!("a message of {length} bytes exceeds the limit of {PIECE_BYTES_MAX}");
             return Err(self.malformed(self.position, problem));
         }
         let length = length as usize;
@@ -243,7 +243,7 @@ impl Source {
         let shown = &self.buffer[self.start..self.end];
         let shown = &shown[..shown.len().min(2 * VARINT_MAX)];
         let Some((tag, tag_width)) = super::varint(shown) else {
-            return Err(self.malformed(self.position, "a field's tag is cut short or too long"));
+            return Err(self.malformed(self.position, "a field's tag is truncated or too long"));
         };
         let Some(number) = super::field_number(tag) else {
             return Err(self.malformed(self.position, super::bad_tag(tag)));
@@ -251,7 +251,7 @@ impl Source {
         let wire_type = (tag & 7) as u8;
         let (value, value_width) = match wire_type {
             0 | 2 => super::varint(&shown[tag_width..]).ok_or_else(|| {
-                self.malformed(self.position, "a number or length is cut short or longer than 64 bits")
+                self.malformed(self.position, "a number or length is truncated or longer than 64 bits")
             })?,
             _ => (0, 0),
         };
@@ -286,7 +286,7 @@ impl Source {
                 Err(source) if source.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(source) if matches!(self.input, Input::Gzip(_)) => {
                     let at = self.position + self.end as u64;
-                    return Err(self.malformed(at, format!("the gzip data is damaged or cut short: {source}")));
+                    return Err(self.malformed(at, format!("the gzip data is damaged or truncated: {source}")));
                 }
                 Err(source) => return Err(Error::io(&self.path, "read")(source)),
             }

@@ -114,7 +114,7 @@ pub trait RowSink {
 
 /// Refuses to bring rows to one clock, which only a rewritten database can be.
 fn refuse_cpu_clock(request: &Request) -> Result<(), Error> {
-    let problem = "--cpu-clock: the rows are brought to one clock in a database only: align into one, and ask that";
+    let problem = "--cpu-clock: rows can only be converted to one clock in a database: align into one, and query that";
     match request.cpu_clock {
         Some(_) => Err(Error::Request { problem: problem.to_owned() }),
         None => Ok(()),
@@ -220,7 +220,7 @@ impl Query {
         let mut statement = self.connection.prepare(sql).map_err(asked)?;
         let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
         if names.is_empty() {
-            let problem = "--sql: the statement gives no rows; ask with SELECT".to_owned();
+            let problem = "--sql: the statement returns no rows; use SELECT".to_owned();
             return Err(Error::Request { problem });
         }
         let mut rows = statement.query([]).map_err(asked)?;
@@ -256,7 +256,7 @@ impl Query {
             _ if self.failure.lock().unwrap_or_else(PoisonError::into_inner).is_some() => self.failed(problem),
             Some(ErrorCode::AuthorizationForStatementDenied) => {
                 let problem = format!(
-                    "--sql: {problem}: a query only reads; its tables are those that SELECT name FROM sqlite_schema lists"
+                    "--sql: {problem}; queries are read-only, and SELECT name FROM sqlite_schema lists the tables"
                 );
                 Error::Request { problem }
             }
@@ -270,9 +270,10 @@ impl Query {
         below.unwrap_or_else(|| {
             let problem = match (problem.sqlite_error_code(), self.timeout) {
                 (Some(ErrorCode::OperationInterrupted), Some(limit)) => {
-                    format!("the statement was given up after {limit:?}; ask for less, for a shorter span, or give it more time")
+                    format!("the statement was aborted after {limit:?}; request less data or a shorter time span, or allow more time")
                 }
-                (Some(ErrorCode::OutOfMemory), _) => format!("the statement wants more than {} GiB of memory; ask for less at a time", MEMORY_MAX >> 30),
+                (Some(ErrorCode::OutOfMemory), _) => format!("the statement needs more than {} GiB of memory; request less data at a \
+                    time", MEMORY_MAX >> 30),
                 _ => problem.to_string(),
             };
             Error::Query { problem }
@@ -297,7 +298,7 @@ fn expect_one_clock(calibrated: &Calibrated, settings: &QuerySettings) -> Result
     if settings.own_clocks {
         return Ok(());
     }
-    one_clock::expect(calibrated, "to ask for times of several databases", Otherwise::AsTheyAre).map(drop)
+    one_clock::expect(calibrated, "to query the times of several databases", Otherwise::AsTheyAre).map(drop)
 }
 
 /// Makes a view of the profiler's, and in front of it, where it has a guid, one that says where its rows come from.

@@ -112,7 +112,7 @@ impl Source {
     /// A row that no number of 63 bits tells from those of all other parts.
     fn unnumbered(&self, at: usize, number: i64) -> rusqlite::Error {
         let of = &self.table.parts[at];
-        let problem = "rows of such a number cannot be told apart over all files; ask without OR, or with UNION";
+        let problem = "rows with this number cannot be distinguished across files; query without OR, or with UNION";
         self.fail(self.pool.file(of.file).refused(&of.part.name, number, problem))
     }
 

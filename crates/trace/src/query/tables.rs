@@ -63,7 +63,7 @@ impl Tables {
         for CalibratedTrace { trace, map, .. } in &calibrated.traces {
             if trace.format.name() != Rocpd.name() {
                 let (path, name) = (trace.path.display(), trace.format.name());
-                let problem = format!("{path}: is a trace of {name}: only databases of rocprofv3 are asked with SQL");
+                let problem = format!("{path} is a {name} trace; only rocprofv3 databases can be queried with SQL");
                 return Err(Error::Request { problem });
             }
             let (file, parts) = DatabaseFile::open(&trace.path, &mut known)?;
@@ -85,7 +85,7 @@ impl Tables {
             for (guid, process) in processes {
                 if let Some(other) = sources.insert(guid.clone(), number) {
                     let other = all.files.get(other).map_or(&trace.path, |file| &file.path).display();
-                    let problem = format!("is of the process {guid} as {other} is: give one of them");
+                    let problem = format!("is from the same process, {guid}, as {other}; give one of them");
                     return Err(Error::Database { path: trace.path.clone(), problem });
                 }
                 all.processes.push(Process::clone(&process));
@@ -109,7 +109,7 @@ impl Process {
 
 fn of_other_schema(trace: &NodeTrace, part: &Part, first: u32) -> Error {
     let problem = format!(
-        "its table {} is of schema {}, those before it of {first}, which has other columns: ask them one after the other",
+        "its table {} has schema {}, but the previous ones have {first}, with other columns; query them separately",
         part.name, part.major
     );
     Error::Database { path: trace.path.clone(), problem }
@@ -124,14 +124,15 @@ impl Table {
         map: Option<&Arc<TimeMap>>,
     ) -> Result<(), Error> {
         if self.parts.iter().rev().take_while(|other| other.file == file).any(|other| other.part.guid == part.guid) {
-            let problem = format!("holds two tables {} of the process {}: give one of them", self.base, part.guid);
+            let problem = format!("contains two tables {} of the process {}; give one of them", self.base, part.guid);
             return Err(Error::Database { path: process.file.clone().into(), problem });
         }
         let named_by_id =
             part.base.starts_with("rocpd_info_") || ["rocpd_string", "rocpd_event"].contains(&&*part.base);
         if named_by_id && !part.numbered_by_id {
             let problem = format!(
-                "ids of the table {} may be there twice (it has no INTEGER PRIMARY KEY), and views would multiply rows: make it with one in a copy",
+                "the table {} may contain duplicate ids (it has no INTEGER PRIMARY KEY), and views would multiply rows; recreate it \
+                with a primary key in a copy",
                 part.name
             );
             return Err(Error::Database { path: process.file.clone().into(), problem });
@@ -139,7 +140,7 @@ impl Table {
         for column in &part.columns {
             if ADDED.contains(&column.0.to_ascii_lowercase().as_str()) {
                 let problem = format!(
-                    "the table {} has a column {}, which here says where a row comes from; rename it in a copy",
+                    "the table {} has a column {}, a name that queries use for the origin of rows; rename it in a copy",
                     part.name, column.0
                 );
                 return Err(Error::Database { path: process.file.clone().into(), problem });
@@ -160,7 +161,7 @@ impl Table {
         let has = |name: &str| first.part.columns.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
         let names: Vec<&str> = self.columns.iter().map(|(name, _)| name.as_str()).filter(|name| !has(name)).collect();
         Some(format!(
-            "{}: {} of {} processes lack columns that others have, which are NULL there; {} lacks {}",
+            "{}: {} of {} processes lack columns that others have; these are NULL there; {} lacks {}",
             self.base,
             self.parts.iter().filter(lacks).count(),
             self.parts.len(),

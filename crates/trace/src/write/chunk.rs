@@ -257,7 +257,7 @@ impl Chunk {
         let Self { slices, instants, counters, flows, args, .. } = self;
         let known = tracks + self.tracks.len();
         let parent = |track: &Track| track.parent.is_some_and(|parent| parent.0 as usize >= known);
-        refuse("tracks", "the track above was never declared", self.tracks.iter().position(parent))?;
+        refuse("tracks", "the parent track was never declared", self.tracks.iter().position(parent))?;
         for (table, column) in [
             ("slices", &slices.track),
             ("instants", &instants.track),
@@ -275,11 +275,11 @@ impl Chunk {
             ("args", &args.key),
         ] {
             let wrong = column.iter().position(|id| id.0 as usize >= self.strings.count());
-            refuse(table, "it names a text that the chunk has not", wrong)?;
+            refuse(table, "it refers to text that the chunk does not contain", wrong)?;
         }
         for (table, column) in [("slices", &slices.args), ("instants", &instants.args)] {
             let beyond = |range: &ArgRange| range.first as usize + range.count as usize > args.key.len();
-            refuse(table, "it names arguments that the chunk has not", column.iter().position(beyond))?;
+            refuse(table, "it refers to arguments that the chunk does not contain", column.iter().position(beyond))?;
         }
         let backwards = slices.start_ns.iter().zip(&slices.end_ns).position(|(start, end)| end < start);
         refuse("slices", "it ends before it begins", backwards)
@@ -296,7 +296,7 @@ impl Chunk {
     /// [`Error::Chunk`] names table, row and the output, as "a Perfetto trace".
     pub(super) fn refuse_negative_times(&self, output: &str) -> Result<(), Error> {
         for (table, column) in self.times() {
-            let problem = format!("a time before the clock's zero cannot stand in {output}");
+            let problem = format!("{output} cannot contain a time before the clock's zero");
             refuse(table, &problem, column.iter().position(|time| *time < 0))?;
         }
         Ok(())
@@ -367,8 +367,8 @@ mod tests {
         check(&|chunk| chunk.counters.value.push(1.0), "counters: columns of 0 and of 1 rows");
         check(&|chunk| chunk.slices.track[0] = TrackId(1), "slices: row 0: its track was never declared");
         check(&|chunk| chunk.tracks[0].parent = Some(TrackId(1)), "tracks: row 0");
-        check(&|chunk| chunk.slices.name[0] = StringId(9), "slices: row 0: it names a text");
-        check(&|chunk| chunk.slices.args[0].count = 1, "slices: row 0: it names arguments");
+        check(&|chunk| chunk.slices.name[0] = StringId(9), "slices: row 0: it refers to text");
+        check(&|chunk| chunk.slices.args[0].count = 1, "slices: row 0: it refers to arguments");
         check(&|chunk| chunk.slices.end_ns[0] = 4, "slices: row 0: it ends before it begins");
     }
 }

@@ -148,14 +148,16 @@ impl<W: Write> TraceWriter<W> {
         let refuse = |problem: &str| Err(Error::Chunk { problem: problem.to_owned() });
         match &mut self.0 {
             Format::Perfetto(_) if machine.is_some_and(|machine| machine.id == 0) => {
-                refuse("the machine 0 is the one whose clock the trace is on; number others from 1 on")
+                refuse("machine 0 is the one whose clock the trace uses; number the others from 1")
             }
             Format::Perfetto(writer) => writer.on_machine(machine),
             _ if machine.is_none() => Ok(()),
             Format::Chrome(_) | Format::Kineto(_) => {
-                refuse("JSON has one clock for all; map the times, or write Perfetto's protobuf")
+                refuse("JSON supports only one clock; map the times, or write Perfetto's protobuf")
             }
-            Format::XSpace(_) => refuse("an XSpace has one clock for all; map the times, or write Perfetto's protobuf"),
+            Format::XSpace(_) => {
+                refuse("an XSpace supports only one clock; map the times, or write Perfetto's protobuf")
+            }
         }
     }
 

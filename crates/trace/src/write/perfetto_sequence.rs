@@ -77,7 +77,8 @@ impl Sequence {
             None => Ok(()),
             Some(earliest) => {
                 let problem = format!(
-                    "a time of {earliest} ns on the clock of machine {} is before the zero of the trace's clock, and cannot stand in a Perfetto trace",
+                    "a time of {earliest} ns on the clock of machine {} is before the zero of the trace's clock, which a Perfetto \
+                    trace cannot represent",
                     clock.id()
                 );
                 Err(Error::Chunk { problem })

@@ -100,8 +100,9 @@ impl<W: Write> XSpace<W> {
         let far = |ns: i64| ns.checked_sub(base_ns).is_none_or(|from| from.unsigned_abs() > REACH_NS.unsigned_abs());
         if far(span.0) || far(span.1) {
             let from = if self.meta.base_ns == 0 { "the first event" } else { "its base" };
-            let problem =
-                format!("a time is more than 53 days from {from}, which an XSpace cannot state; write another format");
+            let problem = format!(
+                "a time is more than 53 days from {from}, which an XSpace cannot represent; write another format"
+            );
             return Err(Error::Chunk { problem });
         }
         self.span = Some(span);

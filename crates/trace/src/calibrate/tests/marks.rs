@@ -100,8 +100,7 @@ fn two_nodes_by_hand() {
     assert_eq!(mapped(zero, 50_000), 50_000.0);
     assert_eq!(
         note(zero, "marks"),
-        "its times are the system clock's, as all 2 marks confirm; off by no more than 501.0 ns \
-         at half of them and 501.0 ns at the worst"
+        "its times are system clock times, as all 2 marks confirm; residual at most 501.0 ns for half of them and 501.0 ns for all"
     );
     let bounds = of_zero.marks.expect("two marks");
     assert_eq!((bounds.marks, bounds.half_ns, bounds.all_ns), (2, 501.0, 501.0));
@@ -109,8 +108,7 @@ fn two_nodes_by_hand() {
     assert!((mapped(one, 50_000) - (45_000 - AHEAD_NS) as f64).abs() < 0.01, "{}", mapped(one, 50_000));
     assert!(
         note(one, "marks").starts_with(
-            "its times are not the system clock's: 2 of 2 marks are outside of the readings around them, by up to 4.900 µs; the \
-             map goes through the middles of the readings, off by no more than 101.0 ns at half"
+            "its times are not system clock times: 2 of 2 marks lie outside the readings around them, by up to 4.900 µs; the map passes through the midpoints of the readings, residual at most 101.0 ns for half"
         ),
         "{:?}",
         one.notes
@@ -133,7 +131,11 @@ fn whose_marks_they_are_decides_before_names_and_numbers() {
     let settled = |head: &str| {
         let calibrated = run.calibrate(trace(head), &[]).expect("settled");
         let found = &calibrated.traces[0];
-        (found.trace.node, found.trace.part, found.notes.iter().any(|note| note.contains("its marks prove node 1")))
+        (
+            found.trace.node,
+            found.trace.part,
+            found.notes.iter().any(|note| note.contains("its marks prove that it is from node 1")),
+        )
     };
     assert_eq!(settled(""), (1, 0, false));
     assert_eq!(settled("\"host_name\":\"b\","), (1, 0, false));
@@ -143,14 +145,20 @@ fn whose_marks_they_are_decides_before_names_and_numbers() {
     assert_eq!(settled("\"distributedInfo\":{\"rank\":3,\"world_size\":4},"), (1, 3, false));
     assert!(run.calibrate(trace(""), &[1]).is_ok());
     let refused = run.calibrate(trace(""), &[0]).expect_err("it is node 1's");
-    assert!(refused.contains("holds the marks of rank 0 of 2 on node 1 (process 40 of x), not of node 0"), "{refused}");
+    assert!(
+        refused.contains("contains the marks of rank 0 of 2 on node 1 (process 40 of x), not of node 0"),
+        "{refused}"
+    );
     // A process that had no session in this run.
     let other = vec![run.trace("c.json", 9, &[(1, "10.000")], "")];
     let refused = run.calibrate(other.clone(), &[]).expect_err("nobody knows whose");
-    assert!(refused.contains("says no host and no rank, and its marks are of no process of the run"), "{refused}");
+    assert!(
+        refused.contains("has no host and no rank, and its marks are not from any process of the run"),
+        "{refused}"
+    );
     let taken = run.calibrate(other, &[1]).expect("the caller says so");
     assert!(
-        note(&taken.traces[0], "that has no file in").contains("1 marks in it are of a process (0000000000000009)")
+        note(&taken.traces[0], "that has no file in").contains("1 of its marks are from a process (0000000000000009)")
     );
     assert_eq!(taken.traces[0].clock.as_ref().expect("a clock").tie, Tie::Assumed);
 }

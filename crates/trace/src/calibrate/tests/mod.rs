@@ -107,9 +107,9 @@ fn traces_of_unknown_clocks_are_checked_only() {
     let calibrated = calibrate(&request).expect("facts");
     assert!(calibrated.traces.iter().all(|calibrated| calibrated.map.is_none()));
     assert_eq!(calibrated.timeline, "each node's own clock");
-    assert!(check(&calibrated).text().contains("nothing to judge"));
+    assert!(check(&calibrated).text().contains("nothing to check"));
     let refused = align(&calibrated, &files.0.path().join("out"), AlignSettings::default()).expect_err("no clock");
-    assert!(refused.to_string().contains("no clock is known for"), "{refused}");
+    assert!(refused.to_string().contains("the clock of"), "{refused}");
     let output = files.0.path().join("all.json");
     assert!(merge(&calibrated, &output, MergeSettings::default()).is_err());
     let settings = MergeSettings { allow_uncalibrated: true, ..MergeSettings::default() };
@@ -129,7 +129,10 @@ fn what_does_not_go_together_is_refused() {
     check(&|_, request| request.nodes.truncate(1), "2 traces, but 1 node numbers");
     check(&|files, request| request.snapshots = vec![files.put("pairs", "")], "2 traces, but 1 snapshot files");
     check(&|_, request| request.markers = regex::Regex::new("a").ok(), "a group named system_ns");
-    check(&|_, request| request.timeline = OutputClock::Tracer, "no pairs tie the tracer clock of node 0");
+    check(
+        &|_, request| request.timeline = OutputClock::Tracer,
+        "there are no pairs that relate the tracer clock of node 0",
+    );
     let moving = "node,node_realtime_ns,offset_vs_node0_ns\n0,0,5\n";
     check(
         &|files, request| request.clocks = ClockSource::Offsets(files.put("offsets.csv", moving)),
@@ -212,7 +215,7 @@ fn a_trace_outside_the_measurement_is_refused() {
     );
     let day_us = 86_400e6;
     let next_day = (day_us, day_us + 5.0);
-    check(next_day, next_day, Err(("--extrapolate 86400s if you mean it", 86_399_978_005_000)));
+    check(next_day, next_day, Err(("--extrapolate 86400s to extrapolate", 86_399_978_005_000)));
 }
 
 #[test]
@@ -342,7 +345,7 @@ fn an_output_that_fails_does_not_hide_those_that_are_written() {
         let aligned = aligning.next().expect("the second").expect("written");
         assert_eq!(aligned.output, names[1]);
         let refused = aligning.next().expect("the first").expect_err("its name is taken").to_string();
-        let said = format!("1 of 2 outputs are written and stay: {}", names[1].display());
+        let said = format!("1 of 2 outputs were already written and are kept: {}", names[1].display());
         assert!(refused.contains(&said) && refused.contains(&names[0].display().to_string()), "{refused}");
         assert!(names[1].is_file());
     } else {
@@ -363,7 +366,7 @@ fn a_report_says_that_the_live_offsets_of_a_run_were_used() {
         done.flat_map(|aligned| aligned.expect("written").stats.notes).collect::<Vec<_>>()
     };
     let live =
-        |notes: Vec<String>| notes.iter().filter(|note| note.contains("offsets.smoothed.jsonl is not there")).count();
+        |notes: Vec<String>| notes.iter().filter(|note| note.contains("offsets.smoothed.jsonl does not exist")).count();
     assert_eq!(live(of_report()), 2, "of both traces");
     std::fs::copy(offsets, files.0.path().join("offsets.smoothed.jsonl")).expect("writable");
     assert_eq!(live(of_report()), 0);
@@ -456,6 +459,6 @@ fn nothing_settles_whose_traces_are_but_facts_and_the_caller() {
     for (traces, nodes) in [(request.traces.clone(), vec![0, 1]), (Vec::new(), Vec::new())] {
         let clocks = ClockSource::Run(files.0.path().to_owned());
         let both = calibrate(&Request { traces, nodes, clocks, ..request.clone() }).expect_err("no order of a list");
-        assert!(both.to_string().contains("--assume-order goes with a list"), "{both}");
+        assert!(both.to_string().contains("--assume-order needs a list"), "{both}");
     }
 }

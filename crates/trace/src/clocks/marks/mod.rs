@@ -57,25 +57,25 @@ impl MarkFiles {
         for (token, stamps) in by_process(&facts.marks) {
             let (Some(folder), count) = (&self.folder, stamps.len()) else {
                 let count = stamps.len();
-                notes.push(format!("its {count} marks are not used: their readings are in the directory of a run"));
+                notes.push(format!("ignored its {count} marks, because their readings are in the directory of a run"));
                 continue;
             };
             let Some(file) = self.files.get(&token) else {
                 let folder = folder.display();
-                notes.push(format!("{count} marks in it are of a process ({token}) that has no file in {folder}"));
+                notes.push(format!("{count} of its marks are from a process ({token}) that has no file in {folder}"));
                 continue;
             };
             let found = match read(file, token, &stamps) {
                 Ok(found) => found,
                 Err(error) => {
-                    notes.push(format!("{error}; its marks are not used"));
+                    notes.push(format!("{error}; ignored its marks"));
                     continue;
                 }
             };
             notes.extend(found.notes());
             if let Some(other) = facts.identity.process.as_ref().filter(|other| !is_of_one(other, &found.header)) {
                 let (one, other) = (process(other), process(&found.header));
-                let problem = format!("{}: it holds marks of {one} and of {other}", path.display());
+                let problem = format!("{} contains marks of {one} and of {other}", path.display());
                 return Err(Error::Nodes { problem });
             }
             facts.brackets.extend(found.brackets);
@@ -122,9 +122,9 @@ struct Found {
 impl Found {
     fn notes(&self) -> impl Iterator<Item = String> {
         let counted = [
-            (self.twice, "marks are not used, whose number is there twice"),
-            (self.odd, "lines are not used, which are no marks or end before they begin"),
-            (self.wide, "marks are not used, between whose readings more than 1 ms went by"),
+            (self.twice, "marks were ignored because their number occurs twice"),
+            (self.odd, "lines were ignored because they are not marks or end before they begin"),
+            (self.wide, "marks were ignored because their readings are more than 1 ms apart"),
         ];
         let some = counted.into_iter().filter(|(count, _)| *count > 0);
         some.map(|(count, what)| format!("{}: {count} {what}", self.name))
@@ -137,9 +137,11 @@ fn read(path: &Path, token: MarkToken, stamps: &Stamps) -> Result<Found, Error> 
     let header = match first {
         Some(Ok(header)) if header.token == token => header,
         Some(Ok(header)) => {
-            return Err(lines.problem(1, format!("it is of the process {}, unlike its name", header.token)));
+            return Err(lines.problem(1, format!("it is from process {}, contrary to its name", header.token)));
         }
-        Some(Err(error)) => return Err(lines.problem(1, format!("it does not say whose marks these are: {error}"))),
+        Some(Err(error)) => {
+            return Err(lines.problem(1, format!("it does not identify the process of its marks: {error}")));
+        }
         None => return Err(lines.problem(1, "it is empty")),
     };
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();

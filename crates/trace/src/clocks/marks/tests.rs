@@ -83,19 +83,19 @@ fn no_other_process_s_readings_are_attached() {
     run.write(&file(2), (header(TOKEN, 2, 1) + &line(8, 1_000, 1_450)).as_bytes());
     let facts = run.join(&[(other, 8, 1_200)]).expect("no contradiction");
     assert_eq!((facts.brackets, facts.identity), (vec![], Identity::default()));
-    assert!(facts.notes[0].contains("1 marks in it are of a process (00ff0123456789ac) that has no file in"));
+    assert!(facts.notes[0].contains("1 of its marks are from a process (00ff0123456789ac) that has no file in"));
     // A file that was renamed, or whose first line is another's.
     run.write(&file(2), (header(other, 2, 1) + &line(8, 1_000, 1_450)).as_bytes());
     let facts = run.join(&[(TOKEN, 8, 1_200)]).expect("no contradiction");
     assert_eq!((facts.brackets, facts.identity), (vec![], Identity::default()));
-    let expected = "line 1: it is of the process 00ff0123456789ac, unlike its name; its marks are not used";
+    let expected = "line 1: it is from process 00ff0123456789ac, contrary to its name; ignored its marks";
     assert!(facts.notes[0].ends_with(expected), "{:?}", facts.notes);
     // Two processes in one trace.
     run.write(&file(2), header(TOKEN, 2, 1).as_bytes());
     run.write(&probe_sync_estimate::record::marks_file(3, other), header(other, 3, 1).as_bytes());
     let refused = run.join(&[(TOKEN, 8, 1_200), (other, 8, 1_300)]).expect_err("whose is it?");
     assert!(
-        refused.contains("it holds marks of rank 2 of 4 on node 1 (process 42") && refused.contains("and of rank 3")
+        refused.contains("contains marks of rank 2 of 4 on node 1 (process 42") && refused.contains("and of rank 3")
     );
     // Two sessions of one process, one after the other.
     run.write(&probe_sync_estimate::record::marks_file(3, other), (header(other, 2, 1) + &line(8, 0, 9)).as_bytes());
@@ -140,20 +140,24 @@ fn what_is_odd_is_left_out_and_counted() {
         check(&(one.clone() + &two[..end]), &[first], None);
     }
     check(&(one.clone() + &two[..two.len() - 1]), &[first, second], None);
-    check(&(one.clone() + &two[..9] + "\n"), &[first], Some("1 lines are not used, which are no marks"));
-    check(&(one.clone() + "{}\n\n7\n" + &two), &[first, second], Some("2 lines are not used"));
-    check(&(one.clone() + &line(2, 2_450, 2_449)), &[first], Some("1 lines are not used, which are no marks or end"));
+    check(&(one.clone() + &two[..9] + "\n"), &[first], Some("1 lines were ignored because they are not marks"));
+    check(&(one.clone() + "{}\n\n7\n" + &two), &[first, second], Some("2 lines were ignored"));
+    check(
+        &(one.clone() + &line(2, 2_450, 2_449)),
+        &[first],
+        Some("1 lines were ignored because they are not marks or end"),
+    );
     check(&line(1, 1_200, 1_200), &[bracket(1_200, 1_200, 1_200)], None);
     // A number that is there twice, the same line twice, and a stamp of another number.
-    check(&(one.clone() + &line(1, 1_100, 1_300) + &two), &[second], Some("1 marks are not used, whose number"));
+    check(&(one.clone() + &line(1, 1_100, 1_300) + &two), &[second], Some("1 marks were ignored because their number"));
     check(&(one.clone() + &one), &[first], None);
     check(&(line(3, 0, 5) + &line(3, 0, 6)), &[], None);
     check(&line(1, 0, 1_000_000), &[bracket(1_200, 0, 1_000_000)], None);
-    check(&line(1, 0, 1_000_001), &[], Some("1 marks are not used, between whose readings"));
+    check(&line(1, 0, 1_000_001), &[], Some("1 marks were ignored because their readings"));
     let huge = format!("{{\"mark\":1,\"before_ns\":{},\"after_ns\":{}}}\n", i64::MIN, i64::MAX);
-    check(&huge, &[], Some("1 marks are not used, between whose readings"));
-    check("{\"mark\":1,\"before_ns\":1e3,\"after_ns\":99999999999999999999}\n", &[], Some("1 lines are not used"));
-    check("{\"mark\":-1,\"before_ns\":1,\"after_ns\":2}\n", &[], Some("1 lines are not used"));
+    check(&huge, &[], Some("1 marks were ignored because their readings"));
+    check("{\"mark\":1,\"before_ns\":1e3,\"after_ns\":99999999999999999999}\n", &[], Some("1 lines were ignored"));
+    check("{\"mark\":-1,\"before_ns\":1,\"after_ns\":2}\n", &[], Some("1 lines were ignored"));
     // The same stamp twice in the trace, at one time and at two.
     let run = Run::new();
     run.write(&file(0), (header(TOKEN, 0, 0) + &one).as_bytes());
@@ -168,8 +172,8 @@ fn a_file_that_does_not_say_whose_it_is_is_not_used() {
     let long = "x".repeat(super::super::lines::LONGEST_LINE + 1);
     for (content, expected) in [
         ("", "line 1: it is empty"),
-        (&header(TOKEN, 0, 0)[..40], "line 1: it does not say whose marks these are"),
-        (&line(1, 1_000, 1_450), "line 1: it does not say whose marks these are"),
+        (&header(TOKEN, 0, 0)[..40], "line 1: it does not identify the process of its marks"),
+        (&line(1, 1_000, 1_450), "line 1: it does not identify the process of its marks"),
         (&long, "longer than"),
         (&(header(TOKEN, 0, 0) + &long), "longer than"),
     ] {

@@ -79,7 +79,7 @@ fn an_unknown_clock_neither_holds_nor_explains() {
             assert_eq!((report.outcome(), report.broken_edges.len()), (Outcome::Incomplete, 0));
             assert_eq!((report.operations[0].unjudged_edges, report.unjudged()), (2, "2 edges".to_owned()));
             let text = crate::collectives::table(None, &report);
-            assert!(text.contains("nothing to judge: all 2 edges depend on a clock that is not known"), "{text}");
+            assert!(text.contains("nothing to check: all 2 edges depend on an unknown clock"), "{text}");
             let json = serde_json::to_value(&report).expect("JSON");
             assert_eq!((json["unjudged_edges"].as_u64(), json["edges"].as_u64()), (Some(2), Some(0)));
         }
@@ -107,9 +107,9 @@ fn an_unknown_clock_neither_holds_nor_explains() {
     let report = run(&[more(a), more(b.corrected(1000, 5.0)), third()]);
     assert_eq!((report.edges, report.unjudged_edges, report.outcome()), (2, 3, Outcome::Incomplete));
     let text = crate::collectives::table(None, &report);
-    let first = "causality holds on all 2 edges; 3 edges could not be judged";
+    let first = "causality holds on all 2 edges; 3 edges could not be checked";
     assert_eq!(text.lines().next(), Some(first), "{text}");
-    assert!(text.contains("not judged: 3 edges that depend on a clock that is not known"), "{text}");
+    assert!(text.contains("not checked: 3 edges that depend on an unknown clock"), "{text}");
 }
 
 #[test]
@@ -326,7 +326,7 @@ fn what_could_not_be_judged_is_in_the_verdict() {
     assert_eq!((report.edges, report.broken, report.unjudged_parts), (2, 0, 7));
     assert_eq!(report.outcome(), Outcome::Incomplete);
     let text = crate::collectives::table(None, &report);
-    let first = "causality holds on all 2 edges; 7 parts of collectives could not be judged";
+    let first = "causality holds on all 2 edges; 7 parts of collectives could not be checked";
     assert_eq!(text.lines().next(), Some(first));
     let edges_too = CheckReport { unjudged_edges: 3, ..report };
     assert_eq!(edges_too.unjudged(), "3 edges and 7 parts of collectives");
@@ -363,11 +363,11 @@ fn what_was_not_judged_is_in_the_table_only_where_there_is_some() {
     let text = |report: CheckReport| crate::collectives::report::table(None, &report);
     assert!(!text(CheckReport::default()).contains("not judged"));
     let one = || CheckReport { unordered_parts: 1, unpaired_parts: 1, ..CheckReport::default() };
-    assert!(text(one()).contains("not judged: 1 part without a known root or peer, 1 part that no other node shows"));
+    assert!(text(one()).contains("not checked: 1 part without a known root or peer, 1 part found on no other node"));
     let edges = text(CheckReport { unjudged_edges: 2, ..CheckReport::default() });
-    assert!(edges.contains("not judged: 2 edges that depend on a clock"), "{edges}");
+    assert!(edges.contains("not checked: 2 edges that depend on an unknown clock"), "{edges}");
     let of_part = text(CheckReport { edges: 1, unjudged_edges: 3, ..CheckReport::default() });
-    assert!(of_part.contains("causality holds on the one edge that was judged"), "{of_part}");
+    assert!(of_part.contains("causality holds on the one edge that was checked"), "{of_part}");
     let parts = text(CheckReport { unjudged_parts: 3, ..CheckReport::default() });
-    assert!(parts.contains("not judged: 3 parts whose clock is not known"), "{parts}");
+    assert!(parts.contains("not checked: 3 parts with an unknown clock"), "{parts}");
 }

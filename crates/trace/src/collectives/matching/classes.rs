@@ -93,18 +93,18 @@ impl Pairing {
         let margin = |proof: &Proof| if let Proof::Pattern(margin) = proof { Some(*margin) } else { None };
         let least = self.proofs.iter().filter_map(margin).fold(f64::INFINITY, f64::min);
         let told = [
-            (count(|proof| *proof == Proof::Making), "from the making of their communicator on".to_owned()),
+            (count(|proof| *proof == Proof::Making), "from the creation of their communicator on".to_owned()),
             (count(|proof| *proof == Proof::Steps), "by the steps that both traces number".to_owned()),
             (
                 count(|proof| matches!(proof, Proof::Pattern(_))),
                 format!(
-                    "by the pattern of their ends, which is at least 10^{:.0} times likelier than with any other pairing",
+                    "by the pattern of their end times, which is at least 10^{:.0} times likelier than with any other pairing",
                     least.min(MARGIN_TOLD).floor()
                 ),
             ),
             (
                 count(|proof| *proof == Proof::Times),
-                "by their times: any other pairing contradicts the clocks".to_owned(),
+                "by their times, because any other pairing contradicts the clocks".to_owned(),
             ),
         ];
         let told = told.into_iter().filter(|(count, _)| *count > 0);
@@ -219,15 +219,15 @@ fn classes_of(
         places: Vec::new(),
     };
     match (group, rule) {
-        (Some(_), _) if is_message && places.len() > 2 => Err("more than two ranks show a message".to_owned()),
+        (Some(_), _) if is_message && places.len() > 2 => Err("a message appears on more than two ranks".to_owned()),
         (Some(_), _) if is_message => Ok(vec![key]),
         (Some(group), _) => {
             membership(nodes, group, &places)?;
             Ok(vec![key])
         }
-        (None, _) if is_message => Err("a message that names no process group has no certain partner".to_owned()),
+        (None, _) if is_message => Err("a message without a process group has no certain partner".to_owned()),
         (None, _) if is_reduction(signature) && !groups.only_one() && !options.reductions_by_count => {
-            Err("it names no process group, and its shape is the same in every group that may exist".to_owned())
+            Err("it has no process group, and its shape is the same in every possible group".to_owned())
         }
         (None, Rule::NoProgram) => {
             if let Some(members) = groups.only() {
@@ -239,11 +239,11 @@ fn classes_of(
         }
         (None, Rule::Mesh) => Ok(vec![key]),
         (None, Rule::Groups(_)) => {
-            Err("it runs in replica groups, and only its order tells one execution from another".to_owned())
+            Err("it runs in replica groups, and only its order distinguishes one execution from another".to_owned())
         }
     }
 }
 
 /// A margin that is told; what is beyond says no more.
 const MARGIN_TOLD: f64 = 99.0;
-const UNEVEN: &str = "its devices did it a different number of times";
+const UNEVEN: &str = "its devices executed it different numbers of times";

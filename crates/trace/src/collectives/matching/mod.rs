@@ -137,7 +137,7 @@ impl<'a> Matcher<'a, '_> {
             (Ok(_), Instance::Communicator { .. }) => {
                 self.mark_bucket(
                     &mut bucket,
-                    "its communicator is known by a handle of its process alone, which may be any of the others'",
+                    "its communicator is only identified by a process-local handle, which may match any communicator of the other ranks",
                 );
             }
         }
@@ -148,7 +148,7 @@ impl<'a> Matcher<'a, '_> {
     fn hlo(&mut self, rule: &Rule, kind: &CollectiveKind, bucket: &mut Bucket<'a>) {
         while let Some(number) = self.readable(bucket) {
             let Some(parts) = bucket.take(number, self.options.held_max) else {
-                self.mark_rest(bucket, number, "one execution has more parts than are held at once");
+                self.mark_rest(bucket, number, "one execution has more parts than can be held in memory");
                 continue;
             };
             if one_node(&parts) {
@@ -178,7 +178,7 @@ impl<'a> Matcher<'a, '_> {
             Ok(turns) => {
                 let several = |turn: &Parts<'_>| turn.chunk_by(same_node).any(|of_node| of_node.len() > 1);
                 if *kind != CollectiveKind::AllToAll && turns.iter().any(several) {
-                    self.mark_ambiguous(parts, "several parts of one node carry one label");
+                    self.mark_ambiguous(parts, "several parts of one node have the same label");
                     return;
                 }
                 for (turn, parts) in turns.into_iter().enumerate() {
@@ -192,13 +192,13 @@ impl<'a> Matcher<'a, '_> {
     fn sequence(&mut self, group: &GroupKey, kind: &CollectiveKind, bucket: &mut Bucket<'a>) {
         while let Some(number) = self.readable(bucket) {
             let Some(parts) = bucket.take(number, self.options.held_max) else {
-                self.mark_rest(bucket, number, "several parts of one rank carry one sequence number");
+                self.mark_rest(bucket, number, "several parts of one rank have the same sequence number");
                 continue;
             };
             if one_node(&parts) {
                 self.unpaired(&parts);
             } else if !parts.chunk_by(same_node).all(turns::overlap) {
-                self.mark_ambiguous(&parts, "several parts of one rank carry one sequence number");
+                self.mark_ambiguous(&parts, "several parts of one rank have the same sequence number");
             } else if let Err(reason) = membership(self.nodes, group, &places(&parts)) {
                 self.mark_ambiguous(&parts, reason);
             } else {
@@ -280,7 +280,7 @@ impl<'a> Matcher<'a, '_> {
         parts: Parts<'a>,
     ) {
         if parts.iter().any(|part| part.recipients == Recipients::Unknown) {
-            self.mark_ambiguous(&parts, "the trace does not say which ranks send something to which");
+            self.mark_ambiguous(&parts, "the trace does not record which ranks send to which");
             return;
         }
         match self.resolve(group, kind, &parts) {

@@ -87,9 +87,8 @@ pub(super) fn stated(device: Option<Device>) -> Option<u64> {
     }
 }
 
-const NOT_HELD: &str =
-    "a trace does not hold its program or the devices that it runs on, so that its replica groups are not known";
-const NO_RUN: &str = "its launch is not in the trace, so that of which run of its program it is is not known";
-const NO_DEVICE: &str = "it runs in replica groups, and which of the job's devices are whose is not in the traces";
+const NOT_HELD: &str = "a trace lacks its program or the devices that it runs on, so its replica groups are unknown";
+const NO_RUN: &str = "its launch is not in the trace, so the run of its program is unknown";
+const NO_DEVICE: &str = "it runs in replica groups, and the traces do not record which devices belong to which process";
 const TOO_MANY: &str =
-    "more devices show it than its program has, so that it is of several programs that number their devices alike";
+    "it appears on more devices than its program has, so it belongs to several programs with the same device numbers";

@@ -45,7 +45,7 @@ pub(super) fn membership(
     match (members(nodes, group, places), group.size) {
         (Some(ranks), _) => {
             let outside = places.iter().any(|&place| !ranks.contains(&nodes[place].rank()));
-            if outside { Err("ranks outside its process group show it") } else { Ok(()) }
+            if outside { Err("it appears on ranks outside its process group") } else { Ok(()) }
         }
         // Groups of one name may exist side by side; only a full one is surely one.
         (None, Some(size)) if size as usize == places.len() => Ok(()),

@@ -182,7 +182,7 @@ fn order_pairs_only_where_counts_leave_one_group() {
     let reason = &run("gather [[4]]", &[6, 3, 6, 3], &trap, default).2.matching.ambiguous[0].reason;
     assert_eq!(
         reason,
-        "the nodes did 6, 3, 6, 3 of them: any of the process groups 0 [0, 1, 2, 3] and 1 [0, 2] may have done it"
+        "the nodes issued 6, 3, 6, 3 of them: any of the process groups 0 [0, 1, 2, 3] and 1 [0, 2] may have issued it"
     );
 }
 
@@ -235,18 +235,18 @@ fn replica_groups_that_are_not_certain_leave_it_ambiguous() {
         assert_eq!((found.matching.ambiguous[0].instances, found.matching.ambiguous[0].parts), (1, 4));
         found.matching.ambiguous[0].reason.clone()
     };
-    assert!(reason(&mesh(&of(Replicas::Unknown), [0, 1, 2, 3])).contains("does not hold its program"));
-    assert!(reason(&mesh(&of(Replicas::Absent), [0, 1, 2, 3])).contains("does not hold its program"));
+    assert!(reason(&mesh(&of(Replicas::Unknown), [0, 1, 2, 3])).contains("lacks its program"));
+    assert!(reason(&mesh(&of(Replicas::Absent), [0, 1, 2, 3])).contains("lacks its program"));
     // Only those whose programs state the same are paired; of the others nothing is certain.
     let mixed = [rows(), rows(), Replicas::Unknown, rows()];
     check(&mesh(&mixed, [0, 1, 2, 3]), &[&[(0, 0), (1, 0)]], 1);
     let differing = [rows(), rows(), rows(), together()];
     check(&mesh(&differing, [0, 1, 2, 3]), &[&[(0, 0), (1, 0)]], 0);
     // Every host counts its devices from 0, or a device is in no group or in two.
-    assert!(reason(&mesh(&of(rows()), [0, 0, 1, 1])).contains("which of the job's devices are whose"));
-    assert!(reason(&mesh(&of(rows()), [0, 1, 2, 7])).contains("which of the job's devices are whose"));
+    assert!(reason(&mesh(&of(rows()), [0, 0, 1, 1])).contains("which devices belong to which process"));
+    assert!(reason(&mesh(&of(rows()), [0, 1, 2, 7])).contains("which devices belong to which process"));
     let twice = groups_of(&[&[0, 1], &[1, 2, 3]]);
-    assert!(reason(&mesh(&of(twice), [0, 1, 2, 3])).contains("which of the job's devices are whose"));
+    assert!(reason(&mesh(&of(twice), [0, 1, 2, 3])).contains("which devices belong to which process"));
     let nameless = |mut nodes: Vec<Node>| {
         nodes[3].events[0].label.device = None;
         nodes
@@ -258,9 +258,9 @@ fn replica_groups_that_are_not_certain_leave_it_ambiguous() {
         }
         nodes
     };
-    assert!(reason(&of_planes(mesh(&of(rows()), [0, 1, 2, 3]))).contains("which of the job's devices are whose"));
+    assert!(reason(&of_planes(mesh(&of(rows()), [0, 1, 2, 3]))).contains("which devices belong to which process"));
     check(&of_planes(mesh(&of(together()), [0; 4])), &[&[(0, 0), (1, 0), (2, 0), (3, 0)]], 0);
-    assert!(reason(&nameless(mesh(&of(rows()), [0, 1, 2, 3]))).contains("which of the job's devices are whose"));
+    assert!(reason(&nameless(mesh(&of(rows()), [0, 1, 2, 3]))).contains("which devices belong to which process"));
     check(&nameless(mesh(&of(together()), [0, 1, 2, 3])), &[&[(0, 0), (1, 0), (2, 0), (3, 0)]], 0);
 }
 
@@ -340,7 +340,7 @@ fn more_devices_than_a_program_has_are_of_several_programs() {
     };
     let found = run(&[alone(0), alone(200_000)], MatchOptions::default());
     assert_eq!((found.operations.len(), found.matching.ambiguous[0].parts), (0, 4));
-    assert!(found.matching.ambiguous[0].reason.contains("more devices show it than its program has"));
+    assert!(found.matching.ambiguous[0].reason.contains("it appears on more devices than its program has"));
     // One host's trace alone shows no operation of two nodes, and nothing that is ambiguous.
     let found = run(&[alone(0)], MatchOptions::default());
     assert_eq!((found.matching.ambiguous.len(), found.matching.unpaired), (0, 2));
@@ -386,7 +386,7 @@ fn an_exchange_binds_only_those_that_send() {
     assert_eq!(orders([Members(0b001), Members(0), All]), [expected]);
     let found = run(&[All, Unknown, All].map(node), MatchOptions::default());
     assert_eq!((found.orders.len(), found.matching.ambiguous[0].parts), (0, 3));
-    assert!(found.matching.ambiguous[0].reason.contains("which ranks send something"));
+    assert!(found.matching.ambiguous[0].reason.contains("which ranks send"));
     // Without members listed nobody knows which bit is whose.
     let unlisted = |recipients: Recipients| {
         let key = GroupKey { name: "0".to_owned(), ranks: None, size: Some(2), is_from_making: false };

@@ -26,7 +26,7 @@ pub(super) fn turns<'a>(parts: &[Part<'a>]) -> Result<Vec<Vec<Part<'a>>>, &'stat
     let count = |(size, of_stream): &(usize, Vec<Part<'a>>)| of_stream.len() / size;
     let turns = streams.first().map_or(0, count);
     if streams.iter().any(|stream| count(stream) != turns) {
-        return Err("its turns differ in number between the nodes");
+        return Err("its number of turns differs between nodes");
     }
     let turn = |turn: usize| {
         let pieces = streams.iter().map(|(size, of_stream)| &of_stream[turn * size..(turn + 1) * size]);

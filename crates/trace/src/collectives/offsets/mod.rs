@@ -171,8 +171,8 @@ impl Solver<'_> {
             if fitted.unstepped.is_none() {
                 note(notes, || {
                     format!(
-                        "the operations shared by {} in the {} before and after {} ns fit no clock whose rate changes by no \
-                         more than {} ppm: one stepped, or changed its rate by more, or an operation was paired wrongly",
+                        "the operations shared by {} in the {} before and after {} ns are inconsistent with clocks whose rates change \
+                        by at most {} ppm: a clock stepped or changed its rate by more, or an operation was paired incorrectly",
                         self.named(edge),
                         super::report::span(window.length_ns as f64 / 2.0),
                         window.middle_ns,
@@ -190,7 +190,7 @@ impl Solver<'_> {
             note(notes, || format!("bounds contradict each other around {}", names.join(", ")));
         }
         for (edge, reason) in &solution.excluded {
-            note(notes, || format!("{} left out: {reason}", self.named(*edge)));
+            note(notes, || format!("{} ignored: {reason}", self.named(*edge)));
         }
         let drifts = drift_bounds(self.nodes.len(), self.reference, &edges, self.options.max_skew);
         let estimates = solution.nodes.iter().zip(rooms).zip(self.nodes).zip(drifts);
@@ -200,8 +200,7 @@ impl Solver<'_> {
         if windows::contradict(&fences, self.reference, window.middle_ns) {
             note(notes, || {
                 format!(
-                    "readings of a clock contradict the order of operations about {} ns: it stepped back, and offsets \
-                     there have no bounds",
+                    "readings of a clock contradict the order of operations near {} ns: it stepped back, so offsets there have no bounds",
                     window.middle_ns
                 )
             });
@@ -276,7 +275,7 @@ impl Solver<'_> {
 fn note(notes: &mut Vec<String>, text: impl FnOnce() -> String) {
     match notes.len() {
         0..NOTES_MAX => notes.push(text()),
-        NOTES_MAX => notes.push("there is more of this kind, which is not listed".to_owned()),
+        NOTES_MAX => notes.push("further cases are not listed".to_owned()),
         _ => {}
     }
 }
@@ -303,21 +302,24 @@ fn not_shared(matching: &Matching) -> String {
     let why = matching.ambiguous.iter().max_by_key(|line| line.instances);
     let why =
         why.map_or_else(String::new, |line| format!("; of {} {}: {}", line.instances, line.operation, line.reason));
-    format!("no all-to-all operation of the reference node is surely shared with another node{why}")
+    format!("no all-to-all operation of the reference node is certainly shared with another node{why}")
 }
 
 /// What was not used, as notes.
 fn left_out(matching: &Matching, step: u32) -> Vec<String> {
     let mut notes = Vec::new();
     if step > 0 {
-        notes.push(format!("one in {} operations is used, evenly spread: all would not fit into memory", 1u64 << step));
+        notes.push(format!(
+            "using one in {} operations, evenly spread, because all of them would not fit in memory",
+            1u64 << step
+        ));
     }
     let ambiguous: usize = matching.ambiguous.iter().map(|line| line.instances).sum();
     if ambiguous > 0 {
-        notes.push(format!("{ambiguous} operations are ambiguous and not used; check names them"));
+        notes.push(format!("{ambiguous} operations are ambiguous and were ignored; probe_sync check lists them"));
     }
     if matching.lost > 0 {
-        notes.push(format!("{} parts could not be kept or read back, and are not used", matching.lost));
+        notes.push(format!("{} parts could not be stored or read back, and were ignored", matching.lost));
     }
     notes
 }

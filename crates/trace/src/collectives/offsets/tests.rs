@@ -57,7 +57,7 @@ fn rates_that_change_widen_the_bounds_by_as_much_and_the_sentence_says_so() {
     ];
     let found = run(&nodes, &exact());
     let text = found.text();
-    assert!(text.contains("certainly within 900 ns to 1.100 µs, which is 200 ns wide, if no clock changed"), "{text}");
+    assert!(text.contains("certainly within 900 ns to 1.100 µs, a width of 200 ns, if no clock changed"), "{text}");
     let found = run(&nodes, &OffsetOptions::default());
     let node = &only(&found)[1];
     let (low, high) = (node.bound_lo_ns.unwrap(), node.bound_hi_ns.unwrap());
@@ -139,7 +139,7 @@ fn bounds_pass_through_a_third_node() {
     let (low, high) = (node.bound_lo_ns.unwrap(), node.bound_hi_ns.unwrap());
     assert!((low - 200.0).abs() < 0.1 && (high - 1200.0).abs() < 0.1, "{node:?}");
     assert!(!only(&found)[3].reachable && only(&found)[3].sigma_ns.is_none());
-    assert!(found.text().contains("node 3 (host3): no operation joins it"), "{}", found.text());
+    assert!(found.text().contains("node 3 (host3): no operation connects it"), "{}", found.text());
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_step_between_operations_is_told() {
         Node::new(vec![at(1, 1000, 1100), at(2, 10_101_000, 10_101_100)]),
     ];
     let found = run(&nodes, &OffsetOptions { max_skew: 1e-6, ..exact() });
-    assert!(found.notes.iter().any(|note| note.contains("fit no clock")), "{found:?}");
+    assert!(found.notes.iter().any(|note| note.contains("inconsistent with clocks")), "{found:?}");
     assert!(found.notes.iter().any(|note| note.contains("nodes 0 and 1")), "{found:?}");
     assert_eq!(only(&found)[1].bound_lo_ns, None, "no bound is better than a wrong one");
 }
@@ -160,7 +160,7 @@ fn a_step_between_operations_is_told() {
 fn what_cannot_be_answered_is_an_error() {
     let alone = [Node::new(vec![all(hlo("a", 1), 0, 300)]), Node::new(vec![])];
     let refused = |reference| with(&alone, |nodes| from_collectives(nodes, &OffsetOptions { reference, ..exact() }));
-    assert!(refused(0).unwrap_err().to_string().contains("surely shared with another node"));
+    assert!(refused(0).unwrap_err().to_string().contains("certainly shared with another node"));
     assert!(refused(9).unwrap_err().to_string().contains("the reference node has no trace"));
 }
 
@@ -182,11 +182,11 @@ fn more_operations_than_fit_are_thinned_evenly() {
         let starts: Vec<i64> = used.visits.iter().map(|stays| stays[0].start).collect();
         assert_eq!(starts, (0..32).map(|k| 32_000 * k).collect::<Vec<i64>>());
         let notes = left_out(&matching, used.step);
-        assert_eq!(notes, ["one in 32 operations is used, evenly spread: all would not fit into memory"]);
+        assert_eq!(notes, ["using one in 32 operations, evenly spread, because all of them would not fit in memory"]);
         assert_eq!(left_out(&matching, 0), Vec::<String>::new());
     });
     let doubtful = Matching { lost: 3, ..Matching::default() };
-    assert!(left_out(&doubtful, 0)[0].starts_with("3 parts could not be kept"));
+    assert!(left_out(&doubtful, 0)[0].starts_with("3 parts could not be stored"));
 }
 
 #[test]

@@ -14,7 +14,7 @@ impl CollectiveOffsets {
         );
         let Some(middle) = self.windows.get(self.windows.len() / 2) else { return text };
         let several = if self.windows.len() > 1 {
-            format!(" in {} windows; in the one in the middle", self.windows.len())
+            format!(" in {} windows; in the middle one", self.windows.len())
         } else {
             String::new()
         };
@@ -43,14 +43,13 @@ impl CollectiveOffsets {
             return format!("node {node} ({name}): the reference\n");
         }
         if !offset.reachable {
-            return format!("node {node} ({name}): no operation joins it to the reference\n");
+            return format!("node {node} ({name}): no operation connects it to the reference\n");
         }
         let bounds = match (offset.bound_lo_ns, offset.bound_hi_ns, offset.width_ns()) {
             (Some(low), Some(high), Some(width)) => {
                 let within = if self.of_calls { "if every call waits, within" } else { "certainly within" };
                 format!(
-                    "{within} {} to {}, which is {} wide, if no clock changed its rate by more than {} ppm within {} or \
-                     stepped",
+                    "{within} {} to {}, a width of {}, if no clock changed its rate by more than {} ppm within {} or stepped",
                     span(low),
                     span(high),
                     span(width),
@@ -83,6 +82,6 @@ impl CollectiveOffsets {
     }
 }
 
-const OF_CALLS: &str = "these offsets are learnt from calls of NCCL or RCCL, and they and their bounds hold only if every call waits for its \
-                        operation: one that returns before shifts them unseen; trace kernels too (--kernel-trace), or measure \
-                        the clocks with a run";
+const OF_CALLS: &str = "these offsets come from NCCL or RCCL calls; they and their bounds hold only if every call waits for its \
+    operation, because a call that returns early shifts them undetectably; also trace kernels (--kernel-trace), or measure the clocks \
+    with a run";

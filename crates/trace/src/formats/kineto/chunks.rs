@@ -56,7 +56,7 @@ pub(super) fn read_chunks(
         }
     }
     if stated != base_ns {
-        let problem = "baseTimeNanoseconds stands in the file more than once, or is no whole number";
+        let problem = "baseTimeNanoseconds occurs more than once or is not a whole number";
         return Err(Error::malformed(path, document.position(), problem));
     }
     reader.chunk.tracks = reader.rows.tracks(options);
@@ -274,4 +274,4 @@ fn json(raw: &[u8]) -> Cow<'_, str> {
 }
 
 /// Said of a time that no output can hold.
-const TOO_FAR: &str = "the time does not fit 64 bits of nanoseconds";
+const TOO_FAR: &str = "the time does not fit in 64 bits of nanoseconds";

@@ -176,8 +176,8 @@ impl Document {
             match bytes.get(at) {
                 None => Ok(None),
                 Some(b'{') => Ok(Some(at + 1)),
-                Some(b'[') => Err(Fault { at, problem: "no Kineto trace: the root is an array, not an object" }),
-                Some(_) => Err(Fault { at, problem: "no Kineto trace: the root is not a JSON object" }),
+                Some(b'[') => Err(Fault { at, problem: "not a Kineto trace: the root is an array, not an object" }),
+                Some(_) => Err(Fault { at, problem: "not a Kineto trace: the root is not a JSON object" }),
             }
         })?;
         self.state = State::Member { first: true };
@@ -214,7 +214,7 @@ impl Document {
         let (end, key) = found;
         if key.is_empty() && self.buffer[self.start + end - 1] == b'}' {
             if !self.events_seen {
-                return Err(self.fault_here(end - 1, "no Kineto trace: the root has no traceEvents"));
+                return Err(self.fault_here(end - 1, "not a Kineto trace: the root has no traceEvents"));
             }
             self.state = State::AfterRoot;
             return Ok(Item::Close(self.take(end)));
@@ -272,7 +272,7 @@ impl Document {
         let blank = scan::skip_space(rest, 0);
         // A zero byte pads what block devices and some copiers wrote; Python's reader takes it as an error, and so do we.
         if blank < rest.len() {
-            return Err(self.fault_here(blank, "something follows the end of the root object"));
+            return Err(self.fault_here(blank, "unexpected data after the end of the root object"));
         }
         Ok(Item::Close(self.take(blank)))
     }
@@ -311,7 +311,7 @@ impl Document {
         }
         if self.filled == self.buffer.len() {
             if self.filled >= BUFFER_MAX {
-                let problem = format!("what begins here has no end within {BUFFER_MAX} bytes");
+                let problem = format!("the value that begins here does not end within {BUFFER_MAX} bytes");
                 return Err(Error::malformed(&self.path, self.origin, problem));
             }
             self.buffer.resize(self.filled * 2, 0);
@@ -385,7 +385,7 @@ impl Nested {
                         return Err(Fault { at: at - 1, problem: "values nest too deep" });
                     }
                     b'}' | b']' if !self.brackets.close(byte == b'}') => {
-                        return Err(Fault { at: at - 1, problem: "a bracket closes what it did not open" });
+                        return Err(Fault { at: at - 1, problem: "mismatched closing bracket" });
                     }
                     _ => {}
                 }
@@ -482,6 +482,6 @@ mod tests {
             "too deep",
         );
         let blank = [b"{\"traceEvents\":[".to_vec(), vec![b' '; BUFFER_MAX + 1]].concat();
-        check_refused(&blank, 16, "no end within");
+        check_refused(&blank, 16, "does not end within");
     }
 }

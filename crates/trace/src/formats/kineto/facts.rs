@@ -101,7 +101,7 @@ impl Wrapped {
     fn note(&self) -> Option<String> {
         (self.events > 0).then(|| {
             format!(
-                "{} 71.6 minutes long, less a minute at most, as a negative length that wrapped around would be; kept, since nothing proves that",
+                "{} 71.6 minutes long, within a minute, possibly a negative length that wrapped around; kept, because this is not certain",
                 if self.events == 1 { "1 event is".to_owned() } else { format!("{} events are", self.events) }
             )
         })
@@ -251,7 +251,7 @@ impl<'a> Reader<'a> {
             BASE_KEY => {
                 let base_ns = base::parse(value).ok_or("baseTimeNanoseconds is not a whole number")?;
                 if self.base_ns.replace(base_ns).is_some() {
-                    return Err("baseTimeNanoseconds is there twice");
+                    return Err("baseTimeNanoseconds occurs twice");
                 }
             }
             b"host_name" => {
@@ -261,16 +261,16 @@ impl<'a> Reader<'a> {
                 };
             }
             _ if key == ALIGNED_TO.as_bytes() => {
-                let clock = serde_json::from_slice(value).map_err(|_| "probe_sync_timeline is not a text")?;
+                let clock = serde_json::from_slice(value).map_err(|_| "probe_sync_timeline is not a string")?;
                 self.aligned_to = Some(clock);
             }
             _ if key == ALIGNED_SIGMA.as_bytes() => {
                 self.aligned_sigma_ns = super::collectives::text(value).parse().ok();
             }
-            _ if value.len() > DISTRIBUTED_MAX => self.notes.push("distributedInfo is too long to be read".into()),
+            _ if value.len() > DISTRIBUTED_MAX => self.notes.push("distributedInfo is too long".into()),
             _ => match serde_json::from_str::<Value>(&String::from_utf8_lossy(value)) {
                 Ok(info) => self.distributed(&info),
-                Err(error) => self.notes.push(format!("distributedInfo is not understood: {error}")),
+                Err(error) => self.notes.push(format!("cannot parse distributedInfo: {error}")),
             },
         }
         Ok(())
@@ -307,11 +307,14 @@ impl<'a> Reader<'a> {
             }
         };
         note(self.untimed, "events have no ts");
-        note(self.pairs_left_out, "clock markers beyond the first million were left out");
-        note(self.marks_left_out, "marks beyond the first million were left out");
-        note(self.unreadable_markers, "clock markers carry no readable time");
+        note(self.pairs_left_out, "clock markers beyond the first million were ignored");
+        note(self.marks_left_out, "marks beyond the first million were ignored");
+        note(self.unreadable_markers, "clock markers have no readable time");
         if collector.kernels == 0 {
-            note(collector.enqueued, "record_param_comms only enqueue collectives, and no kernel shows when they ran");
+            note(
+                collector.enqueued,
+                "record_param_comms events only enqueue collectives, and no kernel shows when they ran",
+            );
         }
         self.notes.extend(self.wrapped.note());
         let (collectives, named, steps) = collector.finish(base_ps, self.identity.rank, &self.groups);

@@ -30,7 +30,7 @@ use crate::write::BETWEEN_NAMES;
 /// reading and writing. No output appears then.
 pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOptions) -> Result<MergeStats, Error> {
     if inputs.len() > NODES_MAX {
-        return Err(Error::malformed(output, 0, format!("more than {NODES_MAX} nodes cannot be told apart")));
+        return Err(Error::malformed(output, 0, format!("more than {NODES_MAX} nodes are not supported")));
     }
     let (mut surveys, mut kept) = look_through(inputs, options)?;
     let first = inputs.iter_mut().zip(&surveys).filter_map(|(input, found)| found.first_ps.map(&mut *input.map)).min();
@@ -109,7 +109,7 @@ fn survey(input: &MergeInput<'_>, mut kept: Option<&mut Kept<'_>>) -> Result<Sur
                 let base_ns = base::parse(value);
                 let problem = match (base_ns, found.base_ns) {
                     (None, _) => Some("baseTimeNanoseconds is not a whole number"),
-                    (_, Some(_)) => Some("baseTimeNanoseconds is there twice"),
+                    (_, Some(_)) => Some("baseTimeNanoseconds occurs twice"),
                     _ => None,
                 };
                 found.base_ns = base_ns;
@@ -151,7 +151,7 @@ fn id_stride(inputs: &[MergeInput<'_>], surveys: &[Survey]) -> Result<u64, Error
     let fits = |stride: &u64| stride.checked_mul(inputs.len() as u64).is_some_and(|end| end <= ID_LIMIT);
     stride.filter(fits).ok_or_else(|| {
         let problem =
-            format!("id {} is too large for the ids of {} nodes to be told apart", found.largest_id, inputs.len());
+            format!("id {} is too large to keep the ids of {} nodes distinct", found.largest_id, inputs.len());
         Error::malformed(&input.path, found.at, problem)
     })
 }

@@ -47,7 +47,7 @@ pub(super) fn rewrite(
             Some(Repeat::OutputBase(needed)) => output_base = Some(needed),
         }
     }
-    Err(Error::malformed(input, 0, "the base of the times contradicts itself"))
+    Err(Error::malformed(input, 0, "the base time is inconsistent"))
 }
 
 /// One pass over the file.
@@ -103,7 +103,7 @@ impl Attempt<'_> {
                     let value = value.to_vec();
                     let Some(base_ns) = base::parse(&value) else { return Err(self.bad_base("is not a whole number")) };
                     if stated.replace(base_ns).is_some() {
-                        return Err(self.bad_base("is there twice"));
+                        return Err(self.bad_base("occurs twice"));
                     }
                     if Some(base_ns) != self.times.input_base {
                         return Ok(Some(Repeat::InputBase(Some(base_ns))));

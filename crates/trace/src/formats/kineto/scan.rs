@@ -145,7 +145,7 @@ pub(super) fn nested_end(bytes: &[u8], at: usize) -> Result<Option<usize>, Fault
             }
             b'}' | b']' => {
                 if !brackets.close(byte == b'}') {
-                    return Err(Fault { at, problem: "a bracket closes what it did not open" });
+                    return Err(Fault { at, problem: "mismatched closing bracket" });
                 }
                 if brackets.is_empty() {
                     return Ok(Some(at + 1));
@@ -313,7 +313,7 @@ fn next_quote_or_backslash(bytes: &[u8], mut at: usize) -> Option<usize> {
 }
 
 /// Said of a key that another reader could take for another one.
-pub(super) const WRONG_ESCAPE: &str = "a key holds an escape that JSON does not know";
+pub(super) const WRONG_ESCAPE: &str = "a key contains an escape that is not valid JSON";
 /// How deep values may nest; Kineto's own nest six deep. A bit per level is kept in 128 bits.
 pub(super) const DEPTH_MAX: u32 = 120;
 

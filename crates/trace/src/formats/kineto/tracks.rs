@@ -134,7 +134,9 @@ impl Tracks {
             // An event that says nothing has no member to put others before, and nothing to tell apart.
             return Ok(());
         }
-        for (span, problem) in [(&spans.pid, "pid is no name or number"), (&spans.tid, "tid is no name or number")] {
+        for (span, problem) in
+            [(&spans.pid, "pid is not a name or number"), (&spans.tid, "tid is not a name or number")]
+        {
             // In a name made of it its quotes would end the name; and no viewer tells tracks apart by such values.
             if matches!(bytes[span.clone()].first(), Some(b'{' | b'[')) {
                 return Err((span.start, problem));
@@ -323,7 +325,7 @@ fn parse(value: &[u8]) -> Option<u64> {
 
 fn next_number(first: u64, used: &mut u64) -> Result<u64, EventFault> {
     if *used >= TRACKS_MAX {
-        return Err((0, "more processes and threads than can be told apart"));
+        return Err((0, "too many processes and threads"));
     }
     *used += 1;
     Ok(first + *used - 1)

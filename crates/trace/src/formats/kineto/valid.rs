@@ -27,8 +27,8 @@ impl Invalid {
         ];
         let found: Vec<String> =
             kinds.iter().filter(|(count, _)| *count > 0).map(|(count, kind)| format!("{count} {kind}")).collect();
-        let first = self.first_at.map_or_else(String::new, |at| format!(", the first in what begins at byte {at}"));
-        let fate = if repaired { "repaired" } else { "passed on as they are; --repair writes valid JSON" };
+        let first = self.first_at.map_or_else(String::new, |at| format!(", the first in the event at byte {at}"));
+        let fate = if repaired { "repaired" } else { "copied unchanged; use --repair to write valid JSON" };
         (!found.is_empty()).then(|| format!("not valid JSON: {}{first}: {fate}", found.join(", ")))
     }
 
@@ -345,7 +345,7 @@ impl Mender {
 
 /// What may follow a backslash, but for `u`.
 const ESCAPES: &[u8] = b"\"\\/bfnrt";
-const BEYOND_REPAIR: &str = "cannot be repaired: brackets, commas or colons of the event are not those of JSON";
+const BEYOND_REPAIR: &str = "cannot be repaired: the event's brackets, commas or colons are not valid JSON";
 
 #[cfg(test)]
 mod tests {
@@ -387,7 +387,7 @@ mod tests {
     #[test]
     fn a_note_says_what_becomes_of_them() {
         let invalid = Invalid { values: 2, first_at: Some(9), ..Invalid::default() };
-        let said = "not valid JSON: 2 values such as NaN, the first in what begins at byte 9: ";
+        let said = "not valid JSON: 2 values such as NaN, the first in the event at byte 9: ";
         assert_eq!(invalid.note(true), Some(format!("{said}repaired")));
         assert!(invalid.note(false).is_some_and(|note| note.starts_with(said) && note.contains("--repair")));
         assert_eq!(Invalid::default().note(true), None);

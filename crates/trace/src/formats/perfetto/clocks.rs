@@ -160,7 +160,7 @@ impl Clocks {
     /// Takes the clock that the trace says it is on.
     fn put_on(&mut self, clock: u32, snapshot: &Snapshot) -> Result<(), String> {
         if self.in_use {
-            return Err(format!("it says that it is on {} after times of packets", name(clock)));
+            return Err(format!("it declares its clock ({}) only after packets with times", name(clock)));
         }
         self.trace_clock = clock;
         self.wanted = match (snapshot.of(BOOTTIME), clock) {
@@ -168,8 +168,8 @@ impl Clocks {
             (None, REALTIME) => REALTIME,
             (None, other) => {
                 return Err(format!(
-                    "its times are on {}, and its ClockSnapshot does not say what BOOTTIME was then; record it on BOOTTIME (builtin_data_sources.primary_trace_clock), or with \
-                     snapshots of all clocks",
+                    "its times are on {}, and its ClockSnapshot does not include BOOTTIME; record it on BOOTTIME \
+                    (builtin_data_sources.primary_trace_clock), or with snapshots of all clocks",
                     name(other)
                 ));
             }

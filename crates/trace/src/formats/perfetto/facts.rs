@@ -26,9 +26,10 @@ use crate::write::perfetto_fields as field;
 pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Error> {
     let mut source = Source::open(path)?;
     if source.limit() == u64::MAX {
-        return Err(
-            source.malformed(0, "the trace is packed with gzip, and would stand in a TAR as it is: unpack it (gunzip)")
-        );
+        return Err(source.malformed(
+            0,
+            "the trace is compressed with gzip, and a TAR would contain it compressed; decompress it first (gunzip)",
+        ));
     }
     let mut reader = Reader::new(options);
     while let Some(header) = source.next_header(source.limit())? {
@@ -86,7 +87,7 @@ impl<'a> Reader<'a> {
             return refused(SEVERAL_MACHINES);
         }
         if let Some(packed) = packet.deflated {
-            return if is_unpacked { refused("packed packets hold packed packets") } else { self.unpack(packed) };
+            return if is_unpacked { refused("compressed packets are nested") } else { self.unpack(packed) };
         }
         self.clocks.tell(&packet).map_err(|problem| Fault { at: 0, problem })?;
         if let Some(message) = packet.attributes {
@@ -104,15 +105,17 @@ impl<'a> Reader<'a> {
         let wrong = |problem: String| Fault { at: 0, problem };
         let mut unpacked = Vec::new();
         let mut decoder = ZlibDecoder::new(packed).take(UNPACKED_MAX + 1);
-        decoder.read_to_end(&mut unpacked).map_err(|error| wrong(format!("packed packets are damaged: {error}")))?;
+        decoder
+            .read_to_end(&mut unpacked)
+            .map_err(|error| wrong(format!("compressed packets are damaged: {error}")))?;
         if unpacked.len() as u64 > UNPACKED_MAX {
-            return Err(wrong(format!("packets of more than {UNPACKED_MAX} bytes are packed into one")));
+            return Err(wrong(format!("compressed packets expand to more than {UNPACKED_MAX} bytes")));
         }
-        let inner = |fault: Fault| wrong(format!("in the packets that it holds, byte {}: {}", fault.at, fault.problem));
+        let inner = |fault: Fault| wrong(format!("in its compressed packets, byte {}: {}", fault.at, fault.problem));
         for found in Fields::of(&unpacked) {
             let found = found.map_err(inner)?;
             let message = bytes(&found).filter(|_| found.number == field::TRACE_PACKET);
-            let message = message.ok_or_else(|| wrong(format!("packed field {} is no packet", found.number)))?;
+            let message = message.ok_or_else(|| wrong(format!("compressed field {} is not a packet", found.number)))?;
             self.packet(message, true).map_err(|fault| inner(fault.within(found.value_at)))?;
         }
         Ok(())
@@ -214,7 +217,11 @@ impl<'a> Reader<'a> {
         let all = span.map(|(first, last)| (Picoseconds::from(first) * PS_PER_NS, Picoseconds::from(last) * PS_PER_NS));
         let believed = self.spread.reach().map(|reach| (reach.first_ps, reach.last_ps));
         if believed.is_some() {
-            facts.warnings.push("some events lie days or decades away from all others; they are not looked at, and stay in it as they are".to_owned());
+            facts.warnings.push(
+                "some events lie days or decades away from all others; they were not analysed and are kept \
+                unchanged"
+                    .to_owned(),
+            );
         }
         facts.span = believed.or(all);
         // A trace that was made of others may call any clock BOOTTIME; its size shows which it is.
@@ -230,12 +237,12 @@ impl<'a> Reader<'a> {
                 facts.notes.push(format!("{count} {text}"));
             }
         };
-        note(clocks.pairs_left_out, "snapshots of the system clock beyond the first million were left out");
-        note(self.untimed, "events have no time in their packet (timestamp), and were not looked at");
-        note(self.of_kernel, "packets of the kernel's events were not looked at");
+        note(clocks.pairs_left_out, "snapshots of the system clock beyond the first million were ignored");
+        note(self.untimed, "events have no timestamp in their packet and were not analysed");
+        note(self.of_kernel, "packets with kernel events were not analysed");
         note(
             self.unplaced,
-            &format!("times are on clocks that no ClockSnapshot relates to {named}, and were not looked at"),
+            &format!("times are on clocks that no ClockSnapshot relates to {named}, and were not analysed"),
         );
         facts.notes.extend(stamps.notes());
         facts.take_stamps(stamps);
@@ -243,8 +250,11 @@ impl<'a> Reader<'a> {
     }
 }
 
-const SEVERAL_MACHINES: &str = "the trace is of several machines, and states itself how their clocks differ: open it as it is, and give traces of one machine each here";
-const UNPLACED: &str = "no time of the trace can be placed: its events are on clocks that no ClockSnapshot relates to BOOTTIME; record it with snapshots of all clocks";
-const ZSTD: &str = "packets are packed with zstd, and cannot be looked into: record without compression, or unpack them (traceconv decompress_packets)";
+const SEVERAL_MACHINES: &str = "the trace covers several machines and already describes how their clocks differ: open it directly, \
+    and give traces of single machines here";
+const UNPLACED: &str = "the times of the trace cannot be converted: its events are on clocks that no ClockSnapshot relates to \
+    BOOTTIME; record it with snapshots of all clocks";
+const ZSTD: &str = "packets are compressed with zstd and cannot be read: record without compression, or decompress them (traceconv \
+    decompress_packets)";
 /// Packets that are packed into one; Perfetto's service packs 512 KiB.
 const UNPACKED_MAX: u64 = 64 << 20;

@@ -91,8 +91,8 @@ impl TraceFormat for Perfetto {
 fn refusal(path: &Path) -> Error {
     Error::Request {
         problem: format!(
-            "{}: the times of a Perfetto trace are not rewritten; `probe_sync merge` with an --output that ends in .tar puts such traces side by side \
-             with the offsets of their clocks",
+            "{}: probe_sync cannot rewrite the times of a Perfetto trace; use `probe_sync merge` with an --output that ends in .tar \
+            to combine such traces with their clock offsets",
             path.display()
         ),
     }

@@ -164,7 +164,8 @@ pub(super) fn bytes<'a>(found: &Field<'a>) -> Option<&'a [u8]> {
 
 fn small(found: &Field<'_>, name: &str) -> Result<u32, Fault> {
     let value = found.number(name)?;
-    u32::try_from(value).map_err(|_| Fault { at: found.at, problem: format!("{name} is {value}, beyond 32 bits") })
+    u32::try_from(value)
+        .map_err(|_| Fault { at: found.at, problem: format!("{name} is {value}, which does not fit in 32 bits") })
 }
 
 const PACKET_TAG: u8 = (field::TRACE_PACKET << 3 | 2) as u8;

@@ -176,30 +176,30 @@ fn markers_are_read_from_names_of_both_kinds() {
 #[test]
 fn what_cannot_be_related_is_refused_with_what_to_do() {
     let monotonic = Made::default().read(&[(MONOTONIC, 200 * MS), (REALTIME, 300 * MS)], Some(MONOTONIC));
-    monotonic.refused("its times are on MONOTONIC, and its ClockSnapshot does not say what BOOTTIME was then");
+    monotonic.refused("its times are on MONOTONIC, and its ClockSnapshot does not include BOOTTIME");
     let late = Made::default().begin(1, None, "a").read(&[(BOOTTIME, 1), (MONOTONIC, 1)], Some(MONOTONIC));
-    late.refused("it says that it is on MONOTONIC after times of packets");
+    late.refused("it declares its clock (MONOTONIC) only after packets with times");
     Made::default().begin(1, Some(MONOTONIC), "a").refused("no ClockSnapshot relates to BOOTTIME");
     let of_machine = |packet: &mut Vec<u8>| put_number(packet, field::PACKET_MACHINE, 2);
-    Made::default().packet(of_machine).refused("byte 2: the trace is of several machines");
-    Made::default().packet(|packet| put_bytes(packet, field::PACKET_ZSTD, b"x")).refused("packed with zstd");
+    Made::default().packet(of_machine).refused("byte 2: the trace covers several machines");
+    Made::default().packet(|packet| put_bytes(packet, field::PACKET_ZSTD, b"x")).refused("compressed with zstd");
     let damaged = |packet: &mut Vec<u8>| put_bytes(packet, field::PACKET_DEFLATED, b"damaged");
-    Made::default().packet(damaged).refused("packed packets are damaged");
+    Made::default().packet(damaged).refused("compressed packets are damaged");
     let nested = Made::default().begin(1, None, "a").deflated().deflated();
-    nested.refused("packed packets hold packed packets");
+    nested.refused("compressed packets are nested");
     let cut = Made(Made::default().begin(1, None, "a").0[..9].to_vec());
-    cut.refused("runs past the end");
+    cut.refused("extends past the end");
     Made(b"\x12\x01a".to_vec()).refused("not a Perfetto trace: field 2");
     let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     packer.write_all(&Made::default().begin(1, None, "a").0).expect("packed");
-    Made(packer.finish().expect("packed")).refused("unpack it (gunzip)");
+    Made(packer.finish().expect("packed")).refused("decompress it first (gunzip)");
 }
 
 #[test]
 fn readings_beyond_all_numbers_are_no_times() {
     let made = Made::default().snapshot(&[(64, u64::MAX, u64::MAX, true), (BOOTTIME, u64::MAX, u64::MAX, false)], None);
     let made = made.read(&[(MONOTONIC, u64::MAX), (BOOTTIME, 0), (REALTIME, u64::MAX)], None).default_clock(64);
-    made.clone().begin(u64::MAX, None, "a").refused("no time of the trace can be placed");
+    made.clone().begin(u64::MAX, None, "a").refused("the times of the trace cannot be converted");
     made.begin(u64::MAX, Some(MONOTONIC), "a").begin(5 * MS, Some(BOOTTIME), "b").check(
         TraceClock::Boot,
         Some("BOOTTIME"),

@@ -61,7 +61,7 @@ impl Readable {
             }
         }
         let copied = Self::copy(path, &file)?;
-        copied.recover().map_err(|problem| wrong(path, "reading it with the journal beside it", &problem))?;
+        copied.recover().map_err(|problem| wrong(path, "reading it with its journal", &problem))?;
         Ok(copied)
     }
 
@@ -97,9 +97,9 @@ impl Readable {
             let mut to = guarded(&opened, OpenFlags::default())?;
             Backup::new(&from, &mut to)?.step(ALL_PAGES)
         };
-        let copied = copy().map_err(|problem| wrong(&self.named, "copying it as it is now", &problem))?;
+        let copied = copy().map_err(|problem| wrong(&self.named, "copying its current state", &problem))?;
         if copied != StepResult::Done {
-            let problem = "its writer holds it locked; wait until it is done".to_owned();
+            let problem = "its writer has locked it; wait until the writer is done".to_owned();
             return Err(Error::Database { path: self.named.clone(), problem });
         }
         Ok(Readable { named: self.named.clone(), opened, at_rest: true, _copy: Some(folder) })
@@ -132,7 +132,7 @@ impl Readable {
         match check().map_err(|problem| wrong(&self.named, "checking it", &problem))?.as_str() {
             "ok" => Ok(()),
             said => {
-                let problem = format!("is damaged ({said}); copy it again from its node, or leave it out");
+                let problem = format!("is damaged ({said}); copy it from its node again, or omit it");
                 Err(Error::Database { path: self.named.clone(), problem })
             }
         }
@@ -159,7 +159,7 @@ impl Readable {
         }
         let after = length(file)?;
         if before != after {
-            let problem = "is being written while it is read; wait until its writer is done".to_owned();
+            let problem = "changed while it was read; wait until its writer is done".to_owned();
             return Err(Error::Database { path: path.to_owned(), problem });
         }
         Ok(Readable { named: path.to_owned(), opened, at_rest: false, _copy: Some(folder) })
@@ -211,17 +211,17 @@ pub(super) fn guard(connection: &Connection) -> rusqlite::Result<()> {
 pub(super) fn wrong(path: &Path, doing: &str, problem: &rusqlite::Error) -> Error {
     let remedy = match problem.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            ": a program that writes it holds it locked; wait until it is done"
+            ": a program that writes to it has locked it; wait until that program is done"
         }
         Some(ErrorCode::DatabaseCorrupt) => {
-            ": the file is damaged or cut short; copy it again from its node, or leave it out"
+            ": the file is damaged or truncated; copy it from its node again, or omit it"
         }
-        Some(ErrorCode::NotADatabase) => ": it is no SQLite database, or encrypted, or damaged at its beginning",
-        Some(ErrorCode::TooBig) => ": a row is longer than 32 MiB, as no profiler's is; leave the file out",
+        Some(ErrorCode::NotADatabase) => ": it is not a SQLite database, or it is encrypted or damaged at the start",
+        Some(ErrorCode::TooBig) => ": a row is longer than 32 MiB, which no profiler writes; omit the file",
         Some(ErrorCode::AuthorizationForStatementDenied) => {
-            ": its definition does more than make it, as no profiler's does; the file was tampered with"
+            ": its definition does more than create it, which no profiler writes; the file was tampered with"
         }
-        Some(ErrorCode::DiskFull) => ": there is no space left for the output",
+        Some(ErrorCode::DiskFull) => ": no space left for the output",
         _ => "",
     };
     Error::Database { path: path.to_owned(), problem: format!("{doing}: {problem}{remedy}") }
@@ -251,7 +251,7 @@ impl Header {
             return Err(Error::malformed(path, 0, "is empty"));
         }
         if !head.starts_with(MAGIC) {
-            let problem = "is no SQLite database: it does not begin with \"SQLite format 3\"";
+            let problem = "is not a SQLite database: it does not begin with \"SQLite format 3\"";
             return Err(Error::malformed(path, 0, problem));
         }
         let by_log = head.get(WRITES_BY..=READS_BY).is_some_and(|by| by.contains(&BY_LOG));
@@ -270,9 +270,8 @@ impl Header {
     fn expect_whole(&self, path: &Path) -> Result<(), Error> {
         match (self.length, self.stated) {
             (length, Some(stated)) if length < stated => {
-                let problem = format!(
-                    "is cut short: it has {length} bytes of {stated}; copy it again from its node, or leave it out"
-                );
+                let problem =
+                    format!("is truncated: it has {length} of {stated} bytes; copy it from its node again, or omit it");
                 Err(Error::Database { path: path.to_owned(), problem })
             }
             _ => Ok(()),

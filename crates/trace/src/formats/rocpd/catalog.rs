@@ -86,7 +86,7 @@ impl Catalog {
     /// It holds no tables of rocprofv3, or some are missing, or of a version that is not known; it has triggers, virtual tables or
     /// generated columns, which no profiler writes and which would run on reading or copying.
     pub(super) fn read(connection: &Connection, schema: &str, path: &Path) -> Result<Catalog, Error> {
-        let entries = entries(connection, schema).map_err(|problem| wrong(path, "reading what it holds", &problem))?;
+        let entries = entries(connection, schema).map_err(|problem| wrong(path, "reading its contents", &problem))?;
         let refuse = |problem: String| Err(Error::Database { path: path.to_owned(), problem });
         let mut catalog = Catalog::default();
         let suffixes: Vec<String> = entries
@@ -95,7 +95,7 @@ impl Catalog {
             .filter_map(|entry| entry.name.strip_prefix(METADATA).map(str::to_owned))
             .collect();
         if suffixes.is_empty() {
-            return refuse("is a SQLite database, but not of rocprofv3: it has no table rocpd_metadata".to_owned());
+            return refuse("is a SQLite database, but not from rocprofv3: it has no table rocpd_metadata".to_owned());
         }
         let canonical = canonical_names();
         for entry in entries {
@@ -115,7 +115,8 @@ impl Catalog {
                 kind => {
                     let (name, table) = (entry.name, entry.table);
                     return refuse(format!(
-                        "{kind} {name} on {table}: no profiler writes one, and copying would run it; DROP {} {name} in a copy of the file first",
+                        "{kind} {name} on {table}: profilers do not write these, and copying the table would run it; DROP {} {name} \
+                        in a copy of the file first",
                         kind.to_uppercase()
                     ));
                 }
@@ -143,14 +144,14 @@ impl Catalog {
             for base in REQUIRED {
                 if !self.of_base(base).any(|table| table.suffix == *suffix) {
                     return refuse(format!(
-                        "has no table {base}{suffix}: the database is not whole, or is of a schema that is not known; write it again"
+                        "has no table {base}{suffix}: the database is incomplete or has an unknown schema; write it again"
                     ));
                 }
             }
             let first = &self.writers[0].version;
             if version != first {
                 return refuse(format!(
-                    "holds tables of schema {first} and of schema {version}: give the databases that were merged into it"
+                    "contains tables of schema {first} and of schema {version}; give the databases that were merged into it"
                 ));
             }
         }
@@ -191,7 +192,7 @@ impl Writer {
         let major = writer.version.split('.').next().and_then(|major| major.parse::<u32>().ok());
         if !matches!(major, Some(3 | 4)) {
             let stated = if writer.version.is_empty() { "no schema_version" } else { writer.version.as_str() };
-            let problem = format!("the table {table} states {stated}; schemas 3 and 4 are known");
+            let problem = format!("the table {table} gives schema {stated}; only schemas 3 and 4 are supported");
             return Err(Error::Database { path: path.to_owned(), problem });
         }
         Ok(writer)
@@ -210,7 +211,7 @@ impl Table {
         let begins = sql.trim_start().get(..VIRTUAL.len()).unwrap_or_default();
         if begins.eq_ignore_ascii_case(VIRTUAL) {
             return refuse(format!(
-                "the table {name} is virtual: it would run on reading; drop it in a copy of the file first"
+                "the table {name} is virtual, and reading it would run code; drop it in a copy of the file first"
             ));
         }
         let (columns, rowid) = columns(connection, schema, path, &name)?;
@@ -253,7 +254,7 @@ fn columns(
             (row.get(1).map_err(failed)?, row.get(2).map_err(failed)?, row.get(3).map_err(failed)?);
         if hidden != 0 {
             let problem = format!(
-                "the column {column} of the table {name} is generated: it would run on reading; write the values into a plain column"
+                "the column {column} of the table {name} is generated, and reading it would run code; store its values in an ordinary column"
             );
             return Err(Error::Database { path: path.to_owned(), problem });
         }

@@ -196,7 +196,7 @@ fn note_stray_values(source: &Source<'_>, out: &mut Out<'_, '_>) -> Result<(), E
     })?;
     if stray > 0.0 {
         let note = format!(
-            "{}: {stray} values belong to no kernel and no sample, so that their times are not known; they are left out",
+            "{}: dropped {stray} values that belong to no kernel or sample, so their times are unknown",
             values.name
         );
         out.stats.notes.push(note);
@@ -231,7 +231,7 @@ fn read_bytes(source: &Source<'_>, kind: Kind, places: &mut Places, out: &mut Ou
     })?;
     if unknown > 0 {
         let note = format!(
-            "{}: {unknown} rows copy, allocate or give back memory whose size or agent is not recorded; the counters of bytes lack them",
+            "{}: {unknown} rows copy, allocate or free memory without a recorded size or agent; the byte counters do not include them",
             table.name
         );
         out.stats.notes.push(note);
@@ -260,7 +260,7 @@ fn event(
     let (Some(start), Some(end)) = (out.time(start), out.time(end)) else {
         let id = row.get_ref(rows::ID).ok().and_then(|id| id.as_i64().ok()).unwrap_or_default();
         let problem =
-            format!("the row {id} of the table {} has a time that does not fit 64 bits of nanoseconds", table.name);
+            format!("the row {id} of the table {} has a time that does not fit in 64 bits of nanoseconds", table.name);
         return Err(Problem::Other(Error::Database { path: out.path.to_owned(), problem }));
     };
     let track = places.of(row, kind, out)?;

@@ -80,7 +80,8 @@ impl Copying {
         let attached = self.connection.execute("ATTACH ?1 AS src", [input.uri()]).map(drop);
         attached.map_err(|problem| {
             let doing = if problem.to_string().contains("text encoding") {
-                "opening it beside those before it, whose texts are stored otherwise (PRAGMA encoding); align it alone, or merge those that are alike"
+                "opening it together with the previous databases, which use another text encoding (PRAGMA encoding); align it \
+                separately, or merge databases with the same encoding"
             } else {
                 "opening it"
             };
@@ -125,7 +126,7 @@ impl Copying {
     /// Makes an index as the attached input defines it.
     pub(super) fn index(&mut self, path: &Path, index: &Index) -> Result<(), Error> {
         let failed = |problem: rusqlite::Error| {
-            wrong(path, &format!("making the index {} on {}", index.name, index.table), &problem)
+            wrong(path, &format!("creating the index {} on {}", index.name, index.table), &problem)
         };
         self.define(&index.sql, &index.table, true).map_err(failed)
     }
@@ -163,7 +164,7 @@ impl Copying {
         let failed = |problem: rusqlite::Error| wrong(path, &format!("copying the table {}", table.name), &problem);
         let Some(number) = &table.rowid else {
             let problem = format!(
-                "the table {} has times and no row numbers (WITHOUT ROWID): make it again with them in a copy",
+                "the table {} has times but no row numbers (WITHOUT ROWID); recreate it with row numbers in a copy",
                 table.name
             );
             return Err(Error::Database { path: path.to_owned(), problem });
@@ -279,7 +280,7 @@ pub(super) fn moved(value: ValueRef<'_>, by_ns: i64, map: &mut MapFunction<'_>) 
     let Some(old) = time(value)? else { return Ok(None) };
     // Zero would say that it is not set.
     let new = nearest_ns(map((Picoseconds::from(old) + Picoseconds::from(by_ns)) * PS_PER_NS)).filter(|new| *new != 0);
-    let new = new.ok_or_else(|| format!("{old} ns leaves the range of times on the common clock"))?;
+    let new = new.ok_or_else(|| format!("{old} ns exceeds the range of times on the common clock"))?;
     Ok(Some((old, new)))
 }
 
@@ -292,7 +293,7 @@ fn time(value: ValueRef<'_>) -> Result<Option<i64>, String> {
     match value {
         ValueRef::Integer(0) | ValueRef::Null => Ok(None),
         ValueRef::Integer(time) => Ok(Some(time)),
-        other => Err(format!("holds {} where a time in ns belongs", other.data_type().to_string().to_lowercase())),
+        other => Err(format!("contains {} instead of a time in ns", other.data_type().to_string().to_lowercase())),
     }
 }
 
@@ -301,8 +302,7 @@ fn at_cell(path: &Path, place: &str, problem: impl Into<String>) -> Error {
     Error::Database { path: path.to_owned(), problem: format!("{place}: {}", problem.into()) }
 }
 
-const NO_CATEGORY: &str =
-    "has no category that says which clock it is on (--cpu-clock); leave it out in a copy of the file";
+const NO_CATEGORY: &str = "has no category to determine its clock (--cpu-clock); remove it in a copy of the file";
 /// Rows whose times are held at once.
 const ROWS: usize = 1 << 15;
 /// The function that hands out new times.

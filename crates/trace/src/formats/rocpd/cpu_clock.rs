@@ -52,14 +52,14 @@ pub(super) fn behind_ns(
     let done = |writer: &&Writer| writer.aligned_to.is_some() || writer.is_on_one_clock;
     if let Some(writer) = database.catalog.writers.iter().find(done) {
         return refuse(format!(
-            "the rows of {} were brought to one clock already; leave --cpu-clock out, or give the database that the profiler wrote",
+            "the rows of {} were already converted to one clock; omit --cpu-clock, or give the database that the profiler wrote",
             writer.guid
         ));
     }
     match host.and_then(|host| clock.suspended.get(host)).or(clock.elsewhere.as_ref()) {
         Some(time) => Ok(Some(time.as_ns())),
         None => refuse(format!(
-            "--cpu-clock monotonic: nothing says for how long its host {} was suspended; give --suspended HOST=TIME for each host",
+            "--cpu-clock monotonic: how long its host {} was suspended is unknown; give --suspended HOST=TIME for each host",
             host.unwrap_or("(without a name)")
         )),
     }
@@ -81,9 +81,9 @@ fn refuse_two_clocks(database: &Database<'_>, writer: &Writer) -> Result<(), Err
     }
     let seconds = |(first, last): (i64, i64)| format!("{:.3} to {:.3} s", first as f64 * 1e-9, last as f64 * 1e-9);
     let problem = format!(
-        "the rows that rocprof-sys stamped itself ({REGION}, {SAMPLE}, {PROCESS} of {}) are from {}, and those of rocprofiler-sdk (rocm_…, kernels) from {}: \
-         they are on two clocks. align and merge bring them to one: --cpu-clock monotonic --suspended HOST=TIME, how long the machine was suspended \
-         before",
+        "the rows that rocprof-sys timestamped itself ({REGION}, {SAMPLE}, {PROCESS} of {}) start at {}, but those of rocprofiler-sdk \
+        (rocm_…, kernels) at {}: they use two clocks. To convert them to one, use align or merge with --cpu-clock monotonic \
+        --suspended HOST=TIME, the time for which the machine was suspended before",
         writer.guid,
         seconds(own),
         seconds(sdk)

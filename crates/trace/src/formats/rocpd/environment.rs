@@ -25,8 +25,8 @@ impl Environment {
         let note = |text: String| Environment { notes: vec![text], ..Environment::default() };
         match serde_json::from_slice::<Value>(json) {
             Ok(Value::Object(variables)) => Environment::of(&variables),
-            Ok(_) => note("the stored environment is no JSON object; no rank is read from it".to_owned()),
-            Err(error) => note(format!("the stored environment is not understood ({error}); no rank is read from it")),
+            Ok(_) => note("the stored environment is not a JSON object; ignored it".to_owned()),
+            Err(error) => note(format!("cannot parse the stored environment ({error}); ignored it")),
         }
     }
 
@@ -46,13 +46,13 @@ impl Environment {
             let size = sizes.iter().find_map(number);
             if size.is_some_and(|size| rank >= size) {
                 found.notes.push(format!(
-                    "the environment states {name} {rank} of {} ranks; it is left out",
+                    "ignored {name} in the environment, which gives rank {rank} of {} ranks",
                     size.unwrap_or(0)
                 ));
                 continue;
             }
             if *name == OF_MPI && size == Some(1) && of_launchers().any(|size| size > 1) {
-                let told = "MPI was initialized by this process alone, while its launcher started more; the launcher's rank is taken";
+                let told = "MPI was initialised by this process alone, but its launcher started several processes; using the launcher's rank";
                 found.notes.push(told.to_owned());
                 continue;
             }
@@ -64,7 +64,7 @@ impl Environment {
                 Some((one, believed, of)) if believed != rank || of.zip(size).is_some_and(|(of, size)| of != size) => {
                     let of = |size: Option<u32>| size.map_or_else(String::new, |size| format!(" of {size}"));
                     found.notes.push(format!(
-                        "the environment states {one} {believed}{} and {name} {rank}{}: {one} is taken",
+                        "the environment gives {one} {believed}{} and {name} {rank}{}; using {one}",
                         of(found.world_size),
                         of(size)
                     ));
@@ -140,7 +140,7 @@ mod tests {
         let library = r#"{"PMIX_RANK": "5", "SLURM_PROCID": "5", "SLURM_NTASKS": "64"}"#;
         check(library, Some((Some(Slurm), 5, Some(64))), &[]);
         let batch = r#"{"PMI_RANK": "5", "PMI_SIZE": "6", "SLURM_PROCID": "0", "SLURM_NTASKS": "6"}"#;
-        check(batch, Some((None, 5, Some(6))), &["PMI_RANK 5 of 6 and SLURM_PROCID 0 of 6: PMI_RANK is taken"]);
+        check(batch, Some((None, 5, Some(6))), &["PMI_RANK 5 of 6 and SLURM_PROCID 0 of 6; using PMI_RANK"]);
         check(r#"{"RANK": "x", "PATH": "/bin"}"#, None, &[]);
         check("{}", None, &[]);
     }
@@ -149,16 +149,12 @@ mod tests {
     fn torch_is_believed_first_and_what_differs_is_told() {
         use Launcher::{OpenMpi, Torchrun};
         let both = r#"{"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "RANK": "3", "WORLD_SIZE": "8"}"#;
-        check(
-            both,
-            Some((Some(Torchrun), 3, Some(8))),
-            &["RANK 3 of 8 and OMPI_COMM_WORLD_RANK 1 of 2: RANK is taken"],
-        );
+        check(both, Some((Some(Torchrun), 3, Some(8))), &["RANK 3 of 8 and OMPI_COMM_WORLD_RANK 1 of 2; using RANK"]);
         let agreed = r#"{"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8", "RANK": "3", "WORLD_SIZE": "8"}"#;
         check(agreed, Some((Some(Torchrun), 3, Some(8))), &[]);
         let impossible =
             r#"{"RANK": "8", "WORLD_SIZE": "8", "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}"#;
-        check(impossible, Some((Some(OpenMpi), 1, Some(2))), &["RANK 8 of 8 ranks; it is left out"]);
+        check(impossible, Some((Some(OpenMpi), 1, Some(2))), &["which gives rank 8 of 8 ranks"]);
     }
 
     #[test]
@@ -170,7 +166,7 @@ mod tests {
         check(
             &of_rank(1),
             Some((None, 1, Some(2))),
-            &["MPI_COMM_WORLD_RANK 1 of 2 and SLURM_PROCID 0: MPI_COMM_WORLD_RANK is taken"],
+            &["MPI_COMM_WORLD_RANK 1 of 2 and SLURM_PROCID 0; using MPI_COMM_WORLD_RANK"],
         );
         check(r#"{"MPI_COMM_WORLD_RANK": "1", "MPI_COMM_WORLD_SIZE": "2"}"#, Some((None, 1, Some(2))), &[]);
         let srun = r#"{"MPI_COMM_WORLD_RANK": 3, "MPI_COMM_WORLD_SIZE": 4, "SLURM_PROCID": "3", "SLURM_NTASKS": "4"}"#;
@@ -178,7 +174,7 @@ mod tests {
         let open = r#"{"MPI_COMM_WORLD_RANK": 0, "MPI_COMM_WORLD_SIZE": 4, "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "4"}"#;
         check(open, Some((Some(OpenMpi), 0, Some(4))), &[]);
         let alone = r#"{"MPI_COMM_WORLD_RANK": 0, "MPI_COMM_WORLD_SIZE": 1, "RANK": "3", "WORLD_SIZE": "8"}"#;
-        check(alone, Some((Some(Torchrun), 3, Some(8))), &["MPI was initialized by this process alone"]);
+        check(alone, Some((Some(Torchrun), 3, Some(8))), &["MPI was initialised by this process alone"]);
         check(r#"{"MPI_COMM_WORLD_RANK": -1, "MPI_COMM_WORLD_SIZE": 2}"#, None, &[]);
         for (rank, size) in [
             ("FLUX_TASK_RANK", "FLUX_JOB_SIZE"),
@@ -193,8 +189,8 @@ mod tests {
 
     #[test]
     fn what_is_no_environment_is_told() {
-        check("not JSON", None, &["is not understood"]);
-        check("[1]", None, &["no JSON object"]);
+        check("not JSON", None, &["cannot parse the stored environment"]);
+        check("[1]", None, &["not a JSON object"]);
         assert_eq!(Environment::read(b"{\"RANK\": \"\xff\"}").rank, None);
     }
 }

@@ -21,7 +21,7 @@ pub(super) fn expect_liftable(path: &Path, catalog: &Catalog, wanted: &str) -> R
     let Some(other) = catalog.writers.iter().find(|writer| writer.version != wanted) else { return Ok(()) };
     let version = &other.version;
     if (version.as_str(), wanted) != (Version::Three.text(), Version::ThreeZeroZero.text()) {
-        return refuse(format!("is of schema {version}, and --schema {wanted}: only 3 can be made 3.0.0"));
+        return refuse(format!("has schema {version}, but --schema {wanted} can only convert schema 3 to 3.0.0"));
     }
     for (base, columns) in
         known_columns().map_err(|problem| super::access::wrong(path, "comparing its tables", &problem))?
@@ -30,7 +30,7 @@ pub(super) fn expect_liftable(path: &Path, catalog: &Catalog, wanted: &str) -> R
             if table.columns != columns {
                 let name = &table.name;
                 return refuse(format!(
-                    "the table {name} is not as in schema 3.0.0, whatever its number says: leave --schema out"
+                    "the table {name} does not match schema 3.0.0, despite its version number; omit --schema"
                 ));
             }
         }

@@ -141,7 +141,7 @@ impl Markers {
     pub(super) fn notes(&self) -> impl Iterator<Item = String> {
         let repeated = self.repeated.iter().map(|table| {
             format!(
-                "the table {table} has several rows of one id: messages of these events are not looked at for markers"
+                "the table {table} has several rows with the same id; messages of these events were not searched for markers"
             )
         });
         self.stamps.notes().chain(repeated)

@@ -123,7 +123,7 @@ impl DatabaseFile {
     }
 
     fn being_written(&self) -> Error {
-        let problem = "a program began to write it while it was read; ask again".to_owned();
+        let problem = "a program began to write to it while it was read; try again".to_owned();
         Error::Database { path: self.path.clone(), problem }
     }
 
@@ -142,7 +142,7 @@ impl DatabaseFile {
     /// The refusal of a row in a table of another process.
     pub(crate) fn of_another(&self, part: &Part, row: i64) -> Error {
         let problem =
-            format!("its guid is not that of its process, {}: the file is not as a profiler writes it", part.guid);
+            format!("its guid differs from that of its process, {}; no profiler writes such a file", part.guid);
         self.refused(&part.name, row, &problem)
     }
 }
@@ -158,7 +158,7 @@ impl Part {
         let path = database.path;
         let Some(row) = table.rowid.clone() else {
             let problem = format!(
-                "the table {} has no row numbers (WITHOUT ROWID): make it again with them in a copy",
+                "the table {} has no row numbers (WITHOUT ROWID); recreate it with row numbers in a copy",
                 table.name
             );
             return Err(Error::Database { path: path.to_owned(), problem });
@@ -170,7 +170,7 @@ impl Part {
                 let mut statement = database.connection.prepare_cached(sql)?;
                 statement.query_map([&table.name], |row| row.get(0).map(|kind: String| affinity(&kind)))?.collect()
             };
-            let declared = declared().map_err(|problem| wrong(path, "reading what it holds", &problem))?;
+            let declared = declared().map_err(|problem| wrong(path, "reading its contents", &problem))?;
             known.insert(shape.clone(), declared);
         }
         let columns = table.columns.iter().cloned().zip(known[&shape].iter().copied()).collect();
@@ -221,7 +221,7 @@ fn whose(database: &Database<'_>, writer: &Writer) -> Result<Whose, Error> {
     })?;
     if guids.len() > 1 {
         let problem = format!(
-            "the tables of the process {} hold rows of others ({}): give the databases that they were merged from",
+            "the tables of the process {} contain rows of others ({}); give the databases from which they were merged",
             writer.guid,
             guids.into_iter().take(SHOWN).collect::<Vec<_>>().join(", ")
         );

@@ -191,7 +191,7 @@ impl<'a> Database<'a> {
     fn no_time(&self, table: &Table, at: i64) -> Error {
         let names: Vec<&str> = table.times.iter().map(|column| table.columns[*column].as_str()).collect();
         let problem = format!(
-            "the table {}, row {at}: {} must hold whole numbers of nanoseconds, and one does not; correct the row in a copy of the file",
+            "the table {}, row {at}: {} must contain whole numbers of nanoseconds, but one does not; correct the row in a copy of the file",
             table.name,
             names.join(", ")
         );

@@ -83,7 +83,8 @@ fn refuse_sidecars(output: &Path) -> Result<(), Error> {
         Some(left) => {
             let (output, left) = (output.display(), left.display());
             let problem = format!(
-                "the output {output}: {left} lies there, of an earlier database, and would be read as a part of it; remove it, or give another name"
+                "the output {output}: {left} exists from an earlier database and would be read as part of the new one; remove it, or \
+                choose another name"
             );
             Err(Error::Request { problem })
         }
@@ -93,7 +94,7 @@ fn refuse_sidecars(output: &Path) -> Result<(), Error> {
 
 fn refuse_annotations(annotate: bool) -> Result<(), Error> {
     if annotate {
-        let problem = "--annotate: the tables of a database have no column for corrections; leave it out".to_owned();
+        let problem = "--annotate: the tables of a database have no column for corrections; omit it".to_owned();
         return Err(Error::Request { problem });
     }
     Ok(())
@@ -225,7 +226,9 @@ impl Making {
                 self.copying.index(path, index)?;
             } else {
                 let (path, name) = (path.display(), &index.name);
-                self.notes.push(format!("{path}: the index {name} is left out: another file has one of that name"));
+                self.notes.push(format!(
+                    "{path}: dropped the index {name}, because another file has an index with the same name"
+                ));
             }
         }
         Ok(stats)
@@ -241,7 +244,7 @@ impl Making {
             let table = format!("{METADATA}{}", writer.suffix);
             self.tag(&table, tags)?;
             if let Some(by_ns) = self.behind_ns {
-                let done = format!("CLOCK_MONOTONIC brought to CLOCK_BOOTTIME, {by_ns} ns later");
+                let done = format!("CLOCK_MONOTONIC converted to CLOCK_BOOTTIME, {by_ns} ns later");
                 self.tag(&table, &[(ON_ONE_CLOCK.to_owned(), done)])?;
             }
         }
@@ -259,13 +262,13 @@ impl Making {
                 && tags.iter().any(|(tag, _)| tag == ALIGNED_TO)
             {
                 return refuse(format!(
-                    "is aligned already, to the {clock}; give the database that the profiler wrote"
+                    "is already aligned, to the {clock}; give the database that the profiler wrote"
                 ));
             }
             if let Some(other) = self.sources.insert(writer.suffix.clone(), path.to_owned()) {
                 let other = other.display();
                 return refuse(format!(
-                    "is of the process {} as {other} is: one may be a copy of the other; give one of them",
+                    "is from the same process, {}, as {other}, possibly a copy; give one of them",
                     writer.guid
                 ));
             }
@@ -274,7 +277,7 @@ impl Making {
                 Some((version, other)) if *version != writer.version => {
                     let other = other.display();
                     return refuse(format!(
-                        "is of schema {}, {other} of {version}: only equal ones are merged; --schema 3.0.0 makes 3 so",
+                        "has schema {}, but {other} has {version}, and only equal schemas can be merged; --schema 3.0.0 converts schema 3",
                         writer.version
                     ));
                 }
@@ -294,10 +297,10 @@ impl Making {
                 let differs = table.columns.iter().zip(columns.iter()).find(|(one, other)| one != other);
                 let differs = differs.map_or_else(
                     || format!("{} columns and {}", table.columns.len(), columns.len()),
-                    |(one, other)| format!("column {one} where there is {other}"),
+                    |(one, other)| format!("column {one} instead of {other}"),
                 );
                 let problem = format!(
-                    "the table {} differs from that of {}, under one number of the schema: {differs}",
+                    "the table {} differs from that of {} despite the same schema version: {differs}",
                     table.name,
                     other.display()
                 );
@@ -317,8 +320,9 @@ impl Making {
     ) -> Result<(), Error> {
         if let Some(view) = catalog.foreign_views.first() {
             let (path, count) = (path.display(), catalog.foreign_views.len());
-            self.notes
-                .push(format!("{path}: {count} views that are not of the known schemas ({view} first) are left out"));
+            self.notes.push(format!(
+                "{path}: dropped {count} views that are not part of a known schema (the first is {view})"
+            ));
         }
         let all: Vec<&str> = catalog.foreign.iter().map(|table| table.name.as_str()).collect();
         match foreign {
@@ -328,7 +332,7 @@ impl Making {
                 }
                 if !all.is_empty() {
                     self.notes.push(format!(
-                        "tables that are not the profiler's are copied as they are, times included: {}",
+                        "copied tables that are not the profiler's unchanged, including their times: {}",
                         all.join(", ")
                     ));
                 }
@@ -336,7 +340,7 @@ impl Making {
             }
             Foreign::Dropped if !all.is_empty() => {
                 self.notes.push(format!(
-                    "{}: tables that are not the profiler's are left out: {}",
+                    "{}: dropped tables that are not the profiler's: {}",
                     path.display(),
                     all.join(", ")
                 ));
@@ -344,7 +348,8 @@ impl Making {
             }
             Foreign::Refused if !all.is_empty() => {
                 let problem = format!(
-                    "holds tables that are not the profiler's ({}), and other databases may hold them under the same names; --drop-foreign leaves them out",
+                    "contains tables that are not the profiler's ({}), and other databases may use the same names; use --drop-foreign \
+                    to drop them",
                     all.join(", ")
                 );
                 Err(Error::Database { path: path.to_owned(), problem })
@@ -403,9 +408,7 @@ fn check(written: &Path) -> Result<Option<String>, Unfit> {
         let dangling = references.join().unwrap_or_else(|panic| resume_unwind(panic));
         match broken.map_err(Unfit::Refused)?.as_str() {
             "ok" => dangling.map_err(Unfit::Refused),
-            said => Err(Unfit::Broken(format!(
-                "what was written is not what it should be ({said}); an input is damaged, or the disk is"
-            ))),
+            said => Err(Unfit::Broken(format!("the output is damaged ({said}); an input or the disk is faulty"))),
         }
     })
 }
@@ -424,7 +427,9 @@ fn dangling(written: &Path) -> rusqlite::Result<Option<String>> {
     }
     Ok(first.map(|(table, row, parent)| {
         let row = row.map_or_else(String::new, |row| format!(", row {row}"));
-        format!("{count} references lead to rows that are not there, as in the input: the first is of table {table}{row}, to {parent}")
+        format!(
+            "{count} references point to missing rows, as in the input; the first is in table {table}{row}, to {parent}"
+        )
     }))
 }
 

@@ -46,7 +46,7 @@ pub(super) fn read_chunks(
             return Err(ahead.malformed(field.at, "the file changed while it was read"));
         };
         if known.is_snapshots() {
-            let note = format!("{}: pairs of clock readings are no events, and are left out", known.name);
+            let note = format!("{}: dropped pairs of clock readings, which are not events", known.name);
             reader.stats.notes.push(note);
             ahead.skip(field.body())?;
             continue;
@@ -54,7 +54,7 @@ pub(super) fn read_chunks(
         let mut names = Names::default();
         outline::walk_plane(&mut ahead, &field, &mut names)?;
         if names.bytes > NAME_BYTES_MAX {
-            let problem = format!("the names of events of a plane are more than {NAME_BYTES_MAX} bytes together");
+            let problem = format!("the event names of a plane exceed {NAME_BYTES_MAX} bytes in total");
             return Err(ahead.malformed(field.at, problem));
         }
         behind.skip(field.body_at() - behind.position())?;
@@ -176,7 +176,7 @@ impl Reader<'_, '_> {
                     }
                 }
                 (line::TIMESTAMP_NS, 0) if line.track.is_some() && field.value as i64 != line.stated_ns => {
-                    return Err(source.malformed(field.at, "a line states its start after its events or twice"));
+                    return Err(source.malformed(field.at, "a line has its start after its events, or twice"));
                 }
                 (line::TIMESTAMP_NS, 0) => line.stated_ns = field.value as i64,
                 (line::ID, 0) => line.id = field.value as i64,
@@ -314,7 +314,7 @@ fn read_stat(bytes: &[u8]) -> Result<(u64, Option<Read<'_>>), Fault> {
     Ok((number, read))
 }
 
-const TOO_FAR: &str = "the event's time does not fit 64 bits of nanoseconds";
+const TOO_FAR: &str = "the event's time does not fit in 64 bits of nanoseconds";
 const DEVICE_PREFIX: &str = "/device:";
 /// Planes and lines of a file at most.
 const TRACKS_MAX: usize = 1 << 20;

@@ -103,7 +103,7 @@ impl EventTimes {
                 (event::METADATA_ID..=event::OCCURRENCES, _) => {
                     return Err(Fault {
                         at: field.at,
-                        problem: format!("field {} of an event has a wrong type", field.number),
+                        problem: format!("field {} of an event has the wrong type", field.number),
                     });
                 }
                 _ => {}

@@ -63,10 +63,10 @@ fn read_within(path: &Path, options: &FactOptions, reach: Option<Reach>) -> Resu
     let mut reader =
         Reader { facts, start_ps, options, programs, raw_span: None, spread, odd, launches, left_out, groups };
     if session.start_ns.is_none() {
-        reader.note("no profile_start_time: times are taken as they stand".to_owned());
+        reader.note("no profile_start_time: using the times as they are".to_owned());
     }
     if session.hostnames.len() > 1 {
-        reader.note(format!("{} host names: the file was merged already", session.hostnames.len()));
+        reader.note(format!("{} host names: the file is already a merged trace", session.hostnames.len()));
     }
     let mut planes = session.planes.iter();
     let (mut ahead, mut behind) = (Source::open(path)?, Source::open(path)?);
@@ -160,7 +160,7 @@ impl Reader<'_> {
                     begun = true;
                 }
                 (line::TIMESTAMP_NS, 0) if begun && field.value as i64 != stated_ns => {
-                    return Err(source.malformed(field.at, "a line states its start after its events or twice"));
+                    return Err(source.malformed(field.at, "a line has its start after its events, or twice"));
                 }
                 (line::TIMESTAMP_NS, 0) => stated_ns = field.value as i64,
                 (line::TIMESTAMP_NS | line::EVENTS, _) => return Err(outline::mistyped(source, &field, "a line")),
@@ -323,13 +323,13 @@ impl Reader<'_> {
     fn finish(&mut self) {
         let left_out = std::mem::take(&mut self.left_out);
         let counted = [
-            ("pairs beyond the bound", left_out.pairs),
-            ("marks beyond the bound", left_out.marks),
-            ("names of events and stats beyond the bound", left_out.names),
+            ("pairs beyond the limit", left_out.pairs),
+            ("marks beyond the limit", left_out.marks),
+            ("names of events and stats beyond the limit", left_out.names),
         ];
         for (what, count) in counted.into_iter().chain(left_out.markers) {
             if count > 0 {
-                self.note(format!("{count} {what} left out"));
+                self.note(format!("ignored {count} {what}"));
             }
         }
         self.facts.omitted = self.odd.by_reason();

@@ -237,8 +237,8 @@ impl Launches {
         facts.collectives.leave_out(self.left_out);
         (found < all).then(|| {
             format!(
-                "{} of {all} kernels of collectives are of no known run of their program: their launches are not in the trace, or do not say; record the host's \
-                 events, too (host_tracer_level 1 or more)",
+                "{} of {all} collective kernels cannot be assigned to a run of their program, because their launches are missing or \
+                incomplete; also record host events (host_tracer_level 1 or more)",
                 all - found
             )
         })

@@ -73,7 +73,7 @@ fn common_base(inputs: &mut [MergeInput<'_>], outlines: &[Outline], options: &Me
     }
     let path = inputs.first().map_or(Path::new(""), |input| &input.path);
     i64::try_from(earliest.unwrap_or(0))
-        .map_err(|_| Error::malformed(path, 0, "the mapped session start does not fit 64 bits"))
+        .map_err(|_| Error::malformed(path, 0, "the mapped session start does not fit in 64 bits"))
 }
 
 /// One more than the largest device number of any input.

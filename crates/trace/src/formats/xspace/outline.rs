@@ -194,7 +194,7 @@ fn walk(path: &Path, with_programs: bool) -> Result<Outline, Error> {
         }
     }
     if outline.planes.is_empty() {
-        return Err(source.malformed(0, "not XSpace protobuf: there is no plane in it"));
+        return Err(source.malformed(0, "not XSpace protobuf: it contains no plane"));
     }
     Ok(outline)
 }

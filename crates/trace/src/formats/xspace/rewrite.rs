@@ -266,7 +266,7 @@ impl<'a> Rewriter<'a> {
         let stated_ns = field.value as i64;
         if start.begun && stated_ns != start.stated_ns {
             // Every writer puts fields in order of their numbers; the other order would need the line to be held.
-            return Err(self.source.malformed(field.at, "a line states its start after its events or twice"));
+            return Err(self.source.malformed(field.at, "a line has its start after its events, or twice"));
         }
         if start.begun { Ok(()) } else { self.begin_line(start, field, context, stated_ns) }
     }
@@ -363,7 +363,7 @@ impl<'a> Rewriter<'a> {
                 duration => map(old_ps + Picoseconds::from(duration)) - mapped,
             };
             let (Ok(offset), Ok(duration)) = (i64::try_from(offset), i64::try_from(duration)) else {
-                return Err(source.malformed(header.at, "an event's mapped time does not fit 64 bits"));
+                return Err(source.malformed(header.at, "an event's mapped time does not fit in 64 bits"));
             };
             (new_offset, new_duration) = (offset, duration);
             if times.offset.end == 0 && offset != 0 {
@@ -388,5 +388,5 @@ impl<'a> Rewriter<'a> {
 
 /// A number that the format can hold.
 fn fit(source: &Source, at: u64, value: Picoseconds) -> Result<i64, Error> {
-    i64::try_from(value).map_err(|_| source.malformed(at, "a mapped time does not fit 64 bits"))
+    i64::try_from(value).map_err(|_| source.malformed(at, "a mapped time does not fit in 64 bits"))
 }

@@ -55,7 +55,7 @@ fn nobody_is_named_where_a_rank_that_belongs_there_is_missing() {
     // Rank 3 is of the group: it may have been the last.
     assert_eq!(told, [(None, 3), (None, 3)]);
     let has = |part: &str| found.notes.iter().any(|note| note.contains(part));
-    assert!(has("1 operation left out, for lack") && has("no operation of rank 3 can be judged"), "{:?}", found.notes);
+    assert!(has("ignored 1 operation, because") && has("no operation of rank 3 can be analysed"), "{:?}", found.notes);
 }
 
 #[test]

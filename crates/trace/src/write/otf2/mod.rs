@@ -239,7 +239,7 @@ impl Otf2 {
     #[inline]
     fn location(&mut self, track: TrackId, start: i64, end: i64) -> Result<u64, Error> {
         if (track.0 as usize) < self.ended {
-            let problem = format!("track {}: events come after it was ended", track.0);
+            let problem = format!("track {}: events follow its end", track.0);
             return Err(Error::Chunk { problem });
         }
         self.end_until(start)?;

@@ -151,7 +151,7 @@ fn what_cannot_stand_in_an_archive_is_refused() {
     let mut early = Chunk::default();
     tracks(&mut early);
     slice(&mut early, 1, [-1, 5], "a");
-    refusal(&mut writer, &early, "slices: row 0: a time before the clock's zero cannot stand in an OTF2 trace");
+    refusal(&mut writer, &early, "slices: row 0: an OTF2 trace cannot contain a time before the clock's zero");
     let mut chunk = Chunk::default();
     tracks(&mut chunk);
     slice(&mut chunk, 1, [1, 5], "a\0b");
@@ -160,7 +160,7 @@ fn what_cannot_stand_in_an_archive_is_refused() {
     writer.end_tracks().expect("closed");
     let mut late = Chunk::default();
     slice(&mut late, 1, [6, 7], "a");
-    refusal(&mut writer, &late, "track 1: events come after it was ended");
+    refusal(&mut writer, &late, "track 1: events follow its end");
     let missing = Otf2::open(&folder.path().join("x\0y"), "traces", &Meta::default());
     assert!(matches!(missing, Err(Error::Sink { .. })));
 }

@@ -508,10 +508,10 @@ fn a_machine_is_refused_where_it_cannot_be() {
         let mut writer = open(format, Vec::new(), &Meta::default());
         writer.on_machine(Some(&machine(id))).expect_err("refused").to_string()
     };
-    assert!(refused(OutputFormat::Perfetto, 0).contains("number others from 1 on"));
-    assert!(refused(OutputFormat::ChromeJson, 1).contains("JSON has one clock"));
-    assert!(refused(OutputFormat::Kineto, 1).contains("JSON has one clock"));
-    assert!(refused(OutputFormat::XSpace, 1).contains("an XSpace has one clock"));
+    assert!(refused(OutputFormat::Perfetto, 0).contains("number the others from 1"));
+    assert!(refused(OutputFormat::ChromeJson, 1).contains("JSON supports only one clock"));
+    assert!(refused(OutputFormat::Kineto, 1).contains("JSON supports only one clock"));
+    assert!(refused(OutputFormat::XSpace, 1).contains("an XSpace supports only one clock"));
     // A time of its own clock that is before the zero of the trace's.
     let mut writer = open(OutputFormat::Perfetto, Vec::new(), &Meta::default());
     let to_reference = map_of(&[(1000, 2000), (9000, 2000)]);

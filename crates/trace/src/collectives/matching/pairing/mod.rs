@@ -200,12 +200,14 @@ fn judge(class: &Class<'_>, windows: [&Sequence<'_>; 2]) -> Verdict {
 const WINDOW: u64 = 1024;
 /// Nodes with which one is compared before it is given up.
 const TRIES_MAX: usize = 4;
-const NO_PROOF: &str = "only their order is known, and the traces may begin at different ones: no sequence or step number, no known clock and no pattern of their ends says \
-                        which belong together";
-const SEVERAL: &str = "only their order is known, and within the clocks' uncertainty several ways to pair them hold";
-const CONTRADICTED: &str = "the steps that the traces number alike contradict the clocks: their numbers count from different steps, or a clock is wrong";
-const OTHER_PATTERN: &str = "the steps that the traces number alike contradict the pattern of the operations' ends: their numbers count from different steps";
-const UNLIKE: &str = "the ranks did different operations of its process group, in no order in which they agree";
+const NO_PROOF: &str = "only their order is known, and the traces may begin with different ones: sequence and step numbers, clocks \
+    and end times do not determine which belong together";
+const SEVERAL: &str = "only their order is known, and several pairings are possible within the clocks' uncertainty";
+const CONTRADICTED: &str = "matching steps by number contradicts the clocks: the traces count steps from different starting points, \
+    or a clock is wrong";
+const OTHER_PATTERN: &str = "matching steps by number contradicts the pattern of the operations' end times: the traces count steps \
+    from different starting points";
+const UNLIKE: &str = "the ranks issued different operations in its process group and do not agree on their order";
 const LOST: &str =
-    "the beginning of the traces and their end say that different ones belong together: a trace lacks some in between";
+    "the start and the end of the traces imply different pairings, so a trace lacks some operations in between";
 const TOO_FAR: &str = "the traces share none of the first thousand operations";

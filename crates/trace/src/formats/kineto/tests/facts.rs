@@ -125,7 +125,7 @@ fn markers_are_read_by_name_and_by_pattern() {
         let options = FactOptions { markers, ..FactOptions::default() };
         let facts = read_facts(&path, &options).unwrap();
         assert!(
-            facts.notes.iter().any(|note| note.contains("1 clock markers carry no readable time")),
+            facts.notes.iter().any(|note| note.contains("1 clock markers have no readable time")),
             "{:?}",
             facts.notes
         );

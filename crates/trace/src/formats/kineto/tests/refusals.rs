@@ -32,7 +32,7 @@ fn check_refused(name: &str, text: &[u8], offset: u64, problem: &str) {
 fn what_is_broken_is_refused_in_one_line_that_names_the_byte() {
     check_refused("a.json", b"{\"traceEvents\":[{\"ts\":1,\"ts\":2}]}", 29, "twice");
     check_refused("a.json", br#"{"traceEvents":[{"ts":1,"\u0074s":2}]}"#, 34, "twice");
-    check_refused("a.json", br#"{"\x":1,"traceEvents":[]}"#, 2, "an escape that JSON does not know");
+    check_refused("a.json", br#"{"\x":1,"traceEvents":[]}"#, 2, "an escape that is not valid JSON");
     check_refused("a.json", b"{\"baseTimeNanoseconds\":1.5,\"traceEvents\":[]}", 26, "whole number");
     check_refused("a.json", b"{\"traceEvents\":[{\"ts\":1},", 25, "ends inside traceEvents");
     check_refused(
@@ -41,7 +41,7 @@ fn what_is_broken_is_refused_in_one_line_that_names_the_byte() {
         24 + u64::from(scan::DEPTH_MAX),
         "too deep",
     );
-    check_refused("a.json", &vec![b' '; document::BUFFER_MAX + 1], 0, "no end within");
+    check_refused("a.json", &vec![b' '; document::BUFFER_MAX + 1], 0, "does not end within");
     check_refused("a.pb", b"\x0a\x10plane", 1, "not a JSON object");
     let whole = {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());

@@ -125,8 +125,8 @@ fn read_calls(
     })?;
     if let Some(arg) = arg.filter(|_| many > 0) {
         collector.notes.push(format!(
-            "{many} calls of NCCL or RCCL belong to events that have more than {ARGUMENTS_MAX} arguments each in the table {}; their \
-             arguments are not used: look at its event_id",
+            "ignored the arguments of {many} NCCL or RCCL calls, because their events have more than {ARGUMENTS_MAX} arguments each \
+            in the table {}: check its event_id",
             arg.name
         ));
     }
@@ -358,22 +358,22 @@ impl Collector {
         }
         if let Some((table, row, start, end)) = &self.first_odd {
             facts.notes.push(format!(
-                "{} collectives are left out, whose times cannot be: in the table {table}, row {row} is from {start} to {end} ns; correct such \
-                 rows in a copy of the file",
+                "dropped {} collectives with impossible times: in the table {table}, row {row} lasts from {start} to {end} ns; \
+                correct such rows in a copy of the file",
                 self.odd
             ));
         }
         if self.of_cut > 0 {
             facts.notes.push(format!(
-                "{} collectives are left out: a group that began before the trace ends after them, and when they ended is not known",
+                "dropped {} collectives: a group that began before the trace ends after them, so their end is unknown",
                 self.of_cut
             ));
         }
         if self.calls > 0 {
             self.parts.set_of_calls();
             facts.notes.push(format!(
-                "{} collectives are judged by their calls, since no kernel of NCCL or RCCL is in the database: a call that returns \
-                 before its operation has run looks like broken causality; trace kernels too",
+                "checked {} collectives by their calls, because the database has no NCCL or RCCL kernels: a call that returns before \
+                its operation runs looks like broken causality; also trace kernels",
                 self.calls
             ));
         }

@@ -98,11 +98,9 @@ fn of_database(database: &Database<'_>, options: &FactOptions, reach: Option<Rea
         left_out.add_many(Oddity::Backwards, times.backwards);
     }
     facts.omitted = left_out.by_reason();
-    facts.warnings.extend(
-        left_out
-            .note()
-            .map(|note| format!("{note}; databases made of it keep these rows, with time 0 where it is not believed")),
-    );
+    facts.warnings.extend(left_out.note().map(|note| {
+        format!("{note}; databases made from it keep these rows, with time 0 instead of implausible times")
+    }));
     facts.notes.extend(found.notes());
     facts.take_stamps(found.stamps);
     collector.finish(&mut facts);
@@ -124,7 +122,7 @@ fn aligned_to(database: &Database<'_>) -> Result<Option<String>, Error> {
             clock.map_or_else(|| "on its node's boot clock".to_owned(), |clock| format!("on the {clock}"))
         };
         let problem = format!(
-            "holds processes on different clocks: {} is {}, another {}; merge the databases that the profiler wrote",
+            "contains processes on different clocks: {} is {}, another {}; merge the databases that the profiler wrote",
             other.guid,
             said(other.aligned_to.as_ref()),
             said(first)
@@ -158,7 +156,8 @@ fn identity(database: &Database<'_>, facts: &mut TraceFacts) -> Result<usize, Er
         })?;
         if !is_named {
             facts.warnings.push(format!(
-                "no row of rocpd_info_process{} names the process: its writer died before it could, so that its rank is not known and what it did is missing or incomplete",
+                "no row of rocpd_info_process{} describes the process: its writer died too early, so its rank is unknown and its \
+                events are missing or incomplete",
                 writer.suffix
             ));
         }

@@ -84,7 +84,7 @@ fn rows_that_the_profiler_stamped_itself_are_brought_to_the_boot_clock_first() {
     drop(output);
     let again = input.with_extension("aligned.db");
     let refused = Rocpd.read_facts(&again, &clock("gpu-1")).expect_err("done already").to_string();
-    assert!(refused.contains("brought to one clock already"), "{refused}");
+    assert!(refused.contains("already converted to one clock"), "{refused}");
     Rocpd.read_facts(&again, &FactOptions::default()).expect("one clock");
 }
 
@@ -97,7 +97,7 @@ fn a_database_whose_rows_cannot_be_on_one_clock_is_refused_without_the_flag() {
         let read = Rocpd.read_facts(&input, &FactOptions::default()).map_err(|refused| refused.to_string());
         assert_eq!(read.is_ok(), expected, "{suspended_ns}");
         if let Err(refused) = read {
-            assert!(refused.contains("on two clocks") && refused.contains("90000.000 to 90000.000 s"), "{refused}");
+            assert!(refused.contains("use two clocks") && refused.contains("90000.000 to 90000.000 s"), "{refused}");
         }
     }
 }
@@ -115,7 +115,7 @@ fn a_row_or_a_host_of_which_nothing_is_known_is_refused() {
         let input = folder.path().join(format!("{name}.db"));
         recorded(&input, SUSPENDED, &[("rocpd_region", row)]);
         let refused = written(&input, Some(SUSPENDED)).expect_err("no clock is known");
-        assert!(refused.contains("row 3: has no category that says which clock"), "{refused}");
+        assert!(refused.contains("row 3: has no category to determine its clock"), "{refused}");
     }
 }
 

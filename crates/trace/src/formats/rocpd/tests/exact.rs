@@ -127,7 +127,7 @@ fn times_are_mapped_in_the_order_of_rows_and_keep_theirs() {
     let stats = rewrite(&path, &output, &RewriteOptions::default(), &mut map).expect("aligned");
     assert_eq!((stats.events, stats.untimed), (count, 0));
     // Their names, processes and threads are not there.
-    let noted = format!("{} references lead to rows that are not there", 3 * count);
+    let noted = format!("{} references point to missing rows", 3 * count);
     assert!(stats.notes[0].starts_with(&noted), "{:?}", stats.notes);
     let before = content(&path);
     let after = content(&output);

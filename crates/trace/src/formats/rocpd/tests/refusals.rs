@@ -37,9 +37,9 @@ fn check_changed(name: &str, words: &[&str], change: &str) {
 #[test]
 fn what_is_no_database_is_refused() {
     check("empty", &["is empty"], |path| std::fs::write(path, b"").expect("a file"));
-    check("text", &["no SQLite database"], |path| std::fs::write(path, b"{\"traceEvents\": []}").expect("a file"));
+    check("text", &["not a SQLite database"], |path| std::fs::write(path, b"{\"traceEvents\": []}").expect("a file"));
     check("magic alone", &["damaged"], |path| std::fs::write(path, b"SQLite format 3\0").expect("a file"));
-    check("another program's", &["not of rocprofv3"], |path| {
+    check("another program's", &["not from rocprofv3"], |path| {
         Connection::open(path).and_then(|file| file.execute_batch("CREATE TABLE a (b)")).expect("a database");
     });
 }
@@ -59,7 +59,7 @@ fn damaged_files_are_refused() {
     };
     for keep in [|length| length / 2, |length| length - 1] {
         let keep: fn(usize) -> usize = keep;
-        check("cut short", &["is cut short: it has"], |path| {
+        check("cut short", &["is truncated: it has"], |path| {
             let bytes = whole(path);
             std::fs::write(path, &bytes[..keep(bytes.len())]).expect("a file");
         });
@@ -223,10 +223,10 @@ fn hostile_views_are_written_anew_and_never_run() {
 #[test]
 fn cells_that_are_no_times_are_refused_with_their_place() {
     for (value, words) in [
-        (Value::from("soon".to_owned()), "holds text where a time in ns belongs"),
+        (Value::from("soon".to_owned()), "contains text instead of a time in ns"),
         (Value::Blob(vec![1]), "holds blob"),
         (Value::Real(1.5), "holds real"),
-        (Value::from(i64::MAX), "leaves the range"),
+        (Value::from(i64::MAX), "exceeds the range"),
     ] {
         let place = ["table rocpd_region_", "row 2, column end"];
         check(words, &[words, place[0], place[1]], |path| {
@@ -241,8 +241,8 @@ fn an_aligned_database_is_not_aligned_again() {
     let path = folder.path().join("input.db");
     drop(made(&path, GUID, "", &[("rocpd_region", &region(10, 20))]));
     let once = aligned(&path, 5).expect("aligned");
-    let refused = aligned(&once, 5).expect_err("aligned already").to_string();
-    assert!(refused.contains("aligned already, to the system clock of node 0"), "{refused}");
+    let refused = aligned(&once, 5).expect_err("already aligned").to_string();
+    assert!(refused.contains("already aligned, to the system clock of node 0"), "{refused}");
 }
 
 #[test]
@@ -314,7 +314,7 @@ fn schema_3_is_lifted_on_request() {
         merge(&mut parts, &output, &options).map_err(|refused| refused.to_string())
     };
     let refused = lifted("4.1.0").expect_err("nothing becomes that");
-    assert!(refused.contains("only 3 can be made 3.0.0"), "{refused}");
+    assert!(refused.contains("can only convert schema 3 to 3.0.0"), "{refused}");
     lifted("3.0.0").expect("lifted");
     let connection = Connection::open(&output).expect("a database");
     let count = |tag: &str, value: &str| -> i64 {
@@ -335,7 +335,7 @@ fn schema_3_is_lifted_on_request() {
         .execute_batch(&format!("ALTER TABLE \"rocpd_region{}\" ADD COLUMN more", schema::suffix_of(GUID)))
         .expect("a column");
     let refused = lifted("3.0.0").expect_err("other tables under one number");
-    assert!(refused.contains("rocpd_region_") && refused.contains("not as in schema 3.0.0"), "{refused}");
+    assert!(refused.contains("rocpd_region_") && refused.contains("does not match schema 3.0.0"), "{refused}");
 }
 
 #[test]

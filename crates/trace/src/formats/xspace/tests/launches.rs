@@ -147,7 +147,7 @@ fn what_is_not_certain_is_of_no_run() {
     };
     check(&[execute(10, RUN), launch(11, 1)], Of::Run(0));
     let found = check(&[execute(10, RUN)], Of::Unknown);
-    assert!(found.notes[0].starts_with("1 of 2 kernels of collectives are of no known run"), "{:?}", found.notes);
+    assert!(found.notes[0].starts_with("1 of 2 collective kernels cannot be assigned to a run"), "{:?}", found.notes);
     // Outside of what executes the run; after another has begun; another module; events that differ; a number of the process's own.
     check(&[execute(1, RUN), launch(11, 1)], Of::Unknown);
     check(&[rendezvous(10, RUN), launch(11, 1)], Of::Unknown);

@@ -100,7 +100,7 @@ fn a_raw_plane_without_pairs_that_close_the_loop_is_refused() {
         assert!(said.contains("node 1: the plane /device:GPU:0") && said.contains("3600.001 to 3600.001 s"), "{said}");
     };
     let raw = || device_plane(BOOT_NS + 1_000_000);
-    refused(&[host_plane(), raw()], None, "no snapshot pairs tell");
+    refused(&[host_plane(), raw()], None, "there are no snapshot pairs");
     refused(&[host_plane(), raw(), snapshot_plane(90_000_000_000_000)], None, "90000.000 to 90000.005 s");
     let later = pair_lines(BOOT_NS - 60_000_000_000);
     refused(&[host_plane(), raw()], Some(&later), "outside the session");
@@ -114,7 +114,7 @@ fn an_ordinary_trace_says_nothing_of_pairs_of_another_clock() {
     assert!(!quiet.traces[0].notes.iter().any(|note| note.contains("pairs")), "{:?}", quiet.traces[0].notes);
     // Files that were named on purpose and are of no use are told.
     let told = calibrate(&request(&files, &planes[..2], Some(&pair_lines(BOOT_NS)))).expect("clocks");
-    assert!(told.traces[0].notes.iter().any(|note| note.contains("of another clock")), "{:?}", told.traces[0].notes);
+    assert!(told.traces[0].notes.iter().any(|note| note.contains("for another clock")), "{:?}", told.traces[0].notes);
 }
 
 #[test]
@@ -144,12 +144,12 @@ fn embedded_snapshots_are_read_back() {
         let said = aligned(&files, &calibrated, embed).expect_err(expected);
         assert!(said.contains(expected) && said.contains("node1.xplane.pb"), "{said}");
     };
-    refused(None, "no snapshot pairs of its node");
-    refused(Some(&next_day), "at another time");
+    refused(None, "no snapshot pairs for its node");
+    refused(Some(&next_day), "at a different time");
     let of_clock = |clock: &str| {
         pair_lines(BOOT_NS).replace("\"bracket_ns\"", &format!("\"tracer_clock\":\"{clock}\",\"bracket_ns\""))
     };
-    refused(Some(&of_clock("monotonic_raw")), "its pairs are of the clock monotonic_raw, and whoever reads the plane");
+    refused(Some(&of_clock("monotonic_raw")), "its pairs use the clock monotonic_raw, but readers of the plane");
     let calibrated = calibrate(&request(&files, &[host_plane()], Some(&of_clock("boottime")))).expect("clocks");
     let bytes = aligned(&files, &calibrated, embed).expect("of a profiler's clock");
     assert_eq!(facts_of(&files.put("named", &bytes)).pairs.len(), 2);
@@ -165,7 +165,7 @@ fn pairs_are_not_embedded_beside_a_plane_that_is_there() {
         let calibrated = calibrate(&request(&files, &planes, Some(&pair_lines(BOOT_NS)))).expect("clocks");
         assert!(calibrated.traces[0].trace.facts.has_snapshot_plane);
         let said = aligned(&files, &calibrated, embed).expect_err("there is one");
-        assert!(said.contains("node1.xplane.pb: it has a plane /host:snapshots already"), "{said}");
+        assert!(said.contains("node1.xplane.pb: it already has a plane /host:snapshots"), "{said}");
         assert!(!files.path("aligned.xplane.pb").exists(), "nothing was begun");
         // Without the flag the plane stays as it is.
         let bytes = aligned(&files, &calibrated, AlignSettings::default()).expect("aligned");
@@ -181,7 +181,7 @@ fn pairs_that_are_embedded_are_not_said_to_be_of_no_use() {
     let files = Files::new();
     let calibrated = calibrate(&request(&files, &[host_plane()], Some(&pair_lines(BOOT_NS)))).expect("clocks");
     let notes = &calibrated.traces[0].notes;
-    assert!(notes.iter().any(|note| note.ends_with("and move none of them")), "{notes:?}");
+    assert!(notes.iter().any(|note| note.ends_with("have no effect")), "{notes:?}");
     assert!(!notes.iter().any(|note| note.contains("not used")), "{notes:?}");
 }
 

@@ -24,11 +24,11 @@ fn files_that_are_no_xspace_are_refused_with_the_place() {
     };
     check("empty", b"", "byte 0: the file is empty");
     check("spaces", &b" ".repeat(100_000), "byte 0: not XSpace protobuf: field 4 of XSpace has wire type 0");
-    check("JSON", b"{\"traceEvents\": []}", "byte 0: not the expected protobuf: field 15 of wire type 3");
-    check("cut", &good[..good.len() - 20], "runs past the end");
+    check("JSON", b"{\"traceEvents\": []}", "byte 0: not the expected protobuf: field 15 has wire type 3");
+    check("cut", &good[..good.len() - 20], "extends past the end");
     check("cut in a header", &good[..good.len() - 6], "cut short");
-    check("huge length", &[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 1], "runs past the end");
-    check("longest length", &[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1], "runs past the end");
+    check("huge length", &[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 1], "extends past the end");
+    check("longest length", &[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1], "extends past the end");
     check("groups", &[0x0b].repeat(100_000), "field 1 of wire type 3");
     let mut nested = Vec::new();
     for _ in 0..2000 {
@@ -39,13 +39,13 @@ fn files_that_are_no_xspace_are_refused_with_the_place() {
     let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     packer.write_all(&good).expect("packed");
     let packed = packer.finish().expect("packed");
-    check("cut gzip", &packed[..packed.len() / 2], "gzip data is damaged or cut short");
-    check("no plane", &Message::default().text(4, "host").0, "there is no plane in it");
+    check("cut gzip", &packed[..packed.len() / 2], "gzip data is damaged or truncated");
+    check("no plane", &Message::default().text(4, "host").0, "it contains no plane");
     let late = Message::default().message(4, event(1, 2, 3)).number(3, 9);
     let late = space(&[Message::default().message(3, late)]);
     let path = files.put("late", &late);
     let said = read_facts(&path, &FactOptions::default()).expect_err("refused").to_string();
-    assert!(said.contains("states its start after its events"), "{said}");
+    assert!(said.contains("has its start after its events"), "{said}");
 }
 
 #[test]

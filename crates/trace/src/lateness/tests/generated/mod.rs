@@ -233,7 +233,7 @@ impl Sums {
             return match calibrate(&request) {
                 Ok(calibrated) => self.bounds(seed, &job, &calibrated),
                 Err(error) => {
-                    assert!(error.to_string().contains("surely shared"), "job {seed}: {error}");
+                    assert!(error.to_string().contains("certainly shared"), "job {seed}: {error}");
                     self.refused += 1;
                 }
             };

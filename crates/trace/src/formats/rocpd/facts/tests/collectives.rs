@@ -186,7 +186,7 @@ fn without_the_calls_that_made_it_a_communicator_is_one_where_it_reaches_all() {
     // One it is, but nothing says that both traces begin at one operation of it.
     let unproven = judged(&ranks("all", &stated, &["0", "1"], 1));
     assert_eq!(counts(&unproven), (0, 0, 2));
-    assert!(unproven.ambiguous[0].reason.contains("may begin at different ones"), "{unproven:?}");
+    assert!(unproven.ambiguous[0].reason.contains("may begin with different ones"), "{unproven:?}");
     // Root 1 was never named: it may be two communicators of one rank each.
     assert_eq!(counts(&judged(&ranks("unreached", &stated, &["0", "0"], 1))), (0, 0, 2));
     assert_eq!(counts(&judged(&ranks("two", &stated, &["0", "1"], 2))).0, 0);
@@ -279,7 +279,7 @@ fn a_group_that_began_before_the_trace_leaves_out_what_may_be_in_it() {
     let facts = database.facts().expect("facts");
     assert_eq!((facts.collectives.len(), facts.collectives.left_out()), (1, 3), "{:?}", facts.notes);
     let said = facts.notes.join("; ");
-    assert!(said.contains("3 collectives are left out: a group that began before the trace"), "{said}");
+    assert!(said.contains("dropped 3 collectives: a group that began before the trace"), "{said}");
 }
 
 #[test]
@@ -395,7 +395,7 @@ fn many_rows_of_one_number_do_not_multiply() {
     assert!(facts.communicators.iter().all(|known| !known.named), "{:?}", facts.communicators);
     let told = |parts: &[&str]| facts.notes.iter().any(|note| parts.iter().all(|part| note.contains(part)));
     assert!(told(&["20001 calls", "more than 64 arguments", "rocpd_arg_"]), "{:?}", facts.notes);
-    assert!(told(&["rocpd_event_", "several rows of one id"]), "{:?}", facts.notes);
+    assert!(told(&["rocpd_event_", "several rows with the same id"]), "{:?}", facts.notes);
     // So do names and kernels.
     let rows = format!(
         "BEGIN;

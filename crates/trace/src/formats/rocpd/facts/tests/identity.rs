@@ -53,7 +53,7 @@ fn hostile_rows_are_refused_by_name_or_left_alone() {
     };
     let region =
         |database: &mut Database, start: Value, end: Value| database.region(&text("ncclAllReduce"), [start, end], None);
-    let wrong = "row 2: start, end must hold whole numbers of nanoseconds";
+    let wrong = "row 2: start, end must contain whole numbers of nanoseconds";
     check(&|database| region(database, text("soon"), 30.into()), Err(wrong));
     check(&|database| region(database, Value::Real(30.5), 31.into()), Err(wrong));
     check(&|database| region(database, 30.into(), Value::Blob(vec![1])), Err(wrong));
@@ -62,9 +62,13 @@ fn hostile_rows_are_refused_by_name_or_left_alone() {
     let whole = (i128::from(i64::MIN) * 1000, i128::from(i64::MAX) * 1000);
     check(&|database| region(database, i64::MIN.into(), i64::MAX.into()), Ok(Some(whole)));
     let message = |bytes: &[u8]| Value::Blob(bytes.to_vec());
-    for extra in
-        [text("no JSON"), text("{\"message\": 7}"), message(b"{\"message\": \"\xff\xfe\"}"), Value::Null, 12.into()]
-    {
+    for extra in [
+        text("not a JSON object"),
+        text("{\"message\": 7}"),
+        message(b"{\"message\": \"\xff\xfe\"}"),
+        Value::Null,
+        12.into(),
+    ] {
         check(&|database| database.sample(15, &extra), ordinary);
     }
     check(
@@ -130,7 +134,7 @@ fn a_damaged_environment_costs_the_rank_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let facts = process(folder.path(), 0, "a", "{\"RANK\": ").facts().expect("facts");
     assert_eq!((facts.identity.rank, facts.identity.hostname.as_deref()), (None, Some("a")));
-    assert!(facts.warnings[0].contains("the stored environment is not understood"), "{:?}", facts.warnings);
+    assert!(facts.warnings[0].contains("cannot parse the stored environment"), "{:?}", facts.warnings);
 }
 
 #[test]
@@ -153,7 +157,7 @@ fn rows_of_several_machines_are_on_several_clocks() {
         ..Request::default()
     };
     let refused = calibrate(&request).expect_err("two clocks").to_string();
-    assert!(refused.contains("rows of several machines"), "{refused}");
+    assert!(refused.contains("rows from several machines"), "{refused}");
 }
 
 #[test]
@@ -199,7 +203,7 @@ fn a_trace_with_markers_needs_no_pairs_and_says_which_it_does_not_use() {
         let told = trace
             .notes
             .iter()
-            .any(|note| note.contains("of the clock monotonic") && note.contains("own markers are used"));
+            .any(|note| note.contains("of the clock monotonic") && note.contains("using the trace's own markers"));
         assert_eq!(told, given, "{:?}", trace.notes);
     }
 }
@@ -224,7 +228,10 @@ fn equal_numbers_of_processes_and_machines_are_told_apart_by_host_and_guid() {
     std::fs::copy(&databases[2].path, &copy).expect("copied");
     let twice = Request { traces: vec![databases[2].path.clone(), copy], ..Request::default() };
     let refused = calibrate(&twice).expect_err("one process twice").to_string();
-    assert!(refused.contains("are both of the process 00000002-") && refused.contains("copy_results.db"), "{refused}");
+    assert!(
+        refused.contains("are both from the process 00000002-") && refused.contains("copy_results.db"),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -238,7 +245,7 @@ fn a_run_without_the_pairs_of_a_node_says_where_they_are() {
     let clocks = ClockSource::Run(folder.path().to_owned());
     let request = Request { traces: vec![database.path.clone()], nodes: vec![1], clocks, ..Request::default() };
     let refused = calibrate(&request).expect_err("no pairs").to_string();
-    let parts = ["holds no pairs of node 1 (gpu-07)", "copy node1.snapshot_pairs.jsonl", "--from-collectives"];
+    let parts = ["has no pairs for node 1 (gpu-07)", "copy node1.snapshot_pairs.jsonl", "--from-collectives"];
     assert!(parts.iter().all(|part| refused.contains(part)), "{refused}");
     assert!(!refused.contains("Give --run-dir"), "the flag that was given: {refused}");
 }

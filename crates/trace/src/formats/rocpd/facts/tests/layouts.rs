@@ -73,7 +73,7 @@ fn tensor_pipeline_and_data_parallel_groups_of_one_size_are_told_apart() {
             found += keys.len();
         }
         assert!(found >= certain, "{hosts} hosts, in turn {in_turn}: {found} of {all}");
-        let open = calibrated.notes.iter().filter(|note| note.contains("cannot be told apart"));
+        let open = calibrated.notes.iter().filter(|note| note.contains("cannot be distinguished"));
         assert_eq!(open.count() > 0, certain < all, "{:?}", calibrated.notes);
     }
 }
