@@ -134,7 +134,7 @@
     if (after && after[0] > 0) {
       chart("broken", "Broken happens-before edges as recorded and after alignment", () => {
         const shownEdges = [before, after].filter(Boolean);
-        const names = before ? ["as recorded", "after alignment"] : ["as they are"];
+        const names = before ? ["as recorded", "after alignment"] : ["unchanged"];
         const most = Math.max(...shownEdges.map(([edges]) => edges));
         const bars = uPlot.paths.bars({ size: [0.5, 120] });
         return {
@@ -184,7 +184,7 @@
         option.value = at;
         select.append(option);
       });
-      chart("arrival", "Arrivals of the ranks at the chosen operation", () => {
+      chart("arrival", "Arrivals of the ranks at the selected operation", () => {
         const it = traces.operations[Number(select.value) || 0];
         byId("arrival-last").textContent = shown(it.last);
         const base = axes("rank", "after the first", unitTexts);

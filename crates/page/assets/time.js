@@ -28,7 +28,7 @@
       values.push(low(it), high(it), it.offset);
       lines.push(edge, edge, line(it));
     }
-    return { options: { scales: { x: xScale() }, axes: axes(X, "offset less trend", unitTexts), series: lines, bands: areas, hooks: { draw: [drawMarks] } }, values };
+    return { options: { scales: { x: xScale() }, axes: axes(X, "offset minus trend", unitTexts), series: lines, bands: areas, hooks: { draw: [drawMarks] } }, values };
   };
   const sortedByNode = (list) => [...list].sort((a, b) => a.node - b.node);
   let focus = nodes.length ? nodes[0].node : null;
@@ -41,7 +41,7 @@
     const hardHigh = it.hard_high.length ? it.hard_high : none;
     return {
       options: {
-        scales: { x: xScale() }, axes: axes(X, "offset less trend", unitTexts), hooks: { draw: [drawMarks] },
+        scales: { x: xScale() }, axes: axes(X, "offset minus trend", unitTexts), hooks: { draw: [drawMarks] },
         series: [{}, bound, bound, edge, edge, line(it, { dash: [] })],
         bands: [{ series: [2, 1], fill: () => color("soft") + "14" }, { series: [4, 3], fill: () => lineColor(placeOf.get(it.node)) + "40" }],
       },
@@ -167,11 +167,11 @@
 
   if (data.rounds > 0 && nodes.length) {
     choices();
-    chart("offset", "Offsets of the chosen nodes less their trends over time, with 95 % bands", offsets, readout);
-    chart("one", "One node's offset less its trend over time, with its 95 % band and hard interval", one, readout);
+    chart("offset", "Offsets of the selected nodes minus their trends over time, with 95 % bands", offsets, readout);
+    chart("one", "One node's offset minus its trend over time, with its 95 % band and hard interval", one, readout);
     chart("width", "Half-widths of the 95 % intervals over time, on a logarithmic axis", widths, readout);
-    chart("rate", "Rates of the chosen nodes less their trends over time", plain("rate", "rate less trend", rates), readout);
-    chart("error", "Errors of the chosen nodes against the true clocks over time", plain("error", "offset − truth", unitTexts), readout);
+    chart("rate", "Rates of the selected nodes minus their trends over time", plain("rate", "rate minus trend", rates), readout);
+    chart("error", "Errors of the selected nodes relative to the true clocks over time", plain("error", "offset − truth", unitTexts), readout);
     byId("zoom-reset").addEventListener("click", resetZoom);
   } else {
     for (const id of ["nodes", "readout"]) if (byId(id)) byId(id).remove();

@@ -15,7 +15,7 @@ use crate::{Limit, page_of_run};
 /// Why there is none, and how to get one, in a sentence.
 pub fn write_at_end(out: &Path) -> Result<(), String> {
     let advice = |error: String| {
-        format!("the report page is not written: {error}; to write it: probe_sync report {}", out.display())
+        format!("cannot write the report page: {error}; to write it later, run: probe_sync report {}", out.display())
     };
     let html = page_of_run(out, Limit::Bytes(AT_END_MAX)).and_then(|page| page.html());
     let html = html.map_err(|error| advice(error.to_string()))?;

@@ -30,6 +30,6 @@ pub enum Error {
         most: u64,
     },
     /// The page cannot be printed.
-    #[error("the report page cannot be printed: {0}")]
+    #[error("cannot render the report page: {0}")]
     Print(String),
 }

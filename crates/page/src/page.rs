@@ -56,23 +56,21 @@ impl Page {
     pub(crate) fn note_reading(&mut self, survey: &Survey) {
         let reading = &survey.reading;
         if reading.ends_mid_line {
-            self.notes.push("The file of offsets ends in the middle of a line: its writer was killed there, or is writing it. The rounds before are whole.".into());
+            self.notes.push("The file of offsets ends in the middle of a line, because its writer was killed or is still writing. The \
+                preceding rounds are complete.".into());
         }
         if reading.unreadable_lines > 0 {
             self.notes.push(format!(
-                "{} lines of the file of offsets cannot be read and are left out.",
+                "{} lines of the file of offsets cannot be read and are omitted.",
                 reading.unreadable_lines
             ));
         }
         if reading.unordered_rounds > 0 {
-            self.notes.push(format!(
-                "{} rounds do not come after those before them and are left out.",
-                reading.unordered_rounds
-            ));
+            self.notes.push(format!("{} rounds are out of order and are omitted.", reading.unordered_rounds));
         }
         let left_out = survey.nodes.len().saturating_sub(self.data.nodes.len());
         if left_out > 0 {
-            self.notes.push(format!("The table of nodes leaves out {left_out} that are known better."));
+            self.notes.push(format!("The table of nodes omits {left_out} with smaller uncertainty."));
         }
         self.note_what_is_left_out(survey);
     }
@@ -81,7 +79,8 @@ impl Page {
         let series = &self.data.series;
         if series.thinned {
             self.notes.push(format!(
-                "Charts over time are thinned: {} rounds in {} columns, two for every {:.0} rounds. The least and the greatest value of these rounds stay, so no extreme is lost.",
+                "Charts over time are reduced: {} rounds in {} columns, two for every {:.0} rounds. Each pair keeps the minimum and \
+                maximum of its rounds, so no extreme is lost.",
                 survey.rounds,
                 series.t.len(),
                 2.0 * survey.rounds as f64 / series.t.len().max(1) as f64
@@ -89,7 +88,8 @@ impl Page {
         }
         if let Some(others) = &series.others {
             self.notes.push(format!(
-                "Charts over time show the {NODES_SHOWN} nodes that are known worst; the other {} are one band in the chart of widths.",
+                "Charts over time show the {NODES_SHOWN} nodes with the largest uncertainty; the other {} are shown as one band in \
+                the chart of widths.",
                 others.nodes
             ));
         }
@@ -102,7 +102,7 @@ impl Page {
             ));
         }
         if edges.left_out > 0 {
-            self.notes.push(format!("The map of edges leaves out {} with small residuals.", edges.left_out));
+            self.notes.push(format!("The map of edges omits {} with small residuals.", edges.left_out));
         }
     }
 }

@@ -87,7 +87,7 @@ impl Simulated {
         let truth = judged(&source.0);
         let mut verdict = match &truth {
             Some(truth) => verdict::truth_held(truth),
-            None => vec![Sentence::plain("Tables alone were asked for: no run is shown over time.")],
+            None => vec![Sentence::plain("Only tables were requested, so no run is shown over time.")],
         };
         verdict.extend(self.demands.iter().map(|(holds, text)| Sentence::of(*holds, text.clone())));
         let mut page = Page {

@@ -78,7 +78,7 @@ impl Traces {
         traces.data.edges = [verdict.before.as_ref().map(counts), Some(counts(&verdict.result))];
         match lateness {
             Ok(lateness) => traces.add_lateness(lateness),
-            Err(reason) => traces.notes.push(format!("Who was late is not shown: {reason}")),
+            Err(reason) => traces.notes.push(format!("Stragglers are not shown: {reason}")),
         }
         traces
     }
@@ -99,7 +99,7 @@ fn edges_in_words(verdict: &Verdict<'_>) -> Sentence {
     let text = match &verdict.before {
         _ if result.edges == 0 => {
             return Sentence::plain(
-                "The traces share no collective whose parts belong together for certain: nothing was judged.",
+                "The traces share no collective whose parts can be matched with certainty, so nothing was checked.",
             );
         }
         Some(before) => format!(
@@ -110,10 +110,10 @@ fn edges_in_words(verdict: &Verdict<'_>) -> Sentence {
     };
     let explained = match result.broken {
         0 => String::new(),
-        _ => format!(" The clocks' uncertainty explains {} of them.", result.explained),
+        _ => format!(" {} of them are within the clocks' uncertainty.", result.explained),
     };
     let unjudged = match verdict.outcome() {
-        Outcome::Incomplete => format!(" {} could not be judged.", result.unjudged()),
+        Outcome::Incomplete => format!(" {} could not be checked.", result.unjudged()),
         _ => String::new(),
     };
     let mood = matches!(verdict.outcome(), Outcome::Holds);
@@ -134,11 +134,11 @@ fn stragglers(lateness: &Lateness) -> Vec<Sentence> {
     for straggler in lateness.stragglers.iter().take(STRAGGLERS_MAX) {
         let who = match straggler.rank {
             Some(rank) => format!("Rank {rank} on {}", straggler.host),
-            None => format!("Host {} as a whole", straggler.host),
+            None => format!("All of host {}", straggler.host),
         };
         let what = if lateness.steps.is_empty() { "operations" } else { "steps" };
         said.push(Sentence::bad(format!(
-            "{who} was late in {} of {} {what}, which cost {}; as fast as the median it would have saved {} ({:.1} %).",
+            "{who} was late in {} of {} {what}, which cost {}; at median speed, the job would have saved {} ({:.1} %).",
             straggler.times,
             straggler.of,
             unsigned(straggler.lost_ns as f64),
@@ -147,10 +147,10 @@ fn stragglers(lateness: &Lateness) -> Vec<Sentence> {
         )));
     }
     if lateness.stragglers.is_empty() && !is_open {
-        let certain = lateness
-            .lead_sigma_median_ns
-            .map_or_else(String::new, |ns| format!(" Leads are known to ±{} (95 %).", unsigned(SIGMAS_95 * ns)));
-        said.push(Sentence::good(format!("No rank was late to the collectives again and again.{certain}")));
+        let certain = lateness.lead_sigma_median_ns.map_or_else(String::new, |ns| {
+            format!(" The uncertainty of leads is ±{} (95 %).", unsigned(SIGMAS_95 * ns))
+        });
+        said.push(Sentence::good(format!("No rank was consistently late to the collectives.{certain}")));
     }
     said
 }
@@ -158,7 +158,7 @@ fn stragglers(lateness: &Lateness) -> Vec<Sentence> {
 /// What alignment does to each trace.
 fn moved(traces: &[CalibratedTrace]) -> Table {
     let mut table = Table::new(
-        "What alignment moves",
+        "Corrections by alignment",
         &["trace", "node", "at its first event", "at its last event", "±95 % first", "±95 % last"],
     );
     let row = |of: &CalibratedTrace| {
@@ -182,10 +182,8 @@ fn moved(traces: &[CalibratedTrace]) -> Table {
 }
 
 fn edges(verdict: &Verdict<'_>) -> Table {
-    let mut table = Table::new(
-        "Happens-before edges of collectives",
-        &["times", "edges", "broken", "explained by uncertainty", "worst"],
-    );
+    let mut table =
+        Table::new("Happens-before edges of collectives", &["times", "edges", "broken", "within uncertainty", "worst"]);
     let mut row = |what: &str, report: &probe_sync_trace::CheckReport| {
         let worst = if report.broken > 0 { unsigned(report.worst_ns) } else { "none".into() };
         let [edges, broken, explained] = [report.edges, report.broken, report.explained].map(|count| count.to_string());
@@ -194,19 +192,19 @@ fn edges(verdict: &Verdict<'_>) -> Table {
     if let Some(before) = &verdict.before {
         row("as recorded", before);
     }
-    row(if verdict.before.is_some() { "after alignment" } else { "as they are" }, &verdict.result);
+    row(if verdict.before.is_some() { "after alignment" } else { "unchanged" }, &verdict.result);
     table
 }
 
 fn ranks(lateness: &Lateness) -> Table {
     let mut table = Table::new(
-        "Ranks, most lost time first",
+        "Ranks by lost time",
         &[
             "rank",
             "host",
             "operations",
             "times last",
-            "lost by it",
+            "time lost",
             "share of steps",
             "waited for others",
             "median lateness",
@@ -360,9 +358,9 @@ fn longest(lateness: &Lateness) -> Vec<Arrivals> {
                     unsigned(SIGMAS_95 * of.lead_sigma_ns)
                 )
             }
-            None if of.missing > 0 => format!("{} missing may have been last", counted(of.missing, "rank")),
-            None if of.latest_rank.is_none() => "nobody had to wait".to_owned(),
-            None => "the clocks do not tell who came last".to_owned(),
+            None if of.missing > 0 => format!("{} without data may have been last", counted(of.missing, "rank")),
+            None if of.latest_rank.is_none() => "no rank had to wait".to_owned(),
+            None => "the clocks are not accurate enough to tell which rank came last".to_owned(),
         },
         ranks: of
             .arrivals

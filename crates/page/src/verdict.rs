@@ -69,21 +69,24 @@ pub(crate) fn of_run(seen: &Seen<'_>) -> Vec<Sentence> {
     let mut said = Vec::new();
     let report = seen.report.as_ref();
     if let Some(error) = report.and_then(|report| report.error.as_ref()) {
-        said.push(Sentence::bad(format!("The run failed: {error}. What is shown comes from the rounds before.")));
+        said.push(Sentence::bad(format!("The run failed: {error}. This page shows the rounds before the failure.")));
     }
     if report.is_some_and(|report| report.round_mode == "local") {
-        let how = "probe_sync solve --windows makes offsets of them";
+        let how = "probe_sync solve --windows computes offsets from them";
         said.push(Sentence::plain(format!("No rounds were solved: every node kept its windows in a file, and {how}.")));
     } else if seen.rounds == 0 {
         said.push(Sentence::bad(
-            "Nothing was measured: no round is in the run's files. It ended before its first window did, or that is not over.",
+            "Nothing was measured: the run's files contain no rounds. Either it ended before its first window did, or that window is \
+            not over yet.",
         ));
     } else {
         said.extend(knowledge(seen));
     }
     if report.is_none() {
-        let last = if seen.rounds > 0 { " The last round in its files stands for the end." } else { "" };
-        said.push(Sentence::plain(format!("The run has left no report: it goes on, or it was killed.{last}")));
+        let last = if seen.rounds > 0 { " This page uses the last round in its files instead." } else { "" };
+        said.push(Sentence::plain(format!(
+            "The run has not written a report: it is still running, or it was killed.{last}"
+        )));
     }
     if seen.rounds > 0 {
         said.push(faults(seen, report));
@@ -107,7 +110,7 @@ fn knowledge(seen: &Seen<'_>) -> Vec<Sentence> {
     }
     let Some(worst) = reached.iter().max_by(|a, b| a.half_width_95_ns.total_cmp(&b.half_width_95_ns)) else {
         if others.is_empty() {
-            said.push(Sentence::plain("The run has one node: there is nothing to compare its clock with."));
+            said.push(Sentence::plain("The run has only one node, so there is nothing to compare its clock with."));
         }
         return said;
     };
@@ -125,7 +128,7 @@ fn knowledge(seen: &Seen<'_>) -> Vec<Sentence> {
                 Sentence::good(format!("{subject} known within ±{width} (95 %) of the reference, target ±{}.", unsigned(target)))
             } else {
                 Sentence::bad(format!(
-                    "{within} of {} reached nodes are within the target of ±{} (95 %); the worst, node {}, is known to ±{width}.",
+                    "{within} of {} reached nodes are within the target of ±{} (95 %); the worst, node {}, is known within ±{width}.",
                     reached.len(),
                     unsigned(target),
                     worst.node_id
@@ -141,7 +144,7 @@ fn knowledge(seen: &Seen<'_>) -> Vec<Sentence> {
 fn disturbed(reached: &[&NodeRow]) -> Option<Sentence> {
     let disturbed: Vec<NodeId> = reached.iter().filter(|row| row.clock_disturbed).map(|row| row.node_id).collect();
     let who = names(&disturbed);
-    let text = format!("In the last round a clock was stepped or slewed: do not trust the last line of {who}.");
+    let text = format!("In the last round a clock was stepped or slewed: do not trust the last values of {who}.");
     (!disturbed.is_empty()).then(|| Sentence::bad(text))
 }
 
@@ -155,7 +158,7 @@ fn faults(seen: &Seen<'_>, report: Option<&RunReport>) -> Sentence {
     let kinds: Vec<String> =
         counted.iter().map(|(kind, count)| format!("{count} {}", kind.as_str().replace('_', " "))).collect();
     match count {
-        0 => Sentence::good("No fault of a clock or a path was found."),
+        0 => Sentence::good("No clock or path faults were found."),
         1 => Sentence::bad(format!("1 fault was found: {}.", kinds.join(", "))),
         _ => Sentence::bad(format!("{count} faults were found: {}.", kinds.join(", "))),
     }
@@ -166,19 +169,19 @@ pub(crate) fn truth_held(truth: &TruthVerdict) -> Vec<Sentence> {
     let TruthVerdict { judged, outside_hard_interval, .. } = truth;
     if *judged == 0 {
         return vec![Sentence::plain(
-            "The true clocks are known, but no estimate was judged: verdicts begin with the second round.",
+            "The true clocks are known, but no estimate was compared with them: comparison begins with the second round.",
         )];
     }
     let worst = format!(
-        "Against the true clocks the worst error was {}, the median {}.",
+        "Compared with the true clocks, the worst error was {} and the median {}.",
         unsigned(truth.worst_error_ns),
         unsigned(truth.median_error_ns)
     );
     let covered =
-        format!("The 95 % interval held the truth in {:.1} % of {judged} estimates.", 100.0 * truth.coverage_95);
+        format!("The 95 % interval contained the truth in {:.1} % of {judged} estimates.", 100.0 * truth.coverage_95);
     let bounds = match outside_hard_interval {
-        0 => "Hard intervals were never crossed.".to_owned(),
-        crossed => format!("Hard intervals were crossed in {crossed} of {judged} estimates: that must not be."),
+        0 => "Hard intervals were never violated.".to_owned(),
+        crossed => format!("Hard intervals were violated in {crossed} of {judged} estimates, which must never happen."),
     };
     vec![
         Sentence::plain(worst),
@@ -194,7 +197,7 @@ fn losses(report: &RunReport) -> Vec<Sentence> {
     if !away.is_empty() {
         let back = report.absences.iter().filter(|absence| absence.back.is_some()).count();
         said.push(Sentence::bad(format!(
-            "The run went on without {} for a time or to its end; {back} of {} absences ended.",
+            "The run continued without {} temporarily or until its end; {back} of {} absences ended.",
             listed("rank", &away.iter().map(ToString::to_string).collect::<Vec<_>>()),
             away.len()
         )));
@@ -203,13 +206,13 @@ fn losses(report: &RunReport) -> Vec<Sentence> {
         let pair = |peer: &probe_sync::report::UnreachablePeer| format!("{} to {}", peer.src, peer.dst);
         let pairs: Vec<String> = report.unreachable_peers.iter().map(pair).collect();
         said.push(Sentence::bad(format!(
-            "Packets could not be sent from {}; look at routes and firewalls.",
+            "Packets could not be sent from {}; check routes and firewalls.",
             listed("node", &pairs)
         )));
     }
     for file in report.files.iter().filter(|file| file.reason.is_some()).take(NAMES_MAX) {
         said.push(Sentence::bad(format!(
-            "{} lacks {}: it could not be written.",
+            "{} lacks {}, because writing failed.",
             file.name,
             counted(file.rounds_missing, "round")
         )));
@@ -294,7 +297,7 @@ mod tests {
             5,
             &[(
                 Bad,
-                "1 of 2 reached nodes are within the target of ±1 µs (95 %); the worst, node 2, is known to ±1.9 µs.",
+                "1 of 2 reached nodes are within the target of ±1 µs (95 %); the worst, node 2, is known within ±1.9 µs.",
             )],
         );
         check(
@@ -305,10 +308,10 @@ mod tests {
                 (Bad, "1 of 2 other nodes were not reached in the last round: node 2."),
                 (Good, "The 1 other node is known within ±500 ns"),
                 (Bad, "1 fault was found: 1 one way loss."),
-                (Plain, "The run has left no report"),
+                (Plain, "The run has not written a report"),
             ],
         );
-        check(&[], None, 0, &[(Bad, "Nothing was measured"), (Plain, "no report")]);
+        check(&[], None, 0, &[(Bad, "Nothing was measured"), (Plain, "not written a report")]);
         check(&[0.0], None, 1, &[(Plain, "one node")]);
     }
 

@@ -283,7 +283,7 @@ fn eight_ranks_with_a_step() {
                 "no errors are drawn"
             );
             let said = browser.ask("return document.querySelector('.verdict').textContent").await?;
-            ensure!(said.as_str().is_some_and(|said| said.contains("Hard intervals were never crossed.")), "{said}");
+            ensure!(said.as_str().is_some_and(|said| said.contains("Hard intervals were never violated.")), "{said}");
             Ok(())
         },
     );
@@ -319,7 +319,7 @@ fn a_thousand_nodes_for_days() {
         async |browser, seen| {
             ensure!(seen.data["series"]["others"]["nodes"] == 935, "{}", seen.data["series"]["others"]["nodes"]);
             let said = browser.ask("return document.getElementById('notes').textContent").await?;
-            ensure!(said.as_str().is_some_and(|said| said.contains("64 nodes that are known worst")), "{said}");
+            ensure!(said.as_str().is_some_and(|said| said.contains("64 nodes with the largest uncertainty")), "{said}");
             Ok(())
         },
     );

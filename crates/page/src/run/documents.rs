@@ -64,7 +64,9 @@ impl Documents {
         read.map_err(|source| Error::File { path: directory.join("run.json"), source })?;
         match serde_json::from_slice(&text) {
             Ok(run) => documents.run = run,
-            Err(error) => documents.notes.push(format!("run.json cannot be read: {error}. What it says is left out.")),
+            Err(error) => {
+                documents.notes.push(format!("run.json cannot be read: {error}. Its information is omitted."))
+            }
         }
         documents.report = documents.or_noted("report.json", RunReport::read(directory));
         documents.truth = documents.or_noted("truth.json", Truth::read(directory));
@@ -78,7 +80,7 @@ impl Documents {
                 RunError::File { source, .. } => source.to_string(),
                 other => other.to_string(),
             };
-            self.notes.push(format!("{name} cannot be read: {reason}. What it says is left out."));
+            self.notes.push(format!("{name} cannot be read: {reason}. Its information is omitted."));
             None
         })
     }
@@ -177,7 +179,7 @@ impl Documents {
             tables.push(table);
         }
         let counted = report.counters.iter().filter(|(_, count)| **count > 0);
-        let mut table = Table::new("Counters, all ranks together", &["counter", "count", "what it counts"]);
+        let mut table = Table::new("Counters, all ranks together", &["counter", "count", "meaning"]);
         table.rows = counted
             .map(|(counter, count)| vec![counter.name().to_owned(), count.to_string(), counter.help().to_owned()])
             .collect();
@@ -197,16 +199,22 @@ fn cost(report: &RunReport) -> Table {
         row("packets per second, all nodes", format!("{:.0}", sent as f64 / report.seconds));
     }
     row("processor, all ranks", format!("{:.1} % of one core", 100.0 * report.cpu_cores));
-    row("time of the rounds", unsigned(report.seconds * 1e9));
+    row("total time of the rounds", unsigned(report.seconds * 1e9));
     let [median, most] = report.round_latency_us.map(|us| unsigned(us * 1e3));
     row("from a window's end to its solution, median", median);
-    row("the same, longest", most);
+    row("from a window's end to its solution, longest", most);
     if let Some(pacing) = &report.pacing {
         row("pace", pacing.reason());
         let (first, last) = (pacing.configured_cadence_ns as f64, pacing.final_cadence_ns as f64);
-        row("gap between exchanges of a host, first and last", format!("{} and {}", unsigned(first), unsigned(last)));
+        row(
+            "interval between exchanges of a host, first and last",
+            format!("{} and {}", unsigned(first), unsigned(last)),
+        );
         let share = 100.0 * pacing.exchanges_per_host / pacing.exchanges_per_host_fixed.max(1.0);
-        row("exchanges per host", format!("{:.0}, {share:.1} % of the first pace's", pacing.exchanges_per_host));
+        row(
+            "exchanges per host",
+            format!("{:.0}, {share:.1} % of those at the initial cadence", pacing.exchanges_per_host),
+        );
     }
     table
 }

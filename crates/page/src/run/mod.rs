@@ -64,7 +64,7 @@ pub fn page_of_run(directory: &Path, limit: Limit) -> Result<Page, Error> {
         traces: None,
     };
     if stated > rounds {
-        page.notes.push(format!("The files of the run hold {rounds} of its {stated} rounds: charts show those."));
+        page.notes.push(format!("The run's files contain {rounds} of its {stated} rounds; charts show only these."));
     }
     page.note_reading(&survey);
     Ok(page)
