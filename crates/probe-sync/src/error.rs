@@ -51,13 +51,13 @@ pub enum Error {
         reason: &'static str,
     },
     /// The output would overwrite an input.
-    #[error("{} is one of the inputs; write the result to another file", path.display())]
+    #[error("{} is one of the inputs; write the output to another file", path.display())]
     OutputIsInput {
         /// The file.
         path: PathBuf,
     },
     /// There are a thousand older runs beside this one.
-    #[error("{}: a thousand older runs lie beside it; remove some or choose another --out", path.display())]
+    #[error("{}: there are already a thousand older runs next to it; remove some or choose another --out", path.display())]
     TooManyOldRuns {
         /// The run's directory.
         path: PathBuf,
@@ -110,8 +110,8 @@ pub enum Error {
     },
     /// No amount of probing makes a clock known to within the bound that was waited for.
     #[error(
-        "a bound of ±{half_width_ns} ns is out of reach: the asymmetry of paths and hosts leaves ±{reachable_ns} ns over these links, however long they \
-         are probed; ask for that or more, probe more pairs of hosts, or take stamps in hardware"
+        "a bound of ±{half_width_ns} ns cannot be reached: path and host asymmetry limits these links to ±{reachable_ns} ns, however \
+        long they are probed; ask for a wider bound, probe more pairs of hosts, or use hardware timestamps"
     )]
     BoundUnreachable {
         /// Half-width that was asked for, ns.
@@ -127,8 +127,8 @@ pub enum Error {
     },
     /// This session has no connection on which a file could travel to rank 0.
     #[error(
-        "{name} cannot travel to rank 0: this is rank 0, or the ranks have not met over TCP; give all ranks a directory that rank 0 sees, or copy \
-         the file there"
+        "cannot send {name} to rank 0: this is rank 0, or the ranks are not connected over TCP; give all ranks a directory shared \
+        with rank 0, or copy the file there"
     )]
     NoWayForFiles {
         /// The file.
@@ -158,7 +158,7 @@ pub enum Error {
     },
     /// The reference node contributed nothing to a round, and no other node knows its time.
     #[error(
-        "round {round_id}: no window of the reference, node {reference}, and of no node whose offset to it is known"
+        "round {round_id}: there is no window of the reference, node {reference}, or of any node whose offset from it is known"
     )]
     ReferenceMissing {
         /// The round.
@@ -168,7 +168,8 @@ pub enum Error {
     },
     /// The ranks that were lost have met anew without this one.
     #[error(
-        "{here} of {before} ranks were left here, and the others go on with rank {rank} as their master: this side ends, what it recorded after that counts for nothing"
+        "{here} of {before} ranks remained on this side, and the others continue with rank {rank} as their master; this side ends, \
+        and what it recorded since is not part of the run"
     )]
     Superseded {
         /// Their master.
@@ -180,7 +181,7 @@ pub enum Error {
     },
     /// A rank was to be the master, and had never been told what it must know.
     #[error(
-        "rank {rank} was to take the place of rank {lost}, which was lost before it had told anybody of the run: start the run anew"
+        "rank {rank} cannot take over from rank {lost}, which was lost before it shared the state of the run: start the run again"
     )]
     NoStandby {
         /// It.
@@ -189,7 +190,7 @@ pub enum Error {
         lost: Rank,
     },
     /// The broadcasts of the root do not follow each other.
-    #[error("expected broadcast {expected} of the root, got {got}: a round was missed")]
+    #[error("expected broadcast {expected} from the root, got {got}: a round was missed")]
     Sequence {
         /// The sequence number that was due.
         expected: RoundId,

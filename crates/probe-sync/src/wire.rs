@@ -27,9 +27,9 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8], rank: usize) -> Result<T, Error
     let wrong = |reason: String| Error::Wire { rank, reason };
     match bytes.split_first() {
         None => Err(wrong("an empty message".into())),
-        Some((&version, _)) if version != WIRE_VERSION => {
-            Err(wrong(format!("wire version {version}, ours is {WIRE_VERSION}: install one version on all nodes")))
-        }
+        Some((&version, _)) if version != WIRE_VERSION => Err(wrong(format!(
+            "wire version {version} differs from ours ({WIRE_VERSION}); install one version on all nodes"
+        ))),
         Some((_, body)) => {
             let config = bincode::config::standard().with_limit::<MAX_MESSAGE_BYTES>();
             let (value, used) = bincode::serde::decode_from_slice(body, config).map_err(|e| wrong(e.to_string()))?;

@@ -47,7 +47,7 @@ pub(crate) fn usable(wanted: ClockCounter) -> Result<(), String> {
     match wanted {
         ClockCounter::Raw => Ok(()),
         ClockCounter::Tsc => clock::tsc_is_the_clocksource()
-            .map_err(|reason| format!("clock_counter=tsc cannot be had here: {reason}; set clock_counter=raw")),
+            .map_err(|reason| format!("clock_counter=tsc is not available: {reason}; set clock_counter=raw")),
     }
 }
 
@@ -59,7 +59,7 @@ pub(super) fn source(wanted: ClockCounter) -> Result<Source, Error> {
     match wanted {
         ClockCounter::Raw => Ok(Source::Raw),
         ClockCounter::Tsc => scale().map(Source::Tsc).ok_or_else(|| Error::Clock {
-            reason: "clock_counter=tsc: the time-stamp counter does not count as CLOCK_MONOTONIC_RAW does; set clock_counter=raw".into(),
+            reason: "clock_counter=tsc: the TSC does not match CLOCK_MONOTONIC_RAW; set clock_counter=raw".into(),
         }),
     }
 }

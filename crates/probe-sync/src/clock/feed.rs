@@ -183,8 +183,8 @@ impl Feed {
         let (node, reference) = shared.shown;
         let made = GlobalClock::create(&shared.path, node, reference, self.counter.source);
         if shared.removed == 0 {
-            let outcome = made.as_ref().map_or_else(ToString::to_string, |_| "it is made anew".into());
-            tracing::error!("the clock page {} was removed during the run: {outcome}", shared.path.display());
+            let outcome = made.as_ref().map_or_else(ToString::to_string, |_| "it was recreated".into());
+            tracing::error!("the clock page {} was removed during the run; {outcome}", shared.path.display());
         }
         shared.removed += 1;
         let Ok(made) = made else { return };
@@ -201,7 +201,7 @@ impl Feed {
     /// Whether the counter still is one. Where it is not, readers are told at once: a wrong bound is worse than none.
     fn counter_holds(&mut self) -> bool {
         if let (false, Err(reason)) = (self.given_up, (self.usable)()) {
-            tracing::error!("the global clock has failed: {reason}");
+            tracing::error!("the global clock failed: {reason}");
             self.given_up = true;
             if self.map.status != Status::Unsynchronised {
                 let estimate = Estimate { half95: ANYTHING, hard: [ANYTHING; 2], ..self.map.estimate };

@@ -85,22 +85,22 @@ impl GlobalClock {
         let refuse = |reason| Error::ClockPage { path: path.to_owned(), reason };
         // Whoever may shorten the file could end this process by it.
         if !is_this_users_alone(&file).map_err(cannot)? {
-            let reason = "another user owns it or may write it, and could end every process that reads it; let a session of this user, or of root, keep the page";
+            let reason = "another user owns it or can write to it, and could crash every process that reads it; have a session of \
+                this user or of root maintain the page";
             return Err(refuse(reason.into()));
         }
-        let page = SharedPage::of_file(&file).map_err(|error| refuse(format!("it is no clock page: {error}")))?;
+        let page = SharedPage::of_file(&file).map_err(|error| refuse(format!("it is not a clock page: {error}")))?;
         let usable = match Page::open(words(&page), boot()) {
             Ok(found) => match found.map().source {
                 Source::Raw => Ok(()),
-                Source::Tsc(_) => clock::tsc_is_the_clocksource().map_err(|reason| {
-                    format!("it counts by the time-stamp counter, and {reason}: let the session set clock_counter=raw")
-                }),
+                Source::Tsc(_) => clock::tsc_is_the_clocksource()
+                    .map_err(|reason| format!("it uses the TSC, but {reason}; set clock_counter=raw in the session")),
             },
             Err(Unusable::Foreign) => {
-                Err("it is no clock page of this version of probe_sync: give the path that clock_page names".into())
+                Err("it is not a clock page of this version of probe_sync; give the path set as clock_page".into())
             }
             Err(Unusable::EarlierBoot) => {
-                Err("it is of another boot of this host, or of another host: start a session here first".into())
+                Err("it is from an earlier boot of this host or from another host; start a session here first".into())
             }
         };
         usable.map_err(refuse)?;
@@ -109,13 +109,13 @@ impl GlobalClock {
 
     /// A page at `path` for a session to keep right; other processes [`GlobalClock::open`] it. It takes the place of an earlier one, and of nothing else.
     pub(crate) fn create(path: &Path, node: NodeId, reference: NodeId, source: Source) -> Result<Self, Error> {
-        let cannot = |source| Error::File { path: path.to_owned(), action: "keep the clock in", source };
+        let cannot = |source| Error::File { path: path.to_owned(), action: "maintain the clock in", source };
         refuse_to_replace_others(path)?;
         let mut file = AtomicFile::create_own(path).map_err(cannot)?;
         let page = SharedPage::of_new_file(file.file().map_err(cannot)?);
         let no_room = |error| Error::ClockPage {
             path: path.to_owned(),
-            reason: format!("{error}; make room, or name another place"),
+            reason: format!("{error}; free some space, or choose another path"),
         };
         let clock = Self::of(page.map_err(no_room)?);
         clock.begin(node, reference, source);
@@ -158,7 +158,7 @@ impl GlobalClock {
         let begun = Instant::now();
         while self.now_ns().is_none() {
             if begun.elapsed() > limit {
-                let reason = "nothing is known of the reference's time yet: is a session running?";
+                let reason = "the reference time is not known yet: is a session running?";
                 return Err(Error::Clock { reason: reason.into() });
             }
             std::thread::sleep(POLL);
@@ -279,12 +279,12 @@ impl Conversion {
 /// # Errors
 /// As there.
 pub fn wait_until(now: impl Fn() -> Option<i64>, time: i64, limit: StdDuration) -> Result<(), Error> {
-    let unknown = || Error::Clock { reason: "nothing is known of the reference's time yet: wait until it is".into() };
+    let unknown = || Error::Clock { reason: "the reference time is not known yet: wait until it is".into() };
     let left = || now().map(|now| time.saturating_sub(now)).ok_or_else(unknown);
     let ahead = left()?;
     if u128::from(ahead.max(0).unsigned_abs()) > limit.as_nanos() {
         let ahead = StdDuration::from_nanos(ahead.unsigned_abs());
-        let reason = format!("the time to wait for is {ahead:.1?} ahead, further than {limit:.1?}");
+        let reason = format!("the requested time is {ahead:.1?} ahead, more than the limit of {limit:.1?}");
         return Err(Error::Clock { reason });
     }
     loop {
@@ -302,7 +302,7 @@ pub fn wait_until(now: impl Fn() -> Option<i64>, time: i64, limit: StdDuration) 
 
 /// Refuses a file that is no clock page of any boot: its name was given by mistake.
 fn refuse_to_replace_others(path: &Path) -> Result<(), Error> {
-    let cannot = |source| Error::File { path: path.to_owned(), action: "keep the clock in", source };
+    let cannot = |source| Error::File { path: path.to_owned(), action: "maintain the clock in", source };
     let file = match open_regular(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         other => other.map_err(cannot)?,
@@ -313,7 +313,7 @@ fn refuse_to_replace_others(path: &Path) -> Result<(), Error> {
     if head.is_empty() || head.try_into().is_ok_and(|word| Page::is_page(u64::from_ne_bytes(word))) {
         return Ok(());
     }
-    let reason = "it is no clock page, and is not replaced by one; remove it, or name another file".into();
+    let reason = "it is not a clock page and will not be overwritten; remove it, or choose another file".into();
     Err(Error::ClockPage { path: path.to_owned(), reason })
 }
 

@@ -186,7 +186,7 @@ impl Config {
         };
         // A budget that is far too small has lengthened the cadence beyond its limit; say so of the budget.
         if self.pacing().is_some_and(|pacing| pacing.budget.cadence_min_ns() > table::CADENCE_MAX.as_ns()) {
-            let reason = "allows less than one exchange per minute; raise it";
+            let reason = "allows fewer than one exchange per minute; raise it";
             return Err(wrong("budget_bps or budget_cpu", reason.into()));
         }
         for key in KEYS {
@@ -205,32 +205,32 @@ impl Config {
             (
                 self.neighbors.is_some() && self.out_neighbors.is_some(),
                 "neighbors",
-                "draws a graph of that degree, and out_neighbors gives one; leave one of them out",
+                "draws a graph of that degree, but out_neighbors already defines one; omit one of them",
             ),
             (
                 self.window().as_ns() / self.cadence().as_ns() > MAX_EXCHANGES_PER_WINDOW,
                 "window",
-                "brings more than a million exchanges; take a shorter window or a longer cadence",
+                "means more than a million exchanges; choose a shorter window or a longer cadence",
             ),
             (
                 pacing.is_none() && (self.budget_bps.is_some() || self.budget_cpu.is_some()),
                 "budget_bps or budget_cpu",
-                "limits adaptive probing; leave --fixed out, or set --cadence alone",
+                "limits adaptive probing; omit --fixed, or set only --cadence",
             ),
             (
                 self.fixed && (self.adaptive || self.target_error.is_some()),
                 "fixed",
-                "keeps the cadence, and --adaptive and --target-error adapt it; leave one of them out",
+                "fixes the cadence, but --adaptive and --target-error adapt it; omit one of them",
             ),
             (
                 self.window().as_ns() / fastest > MAX_EXCHANGES_PER_WINDOW,
                 "budget",
-                "allows more than a million exchanges per window; take a shorter window or less budget",
+                "allows more than a million exchanges per window; choose a shorter window or a smaller budget",
             ),
             (
                 self.spacing.as_ns() * 2 > self.exchange_timeout.as_ns(),
                 "spacing",
-                "more than half of exchange_timeout; no exchange could finish",
+                "is more than half of exchange_timeout; no exchange could finish",
             ),
         ];
         refusals.into_iter().find(|(applies, ..)| *applies).map(|(_, key, reason)| (key, reason))
@@ -240,38 +240,39 @@ impl Config {
     fn regions_refused(&self) -> Option<(&'static str, &'static str)> {
         self.region_setting()?;
         let named = self.out_neighbors.is_some() || self.in_neighbors.is_some();
-        let numbers = "names nodes of one run, and every region numbers its own; leave it out";
+        let numbers = "names nodes of one run, but every region numbers its own nodes; omit it";
         let steps = self.skew_model == SkewModel::Steps;
         let refusals = [
             (
                 self.region.is_some() && self.region_file.is_some(),
                 "region",
-                "and region_file both say it; leave one of them out",
+                "and region_file are both given; omit one of them",
             ),
             (
                 self.port == u16::MAX,
                 "port",
-                "leaves no next one, which the run among the masters has; take a lower one",
+                "leaves no port for the run between the masters, which uses the next one; choose a lower one",
             ),
-            (
-                self.master != 0,
-                "master",
-                "leads one run, and every region has one; the first rank of each is its master, leave it out",
-            ),
-            (self.rounds != RoundMode::Master, "rounds", "must be master where there are regions"),
+            (self.master != 0, "master", "leads one run, but every region has its own, led by its first rank; omit it"),
+            (self.rounds != RoundMode::Master, "rounds", "must be master if there are regions"),
             (
                 self.start_timeout.is_some(),
                 "start_timeout",
-                "begins without some ranks, and regions are made of all; leave it out",
+                "starts without some ranks, but regions need all of them; omit it",
             ),
             (
                 self.reference != ReferenceChoice::Node(NodeId(0)),
                 "reference",
-                "is rank 0's node where there are regions; leave it out",
+                "is rank 0's node if there are regions; omit it",
             ),
             (named, "out_neighbors or in_neighbors", numbers),
             (self.inject_step.is_some(), "inject_step", numbers),
-            (steps, "skew_model", "steps would step masters, and nothing is composed across that; take another model"),
+            (
+                steps,
+                "skew_model",
+                "steps would also step the masters' clocks, and regions cannot be composed across a step; choose \
+                another model",
+            ),
         ];
         refusals.into_iter().find(|(applies, ..)| *applies).map(|(_, key, reason)| (key, reason))
     }
@@ -283,7 +284,7 @@ impl Config {
             (
                 self.inject_step.is_some_and(|step| step.node == NodeId(0)),
                 "inject_step",
-                "names node 0, whose clock is never virtual; name another node",
+                "names node 0, whose clock is never virtual; choose another node",
             ),
             (
                 self.inject_step.is_some() && self.inject_skew.is_none(),
@@ -293,7 +294,7 @@ impl Config {
             (
                 windows < self.skew_model.fewest_windows(),
                 "skew_model",
-                "steps keep a window away from both ends; give --duration three windows or more",
+                "steps stay one window away from both ends; set --duration to three windows or more",
             ),
             (
                 self.skew_model != SkewModel::Constant && self.inject_skew.is_none(),
@@ -434,16 +435,16 @@ mod tests {
     #[test]
     fn settings_of_the_xla_profiler_that_mean_nothing_here_name_ours() {
         for (key, value, expected) in [
-            ("enabled", "false", "nothing shall be measured"),
+            ("enabled", "false", "turns measurement off"),
             ("probe_window_s", "2.5", "new key is window"),
             ("probe_cadence_us", "\"fast\"", "new key is cadence"),
             ("packet_spacing_us", "-1", "new key is spacing"),
             ("snapshot_period_ms", "\"4s\"", "new key is snapshot_pair_period_ms"),
             ("enable_probe_export", "false", "key out"),
             ("graph_policy", "\"complete\"", "out_neighbors"),
-            ("enable_master_sync", "2", "none of 1, 0"),
+            ("enable_master_sync", "2", "not one of 1, 0"),
             ("master_node_id", "-1", "new keys are master"),
-            ("master_sync_port", "70000", "take it out"),
+            ("master_sync_port", "70000", "remove it"),
             ("enable_socket_timestamping", "false", "new key is timestamps"),
             ("timestamp_sync_timeout", "\"5s\"", "new key is round_timeout"),
             ("has_probe_senders", "false", "new key is out_neighbors"),
@@ -451,17 +452,17 @@ mod tests {
             ("edge_ports", "{\"0->1\": [1, 2]}", "new key is port"),
             ("node_id", "1", "RANK and WORLD_SIZE"),
             ("node_addresses", "[\"10.0.0.1:5000\"]", "interface, bind and port"),
-            ("neighbors", "[\"a\"]", "no node's number"),
+            ("neighbors", "[\"a\"]", "not a node number"),
         ] {
             check(&format!("{{\"{key}\": {value}}}"), &[], &[], Err(expected));
         }
         check("", &[("XLA_PROBE_CADANCE_US", "1000")], &[], Err("XLA_PROBE_CADANCE_US: unknown variable"));
-        let zero = "environment variable XLA_PROBE_CADENCE_US: cadence: \"0us\" is not above zero";
+        let zero = "environment variable XLA_PROBE_CADENCE_US: cadence: \"0us\" is not greater than zero";
         check("", &[("XLA_PROBE_CADENCE_US", "0")], &[], Err(zero));
         check("", &[("XLA_DIST_PROF_OUTPUT", "x")], &[], Err("known: XLA_DIST_PROF_CONFIG"));
-        check("", &[("XLA_ENABLE_DISTRIBUTED_PROFILING", "0")], &[], Err("nothing shall be measured"));
-        check("", &[("XLA_ENABLE_DISTRIBUTED_PROFILING", "on")], &[], Err("none of 1, 0, true, false"));
-        check("neighbors = 3", &[], &[("out_neighbors", "1")], Err("leave one of them out"));
+        check("", &[("XLA_ENABLE_DISTRIBUTED_PROFILING", "0")], &[], Err("turns measurement off"));
+        check("", &[("XLA_ENABLE_DISTRIBUTED_PROFILING", "on")], &[], Err("not one of 1, 0, true, false"));
+        check("neighbors = 3", &[], &[("out_neighbors", "1")], Err("omit one of them"));
     }
 
     #[test]
@@ -490,7 +491,7 @@ mod tests {
         assert_eq!(windows(&[("fixed", "true")]), (ms(4_000), us(800), None));
         assert_eq!(windows(&[cadence]), (ms(4_000), us(400), None));
         assert_eq!(windows(&[("window", "2s")]), (ms(2_000), us(800), None), "a window that is named stays");
-        check("", &[], &[("fixed", "true"), ("target_error", "1us")], Err("leave one of them out"));
+        check("", &[], &[("fixed", "true"), ("target_error", "1us")], Err("omit one of them"));
     }
 
     #[test]
@@ -538,9 +539,9 @@ mod tests {
         check("window = [1]", &[], &[], Err("key window"));
         check("window = ", &[], &[], Err("probe_sync.toml"));
         check("", &[], &[("window", "1ms")], Err("100ms"));
-        check("", &[], &[("window", "250years")], Err("must lie within"));
+        check("", &[], &[("window", "250years")], Err("must be between"));
         check("", &[], &[("window", "30min"), ("cadence", "20us")], Err("million exchanges"));
-        check("", &[], &[("bind", "0.0.0.0")], Err("peers could send to"));
+        check("", &[], &[("bind", "0.0.0.0")], Err("peers can send to"));
         check("", &[], &[("inject_skew", "1"), ("inject_step", "0@5s:1ms")], Err("never virtual"));
         check("", &[], &[("tracer_clock", "sundial")], Err("cupti, auto, none"));
         check("snapshot_pair_period_ms = 0", &[], &[], Err("3600000"));
@@ -548,15 +549,15 @@ mod tests {
         check("", &[], &[("reference", "nobody")], Err("nor auto"));
         check("", &[], &[("fit", "magic")], Err("hull, svm, min-rtt"));
         check("", &[], &[("inject_step", "3@5s:1ms")], Err("--inject-skew"));
-        check("", &[], &[("fixed", "true"), ("budget_bps", "1M")], Err("leave --fixed out"));
-        check("", &[], &[("target_error", "1us"), ("budget_cpu", "-1")], Err("above zero"));
+        check("", &[], &[("fixed", "true"), ("budget_bps", "1M")], Err("omit --fixed"));
+        check("", &[], &[("target_error", "1us"), ("budget_cpu", "-1")], Err("greater than zero"));
         check("", &[], &[("target_error", "1us"), ("budget_bps", "50")], Err("per minute"));
-        check("", &[], &[("target_error", "1us"), ("budget_cpu", "900%"), ("window", "1min")], Err("less budget"));
+        check("", &[], &[("target_error", "1us"), ("budget_cpu", "900%"), ("window", "1min")], Err("a smaller budget"));
         check("", &[], &[("skew_model", "sinusoid")], Err("--inject-skew"));
         let region = ("region", "a");
         for (other, reason) in [
-            (("region_file", "r.txt"), "leave one of them out"),
-            (("master", "1"), "the first rank of each"),
+            (("region_file", "r.txt"), "omit one of them"),
+            (("master", "1"), "led by its first rank"),
             (("rounds", "timed"), "must be master"),
             (("reference", "1"), "rank 0's node"),
             (("out_neighbors", "1"), "numbers its own"),

@@ -116,7 +116,7 @@ struct Variables {
 /// Says that a variable is not a setting, and which it may have meant.
 fn unknown_variable(key: &str) -> String {
     let closest = closest(key);
-    format!("{ENVIRONMENT_PREFIX}{key} is no setting; the closest is {ENVIRONMENT_PREFIX}{closest}")
+    format!("{ENVIRONMENT_PREFIX}{key} is not a setting; did you mean {ENVIRONMENT_PREFIX}{closest}?")
 }
 
 fn variables(
@@ -182,7 +182,7 @@ fn of_file(path: &Path) -> Result<Vec<Given>, Error> {
             other if Key::named(&key).is_some_and(Key::is_list) || xla::key(&key, &other.to_string()).is_some() => {
                 other.to_string()
             }
-            other => return Err(wrong(format!("key {key}: expected a text, a number or true/false, found {other}"))),
+            other => return Err(wrong(format!("key {key}: expected a string, a number or true/false, found {other}"))),
         };
         let (origin, shown) = (path.display().to_string(), format!("{key} = {text} in {}", path.display()));
         Ok(Given { key, text, origin, shown, foreign: false })

@@ -139,7 +139,7 @@ settings! {
     /// How long to run; `None` until a signal.
     duration: Option<Duration> = None; shared "duration" "duration" "DURATION" in Measuring;
     read |text| positive(text).map(Some); write |c| c.duration.map_or_else(|| "until stopped".into(), text_of);
-    check |_| Ok(()); help "How long to run, as in 12s or 10min. Without it: until Ctrl-C or SIGTERM";
+    check |_| Ok(()); help "How long to run, for example 12s or 10min [default: until Ctrl-C or SIGTERM]";
 
     /// Length of a window; `None` chooses, see [`Config::window`].
     window: Option<Duration> = None; shared "window" "window" "DURATION" in Measuring;
@@ -151,27 +151,27 @@ settings! {
     first_window: Option<Duration> = None; shared "first_window" "first-window" "DURATION" in Measuring;
     read |text| positive(text).map(Some); write |c| or_none(c.first_window.map(text_of));
     check |c| c.first_window.map_or(Ok(()), |first| within(first, Duration::from_ms(100), Duration::from_ms(60_000)));
-    help "Length of the first four windows where that is shorter, so that clocks are known soon [default: none; 250ms where a program links \
-          the library]";
+    help "Length of the first four windows, if shorter, so that the clocks are known soon [default: none; 250ms if a program links \
+        the library]";
 
     /// Length of one more window after somebody asked the run to end; `None` ends it with the window under way.
     last_window: Option<Duration> = None; shared "last_window" "last-window" "DURATION" in Measuring;
     read |text| positive(text).map(Some); write |c| or_none(c.last_window.map(text_of));
     check |c| c.last_window.map_or(Ok(()), |last| within(last, Duration::from_ms(100), Duration::from_ms(60_000)));
-    help "Length of one more window after the run was asked to end, so that no event before that is outside of the measured span [default: \
-          none; 250ms where a program links the library]";
+    help "Length of an additional window after a request to stop, so that every earlier event lies within the measured time [default: \
+        none; 250ms if a program links the library]";
 
     /// Gap between exchanges started by one host, shared by its ranks and edges in turn; `None` chooses, see [`Config::cadence`].
     cadence: Option<Duration> = None; shared "cadence" "cadence" "DURATION" in Measuring;
     read |text| positive(text).map(Some); write |c| c.cadence.map_or_else(|| "auto".into(), text_of);
     check |c| within(c.cadence(), Duration::from_us(20), CADENCE_MAX);
-    help "Gap between exchanges started by one host, shared by its ranks and edges in turn. Fixed, unless --target-error is given too: then it \
-          is the first one [default: 800us at first, then what the target needs]";
+    help "Interval between exchanges started by one host, which its ranks and edges take in turn. Fixed, unless --target-error is \
+        also given: then it is only the initial value [default: 800us at first, then as the target requires]";
 
     /// Keep the configured cadence and window all the time.
     fixed: bool = false; shared "fixed" "fixed" "" in Measuring;
     read number; write |c| c.pacing().is_none().to_string(); check |_| Ok(());
-    help "Keep cadence and window as they are configured, by default 800us and 4s, at the cost that they have";
+    help "Keep cadence and window fixed as configured (by default 800us and 4s) instead of adapting them";
 
     /// Time between the two packets of a coded pair.
     spacing: Duration = Duration::from_us(100); shared "spacing" "spacing" "DURATION" in Measuring;
@@ -182,76 +182,78 @@ settings! {
     exchange_timeout: Duration = Duration::from_ms(1_000); shared "exchange_timeout" "exchange-timeout" "DURATION" in Measuring;
     read positive; write |c| text_of(c.exchange_timeout);
     check |c| within(c.exchange_timeout, Duration::from_ms(100), Duration::from_ms(10_000));
-    help "An exchange not finished after this long counts as lost; up to 2 s at a slow pace" shown;
+    help "An exchange that has not finished after this time counts as lost; up to 2 s at a slow cadence" shown;
 
     /// How long a round waits for a rank.
     round_timeout: Duration = Duration::from_ms(10_000); shared "round_timeout" "round-timeout" "DURATION" in Measuring;
     read positive; write |c| text_of(c.round_timeout);
     check |c| within(c.round_timeout, Duration::from_ms(100), Duration::from_ms(86_400_000));
-    help "How long a round waits for a rank before naming it; over TCP the others continue, over MPI the run ends" shown;
+    help "How long a round waits for a rank before reporting it as missing; over TCP the other ranks continue, over MPI the run ends" shown;
 
     /// After how long the run begins with the ranks that have come; `None` waits for all.
     start_timeout: Option<Duration> = None; local "start_timeout" "start-timeout" "DURATION" in Measuring;
     read |text| positive(text).map(Some); write |c| or_none(c.start_timeout.map(text_of));
     check |c| match c.start_timeout {
         Some(_) if c.rounds != RoundMode::Master => {
-            Err("needs --rounds master, which can tell a rank that comes late what it has missed".into())
+            Err("needs --rounds master, because only a master can tell a late rank what it missed".into())
         }
         Some(limit) => within(limit, Duration::from_ms(1), Duration::from_ms(600_000)),
         None => Ok(()),
     };
-    help "After how long rank 0 (or --master) begins with the ranks that have come over TCP, two at least; the others take part when they come. The run names them [default: wait for all ranks, and end without them after PROBE_SYNC_RENDEZVOUS_TIMEOUT]";
+    help "How long rank 0 (or --master) waits for all ranks over TCP before it starts with those that have joined, at least two. It \
+        reports the missing ranks, which can join later [default: wait for all ranks, and fail after PROBE_SYNC_RENDEZVOUS_TIMEOUT]";
 
     /// How long a rank whose connection to the master broke tries to come back.
     reconnect_timeout: Duration = Duration::from_ms(600_000); local "reconnect_timeout" "reconnect-timeout" "DURATION" in Measuring;
     read duration; write |c| text_of(c.reconnect_timeout);
     check |c| within(c.reconnect_timeout, Duration::ZERO, Duration::from_ms(86_400_000));
-    help "How long a rank over TCP whose connection to rank 0 (or --master) broke tries to come back by itself; 0s ends it at once" shown;
+    help "How long a rank whose TCP connection to rank 0 (or --master) broke tries to reconnect; with 0s it ends at once" shown;
 
     /// How rounds come about.
     rounds: RoundMode = RoundMode::Master; shared "rounds" "rounds" "MODE" in Measuring;
     read |text| choice(text, &ROUND_MODES); write |c| c.rounds.name().into(); check |_| Ok(());
-    help "How rounds work: master (rank 0, or --master, gathers the windows, solves and decides), timed (every node cuts windows by its own clock, every \
-          rank gets all windows and solves them) or local (no rounds: windows go to files, for probe_sync solve)" shown;
+    help "How rounds work: master (rank 0, or --master, gathers the windows, solves and decides), timed (every node ends windows by \
+        its own clock, and every rank receives and solves all windows) or local (no rounds: windows are written to files for \
+        probe_sync solve)" shown;
 
     /// The rank that gathers, solves and records.
     master: u32 = 0; shared "master" "master" "RANK" in Measuring;
     read number; write |c| c.master.to_string(); check |_| Ok(());
-    help "The rank whose process leads the run: it gathers the windows, solves, decides, and writes the run's files into its --out. With \
-          MASTER_ADDR and MASTER_PORT it is the rank that listens, so MASTER_ADDR must name its host. Node numbers and the reference do not change" shown;
+    help "The rank that leads the run: it gathers the windows, solves, decides, and writes the run's files to its --out. With \
+        MASTER_ADDR and MASTER_PORT this rank listens, so MASTER_ADDR must name its host. Node numbers and the reference do not change" shown;
 
     /// How many ranks may take the master's place, one after the other.
     successors: u32 = 3; shared "successors" "successors" "N" in Measuring;
     read number; write |c| c.successors.to_string(); check |_| Ok(());
-    help "How many ranks may take the place of rank 0 (or --master) over TCP, one after another, if it is lost; with 0 the run ends" shown;
+    help "How many ranks may take over from rank 0 (or --master) over TCP, one after another, if it is lost; with 0 the run ends" shown;
 
     /// How long connections over TCP last.
     connections: Connections = Connections::Persistent; shared "connections" "connections" "MODE" in Measuring;
     read |text| choice(text, &CONNECTIONS); write |c| name_of(c.connections, &CONNECTIONS).into();
     check |c| if c.connections == Connections::PerRound && c.rounds == RoundMode::Local {
-        Err("is per-round, and --rounds local has no rounds; leave one of them out".into())
+        Err("is per-round, but --rounds local has no rounds; omit one of them".into())
     } else { Ok(()) };
-    help "How long ranks over TCP stay connected with rank 0 (or --master): persistent (for the whole run) or per-round (each rank connects, delivers its \
-          window, takes the decision and disconnects). With per-round, rounds take longer, no window is ended early, and a rank whose process has ended is \
-          reported like one that hangs" shown;
+    help "How long ranks stay connected to rank 0 (or --master) over TCP: persistent (for the whole run) or per-round (each rank \
+        connects, delivers its window, receives the decision and disconnects). With per-round, rounds take longer, windows cannot be \
+        ended early, and a rank whose process has ended is reported like one that hangs" shown;
 
     /// Whether every rank is told every node's estimate; `None` means in groups of up to 65536 (ranks times nodes).
     share_rounds: Option<bool> = None; shared "share_rounds" "share-rounds" "BOOL" in Measuring;
     read |text| number(text).map(Some); write |c| or_auto(c.share_rounds); check |_| Ok(());
-    help "Send every rank all nodes' estimates, not only its own and the reference's: true or false [default: true while ranks times \
-          nodes is at most 65536]";
+    help "Send the estimates of all nodes to every rank, rather than only its own and the reference's: true or false [default: true \
+        if ranks times nodes is at most 65536]";
 
     /// The region that this rank is in; `None` has none, or `region_file` says it.
     region: Option<String> = None; local "region" "region" "NAME" in Measuring;
     read |text| region_name(text).map(Some); write |c| or_none(c.region.clone()); check |_| Ok(());
-    help "The region (site, rack) that this rank is in: each region measures itself against its first rank, these measure each other, and at the end \
-          rank 0 puts all on one timeline. Either every rank has one or none does";
+    help "The region (site, rack) of this rank. Each region measures itself against its first rank, these first ranks measure each \
+        other, and at the end rank 0 puts all regions on one timeline. Give a region to every rank or to none";
 
     /// The file that names each rank's region; `None` has none.
     region_file: Option<PathBuf> = None; local "region_file" "region-file" "FILE" in Measuring;
     read |text: &str| Ok::<_, String>(Some(PathBuf::from(text)));
     write |c| or_none(c.region_file.as_ref().map(|path| path.display())); check |_| Ok(());
-    help "File with the regions of all ranks, one per line with its name and ranks, as in: west 0-3,8";
+    help "File with the regions of all ranks; each line has a region's name and its ranks, for example: west 0-3,8";
 
     /// The node whose offset is zero.
     reference: ReferenceChoice = ReferenceChoice::Node(NodeId(0)); shared "reference" "reference" "NODE|auto" in Measuring;
@@ -267,13 +269,13 @@ settings! {
     /// The nodes that this node probes; `None` where the graph is drawn, for all nodes alike.
     out_neighbors: Option<Vec<NodeId>> = None; local "out_neighbors" "out-neighbors" "NODES" in Measuring;
     read nodes; write |c| or_auto(c.out_neighbors.as_deref().map(nodes_text)); check |_| Ok(());
-    help "Nodes that this node probes, as in 1,2,5, instead of a random graph; none for a node that only answers. Every node gives its \
-          list, the lists must connect all nodes, and no edges are added";
+    help "Nodes that this node probes, for example 1,2,5, instead of a random graph; none for a node that only answers. Every node \
+        must give its list, and the lists must connect all nodes; no edges are added";
 
     /// The nodes that probe this node, to compare with the others' lists.
     in_neighbors: Option<Vec<NodeId>> = None; local "in_neighbors" "in-neighbors" "NODES" in Measuring;
     read nodes; write |c| or_auto(c.in_neighbors.as_deref().map(nodes_text)); check |_| Ok(());
-    help "Nodes that probe this node; the run is refused where the others' --out-neighbors say otherwise";
+    help "Nodes that probe this node; the run fails to start if the other nodes' --out-neighbors disagree";
 
     /// Seed of the probing graph.
     seed: u64 = 1; shared "seed" "seed" "SEED" in Measuring;
@@ -292,14 +294,15 @@ settings! {
     /// Every rank is a node, even where ranks share a host's clock.
     per_rank: bool = false; shared "per_rank" "per-rank" "" in Measuring;
     read number; write |c| c.per_rank.to_string(); check |_| Ok(());
-    help "Every rank is a node, even where ranks share a host's clock";
+    help "Make every rank a node, even if ranks share a host's clock";
 
     /// The profiler's clock, to take snapshot pairs of.
     tracer_clock: TracerClockChoice = TracerClockChoice::Auto;
     local "tracer_clock" "tracer-clock" "CLOCK" in Measuring;
     read tracer_clock; write |c| c.tracer_clock.text().into(); check |_| Ok(());
-    help "The profiler's clock. Its pairs with the system clock go to snapshots/: monotonic, monotonic_raw, boottime, tsc, \
-          rocprofiler, cupti, none, or auto for the clock of the profiler that is loaded or whose devices are here, else boottime" shown;
+    help "The profiler's clock, which is recorded in pairs with the system clock in snapshots/: monotonic, monotonic_raw, boottime, \
+        tsc, rocprofiler, cupti, none, or auto (the clock of the profiler that is loaded or whose devices are present, otherwise \
+        boottime)" shown;
 
     /// Time between snapshot pairs of this node.
     snapshot_pair_period: Duration = Duration::from_ms(4_000);
@@ -307,41 +310,41 @@ settings! {
     read |text| number(text).map(|ms: u32| Duration::from_ms(ms.into()));
     write |c| (c.snapshot_pair_period.as_ns() / 1_000_000).to_string();
     check |c| if PAIR_PERIODS.contains(&(c.snapshot_pair_period.as_ns() / 1_000_000)) { Ok(()) } else {
-        Err("must lie within 1 and 3600000 (an hour)".into())
+        Err("must be between 1 and 3600000 (an hour)".into())
     };
-    help "Milliseconds between such pairs; may differ between nodes" shown;
+    help "Milliseconds between pairs of --tracer-clock and system clock; may differ between nodes" shown;
 
     /// Adapt cadence, window and edges to the target although a cadence is named.
     adaptive: bool = false; shared "adaptive" "adaptive" "" in Adaptive;
     read number; write |c| c.pacing().is_some().to_string(); check |_| Ok(());
-    help "Adapt to the target, starting from --cadence. Always on without --cadence and --fixed";
+    help "Adapt probing to the target, starting from --cadence. Always on without --cadence and --fixed";
 
     /// Half-width of every node's 95 % interval to aim at; asks for adaptive probing by itself.
     target_error: Option<Duration> = None; shared "target_error" "target-error" "DURATION" in Adaptive;
     read |text| positive(text).map(Some); write |c| c.target_error.map_or_else(|| "none".into(), text_of); check |_| Ok(());
-    help "Target half-width of the 95 % intervals, to which probing adapts, as in 200ns [default: 1us]";
+    help "Target half-width of the 95 % intervals, to which probing adapts, for example 200ns [default: 1us]";
 
     /// Bits per second that a host may send for probing, UDP and IPv4 headers and answers included.
     budget_bps: Option<f64> = None; shared "budget_bps" "budget-bps" "BITS" in Adaptive;
     read |text| rate(text).map(Some); write |c| or_none(c.budget_bps); check |_| Ok(());
-    help "Bits per second that a host may send, UDP and IPv4 headers and answers included, as in 500k or 5M [default: none]";
+    help "Maximum bits per second sent by a host, including UDP and IPv4 headers and answers, for example 500k or 5M [default: none]";
 
     /// Share of one core that probing may take on a host.
     budget_cpu: Option<f64> = None; shared "budget_cpu" "budget-cpu" "SHARE" in Adaptive;
     read |text| rate(text).map(Some); write |c| or_auto(c.budget_cpu); check |_| Ok(());
-    help "Share of one core that probing may take on a host, as in 0.1 or 10% [default: 0.1 unless --budget-bps is given]";
+    help "Maximum share of one core that probing uses on a host, for example 0.1 or 10% [default: 0.1 unless --budget-bps is given]";
 
     /// Where the run's files go.
     out: PathBuf = PathBuf::from("probe_sync_out"); local "out" "out" "DIR" in Output;
     read |text| Ok::<_, String>(PathBuf::from(text)); write |c| c.out.display().to_string(); check |_| Ok(());
-    help "Directory for the run's files. An earlier run there moves aside" shown;
+    help "Directory for the run's files. An earlier run there is renamed" shown;
 
     /// The file in which other processes of this host read the global clock; `None` has none.
     clock_page: Option<PathBuf> = None; local "clock_page" "clock-page" "FILE" in Output;
     read |text: &str| Ok::<_, String>(Some(PathBuf::from(text)));
     write |c| or_none(c.clock_page.as_ref().map(|path| path.display())); check |_| Ok(());
-    help "Keep the reference's time in this file for other processes of the host, as in /dev/shm/probe_sync.clock; probe_sync clock FILE \
-          reads it. The first rank of each host writes it";
+    help "Maintain the reference time in this file for other processes on the host, for example /dev/shm/probe_sync.clock; probe_sync \
+        clock FILE reads it. The first rank on each host writes it";
 
     /// How the global clock follows new estimates.
     clock_adjust: Adjust = Adjust::Slew; local "clock_adjust" "clock-adjust" "HOW" in Output;
@@ -351,30 +354,30 @@ settings! {
     /// What the global clock counts by.
     clock_counter: ClockCounter = ClockCounter::Raw; local "clock_counter" "clock-counter" "COUNTER" in Output;
     read |text| choice(text, &CLOCK_COUNTERS); write |c| name_of(c.clock_counter, &CLOCK_COUNTERS).into(); check |_| Ok(());
-    help "What readers of the clock in --clock-page read: raw (CLOCK_MONOTONIC_RAW), or tsc (the processor's time-stamp counter, cheaper; \
-          refused unless it is the kernel's clocksource)" shown;
+    help "The counter that readers of --clock-page use: raw (CLOCK_MONOTONIC_RAW) or tsc (the processor's time-stamp counter; faster, \
+        but only allowed if it is the kernel's clocksource)" shown;
 
     /// How far the rates of clocks may wander from what was measured, ppm.
     max_wander_ppm: f64 = 3.0; local "max_wander_ppm" "max-wander-ppm" "PPM" in Output;
     read number; write |c| c.max_wander_ppm.to_string();
     check |c| if c.max_wander_ppm.is_finite() && (0.0..=500.0).contains(&c.max_wander_ppm) { Ok(()) } else {
-        Err("must lie within 0 and 500".into())
+        Err("must be between 0 and 500".into())
     };
-    help "Assumed largest change of a clock's rate until the next round, for the hard interval of the clock in --clock-page" shown;
+    help "Largest assumed change of a clock's rate until the next round, in ppm, for the hard interval of the clock in --clock-page" shown;
 
     /// Bytes at which a recorded file is closed and another begun; `None` never.
     rotate_at: Option<u64> = Some(1 << 30); local "rotate_at" "rotate-at" "SIZE" in Output;
     read size; write |c| size_text(c.rotate_at);
     check |c| c.rotate_at.map_or(Ok(()), |size| at_least(size, 4 << 10));
-    help "Size at which a recorded file (offsets, global_windows, windows, probes) is closed under a number, as in offsets.000001.jsonl, and a new \
-          one begun; all readers find them. Or none" shown;
+    help "Size at which a recorded file (offsets, global_windows, windows, probes) is closed with a number, as in \
+        offsets.000001.jsonl, and a new one is started; all commands read both. none turns this off" shown;
 
     /// Bytes that are kept of each recorded file with its segments; `None` keeps all.
     keep_bytes: Option<u64> = None; local "keep_bytes" "keep-bytes" "SIZE" in Output;
     read size; write |c| size_text(c.keep_bytes);
     check |c| c.keep_bytes.map_or(Ok(()), |size| at_least(size, 64 << 10));
-    help "Keep at most this much of each recorded file, as in 20GiB: its oldest segments are removed and counted in report.json. none keeps \
-          everything" shown;
+    help "Keep at most this much of each recorded file, for example 20GiB; older segments are removed and counted in report.json. \
+        none keeps everything" shown;
 
     /// Of so many rounds one is written to `global_windows.jsonl`.
     keep_every: u64 = 1; local "keep_every" "keep-every" "ROUNDS" in Output;
@@ -386,8 +389,8 @@ settings! {
     record: Option<PathBuf> = None; local "record" "record" "DIR" in Output;
     read |text: &str| Ok::<_, String>(Some(PathBuf::from(text)));
     write |c| or_none(c.record.as_ref().map(|path| path.display())); check |_| Ok(());
-    help "Record what this run does on every rank (windows, fits, gathers, broadcasts) in DIR/nodeN.rec, readable even after a kill, with \
-          probe_sync record";
+    help "Record this run's own activity on every rank (windows, fits, gathers, broadcasts) in DIR/nodeN.rec, readable with \
+        probe_sync record even after a kill";
 
     /// Write every raw exchange.
     keep_probes: bool = false; shared "keep_probes" "keep-probes" "" in Output;
@@ -397,7 +400,8 @@ settings! {
     /// Where rank 0 serves its metrics over HTTP; `None` does not.
     metrics_listen: Option<SocketAddr> = None; local "metrics_listen" "metrics-listen" "ADDRESS:PORT" in Output;
     read |text| listening_address(text).map(Some); write |c| or_none(c.metrics_listen); check |_| Ok(());
-    help "Serve metrics over HTTP on rank 0, as in 127.0.0.1:9464, without authentication. metrics.prom always has them [default: none]";
+    help "Serve metrics over HTTP on rank 0, without authentication, for example at 127.0.0.1:9464. They are always written to \
+        metrics.prom [default: none]";
 
     /// Address to probe from; `None` chooses.
     bind: Option<IpAddr> = None; local "bind" "bind" "ADDRESS" in Host;
@@ -417,14 +421,14 @@ settings! {
     /// Name and identity of this host; `None` asks the system.
     host: Option<String> = None; local "host" "host" "NAME" in Host;
     read |text: &str| Ok::<_, String>(Some(text.to_owned())); write |c| or_auto(c.host.clone()); check |_| Ok(());
-    help "Name and identity of this host [default: ask the system]";
+    help "Name and identity of this host [default: the system's]";
 
     /// The file with the secret of the run; `None` has none.
     key_file: Option<PathBuf> = None; local "key_file" "key-file" "FILE" in Host;
     read |text: &str| Ok::<_, String>(Some(PathBuf::from(text)));
     write |c| or_none(c.key_file.as_ref().map(|path| path.display())); check |_| Ok(());
-    help "File of mode 600 with a secret of at least 32 bytes, the same on all hosts; ranks and packets prove that they have it. \
-          Required if probes cross public networks";
+    help "File with mode 600 that contains a secret of at least 32 bytes, the same on all hosts, which authenticates ranks and \
+        packets. Required if probes cross public networks";
 
     /// Pin the probe thread to the processors near its network interface.
     pin: bool = true; local "pin" "pin" "BOOL" in Host;
@@ -434,21 +438,21 @@ settings! {
     /// Seed of the virtual clocks laid over the real ones; `None` measures the real clocks.
     inject_skew: Option<u64> = None; shared "inject_skew" "inject-skew" "SEED" in Truth;
     read |text| number(text).map(Some); write |c| or_none(c.inject_skew); check |_| Ok(());
-    help "Add known clock errors, drawn from this seed, to packet timestamps, and judge the result";
+    help "Add known clock errors, drawn from this seed, to packet timestamps, and compare the result with the truth";
 
     /// Virtual offsets are drawn within ± this.
     skew_offset: Duration = Duration::from_ms(10); shared "skew_offset" "skew-offset" "DURATION" in Truth;
     read duration; write |c| text_of(c.skew_offset);
     check |c| within(c.skew_offset, Duration::from_ms(0), Duration::from_ms(86_400_000));
-    help "Range of the injected offsets, ±" shown;
+    help "Range of the injected offsets: ± this time" shown;
 
     /// Virtual rates are drawn within ± this, ppm.
     skew_ppm: f64 = 50.0; shared "skew_ppm" "skew-ppm" "PPM" in Truth;
     read number; write |c| c.skew_ppm.to_string();
     check |c| if c.skew_ppm.is_finite() && (0.0..=400.0).contains(&c.skew_ppm) { Ok(()) } else {
-        Err("must lie within 0 and 400; real clocks stay below 500".into())
+        Err("must be between 0 and 400; real clocks stay below 500".into())
     };
-    help "Range of the injected rates, ± ppm" shown;
+    help "Range of the injected rates: ± this many ppm" shown;
 
     /// What virtual clocks do beside being wrong by an offset and a rate.
     skew_model: SkewModel = SkewModel::Constant; shared "skew_model" "skew-model" "MODEL" in Truth;
@@ -458,7 +462,7 @@ settings! {
     /// A step of one node's virtual clock.
     inject_step: Option<InjectedStep> = None; shared "inject_step" "inject-step" "NODE@AFTER:STEP" in Truth;
     read |text| injected_step(text).map(Some); write |c| or_none(c.inject_step); check |_| Ok(());
-    help "Step one node's clock once, as in 3@5s:1ms";
+    help "Step one node's clock once, for example 3@5s:1ms";
 }
 
 /// The longest gap between exchanges.

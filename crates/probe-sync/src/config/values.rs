@@ -121,7 +121,7 @@ pub(crate) fn region_name(text: &str) -> Result<String, String> {
     let usable = |letter: char| letter.is_ascii_alphanumeric() || ['-', '_', '.'].contains(&letter);
     if text.is_empty() || text.len() > REGION_NAME_MAX || text.starts_with('.') || !text.chars().all(usable) {
         return Err(format!(
-            "\"{}\" is no name of a region: 1 to {REGION_NAME_MAX} of a-z, A-Z, 0-9, - _ and ., not beginning with a dot",
+            "\"{}\" is not a region name: use 1 to {REGION_NAME_MAX} of a-z, A-Z, 0-9, - _ and ., not starting with a dot",
             text.escape_debug()
         ));
     }
@@ -135,8 +135,9 @@ pub(crate) fn region_name(text: &str) -> Result<String, String> {
 pub fn duration(text: &str) -> Result<Duration, String> {
     let trimmed = text.trim();
     let (sign, rest) = trimmed.strip_prefix('-').map_or((1, trimmed), |rest| (-1, rest));
-    let span = humantime::parse_duration(rest)
-        .map_err(|error| format!("\"{text}\": {error}; write a number with its unit, as in 800us, 2s, 10min"))?;
+    let span = humantime::parse_duration(rest).map_err(|error| {
+        format!("\"{text}\": {error}; write a number with its unit, for example 800us, 2s or 10min")
+    })?;
     let ns = i64::try_from(span.as_nanos()).map_err(|_| format!("\"{text}\" is longer than 292 years"))?;
     Ok(Duration::from_ns(sign * ns))
 }
@@ -144,7 +145,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 pub(super) fn choice<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, String> {
     choices.iter().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| {
         let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
-        format!("\"{text}\" is none of {}", names.join(", "))
+        format!("\"{text}\" is not one of {}", names.join(", "))
     })
 }
 
@@ -166,7 +167,8 @@ pub(super) fn number<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -
 }
 
 pub(super) fn positive(text: &str) -> Result<Duration, String> {
-    duration(text).and_then(|d| if d > Duration::ZERO { Ok(d) } else { Err(format!("\"{text}\" is not above zero")) })
+    duration(text)
+        .and_then(|d| if d > Duration::ZERO { Ok(d) } else { Err(format!("\"{text}\" is not greater than zero")) })
 }
 
 pub(super) fn text_of(span: Duration) -> String {
@@ -181,7 +183,7 @@ pub(super) fn rate(text: &str) -> Result<f64, String> {
     let unit = units.into_iter().find_map(|(unit, factor)| trimmed.strip_suffix(unit).map(|rest| (rest, factor)));
     let (digits, factor) = unit.unwrap_or((trimmed, 1.0));
     let value: f64 = number::<f64>(digits)? * factor;
-    if value.is_finite() && value > 0.0 { Ok(value) } else { Err(format!("\"{text}\" is not above zero")) }
+    if value.is_finite() && value > 0.0 { Ok(value) } else { Err(format!("\"{text}\" is not greater than zero")) }
 }
 
 pub(super) fn reference(text: &str) -> Result<ReferenceChoice, String> {
@@ -200,13 +202,13 @@ pub(super) fn nodes(text: &str) -> Result<Option<Vec<NodeId>>, String> {
     let inner = trimmed.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(trimmed).trim();
     match (trimmed, inner) {
         ("auto", _) => return Ok(None),
-        ("", _) => return Err("names no node; write none for no node at all".into()),
+        ("", _) => return Err("is an empty list; write none for no nodes".into()),
         (_, "" | "none") => return Ok(Some(Vec::new())),
         _ => {}
     }
     let node = |part: &str| part.trim().parse().map(NodeId).map_err(|_| part.to_owned());
     let found: Result<Vec<NodeId>, String> = inner.split(',').map(node).collect();
-    found.map(Some).map_err(|part| format!("\"{part}\" is no node's number; write as in 1,2,5, or none"))
+    found.map(Some).map_err(|part| format!("\"{part}\" is not a node number; write for example 1,2,5, or none"))
 }
 
 pub(super) fn nodes_text(nodes: &[NodeId]) -> String {
@@ -218,7 +220,9 @@ pub(super) fn nodes_text(nodes: &[NodeId]) -> String {
 pub(super) fn own_address(text: &str) -> Result<IpAddr, String> {
     let address: IpAddr = number(text)?;
     if address.is_unspecified() || address.is_multicast() {
-        return Err(format!("\"{text}\" is no address that peers could send to; give one of this host's own"));
+        return Err(format!(
+            "\"{text}\" is not an address that peers can send to; give one of this host's own addresses"
+        ));
     }
     Ok(address)
 }
@@ -229,7 +233,7 @@ pub(super) fn own_address(text: &str) -> Result<IpAddr, String> {
 /// Shows how to write it.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let size: Result<ByteSize, _> = text.trim().parse();
-    size.map(|size| size.as_u64()).map_err(|_| format!("\"{text}\" is no size; write one as in 400M or 1GiB"))
+    size.map(|size| size.as_u64()).map_err(|_| format!("\"{text}\" is not a size; write for example 400M or 1GiB"))
 }
 
 /// A number of bytes, as in `64MiB` or `1G`, or `none`.
@@ -237,7 +241,7 @@ pub(super) fn size(text: &str) -> Result<Option<u64>, String> {
     if text.trim() == "none" {
         return Ok(None);
     }
-    bytes(text).map(Some).map_err(|_| format!("\"{text}\" is no size; write one as in 64MiB, 20GB or none"))
+    bytes(text).map(Some).map_err(|_| format!("\"{text}\" is not a size; write for example 64MiB, 20GB or none"))
 }
 
 pub(super) fn size_text(size: Option<u64>) -> String {
@@ -257,12 +261,18 @@ pub(super) fn at_least(bytes: u64, least: u64) -> Result<(), String> {
 }
 
 pub(super) fn listening_address(text: &str) -> Result<SocketAddr, String> {
-    text.trim().parse().map_err(|_| format!("\"{text}\" is no ADDRESS:PORT; write one as in 127.0.0.1:9464 or [::1]:9464, or 0.0.0.0:9464 for all interfaces"))
+    text.trim().parse().map_err(|_| {
+        format!(
+            "\"{text}\" is not ADDRESS:PORT; write for example 127.0.0.1:9464 or [::1]:9464, or \
+        0.0.0.0:9464 for all interfaces"
+        )
+    })
 }
 
 pub(super) fn injected_step(text: &str) -> Result<InjectedStep, String> {
     let parts = text.split_once('@').and_then(|(node, rest)| rest.split_once(':').map(|(at, step)| (node, at, step)));
-    let (node, after, step) = parts.ok_or_else(|| format!("\"{text}\": write NODE@AFTER:STEP, as in 3@5s:1ms"))?;
+    let (node, after, step) =
+        parts.ok_or_else(|| format!("\"{text}\": write NODE@AFTER:STEP, for example 3@5s:1ms"))?;
     Ok(InjectedStep { node: NodeId(number(node)?), after: positive(after)?, step: duration(step)? })
 }
 
@@ -281,7 +291,7 @@ pub(super) fn within(value: Duration, least: Duration, most: Duration) -> Result
     if (least..=most).contains(&value) {
         return Ok(());
     }
-    Err(format!("must lie within {} and {}", text_of(least), text_of(most)))
+    Err(format!("must be between {} and {}", text_of(least), text_of(most)))
 }
 
 pub(super) const FIT_METHODS: [(&str, FitMethod); 3] =

@@ -100,7 +100,7 @@ const SETTINGS: &[Setting] = &[
 fn timed(key: &'static str, text: &str, unit: &str) -> Result<Meaning, String> {
     let count: u64 = number(text).map_err(|_| {
         format!(
-            "\"{text}\" is no whole number of {unit}; the new key is {key}, whose values have a unit, as in 4{unit}"
+            "\"{text}\" is not a whole number of {unit}; the new key is {key}, whose values have a unit, as in 4{unit}"
         )
     })?;
     Ok(Meaning::Set(vec![key], format!("{count}{unit}")))
@@ -108,7 +108,7 @@ fn timed(key: &'static str, text: &str, unit: &str) -> Result<Meaning, String> {
 
 fn period(text: &str) -> Result<Meaning, String> {
     let count: u64 = number(text).map_err(|_| {
-        format!("\"{text}\" is no whole number of milliseconds; the new key is snapshot_pair_period_ms")
+        format!("\"{text}\" is not a whole number of milliseconds; the new key is snapshot_pair_period_ms")
     })?;
     Ok(Meaning::Set(vec!["snapshot_pair_period_ms"], count.to_string()))
 }
@@ -118,7 +118,7 @@ fn switch(text: &str) -> Result<bool, String> {
     match text.trim().to_ascii_lowercase().as_str() {
         "1" | "true" => Ok(true),
         "0" | "false" => Ok(false),
-        _ => Err(format!("\"{text}\" is none of 1, 0, true, false")),
+        _ => Err(format!("\"{text}\" is not one of 1, 0, true, false")),
     }
 }
 
@@ -129,13 +129,13 @@ fn on(text: &str, done: &'static str, off: &str) -> Result<Meaning, String> {
 fn enabled(text: &str) -> Result<Meaning, String> {
     on(
         text,
-        "whoever starts probe_sync measures",
-        "says that nothing shall be measured, and probe_sync was started to measure; take it out or do not start probe_sync",
+        "starting probe_sync always measures",
+        "turns measurement off, but probe_sync was started to measure; remove it or do not start probe_sync",
     )
 }
 
 fn export(text: &str) -> Result<Meaning, String> {
-    on(text, "windows/ is always written", "windows/ is always written, in the directory of the key out; take it out")
+    on(text, "windows/ is always written", "windows/ is always written, in the directory of the key out; remove it")
 }
 
 fn snapshots(text: &str) -> Result<Meaning, String> {
@@ -147,7 +147,7 @@ fn policy(text: &str) -> Result<Meaning, String> {
     match text.trim() {
         "random_graph" => Ok(Meaning::Done("the graph is a ring with random chords")),
         other => Err(format!(
-            "\"{other}\": the graph is a ring with random chords; neighbors is its degree, seed draws it, out_neighbors gives another"
+            "\"{other}\": the graph is a ring with random chords; neighbors sets its degree, seed draws it, and out_neighbors replaces it"
         )),
     }
 }
@@ -162,30 +162,32 @@ fn master_sync(text: &str) -> Result<Meaning, String> {
 
 fn master(text: &str) -> Result<Meaning, String> {
     let node: u32 = number(text)
-        .map_err(|problem| format!("{problem}; the new keys are master, a rank's number, and reference, a node's"))?;
+        .map_err(|problem| format!("{problem}; the new keys are master (a rank) and reference (a node)"))?;
     Ok(Meaning::Set(vec!["master", "reference"], node.to_string()))
 }
 
 fn port(text: &str) -> Result<Meaning, String> {
-    let _: u16 = number(text).map_err(|problem| format!("{problem}; take it out"))?;
+    let _: u16 = number(text).map_err(|problem| format!("{problem}; remove it"))?;
     Ok(Meaning::Done("ranks talk over MPI or at MASTER_PORT"))
 }
 
 fn stamping(text: &str) -> Result<Meaning, String> {
     on(
         text,
-        "timestamps are the kernel's or better where there are any",
-        "the new key is timestamps: \"user\" has the program's own, which are poorer; take it out for the best there are",
+        "timestamps come from the kernel or better, if available",
+        "the new key is timestamps: \"user\" selects the program's own, which are less accurate; remove it to use the best available",
     )
 }
 
 fn senders(text: &str) -> Result<Meaning, String> {
-    on(text, "every node with an out-neighbour probes", PARTICIPANTS)
+    on(text, "every node that has an out-neighbour probes", PARTICIPANTS)
 }
 
-const PARTICIPANTS: &str = "who probes follows from the graph: a node probes its out-neighbours, and one without any answers only; the new key is out_neighbors";
-const PLACE: &str = "ranks come from the launcher: mpirun, or RANK and WORLD_SIZE; take it out";
-const ADDRESSES: &str = "nodes tell each other their addresses; the new keys are interface, bind and port, for this node's own; take it out";
+const PARTICIPANTS: &str = "the graph decides who probes: a node probes its out-neighbours, and a node without any only answers; the \
+    new key is out_neighbors";
+const PLACE: &str = "ranks come from the launcher: mpirun, or RANK and WORLD_SIZE; remove it";
+const ADDRESSES: &str = "nodes tell each other their addresses; the new keys are interface, bind and port, for this node's own \
+    address; remove it";
 
 /// What was made of their settings, for one line.
 #[derive(Debug, Default)]
@@ -199,7 +201,7 @@ impl Report {
 
     /// Ours differs, and wins.
     pub(super) fn beaten(&mut self, theirs: &str, ours: &str) {
-        self.0.push(format!("{theirs} is not used, for {ours} is given"));
+        self.0.push(format!("{theirs} is ignored because {ours} is given"));
     }
 
     /// One of theirs needs nothing.

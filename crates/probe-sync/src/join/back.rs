@@ -60,20 +60,21 @@ pub(crate) fn judge(
         let loopback = plan.probes_for(rank).is_some_and(|node| plan.sources[node.index()].is_loopback());
         if loopback && hello.network_identity != before.network_identity {
             return Err(format!(
-                "rank {rank} comes late, on {}, and the run has begun over loopback on {}: start all ranks before --start-timeout is over, or give them a network with --interface",
+                "rank {rank} joined late, on {}, but the run has started over loopback on {}: start all ranks before --start-timeout \
+                expires, or select a network with --interface",
                 hello.hostname, hellos[ROOT].hostname
             ));
         }
     } else if hello.hostname != before.hostname {
         return Err(format!(
-            "rank {rank} was on {} and comes back on {}: its traces would be of two clocks. Start it on {} again, or start the run anew",
+            "rank {rank} was on {} and came back on {}, so its traces would use two clocks: restart it on {}, or start the run again",
             before.hostname, hello.hostname, before.hostname
         ));
     }
     if hello.neighbors != before.neighbors {
         return Err(format!(
-            "rank {rank} comes back with other out_neighbors or in_neighbors than it had: the graph stays as it was; give it the same, or \
-             start the run anew"
+            "rank {rank} came back with different out_neighbors or in_neighbors, but the graph cannot change: give it the same ones, \
+            or start the run again"
         ));
     }
     let same_node = |other: usize| {
@@ -82,13 +83,13 @@ pub(crate) fn judge(
     let elsewhere = |other: &usize| same_node(*other) && hellos[*other].clock_identity != hello.clock_identity;
     if let Some(other) = (0..hellos.len()).find(elsewhere) {
         return Err(format!(
-            "rank {rank} was on one machine with rank {other}, and comes back on another of the same name, {}: its traces would be \
-             corrected by the other's clock. Start it there again, or start the run anew",
+            "rank {rank} shared a machine with rank {other}, but came back on another machine of the same name, {}, so its traces \
+            would be corrected by the wrong clock: restart it on the first machine, or start the run again",
             hello.hostname
         ));
     }
     match (plan.probes_for(rank), ready) {
-        (Some(node), None) => return Err(format!("rank {rank} probes for node {node} and has no socket")),
+        (Some(node), None) => return Err(format!("rank {rank} probes for node {node} but has no socket")),
         (Some(_), Some(ready)) if !plan.secret => refuse_public(std::slice::from_ref(ready))?,
         _ => {}
     }
@@ -157,12 +158,12 @@ mod tests {
         let here = || Some(ready("10.0.0.2:9", "boottime"));
         assert_eq!(run.judge(1, |_| (), here()), Ok(true));
         assert_eq!(run.judge(1, rebooted, here()), Ok(false));
-        assert_eq!(run.judge(1, |_| (), Some(ready("10.0.0.2:9", "monotonic"))), Ok(false), "pairs of another clock");
+        assert_eq!(run.judge(1, |_| (), Some(ready("10.0.0.2:9", "monotonic"))), Ok(false), "pairs for another clock");
         let refused = |change: &dyn Fn(&mut Hello), ready: Option<Ready>, part: &str| {
             let reason = run.judge(1, change, ready).expect_err(part);
             assert!(reason.contains(part), "{reason}");
         };
-        refused(&|hello| hello.hostname = "c".into(), here(), "rank 1 was on b and comes back on c");
+        refused(&|hello| hello.hostname = "c".into(), here(), "rank 1 was on b and came back on c");
         refused(&|hello| hello.version = "2".into(), here(), "version 2");
         refused(&|hello| hello.shared_entries[0].1 = "other".into(), here(), "on rank 1 (b)");
         refused(&|_| {}, None, "has no socket");
@@ -188,7 +189,7 @@ mod tests {
         assert_eq!(come(&late(false), "z"), Ok(false));
         assert_eq!(come(&late(true), "a"), Ok(false));
         let refused = come(&late(true), "z").expect_err("loopback does not lead there");
-        assert!(refused.contains("rank 1 comes late, on z") && refused.contains("on a"), "{refused}");
+        assert!(refused.contains("rank 1 joined late, on z") && refused.contains("on a"), "{refused}");
     }
 
     #[test]

@@ -138,11 +138,11 @@ fn shared_network(nodes: &[Offering<'_>]) -> Chosen {
     });
     let (network, members) = shared.next()?;
     let Candidate { ip, prefix_length, interface, .. } = network;
-    let mut reason = format!("the network of {ip}/{prefix_length} ({interface}) on node 0, which all hosts share");
+    let mut reason = format!("the network of {ip}/{prefix_length} ({interface}) on node 0, shared by all hosts");
     let others = shared.filter(|(other, _)| !other.link_local() && other.interface != network.interface);
     let others: Vec<String> = others.map(|(network, _)| format!("{} ({})", network.ip, network.interface)).collect();
     if !others.is_empty() {
-        reason += &format!("; they share that of {} too: --interface takes another", others.join(", "));
+        reason += &format!("; they also share that of {}; select it with --interface", others.join(", "));
     }
     Some((members.into_iter().map(Source::from).collect(), reason))
 }
@@ -170,7 +170,7 @@ fn distinct(members: &[&Candidate], nodes: &[Offering<'_>]) -> bool {
 fn all_named(nodes: &[Offering<'_>]) -> Chosen {
     let own = |(_, offer): &Offering<'_>| offer.candidates.first().filter(|_| offer.named).map(Source::from);
     let sources = nodes.iter().map(own).collect::<Option<Vec<_>>>()?;
-    Some((sources, "named by every rank's configuration".to_owned()))
+    Some((sources, "set in every rank's configuration".to_owned()))
 }
 
 /// Hosts in networks of their own, behind routers: rank 0's address with the default route, or its only one, and whatever leads there.
@@ -184,7 +184,8 @@ fn routes_to_root(nodes: &[Offering<'_>]) -> Chosen {
         Some(candidate) if offer.named => Source::from(candidate),
         _ => Source::Towards(root.ip),
     };
-    let reason = format!("the routes to {} ({}) on node 0; the hosts share no network", root.ip, root.interface);
+    let reason =
+        format!("the routes to {} ({}) on node 0, because the hosts share no network", root.ip, root.interface);
     Some((nodes.iter().enumerate().map(own).collect(), reason))
 }
 
@@ -193,7 +194,7 @@ fn refusal(nodes: &[Offering<'_>]) -> String {
     let told: Vec<String> =
         told.map(|(node, (host, offer))| format!("node {node} on {host}: {}", offer.listed())).collect();
     let more = nodes.len().saturating_sub(HOSTS_TOLD);
-    let more = if more > 0 { format!("; and {more} nodes more") } else { String::new() };
+    let more = if more > 0 { format!("; and {more} more nodes") } else { String::new() };
     format!(
         "no network is shared by all hosts, and rank 0 has several addresses without a default route: {}{more}; {ADVICE}",
         told.join("; ")
@@ -201,7 +202,7 @@ fn refusal(nodes: &[Offering<'_>]) -> String {
 }
 
 const ADVICE: &str =
-    "name the interface with --interface or the address with --bind, or set NCCL_SOCKET_IFNAME on all ranks";
+    "choose the interface with --interface or the address with --bind, or set NCCL_SOCKET_IFNAME on all ranks";
 
 /// Hosts that a refusal lists.
 const HOSTS_TOLD: usize = 4;
@@ -264,7 +265,7 @@ mod tests {
         check("link-local alone", &["eth0 fe80::1/64", "x down, eth0 fe80::2/64"], &["fe80::1%1", "fe80::2%2"]);
         check("masks that differ", &["a 10.0.0.1/8, b 10.9.0.1/24", "a 10.9.0.2/24"], &["10.9.0.1", "10.9.0.2"]);
         let shared = chosen(&offers(&[two, "a 10.1.0.2/24, b 10.2.0.2/24"]), false).expect("two networks").1;
-        assert!(shared.contains("10.1.0.1/24 (a)") && shared.contains("10.2.0.1 (b) too"), "{shared}");
+        assert!(shared.contains("10.1.0.1/24 (a)") && shared.contains("also share that of 10.2.0.1 (b)"), "{shared}");
     }
 
     #[test]

@@ -22,8 +22,8 @@ pub(super) fn given(leaders: &[&Hello]) -> Result<Option<Vec<Edge>>, String> {
     for (node, hello) in leaders.iter().enumerate() {
         let Some(list) = &hello.neighbors.out else {
             return Err(format!(
-                "node {node} ({}) has no out_neighbors, and node {first} ({}) names neighbours: give every node its list; that of a node \
-                 which only answers is \"none\"",
+                "node {node} ({}) has no out_neighbors, but node {first} ({}) has: give every node a list, with \"none\" for a node \
+                that only answers",
                 hello.hostname, leaders[first].hostname
             ));
         };
@@ -31,7 +31,7 @@ pub(super) fn given(leaders: &[&Hello]) -> Result<Option<Vec<Edge>>, String> {
             let edge = Edge { src: NodeId(node as u32), dst: *dst };
             if dst.index() >= leaders.len() {
                 return Err(format!(
-                    "out_neighbors of node {node} ({}) names node {dst}, and the run has {} nodes, numbered from 0",
+                    "out_neighbors of node {node} ({}) names node {dst}, but the run has {} nodes, numbered from 0",
                     hello.hostname,
                     leaders.len()
                 ));
@@ -57,8 +57,8 @@ fn agree_on_answers(leaders: &[&Hello], edges: &BTreeSet<Edge>) -> Result<(), St
         if let Some(other) = stated.symmetric_difference(&really).next() {
             let (says, does) = if stated.contains(other) { ("names", "lacks") } else { ("lacks", "names") };
             return Err(format!(
-                "in_neighbors of node {node} ({}) {says} node {other}, and out_neighbors of node {other} {does} node {node}: make the lists \
-                 agree, or leave in_neighbors out",
+                "in_neighbors of node {node} ({}) {says} node {other}, but out_neighbors of node {other} {does} node {node}: make the \
+                lists agree, or omit in_neighbors",
                 hello.hostname
             ));
         }
@@ -84,7 +84,7 @@ fn reach_all(leaders: &[&Hello], edges: &BTreeSet<Edge>) -> Result<(), String> {
     match reached.iter().position(|reached| !reached) {
         None => Ok(()),
         Some(node) => Err(format!(
-            "no chain of out_neighbors joins node {node} ({}) to node 0: it would have no offset; add an edge",
+            "no chain of out_neighbors connects node {node} ({}) to node 0, so it would have no offset; add an edge",
             leaders[node].hostname
         )),
     }
@@ -126,21 +126,21 @@ mod tests {
             &[(Some(&[2, 1, 1]), None), (Some(&[0]), Some(&[0])), (Some(&[]), None)],
             Ok(Some(&[(0, 1), (0, 2), (1, 0)])),
         );
-        check(&[(Some(&[1]), None), NO], Err("node 1 (b) has no out_neighbors, and node 0 (a) names neighbours"));
-        check(&[NO, (None, Some(&[0]))], Err("node 0 (a) has no out_neighbors, and node 1 (b)"));
-        check(&[(Some(&[2]), None), (Some(&[]), None)], Err("names node 2, and the run has 2 nodes"));
+        check(&[(Some(&[1]), None), NO], Err("node 1 (b) has no out_neighbors, but node 0 (a) has"));
+        check(&[NO, (None, Some(&[0]))], Err("node 0 (a) has no out_neighbors, but node 1 (b)"));
+        check(&[(Some(&[2]), None), (Some(&[]), None)], Err("names node 2, but the run has 2 nodes"));
         check(&[(Some(&[1]), None), (Some(&[1]), None)], Err("names the node itself"));
         check(
             &[(Some(&[1]), None), (Some(&[]), Some(&[]))],
-            Err("in_neighbors of node 1 (b) lacks node 0, and out_neighbors of node 0 names node 1"),
+            Err("in_neighbors of node 1 (b) lacks node 0, but out_neighbors of node 0 names node 1"),
         );
         check(
             &[(Some(&[1]), None), (Some(&[]), Some(&[0, 2])), (Some(&[0]), None)],
-            Err("in_neighbors of node 1 (b) names node 2, and out_neighbors of node 2 lacks node 1"),
+            Err("in_neighbors of node 1 (b) names node 2, but out_neighbors of node 2 lacks node 1"),
         );
         check(
             &[(Some(&[1]), None), (Some(&[]), None), (Some(&[3]), None), (Some(&[]), None)],
-            Err("no chain of out_neighbors joins node 2 (c) to node 0"),
+            Err("no chain of out_neighbors connects node 2 (c) to node 0"),
         );
     }
 }

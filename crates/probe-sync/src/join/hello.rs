@@ -109,7 +109,7 @@ impl Hello {
     /// What stands for a rank that has not come when the run begins, in the words of the `root`: it is to be a node of its own, on a host that nobody knows, unless all
     /// are reached over loopback and so on one (`one_host`).
     pub(super) fn of_missing(rank: usize, root: &Self, one_host: bool) -> Self {
-        let name = format!("rank {rank}, which has not come");
+        let name = format!("rank {rank}, which has not joined");
         let identity = |of_root: &str| if one_host { of_root.to_owned() } else { name.clone() };
         let number = |launched: &Launched| {
             (launched.rank as usize == ROOT).then_some(Launched { rank: rank as u32, local_rank: None, ..*launched })

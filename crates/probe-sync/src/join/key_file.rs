@@ -67,20 +67,22 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
     let cannot = |error: std::io::Error| format!("cannot be read: {error}");
     // Opening a pipe would wait for a writer.
     if !path.metadata().map_err(cannot)?.is_file() {
-        return Err("is no regular file".into());
+        return Err("is not a regular file".into());
     }
     let file = File::open(path).map_err(cannot)?;
     let mode = file.metadata().map_err(cannot)?.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
         return Err(format!(
-            "is open to others (mode {mode:04o}): chmod 600 it, and make a new key if others may have read it"
+            "is accessible to other users (mode {mode:04o}): run chmod 600 on it, and create a new key if others may have read it"
         ));
     }
     let mut content = Vec::new();
     file.take(BYTES.end as u64).read_to_end(&mut content).map_err(cannot)?;
     if !BYTES.contains(&content.len()) {
         let (least, most) = (BYTES.start, BYTES.end - 1);
-        return Err(format!("must have {least} to {most} bytes: head -c {least} /dev/urandom > FILE; chmod 600 FILE"));
+        return Err(format!(
+            "must have {least} to {most} bytes; create it with: head -c {least} /dev/urandom > FILE; chmod 600 FILE"
+        ));
     }
     Ok(content)
 }

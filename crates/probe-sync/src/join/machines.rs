@@ -45,8 +45,8 @@ fn tell(rank: usize, hello: &Hello, earlier: &[Hello]) {
     let first = earlier.iter().position(|other| other.clock_identity == hello.clock_identity).unwrap_or_default();
     if earlier.iter().all(|other| other.one_clock() != hello.one_clock()) {
         tracing::warn!(
-            "rank {rank} ({}) states the boot id of rank {first} ({}), but its clocks or addresses are those of another machine, as of a virtual \
-             machine that was cloned: it is measured as a node of its own",
+            "rank {rank} ({}) reports the same boot id as rank {first} ({}), but has the clocks or addresses of another machine (a \
+            cloned virtual machine?); measuring it as a separate node",
             hello.hostname,
             earlier[first].hostname
         );

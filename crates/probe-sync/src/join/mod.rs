@@ -91,7 +91,7 @@ pub(crate) fn agree_on_plan(
 
 /// All ranks' hellos, where the root speaks for those that have not come.
 fn with_missing(said: Vec<Option<Hello>>, root: usize) -> Result<Vec<Hello>, String> {
-    let own = said.get(root).cloned().flatten().ok_or_else(|| format!("rank {root} has said nothing"))?;
+    let own = said.get(root).cloned().flatten().ok_or_else(|| format!("rank {root} sent nothing"))?;
     let there = || said.iter().flatten();
     let one_host = own.is_on_loopback() && there().all(|hello| hello.network_identity == own.network_identity);
     let of = |(rank, hello): (usize, Option<Hello>)| hello.unwrap_or_else(|| Hello::of_missing(rank, &own, one_host));

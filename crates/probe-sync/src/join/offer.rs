@@ -111,7 +111,7 @@ impl Offer {
         }
         for own in &interface.addresses {
             let reason = match (config.bind, &config.interface, &around.wish) {
-                (Some(bind), _, _) => (bind != own.ip).then(|| "not the one that --bind names".to_owned()),
+                (Some(bind), _, _) => (bind != own.ip).then(|| "not the address given by --bind".to_owned()),
                 (None, Some(wanted), _) => (wanted != name).then(|| format!("not {wanted}")),
                 _ if own.ip.is_loopback() => Some("loopback".to_owned()),
                 (None, None, Some(wish)) if !wish.admits(name, own.ip) => Some(format!("not in {}", wish.text)),
@@ -131,7 +131,7 @@ impl Offer {
         let restricted = self.restricted_by.as_ref().map_or_else(String::new, |by| format!(" ({by})"));
         match (self.candidates.is_empty(), self.passed_over.is_empty()) {
             (false, _) => listed(own.collect()) + &restricted,
-            (true, false) => format!("no usable address{restricted}; passed over: {}", self.passed_over.join(", ")),
+            (true, false) => format!("no usable address{restricted}; rejected: {}", self.passed_over.join(", ")),
             (true, true) => format!("no network interface{restricted}"),
         }
     }

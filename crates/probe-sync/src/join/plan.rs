@@ -99,26 +99,25 @@ pub(super) fn agree(
     let plan = make_plan((config, root), all, run, drawn_key)?;
     let unknown = |node: NodeId| (node.index() >= plan.nodes()).then_some(node);
     if let Some(node) = config.inject_step.and_then(|step| unknown(step.node)) {
-        return Err(format!("inject_step names node {node}, and the run has {} nodes", plan.nodes()));
+        return Err(format!("inject_step names node {node}, but the run has {} nodes", plan.nodes()));
     }
     if let ReferenceChoice::Node(node) = config.reference
         && let Some(node) = unknown(node)
     {
-        return Err(format!("reference names node {node}, and the run has {} nodes, numbered from 0", plan.nodes()));
+        return Err(format!("reference names node {node}, but the run has {} nodes, numbered from 0", plan.nodes()));
     }
     // Its own window is what a master goes by; over all backends it takes part in the gather.
     if plan.probes_for(root).is_none() {
         let leader = plan.rank_of_node[plan.node_of_rank[root].index()];
         return Err(format!(
-            "--master {root}: rank {leader} measures for its host, {}, and rank {root} is no node; name rank {leader}, or make every rank a node \
-             with --per-rank",
+            "--master {root}: rank {leader} measures for its host, {}, so rank {root} is not a node; name rank {leader}, or make \
+            every rank a node with --per-rank",
             plan.hostnames[root]
         ));
     }
     if config.inject_skew.is_some() && plan.clocks > 1 {
         return Err(format!(
-            "inject_skew needs ranks that share one real clock, and there are {} different ones: \
-             the truth would not be known",
+            "inject_skew needs ranks that share one real clock, but these have {} different ones, so the truth would be unknown",
             plan.clocks
         ));
     }
@@ -130,15 +129,15 @@ fn refuse_regions(all: &[Hello]) -> Result<(), String> {
     let named = all.iter().enumerate().find_map(|(rank, hello)| Some((rank, hello, hello.region.as_ref()?)));
     named.map_or(Ok(()), |(rank, hello, region)| {
         Err(format!(
-            "rank {rank} ({}) is in region {region}, and rank 0 is in none: give all ranks a region, by --region, PROBE_SYNC_REGION or --region-file, \
-             or none of them",
+            "rank {rank} ({}) is in region {region}, but rank 0 is in none: give a region to all ranks, with --region, \
+            PROBE_SYNC_REGION or --region-file, or to none",
             hello.hostname
         ))
     })
 }
 
 pub(super) fn refuse_differences(all: &[Hello]) -> Result<(), String> {
-    let first = all.first().ok_or("no rank said hello")?;
+    let first = all.first().ok_or("no rank joined")?;
     all.iter().enumerate().skip(1).try_for_each(|(rank, other)| refuse_difference(first, rank, other))
 }
 
@@ -157,7 +156,7 @@ pub(super) fn refuse_difference(first: &Hello, rank: usize, other: &Hello) -> Re
         }
         (own, _) => {
             let (with, without) = if own.is_some() { (0, rank) } else { (rank, 0) };
-            return Err(format!("rank {with} has a key file and rank {without} has none: give all ranks --key-file"));
+            return Err(format!("rank {with} has a key file but rank {without} has none: give all ranks --key-file"));
         }
     }
     let difference = first.shared_entries.iter().zip(&other.shared_entries).find(|(a, b)| a != b);
@@ -371,7 +370,7 @@ pub(super) mod tests {
         assert_eq!((plan.rank_of_node.as_slice(), plan.probes_for(3)), (&[0, 2, 3][..], Some(NodeId(2))));
         let own: std::net::IpAddr = [10, 0, 0, b'a'].into();
         assert_eq!(plan.sources[2], Source::Towards(own), "by its routes to the master");
-        assert_eq!((plan.clocks, plan.hostnames[3].as_str()), (3, "rank 3, which has not come"));
+        assert_eq!((plan.clocks, plan.hostnames[3].as_str()), (3, "rank 3, which has not joined"));
         assert_eq!(plan_of(&all_of(true)).clocks, 2, "over loopback it can only be on the master's host");
         let (mut known, mut all) = (plan, all_of(false));
         all[3] = hellos(&["a", "a", "b", "b"]).remove(3);

@@ -30,7 +30,7 @@ pub(super) fn region_of(path: &Path, rank: usize, size: usize) -> Result<String,
         return Err(wrong(format!("is longer than {FILE_MAX} bytes")));
     }
     let regions = parse(&text, size).map_err(wrong)?;
-    regions.get(&rank).cloned().ok_or_else(|| wrong(format!("rank {rank} is in no line; the job has {size} ranks")))
+    regions.get(&rank).cloned().ok_or_else(|| wrong(format!("rank {rank} is missing; the job has {size} ranks")))
 }
 
 /// By rank its region.
@@ -44,12 +44,12 @@ fn parse(text: &str, size: usize) -> Result<BTreeMap<usize, String>, String> {
         let name = region_name(name).map_err(wrong)?;
         let lists: Vec<&str> = words.collect();
         if lists.is_empty() {
-            return Err(wrong(format!("region {name} has no ranks; write them behind its name, as in {name} 0-3,8")));
+            return Err(wrong(format!("region {name} has no ranks; write them after its name, as in {name} 0-3,8")));
         }
         for part in lists.iter().flat_map(|list| list.split(',')).filter(|part| !part.is_empty()) {
             for rank in ranks(part, size).map_err(wrong)? {
                 if let Some(other) = regions.insert(rank, name.clone()) {
-                    return Err(wrong(format!("rank {rank} is in region {other} already")));
+                    return Err(wrong(format!("rank {rank} is already in region {other}")));
                 }
             }
         }
@@ -60,13 +60,13 @@ fn parse(text: &str, size: usize) -> Result<BTreeMap<usize, String>, String> {
 /// `4`, or `4-7`.
 fn ranks(part: &str, size: usize) -> Result<std::ops::RangeInclusive<usize>, String> {
     let number = |text: &str| {
-        text.parse::<usize>().map_err(|_| format!("{part:?} is no rank and no range of ranks, as in 4 or 4-7"))
+        text.parse::<usize>().map_err(|_| format!("{part:?} is not a rank or a range of ranks, such as 4 or 4-7"))
     };
     let (first, last) = part.split_once('-').unwrap_or((part, part));
     let (first, last) = (number(first)?, number(last)?);
     match (first <= last, last < size) {
-        (false, _) => Err(format!("{part}: the first rank is behind the last")),
-        (true, false) => Err(format!("{part}: there is no rank {last}; the job has {size}, numbered from 0")),
+        (false, _) => Err(format!("{part}: the first rank is greater than the last")),
+        (true, false) => Err(format!("{part}: there is no rank {last}; the job has {size} ranks, numbered from 0")),
         (true, true) => Ok(first..=last),
     }
 }
@@ -89,12 +89,12 @@ mod tests {
         };
         check("a 0-2\nb 3-5\n", Ok("a a a b b b"));
         check("# sites\n\na 0,2 # two\nb\t1-1\n a 3 4-5,", Ok("a b a a a a"));
-        check("a 0\nb 0-1", Err("line 2: rank 0 is in region a already"));
+        check("a 0\nb 0-1", Err("line 2: rank 0 is already in region a"));
         check("a 0-6", Err("line 1: 0-6: there is no rank 6; the job has 6"));
-        check("a 99999999999999999999", Err("no rank and no range"));
-        check("a 3-1", Err("behind the last"));
+        check("a 99999999999999999999", Err("not a rank or a range"));
+        check("a 3-1", Err("greater than the last"));
         check("a", Err("region a has no ranks"));
-        check("a/b 0", Err("no name of a region"));
+        check("a/b 0", Err("not a region name"));
     }
 
     #[test]
@@ -106,6 +106,6 @@ mod tests {
         std::fs::write(&path, "a 0").expect("writable");
         assert_eq!(region_of(&path, 0, 2).as_deref(), Ok("a"));
         let error = region_of(&path, 1, 2).expect_err("no line");
-        assert!(error.contains("rank 1 is in no line"), "{error}");
+        assert!(error.contains("rank 1 is missing"), "{error}");
     }
 }

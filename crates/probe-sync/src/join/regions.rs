@@ -114,7 +114,7 @@ fn group(all: &[Hello], job: RunId, start: Timestamp<System>, virtual_clocks: bo
     }
     if let [only] = &regions[..] {
         return Err(format!(
-            "all {} ranks are in region {}: there is no other to be put on one timeline with; leave the region out",
+            "all {} ranks are in region {}, so there are no regions to combine; omit the region",
             all.len(),
             only.name
         ));
@@ -122,12 +122,12 @@ fn group(all: &[Hello], job: RunId, start: Timestamp<System>, virtual_clocks: bo
     // Two names that differ in their case alone are one folder on some file systems.
     let folders: BTreeSet<String> = regions.iter().map(|region| region.name.to_lowercase()).collect();
     if folders.len() < regions.len() {
-        return Err("two regions have names that differ in nothing but the case of letters; choose others".into());
+        return Err("the names of two regions differ only in case; rename one".into());
     }
     let clocks: BTreeSet<(&str, u32)> = all.iter().map(Hello::one_clock).collect();
     if virtual_clocks && clocks.len() > 1 {
         return Err(format!(
-            "inject_skew needs ranks that share one real clock, and there are {} different ones: the truth would not be known",
+            "inject_skew needs ranks that share one real clock, but these have {} different ones, so the truth would be unknown",
             clocks.len()
         ));
     }
@@ -142,9 +142,9 @@ fn group(all: &[Hello], job: RunId, start: Timestamp<System>, virtual_clocks: bo
 /// Why all are refused where `rank` is in no region.
 fn without_region(all: &[Hello], rank: Rank) -> String {
     let named = all.iter().enumerate().find_map(|(rank, hello)| Some((rank, hello.region.as_ref()?)));
-    let other = named.map_or_else(String::new, |(rank, name)| format!(", and rank {rank} is in {name}"));
+    let other = named.map_or_else(String::new, |(rank, name)| format!(", but rank {rank} is in {name}"));
     format!(
-        "rank {rank} ({}) is in no region{other}: give all ranks a region, by --region, PROBE_SYNC_REGION or --region-file, or none of them",
+        "rank {rank} ({}) is in no region{other}: give a region to all ranks, with --region, PROBE_SYNC_REGION or --region-file, or to none",
         all[rank].hostname
     )
 }
@@ -202,10 +202,10 @@ mod tests {
             let reason = grouped(of_ranks, virtual_clocks).expect_err("refused");
             assert!(reason.contains(part), "{part} is missing in {reason}");
         };
-        check(&[("h", Some("a")), ("i", None)], false, "rank 1 (i) is in no region, and rank 0 is in a");
+        check(&[("h", Some("a")), ("i", None)], false, "rank 1 (i) is in no region, but rank 0 is in a");
         check(&[("h", None), ("i", Some("b"))], false, "rank 0 (h) is in no region, and rank 1 is in b");
         check(&[("h", Some("a")), ("i", Some("a"))], false, "all 2 ranks are in region a");
-        check(&[("h", Some("a")), ("i", Some("A"))], false, "the case of letters");
+        check(&[("h", Some("a")), ("i", Some("A"))], false, "differ only in case");
         check(&[("h", Some("a")), ("i", Some("b"))], true, "2 different ones");
     }
 }

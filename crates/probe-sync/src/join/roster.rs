@@ -69,7 +69,7 @@ impl Roster {
         let reference = match reference {
             ReferenceChoice::Node(node) if nodes.get(node.index()).is_some_and(Ready::is_missing) => {
                 return Err(format!(
-                    "reference names node {node}, whose rank has not come: name one that has, or wait longer with --start-timeout"
+                    "reference names node {node}, whose rank has not joined: name a node that has, or wait longer with --start-timeout"
                 ));
             }
             ReferenceChoice::Node(node) => node,
@@ -114,8 +114,8 @@ fn refuse_mixed_families(nodes: &[Ready]) -> Result<(), String> {
 pub(super) fn refuse_public(nodes: &[Ready]) -> Result<(), String> {
     match nodes.iter().position(|ready| !ready.is_missing() && !is_private(ready.address.ip())) {
         Some(node) => Err(format!(
-            "node {node} probes from {}, a public address, and there is no secret that packets could be recognised by: give all \
-             ranks --key-file, or name a private network with --interface",
+            "node {node} probes from {}, a public address, but there is no secret to authenticate packets: give all ranks --key-file, \
+            or choose a private network with --interface",
             nodes[node].address.ip()
         )),
         None => Ok(()),

@@ -235,7 +235,7 @@ impl Driver {
     fn take_network_errors(&mut self) {
         while let Some(error) = self.udp.take_network_error() {
             if let Some(peer) = self.node_at(error.to) {
-                self.cannot_reach(peer, &format!("the network says {}", error.kind));
+                self.cannot_reach(peer, &format!("the network reports {}", error.kind));
             }
         }
     }
@@ -284,7 +284,7 @@ impl Driver {
             }
             Command::SetOutEdges(peers) => {
                 if let Err(error) = self.endpoint.set_out_edges(&peers) {
-                    tracing::warn!("the master's edges are refused, the old ones stay: {error}");
+                    tracing::warn!("rejected the master's edges and kept the old ones: {error}");
                 }
             }
             Command::SetAddress(node, address) => {

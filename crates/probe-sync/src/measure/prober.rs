@@ -65,8 +65,9 @@ impl ProberSetup {
         if config.timestamps == TimestampMode::Auto && udp.stamp_source() == StampSource::User {
             let reason = udp.stamp_notes().last().map_or("", String::as_str);
             tracing::warn!(
-                "node {node} ({}) reads the clock itself, some 10 µs less sure, because the kernel does not stamp its packets: {reason}. Name an \
-                 interface whose driver does by --interface, or accept it by --timestamps user; probe_sync doctor tries each",
+                "node {node} ({}) takes its own timestamps, which are about 10 µs less accurate, because the kernel does not \
+                timestamp its packets: {reason}. Use --interface to choose an interface whose driver does, or --timestamps user to \
+                accept this; probe_sync doctor tests every interface",
                 address.ip()
             );
         }

@@ -143,7 +143,7 @@ impl Sampler {
                 // Whoever waited for it would wait for ever. It ends, without harm, when the reading returns.
                 let (clock, waited) = (&self.clock[0], self.end_limit);
                 let reason = format!(
-                    "the tracer clock {clock} has been read for {waited:?} without an answer; its pairs are in the JSON lines"
+                    "the tracer clock {clock} has not responded for {waited:?}; its pairs are in the JSON lines"
                 );
                 return Some(Err(Error::SnapshotThread { reason }));
             }
@@ -396,8 +396,8 @@ mod tests {
         assert_eq!((document.sampling_period_ns, document.tracer_clock.as_str()), (1_000_000, "boottime"));
         assert_eq!((counts.taken as usize, counts.dropped), (lines.len(), 0));
         assert_eq!(document.pairs.len(), lines.len());
-        assert_eq!(document.tracer_clock_reason, "named by the configuration");
-        assert_eq!(lines[0]["tracer_clock_reason"], "named by the configuration");
+        assert_eq!(document.tracer_clock_reason, "set in the configuration");
+        assert_eq!(lines[0]["tracer_clock_reason"], "set in the configuration");
         assert_eq!(lines[1].get("tracer_clock_reason"), None);
         for (pair, line) in document.pairs.iter().zip(&lines) {
             assert_eq!(line["sys_clock_ns"], pair.sys_clock_ns);
@@ -440,7 +440,7 @@ mod tests {
         assert_eq!(counts.taken as usize, lines.len());
         assert!(counts.failed >= 2, "{counts:?}");
         assert!(lines.iter().all(|line| line["tracer_clock"] == "flaky"), "{lines:?}");
-        assert_eq!(lines[0]["tracer_clock_reason"], "handed in by the caller");
+        assert_eq!(lines[0]["tracer_clock_reason"], "provided by the caller");
     }
 
     #[test]
@@ -461,7 +461,7 @@ mod tests {
             std::thread::sleep(StdDuration::from_millis(1));
         }
         let error = sampler.finish().expect_err("stuck").to_string();
-        assert!(error.contains("the tracer clock stuck has been read for 50ms without an answer"), "{error}");
+        assert!(error.contains("the tracer clock stuck has not responded for 50ms"), "{error}");
         stuck.store(false, Ordering::SeqCst);
     }
 

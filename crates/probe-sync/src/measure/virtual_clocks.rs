@@ -199,7 +199,7 @@ pub(crate) fn document(config: &Config, clocks: &[SkewedClock], reference: NodeI
     let nodes: Map<String, Value> =
         clocks.iter().enumerate().map(|(node, clock)| (node.to_string(), parameters(clock, start.as_ns()))).collect();
     json!({
-        "reference": "t = CLOCK_REALTIME of the one machine that ran all nodes",
+        "reference": "t = CLOCK_REALTIME of the machine that ran all nodes",
         "reference_node": reference, "skew_model": config.skew_model.name(),
         "model": "node(t) = t + off_ns + ppm*1e-6*(t - t0_ns) + amp_ns*sin(2*pi*(t - t0_ns)/period_ns + phase_rad) \
                   + (step_ns if step_ns != 0 and t - t0_ns >= step_at_ns) \

@@ -149,17 +149,16 @@ impl PacingReport {
             Verdict::Reached => format!("{target} reached by {} of {} nodes", self.nodes_within, self.nodes_judged),
             Verdict::OnTheWay => format!("{target} not reached yet: ±{width} after the last round"),
             Verdict::AsymmetryAlone => format!(
-                "{target} not reachable: path asymmetry alone is ±{floor}, which no packets reduce; probing only as much as \
-                 that deserves"
+                "{target} not reachable: path asymmetry alone is ±{floor}, and more packets cannot reduce it; probing only as often \
+                as that justifies"
             ),
             Verdict::BudgetSpent => {
-                format!("{target} not reached: ±{width} with the whole budget; raise --budget-bps or --budget-cpu")
+                format!("{target} not reached: ±{width} using the whole budget; raise --budget-bps or --budget-cpu")
             }
             Verdict::PacketsDoNotHelp => format!(
-                "{target} not reached: ±{width}, and faster probing did not reduce it (stamp noise); back to the configured \
-                 cadence"
+                "{target} not reached: ±{width}, and faster probing did not reduce it (timestamp noise); back to the configured cadence"
             ),
-            Verdict::Unknown => format!("{target}: no node could be judged"),
+            Verdict::Unknown => format!("{target}: no node could be evaluated"),
         }
     }
 }

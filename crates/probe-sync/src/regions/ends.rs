@@ -200,7 +200,8 @@ impl Watch {
         } else if called.elapsed() > LONGEST {
             if !self.stop_masters.swap(true, Ordering::Relaxed) {
                 tracing::warn!(
-                    "the masters of regions {late:?} (counted from 0) have not ended their runs within {LONGEST:?}: the masters' run ends without them"
+                    "the masters of regions {late:?} (counted from 0) did not end their runs within {LONGEST:?}; the masters' run \
+                    ends without them"
                 );
             }
         } else if self.is_time_to_say() {

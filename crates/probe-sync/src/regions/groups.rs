@@ -111,8 +111,7 @@ impl Regions {
         }
         let ids = agree_on_ids(world, &grouping, &opened, &deadline)?;
         let way = Way { key, deadline };
-        let id =
-            ids.regions.get(region).ok_or_else(|| nonsense(world.root(), "ids of fewer regions than there are"))?;
+        let id = ids.regions.get(region).ok_or_else(|| nonsense(world.root(), "too few region ids"))?;
         let mut own = way.enter(meetings.region, id, place, &grouping.regions[region].ranks)?;
         let mut among_masters = None;
         if place == 0 {

@@ -47,7 +47,7 @@ impl MastersRun {
             result
         };
         let cannot =
-            |error| Error::SessionThread { reason: format!("the run among the masters cannot start: {error}") };
+            |error| Error::SessionThread { reason: format!("the run between the masters cannot start: {error}") };
         let thread = std::thread::Builder::new().name("masters".into()).spawn(body).map_err(cannot)?;
         Ok(Self { thread, begun })
     }
@@ -62,8 +62,7 @@ impl MastersRun {
     /// # Errors
     /// The run's.
     pub fn join(self) -> Result<Option<RunReport>, Error> {
-        let panicked =
-            |_| Error::SessionThread { reason: "the thread of the run among the masters has panicked".into() };
+        let panicked = |_| Error::SessionThread { reason: "the thread of the run between the masters panicked".into() };
         self.thread.join().map_err(panicked)?
     }
 }
@@ -83,7 +82,7 @@ fn measure(
     timeline.end();
     if let Err(error) = &result {
         tracing::error!(
-            "the run among the masters has ended here: {error}; clocks of this region go on with bounds that grow"
+            "the run between the masters ended here: {error}; the clocks of this region continue with growing bounds"
         );
     }
     if let Err(error) = &result

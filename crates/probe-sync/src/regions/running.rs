@@ -80,7 +80,7 @@ impl Regions {
         if !masters.has_begun() {
             let error = masters.join().err();
             let error =
-                error.unwrap_or_else(|| Error::SessionThread { reason: "the run among the masters has ended".into() });
+                error.unwrap_or_else(|| Error::SessionThread { reason: "the run between the masters ended".into() });
             self.own.abort(&error.to_string());
             return Err(error);
         }
@@ -95,7 +95,7 @@ impl Regions {
         let result = self.region_run(config, context, if leads { observer } else { &mut quiet });
         drop(control);
         if let Err(error) = &result {
-            tracing::error!("the run of region {} has ended: {error}; the other regions go on", self.region());
+            tracing::error!("the run of region {} ended: {error}; the other regions continue", self.region());
         }
         let brought = result.is_ok() && self.bring(files);
         standing.region_ended(RegionEnd { orderly: result.is_ok(), brought });
@@ -103,9 +103,9 @@ impl Regions {
         standing.over();
         let ended = watch
             .join()
-            .map_err(|_| Error::SessionThread { reason: "the watch of the regions has panicked".into() })?;
+            .map_err(|_| Error::SessionThread { reason: "the thread that watches the regions panicked".into() })?;
         if self.rank != 0 && kept_notes.leads() {
-            tracing::warn!("rank 0 was lost, and nobody puts the regions on one timeline: {}", self.how_to_compose());
+            tracing::warn!("rank 0 was lost, so the regions were not put on one timeline: {}", self.how_to_compose());
         }
         Ok(Ended { reports: [result?, masters?], regions: ended })
     }
@@ -141,7 +141,7 @@ impl Regions {
             Ok(()) => true,
             Err(error) => {
                 tracing::warn!(
-                    "region {}: {error}; `probe_sync compose` puts it on one timeline with the others",
+                    "region {}: {error}; use `probe_sync compose` to put it on one timeline with the others",
                     self.region()
                 );
                 false
@@ -163,8 +163,8 @@ impl Regions {
             format!(" --region {name}={out}/{REGIONS}/{name} --master {name}={place}")
         });
         format!(
-            "`probe_sync solve --windows {}/windows/*.jsonl --out masters.jsonl` and `probe_sync compose --masters masters.jsonl{} --out offsets.jsonl` do; the \
-             region of rank 0 needs `probe_sync solve` too",
+            "run `probe_sync solve --windows {}/windows/*.jsonl --out masters.jsonl`, then `probe_sync compose --masters \
+            masters.jsonl{} --out offsets.jsonl`; the region of rank 0 also needs `probe_sync solve`",
             masters.display(),
             whole.collect::<String>()
         )
@@ -186,7 +186,7 @@ fn only_the_end(request: &Request) -> Result<(), String> {
     match request {
         Request::Stop => Ok(()),
         other => Err(format!(
-            "this is a job of several regions, which stop ends: ask for {other} in the directory of one of them, {REGIONS}/NAME here"
+            "this job has several regions and accepts only stop here: give {other} in the directory of one region, {REGIONS}/NAME"
         )),
     }
 }

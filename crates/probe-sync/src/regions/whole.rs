@@ -116,15 +116,15 @@ pub(super) fn compose(
 
 /// Why a region has no file of its whole run.
 fn why_missing(folder: &Path, end: Option<RegionEnd>, master: u32) -> Option<String> {
-    let solve = "`probe_sync solve --windows` of the windows that it has written makes a file of it, which `probe_sync compose` puts on one timeline \
-                 with the others";
+    let solve = "run `probe_sync solve --windows` on the windows that it wrote, then `probe_sync compose` to put it on one timeline \
+        with the others";
     match end {
-        None => Some(format!("its master, rank {master}, was lost, or did not say how its run ended; {solve}")),
+        None => Some(format!("its master, rank {master}, was lost or did not report how its run ended; {solve}")),
         Some(RegionEnd { orderly: false, .. }) => {
-            Some(format!("its run ended in an error, see rank {master}; {solve}"))
+            Some(format!("its run ended with an error, see rank {master}; {solve}"))
         }
         Some(_) if !folder.join(SMOOTHED_OFFSETS).is_file() => Some(format!(
-            "{} is not there: the run was too short or too long for it, or its files are on the host of rank {master}; {solve}",
+            "{} does not exist: the run was too short or too long for it, or its files are on the host of rank {master}; {solve}",
             folder.join(SMOOTHED_OFFSETS).display()
         )),
         Some(_) => None,

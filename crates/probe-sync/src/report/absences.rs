@@ -36,8 +36,8 @@ impl Absences {
     pub fn left(&mut self, plan: &Plan, rank: usize, from: RoundId, reason: &str, backend: &str) {
         let (node_id, host) = (plan.node_of_rank[rank], plan.hostnames[rank].clone());
         // Over MPI a process cannot join a job that runs already.
-        let back = if backend == "mpi" { "" } else { ", and it may come back: start it again as before" };
-        tracing::warn!("round {from}: rank {rank} on {host} is gone: {reason}; the others go on{back}");
+        let back = if backend == "mpi" { "" } else { ", and it may rejoin if it is restarted as before" };
+        tracing::warn!("round {from}: lost rank {rank} on {host}: {reason}; the others continue{back}");
         if self.0.len() < MOST {
             self.0.push(Absence { rank, node_id, host, from, reason: reason.to_owned(), back: None });
         }
@@ -45,8 +45,8 @@ impl Absences {
 
     /// A rank has not come within this time, and the run begins without it.
     pub fn missing(&mut self, plan: &Plan, rank: usize, limit: Duration) {
-        let reason = format!("it had not come within {:.0?}", StdDuration::from_nanos(limit.as_ns().unsigned_abs()));
-        tracing::warn!("rank {rank} is missing: {reason}; the run begins without it, and it takes part when it comes");
+        let reason = format!("it did not join within {:.0?}", StdDuration::from_nanos(limit.as_ns().unsigned_abs()));
+        tracing::warn!("rank {rank} is missing: {reason}; the run starts without it, and it can join later");
         if self.0.len() < MOST {
             let node_id = plan.node_of_rank[rank];
             self.0.push(Absence { rank, node_id, host: String::new(), from: RoundId::default(), reason, back: None });

@@ -100,7 +100,7 @@ pub struct RunReport {
     pub asymmetry_sd_ns: f64,
     /// What adaptive probing did; null when the pace was fixed.
     pub pacing: Option<PacingReport>,
-    /// Recorded files that are not all that was measured: not written for a time, or with their oldest segments removed.
+    /// Recorded files that are not all that was measured: not written for some time, or with their oldest segments removed.
     pub files: Vec<StreamState>,
     /// Documents that could not be written at the end, with the reason.
     pub unwritten: Vec<String>,

@@ -44,9 +44,9 @@ impl Whole {
     /// Why the run is not smoothed at its end; None where it is.
     fn too_much(&self, killed_soon: bool) -> Option<&'static str> {
         match () {
-            () if self.too_long => Some("this run is too long to be smoothed at its end"),
+            () if self.too_long => Some("this run is too long to be smoothed when it ends"),
             () if killed_soon && self.edges > MOST_EDGES_IN_A_HURRY => {
-                Some("the launcher ends the ranks before this run can be smoothed")
+                Some("the launcher would end the ranks before this run is smoothed")
             }
             () => None,
         }
@@ -62,8 +62,8 @@ impl Whole {
         if let Some(why) = self.too_much(killed_soon) {
             let out = directory.path().display();
             tracing::warn!(
-                "{why}: probe_sync solve --windows {out}/windows/*.jsonl --out {out}/{SMOOTHED_OFFSETS} writes offsets that \
-                 suffice between its rounds"
+                "{why}; for offsets that can be interpolated between its rounds, run: probe_sync solve --windows \
+                {out}/windows/*.jsonl --out {out}/{SMOOTHED_OFFSETS}"
             );
             return Ok(());
         }
@@ -75,7 +75,9 @@ impl Whole {
         let (knots, share) = smoothed.sufficient_knots();
         if share < 1.0 {
             let percent = 100.0 * share;
-            tracing::warn!("{SMOOTHED_OFFSETS} has {percent:.1} % of the lines that would suffice between its rounds");
+            tracing::warn!(
+                "{SMOOTHED_OFFSETS} has only {percent:.1} % of the lines needed to interpolate between its rounds"
+            );
         }
         let lines = smoothed.knot_lines(knots).chain(self.carried.iter().flat_map(OffsetRecord::of_round));
         directory.expect_own()?;

@@ -108,8 +108,8 @@ impl Attendants {
                     }
                     recorder.returned(rank, round_id);
                 }
-                (Err(reason), _) => tracing::warn!("rank {rank} was not let back in: {reason}"),
-                _ => tracing::warn!("rank {rank} asked to come back, and is gone again"),
+                (Err(reason), _) => tracing::warn!("rank {rank} was not allowed to rejoin: {reason}"),
+                _ => tracing::warn!("rank {rank} asked to rejoin, but was lost again"),
             }
         }
         if !changed {
@@ -139,4 +139,5 @@ impl Attendants {
 }
 
 /// Every rank solves by all that it has heard since the first round; who was away has not heard it.
-const NOBODY_COMES_BACK: &str = "rounds of this run have no master that could tell it what it has missed; it comes back in the next run, or with --rounds master";
+const NOBODY_COMES_BACK: &str = "the rounds of this run have no master that could tell it what it missed; it can join the next run, \
+    or use --rounds master";

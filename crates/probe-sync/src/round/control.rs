@@ -73,7 +73,7 @@ impl Control {
             // A caller's context serves one session after the other.
             RoundMode::Master => requests.open(),
             RoundMode::Timed => {
-                requests.close("time-based rounds have no master that could be asked: use --rounds master");
+                requests.close("timed rounds have no master to accept commands: use --rounds master");
             }
             RoundMode::Local => requests.close("this run has no rounds: use --rounds master"),
         }
@@ -159,7 +159,7 @@ impl Control {
         if self.brought.len() < BROUGHT_MAX && self.bring(&asked.request, here)? {
             self.brought.push(asked);
         } else {
-            asked.refuse("too much was asked that was not decided yet");
+            asked.refuse("too many requests are pending");
         }
         Ok(())
     }
@@ -207,7 +207,9 @@ impl Control {
             return Ok(said);
         }
         if !said && !std::mem::replace(&mut self.mute, true) {
-            tracing::warn!("only rank 0 of this run can be asked for anything: its ranks carry nothing between rounds");
+            tracing::warn!(
+                "only rank 0 of this run accepts commands, because its ranks exchange no messages between rounds"
+            );
         }
         Ok(true)
     }
@@ -230,10 +232,10 @@ impl Control {
                 return Ok(());
             }
             self.anomaly = Some(now);
-            let becomes = if here.exchange.hears_between_rounds() { "ends early" } else { "ends in its time" };
+            let becomes = if here.exchange.hears_between_rounds() { "ends early" } else { "ends at its normal time" };
             tracing::warn!("round {} {becomes}: {what}", here.round_id);
         } else {
-            tracing::info!("rank {rank} asks: {request}; in round {}", here.round_id);
+            tracing::info!("rank {rank} requests {request}; effective in round {}", here.round_id);
         }
         self.end_window_soon(here)
     }
@@ -258,7 +260,7 @@ impl Control {
 
 /// Why no window is ended early.
 const NOBODY_HEARS: &str =
-    "with --connections per-round nobody can be told between rounds that a window ends early: it ends in its time";
+    "with --connections per-round ranks cannot be notified between rounds, so the window cannot end early";
 
 /// Requests of this rank that may wait for a decision.
 const BROUGHT_MAX: usize = 256;

@@ -24,7 +24,7 @@ pub enum Request {
     EndRound,
     /// No node starts exchanges. All answer, rounds go on, and bounds grow.
     Pause,
-    /// All nodes measure again.
+    /// Resume probing on all nodes.
     Resume,
     /// What follows belongs to this phase of an experiment, or to none any more.
     Phase(Option<String>),
@@ -77,7 +77,7 @@ impl Request {
     pub fn phase(name: &str) -> Result<Self, String> {
         if name.is_empty() || name.len() > PHASE_MAX || name.chars().any(char::is_control) {
             return Err(format!(
-                "\"{}\" is no name of a phase: 1 to {PHASE_MAX} bytes on one line",
+                "\"{}\" is not a valid phase name: use 1 to {PHASE_MAX} bytes on one line",
                 name.escape_debug()
             ));
         }
@@ -121,7 +121,7 @@ impl FromStr for Request {
             Some(("phase", name)) => Self::phase(name),
             _ => asks.into_iter().find(|ask| ask.to_string() == text).ok_or_else(|| {
                 format!(
-                    "\"{}\" cannot be asked for: pause, resume, phase NAME, phase, end-round and stop can",
+                    "unknown request \"{}\"; use pause, resume, phase NAME, phase, end-round or stop",
                     text.escape_debug()
                 )
             }),
@@ -141,7 +141,7 @@ impl Requests {
             return Err(Error::Request { reason: reason.clone() });
         }
         if queue.waiting.len() >= WAITING_MAX {
-            return Err(Error::Request { reason: format!("{WAITING_MAX} requests are waiting already") });
+            return Err(Error::Request { reason: format!("{WAITING_MAX} requests are already pending") });
         }
         queue.waiting.push(Asked { request, answer });
         Ok(Ticket(Mutex::new(ticket)))

@@ -26,7 +26,7 @@ impl Rounds<'_> {
         match self.settle_with_all() {
             // All rounds have been; there is nobody to report to.
             Err(error) if self.exchange.master_is_lost(&error) => {
-                tracing::warn!("{error}; the run was over");
+                tracing::warn!("{error}; the run had already ended");
                 Ok(Vec::new())
             }
             settled => settled,
@@ -49,7 +49,7 @@ impl Rounds<'_> {
         let mut account = RankAccount { wall_ns, cpu_ns, ..account.unwrap_or_default() };
         account.files.extend(self.feed.as_ref().and_then(Feed::removed_page).map(|(page, times)| StreamState {
             name: page.display().to_string(),
-            reason: Some(format!("the clock page was removed during the run, {times} times, and made anew")),
+            reason: Some(format!("the clock page was removed during the run, {times} times, and recreated")),
             ..StreamState::default()
         }));
         let accounts = self.exchange.accounts(&account, self.configured_window, FINISH_LIMIT)?;

@@ -84,7 +84,7 @@ impl Standby {
         };
         // One that began later has not heard the rounds before, and comes closer with each.
         if !same && !std::mem::replace(&mut self.said, true) {
-            tracing::debug!("this rank stands by for the master, and differs from it in round {}", round.round_id);
+            tracing::debug!("this standby rank disagrees with the master in round {}", round.round_id);
         }
     }
 

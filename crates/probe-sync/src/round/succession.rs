@@ -27,7 +27,7 @@ impl Rounds<'_> {
     /// Settles with the others who is the master now, and what the one before decided last. These masters were lost in this round before.
     pub(super) fn go_on_without_master(&mut self, error: &Error, lost_before: &[Rank]) -> Result<(), Error> {
         let (lost, window) = (self.exchange.root(), self.pace.window);
-        tracing::warn!("{error}; looking for another master among the ranks that are left");
+        tracing::warn!("{error}; looking for another master among the remaining ranks");
         let away = self.last.as_ref().map_or(&[][..], |told| &told.away);
         let there: Vec<bool> =
             (0..self.joined.ranks).map(|rank| !away.contains(&rank) && !lost_before.contains(&rank)).collect();
@@ -40,7 +40,7 @@ impl Rounds<'_> {
             let first_round = missed.as_ref().map(Broadcast::round_id).or(known).unwrap_or(self.round_id);
             self.take_over(TakenOver { from_rank: lost, first_round })?;
         }
-        tracing::info!("rank {root} is the master in place of rank {lost} from round {} on", self.round_id);
+        tracing::info!("rank {root} takes over from rank {lost} as the master from round {} on", self.round_id);
         match missed {
             Some(missed) if self.mode == RoundMode::Timed => self.solve_missed(missed)?,
             Some(missed) => {

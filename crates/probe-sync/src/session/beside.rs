@@ -168,7 +168,7 @@ impl SessionHandle {
             let own = round.node(node).filter(|own| own.reachable)?;
             (own.sigma_ns * SIGMAS_95 <= f64::from(half_width_ns)).then(|| Arc::clone(round))
         };
-        self.wait("a bound of the clocks", limit, |seen| match (within(seen), &seen.progress) {
+        self.wait("the requested bound", limit, |seen| match (within(seen), &seen.progress) {
             (Some(round), _) => Some(Ok(round)),
             (None, Progress::Ended) => Some(Err(Error::SessionThread { reason: "the session has ended".into() })),
             _ => seen.floors.beyond(f64::from(half_width_ns)).map(|reachable_ns| {
@@ -249,7 +249,7 @@ impl SessionHandle {
         if self.process == std::process::id() {
             return Ok(());
         }
-        let reason = "it belongs to the process that this one was forked from; start a session in this process (its clock can be read)";
+        let reason = "it belongs to the parent of this forked process; start a session in this process (the clock remains readable)";
         Err(Error::SessionThread { reason: reason.into() })
     }
 
@@ -268,7 +268,7 @@ impl SessionHandle {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 let rounds = seen.latest.as_ref().map_or(0, |round| round.round_id.0 + 1);
-                let reason = format!("{what} did not come within {limit:.1?}; {rounds} rounds were solved");
+                let reason = format!("timed out waiting for {what} after {limit:.1?}; {rounds} rounds were solved");
                 return Err(Error::SessionThread { reason });
             }
             let mut slice = left;
@@ -305,7 +305,7 @@ impl Shared {
     }
 }
 
-const NO_STEPS: &str = "it moves its messages on a thread of its own; leave step() out where needs_step() says no";
+const NO_STEPS: &str = "it moves its messages on its own thread; do not call step() if needs_step() returns false";
 pub(super) const PANICKED: &str = "its thread panicked; the message is on standard error";
 /// So that no limit is beyond what an instant can be.
 const LONGEST_WAIT: StdDuration = StdDuration::from_secs(365 * 24 * 3600);
@@ -463,7 +463,7 @@ mod tests {
         assert_eq!(read(&out.join(&name)), read(&own.join(&name)));
         let pairs = "snapshots/node1.snapshot_pairs.jsonl";
         assert!(read(&own.join(pairs)).starts_with(&read(&out.join(pairs))), "it has taken more since");
-        let error = files[1].send(&trace, "../x", LONG).expect_err("it leads out").to_string();
+        let error = files[1].send(&trace, "../x", LONG).expect_err("it points outside").to_string();
         assert!(error.starts_with("rank 1: ../x did not reach rank 0: "), "{error}");
         let error = files[0].send(&trace, "x", LONG).expect_err("rank 0 itself").to_string();
         assert!(error.contains("this is rank 0"), "{error}");

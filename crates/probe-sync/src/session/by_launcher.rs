@@ -87,7 +87,7 @@ impl Steps {
     }
 }
 
-const LET_GO: &str = "its launcher has let go of the session without stop(), which every rank is to call";
+const LET_GO: &str = "its launcher dropped the session without calling stop(), which every rank must call";
 
 /// How much longer a rank that was asked to stop waits for the others: their messages move when their launchers step.
 const GRACE: Duration = Duration::from_secs(10);

@@ -53,7 +53,7 @@ impl ControlSocket {
         match Self::try_open(directory, requests, may) {
             Ok(socket) => Some(socket),
             Err(error) => {
-                tracing::warn!("probe_sync ctl will not reach this run: {}: {error}", directory.join(NAME).display());
+                tracing::warn!("probe_sync ctl cannot reach this run: {}: {error}", directory.join(NAME).display());
                 None
             }
         }
@@ -125,7 +125,7 @@ impl Drop for AskerCount {
 fn serve(stream: &UnixStream, requests: &Requests, may: May) -> std::io::Result<()> {
     let line = read_line(stream, ASKER_LIMIT)?;
     if !private_socket::is_heard(stream)? {
-        return answer(stream, Err(Error::Request { reason: "this run is another user's".into() }));
+        return answer(stream, Err(Error::Request { reason: "this run belongs to another user".into() }));
     }
     let asked = line.parse::<Request>().and_then(|request| may(&request).map(|()| request));
     let asked = asked.map_err(|reason| Error::Request { reason });
@@ -135,7 +135,7 @@ fn serve(stream: &UnixStream, requests: &Requests, may: May) -> std::io::Result<
 /// Tells one that too many ask. Its line is heard first: a connection closed over it would break at the asker's end before the answer is read.
 fn refuse(stream: &UnixStream) -> std::io::Result<()> {
     read_line(stream, ASKER_LIMIT)?;
-    answer(stream, Err(Error::Request { reason: format!("{ASKERS_MAX} ask at this time; try again") }))
+    answer(stream, Err(Error::Request { reason: format!("{ASKERS_MAX} clients are already connected; try again") }))
 }
 
 /// The line that the other end says, within `limit` however slowly it comes. The connection may stay open after it.
@@ -191,8 +191,8 @@ pub fn ask(directory: &Path, request: &Request) -> Result<Since, Error> {
         (Err(source), None) => Err(cannot_ask(&directory.join(NAME), source)),
         (Err(source), Some(last)) => Err(Error::Request {
             reason: format!(
-                "no master of this run listens on this host, neither in {} nor in {} ({source}): ask on the host of the rank that \
-                 {} is named after, if the run goes on",
+                "no master of this run listens on this host, neither in {} nor in {} ({source}); if the run continues, use the host \
+                of the rank that {} is named after",
                 directory.display(),
                 last.display(),
                 last.file_name().unwrap_or_default().display()
@@ -206,7 +206,11 @@ fn connect(directory: &Path) -> std::io::Result<UnixStream> {
 }
 
 fn cannot_ask(path: &Path, source: std::io::Error) -> Error {
-    Error::File { path: path.to_path_buf(), action: "ask a run at (is one under way there, on this host?)", source }
+    Error::File {
+        path: path.to_path_buf(),
+        action: "connect to a run at (is one in progress there, on this host?)",
+        source,
+    }
 }
 
 fn ask_at(path: &Path, stream: &UnixStream, request: &Request) -> Result<Since, Error> {
@@ -219,7 +223,7 @@ fn ask_at(path: &Path, stream: &UnixStream, request: &Request) -> Result<Since, 
         .and_then(|()| read_line(stream, limit))
         .map_err(cannot)?;
     let told: Told = serde_json::from_str(&answer)
-        .map_err(|_| Error::Request { reason: "the run has ended without an answer".into() })?;
+        .map_err(|_| Error::Request { reason: "the run ended without answering".into() })?;
     match told {
         Told { since: Some(since), .. } => Ok(since),
         Told { error, .. } => Err(Error::Request { reason: error.unwrap_or_default() }),
@@ -268,7 +272,7 @@ mod tests {
         assert!(error.contains("no master of this run") && error.contains("rank1-from-round17"), "{error}");
         std::fs::remove_dir_all(second).expect("ours");
         let error = ask(&long, &Request::Pause).expect_err("it is gone").to_string();
-        assert!(error.contains("control.sock") && error.contains("under way"), "{error}");
+        assert!(error.contains("control.sock") && error.contains("in progress"), "{error}");
     }
 
     #[test]
@@ -310,7 +314,7 @@ mod tests {
             std::thread::sleep(StdDuration::from_millis(10));
         }
         let error = ask(&path, &Request::Pause).expect_err("one too many").to_string();
-        assert!(error.contains("8 ask at this time"), "{error}");
+        assert!(error.contains("8 clients are already connected"), "{error}");
         waiting.into_iter().for_each(|asked| asked.refuse("not now"));
         for asker in asking {
             assert_eq!(asker.join().expect("no panic").expect_err("refused"), "not now");

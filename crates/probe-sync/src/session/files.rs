@@ -103,7 +103,7 @@ mod tests {
             assert_eq!(files.sees_root(), seen);
         }
         let error = files.send(Path::new("/dev/null"), "a", StdDuration::ZERO).expect_err("no way").to_string();
-        assert!(error.contains("a cannot travel to rank 0"), "{error}");
+        assert!(error.contains("cannot send a to rank 0"), "{error}");
         files.send_records(StdDuration::ZERO).expect("there are none");
         files.records.push("own.jsonl".into());
         assert!(!files.sees_root(), "what this rank has written is elsewhere");

@@ -43,7 +43,7 @@ impl Returning {
         let limit = StdDuration::from_nanos(self.limit.as_ns().unsigned_abs());
         let deadline = Deadline::new(limit, Some(Arc::clone(&self.context.stop)));
         let rank = self.context.part.as_ref().map_or(rounds.rank(), |part| part.rank as usize);
-        tracing::warn!("rank {rank}: {error}; it answers probes, and connects anew for up to {limit:.0?}");
+        tracing::warn!("rank {rank}: {error}; it keeps answering probes and tries to reconnect for up to {limit:.0?}");
         loop {
             match rounds.reconnect(&deadline) {
                 Ok(true) => {}
@@ -55,7 +55,7 @@ impl Returning {
             }
             match self.take_part_again(rounds) {
                 Err(broken) if rounds.may_return(&broken) && !is_refusal(&broken) => {
-                    tracing::info!("rank {rank}: {broken}; it tries again");
+                    tracing::info!("rank {rank}: {broken}; trying again");
                 }
                 other => return other,
             }
@@ -74,7 +74,7 @@ impl Returning {
         let rank = rounds.rank();
         let (joined, node) = start::node_again(joined, bound, &latest, rank)?;
         rounds.take_part_again(&joined, node, latest)?;
-        tracing::info!("rank {rank} takes part again");
+        tracing::info!("rank {rank} rejoined the run");
         Ok(joined)
     }
 }

@@ -43,7 +43,7 @@ pub(super) fn start(config: &Config, recorded: Recorded) -> Result<Option<Sessio
     match builder.start() {
         Ok(session) => Ok(Some(session)),
         Err(error @ Refusal::AlreadyRecording { .. }) => {
-            tracing::info!("--record: {error}. What this rank does is recorded there");
+            tracing::info!("--record: {error}; this rank's activity is recorded there");
             Ok(None)
         }
         Err(error) => Err(error.into()),

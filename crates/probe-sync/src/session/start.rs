@@ -154,8 +154,7 @@ fn tell_of_the_start(leads: bool, plan: &Plan, roster: &Roster) {
     }
     if !plan.secret && roster.nodes.iter().any(|ready| !ready.is_missing() && !ready.address.ip().is_loopback()) {
         tracing::info!(
-            "without --key-file the key of this run's packets has travelled as the ranks' own traffic does; probes go between private \
-             addresses only"
+            "without --key-file this run's packet key was sent like the ranks' other traffic; probes are only sent between private addresses"
         );
     }
 }
@@ -286,12 +285,12 @@ fn connect_as_asked(config: &Config, collective: &mut dyn Collective) -> Result<
 fn check_master(config: &Config, collective: &dyn Collective) -> Result<(), String> {
     let (master, root, size) = (config.master as usize, collective.root(), collective.size());
     if master >= size {
-        return Err(format!("--master {master}: there is no such rank; the run has {size}, numbered from 0"));
+        return Err(format!("--master {master}: there is no such rank; the run has {size} ranks, numbered from 0"));
     }
     if master != root {
         return Err(format!(
-            "--master {master}: this group has met around rank {root}. The command `probe_sync` and groups of `collective::Led` can have \
-             another master; sessions beside a launcher cannot: leave master out there"
+            "--master {master}: this group is led by rank {root}. The command `probe_sync` and groups of `collective::Led` can choose \
+            another master, but sessions that use a launcher cannot: omit master"
         ));
     }
     Ok(())
@@ -309,11 +308,8 @@ fn check_recording(config: &Config) -> Result<(), String> {
 
 /// Regions are made before their runs begin, and this run may be one of them.
 fn check_regions(config: &Config, context: &Context) -> Result<(), String> {
-    let wrong = |set| {
-        format!(
-            "{set}: the command `probe_sync run` makes regions; a session that a program links has none, leave it out"
-        )
-    };
+    let wrong =
+        |set| format!("{set}: only the command `probe_sync run` supports regions, not a session in a program; omit it");
     config.region_setting().filter(|_| context.part.is_none()).map_or(Ok(()), |set| Err(wrong(set)))
 }
 
@@ -359,7 +355,7 @@ impl Bound {
         context: &Context,
     ) -> Result<Self, String> {
         // Whoever said no hello was refused before.
-        let offer = hello.map(|hello| &hello.offer).ok_or("this rank has offered no address")?;
+        let offer = hello.map(|hello| &hello.offer).ok_or("this rank offered no address")?;
         let address = plan.sources[node.index()].address(offer, config.port)?;
         let prober = ProberSetup::bind(config, node, address).map_err(|error| error.to_string())?;
         let tracer =

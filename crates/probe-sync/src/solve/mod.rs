@@ -91,7 +91,7 @@ impl std::str::FromStr for Lines {
             "rounds" => Ok(Self::Rounds),
             time => crate::config::duration(time)
                 .map(Self::Every)
-                .map_err(|problem| format!("auto, rounds, or a time: {problem}")),
+                .map_err(|problem| format!("use auto, rounds, or a time: {problem}")),
         }
     }
 }
@@ -148,19 +148,19 @@ pub fn solve_files(input: Input<'_>, out: &Path, lines: Lines, config: &Config) 
     if recording.solved.exchanges == 0 {
         let mut files = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
         if let Some(first) = recording.solved.notes.first() {
-            files = format!("{files}; {} lines are left out, the first: {first}", recording.solved.skipped_lines);
+            files = format!("{files}; {} lines were ignored, the first: {first}", recording.solved.skipped_lines);
         }
         return Err(Error::NothingToSolve { files });
     }
     recording.drop_strays();
     if reference.index() >= recording.node_count() {
-        let reason = format!("names node {reference}; the files know {} nodes", recording.node_count());
+        let reason = format!("names node {reference}, but the files have {} nodes", recording.node_count());
         return Err(Error::Configuration { origin: "command line".into(), key: "--reference".into(), reason });
     }
     recording.fit(config);
     let Rounds { solved: rounds, carried } = recording.rounds(config)?;
     if rounds.is_empty() {
-        let files = format!("any round: none has node {reference} or an edge to it");
+        let files = format!("any round, because none has node {reference} or an edge to it");
         return Err(Error::NothingToSolve { files });
     }
     recording.solved.rounds = rounds.len();
@@ -173,10 +173,8 @@ pub fn solve_files(input: Input<'_>, out: &Path, lines: Lines, config: &Config) 
         Lines::Sufficient => {
             let (knots, share) = smoothed.sufficient_knots();
             if share < 1.0 {
-                recording.note(format!(
-                    "10⁷ lines are too few: there are {:.1} % of those that would suffice",
-                    100.0 * share
-                ));
+                recording
+                    .note(format!("the limit of 10⁷ lines allows only {:.1} % of the lines needed", 100.0 * share));
             }
             recording.write(out, smoothed.knot_lines(knots).chain(carried()))?
         }
@@ -225,15 +223,15 @@ fn read<'a>(input: Input<'a>, recording: &mut Recording) -> Result<&'a [PathBuf]
 fn windows<'a>(paths: &'a [PathBuf], selection: Selection, recording: &mut Recording) -> Result<&'a [PathBuf], Error> {
     let format = xla::common_format(paths)?;
     if format != xla::Format::Csv && (selection.at.is_some() || selection.window.is_some()) {
-        let reason = "says when the fits of alpha_beta_nodeN.csv hold; these files say it themselves; leave --at and --window out";
+        let reason =
+            "gives the time of the fits in alpha_beta_nodeN.csv, but these files contain it; omit --at and --window";
         return Err(Error::Configuration { origin: "command line".into(), key: "--at".into(), reason: reason.into() });
     }
     if format == xla::Format::Own {
         recording.selection = selection;
         paths.iter().try_for_each(|path| recording.read(path, Recording::take_window))?;
         if recording.unselected > 0 {
-            recording
-                .note(format!("{} fits have too few pairs or too many losses and are left out", recording.unselected));
+            recording.note(format!("ignored {} fits with too few pairs or too many losses", recording.unselected));
         }
         return selected(recording, recording.unselected).map(|()| paths);
     }
@@ -252,7 +250,7 @@ fn selected(recording: &Recording, unselected: usize) -> Result<(), Error> {
         return Ok(());
     }
     let key = "--min-pairs or --max-loss-ratio".into();
-    Err(Error::Configuration { origin: "command line".into(), key, reason: format!("leave out all {unselected} fits") })
+    Err(Error::Configuration { origin: "command line".into(), key, reason: format!("exclude all {unselected} fits") })
 }
 
 fn reference(config: &Config) -> Result<NodeId, Error> {
@@ -261,7 +259,7 @@ fn reference(config: &Config) -> Result<NodeId, Error> {
         ReferenceChoice::Auto => Err(Error::Configuration {
             origin: "command line".into(),
             key: "--reference".into(),
-            reason: "auto is for live runs; give a node's number".into(),
+            reason: "auto is only for live runs; give a node number".into(),
         }),
     }
 }

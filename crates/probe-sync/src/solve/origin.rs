@@ -24,7 +24,7 @@ pub(super) fn header(paths: &[PathBuf]) -> Result<Option<OffsetsHeader>, String>
         match &found {
             Some((other, same)) if (&same.nodes, &same.ranks) != (&header.nodes, &header.ranks) => {
                 return Err(format!(
-                    "hosts and ranks are left out: the runs in {} and {} say different things of them",
+                    "omitted hosts and ranks, because the runs in {} and {} disagree about them",
                     other.display(),
                     directory.display()
                 ));
@@ -48,7 +48,7 @@ pub fn recorded_reference(files: &[PathBuf]) -> Result<Option<NodeId>, Error> {
         Some((second, other)) => {
             let (first, second) = (first.display(), second.display());
             let reason = format!(
-                "the run in {first} measured against node {reference}, the one in {second} against node {}; name the one that is meant",
+                "the run in {first} measured against node {reference}, the one in {second} against node {}; choose one with --reference",
                 other.reference
             );
             Err(Error::Configuration { origin: "command line".into(), key: "--reference".into(), reason })
@@ -125,6 +125,6 @@ mod tests {
         assert_eq!(header(&[none, odd]), Ok(None));
         assert_eq!(header(&[PathBuf::from("node0.jsonl")]), Ok(None));
         let problem = header(&[a, other]).expect_err("two runs");
-        assert!(problem.contains("say different things"), "{problem}");
+        assert!(problem.contains("disagree"), "{problem}");
     }
 }

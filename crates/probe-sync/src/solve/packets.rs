@@ -91,7 +91,10 @@ impl Packets {
     pub(super) fn fit_into(self, recording: &mut Recording, length: Option<Duration>) -> Result<(), Error> {
         let offsets = self.rough_offsets(recording.reference());
         for node in recording.nodes.iter().copied().filter(|node| !offsets.contains_key(node)).collect::<Vec<_>>() {
-            recording.note(format!("node {node}: no packets both ways join it to node {}", recording.reference()));
+            recording.note(format!(
+                "node {node}: not connected to node {} by packets in both directions",
+                recording.reference()
+            ));
         }
         let times = || self.pairs().flat_map(|(pair, ways)| ways.map(|way| times_at_source(pair, way)));
         let times = || times().flatten().filter_map(|(node, at)| Some(at - *offsets.get(&node)?));
@@ -101,7 +104,8 @@ impl Packets {
         if length <= Duration::ZERO || count.saturating_mul(offsets.len() as i64) > MAX_NODE_WINDOWS {
             let nodes = offsets.len();
             let reason = format!(
-                "must be above zero and make fewer windows: {count} of {nodes} nodes are more than {MAX_NODE_WINDOWS} in all"
+                "must be greater than zero and give fewer windows: {count} windows of {nodes} nodes exceed the limit of \
+                {MAX_NODE_WINDOWS} in total"
             );
             return Err(Error::Configuration { origin: "command line".into(), key: "--window".into(), reason });
         }
@@ -137,7 +141,7 @@ impl Packets {
         if used < all {
             recording.solved.exchanges = used;
             recording.note(format!(
-                "{} of {all} packets are in no fit: nothing of their window went the other way",
+                "{} of {all} packets are in no fit, because their window has no packets in the other direction",
                 all - used
             ));
         }
@@ -193,7 +197,7 @@ impl Packets {
 impl Columns {
     fn of(names: &[&str]) -> Result<Self, String> {
         let place = |wanted: &str| names.iter().position(|name| *name == wanted);
-        let needed = |wanted: &str| place(wanted).ok_or_else(|| format!("the first line names no column {wanted}"));
+        let needed = |wanted: &str| place(wanted).ok_or_else(|| format!("the first line has no column {wanted}"));
         let ends = match place("dir") {
             Some(direction) => Ends::Direction(direction),
             None => Ends::Numbers { src: needed("src")?, dst: needed("dst")? },
@@ -212,7 +216,7 @@ impl Columns {
             let ns: i64 =
                 text.parse().map_err(|error| format!("time \"{text}\": {error}; times are whole nanoseconds"))?;
             if ns <= 0 {
-                return Err(format!("the stamp {ns} is missing: no clock of a capture shows 1970"));
+                return Err(format!("the timestamp {ns} is in 1970, which no capture clock shows; is it missing?"));
             }
             TIMES_NS.contains(&ns).then_some(Timestamp::from_ns(ns)).ok_or_else(|| TIME_TOO_FAR.to_owned())
         };
@@ -234,7 +238,7 @@ impl Columns {
             None | Some("user" | "") => StampSource::User,
             Some("kernel") => StampSource::Kernel,
             Some("hardware") => StampSource::Hardware,
-            Some(other) => return Err(format!("stamp \"{other}\" is none of hardware, kernel, user")),
+            Some(other) => return Err(format!("stamp \"{other}\" is not one of hardware, kernel, user")),
         };
         Ok((edge, OneWayPacket { sent: time(self.sent)?, received: time(self.received)? }, stamp))
     }

@@ -67,7 +67,7 @@ pub(super) fn implausible_span(start: Timestamp<System>, end: Timestamp<System>)
 }
 
 pub(super) const MAX_NODES: u32 = 1 << 16;
-const NO_STAMP_ERROR: &str = "a stamp error that is negative or above a second";
+const NO_STAMP_ERROR: &str = "a timestamp error that is negative or more than a second";
 pub(super) const NODE_TOO_LARGE: &str = "a node number above 65535";
 
 /// Differences of such times fit an i64.

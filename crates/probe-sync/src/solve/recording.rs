@@ -165,12 +165,12 @@ impl Recording {
     /// Counts and names something that is left out and is no line.
     pub(super) fn leave_out(&mut self, what: &str) {
         self.solved.skipped_lines += 1;
-        self.note(format!("left out: {what}"));
+        self.note(format!("ignored: {what}"));
     }
 
     pub(super) fn skip(&mut self, path: &Path, number: usize, reason: &str) {
         self.solved.skipped_lines += 1;
-        self.note(format!("{} line {number}: left out: {reason}", path.display()));
+        self.note(format!("{} line {number}: ignored: {reason}", path.display()));
     }
 
     pub(super) fn note(&mut self, note: String) {
@@ -199,7 +199,7 @@ impl Recording {
         let count = strays.len();
         let first = strays[0];
         self.note(format!(
-            "{count} node(s) left out, the first of them {first}: such numbers do not fit a run of {} nodes",
+            "ignored {count} node(s), the first of them {first}: such numbers do not fit a run of {} nodes",
             self.nodes.len()
         ));
     }
@@ -226,8 +226,8 @@ impl Recording {
         }
         if unstated > 0 {
             self.note(format!(
-                "{unstated} windows of hardware stamps do not say what their conversion may be wrong by (an earlier version wrote them): \
-                 their intervals and hard bounds are too narrow by that, often some hundred ns"
+                "{unstated} windows of hardware timestamps do not state their conversion error (they were written by an earlier \
+                version); their intervals and hard bounds are too narrow by that error, often a few hundred ns"
             ));
         }
     }
@@ -298,7 +298,7 @@ impl Recording {
         if let Some(by) = data.carried_by.filter(|by| carrier != Some(*by)) {
             let node = self.reference;
             self.note(format!(
-                "round {round_id}: no window of node {node}: node {by} carries its timeline on from here"
+                "round {round_id}: no window of node {node}; node {by} maintains its timeline from here on"
             ));
         }
         Ok(Some(data))
@@ -307,7 +307,7 @@ impl Recording {
     fn skip_round(&mut self, round_id: RoundId) {
         self.solved.skipped_rounds += 1;
         let node = self.reference;
-        self.note(format!("round {round_id}: left out: no window of node {node} and no edge to it"));
+        self.note(format!("round {round_id}: ignored: no window of node {node} and no edge to it"));
     }
 
     pub(super) fn recorded(&self) -> impl Iterator<Item = Recorded<'_>> {
@@ -324,7 +324,7 @@ impl Recording {
         let node = self.reference;
         for round in smoothed.unsmoothed() {
             self.note(format!(
-                "round {round}: not smoothed: node {node}'s clock was set back, and rounds before it lie later"
+                "round {round}: not smoothed, because node {node}'s clock was set back and earlier rounds lie later in time"
             ));
         }
         self.solved.asymmetry_sd_ns = smoothed.asymmetry_sd_ns();

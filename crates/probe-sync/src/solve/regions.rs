@@ -79,7 +79,7 @@ pub fn compose_runs(masters: &Path, regions: &[Region], out: &Path) -> Result<Co
     whole.add_others(&joined);
     whole.note_out_of_order("the masters' run", &top);
     let Whole { header, reference, mut lines, regions, mut notes, .. } = whole;
-    let reference = reference.ok_or_else(|| wrong(&top.path, "has no line of its reference"))?;
+    let reference = reference.ok_or_else(|| wrong(&top.path, "has no line for its reference"))?;
     let ranks = common_ranks(&read, &regions, &mut notes);
     lines.sort_by_key(|line| (line.window_start.midpoint(line.window_end), line.estimate.node_id));
     let header = OffsetsHeader { meta: true, nodes: header, reference, ranks };
@@ -143,7 +143,8 @@ impl Run {
         let header = header.ok_or_else(|| wrong(&path, NO_HEADER))?;
         if reachable > 0 && sure == 0 {
             let reason = format!(
-                "its lines do not say how sure they are between each other; give the run's {SMOOTHED_OFFSETS} or what `probe_sync solve` wrote"
+                "its lines do not state their uncertainty between each other; give the run's {SMOOTHED_OFFSETS} or the output of \
+                `probe_sync solve`"
             );
             return Err(wrong(&path, &reason));
         }
@@ -170,7 +171,7 @@ impl Run {
     fn until(&self) -> Result<Timestamp<Reference>, Error> {
         let reference = self.header.reference;
         let until = self.nodes.get(&reference).and_then(NodeLines::reference_until);
-        until.ok_or_else(|| wrong(&self.path, &format!("has no line of its reference, node {reference}")))
+        until.ok_or_else(|| wrong(&self.path, &format!("has no line for its reference, node {reference}")))
     }
 
     /// Nobody can say on which side of a step of its own clock a reading of a master is.
@@ -178,8 +179,8 @@ impl Run {
         let Some(broken) = self.nodes.get(&node).and_then(|lines| lines.first_break(until)) else { return Ok(()) };
         let at = broken.window_start.as_ns();
         let reason = format!(
-            "the clock of node {node}, {what}, was stepped at about {at} ns: what was measured against it cannot be put on one timeline \
-             across that; leave this region out and align its traces with its own run"
+            "the clock of node {node}, {what}, was stepped at about {at} ns, and a timeline cannot be composed across a step; omit \
+            this region and align its traces with its own run"
         );
         Err(wrong(&self.path, &reason))
     }
@@ -261,8 +262,8 @@ impl<'a> Whole<'a> {
         let ComposedRegion { name, master, left_out, .. } = one;
         if *left_out > 0 {
             self.notes.push(format!(
-                "region {name}: {left_out} lines left out, of times for which the masters' run has no offset of its master (node {master} there), \
-                 or after its own run had lost it"
+                "region {name}: ignored {left_out} lines from times when the masters' run has no offset of its master (node {master} \
+                there), or after its own run lost the master"
             ));
         }
     }
@@ -270,7 +271,7 @@ impl<'a> Whole<'a> {
     fn note_out_of_order(&mut self, whose: &str, run: &Run) {
         let lines: usize = run.nodes.values().map(NodeLines::out_of_order).sum();
         if lines > 0 {
-            self.notes.push(format!("{whose}: {lines} lines left out, which do not follow the one before in time"));
+            self.notes.push(format!("{whose}: ignored {lines} lines that are out of order in time"));
         }
     }
 
@@ -283,7 +284,7 @@ impl<'a> Whole<'a> {
             }
             let host = self.top.host(*node);
             self.notes.push(format!(
-                "node {node} of the masters' run (host {}) is in no region: node {number} of the file, as that run measured it",
+                "node {node} of the masters' run (host {}) is in no region; it is node {number} of the file, as measured by that run",
                 host.unwrap_or("unknown")
             ));
             self.take(number, host, lines.lines().to_vec());
@@ -310,7 +311,7 @@ fn joined(top: &Run, regions: &[(&Region, Run)]) -> Result<Vec<NodeId>, Error> {
         let name = &region.name;
         let master = region.master.map_or_else(|| by_host(top, name, run), Ok)?;
         if !top.has_lines(master) {
-            let none = if top.nodes.contains_key(&master) { "has no line in" } else { "is none of" };
+            let none = if top.nodes.contains_key(&master) { "has no line in" } else { "is not a node of" };
             let reason = format!("region {name}: node {master} {none} the masters' run in {}", top.path.display());
             return Err(misused("--master", reason));
         }
@@ -333,8 +334,8 @@ fn by_host(top: &Run, region: &str, run: &Run) -> Result<NodeId, Error> {
         return Ok(only);
     }
     let reason = format!(
-        "region {region}: its reference is node {reference} of its run, host {}, and {} nodes of the masters' run have that host; name the \
-         one that is its master: --master {region}=NODE",
+        "region {region}: its reference is node {reference} of its run, on host {}, but {} nodes of the masters' run have that host; \
+        name its master with --master {region}=NODE",
         host.unwrap_or("unknown"),
         found.len()
     );
@@ -350,20 +351,23 @@ fn common_ranks(regions: &[(&Region, Run)], composed: &[ComposedRegion], notes: 
         for rank in &run.header.ranks {
             match places.get(&rank.node_id) {
                 Some(place) => ranks.push(RankRecord { node_id: NodeId(*place), ..rank.clone() }),
-                None => lacking = Some(format!("rank {} of region {} is on no node of it", rank.rank, region.name)),
+                None => {
+                    lacking = Some(format!("rank {} of region {} is not on any of its nodes", rank.rank, region.name))
+                }
             }
         }
         if run.header.ranks.is_empty() {
-            lacking = Some(format!("region {} states none", region.name));
+            lacking = Some(format!("region {} has none", region.name));
         }
     }
     if regions.iter().all(|(_, run)| run.header.ranks.is_empty()) {
         return Vec::new();
     }
     // A region that says nothing may have a job of its own, whose traces would be taken for those of another region's ranks.
-    let reason = lacking.or_else(|| several_jobs(&ranks).then(|| "each region's launcher has numbered its own".into()));
+    let reason =
+        lacking.or_else(|| several_jobs(&ranks).then(|| "each region's launcher numbered its own ranks".into()));
     let Some(reason) = reason else { return ranks };
-    notes.push(format!("ranks are left out: {reason}; a trace's node is told by its host, or name it with --nodes"));
+    notes.push(format!("omitted ranks: {reason}; traces are matched to nodes by host, or with --nodes"));
     Vec::new()
 }
 
@@ -386,8 +390,8 @@ fn never_together(region: &Region, run: &Run, top: &Run, above: &NodeLines, refe
     };
     let own = run.nodes.get(&reference).map(reached).unwrap_or_default();
     let reason = format!(
-        "region {}: its run measured from {} ns of its master's clock, and the masters' run in {} its master from {} ns of its reference: they \
-         must run at the same time",
+        "region {}: its run measured from {} ns on its master's clock, but the masters' run in {} measured its master from {} ns on \
+        its reference: they must run at the same time",
         region.name,
         span(own),
         top.path.display(),
@@ -406,14 +410,14 @@ fn refuse_doubles(masters: &Path, regions: &[Region], out: &Path) -> Result<(), 
     };
     runs.insert(place(masters), "--masters");
     if regions.is_empty() {
-        return Err(misused("--region", "is missing: --region NAME=DIR for each region's run".into()));
+        return Err(misused("--region", "is missing: give --region NAME=DIR for each region's run".into()));
     }
     for region in regions {
         if region.name.trim().is_empty() || !names.insert(&region.name) {
             return Err(misused("--region", format!("the name {:?} is empty or given twice", region.name)));
         }
         if let Some(other) = runs.insert(place(&region.run), &region.name) {
-            let reason = format!("{} is the run of {other} and of {}", region.run.display(), region.name);
+            let reason = format!("{} is given as the run of both {other} and {}", region.run.display(), region.name);
             return Err(misused("--region", reason));
         }
     }
@@ -427,7 +431,8 @@ fn not_opened(run: &Path, path: &Path, source: std::io::Error) -> Error {
     if source.kind() == std::io::ErrorKind::NotFound && run.join("offsets.jsonl").exists() {
         return wrong(
             path,
-            "is not there: the run is not over, or did not end in order; `probe_sync solve --windows` of its windows/ makes it",
+            "does not exist, because the run is still in progress or did not end normally; create it with `probe_sync solve \
+            --windows` from its windows/",
         );
     }
     Error::File { path: path.into(), action: "read", source }
@@ -453,7 +458,7 @@ fn misused(key: &str, reason: String) -> Error {
     Error::Configuration { origin: "command line".into(), key: key.into(), reason }
 }
 
-const NO_HEADER: &str = "has no first line that names its nodes";
+const NO_HEADER: &str = "does not start with a line that names its nodes";
 const END_OF_TIME: Timestamp<Reference> = Timestamp::from_ns(i64::MAX);
 /// A header of tens of thousands of nodes fits.
 const MAX_LINE_BYTES: u64 = 16 << 20;
@@ -557,18 +562,18 @@ mod tests {
             let found: Vec<_> = header.ranks.iter().map(|rank| (rank.rank, rank.node_id.0)).collect();
             assert_eq!((&found[..], told.notes.len()), (expected, notes.len()), "{:?}", told.notes);
             for (note, part) in told.notes.iter().zip(notes) {
-                assert!(note.contains("ranks are left out") && note.contains(part), "{part} is missing in {note}");
+                assert!(note.contains("omitted ranks") && note.contains(part), "{part} is missing in {note}");
             }
         };
         let first = [(0, 4, 0), (1, 4, 2)];
         check(&first, &[(2, 4, 0), (3, 4, 1)], &[(0, 0), (1, 2), (2, 3), (3, 4)], &[]);
         check(&[], &[], &[], &[]);
-        check(&first, &[], &[], &["region b states none"]);
-        check(&[], &first, &[], &["region a states none"]);
-        check(&first, &first, &[], &["has numbered its own"]);
-        check(&first, &[(2, 8, 0)], &[], &["has numbered its own"]);
-        check(&first, &[(4, 4, 0)], &[], &["has numbered its own"]);
-        check(&first, &[(2, 4, 0), (1, 4, 7)], &[], &["rank 1 of region b is on no node of it"]);
+        check(&first, &[], &[], &["region b has none"]);
+        check(&[], &first, &[], &["region a has none"]);
+        check(&first, &first, &[], &["numbered its own"]);
+        check(&first, &[(2, 8, 0)], &[], &["numbered its own"]);
+        check(&first, &[(4, 4, 0)], &[], &["numbered its own"]);
+        check(&first, &[(2, 4, 0), (1, 4, 7)], &[], &["rank 1 of region b is not on any of its nodes"]);
     }
 
     #[test]
@@ -606,7 +611,7 @@ mod tests {
     #[test]
     fn lines_out_of_order_are_counted() {
         let (told, _) = composed(&THREE, &Made { seen: &[0, 1, 1, 2], ..THREE }).expect("composed");
-        assert_eq!(told.notes, ["region b: 4 lines left out, which do not follow the one before in time"]);
+        assert_eq!(told.notes, ["region b: ignored 4 lines that are out of order in time"]);
     }
 
     #[test]
@@ -620,9 +625,9 @@ mod tests {
             assert!(error.contains(part), "{part} is missing in {error}");
         };
         let (file, out) = (a.join(SMOOTHED_OFFSETS), folder.path().join("whole.jsonl"));
-        refused(&[region("a", &a), region("z", &file)], &out, "is the run of a and of z");
-        refused(&[region("a", &file), region("z", &a.join("../a"))], &out, "is the run of a and of z");
-        refused(&[region("a", &top.join(SMOOTHED_OFFSETS))], &out, "is the run of --masters and of a");
+        refused(&[region("a", &a), region("z", &file)], &out, "is given as the run of both a and z");
+        refused(&[region("a", &file), region("z", &a.join("../a"))], &out, "is given as the run of both a and z");
+        refused(&[region("a", &top.join(SMOOTHED_OFFSETS))], &out, "is given as the run of both --masters and a");
         refused(&[region("a", &a)], &file, &Error::OutputIsInput { path: file.clone() }.to_string());
     }
 }

@@ -55,7 +55,7 @@ fn another_reference_moves_all_offsets() {
     assert_eq!(lines[0]["reference"], 2);
     let offset = |node: usize| lines[1 + node]["offset_ns"].as_f64().expect("a number");
     assert!((offset(1) + 80.005e9).abs() < 5_000.0 && offset(2) == 0.0, "{lines:?}");
-    for (choice, part) in [("3", "the files know 3 nodes"), ("auto", "a node's number")] {
+    for (choice, part) in [("3", "the files have 3 nodes"), ("auto", "a node number")] {
         let error = solve(&three_nodes(), None, &config(choice)).expect_err("refused").to_string();
         assert!(error.contains(part), "{error}");
     }
@@ -74,14 +74,14 @@ fn missing_stamps_and_fractions_are_left_out_and_told() {
                 .concat();
         let (solved, _) = solve(&text, None, &Config::default()).expect("two packets");
         assert_eq!((solved.exchanges, solved.skipped_lines), (2, 2), "{missing}");
-        assert!(solved.notes[0].contains("line 4: left out"), "{:?}", solved.notes);
+        assert!(solved.notes[0].contains("line 4: ignored"), "{:?}", solved.notes);
         // An interval of 2.7e17 ns is no answer.
         assert!(solved.half_width_95_ns.is_none_or(|ns| ns < 1e12), "{:?}", solved.half_width_95_ns);
     }
     let none = [&head, &line(0, 1, "1700000000.5", "1700000000.6")].map(String::as_str).concat();
     let error = solve(&none, None, &Config::default()).expect_err("no packets").to_string();
     assert!(
-        error.contains("1 lines are left out") && error.contains("line 2") && error.contains("whole nanoseconds"),
+        error.contains("1 lines were ignored") && error.contains("line 2") && error.contains("whole nanoseconds"),
         "{error}"
     );
 }
@@ -93,12 +93,12 @@ fn lines_that_are_no_packets_are_named() {
     let (solved, _) = solve(text, None, &Config::default()).expect("two packets");
     assert_eq!((solved.exchanges, solved.skipped_lines), (2, 5));
     for (note, part) in
-        solved.notes.iter().zip(["line 4: left out: too few", "same node", "node \"x\"", "65535", "time \"soon\""])
+        solved.notes.iter().zip(["line 4: ignored: too few", "same node", "node \"x\"", "65535", "time \"soon\""])
     {
         assert!(note.contains(part), "{note} lacks {part}");
     }
     let error = solve("from,to\n0,1\n", None, &Config::default()).expect_err("no packets").to_string();
-    assert!(error.contains("packets.csv: the first line names no column src"), "{error}");
+    assert!(error.contains("packets.csv: the first line has no column src"), "{error}");
     let marked = format!("\u{feff}{text}");
     assert_eq!(solve(&marked, None, &Config::default()).expect("two packets").0.exchanges, 2);
     let error =
@@ -200,7 +200,11 @@ fn what_converted_stamps_may_be_wrong_by_is_read_from_the_recording() {
         (solved, widths)
     };
     let (unstated, narrow) = solve("");
-    assert!(unstated.notes.iter().any(|note| note.contains("2 windows of hardware stamps")), "{:?}", unstated.notes);
+    assert!(
+        unstated.notes.iter().any(|note| note.contains("2 windows of hardware timestamps")),
+        "{:?}",
+        unstated.notes
+    );
     let (stated, wide) = solve(",\"stamp_errors_ns\":[[1,[700.0,900.0]]]");
     assert!(!stated.notes.iter().any(|note| note.contains("hardware")), "{:?}", stated.notes);
     assert_eq!((narrow.len(), wide.len()), (2, 2));
@@ -211,7 +215,11 @@ fn what_converted_stamps_may_be_wrong_by_is_read_from_the_recording() {
     for bad in ["-1.0", "1e300"] {
         let (solved, _) = solve(&format!(",\"stamp_errors_ns\":[[1,[0.0,{bad}]]]"));
         assert_eq!(solved.skipped_lines, 1, "{solved:?}");
-        assert!(solved.notes.iter().any(|note| note.contains("a stamp error that is negative")), "{:?}", solved.notes);
+        assert!(
+            solved.notes.iter().any(|note| note.contains("a timestamp error that is negative")),
+            "{:?}",
+            solved.notes
+        );
     }
 }
 

@@ -79,7 +79,7 @@ impl RunDirectory {
     pub fn claim_with(path: &Path, parts: &[&str]) -> Result<Self, Error> {
         let occupied = |reason| Error::Occupied { path: path.into(), reason };
         if path.as_os_str().is_empty() {
-            return Err(occupied("is no name; give --out a directory"));
+            return Err(occupied("is not a name; give --out a directory"));
         }
         let path = &absolute(&follow_own_links(path).map_err(Error::file(path, "use"))?);
         let mut claim = Claim { aside: None, folders: NewFolders::default() };
@@ -93,7 +93,9 @@ impl RunDirectory {
                 claim.aside = Some(aside);
             }
             Content::Foreign => {
-                return Err(occupied("is not empty and holds no run of probe_sync; give --out another directory"));
+                return Err(occupied(
+                    "is not empty and does not contain a probe_sync run; give --out another directory",
+                ));
             }
         }
         let made = claim.folders.add(path).map_err(Error::file(path, "create")).and_then(|()| own(path));
@@ -144,7 +146,7 @@ impl RunDirectory {
         let locked = |file: File| match file.try_lock() {
             Err(fs::TryLockError::WouldBlock) => Err(Error::Occupied {
                 path: folder.path().into(),
-                reason: "is in use by a run under way; give --out another directory",
+                reason: "is in use by another run; give --out another directory",
             }),
             // A file system without locks: better no protection than no run.
             Err(fs::TryLockError::Error(_)) | Ok(()) => Ok(file),
@@ -172,7 +174,7 @@ impl RunDirectory {
         let moved = fs::read_link(format!("/proc/self/fd/{}", lock.directory.as_raw_fd()));
         let moved = moved.map_or_else(|_| "elsewhere".to_owned(), |path| path.display().to_string());
         Err(failed(IoError::other(format!(
-            "another directory is in its place, and this run's own is {moved} now: what the run has recorded is there"
+            "it was replaced by another directory; this run's directory is now {moved} and contains its recorded files"
         ))))
     }
 
@@ -393,7 +395,7 @@ mod tests {
         second.started();
         for error in [first.write_document("run.json", "{}"), first.refresh_document("run.json", "{}")] {
             let error = error.expect_err("another's").to_string();
-            assert!(error.contains("another directory is in its place") && error.contains("elsewhere"), "{error}");
+            assert!(error.contains("replaced by another directory") && error.contains("elsewhere"), "{error}");
         }
         assert_eq!(run_in(&path), Some("2".into()));
         second.write_document("report.json", "{}").expect("its own");
@@ -524,7 +526,7 @@ mod tests {
             }
             for refused in [RunDirectory::claim(&path), RunDirectory::join(&path)] {
                 let error = refused.expect_err("another user's").to_string();
-                let parts = ["out belongs to user 54321", "mode 0777", "name a folder of your own"];
+                let parts = ["out belongs to user 54321", "mode 0777", "choose a folder of your own"];
                 assert!(parts.iter().all(|part| error.contains(part)), "{error}");
             }
             assert!(!parent.path().join("out.1").exists(), "and is not moved aside");

@@ -211,7 +211,7 @@ pub fn expect_run(directory: &Path) -> Result<(), Error> {
     if run.is_file() {
         return Ok(());
     }
-    let reason = "no run of probe_sync is here: give the directory that --output named";
+    let reason = "there is no probe_sync run here; give the directory that was given to --output";
     Err(Error::file(&run, "read")(std::io::Error::new(std::io::ErrorKind::NotFound, reason)))
 }
 

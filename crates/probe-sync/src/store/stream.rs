@@ -139,7 +139,7 @@ impl Stream {
             file.set_len(whole)?;
             Ok((file, whole))
         };
-        let (file, written) = open().map_err(Error::file(path, "go on with"))?;
+        let (file, written) = open().map_err(Error::file(path, "continue"))?;
         (stream.file, stream.written) = (Some(file), written);
         Ok(stream)
     }
@@ -216,7 +216,7 @@ impl Stream {
         if self.said < SAID_MOST {
             self.said += 1;
             tracing::error!(
-                "{} was removed while the run wrote it: it is begun anew, and {rounds} rounds are missing in it",
+                "{} was removed while the run was writing it; it was recreated, and {rounds} rounds are missing from it",
                 self.path().display()
             );
         }
@@ -241,7 +241,7 @@ impl Stream {
         let Some(file) = &mut self.file else { return Ok(()) };
         if std::mem::take(&mut self.partial) && cut_off(file, self.written).is_err() {
             self.partial = true;
-            return Err(IoError::other("what was written in part cannot be cut off"));
+            return Err(IoError::other("a partial write cannot be removed"));
         }
         let header: &[u8] = if self.written == 0 { &self.header } else { &[] };
         let result = file.write_all(header).and_then(|()| file.write_all(lines));
@@ -258,7 +258,7 @@ impl Stream {
         if self.state.stopped.is_none() && self.said < SAID_MOST {
             self.said += 1;
             tracing::error!(
-                "{} is not written any more: {reason}. The run goes on without it; writing is tried again with every round",
+                "cannot write {}: {reason}. The run continues without it and retries in every round",
                 self.path().display()
             );
         }
@@ -270,7 +270,7 @@ impl Stream {
         if self.state.stopped.take().is_some() && self.said < SAID_MOST {
             self.said += 1;
             tracing::warn!(
-                "{} is written again; {} rounds are missing in it",
+                "{} is being written again; {} rounds are missing from it",
                 self.path().display(),
                 self.state.rounds_missing
             );
@@ -294,7 +294,7 @@ impl Stream {
                 let _ = self.open().and_then(|()| self.write(&[]));
             }
             Err(error) => {
-                tracing::debug!("{} cannot be closed under a number: {error}", self.path().display());
+                tracing::debug!("{} cannot be renamed to a numbered file: {error}", self.path().display());
                 self.file = Some(file);
             }
         }
@@ -309,7 +309,10 @@ impl Stream {
                 tracing::debug!("{} cannot be removed: {error}", path.display());
             }
             if self.state.removed_segments == 0 {
-                tracing::warn!("{} is removed to keep within keep_bytes; report.json counts what is", path.display());
+                tracing::warn!(
+                    "removed {} to stay within keep_bytes; report.json counts removed segments",
+                    path.display()
+                );
             }
             self.state.removed_segments += 1;
             self.state.removed_bytes += bytes;

@@ -43,7 +43,8 @@ pub fn kept_successors(out: &Path, rank: usize) -> EarlierRun {
         Err(error) if error.kind() == io::ErrorKind::NotFound => EarlierRun::default(),
         Err(error) => {
             tracing::warn!(
-                "cannot read {}: {error}; if rank 0 of the run under way is lost, this rank does not find who took its place. Remove the file for a new run",
+                "cannot read {}: {error}; if rank 0 of the current run is lost, this rank cannot find its successor. Remove the file \
+                to start a new run",
                 path.display()
             );
             EarlierRun::default()
@@ -66,7 +67,7 @@ pub(crate) fn keep_successors(out: &Path, rank: usize, run: RunId, successors: &
     };
     if let Err(error) = write() {
         let path = out.join(place(rank));
-        tracing::warn!("{}: {error}; should this rank be lost after rank 0, it cannot come back", path.display());
+        tracing::warn!("{}: {error}; if this rank is lost after rank 0, it cannot rejoin", path.display());
     }
 }
 
@@ -87,7 +88,7 @@ fn read(out: &Path, rank: usize) -> io::Result<Kept> {
     let mut text = Vec::new();
     OwnFolder::open(out)?.read(place(rank))?.take(LONGEST + 1).read_to_end(&mut text)?;
     if text.len() as u64 > LONGEST {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it has more than {LONGEST} bytes")));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it is longer than {LONGEST} bytes")));
     }
     Ok(serde_json::from_slice(&text)?)
 }

@@ -77,40 +77,40 @@ impl Metrics {
         let metrics = Self {
             nodes: Nodes::register(r, hosts),
             rounds: families::count(r, "rounds", "Solved rounds"),
-            last_round: families::seconds(r, "last_round_timestamp", "When the last round was solved, Unix time"),
-            window: families::seconds(r, "window", "Length of the window under way"),
-            cadence: families::seconds(r, "cadence", "Gap between exchanges started by one host"),
+            last_round: families::seconds(r, "last_round_timestamp", "Unix time at which the last round was solved"),
+            window: families::seconds(r, "window", "Length of the current window"),
+            cadence: families::seconds(r, "cadence", "Interval between exchanges started by one host"),
             nodes_within_target: Value::default(),
             sequence_skew: families::seconds(
                 r,
                 "sequence_skew",
-                "Time between the first and the last node that cut the window, on the reference clock",
+                "Time between the first and the last node to end the window, on the reference clock",
             ),
-            parts: families::durations(r, "round_part", "Time that a part of a round takes at the root"),
+            parts: families::durations(r, "round_part", "Duration of each phase of a round at the root"),
             round_latency: families::duration(r, "round_latency", latency),
-            message_bytes: families::sizes(r, "round_message", "Serialised size of a message of a round"),
-            control_messages: families::counts(r, "control_messages", "Messages between the ranks, of the root"),
-            control_bytes: families::byte_counts(r, "control", "Bytes between the ranks, of the root"),
-            retries: families::count(
+            message_bytes: families::sizes(r, "round_message", "Serialised size of a round's messages"),
+            control_messages: families::counts(r, "control_messages", "Messages between the root and other ranks"),
+            control_bytes: families::byte_counts(r, "control", "Bytes between the root and other ranks"),
+            retries: families::count(r, "control_retries", "Retried connections and messages to other ranks"),
+            snapshots: families::counts(r, "snapshots", "Snapshot pairs of all nodes, by outcome"),
+            ranks_lost: families::count(r, "ranks_lost", "Number of times a rank was lost"),
+            ranks_returned: families::count(r, "ranks_returned", "Number of times a rank came back"),
+            ranks_away: families::value(r, "ranks_away", "Ranks that are currently absent"),
+            rank_away: families::values(
                 r,
-                "control_retries",
-                "Connections and messages to other ranks that nodes have tried again",
+                "rank_away",
+                "1 while a rank is absent; ranks that were never absent are not listed",
             ),
-            snapshots: families::counts(r, "snapshots", "Snapshot pairs of all nodes, by what became of them"),
-            ranks_lost: families::count(r, "ranks_lost", "Times that a rank was lost"),
-            ranks_returned: families::count(r, "ranks_returned", "Times that a rank came back"),
-            ranks_away: families::value(r, "ranks_away", "Ranks that are gone and not back"),
-            rank_away: families::values(r, "rank_away", "1 while a rank is away; ranks that never were are not listed"),
-            faults: families::counts(r, "faults", "Clocks and paths that went wrong, by kind"),
+            faults: families::counts(r, "faults", "Clock and path faults, by kind"),
             stopped_files: families::value(
                 r,
                 "files_stopped",
-                "Recorded files that are not written, because the disk is full, say",
+                "Recorded files that cannot currently be written, for example because the disk is full",
             ),
             removed_bytes: families::byte_count(
                 r,
                 "removed",
-                "Recorded bytes of the root that were removed to keep within keep_bytes",
+                "Recorded bytes of the root that were removed to stay within keep_bytes",
             ),
             carried: Traffic::default(),
             told: HashMap::new(),
@@ -126,9 +126,9 @@ impl Metrics {
 
     fn aim_at(&mut self, target_ns: f64) {
         let r = &mut self.registry;
-        families::seconds(r, "target", "Wanted half-width of the 95 % intervals").set(target_ns * 1e-9);
+        families::seconds(r, "target", "Target half-width of the 95 % intervals").set(target_ns * 1e-9);
         self.nodes_within_target =
-            families::value(r, "nodes_within_target", "Nodes whose 95 % interval is that narrow");
+            families::value(r, "nodes_within_target", "Nodes whose 95 % interval meets the target");
     }
 
     /// A solved round.

@@ -41,21 +41,21 @@ pub(super) struct Nodes {
 impl Nodes {
     pub fn register(r: &mut Registry, hosts: &[&str]) -> Self {
         let of_node = |(node, host): (usize, &&str)| labels(&[("node", &node.to_string()), ("host", host)]);
-        let end = "How long after the planned end of a window a node cut it, on its clock";
-        let start = "How long after the root's decision a node had it, on the reference clock";
+        let end = "Delay between the planned end of a window and its actual end on a node, on the node's clock";
+        let start = "Delay between the root's decision and its arrival at a node, on the reference clock";
         Self {
             labels: hosts.iter().enumerate().map(of_node).collect(),
             offset: families::seconds_by(r, "offset", "This clock minus the reference clock"),
-            drift: families::values(r, "drift_ratio", "Rate of this clock against the reference"),
+            drift: families::values(r, "drift_ratio", "Rate of this clock relative to the reference"),
             half_width: families::seconds_by(r, "offset_half_width", "Half-width of the 95 % interval of the offset"),
             sigma: families::seconds_by(r, "offset_sigma", "Standard deviation of the offset"),
             hard_width: families::seconds_by(
                 r,
                 "offset_bound",
-                "Error bound: how far the offset may be wrong at most; only where packets bound it",
+                "Largest possible error of the offset; only present if packets bound it",
             ),
-            reachable: families::values(r, "node_reachable", "1 where fitted edges join the node to the reference"),
-            converged: families::values(r, "node_converged", "1 where the robust estimate of the node settled"),
+            reachable: families::values(r, "node_reachable", "1 if fitted edges connect the node to the reference"),
+            converged: families::values(r, "node_converged", "1 if the robust estimate of the node has converged"),
             clock_events: families::counts(
                 r,
                 "clock_events",
@@ -68,11 +68,11 @@ impl Nodes {
             commands_waiting: families::values(
                 r,
                 "probe_queue_depth",
-                "Commands that waited for a node's probe thread at once, at most in a window",
+                "Maximum number of commands queued for a node's probe thread in a window",
             ),
-            timestamps: families::counts(r, "timestamps", "Timestamps of finished exchanges, by where they were taken"),
+            timestamps: families::counts(r, "timestamps", "Timestamps of finished exchanges, by source"),
             lost: HashMap::new(),
-            losses: families::counts(r, "lost_exchanges", "Exchanges that were begun and did not finish, by edge"),
+            losses: families::counts(r, "lost_exchanges", "Exchanges that were started but did not finish, by edge"),
         }
     }
 

@@ -105,7 +105,7 @@ impl Drop for MetricsServer {
 async fn serve(listener: StdListener, published: Arc<Published>) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
-        Err(error) => return tracing::warn!("metrics are not served: {error}"),
+        Err(error) => return tracing::warn!("cannot serve metrics: {error}"),
     };
     let mut connections = JoinSet::new();
     let mut open: VecDeque<AbortHandle> = VecDeque::new();

@@ -167,8 +167,8 @@ impl Recorder {
         } else if self.carriers.len() < MAX_KEPT {
             let before = self.carriers.last().map_or(round.reference, |last| last.node);
             tracing::warn!(
-                "node {before} is gone, and its clock was the timeline of all offsets: from round {} on the clock of node {node} carries it, \
-                 ±{half_width_95_ns:.0} ns (95 %) and growing",
+                "node {before}, whose clock was the timeline of all offsets, is lost: from round {} on the clock of node {node} \
+                maintains it, with ±{half_width_95_ns:.0} ns (95 %) and growing",
                 round.round_id
             );
             self.carriers.push(Carrier { node, since: round.round_id, half_width_95_ns });
@@ -263,7 +263,7 @@ impl Recorder {
         if report.error.is_none() {
             // What was measured is on the disk: offsets that only suffice better are no reason to call the run failed.
             if let Err(error) = self.whole.write(&self.directory, &self.header, stopped.killed_soon) {
-                tracing::warn!("the offsets of the run as a whole are not written: {error}");
+                tracing::warn!("cannot write the offsets of the whole run: {error}");
             }
         }
         Ok(report)
@@ -291,7 +291,7 @@ impl Recorder {
             if known >= CAUSES_MAX {
                 return;
             }
-            tracing::warn!("{cause}; the run goes on without fresh metrics");
+            tracing::warn!("{cause}; the run continues without updating its metrics");
         }
         *self.metrics_failures.entry(cause).or_default() += 1;
     }
@@ -389,7 +389,7 @@ impl Recorder {
 fn metrics_server(config: &Config, taken_over: bool) -> Result<Option<MetricsServer>, Error> {
     match config.metrics_listen.map(MetricsServer::start).transpose() {
         Err(error) if taken_over => {
-            tracing::warn!("{error}; the metrics are in metrics.prom alone");
+            tracing::warn!("{error}; metrics are only written to metrics.prom");
             Ok(None)
         }
         other => other,

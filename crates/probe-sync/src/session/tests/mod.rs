@@ -187,7 +187,7 @@ fn nodes_take_pairs_at_periods_of_their_own_and_of_clocks_that_are_handed_in() {
         let chosen = &run["nodes"][node]["tracer_clock"];
         assert_eq!(chosen["name"], pairs.tracer_clock.as_str(), "{run:#}");
         assert_eq!(chosen["reason"], pairs.tracer_clock_reason.as_str(), "{run:#}");
-        let expected = if node == 1 { "handed in by the caller" } else { "auto: " };
+        let expected = if node == 1 { "provided by the caller" } else { "auto: " };
         assert!(pairs.tracer_clock_reason.starts_with(expected), "{}", pairs.tracer_clock_reason);
         assert_eq!(pairs.tracer_clock == "profiler", node == 1);
     }

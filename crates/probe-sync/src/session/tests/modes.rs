@@ -220,7 +220,11 @@ fn where_connections_last_for_a_round_more_than_waits_for_the_next_ends_no_rank(
             }
         }
         let answers: Vec<_> = tickets.iter().map(|ticket| ticket.wait(LONG)).collect();
-        assert!(answers.iter().any(|answer| matches!(answer, Err(error) if error.to_string().contains("too much"))));
+        assert!(
+            answers
+                .iter()
+                .any(|answer| matches!(answer, Err(error) if error.to_string().contains("too many requests")))
+        );
         assert!(other.join().expect("no panic").expect("it is not lost").is_none());
         let report = root.join().expect("no panic").expect("a run").expect("a report");
         assert!(report.absences.is_empty(), "{:?}", report.absences);

@@ -96,7 +96,7 @@ fn a_group_that_has_met_around_another_rank_is_refused() {
     let refused = super::sessions(2, &config, None, super::to_the_end);
     for rank in refused {
         let error = rank.expect_err("rank 0 leads").to_string();
-        assert!(error.contains("--master 1: this group has met around rank 0"), "{error}");
+        assert!(error.contains("--master 1: this group is led by rank 0"), "{error}");
     }
     assert!(!config.out.exists());
 }
@@ -129,7 +129,7 @@ fn a_minority_without_its_master_knows_that_it_is_one() {
         match (rank, ended) {
             (0 | 1, ended) => assert!(ended.is_ok_and(|report| report.is_none())),
             (_, Ok(_)) => panic!("rank {rank} went on"),
-            (_, Err(error)) => assert!(error.to_string().contains("2 of 4 ranks: a minority"), "{error}"),
+            (_, Err(error)) => assert!(error.to_string().contains("2 of 4 ranks; a minority"), "{error}"),
         }
     }
     assert!(folders(directory.path()).is_empty());

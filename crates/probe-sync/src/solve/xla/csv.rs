@@ -33,8 +33,8 @@ pub(super) fn read(
         return Err(Error::Configuration {
             origin: path.display().to_string(),
             key: "--at".into(),
-            reason: "the file does not say when its fits hold; give --at NS, the start of the last window in ns since 1970, or give \
-                     probe_windows_nodeN.jsonl in its place, which has the same fits with their times"
+            reason: "the file does not contain the time of its fits; give --at NS, the start of the last window in ns since 1970, or \
+                use probe_windows_nodeN.jsonl, which has the same fits with their times"
                 .into(),
         });
     };

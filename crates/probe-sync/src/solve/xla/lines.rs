@@ -67,8 +67,7 @@ pub(super) fn read(
         }
         let window = serde_json::from_slice::<Line>(line).map_err(|error| error.to_string());
         let window = window.and_then(|line| {
-            let node =
-                line.node_id.or(of_file).ok_or("neither the line nor the file's name says which node it is of")?;
+            let node = line.node_id.or(of_file).ok_or("neither the line nor the file name gives its node")?;
             let Line { window_start_ns: start_ns, window_end_ns: end_ns, round_id: round, edges, .. } = line;
             Ok(Window { node, round, start_ns, end_ns, fits: edges.iter().map(fit).collect() })
         });

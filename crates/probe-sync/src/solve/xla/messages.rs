@@ -70,7 +70,7 @@ pub(super) fn read(path: &Path, mut take: impl FnMut(Window) -> Result<(), Strin
         |reason: String| Error::Configuration { origin: "command line".into(), key: "--windows".into(), reason };
     let wrong = |reason: String| wrong(format!("{}: {reason}", path.display()));
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(wrong(format!("longer than {} MiB, which no message is", FILE_BYTES_MAX >> 20)));
+        return Err(wrong(format!("longer than {} MiB, more than any message", FILE_BYTES_MAX >> 20)));
     }
     let nodes = match kind(&bytes).map_err(wrong)? {
         Kind::Node => vec![bytes],
@@ -81,7 +81,7 @@ pub(super) fn read(path: &Path, mut take: impl FnMut(Window) -> Result<(), Strin
 
 fn window(bytes: &[u8]) -> Result<Window, String> {
     if kind(bytes)? != Kind::Node {
-        return Err("all_nodes holds another message than NodeWindowData".into());
+        return Err("all_nodes contains a message other than NodeWindowData".into());
     }
     let node = Node::decode(bytes).map_err(|error| error.to_string())?;
     let number = |value: i32, what: &str| u32::try_from(value).map_err(|_| format!("a negative {what}, {value}"));
@@ -120,11 +120,11 @@ fn kind(bytes: &[u8]) -> Result<Kind, String> {
     let mut rest = bytes;
     // Bounded: each turn takes bytes off.
     while !rest.is_empty() {
-        let read = |error: prost::DecodeError| format!("no protobuf message: {error}");
+        let read = |error: prost::DecodeError| format!("not a protobuf message: {error}");
         let (tag, wire) = decode_key(&mut rest).map_err(read)?;
         skip_field(wire, tag, &mut rest, DecodeContext::default()).map_err(read)?;
         let Some(place) = seen.get_mut(tag as usize).filter(|_| tag > 0) else {
-            return Err(format!("field {tag} is in no message of the XLA distributed profiler"));
+            return Err(format!("field {tag} is not part of any message of the XLA distributed profiler"));
         };
         if wire == WireType::SixtyFourBit {
             return Err(
@@ -136,7 +136,7 @@ fn kind(bytes: &[u8]) -> Result<Kind, String> {
         let repeats = wire == WireType::LengthDelimited;
         match place.replace(wire) {
             Some(before) if before != wire || !repeats => {
-                return Err(format!("field {tag} is there twice: give one message per file"));
+                return Err(format!("field {tag} occurs twice; give one message per file"));
             }
             _ => {}
         }
@@ -148,7 +148,7 @@ fn kind(bytes: &[u8]) -> Result<Kind, String> {
     match (node, global) {
         (true, false) => Ok(Kind::Node),
         (false, true) => Ok(Kind::Global),
-        (true, true) => Err("a message without windows, or cut short".into()),
+        (true, true) => Err("a message without windows, or truncated".into()),
         (false, false) => Err("neither NodeWindowData nor GlobalWindowData of the XLA distributed profiler".into()),
     }
 }

@@ -128,7 +128,10 @@ impl Fits {
                 self.ratios += 1;
             }
             if fit.alpha.abs() >= RATE_MAX {
-                return Err(format!("alpha {} to node {} is the rate of no two clocks", fit.alpha, fit.dst));
+                return Err(format!(
+                    "alpha {} to node {} is not a plausible rate between two clocks",
+                    fit.alpha, fit.dst
+                ));
             }
             if selection.wants(fit.pairs, fit.lost) {
                 fits.push(fit);
@@ -154,7 +157,7 @@ impl Fits {
                 recording.leave_out(&format!("node {}, window at {} ns: {reason}", window.node, window.start_ns));
             } else if !taken.insert((round, window.node)) {
                 recording.leave_out(&format!(
-                    "node {}, window at {} ns: a second one of its round",
+                    "node {}, window at {} ns: a second window in its round",
                     window.node, window.start_ns
                 ));
             } else {
@@ -171,18 +174,18 @@ impl Fits {
     fn tell(&self, scatter: &Scatter, recording: &mut Recording) {
         let (fits, ratios) = (self.windows.iter().map(|window| window.fits.len()).sum::<usize>(), self.ratios);
         recording.note(format!(
-            "{fits} fits of the XLA distributed profiler: beta holds at the window's start and is moved to its middle; the files state no \
-             bounds, so there are no hard intervals; {scatter}; paths are taken to be as asymmetric as those of {} µs usually are",
+            "{fits} fits of the XLA distributed profiler: beta, which applies to the window's start, is moved to its midpoint; the \
+            files contain no bounds, so there are no hard intervals; {scatter}; assuming the path asymmetry that is usual for delays \
+            of {} µs",
             ASSUMED_DELAY_NS / 1e3
         ));
         if ratios > 0 {
             recording.note(format!(
-                "{ratios} of these fits have an alpha near 1: it is read as the ratio of both clocks' rates"
+                "{ratios} of these fits have an alpha near 1, which is read as the ratio of the clocks' rates"
             ));
         }
         if self.unselected > 0 {
-            recording
-                .note(format!("{} more fits have too few pairs or too many losses and are left out", self.unselected));
+            recording.note(format!("ignored {} more fits with too few pairs or too many losses", self.unselected));
         }
     }
 
@@ -201,8 +204,7 @@ impl Fits {
         let first = self.windows.iter().map(Window::middle_ns).min().unwrap_or(0);
         if self.windows.len() > 1 {
             recording.note(
-                "round_id is missing or repeats, as it does without a master: windows belong to one round where their nodes' clocks show \
-                 about the same time"
+                "round_id is missing or repeats, as it does without a master; windows are grouped into rounds by their nodes' clock times"
                     .to_owned(),
             );
         }
@@ -273,7 +275,7 @@ pub(super) fn common_format(paths: &[PathBuf]) -> Result<Format, Error> {
     for path in paths {
         let format = format_of(path)?;
         let name = match format {
-            Format::Own => "windows of a run of probe_sync",
+            Format::Own => "windows of a probe_sync run",
             Format::Lines | Format::Messages => "windows of the XLA distributed profiler",
             Format::Csv => "a summary of the XLA distributed profiler, which repeats the last of its windows",
         };

@@ -75,9 +75,9 @@ impl Display for Scatter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let us = self.others.beta_ns / 1e3;
         if self.assumed {
-            write!(f, "a fit's error is taken to be {us} µs (SD), for there are too few windows to tell")
+            write!(f, "assuming a fit error of {us} µs (SD), because there are too few windows to estimate it")
         } else {
-            write!(f, "a fit's error is {us:.3} µs (SD), by how fits of an edge scatter")
+            write!(f, "the fit error is {us:.3} µs (SD), estimated from the scatter of each edge's fits")
         }
     }
 }
@@ -169,7 +169,7 @@ mod tests {
         let few = Scatter::of(&windows(5, [300.0, 300.0]));
         let assumed = Spread { beta_ns: ASSUMED_NS, alpha: 12f64.sqrt() * ASSUMED_NS / 4e9 };
         assert_eq!(few.spread(NodeId(0), NodeId(1)), assumed);
-        assert!(few.to_string().contains("50 µs (SD), for there are too few windows"), "{few}");
+        assert!(few.to_string().contains("50 µs (SD), because there are too few windows"), "{few}");
         assert_eq!(Scatter::of(&[]).spread(NodeId(0), NodeId(1)).beta_ns, ASSUMED_NS);
     }
 }
