@@ -21,95 +21,96 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// What a call returns: PS_OK, or what kind of failure it was. ps_last_error() says what to do about it.
+// Result of a call: PS_OK, or the kind of failure. ps_last_error() says what to do about it.
 typedef enum ps_status {
-    // Done.
+    // Success.
     PS_OK = 0,
-    // An argument is NULL or out of its range.
+    // An argument is NULL or out of range.
     PS_ERROR_ARGUMENT = 1,
-    // A key or a value of the settings is unusable.
+    // A setting's key or value is invalid.
     PS_ERROR_OPTION = 2,
-    // The ranks cannot meet: no address, no port, or bytes that are no id.
+    // The ranks cannot meet: no address, no port, or an invalid id.
     PS_ERROR_MEETING = 3,
-    // Something was started that runs already.
+    // The session, recording or meeting is already in use.
     PS_ERROR_STARTED = 4,
-    // The session has failed.
+    // The session failed.
     PS_ERROR_FAILED = 5,
     // The session has ended or was stopped.
     PS_ERROR_ENDED = 6,
     // The session belongs to the process that this one was forked from. Its clock can be read here.
     PS_ERROR_FORKED = 7,
-    // What was waited for did not come in time.
+    // The wait timed out.
     PS_ERROR_TIMEOUT = 8,
-    // Nothing is known yet, or not of that time.
+    // The value is not known yet, or not known for the requested time.
     PS_ERROR_UNKNOWN = 9,
-    // The file is no clock of this host.
+    // The file is not a clock of this host.
     PS_ERROR_CLOCK = 10,
-    // The system refused.
+    // A system call failed.
     PS_ERROR_SYSTEM = 11,
-    // MPI refused.
+    // An MPI call failed.
     PS_ERROR_MPI = 12,
-    // A defect of probe_sync; the message is on standard error.
+    // A bug in probe_sync; the message is on standard error.
     PS_ERROR_PANIC = 13,
-    // What was asked for cannot be reached over these links, however long one waits.
+    // The requested bound cannot be reached over these links, however long the caller waits.
     PS_ERROR_UNREACHABLE = 14,
 } ps_status;
 
-// What a clock is worth.
+// How far a clock can be trusted.
 typedef enum ps_clock_status {
     // Nothing is known yet.
     PS_CLOCK_UNSYNCHRONISED = 0,
     // New estimates arrive.
     PS_CLOCK_SYNCHRONISED = 1,
-    // None has arrived when one was due, or the run has ended: the bounds grow.
+    // An estimate is overdue or the run has ended; the bounds grow.
     PS_CLOCK_HOLDOVER = 2,
-    // The measurement has failed: the bounds grow.
+    // The measurement failed; the bounds grow.
     PS_CLOCK_FAILED = 3,
 } ps_clock_status;
 
-// Where a session stands.
+// Phase of a session.
 typedef enum ps_phase {
-    // The ranks meet.
+    // Waiting for all ranks to join.
     PS_PHASE_MEETING = 0,
-    // It measures.
+    // Measuring.
     PS_PHASE_MEASURING = 1,
-    // It has ended in order.
+    // Ended normally.
     PS_PHASE_ENDED = 2,
-    // It has failed; ps_last_error() says why after the call of ps_session_state() that told so.
+    // Failed; ps_last_error() gives the reason after the call to ps_session_state() that reported this phase.
     PS_PHASE_FAILED = 3,
 } ps_phase;
 
 // Which threads may call the functions of ps_messages.
 typedef enum ps_threads {
-    // The one that calls ps_session_start_over() (MPI: SINGLE and FUNNELED).
+    // Only the thread that calls ps_session_start_over() (MPI: SINGLE and FUNNELED).
     PS_THREADS_OWN = 0,
-    // Any, never two at a time; the caller sees to that (MPI: SERIALIZED).
+    // Any thread, but only one at a time, which the caller ensures (MPI: SERIALIZED).
     PS_THREADS_ONE_AT_A_TIME = 1,
-    // Any, at any time (MPI: MULTIPLE): the session moves its messages itself, and needs no steps.
+    // Any thread, at any time (MPI: MULTIPLE). The session moves its messages itself and needs no calls of
+    // ps_session_step().
     PS_THREADS_ANY = 2,
 } ps_threads;
 
-// What sort of thing an event is.
+// Kind of an event.
 typedef enum ps_record_kind {
     // A function or an operator of a framework.
     PS_RECORD_FUNCTION = 0,
-    // The backward pass of one.
+    // The backward pass of a function or operator.
     PS_RECORD_BACKWARD = 1,
-    // What the user named: a step, a phase.
+    // A user-defined event, such as a step or a phase.
     PS_RECORD_USER = 2,
     // A collective operation or a message.
     PS_RECORD_COLLECTIVE = 3,
-    // A call of a runtime, as a launch of a kernel.
+    // A runtime call, such as a kernel launch.
     PS_RECORD_RUNTIME = 4,
-    // Reading and writing.
+    // Reading or writing.
     PS_RECORD_IO = 5,
-    // Memory that is allocated or freed.
+    // Allocating or freeing memory.
     PS_RECORD_MEMORY = 6,
     // Anything else.
     PS_RECORD_CUSTOM = 7,
 } ps_record_kind;
 
-// What an argument holds.
+// Type of an argument's value.
 typedef enum ps_record_type {
     // value.integer.
     PS_RECORD_INTEGER = 1,
@@ -119,30 +120,30 @@ typedef enum ps_record_type {
     PS_RECORD_NUMBER = 3,
     // value.boolean.
     PS_RECORD_BOOLEAN = 4,
-    // value.text, in UTF-8; beyond 1024 bytes it is cut, and says so.
+    // value.text, in UTF-8; longer than 1024 bytes it is truncated and marked as such.
     PS_RECORD_TEXT = 5,
 } ps_record_type;
 
-// Where an event of a flow stands.
+// Position of an event in its flow.
 typedef enum ps_record_flow_place {
-    // It begins here.
+    // The flow begins here.
     PS_RECORD_FLOW_OUT = 0,
-    // It passes.
+    // The flow passes through here.
     PS_RECORD_FLOW_STEP = 1,
-    // It ends here.
+    // The flow ends here.
     PS_RECORD_FLOW_IN = 2,
 } ps_record_flow_place;
 
-// A clock that shows the reference's time.
+// A clock that shows the reference time.
 typedef struct ps_clock ps_clock;
 
-// Rank 0 of a group that is about to meet: it listens.
+// The place where a group's ranks meet; rank 0 listens there.
 typedef struct ps_meeting ps_meeting;
 
 // Settings of a session.
 typedef struct ps_options ps_options;
 
-// A recording under way.
+// A recording in progress.
 typedef struct ps_record ps_record;
 
 // A thread that takes part in a recording of another thread.
@@ -151,18 +152,19 @@ typedef struct ps_record_adopted ps_record_adopted;
 // Settings of a recording.
 typedef struct ps_record_options ps_record_options;
 
-// Name and kind of events, kept as long as the process.
+// Name and kind of events; lives as long as the process.
 typedef struct ps_record_site ps_record_site;
 
 // One rank of a run.
 typedef struct ps_session ps_session;
 
-// Reads a profiler's own clock: writes nanoseconds through ns and returns 0, or returns another number when it cannot.
+// Reads a profiler's own clock: stores nanoseconds in *ns and returns 0, or returns another number on failure.
 typedef int (*ps_read_clock)(void *user_data, int64_t *ns);
 
-// By which the other ranks find rank 0 and are known to it. Whoever has it can take a rank's place: it is as secret as the job.
+// Identifies a meeting: lets the other ranks find rank 0 and authenticates them. Anyone who has it can impersonate a
+// rank, so keep it secret.
 typedef struct ps_unique_id {
-    // To be carried as they are.
+    // Opaque; send them to the other ranks unchanged.
     uint8_t bytes[128];
 } ps_unique_id;
 
@@ -172,75 +174,77 @@ typedef struct ps_time {
     int64_t earliest_ns;
     // Latest possible reference time.
     int64_t latest_ns;
-    // What is shown: it never goes back within an epoch.
+    // Current reference time; never goes back within an epoch.
     int64_t time_ns;
-    // Half of the 95 % interval about time_ns.
+    // Half-width of the 95 % interval around time_ns.
     int64_t bound95_ns;
-    // How often the clock was stepped; with clock_adjust = slew, as it is unless set, never.
+    // Number of times the clock was stepped; always 0 with clock_adjust = slew (the default).
     uint64_t epoch;
-    // What it is worth.
+    // Status of the clock.
     enum ps_clock_status status;
 } ps_time;
 
-// A time of another clock as reference time, ns since the Unix epoch.
+// A time of another clock, converted to reference time, ns since the Unix epoch.
 typedef struct ps_interval {
     // Earliest possible reference time.
     int64_t earliest_ns;
     // Latest possible reference time.
     int64_t latest_ns;
-    // As it is estimated now.
+    // Current estimate.
     int64_t time_ns;
-    // Half of the 95 % interval about time_ns.
+    // Half-width of the 95 % interval around time_ns.
     int64_t bound95_ns;
 } ps_interval;
 
-// Starts to send count bytes to rank to; they are copied before it returns. 0, or another number when it cannot.
+// Starts to send count bytes to rank `to`, and copies them before it returns. Returns 0, or another number on failure.
 typedef int (*ps_send)(void *context, int to, const void *bytes, size_t count);
 
-// Lets messages move. 1 and the next message that has come whole, which stays until the next call; 0 where there is none; a negative number when it cannot.
+// Makes progress on messages. Returns 1 and the next complete message, which stays valid until the next call; 0 if
+// there is none; or a negative number on failure.
 typedef int (*ps_receive)(void *context, int *from, const void **bytes, size_t *count);
 
-// Whether something was still being sent at the last call of receive.
+// Returns nonzero if messages were still being sent at the last call of receive.
 typedef int (*ps_sending)(void *context);
 
-// What the last call could not do, as text that stays until the next call.
+// Describes why the last call failed, as text that stays valid until the next call.
 typedef const char *(*ps_describe)(void *context);
 
-// Nothing is called any more. in_order is 1 where all ranks have ended in order, on a thread that may call the launcher's library; where it is 0 the library
-// may be gone, and the thread is any.
+// Called last. in_order is 1 if all ranks ended normally; the call then comes from a thread that may use the
+// launcher's library. If it is 0, the library may already be finalised, and the call may come from any thread.
 typedef void (*ps_release)(void *context, int in_order);
 
-// A launcher's own way to send messages between its ranks. No function waits for another rank; what one rank sends to another arrives in order.
+// A launcher's own transport for messages between its ranks. None of the functions may wait for another rank, and
+// messages from one rank to another must arrive in order.
 typedef struct ps_messages {
-    // Given to every function.
+    // Passed to every function.
     void *context;
     // This rank.
     int rank;
-    // How many there are.
+    // Number of ranks.
     int size;
     // Which threads may call the functions: one of ps_threads.
     int threads;
-    // Starts to send.
+    // Starts to send a message.
     ps_send send;
-    // Takes what has come.
+    // Receives a message.
     ps_receive receive;
-    // Whether something is being sent.
+    // Tells whether messages are still being sent.
     ps_sending sending;
-    // Says what has failed.
+    // Describes a failure.
     ps_describe describe;
-    // Takes leave, once.
+    // Called once, last.
     ps_release release;
 } ps_messages;
 
-// Where a session stands. Ranks that share a clock are one node.
+// State of a session. Ranks that share a clock are one node.
 typedef struct ps_state {
     // Rounds solved so far.
     uint64_t rounds;
-    // Where it stands.
+    // Phase of the session.
     enum ps_phase phase;
     // This rank.
     uint32_t rank;
-    // The node that this rank is, or follows; UINT32_MAX until it is known.
+    // The node of this rank; UINT32_MAX until it is known.
     uint32_t node;
     // The node whose clock is the reference; UINT32_MAX until it is known.
     uint32_t reference;
@@ -252,33 +256,33 @@ typedef struct ps_state {
 typedef struct ps_node_estimate {
     // This node's clock minus the reference clock, ns. Subtract it from a time on this node to get reference time.
     double offset_ns;
-    // Half of the 95 % interval about offset_ns; infinite where nothing is known.
+    // Half-width of the 95 % interval around offset_ns; infinite if nothing is known.
     double bound95_ns;
-    // No offset below this can have produced the packets that were seen; may be infinite.
+    // Lower hard bound: no smaller offset can have produced the observed packets. May be infinite.
     double hard_low_ns;
-    // Nor one above this.
+    // Upper hard bound: no larger offset can have produced the observed packets. May be infinite.
     double hard_high_ns;
-    // Rate of this clock against the reference's, ppm.
+    // Rate of this clock relative to the reference, ppm.
     double drift_ppm;
     // Standard deviation of drift_ppm.
     double drift_sigma_ppm;
     // The node's number.
     uint32_t node;
-    // Edges of this node that took part.
+    // Number of this node's edges used in the round.
     uint32_t edges;
-    // Some chain of edges joins it to the reference; without, the other fields say nothing.
+    // True if a chain of edges connects the node to the reference; otherwise the other fields are meaningless.
     bool reachable;
-    // The clock of this node or of the reference was disturbed during the window: do not trust this line.
+    // The clock of this node or of the reference was disturbed during the window: do not trust this estimate.
     bool disturbed;
 } ps_node_estimate;
 
 // One solved round.
 typedef struct ps_round {
-    // Its number, from 0.
+    // Number of the round, from 0.
     uint64_t round_id;
     // The window's start, reference time in ns since the Unix epoch.
     int64_t window_start_ns;
-    // The window's end. Offsets hold in the middle.
+    // The window's end. Offsets apply to its midpoint.
     int64_t window_end_ns;
     // The node whose clock is the reference.
     uint32_t reference;
@@ -286,77 +290,78 @@ typedef struct ps_round {
     uint32_t nodes;
 } ps_round;
 
-// A scope that is open, in the caller's memory; all zero: none.
+// An open scope, in the caller's memory; all zero means none.
 typedef struct ps_record_scope {
-    // Its site.
+    // Site of the scope.
     const struct ps_record_site *site;
-    // Where it lies.
+    // Position in the recording.
     uint64_t place;
-    // When it began, ticks.
+    // Start, in ticks.
     uint64_t start;
-    // Its id.
+    // Id of the scope.
     uint64_t id;
-    // When it began, as a number of the recorder's own.
+    // Internal.
     uint32_t gate;
-    // Nothing.
+    // Unused.
     uint32_t reserved;
 } ps_record_scope;
 
 // The value of an argument.
 typedef union ps_record_value {
-    // A whole number.
+    // A signed integer.
     int64_t integer;
-    // A whole number that is not negative.
+    // An unsigned integer.
     uint64_t unsigned_integer;
-    // Another number.
+    // A floating-point number.
     double number;
-    // Yes or no.
+    // True or false.
     bool boolean;
-    // A text.
+    // A UTF-8 string.
     const char *text;
 } ps_record_value;
 
 // An argument of an event.
 typedef struct ps_record_argument {
-    // From ps_record_key().
+    // The key, from ps_record_key().
     uint32_t key;
     // One of ps_record_type.
     uint32_t type;
-    // Its value.
+    // The value.
     union ps_record_value value;
 } ps_record_argument;
 
-// A collective operation. What is NULL or negative is not known, and left out.
+// A collective operation. NULL and negative values mean unknown and are omitted.
 typedef struct ps_record_collective {
-    // As "allreduce".
+    // Name of the operation, for example "allreduce".
     const char *name;
     // The group's name.
     const char *group;
-    // Type of the elements, as "Float".
+    // Type of the elements, for example "Float".
     const char *dtype;
     // The operation's number in its group.
     int64_t sequence;
-    // Elements that this rank gives.
+    // Number of elements that this rank sends.
     int64_t elements_in;
-    // Elements that it gets.
+    // Number of elements that this rank receives.
     int64_t elements_out;
-    // Ranks of the group.
+    // Number of ranks in the group.
     int64_t group_size;
     // This rank in the job.
     int64_t rank;
 } ps_record_collective;
 
-// Memory that is allocated (bytes > 0) or freed (bytes < 0). What is negative, but for bytes, is not known, and left out.
+// Memory that is allocated (bytes > 0) or freed (bytes < 0). Negative values (except in `bytes` and `device`) mean
+// unknown and are omitted.
 typedef struct ps_record_memory {
-    // Where.
+    // Address of the memory.
     uint64_t address;
-    // How much.
+    // Size in bytes; negative if the memory is freed.
     int64_t bytes;
-    // Number of the device; -1: the host.
+    // Device number, or -1 for the host.
     int64_t device;
-    // Bytes in use there afterwards.
+    // Bytes in use on the device afterwards.
     int64_t allocated;
-    // Bytes taken from the device there afterwards.
+    // Bytes reserved from the device afterwards.
     int64_t reserved;
 } ps_record_memory;
 
@@ -364,30 +369,30 @@ typedef struct ps_record_memory {
 extern "C" {
 #endif // __cplusplus
 
-// The text of the last failure of this thread, never NULL; valid until its next one.
+// Returns the message of this thread's last failure, never NULL. It is valid until the thread's next failure.
 const char *ps_last_error(void);
 
-// Replaces the text of ps_last_error() on this thread; for layers above this library, as probe_sync_mpi.h. NULL is no text.
+// Replaces the text of ps_last_error() on this thread; for layers on top of this library, such as probe_sync_mpi.h.
+// NULL clears the text.
 void ps_set_last_error(const char *text);
 
-// The version of the library, as "0.1.0".
+// Returns the version of the library, for example "0.1.0".
 const char *ps_version(void);
 
-// Settings with their defaults. ps_options_free() gives them back.
+// Creates settings with default values. Free them with ps_options_free().
 enum ps_status ps_options_new(struct ps_options **options);
 
-// Sets one key from its text, as ("window", "250ms"): the keys and values of `probe_sync run --help`, with underscores. What is set here wins
-// over the environment (PROBE_SYNC_WINDOW), and that over ps_options_file().
-enum ps_status ps_options_set(struct ps_options *options,
-                              const char *key,
-                              const char *value);
+// Sets one key from its text, for example ("window", "250ms"). Keys and values are those of `probe_sync run --help`,
+// with underscores. A key set here takes precedence over the environment (PROBE_SYNC_WINDOW), and that over
+// ps_options_file().
+enum ps_status ps_options_set(struct ps_options *options, const char *key, const char *value);
 
-// Reads settings from a TOML file, or JSON where its name ends so, when the session starts.
+// Makes the session read settings from a TOML file (or JSON, if its name ends in .json) when it starts.
 enum ps_status ps_options_file(struct ps_options *options, const char *path);
 
-// Takes snapshot pairs of the caller's own clock, under a name of the caller's choice, in place of the key tracer_clock. It is read once now, and
-// then from the session's threads, also from several at once, until the session has ended: ps_session_stop() waits for that, ps_session_free()
-// does not.
+// Takes snapshot pairs of the caller's own clock, under a name of the caller's choice, instead of the key
+// tracer_clock. The function is called once now, and then from the session's threads, possibly from several at once,
+// until the session has ended. ps_session_stop() waits for that; ps_session_free() does not.
 enum ps_status ps_options_tracer_clock(struct ps_options *options,
                                        const char *name,
                                        ps_read_clock read,
@@ -396,59 +401,61 @@ enum ps_status ps_options_tracer_clock(struct ps_options *options,
 // Frees the settings (NULL is a no-op). Sessions started with them continue.
 void ps_options_free(struct ps_options *options);
 
-// Opens a meeting at rank 0, before the id is carried to the others. addresses are those of this machine at which they may reach it, as
-// "10.0.0.1,fd00::1"; NULL stands for all that it has. ps_meeting_free() gives it back.
-enum ps_status ps_meeting_open(const char *addresses,
-                               struct ps_meeting **meeting);
+// Opens a meeting at rank 0; call it before sending the id to the other ranks. addresses lists the addresses of this
+// machine at which they can reach it, for example "10.0.0.1,fd00::1"; NULL means all addresses. Free the meeting with
+// ps_meeting_free().
+enum ps_status ps_meeting_open(const char *addresses, struct ps_meeting **meeting);
 
-// The id of a meeting, to be carried to the other ranks.
+// Gets the id of a meeting, to be sent to the other ranks.
 enum ps_status ps_meeting_id(const struct ps_meeting *meeting, struct ps_unique_id *id);
 
 // Frees the meeting (NULL is a no-op). A session started with it continues.
 void ps_meeting_free(struct ps_meeting *meeting);
 
-// The clock that a run on this host keeps in a file (key clock_page, flag --clock-page). ps_clock_free() gives it back.
+// Opens the clock that a run on this host maintains in a file (key clock_page, flag --clock-page). Free it with
+// ps_clock_free().
 enum ps_status ps_clock_open(const char *path, struct ps_clock **clock);
 
-// Reference time now with its bounds. PS_ERROR_UNKNOWN until the first round is solved.
+// Gets the current reference time with its bounds. Returns PS_ERROR_UNKNOWN until the first round is solved.
 enum ps_status ps_clock_now(const struct ps_clock *clock, struct ps_time *now);
 
-// Reference time now, ns since the Unix epoch, the cheapest question; 0 until the first round is solved, and for NULL.
+// Returns the current reference time, ns since the Unix epoch, without bounds; the fastest way to read the clock.
+// Returns 0 until the first round is solved, and for NULL.
 int64_t ps_clock_now_ns(const struct ps_clock *clock);
 
-// Whether this reference time has certainly passed; no for NULL, and while nothing is known.
+// Returns true if this reference time has certainly passed. Returns false for NULL, and until the reference time is
+// known.
 bool ps_clock_after(const struct ps_clock *clock, int64_t time_ns);
 
-// Whether this reference time has certainly not come; no for NULL, and while nothing is known.
+// Returns true if this reference time is certainly still in the future. Returns false for NULL, and until the
+// reference time is known.
 bool ps_clock_before(const struct ps_clock *clock, int64_t time_ns);
 
-// Waits until something is known.
+// Waits until the reference time is known.
 enum ps_status ps_clock_wait_until_known(const struct ps_clock *clock, uint32_t timeout_ms);
 
-// Returns when the clock shows time_ns: for a start that several nodes have agreed on. Where that is further off than limit_ms it does not wait
-// and returns PS_ERROR_TIMEOUT; PS_ERROR_UNKNOWN while nothing is known.
-enum ps_status ps_clock_wait_until(const struct ps_clock *clock,
-                                   int64_t time_ns,
-                                   uint32_t limit_ms);
+// Waits until the clock shows time_ns, for example to start on several nodes at once. Returns PS_ERROR_TIMEOUT
+// immediately if that is more than limit_ms in the future, and PS_ERROR_UNKNOWN if the reference time is not known
+// yet.
+enum ps_status ps_clock_wait_until(const struct ps_clock *clock, int64_t time_ns, uint32_t limit_ms);
 
-// A time of this host's CLOCK_REALTIME, past or to come, as reference time. PS_ERROR_UNKNOWN while nothing is known, and where that clock
-// was stepped since.
-enum ps_status ps_clock_of_realtime(const struct ps_clock *clock,
-                                    int64_t realtime_ns,
-                                    struct ps_interval *found);
+// Converts a time of this host's CLOCK_REALTIME, past or future, to reference time. Returns PS_ERROR_UNKNOWN if the
+// reference time is not known yet, or if that clock was stepped since then.
+enum ps_status ps_clock_of_realtime(const struct ps_clock *clock, int64_t realtime_ns, struct ps_interval *found);
 
-// The same for CLOCK_MONOTONIC_RAW.
+// Converts a time of this host's CLOCK_MONOTONIC_RAW to reference time, like ps_clock_of_realtime().
 enum ps_status ps_clock_of_raw(const struct ps_clock *clock, int64_t raw_ns, struct ps_interval *found);
 
-// The same for CLOCK_BOOTTIME.
+// Converts a time of this host's CLOCK_BOOTTIME to reference time, like ps_clock_of_realtime().
 enum ps_status ps_clock_of_boottime(const struct ps_clock *clock, int64_t boottime_ns, struct ps_interval *found);
 
 // Frees the clock (NULL is a no-op).
 void ps_clock_free(struct ps_clock *clock);
 
-// Starts a session of rank `rank` of `size` on a thread of its own, and returns at once: what goes wrong later is a phase of the session
-// (ps_session_state). Rank 0 gives the meeting that it has opened, the others its id; what is not one's own may be NULL, and both where size is 1.
-// options may be NULL. A process has one session at a time. ps_session_free() gives it back.
+// Starts a session as rank `rank` of `size` on its own thread, and returns immediately; ps_session_state() reports
+// later failures. Rank 0 passes the meeting that it opened, the other ranks pass its id; the other argument may be
+// NULL, and both may be NULL if size is 1. options may be NULL. A process can have one session at a time. Free it with
+// ps_session_free().
 enum ps_status ps_session_start(const struct ps_options *options,
                                 const struct ps_meeting *meeting,
                                 const struct ps_unique_id *id,
@@ -456,132 +463,131 @@ enum ps_status ps_session_start(const struct ps_options *options,
                                 int size,
                                 struct ps_session **session);
 
-// From the next round on this rank starts no exchanges. It answers those of the others, and rounds go on.
+// Stops starting exchanges on this rank from the next round on. The rank still answers the others' exchanges, and
+// rounds continue.
 enum ps_status ps_session_pause(const struct ps_session *session);
 
-// From the next round on this rank measures again.
+// Resumes measuring on this rank from the next round on.
 enum ps_status ps_session_resume(const struct ps_session *session);
 
-// The session's clock, which goes on after its end, in forked children too. ps_clock_free() gives it back, before or after the session.
-enum ps_status ps_session_clock(const struct ps_session *session,
-                                struct ps_clock **clock);
+// Gets the session's clock, which remains valid after the session's end and in forked children. Free it with
+// ps_clock_free(), before or after the session.
+enum ps_status ps_session_clock(const struct ps_session *session, struct ps_clock **clock);
 
-// Ends the run on all ranks with the window under way and a short one after it; every rank is to call it. At rank 0 *report_json becomes the
-// content of report.json, valid until the session is freed, elsewhere NULL; report_json itself may be NULL. PS_ERROR_FAILED where the session had
-// failed, PS_ERROR_ENDED where it was stopped before.
-enum ps_status ps_session_stop(const struct ps_session *session,
-                               const char **report_json);
+// Ends the run on all ranks after the current window and a short final one; every rank must call this. At rank 0,
+// *report_json is set to the content of report.json, valid until the session is freed; elsewhere to NULL. report_json
+// itself may be NULL. Returns PS_ERROR_FAILED if the session had failed, and PS_ERROR_ENDED if it was already stopped.
+enum ps_status ps_session_stop(const struct ps_session *session, const char **report_json);
 
 // Frees the session (NULL is a no-op). A running session is asked to stop; this call does not wait for it. In a forked child the parent's session continues.
 void ps_session_free(struct ps_session *session);
 
-// As ps_session_start(), where the ranks talk by the caller's own messages and need no meeting. A function that is NULL, or a rank or size that is wrong, is
-// PS_ERROR_ARGUMENT, and nothing is called; otherwise messages->release is called once, whatever is returned. messages itself is copied. Where threads is not
-// PS_THREADS_ANY the caller moves the messages by ps_session_step(); ps_session_stop(), the waits and ps_session_free() move them too, on the same thread.
+// Starts a session like ps_session_start(), but the ranks communicate over the caller's own messages and need no
+// meeting. A NULL function or an invalid rank or size is PS_ERROR_ARGUMENT, and no function is called; otherwise
+// messages->release is called exactly once, whatever this function returns. The structure itself is copied. Unless
+// threads is PS_THREADS_ANY, the caller moves the messages with ps_session_step(); ps_session_stop(), the waits and
+// ps_session_free() also move them, on the same thread.
 enum ps_status ps_session_start_over(const struct ps_options *options,
                                      const struct ps_messages *messages,
                                      struct ps_session **session);
 
-// Moves the session's messages: what can be moved now, for at most budget_us microseconds and one message more. It waits for no other rank. Call it between your own
-// calls of MPI, on the thread that may make them, every few hundred milliseconds at least. PS_ERROR_FAILED when the session has failed, PS_ERROR_ARGUMENT
-// where it needs no steps (ps_session_needs_step), PS_ERROR_MPI on another thread than it may be, PS_ERROR_ENDED after ps_session_stop().
-enum ps_status ps_session_step(const struct ps_session *session,
-                               uint32_t budget_us);
+// Moves as many of the session's messages as possible within budget_us microseconds, plus at most one more. It never
+// waits for another rank. Call it between your own MPI calls, on the thread that may make them, at least every few
+// hundred milliseconds. Returns PS_ERROR_FAILED if the session failed, PS_ERROR_ARGUMENT if it needs no steps
+// (ps_session_needs_step), PS_ERROR_MPI on the wrong thread, and PS_ERROR_ENDED after ps_session_stop().
+enum ps_status ps_session_step(const struct ps_session *session, uint32_t budget_us);
 
-// Whether ps_session_step() must be called.
+// Tells whether the caller must call ps_session_step().
 enum ps_status ps_session_needs_step(const struct ps_session *session, bool *needs);
 
-// Where the session stands, also after ps_session_stop(). Where it has failed the call itself is PS_OK, and ps_last_error() gives the reason.
-enum ps_status ps_session_state(const struct ps_session *session,
-                                struct ps_state *state);
+// Gets the state of the session, also after ps_session_stop(). If the session failed, the call still returns PS_OK,
+// and ps_last_error() gives the reason.
+enum ps_status ps_session_state(const struct ps_session *session, struct ps_state *state);
 
-// The last solved round, and of its nodes the first `capacity` in order of their numbers; round and nodes may be NULL. PS_ERROR_UNKNOWN until
-// there is one.
+// Gets the last solved round and its first `capacity` nodes, in numerical order; round and nodes may be NULL. Returns
+// PS_ERROR_UNKNOWN until there is one.
 enum ps_status ps_session_round(const struct ps_session *session,
                                 struct ps_node_estimate *nodes,
                                 size_t capacity,
                                 struct ps_round *round);
 
-// Waits until this node's offset is known to within ± half_width_ns in 95 %. PS_ERROR_UNREACHABLE after some rounds where path
-// and host asymmetry alone exceed it; otherwise PS_ERROR_TIMEOUT, PS_ERROR_FAILED or PS_ERROR_ENDED.
+// Waits until the half-width of the 95 % interval of this node's offset is at most half_width_ns. Returns
+// PS_ERROR_UNREACHABLE after a few rounds if path and host asymmetry alone exceed it; otherwise PS_ERROR_TIMEOUT,
+// PS_ERROR_FAILED or PS_ERROR_ENDED.
 enum ps_status ps_session_wait_until_bound(const struct ps_session *session,
                                            uint32_t half_width_ns,
                                            uint32_t timeout_ms);
 
-// Waits until `rounds` rounds are solved; otherwise as ps_session_wait_until_bound().
+// Waits until `rounds` rounds are solved. Fails like ps_session_wait_until_bound().
 enum ps_status ps_session_wait_rounds(const struct ps_session *session, uint64_t rounds, uint32_t timeout_ms);
 
-// Settings with their defaults: all threads, all kinds, 64 MiB in memory, of which the newest events are dropped when it is full.
-// ps_record_options_free() gives them back.
+// Creates recording settings with default values: all threads, all kinds, and 64 MiB in memory; when that is full, new
+// events are dropped. Free them with ps_record_options_free().
 enum ps_status ps_record_options_new(struct ps_record_options **options);
 
-// Sets one setting from its text: reach (process, thread), policy (drop_newest, flight, stream), bytes (64MiB), every (200ms: how often a stream
-// appends; after policy), spill (a file that outlives a kill), kinds (user,collective), one_in, longer_than (20us), clock (best, tsc, monotonic_raw),
-// pair_period (1s), threads, keep (5s), details, rank, paused (true, false).
-enum ps_status ps_record_options_set(struct ps_record_options *options,
-                                     const char *key,
-                                     const char *value);
+// Sets one key from its text: reach (process, thread), policy (drop_newest, flight, stream), bytes (64MiB), every
+// (200ms: how often a stream appends; set policy first), spill (a file that survives a kill), kinds (user,collective),
+// one_in, longer_than (20us), clock (best, tsc, monotonic_raw), pair_period (1s), threads, keep (5s), details, rank,
+// paused (true, false).
+enum ps_status ps_record_options_set(struct ps_record_options *options, const char *key, const char *value);
 
 // Frees the settings (NULL is a no-op). Recordings started with them continue.
 void ps_record_options_free(struct ps_record_options *options);
 
-// Begins to record. options may be NULL. A process has one recording of reach process at a time, and with those of threads at most 8; a forked child may
-// start its own. ps_record_free() gives it back.
-enum ps_status ps_record_start(const struct ps_record_options *options,
-                               struct ps_record **record);
+// Starts recording. options may be NULL. A process can have one recording with reach process at a time, and at most 8
+// including those with reach thread; a forked child may start its own. Free it with ps_record_free().
+enum ps_status ps_record_start(const struct ps_record_options *options, struct ps_record **record);
 
-// Stops recording until ps_record_resume(). Scopes that are open end as they do.
+// Pauses recording until ps_record_resume(). Open scopes are still recorded when they end.
 enum ps_status ps_record_pause(const struct ps_record *record);
 
-// Goes on.
+// Resumes recording.
 enum ps_status ps_record_resume(const struct ps_record *record);
 
-// Writes what has been recorded until now into a file, which replaces one of that name; the recording goes on.
+// Writes everything recorded so far to a file, replacing an existing one. Recording continues.
 enum ps_status ps_record_snapshot(const struct ps_record *record, const char *path);
 
-// Ends it: what its threads have recorded is whole when this returns, and its file is `probe_sync record`'s. path names a file for a copy, as one
-// without the setting spill needs it; NULL: none. Where only the copy fails, it has ended all the same.
-enum ps_status ps_record_finish(const struct ps_record *record,
-                                const char *path);
+// Ends the recording. When this returns, all threads' events are complete, and `probe_sync record` can read the file.
+// path is a file for a copy, which a recording without the setting spill needs; NULL means no copy. The recording ends
+// even if the copy fails.
+enum ps_status ps_record_finish(const struct ps_record *record, const char *path);
 
 // Frees the recording (NULL is a no-op) and ends it if it is running. In a forked child the parent's recording continues.
 void ps_record_free(struct ps_record *record);
 
-// The calling thread takes part in a recording of reach thread that another one has started, until ps_record_adopted_free().
-enum ps_status ps_record_adopt(const struct ps_record *record,
-                               struct ps_record_adopted **adopted);
+// Adds the calling thread to a recording with reach thread that another thread started, until ps_record_adopted_free().
+enum ps_status ps_record_adopt(const struct ps_record *record, struct ps_record_adopted **adopted);
 
 // Removes the thread from the recording (NULL is a no-op).
 void ps_record_adopted_free(struct ps_record_adopted *adopted);
 
-// Name and kind (one of ps_record_kind) of events, to be kept in a static variable: the same for the same name and kind. A process has at most 2^20 of a
-// kind, and none is given back.
-enum ps_status ps_record_site_new(uint32_t kind,
-                                  const char *name,
-                                  const struct ps_record_site **site);
+// Gets the site for a name and kind (one of ps_record_kind) of events; the same name and kind give the same site. Keep
+// it in a static variable. A process can have at most 2^20 sites per kind; they are never freed.
+enum ps_status ps_record_site_new(uint32_t kind, const char *name, const struct ps_record_site **site);
 
-// Whether an event of this site would be recorded now; no for NULL.
+// Returns true if an event of this site would be recorded now. Returns false for NULL.
 bool ps_record_wanted(const struct ps_record_site *site);
 
-// A scope begins; ps_record_leave() ends it on the same thread, those within before. Whether anybody records it.
+// Begins a scope, which ps_record_leave() ends on the same thread, after the scopes within it. Returns true if the
+// scope is being recorded.
 bool ps_record_enter(const struct ps_record_site *site, struct ps_record_scope *scope);
 
-// As ps_record_enter(), with count arguments.
+// Begins a scope like ps_record_enter(), with count arguments.
 bool ps_record_enter_with(const struct ps_record_site *site,
                           const struct ps_record_argument *arguments,
                           size_t count,
                           struct ps_record_scope *scope);
 
-// States arguments of the innermost open scope. Those of another one are counted as lost.
+// Adds arguments to the innermost open scope. Arguments for any other scope are counted as lost.
 void ps_record_state(const struct ps_record_scope *scope, const struct ps_record_argument *arguments, size_t count);
 
 // Ends a scope and any scope within it that is still open. A zeroed scope, as after this call, and NULL are ignored.
 void ps_record_leave(struct ps_record_scope *scope);
 
-// Something happens now, with count arguments.
+// Records an instant event with count arguments.
 void ps_record_instant(const struct ps_record_site *site, const struct ps_record_argument *arguments, size_t count);
 
-// The value of something from now on.
+// Records the new value of a counter.
 void ps_record_counter(const struct ps_record_site *site, double value);
 
 // Adds the open scope to a flow; all scopes with one id are joined, across threads. place is one of ps_record_flow_place; other values are ignored.
@@ -589,20 +595,22 @@ void ps_record_flow(const struct ps_record_site *site,
                     uint32_t place,
                     uint64_t id);
 
-// A span begins that may end on another thread. Its id, for ps_record_span_end(); 0 where nobody records it.
+// Begins a span, which may end on another thread. Returns its id for ps_record_span_end(), or 0 if it is not being
+// recorded.
 uint64_t ps_record_span_begin(const struct ps_record_site *site);
 
-// Ends it on this thread; 0 is ignored.
+// Ends a span on this thread; 0 is ignored.
 void ps_record_span_end(const struct ps_record_site *site, uint64_t id);
 
-// Events of this thread that begin from now on have this id, as the number by which a device's events know their launch. What was before, for
-// ps_record_correlate_pop().
+// Assigns this correlation id to events that begin on this thread from now on; device events use it to refer to their
+// launch. Returns the previous id for ps_record_correlate_pop().
 uint64_t ps_record_correlate_push(uint64_t id);
 
-// Sets back what ps_record_correlate_push() gave.
+// Restores the id that ps_record_correlate_push() returned.
 void ps_record_correlate_pop(uint64_t before);
 
-// A scope of a collective begins; ps_record_leave() ends it. collective may be NULL: nothing is known of it. Whether anybody records it.
+// Begins the scope of a collective, which ps_record_leave() ends. collective may be NULL if nothing is known about it.
+// Returns true if the scope is being recorded.
 bool ps_record_collective_enter(const struct ps_record_site *site,
                                 const struct ps_record_collective *collective,
                                 struct ps_record_scope *scope);
@@ -610,9 +618,9 @@ bool ps_record_collective_enter(const struct ps_record_site *site,
 // Records that memory was allocated or freed now; NULL is ignored.
 void ps_record_memory_event(const struct ps_record_site *site, const struct ps_record_memory *memory);
 
-// The key of a name, for arguments: the same for the same name, in every recording of the process and its children. A process has at most 2^20.
-enum ps_status ps_record_key(const char *name,
-                             uint32_t *key);
+// Gets the key for an argument's name; the same name gives the same key in every recording of the process and its
+// children. A process can have at most 2^20 keys.
+enum ps_status ps_record_key(const char *name, uint32_t *key);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -17,7 +17,7 @@ use crate::status::{Failure, guard, guarded, ps_status};
 use ps_clock_status::*;
 use ps_status::*;
 
-/// What a clock is worth.
+/// How far a clock can be trusted.
 #[repr(C)]
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ps_clock_status {
@@ -25,9 +25,9 @@ pub enum ps_clock_status {
     PS_CLOCK_UNSYNCHRONISED = 0,
     /// New estimates arrive.
     PS_CLOCK_SYNCHRONISED = 1,
-    /// None has arrived when one was due, or the run has ended: the bounds grow.
+    /// An estimate is overdue or the run has ended; the bounds grow.
     PS_CLOCK_HOLDOVER = 2,
-    /// The measurement has failed: the bounds grow.
+    /// The measurement failed; the bounds grow.
     PS_CLOCK_FAILED = 3,
 }
 
@@ -39,17 +39,17 @@ pub struct ps_time {
     pub earliest_ns: i64,
     /// Latest possible reference time.
     pub latest_ns: i64,
-    /// What is shown: it never goes back within an epoch.
+    /// Current reference time; never goes back within an epoch.
     pub time_ns: i64,
-    /// Half of the 95 % interval about time_ns.
+    /// Half-width of the 95 % interval around time_ns.
     pub bound95_ns: i64,
-    /// How often the clock was stepped; with clock_adjust = slew, as it is unless set, never.
+    /// Number of times the clock was stepped; always 0 with clock_adjust = slew (the default).
     pub epoch: u64,
-    /// What it is worth.
+    /// Status of the clock.
     pub status: ps_clock_status,
 }
 
-/// A time of another clock as reference time, ns since the Unix epoch.
+/// A time of another clock, converted to reference time, ns since the Unix epoch.
 #[repr(C)]
 #[derive(Copy, Clone, Debug)]
 pub struct ps_interval {
@@ -57,19 +57,20 @@ pub struct ps_interval {
     pub earliest_ns: i64,
     /// Latest possible reference time.
     pub latest_ns: i64,
-    /// As it is estimated now.
+    /// Current estimate.
     pub time_ns: i64,
-    /// Half of the 95 % interval about time_ns.
+    /// Half-width of the 95 % interval around time_ns.
     pub bound95_ns: i64,
 }
 
-/// A clock that shows the reference's time.
+/// A clock that shows the reference time.
 #[derive(Debug)]
 pub struct ps_clock {
     clock: GlobalClock,
 }
 
-/// The clock that a run on this host keeps in a file (key clock_page, flag --clock-page). ps_clock_free() gives it back.
+/// Opens the clock that a run on this host maintains in a file (key clock_page, flag --clock-page). Free it with
+/// ps_clock_free().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_clock_open(path: *const c_char, clock: *mut *mut ps_clock) -> ps_status {
     guard(|| {
@@ -80,7 +81,7 @@ pub unsafe extern "C" fn ps_clock_open(path: *const c_char, clock: *mut *mut ps_
     })
 }
 
-/// Reference time now with its bounds. PS_ERROR_UNKNOWN until the first round is solved.
+/// Gets the current reference time with its bounds. Returns PS_ERROR_UNKNOWN until the first round is solved.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_clock_now(clock: *const ps_clock, now: *mut ps_time) -> ps_status {
     guard(|| {
@@ -91,7 +92,8 @@ pub unsafe extern "C" fn ps_clock_now(clock: *const ps_clock, now: *mut ps_time)
     })
 }
 
-/// Reference time now, ns since the Unix epoch, the cheapest question; 0 until the first round is solved, and for NULL.
+/// Returns the current reference time, ns since the Unix epoch, without bounds; the fastest way to read the clock.
+/// Returns 0 until the first round is solved, and for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_clock_now_ns(clock: *const ps_clock) -> i64 {
     let read = || {
@@ -101,21 +103,23 @@ pub unsafe extern "C" fn ps_clock_now_ns(clock: *const ps_clock) -> i64 {
     guarded(|_| 0, read)
 }
 
-/// Whether this reference time has certainly passed; no for NULL, and while nothing is known.
+/// Returns true if this reference time has certainly passed. Returns false for NULL, and until the reference time is
+/// known.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_clock_after(clock: *const ps_clock, time_ns: i64) -> bool {
     // SAFETY: the rule of the crate.
     asked(|| Ok(unsafe { borrowed(clock, "clock") }?.clock.after(reference(time_ns))))
 }
 
-/// Whether this reference time has certainly not come; no for NULL, and while nothing is known.
+/// Returns true if this reference time is certainly still in the future. Returns false for NULL, and until the
+/// reference time is known.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_clock_before(clock: *const ps_clock, time_ns: i64) -> bool {
     // SAFETY: the rule of the crate.
     asked(|| Ok(unsafe { borrowed(clock, "clock") }?.clock.before(reference(time_ns))))
 }
 
-/// Waits until something is known.
+/// Waits until the reference time is known.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_clock_wait_until_known(clock: *const ps_clock, timeout_ms: u32) -> ps_status {
     guard(|| {
@@ -125,8 +129,9 @@ pub unsafe extern "C" fn ps_clock_wait_until_known(clock: *const ps_clock, timeo
     })
 }
 
-/// Returns when the clock shows time_ns: for a start that several nodes have agreed on. Where that is further off than limit_ms it does not wait
-/// and returns PS_ERROR_TIMEOUT; PS_ERROR_UNKNOWN while nothing is known.
+/// Waits until the clock shows time_ns, for example to start on several nodes at once. Returns PS_ERROR_TIMEOUT
+/// immediately if that is more than limit_ms in the future, and PS_ERROR_UNKNOWN if the reference time is not known
+/// yet.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_clock_wait_until(clock: *const ps_clock, time_ns: i64, limit_ms: u32) -> ps_status {
     guard(|| {
@@ -137,8 +142,8 @@ pub unsafe extern "C" fn ps_clock_wait_until(clock: *const ps_clock, time_ns: i6
     })
 }
 
-/// A time of this host's CLOCK_REALTIME, past or to come, as reference time. PS_ERROR_UNKNOWN while nothing is known, and where that clock
-/// was stepped since.
+/// Converts a time of this host's CLOCK_REALTIME, past or future, to reference time. Returns PS_ERROR_UNKNOWN if the
+/// reference time is not known yet, or if that clock was stepped since then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_clock_of_realtime(
     clock: *const ps_clock,
@@ -149,14 +154,14 @@ pub unsafe extern "C" fn ps_clock_of_realtime(
     unsafe { converted(clock, found, |clock| clock.of_system(Timestamp::<System>::from_ns(realtime_ns))) }
 }
 
-/// The same for CLOCK_MONOTONIC_RAW.
+/// Converts a time of this host's CLOCK_MONOTONIC_RAW to reference time, like ps_clock_of_realtime().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_clock_of_raw(clock: *const ps_clock, raw_ns: i64, found: *mut ps_interval) -> ps_status {
     // SAFETY: the rule of the crate.
     unsafe { converted(clock, found, |clock| clock.of_raw(Timestamp::<Raw>::from_ns(raw_ns))) }
 }
 
-/// The same for CLOCK_BOOTTIME.
+/// Converts a time of this host's CLOCK_BOOTTIME to reference time, like ps_clock_of_realtime().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_clock_of_boottime(
     clock: *const ps_clock,
@@ -224,7 +229,7 @@ unsafe fn converted(
         let (clock, found) = unsafe { (borrowed(clock, "clock")?, Out::new(found, "found")?) };
         clock.clock.now_ns().ok_or_else(unknown)?;
         let stepped = || {
-            let text = "that clock of this host was stepped, or the host suspended, since; convert times of CLOCK_MONOTONIC_RAW";
+            let text = "that clock was stepped or the host was suspended since then; convert times of CLOCK_MONOTONIC_RAW instead";
             Failure::new(PS_ERROR_UNKNOWN, text)
         };
         found.set(convert(&clock.clock).ok_or_else(stepped)?.into());
@@ -237,10 +242,7 @@ fn asked(body: impl FnOnce() -> Result<bool, Failure>) -> bool {
 }
 
 fn unknown() -> Failure {
-    Failure::new(
-        PS_ERROR_UNKNOWN,
-        "nothing is known of the reference's time yet; call ps_clock_wait_until_known() first",
-    )
+    Failure::new(PS_ERROR_UNKNOWN, "the reference time is not known yet; call ps_clock_wait_until_known() first")
 }
 
 const fn reference(ns: i64) -> Timestamp<Reference> {

@@ -8,14 +8,15 @@ use std::panic::catch_unwind;
 use crate::pointers;
 use crate::status::{remember, remembered};
 
-/// The text of the last failure of this thread, never NULL; valid until its next one.
+/// Returns the message of this thread's last failure, never NULL. It is valid until the thread's next failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn ps_last_error() -> *const c_char {
     // A thread that is ending has no text any more.
     remembered(CStr::as_ptr).unwrap_or(c"".as_ptr())
 }
 
-/// Replaces the text of ps_last_error() on this thread; for layers above this library, as probe_sync_mpi.h. NULL is no text.
+/// Replaces the text of ps_last_error() on this thread; for layers on top of this library, such as probe_sync_mpi.h.
+/// NULL clears the text.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_set_last_error(text: *const c_char) {
     // SAFETY: the rule of the crate.
@@ -23,7 +24,7 @@ pub unsafe extern "C" fn ps_set_last_error(text: *const c_char) {
     let _ = catch_unwind(|| remember(&text.map(CStr::to_string_lossy).unwrap_or_default()));
 }
 
-/// The version of the library, as "0.1.0".
+/// Returns the version of the library, for example "0.1.0".
 #[unsafe(no_mangle)]
 pub extern "C" fn ps_version() -> *const c_char {
     VERSION.as_ptr()
@@ -53,7 +54,7 @@ mod tests {
         assert_eq!(guard(|| Ok(())), PS_OK);
         assert_eq!(last(), "give a rank", "it stays until the next failure");
         assert_eq!(guard(|| panic!("a test's panic")), PS_ERROR_PANIC);
-        assert!(last().contains("defect"), "{}", last());
+        assert!(last().contains("a bug in probe_sync"), "{}", last());
         std::thread::spawn(|| assert_eq!(last(), "", "each thread has its own")).join().expect("no panic");
         // SAFETY: both are valid.
         unsafe { ps_set_last_error(c"from above".as_ptr()) };

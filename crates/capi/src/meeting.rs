@@ -13,17 +13,18 @@ use crate::pointers::{Out, borrowed, optional_text, taken_back, text};
 use crate::status::{Failure, guard, ps_status};
 use ps_status::*;
 
-/// By which the other ranks find rank 0 and are known to it. Whoever has it can take a rank's place: it is as secret as the job.
+/// Identifies a meeting: lets the other ranks find rank 0 and authenticates them. Anyone who has it can impersonate a
+/// rank, so keep it secret.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ps_unique_id {
-    /// To be carried as they are.
+    /// Opaque; send them to the other ranks unchanged.
     pub bytes: [u8; 128],
 }
 
 const _: () = assert!(UniqueId::BYTES == 128);
 
-/// Rank 0 of a group that is about to meet: it listens.
+/// The place where a group's ranks meet; rank 0 listens there.
 #[derive(Debug)]
 pub struct ps_meeting {
     /// None once a session was started with it.
@@ -31,8 +32,9 @@ pub struct ps_meeting {
     id: UniqueId,
 }
 
-/// Opens a meeting at rank 0, before the id is carried to the others. addresses are those of this machine at which they may reach it, as
-/// "10.0.0.1,fd00::1"; NULL stands for all that it has. ps_meeting_free() gives it back.
+/// Opens a meeting at rank 0; call it before sending the id to the other ranks. addresses lists the addresses of this
+/// machine at which they can reach it, for example "10.0.0.1,fd00::1"; NULL means all addresses. Free the meeting with
+/// ps_meeting_free().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_meeting_open(addresses: *const c_char, meeting: *mut *mut ps_meeting) -> ps_status {
     guard(|| {
@@ -51,7 +53,7 @@ pub unsafe extern "C" fn ps_meeting_open(addresses: *const c_char, meeting: *mut
     })
 }
 
-/// The id of a meeting, to be carried to the other ranks.
+/// Gets the id of a meeting, to be sent to the other ranks.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_meeting_id(meeting: *const ps_meeting, id: *mut ps_unique_id) -> ps_status {
     guard(|| {
@@ -77,7 +79,7 @@ impl ps_meeting {
     pub(crate) fn take(&self) -> Result<Meeting, Failure> {
         let taken = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
         taken.ok_or_else(|| {
-            let text = "this meeting is over: a session was started with it; open another by ps_meeting_open()";
+            let text = "this meeting was already used to start a session; open another with ps_meeting_open()";
             Failure::new(PS_ERROR_STARTED, text)
         })
     }
@@ -86,8 +88,8 @@ impl ps_meeting {
 fn address(text: &str) -> Result<IpAddr, Failure> {
     let text = text.trim();
     let wrong = |_| {
-        let example = "give addresses of this machine, separated by commas, as 10.0.0.1 or fd00::1";
-        Failure::new(PS_ERROR_MEETING, format!("\"{text}\" is no address; {example}"))
+        let example = "give addresses of this machine, separated by commas, for example 10.0.0.1 or fd00::1";
+        Failure::new(PS_ERROR_MEETING, format!("\"{text}\" is not an address; {example}"))
     };
     text.parse().map_err(wrong)
 }

@@ -20,10 +20,10 @@ pub struct ps_options {
     tracer_clock: Option<TracerClock>,
 }
 
-/// Reads a profiler's own clock: writes nanoseconds through ns and returns 0, or returns another number when it cannot.
+/// Reads a profiler's own clock: stores nanoseconds in *ns and returns 0, or returns another number on failure.
 pub type ps_read_clock = Option<unsafe extern "C" fn(user_data: *mut c_void, ns: *mut i64) -> c_int>;
 
-/// Settings with their defaults. ps_options_free() gives them back.
+/// Creates settings with default values. Free them with ps_options_free().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_options_new(options: *mut *mut ps_options) -> ps_status {
     guard(|| {
@@ -34,8 +34,9 @@ pub unsafe extern "C" fn ps_options_new(options: *mut *mut ps_options) -> ps_sta
     })
 }
 
-/// Sets one key from its text, as ("window", "250ms"): the keys and values of `probe_sync run --help`, with underscores. What is set here wins
-/// over the environment (PROBE_SYNC_WINDOW), and that over ps_options_file().
+/// Sets one key from its text, for example ("window", "250ms"). Keys and values are those of `probe_sync run --help`,
+/// with underscores. A key set here takes precedence over the environment (PROBE_SYNC_WINDOW), and that over
+/// ps_options_file().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_options_set(
     options: *mut ps_options,
@@ -53,7 +54,7 @@ pub unsafe extern "C" fn ps_options_set(
     })
 }
 
-/// Reads settings from a TOML file, or JSON where its name ends so, when the session starts.
+/// Makes the session read settings from a TOML file (or JSON, if its name ends in .json) when it starts.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_options_file(options: *mut ps_options, path: *const c_char) -> ps_status {
     guard(|| {
@@ -65,9 +66,9 @@ pub unsafe extern "C" fn ps_options_file(options: *mut ps_options, path: *const 
     })
 }
 
-/// Takes snapshot pairs of the caller's own clock, under a name of the caller's choice, in place of the key tracer_clock. It is read once now, and
-/// then from the session's threads, also from several at once, until the session has ended: ps_session_stop() waits for that, ps_session_free()
-/// does not.
+/// Takes snapshot pairs of the caller's own clock, under a name of the caller's choice, instead of the key
+/// tracer_clock. The function is called once now, and then from the session's threads, possibly from several at once,
+/// until the session has ended. ps_session_stop() waits for that; ps_session_free() does not.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_options_tracer_clock(
     options: *mut ps_options,

@@ -70,7 +70,7 @@ pub unsafe fn optional_text<'a>(text: *const c_char) -> Option<&'a CStr> {
 pub unsafe fn text<'a>(text: *const c_char, name: &str) -> Result<&'a str, Failure> {
     // SAFETY: the caller's promise.
     let text = unsafe { optional_text(text) }.ok_or_else(|| null(name))?;
-    text.to_str().map_err(|_| Failure::argument(format!("{name} is not UTF-8; give plain text")))
+    text.to_str().map_err(|_| Failure::argument(format!("{name} is not valid UTF-8")))
 }
 
 /// Takes an object back that was handed over.

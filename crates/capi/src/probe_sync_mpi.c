@@ -106,7 +106,7 @@ static bool may_call(struct ps_mpi *mpi)
         return true;
     }
     snprintf(mpi->failed, sizeof mpi->failed,
-             "the launcher has called MPI_Finalize while the session ran; stop the session before it");
+             "MPI_Finalize was called while the session was running; stop the session first");
     pthread_mutex_unlock(&mpi->lock);
     return false;
 }
@@ -249,14 +249,14 @@ static const char *refusal(MPI_Comm communicator, int *threads)
     int level = MPI_THREAD_SINGLE;
     MPI_Finalized(&flag);
     if (flag) {
-        return "MPI was finalised already; start the session before MPI_Finalize";
+        return "MPI is already finalised; start the session before MPI_Finalize";
     }
     MPI_Initialized(&flag);
     if (!flag) {
         return "MPI is not initialised; start the session after MPI_Init or MPI_Init_thread";
     }
     if (communicator == MPI_COMM_NULL) {
-        return "this is MPI_COMM_NULL; give a communicator that holds this rank";
+        return "this is MPI_COMM_NULL; give a communicator that contains this rank";
     }
     MPI_Query_thread(&level);
     *threads = level == MPI_THREAD_MULTIPLE     ? PS_THREADS_ANY
@@ -264,10 +264,10 @@ static const char *refusal(MPI_Comm communicator, int *threads)
                                                 : PS_THREADS_OWN;
     MPI_Is_thread_main(&flag);
     if (*threads == PS_THREADS_OWN && !flag) {
-        return "MPI may be called by the thread that initialised it alone; start the session there";
+        return "only the thread that initialised MPI may call it; start the session there";
     }
     MPI_Comm_test_inter(communicator, &flag);
-    return flag ? "this is an intercommunicator; give one of a single group, as MPI_Intercomm_merge makes" : NULL;
+    return flag ? "this is an intercommunicator; give an intracommunicator, for example from MPI_Intercomm_merge" : NULL;
 }
 
 /* A duplicate of the communicator, attached to MPI's end; NULL, with a text, where MPI refuses. */

@@ -11,39 +11,39 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use probe_sync::{Error, collective};
 use probe_sync_record as record;
 
-/// What a call returns: PS_OK, or what kind of failure it was. ps_last_error() says what to do about it.
+/// Result of a call: PS_OK, or the kind of failure. ps_last_error() says what to do about it.
 #[repr(C)]
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ps_status {
-    /// Done.
+    /// Success.
     PS_OK = 0,
-    /// An argument is NULL or out of its range.
+    /// An argument is NULL or out of range.
     PS_ERROR_ARGUMENT = 1,
-    /// A key or a value of the settings is unusable.
+    /// A setting's key or value is invalid.
     PS_ERROR_OPTION = 2,
-    /// The ranks cannot meet: no address, no port, or bytes that are no id.
+    /// The ranks cannot meet: no address, no port, or an invalid id.
     PS_ERROR_MEETING = 3,
-    /// Something was started that runs already.
+    /// The session, recording or meeting is already in use.
     PS_ERROR_STARTED = 4,
-    /// The session has failed.
+    /// The session failed.
     PS_ERROR_FAILED = 5,
     /// The session has ended or was stopped.
     PS_ERROR_ENDED = 6,
     /// The session belongs to the process that this one was forked from. Its clock can be read here.
     PS_ERROR_FORKED = 7,
-    /// What was waited for did not come in time.
+    /// The wait timed out.
     PS_ERROR_TIMEOUT = 8,
-    /// Nothing is known yet, or not of that time.
+    /// The value is not known yet, or not known for the requested time.
     PS_ERROR_UNKNOWN = 9,
-    /// The file is no clock of this host.
+    /// The file is not a clock of this host.
     PS_ERROR_CLOCK = 10,
-    /// The system refused.
+    /// A system call failed.
     PS_ERROR_SYSTEM = 11,
-    /// MPI refused.
+    /// An MPI call failed.
     PS_ERROR_MPI = 12,
-    /// A defect of probe_sync; the message is on standard error.
+    /// A bug in probe_sync; the message is on standard error.
     PS_ERROR_PANIC = 13,
-    /// What was asked for cannot be reached over these links, however long one waits.
+    /// The requested bound cannot be reached over these links, however long the caller waits.
     PS_ERROR_UNREACHABLE = 14,
 }
 
@@ -145,4 +145,4 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
 }
 
-const PANICKED: &str = "a defect of probe_sync: a panic, whose message is on standard error; please report it";
+const PANICKED: &str = "a bug in probe_sync caused a panic; its message is on standard error; please report it";

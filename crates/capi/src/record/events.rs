@@ -16,64 +16,64 @@ use super::values::{listed, ps_record_argument, too_many};
 use crate::pointers::{Out, text};
 use crate::status::{Failure, guard, guarded, ps_status};
 
-/// What sort of thing an event is.
+/// Kind of an event.
 #[repr(C)]
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ps_record_kind {
     /// A function or an operator of a framework.
     PS_RECORD_FUNCTION = 0,
-    /// The backward pass of one.
+    /// The backward pass of a function or operator.
     PS_RECORD_BACKWARD = 1,
-    /// What the user named: a step, a phase.
+    /// A user-defined event, such as a step or a phase.
     PS_RECORD_USER = 2,
     /// A collective operation or a message.
     PS_RECORD_COLLECTIVE = 3,
-    /// A call of a runtime, as a launch of a kernel.
+    /// A runtime call, such as a kernel launch.
     PS_RECORD_RUNTIME = 4,
-    /// Reading and writing.
+    /// Reading or writing.
     PS_RECORD_IO = 5,
-    /// Memory that is allocated or freed.
+    /// Allocating or freeing memory.
     PS_RECORD_MEMORY = 6,
     /// Anything else.
     PS_RECORD_CUSTOM = 7,
 }
 
-/// Where an event of a flow stands.
+/// Position of an event in its flow.
 #[repr(C)]
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ps_record_flow_place {
-    /// It begins here.
+    /// The flow begins here.
     PS_RECORD_FLOW_OUT = 0,
-    /// It passes.
+    /// The flow passes through here.
     PS_RECORD_FLOW_STEP = 1,
-    /// It ends here.
+    /// The flow ends here.
     PS_RECORD_FLOW_IN = 2,
 }
 
-/// Name and kind of events, kept as long as the process.
+/// Name and kind of events; lives as long as the process.
 #[derive(Debug)]
 pub struct ps_record_site(());
 
-/// A scope that is open, in the caller's memory; all zero: none.
+/// An open scope, in the caller's memory; all zero means none.
 #[repr(C)]
 #[derive(Copy, Clone, Debug)]
 pub struct ps_record_scope {
-    /// Its site.
+    /// Site of the scope.
     pub site: *const ps_record_site,
-    /// Where it lies.
+    /// Position in the recording.
     pub place: u64,
-    /// When it began, ticks.
+    /// Start, in ticks.
     pub start: u64,
-    /// Its id.
+    /// Id of the scope.
     pub id: u64,
-    /// When it began, as a number of the recorder's own.
+    /// Internal.
     pub gate: u32,
-    /// Nothing.
+    /// Unused.
     pub reserved: u32,
 }
 
-/// Name and kind (one of ps_record_kind) of events, to be kept in a static variable: the same for the same name and kind. A process has at most 2^20 of a
-/// kind, and none is given back.
+/// Gets the site for a name and kind (one of ps_record_kind) of events; the same name and kind give the same site. Keep
+/// it in a static variable. A process can have at most 2^20 sites per kind; they are never freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_site_new(
     kind: u32,
@@ -90,21 +90,22 @@ pub unsafe extern "C" fn ps_record_site_new(
     })
 }
 
-/// Whether an event of this site would be recorded now; no for NULL.
+/// Returns true if an event of this site would be recorded now. Returns false for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_wanted(site: *const ps_record_site) -> bool {
     // SAFETY: the rule of the crate.
     guarded(|_| false, || Ok(unsafe { known(site) }.is_some_and(event::is_wanted)))
 }
 
-/// A scope begins; ps_record_leave() ends it on the same thread, those within before. Whether anybody records it.
+/// Begins a scope, which ps_record_leave() ends on the same thread, after the scopes within it. Returns true if the
+/// scope is being recorded.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_enter(site: *const ps_record_site, scope: *mut ps_record_scope) -> bool {
     // SAFETY: the rule of the crate.
     guarded(|_| false, || Ok(unsafe { enter(site, &(), scope) }))
 }
 
-/// As ps_record_enter(), with count arguments.
+/// Begins a scope like ps_record_enter(), with count arguments.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_enter_with(
     site: *const ps_record_site,
@@ -116,7 +117,7 @@ pub unsafe extern "C" fn ps_record_enter_with(
     guarded(|_| false, || Ok(unsafe { enter(site, &listed(arguments, count), scope) }))
 }
 
-/// States arguments of the innermost open scope. Those of another one are counted as lost.
+/// Adds arguments to the innermost open scope. Arguments for any other scope are counted as lost.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_state(
     scope: *const ps_record_scope,
@@ -158,7 +159,7 @@ pub unsafe extern "C" fn ps_record_leave(scope: *mut ps_record_scope) {
     guard(leave);
 }
 
-/// Something happens now, with count arguments.
+/// Records an instant event with count arguments.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_instant(
     site: *const ps_record_site,
@@ -172,7 +173,7 @@ pub unsafe extern "C" fn ps_record_instant(
     });
 }
 
-/// The value of something from now on.
+/// Records the new value of a counter.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_counter(site: *const ps_record_site, value: f64) {
     with(site, |site| event::counter(site, value));
@@ -187,27 +188,28 @@ pub unsafe extern "C" fn ps_record_flow(site: *const ps_record_site, place: u32,
     }
 }
 
-/// A span begins that may end on another thread. Its id, for ps_record_span_end(); 0 where nobody records it.
+/// Begins a span, which may end on another thread. Returns its id for ps_record_span_end(), or 0 if it is not being
+/// recorded.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_span_begin(site: *const ps_record_site) -> u64 {
     // SAFETY: the rule of the crate.
     guarded(|_| 0, || Ok(unsafe { known(site) }.map_or(0, |site| Span::begin(site).into_id())))
 }
 
-/// Ends it on this thread; 0 is ignored.
+/// Ends a span on this thread; 0 is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_span_end(site: *const ps_record_site, id: u64) {
     with(site, |site| Span::of_id(site, id).end());
 }
 
-/// Events of this thread that begin from now on have this id, as the number by which a device's events know their launch. What was before, for
-/// ps_record_correlate_pop().
+/// Assigns this correlation id to events that begin on this thread from now on; device events use it to refer to their
+/// launch. Returns the previous id for ps_record_correlate_pop().
 #[unsafe(no_mangle)]
 pub extern "C" fn ps_record_correlate_push(id: u64) -> u64 {
     guarded(|_| 0, || Ok(event::set_correlation(id)))
 }
 
-/// Sets back what ps_record_correlate_push() gave.
+/// Restores the id that ps_record_correlate_push() returned.
 #[unsafe(no_mangle)]
 pub extern "C" fn ps_record_correlate_pop(before: u64) {
     guarded(|_| 0, || Ok(event::set_correlation(before)));
@@ -275,4 +277,4 @@ const _: () = {
     assert!(offset_of!(ps_record_scope, gate) == offset_of!(ScopeWords, gate));
 };
 
-const NO_KIND: &str = "kind is one of ps_record_kind, from PS_RECORD_FUNCTION to PS_RECORD_CUSTOM";
+const NO_KIND: &str = "kind must be one of ps_record_kind, from PS_RECORD_FUNCTION to PS_RECORD_CUSTOM";

@@ -11,45 +11,47 @@ use super::events::{enter, ps_record_scope, ps_record_site, with};
 use super::values::lossy;
 use crate::status::guarded;
 
-/// A collective operation. What is NULL or negative is not known, and left out.
+/// A collective operation. NULL and negative values mean unknown and are omitted.
 #[repr(C)]
 #[derive(Copy, Clone, Debug)]
 pub struct ps_record_collective {
-    /// As "allreduce".
+    /// Name of the operation, for example "allreduce".
     pub name: *const c_char,
     /// The group's name.
     pub group: *const c_char,
-    /// Type of the elements, as "Float".
+    /// Type of the elements, for example "Float".
     pub dtype: *const c_char,
     /// The operation's number in its group.
     pub sequence: i64,
-    /// Elements that this rank gives.
+    /// Number of elements that this rank sends.
     pub elements_in: i64,
-    /// Elements that it gets.
+    /// Number of elements that this rank receives.
     pub elements_out: i64,
-    /// Ranks of the group.
+    /// Number of ranks in the group.
     pub group_size: i64,
     /// This rank in the job.
     pub rank: i64,
 }
 
-/// Memory that is allocated (bytes > 0) or freed (bytes < 0). What is negative, but for bytes, is not known, and left out.
+/// Memory that is allocated (bytes > 0) or freed (bytes < 0). Negative values (except in `bytes` and `device`) mean
+/// unknown and are omitted.
 #[repr(C)]
 #[derive(Copy, Clone, Debug)]
 pub struct ps_record_memory {
-    /// Where.
+    /// Address of the memory.
     pub address: u64,
-    /// How much.
+    /// Size in bytes; negative if the memory is freed.
     pub bytes: i64,
-    /// Number of the device; -1: the host.
+    /// Device number, or -1 for the host.
     pub device: i64,
-    /// Bytes in use there afterwards.
+    /// Bytes in use on the device afterwards.
     pub allocated: i64,
-    /// Bytes taken from the device there afterwards.
+    /// Bytes reserved from the device afterwards.
     pub reserved: i64,
 }
 
-/// A scope of a collective begins; ps_record_leave() ends it. collective may be NULL: nothing is known of it. Whether anybody records it.
+/// Begins the scope of a collective, which ps_record_leave() ends. collective may be NULL if nothing is known about it.
+/// Returns true if the scope is being recorded.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_collective_enter(
     site: *const ps_record_site,

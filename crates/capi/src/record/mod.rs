@@ -36,7 +36,7 @@ pub struct ps_record_options {
     builder: Builder,
 }
 
-/// A recording under way.
+/// A recording in progress.
 #[derive(Debug)]
 pub struct ps_record {
     /// Whose it is.
@@ -53,8 +53,8 @@ pub struct ps_record_adopted {
     adopted: Adopted,
 }
 
-/// Settings with their defaults: all threads, all kinds, 64 MiB in memory, of which the newest events are dropped when it is full.
-/// ps_record_options_free() gives them back.
+/// Creates recording settings with default values: all threads, all kinds, and 64 MiB in memory; when that is full, new
+/// events are dropped. Free them with ps_record_options_free().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_options_new(options: *mut *mut ps_record_options) -> ps_status {
     guard(|| {
@@ -65,9 +65,10 @@ pub unsafe extern "C" fn ps_record_options_new(options: *mut *mut ps_record_opti
     })
 }
 
-/// Sets one setting from its text: reach (process, thread), policy (drop_newest, flight, stream), bytes (64MiB), every (200ms: how often a stream
-/// appends; after policy), spill (a file that outlives a kill), kinds (user,collective), one_in, longer_than (20us), clock (best, tsc, monotonic_raw),
-/// pair_period (1s), threads, keep (5s), details, rank, paused (true, false).
+/// Sets one key from its text: reach (process, thread), policy (drop_newest, flight, stream), bytes (64MiB), every
+/// (200ms: how often a stream appends; set policy first), spill (a file that survives a kill), kinds (user,collective),
+/// one_in, longer_than (20us), clock (best, tsc, monotonic_raw), pair_period (1s), threads, keep (5s), details, rank,
+/// paused (true, false).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_options_set(
     options: *mut ps_record_options,
@@ -93,8 +94,8 @@ pub unsafe extern "C" fn ps_record_options_free(options: *mut ps_record_options)
     });
 }
 
-/// Begins to record. options may be NULL. A process has one recording of reach process at a time, and with those of threads at most 8; a forked child may
-/// start its own. ps_record_free() gives it back.
+/// Starts recording. options may be NULL. A process can have one recording with reach process at a time, and at most 8
+/// including those with reach thread; a forked child may start its own. Free it with ps_record_free().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_start(options: *const ps_record_options, record: *mut *mut ps_record) -> ps_status {
     guard(|| {
@@ -107,21 +108,21 @@ pub unsafe extern "C" fn ps_record_start(options: *const ps_record_options, reco
     })
 }
 
-/// Stops recording until ps_record_resume(). Scopes that are open end as they do.
+/// Pauses recording until ps_record_resume(). Open scopes are still recorded when they end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_pause(record: *const ps_record) -> ps_status {
     // SAFETY: the rule of the crate.
     guard(|| unsafe { borrowed(record, "record") }?.running(|session| Ok(session.pause()?)))
 }
 
-/// Goes on.
+/// Resumes recording.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_resume(record: *const ps_record) -> ps_status {
     // SAFETY: the rule of the crate.
     guard(|| unsafe { borrowed(record, "record") }?.running(|session| Ok(session.resume()?)))
 }
 
-/// Writes what has been recorded until now into a file, which replaces one of that name; the recording goes on.
+/// Writes everything recorded so far to a file, replacing an existing one. Recording continues.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_snapshot(record: *const ps_record, path: *const c_char) -> ps_status {
     guard(|| {
@@ -131,8 +132,9 @@ pub unsafe extern "C" fn ps_record_snapshot(record: *const ps_record, path: *con
     })
 }
 
-/// Ends it: what its threads have recorded is whole when this returns, and its file is `probe_sync record`'s. path names a file for a copy, as one
-/// without the setting spill needs it; NULL: none. Where only the copy fails, it has ended all the same.
+/// Ends the recording. When this returns, all threads' events are complete, and `probe_sync record` can read the file.
+/// path is a file for a copy, which a recording without the setting spill needs; NULL means no copy. The recording ends
+/// even if the copy fails.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_finish(record: *const ps_record, path: *const c_char) -> ps_status {
     guard(|| {
@@ -166,7 +168,7 @@ pub unsafe extern "C" fn ps_record_free(record: *mut ps_record) {
     });
 }
 
-/// The calling thread takes part in a recording of reach thread that another one has started, until ps_record_adopted_free().
+/// Adds the calling thread to a recording with reach thread that another thread started, until ps_record_adopted_free().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_adopt(record: *const ps_record, adopted: *mut *mut ps_record_adopted) -> ps_status {
     guard(|| {
@@ -208,8 +210,8 @@ impl ps_record {
 }
 
 fn ended() -> Failure {
-    Failure::new(PS_ERROR_ENDED, "this recording was finished; start another by ps_record_start()")
+    Failure::new(PS_ERROR_ENDED, "this recording is finished; start another with ps_record_start()")
 }
 
 const FORKED: &str =
-    "this recording belongs to the process that this one was forked from, and goes on there; start one in this process";
+    "this recording belongs to the parent of this forked process and continues there; start one in this process";

@@ -12,7 +12,7 @@ use crate::status::{Failure, guard, ps_status};
 use ps_record_type::*;
 use ps_status::*;
 
-/// What an argument holds.
+/// Type of an argument's value.
 #[repr(C)]
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ps_record_type {
@@ -24,7 +24,7 @@ pub enum ps_record_type {
     PS_RECORD_NUMBER = 3,
     /// value.boolean.
     PS_RECORD_BOOLEAN = 4,
-    /// value.text, in UTF-8; beyond 1024 bytes it is cut, and says so.
+    /// value.text, in UTF-8; longer than 1024 bytes it is truncated and marked as such.
     PS_RECORD_TEXT = 5,
 }
 
@@ -32,15 +32,15 @@ pub enum ps_record_type {
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub union ps_record_value {
-    /// A whole number.
+    /// A signed integer.
     pub integer: i64,
-    /// A whole number that is not negative.
+    /// An unsigned integer.
     pub unsigned_integer: u64,
-    /// Another number.
+    /// A floating-point number.
     pub number: f64,
-    /// Yes or no.
+    /// True or false.
     pub boolean: bool,
-    /// A text.
+    /// A UTF-8 string.
     pub text: *const c_char,
 }
 
@@ -48,15 +48,16 @@ pub union ps_record_value {
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ps_record_argument {
-    /// From ps_record_key().
+    /// The key, from ps_record_key().
     pub key: u32,
     /// One of ps_record_type.
     pub r#type: u32,
-    /// Its value.
+    /// The value.
     pub value: ps_record_value,
 }
 
-/// The key of a name, for arguments: the same for the same name, in every recording of the process and its children. A process has at most 2^20.
+/// Gets the key for an argument's name; the same name gives the same key in every recording of the process and its
+/// children. A process can have at most 2^20 keys.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_key(name: *const c_char, key: *mut u32) -> ps_status {
     guard(|| {
@@ -156,8 +157,7 @@ pub(super) unsafe fn lossy<'a>(text: *const c_char) -> &'a str {
 }
 
 pub(super) fn too_many(name: &str) -> Failure {
-    let text =
-        format!("{name}: this process has more than 2^20 names for events; give numbers as arguments, not in names");
+    let text = format!("{name}: this process has more than 2^20 event names; pass numbers as arguments, not in names");
     Failure::new(PS_ERROR_FAILED, text)
 }
 

@@ -52,9 +52,10 @@ enum Stage {
 /// The process that has a session that runs; 0 while there is none. A forked child finds its parent's and may start its own.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
-/// Starts a session of rank `rank` of `size` on a thread of its own, and returns at once: what goes wrong later is a phase of the session
-/// (ps_session_state). Rank 0 gives the meeting that it has opened, the others its id; what is not one's own may be NULL, and both where size is 1.
-/// options may be NULL. A process has one session at a time. ps_session_free() gives it back.
+/// Starts a session as rank `rank` of `size` on its own thread, and returns immediately; ps_session_state() reports
+/// later failures. Rank 0 passes the meeting that it opened, the other ranks pass its id; the other argument may be
+/// NULL, and both may be NULL if size is 1. options may be NULL. A process can have one session at a time. Free it with
+/// ps_session_free().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_session_start(
     options: *const ps_options,
@@ -73,7 +74,8 @@ pub unsafe extern "C" fn ps_session_start(
     })
 }
 
-/// From the next round on this rank starts no exchanges. It answers those of the others, and rounds go on.
+/// Stops starting exchanges on this rank from the next round on. The rank still answers the others' exchanges, and
+/// rounds continue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_session_pause(session: *const ps_session) -> ps_status {
     guard(|| {
@@ -86,7 +88,7 @@ pub unsafe extern "C" fn ps_session_pause(session: *const ps_session) -> ps_stat
     })
 }
 
-/// From the next round on this rank measures again.
+/// Resumes measuring on this rank from the next round on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_session_resume(session: *const ps_session) -> ps_status {
     guard(|| {
@@ -99,7 +101,8 @@ pub unsafe extern "C" fn ps_session_resume(session: *const ps_session) -> ps_sta
     })
 }
 
-/// The session's clock, which goes on after its end, in forked children too. ps_clock_free() gives it back, before or after the session.
+/// Gets the session's clock, which remains valid after the session's end and in forked children. Free it with
+/// ps_clock_free(), before or after the session.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_session_clock(session: *const ps_session, clock: *mut *mut ps_clock) -> ps_status {
     guard(|| {
@@ -110,9 +113,9 @@ pub unsafe extern "C" fn ps_session_clock(session: *const ps_session, clock: *mu
     })
 }
 
-/// Ends the run on all ranks with the window under way and a short one after it; every rank is to call it. At rank 0 *report_json becomes the
-/// content of report.json, valid until the session is freed, elsewhere NULL; report_json itself may be NULL. PS_ERROR_FAILED where the session had
-/// failed, PS_ERROR_ENDED where it was stopped before.
+/// Ends the run on all ranks after the current window and a short final one; every rank must call this. At rank 0,
+/// *report_json is set to the content of report.json, valid until the session is freed; elsewhere to NULL. report_json
+/// itself may be NULL. Returns PS_ERROR_FAILED if the session had failed, and PS_ERROR_ENDED if it was already stopped.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_session_stop(session: *const ps_session, report_json: *mut *const c_char) -> ps_status {
     guard(|| {
@@ -251,13 +254,14 @@ fn meet(
     match (rank, meeting, id) {
         (0, Some(meeting), _) => Ok(builder.host(meeting.take()?, size)),
         (0, None, _) if size == 1 => Ok(builder),
-        (0, None, _) => Err(Failure::argument("rank 0 hosts the others: give the meeting of ps_meeting_open()")),
+        (0, None, _) => Err(Failure::argument("rank 0 hosts the meeting: give it the meeting from ps_meeting_open()")),
         (_, _, Some(id)) => {
-            let wrong =
-                |error| Failure::new(PS_ERROR_MEETING, format!("{error}; give what ps_meeting_id() gave at rank 0"));
+            let wrong = |error| {
+                Failure::new(PS_ERROR_MEETING, format!("{error}; give the id that ps_meeting_id() returned at rank 0"))
+            };
             Ok(builder.join(UniqueId::from_bytes(&id.bytes).map_err(wrong)?, rank, size))
         }
-        _ => Err(Failure::argument(format!("rank {rank} joins rank 0: give the id of its meeting"))),
+        _ => Err(Failure::argument(format!("rank {rank} joins rank 0: give the id of rank 0's meeting"))),
     }
 }
 
@@ -266,13 +270,14 @@ fn numbered(rank: c_int, size: c_int) -> Result<(usize, usize), Failure> {
     let numbers = usize::try_from(rank).ok().zip(usize::try_from(size).ok());
     numbers.filter(|(rank, size)| rank < size && *size <= MAX_RANKS).ok_or_else(|| {
         Failure::argument(format!(
-            "rank {rank} of {size}: ranks are numbered from 0 to size - 1, and there are at most {MAX_RANKS}; size is the number of all \
-             processes of the job"
+            "rank {rank} of {size}: ranks are numbered from 0 to size - 1, with at most {MAX_RANKS} ranks; size is the total number \
+            of processes in the job"
         ))
     })
 }
 
-const STOPPED: &str = "this session was stopped; start another by ps_session_start() (its clock can be read)";
+const STOPPED: &str = "this session was stopped; start another with ps_session_start() (its clock remains readable)";
 const STARTED: &str =
-    "this process has a session already; use that one, or end it by ps_session_stop() or ps_session_free() first";
-const FORKED: &str = "this session belongs to the process that this one was forked from; start a session in this process (its clock can be read)";
+    "this process already has a session; use it, or end it first with ps_session_stop() or ps_session_free()";
+const FORKED: &str = "this session belongs to the parent of this forked process; start a session in this process (its clock remains \
+    readable)";

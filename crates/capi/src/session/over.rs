@@ -18,56 +18,61 @@ use ps_status::*;
 #[repr(C)]
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ps_threads {
-    /// The one that calls ps_session_start_over() (MPI: SINGLE and FUNNELED).
+    /// Only the thread that calls ps_session_start_over() (MPI: SINGLE and FUNNELED).
     PS_THREADS_OWN = 0,
-    /// Any, never two at a time; the caller sees to that (MPI: SERIALIZED).
+    /// Any thread, but only one at a time, which the caller ensures (MPI: SERIALIZED).
     PS_THREADS_ONE_AT_A_TIME = 1,
-    /// Any, at any time (MPI: MULTIPLE): the session moves its messages itself, and needs no steps.
+    /// Any thread, at any time (MPI: MULTIPLE). The session moves its messages itself and needs no calls of
+    /// ps_session_step().
     PS_THREADS_ANY = 2,
 }
 
-/// Starts to send count bytes to rank to; they are copied before it returns. 0, or another number when it cannot.
+/// Starts to send count bytes to rank `to`, and copies them before it returns. Returns 0, or another number on failure.
 pub type ps_send =
     Option<unsafe extern "C" fn(context: *mut c_void, to: c_int, bytes: *const c_void, count: usize) -> c_int>;
-/// Lets messages move. 1 and the next message that has come whole, which stays until the next call; 0 where there is none; a negative number when it cannot.
+/// Makes progress on messages. Returns 1 and the next complete message, which stays valid until the next call; 0 if
+/// there is none; or a negative number on failure.
 pub type ps_receive = Option<
     unsafe extern "C" fn(context: *mut c_void, from: *mut c_int, bytes: *mut *const c_void, count: *mut usize) -> c_int,
 >;
-/// Whether something was still being sent at the last call of receive.
+/// Returns nonzero if messages were still being sent at the last call of receive.
 pub type ps_sending = Option<unsafe extern "C" fn(context: *mut c_void) -> c_int>;
-/// What the last call could not do, as text that stays until the next call.
+/// Describes why the last call failed, as text that stays valid until the next call.
 pub type ps_describe = Option<unsafe extern "C" fn(context: *mut c_void) -> *const c_char>;
-/// Nothing is called any more. in_order is 1 where all ranks have ended in order, on a thread that may call the launcher's library; where it is 0 the library
-/// may be gone, and the thread is any.
+/// Called last. in_order is 1 if all ranks ended normally; the call then comes from a thread that may use the
+/// launcher's library. If it is 0, the library may already be finalised, and the call may come from any thread.
 pub type ps_release = Option<unsafe extern "C" fn(context: *mut c_void, in_order: c_int)>;
 
-/// A launcher's own way to send messages between its ranks. No function waits for another rank; what one rank sends to another arrives in order.
+/// A launcher's own transport for messages between its ranks. None of the functions may wait for another rank, and
+/// messages from one rank to another must arrive in order.
 #[repr(C)]
 #[derive(Copy, Clone, Debug)]
 pub struct ps_messages {
-    /// Given to every function.
+    /// Passed to every function.
     pub context: *mut c_void,
     /// This rank.
     pub rank: c_int,
-    /// How many there are.
+    /// Number of ranks.
     pub size: c_int,
     /// Which threads may call the functions: one of ps_threads.
     pub threads: c_int,
-    /// Starts to send.
+    /// Starts to send a message.
     pub send: ps_send,
-    /// Takes what has come.
+    /// Receives a message.
     pub receive: ps_receive,
-    /// Whether something is being sent.
+    /// Tells whether messages are still being sent.
     pub sending: ps_sending,
-    /// Says what has failed.
+    /// Describes a failure.
     pub describe: ps_describe,
-    /// Takes leave, once.
+    /// Called once, last.
     pub release: ps_release,
 }
 
-/// As ps_session_start(), where the ranks talk by the caller's own messages and need no meeting. A function that is NULL, or a rank or size that is wrong, is
-/// PS_ERROR_ARGUMENT, and nothing is called; otherwise messages->release is called once, whatever is returned. messages itself is copied. Where threads is not
-/// PS_THREADS_ANY the caller moves the messages by ps_session_step(); ps_session_stop(), the waits and ps_session_free() move them too, on the same thread.
+/// Starts a session like ps_session_start(), but the ranks communicate over the caller's own messages and need no
+/// meeting. A NULL function or an invalid rank or size is PS_ERROR_ARGUMENT, and no function is called; otherwise
+/// messages->release is called exactly once, whatever this function returns. The structure itself is copied. Unless
+/// threads is PS_THREADS_ANY, the caller moves the messages with ps_session_step(); ps_session_stop(), the waits and
+/// ps_session_free() also move them, on the same thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_session_start_over(
     options: *const ps_options,
@@ -84,9 +89,10 @@ pub unsafe extern "C" fn ps_session_start_over(
     })
 }
 
-/// Moves the session's messages: what can be moved now, for at most budget_us microseconds and one message more. It waits for no other rank. Call it between your own
-/// calls of MPI, on the thread that may make them, every few hundred milliseconds at least. PS_ERROR_FAILED when the session has failed, PS_ERROR_ARGUMENT
-/// where it needs no steps (ps_session_needs_step), PS_ERROR_MPI on another thread than it may be, PS_ERROR_ENDED after ps_session_stop().
+/// Moves as many of the session's messages as possible within budget_us microseconds, plus at most one more. It never
+/// waits for another rank. Call it between your own MPI calls, on the thread that may make them, at least every few
+/// hundred milliseconds. Returns PS_ERROR_FAILED if the session failed, PS_ERROR_ARGUMENT if it needs no steps
+/// (ps_session_needs_step), PS_ERROR_MPI on the wrong thread, and PS_ERROR_ENDED after ps_session_stop().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_session_step(session: *const ps_session, budget_us: u32) -> ps_status {
     guard(|| {
@@ -103,7 +109,7 @@ pub unsafe extern "C" fn ps_session_step(session: *const ps_session, budget_us: 
     })
 }
 
-/// Whether ps_session_step() must be called.
+/// Tells whether the caller must call ps_session_step().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_session_needs_step(session: *const ps_session, needs: *mut bool) -> ps_status {
     guard(|| {
@@ -138,7 +144,7 @@ impl GivenMessages {
     fn of(given: &ps_messages) -> Result<Self, Failure> {
         let (rank, size) = numbered(given.rank, given.size)?;
         let missing =
-            |name| move || Failure::argument(format!("{name} of ps_messages is NULL; give all five functions"));
+            |name| move || Failure::argument(format!("{name} of ps_messages is NULL; all five functions are required"));
         Ok(Self {
             context: given.context,
             rank,
@@ -156,7 +162,7 @@ impl GivenMessages {
     fn failed(&self, operation: &'static str) -> Error {
         // SAFETY: the caller's promise: a text that stays until the next call, which is not before it was copied.
         let text = unsafe { optional_text((self.describe)(self.context)) };
-        let reason = text.map_or_else(|| "it does not say why".into(), CStr::to_string_lossy).into_owned();
+        let reason = text.map_or_else(|| "no reason given".into(), CStr::to_string_lossy).into_owned();
         Error::Backend { operation, reason }
     }
 
@@ -177,7 +183,7 @@ fn threads(given: c_int) -> Result<Threads, Failure> {
         OWN => Ok(Threads::Own),
         ONE_AT_A_TIME => Ok(Threads::OneAtATime),
         ANY => Ok(Threads::Any),
-        other => Err(Failure::argument(format!("threads of ps_messages is {other}; give one of ps_threads"))),
+        other => Err(Failure::argument(format!("threads of ps_messages is {other}; it must be one of ps_threads"))),
     }
 }
 
@@ -212,7 +218,7 @@ impl Messages for GivenMessages {
             0 => Ok(None),
             1 => {
                 let from = usize::try_from(from).ok().filter(|from| *from < self.size);
-                let reason = "it gave a message of no rank".to_owned();
+                let reason = "it returned a message from an invalid rank".to_owned();
                 let from = from.ok_or(Error::Backend { operation: "receive", reason })?;
                 let empty = bytes.is_null() || count == 0;
                 // SAFETY: the caller's promise: so many bytes, which stay until the next call.

@@ -17,31 +17,31 @@ use crate::status::{Failure, guard, ps_status};
 use ps_phase::*;
 use ps_status::*;
 
-/// Where a session stands.
+/// Phase of a session.
 #[repr(C)]
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ps_phase {
-    /// The ranks meet.
+    /// Waiting for all ranks to join.
     PS_PHASE_MEETING = 0,
-    /// It measures.
+    /// Measuring.
     PS_PHASE_MEASURING = 1,
-    /// It has ended in order.
+    /// Ended normally.
     PS_PHASE_ENDED = 2,
-    /// It has failed; ps_last_error() says why after the call of ps_session_state() that told so.
+    /// Failed; ps_last_error() gives the reason after the call to ps_session_state() that reported this phase.
     PS_PHASE_FAILED = 3,
 }
 
-/// Where a session stands. Ranks that share a clock are one node.
+/// State of a session. Ranks that share a clock are one node.
 #[repr(C)]
 #[derive(Copy, Clone, Debug)]
 pub struct ps_state {
     /// Rounds solved so far.
     pub rounds: u64,
-    /// Where it stands.
+    /// Phase of the session.
     pub phase: ps_phase,
     /// This rank.
     pub rank: u32,
-    /// The node that this rank is, or follows; UINT32_MAX until it is known.
+    /// The node of this rank; UINT32_MAX until it is known.
     pub node: u32,
     /// The node whose clock is the reference; UINT32_MAX until it is known.
     pub reference: u32,
@@ -53,11 +53,11 @@ pub struct ps_state {
 #[repr(C)]
 #[derive(Copy, Clone, Debug)]
 pub struct ps_round {
-    /// Its number, from 0.
+    /// Number of the round, from 0.
     pub round_id: u64,
     /// The window's start, reference time in ns since the Unix epoch.
     pub window_start_ns: i64,
-    /// The window's end. Offsets hold in the middle.
+    /// The window's end. Offsets apply to its midpoint.
     pub window_end_ns: i64,
     /// The node whose clock is the reference.
     pub reference: u32,
@@ -71,27 +71,28 @@ pub struct ps_round {
 pub struct ps_node_estimate {
     /// This node's clock minus the reference clock, ns. Subtract it from a time on this node to get reference time.
     pub offset_ns: f64,
-    /// Half of the 95 % interval about offset_ns; infinite where nothing is known.
+    /// Half-width of the 95 % interval around offset_ns; infinite if nothing is known.
     pub bound95_ns: f64,
-    /// No offset below this can have produced the packets that were seen; may be infinite.
+    /// Lower hard bound: no smaller offset can have produced the observed packets. May be infinite.
     pub hard_low_ns: f64,
-    /// Nor one above this.
+    /// Upper hard bound: no larger offset can have produced the observed packets. May be infinite.
     pub hard_high_ns: f64,
-    /// Rate of this clock against the reference's, ppm.
+    /// Rate of this clock relative to the reference, ppm.
     pub drift_ppm: f64,
     /// Standard deviation of drift_ppm.
     pub drift_sigma_ppm: f64,
     /// The node's number.
     pub node: u32,
-    /// Edges of this node that took part.
+    /// Number of this node's edges used in the round.
     pub edges: u32,
-    /// Some chain of edges joins it to the reference; without, the other fields say nothing.
+    /// True if a chain of edges connects the node to the reference; otherwise the other fields are meaningless.
     pub reachable: bool,
-    /// The clock of this node or of the reference was disturbed during the window: do not trust this line.
+    /// The clock of this node or of the reference was disturbed during the window: do not trust this estimate.
     pub disturbed: bool,
 }
 
-/// Where the session stands, also after ps_session_stop(). Where it has failed the call itself is PS_OK, and ps_last_error() gives the reason.
+/// Gets the state of the session, also after ps_session_stop(). If the session failed, the call still returns PS_OK,
+/// and ps_last_error() gives the reason.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_session_state(session: *const ps_session, state: *mut ps_state) -> ps_status {
     let mut reason = None;
@@ -110,8 +111,8 @@ pub unsafe extern "C" fn ps_session_state(session: *const ps_session, state: *mu
     status
 }
 
-/// The last solved round, and of its nodes the first `capacity` in order of their numbers; round and nodes may be NULL. PS_ERROR_UNKNOWN until
-/// there is one.
+/// Gets the last solved round and its first `capacity` nodes, in numerical order; round and nodes may be NULL. Returns
+/// PS_ERROR_UNKNOWN until there is one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_session_round(
     session: *const ps_session,
@@ -134,8 +135,9 @@ pub unsafe extern "C" fn ps_session_round(
     })
 }
 
-/// Waits until this node's offset is known to within ± half_width_ns in 95 %. PS_ERROR_UNREACHABLE after some rounds where path
-/// and host asymmetry alone exceed it; otherwise PS_ERROR_TIMEOUT, PS_ERROR_FAILED or PS_ERROR_ENDED.
+/// Waits until the half-width of the 95 % interval of this node's offset is at most half_width_ns. Returns
+/// PS_ERROR_UNREACHABLE after a few rounds if path and host asymmetry alone exceed it; otherwise PS_ERROR_TIMEOUT,
+/// PS_ERROR_FAILED or PS_ERROR_ENDED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_session_wait_until_bound(
     session: *const ps_session,
@@ -150,7 +152,7 @@ pub unsafe extern "C" fn ps_session_wait_until_bound(
     })
 }
 
-/// Waits until `rounds` rounds are solved; otherwise as ps_session_wait_until_bound().
+/// Waits until `rounds` rounds are solved. Fails like ps_session_wait_until_bound().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_session_wait_rounds(session: *const ps_session, rounds: u64, timeout_ms: u32) -> ps_status {
     guard(|| {
@@ -213,7 +215,8 @@ impl ps_session {
             if left.is_zero() {
                 let rounds = self.running(|handle| Ok(handle.round().map_or(0, |round| round.round_id.0 + 1)))?;
                 let text = format!(
-                    "{what} did not come within {timeout_ms} ms; {rounds} rounds were solved; wait longer, or ask for less"
+                    "timed out waiting for {what} after {timeout_ms} ms; {rounds} rounds were solved; wait longer, or request a wider \
+                    bound or fewer rounds"
                 );
                 return Err(Failure::new(PS_ERROR_TIMEOUT, text));
             }
@@ -250,7 +253,7 @@ fn estimate(node: &NodeEstimate, disturbed: bool) -> ps_node_estimate {
 
 /// Why a session has no round.
 fn not_yet(handle: &SessionHandle) -> Failure {
-    let text = "no round is solved yet; call ps_session_wait_rounds() first";
+    let text = "no round has been solved yet; call ps_session_wait_rounds() first";
     going_on(handle).err().unwrap_or_else(|| Failure::new(PS_ERROR_UNKNOWN, text))
 }
 
@@ -258,7 +261,7 @@ fn not_yet(handle: &SessionHandle) -> Failure {
 fn going_on(handle: &SessionHandle) -> Result<(), Failure> {
     match handle.progress() {
         Progress::Failed(reason) => Err(Failure::new(PS_ERROR_FAILED, reason)),
-        Progress::Ended => Err(Failure::new(PS_ERROR_ENDED, "the run has ended by itself; see the key duration")),
+        Progress::Ended => Err(Failure::new(PS_ERROR_ENDED, "the run ended on its own; see the key duration")),
         _ => Ok(()),
     }
 }

@@ -171,9 +171,9 @@ static void finalises(const char *out, const char *late)
     while (step(session) == PS_OK) {
         in_time(since_s, "that this session fails");
     }
-    demand(strstr(ps_last_error(), "MPI_Finalize while the session ran") != NULL, "that it speaks of MPI_Finalize");
+    demand(strstr(ps_last_error(), "MPI_Finalize was called while the session was running") != NULL, "that it speaks of MPI_Finalize");
     ps_session_free(session);
-    expect(ps_mpi_session_start_over(MPI_COMM_WORLD, NULL, &session), PS_ERROR_MPI, "finalised already", "too late");
+    expect(ps_mpi_session_start_over(MPI_COMM_WORLD, NULL, &session), PS_ERROR_MPI, "already finalised", "too late");
 }
 
 int main(int count, char **arguments)
@@ -209,7 +209,7 @@ int main(int count, char **arguments)
             while (!all(true)) {
             }
         } else {
-            snprintf(late, sizeof late, "rank %d ended the run: its launcher has let go", size - 1);
+            snprintf(late, sizeof late, "rank %d ended the run: its launcher dropped", size - 1);
             until_failed(session, true, late);
             ps_session_free(session);
         }

@@ -64,13 +64,13 @@ static void wrong_uses(void)
     expect("options NULL", ps_record_options_new(NULL), PS_ERROR_ARGUMENT, "options is NULL");
     expect("options", ps_record_options_new(&options), PS_OK, "");
     expect("key NULL", ps_record_options_set(options, NULL, "1"), PS_ERROR_ARGUMENT, "key is NULL");
-    expect("no such setting", ps_record_options_set(options, "windwo", "1"), PS_ERROR_OPTION, "`windwo` is no setting; there are reach");
+    expect("no such setting", ps_record_options_set(options, "windwo", "1"), PS_ERROR_OPTION, "`windwo` is not a setting; the settings are reach");
     expect("no such policy", ps_record_options_set(options, "policy", "ring"), PS_ERROR_OPTION, "drop_newest, flight, stream");
     expect("too few bytes", ps_record_options_set(options, "bytes", "1kB"), PS_OK, "");
-    expect("start with them", ps_record_start(options, &record), PS_ERROR_OPTION, "1000 bytes cannot be a recording");
+    expect("start with them", ps_record_start(options, &record), PS_ERROR_OPTION, "1000 bytes is not a valid size");
     expect("bytes", ps_record_options_set(options, "bytes", "1MiB"), PS_OK, "");
-    expect("no kinds", ps_record_options_set(options, "kinds", ""), PS_OK, "");
-    expect("start without", ps_record_start(options, &record), PS_ERROR_OPTION, "at least one kind");
+    expect("no event kinds", ps_record_options_set(options, "kinds", ""), PS_OK, "");
+    expect("start without", ps_record_start(options, &record), PS_ERROR_OPTION, "select at least one");
     expect("a kind", ps_record_options_set(options, "kinds", "user"), PS_OK, "");
     expect("no folder", ps_record_options_set(options, "spill", "/proc/no/such.rec"), PS_OK, "");
     expect("start there", ps_record_start(options, &record), PS_ERROR_SYSTEM, "/proc/no/such.rec");
@@ -245,7 +245,7 @@ int main(int count, char **arguments)
     expect("finish twice", ps_record_finish(record, NULL), PS_ERROR_ENDED, "start another");
     expect("pause after", ps_record_pause(record), PS_ERROR_ENDED, "start another");
     ps_record_free(record);
-    expect("a file that is there", ps_record_start(options, &record), PS_ERROR_SYSTEM, "never replaced");
+    expect("a file that is there", ps_record_start(options, &record), PS_ERROR_SYSTEM, "never overwritten");
     ps_record_options_free(options);
     of_a_thread();
     printf("%d wrong\n", wrong);

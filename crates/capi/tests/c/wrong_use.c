@@ -99,7 +99,7 @@ static void starts(const ps_options *options)
     ps_session *session = NULL;
     ps_unique_id id;
     memset(&id, 0, sizeof id);
-    expect("meeting at no address", ps_meeting_open("10.0.0.1,here", &meeting), PS_ERROR_MEETING, "\"here\" is no address");
+    expect("meeting at no address", ps_meeting_open("10.0.0.1,here", &meeting), PS_ERROR_MEETING, "\"here\" is not an address");
     expect("rank = size", ps_session_start(options, NULL, &id, 4, 4, &session), PS_ERROR_ARGUMENT, "rank 4 of 4");
     expect("rank < 0", ps_session_start(options, NULL, &id, -1, 4, &session), PS_ERROR_ARGUMENT, "rank -1 of 4");
     expect("size 0", ps_session_start(options, NULL, NULL, 0, 0, &session), PS_ERROR_ARGUMENT, "rank 0 of 0");
@@ -129,7 +129,7 @@ static void lifetime(const ps_options *options)
     expect("start", ps_session_start(options, NULL, NULL, 0, 1, &session), PS_OK, "");
     expect("started twice", ps_session_start(options, NULL, NULL, 0, 1, &second), PS_ERROR_STARTED, "ps_session_stop()");
     expect("clock", ps_session_clock(session, &clock), PS_OK, "");
-    expect("too many rounds", ps_session_wait_rounds(session, 1000000, 0), PS_ERROR_TIMEOUT, "did not come within 0 ms");
+    expect("too many rounds", ps_session_wait_rounds(session, 1000000, 0), PS_ERROR_TIMEOUT, "after 0 ms");
     expect("a round", ps_session_wait_rounds(session, 1, 30000), PS_OK, "");
     expect("a round, no nodes", ps_session_round(session, NULL, 0, &round), PS_OK, "");
     expect("a known clock", ps_clock_wait_until_known(clock, 30000), PS_OK, "");
@@ -236,7 +236,7 @@ static void out_of_reach(const ps_options *options)
     if (child == 0) {
         wrong = 0;
         expect("rank 1", ps_session_start(options, NULL, &id, 1, 2, &session), PS_OK, "");
-        expect("a bound of 0", ps_session_wait_until_bound(session, 0, 120000), PS_ERROR_UNREACHABLE, "is out of reach");
+        expect("a bound of 0", ps_session_wait_until_bound(session, 0, 120000), PS_ERROR_UNREACHABLE, "cannot be reached");
         expect("a bound of 1 ms", ps_session_wait_until_bound(session, 1000000, 60000), PS_OK, "");
         expect("stop", ps_session_stop(session, NULL), PS_OK, "");
         ps_session_free(session);
