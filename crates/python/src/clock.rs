@@ -22,7 +22,7 @@ use crate::waiting::Until;
 #[derive(Clone, Debug)]
 pub struct Clock(pub GlobalClock);
 
-/// What a clock shows at an instant.
+/// One reading of a clock, in ns since 1970.
 #[pyclass(frozen, get_all, module = "probe_sync._native")]
 #[derive(Debug)]
 pub struct Reading {
@@ -44,19 +44,19 @@ type Converted<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<i64>>);
 
 #[pymethods]
 impl Clock {
-    /// The clock that a session on this host keeps in a file.
+    /// Opens the clock that a session on this host maintains in a file.
     #[staticmethod]
     #[expect(clippy::needless_pass_by_value, reason = "Python's arguments are made for the call")]
     fn open(path: PathBuf) -> PyResult<Self> {
         Ok(GlobalClock::open(&path).map(Self).map_err(|error| Failure::of_session(&error, false))?)
     }
 
-    /// The time alone.
+    /// Returns the current reference time, ns since 1970.
     fn now_ns(&self) -> PyResult<i64> {
         self.0.now_ns().ok_or_else(unknown)
     }
 
-    /// The time with its bounds.
+    /// Returns the current reference time with its bounds.
     fn now(&self) -> PyResult<Reading> {
         let now = self.0.now().ok_or_else(unknown)?;
         Ok(Reading {
@@ -74,23 +74,23 @@ impl Clock {
         self.0.status().as_str()
     }
 
-    /// Whether this time has certainly passed.
+    /// Returns True if this time has certainly passed.
     fn after(&self, time_ns: i64) -> bool {
         self.0.after(Timestamp::from_ns(time_ns))
     }
 
-    /// Whether this time has certainly not come.
+    /// Returns True if this time is certainly still in the future.
     fn before(&self, time_ns: i64) -> bool {
         self.0.before(Timestamp::from_ns(time_ns))
     }
 
-    /// Waits until something is known.
+    /// Waits until the reference time is known.
     #[pyo3(signature = (timeout=None))]
     fn wait_until_known(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let until = Until::new(timeout)?;
         while self.0.now_ns().is_none() {
             py.check_signals()?;
-            if let Some(over) = until.over("the reference's time", "is a session running?") {
+            if let Some(over) = until.over("the reference time", "is a session running?") {
                 return Err(over.into());
             }
             py.detach(|| _ = self.0.wait_until_known(until.slice()));
@@ -98,7 +98,7 @@ impl Clock {
         Ok(())
     }
 
-    /// Returns when the clock shows this time.
+    /// Waits until the clock shows this time.
     #[pyo3(signature = (time_ns, timeout=None))]
     fn wait_until(&self, py: Python<'_>, time_ns: i64, timeout: Option<f64>) -> PyResult<()> {
         let until = Until::new(timeout)?;
@@ -110,14 +110,14 @@ impl Clock {
                 let waited = py.detach(|| self.0.wait_until(Timestamp::from_ns(time_ns), last));
                 return Ok(waited.map_err(|error| Failure::of_session(&error, true))?);
             }
-            if let Some(over) = until.over("that time", "it is still ahead") {
+            if let Some(over) = until.over("that time", "the time is still in the future") {
                 return Err(over.into());
             }
             py.detach(|| std::thread::sleep(until.slice().min(Duration::from_nanos((left - SLICE_NS).unsigned_abs()))));
         }
     }
 
-    /// Times of a clock of this host to reference times, with the 95 % half-width of each.
+    /// Converts times of a clock of this host to reference times, with the half-widths of their 95 % intervals.
     #[pyo3(signature = (times, of="realtime"))]
     #[expect(clippy::needless_pass_by_value, reason = "Python's arguments are made for the call")]
     fn convert<'py>(&self, py: Python<'py>, times: PyReadonlyArray1<'py, i64>, of: &str) -> PyResult<Converted<'py>> {
@@ -128,12 +128,12 @@ impl Clock {
             "monotonic_raw" => Ok(columns(&times, |at| Some(conversion.raw(Timestamp::from_ns(at))))),
             "boottime" => Ok(conversion.boot().and_then(|by| columns(&times, |at| by.interval(at)))),
             other => Err(Failure::config(format!(
-                "of={other:?}: give the clock that the times are of: realtime, monotonic_raw or boottime"
+                "of={other:?}: give the clock of the times: realtime, monotonic_raw or boottime"
             ))),
         });
         let [times, bounds] = found?.ok_or_else(|| {
             Failure::clock(format!(
-                "this host's {of} was set since one of these times, or they are older than the session: what they mean is not known"
+                "this host's {of} was set after one of these times, or they are older than the session, so they cannot be converted"
             ))
         })?;
         Ok((PyArray1::from_vec(py, times), PyArray1::from_vec(py, bounds)))
@@ -159,7 +159,7 @@ impl Reading {
 }
 
 impl Marks {
-    /// Of a writer.
+    /// Wraps a writer.
     pub fn new(writer: MarkWriter) -> Self {
         Self(Mutex::new(writer))
     }
@@ -167,12 +167,12 @@ impl Marks {
 
 #[pymethods]
 impl Marks {
-    /// The number and the name of the next mark; None in a forked child.
+    /// Returns the number and name of the next mark; None in a forked child.
     fn next_name(&self) -> Option<(u64, String)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).next_name()
     }
 
-    /// Writes the readings of the system clock before and after the event was entered; False where they are none.
+    /// Writes the readings of the system clock before and after the event. Returns False if they are invalid.
     fn write(&self, number: u64, before_ns: i64, after_ns: i64) -> PyResult<bool> {
         let mut writer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let written = writer.write(number, Timestamp::from_ns(before_ns), Timestamp::from_ns(after_ns));
@@ -193,10 +193,8 @@ fn columns(times: &ArrayView1<'_, i64>, convert: impl Fn(i64) -> Option<Interval
 }
 
 fn unknown() -> PyErr {
-    Failure::clock(
-        "nothing is known of the reference's time yet; call wait_until_known() first, beside a running session",
-    )
-    .into()
+    Failure::clock("the reference time is not known yet; call wait_until_known() first, while a session is running")
+        .into()
 }
 
 /// The last part of a wait is not cut, so that it ends in time.

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 
 use crate::errors::Failure;
 
-/// Rank 0 of a group that is about to meet: it listens from now on.
+/// The place where a group's ranks meet; rank 0 creates it and listens from then on.
 #[pyclass(frozen, module = "probe_sync._native")]
 #[derive(Debug)]
 pub struct Meeting {
@@ -30,14 +30,19 @@ impl Meeting {
         let meeting = match (port, known) {
             (None, None) => collective::Meeting::open(&addresses),
             (Some(port), Some(known)) => collective::Meeting::at(&addresses, port, known),
-            _ => return Err(Failure::config("port and known go together: all ranks make the id of both").into()),
+            _ => {
+                return Err(Failure::config(
+                    "port and known must be given together: all ranks derive the id from both",
+                )
+                .into());
+            }
         };
         let meeting = meeting.map_err(|error| Failure::of_meeting(&error))?;
         let id = meeting.id().clone();
         Ok(Self { waiting: Mutex::new(Some(meeting)), id })
     }
 
-    /// What the other ranks join by, 128 bytes. Whoever has them can take a rank's place.
+    /// The 128 bytes with which the other ranks join. Anyone who has them can impersonate a rank.
     #[getter]
     fn unique_id(&self) -> &[u8] {
         self.id.as_bytes()
@@ -51,7 +56,7 @@ impl Meeting {
     }
 }
 
-/// The id of ranks that all know where rank 0 is, its port, and something that others do not.
+/// Derives the id from rank 0's addresses, its port, and a secret known to all ranks.
 #[pyfunction]
 #[pyo3(signature = (addresses, *, port, known))]
 #[expect(clippy::needless_pass_by_value, reason = "Python's arguments are made for the call")]

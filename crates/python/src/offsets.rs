@@ -46,7 +46,7 @@ impl Offsets {
         self.survey.reference
     }
 
-    /// The nodes that are known, the reference among them.
+    /// All nodes in the file, including the reference.
     #[getter]
     fn nodes(&self) -> Vec<u32> {
         let mut nodes: Vec<u32> = self.survey.nodes().chain([self.survey.reference]).collect();
@@ -55,24 +55,24 @@ impl Offsets {
         nodes
     }
 
-    /// Hosts by node, where stated.
+    /// Host name of each node, if given.
     #[getter]
     fn hosts(&self) -> BTreeMap<u32, String> {
         self.survey.hostnames.clone()
     }
 
-    /// Worth knowing.
+    /// Lines of the file that were ignored, and why.
     #[getter]
     fn notes(&self) -> Vec<String> {
         self.offsets.notes.clone()
     }
 
-    /// From when until when a node was measured, on its own clock, ns since 1970; None for a node without offsets.
+    /// Returns the start and end of a node's measurement on its own clock, ns since 1970; None for a node without offsets.
     fn measured_ns(&self, node: u32) -> Option<(i128, i128)> {
         self.survey.measured(node).map(|span| (span.first_ns, span.last_ns))
     }
 
-    /// A node's lines: when, offset, rate and standard deviation; NaN where not stated.
+    /// Returns a node's lines: time, offset, rate and standard deviation; NaN if not given.
     fn lines<'py>(&self, py: Python<'py>, node: u32) -> PyResult<Columns<'py>> {
         let samples = self.offsets.nodes.get(&node).map_or(&[][..], Vec::as_slice);
         if samples.is_empty() {
@@ -89,7 +89,7 @@ impl Offsets {
         Ok((at_ns.into_pyarray(py), column(|sample| sample.offset_ns), drift, sigma))
     }
 
-    /// Times of a node's clock on the reference clock, and their standard deviations.
+    /// Converts times of a node's clock to the reference clock, with their standard deviations.
     #[expect(clippy::needless_pass_by_value, reason = "Python's arguments are made for the call")]
     fn convert<'py>(
         &self,

@@ -9,30 +9,30 @@ use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::window::NodeEstimate;
 use pyo3::prelude::*;
 
-/// One round: all nodes' clocks against the reference's, in order of nodes.
+/// One round: all nodes' clocks relative to the reference, in the order of `nodes`.
 #[pyclass(frozen, module = "probe_sync._native")]
 #[derive(Debug)]
 pub struct Round {
     data: Arc<GlobalWindowData>,
-    /// The nodes' numbers: all of them, or in a large group the reference and this rank's own.
+    /// Node numbers: all nodes, or in a large group only the reference and this rank's node.
     #[pyo3(get)]
     nodes: Py<PyArray1<u32>>,
-    /// offset_i = S_i − S_reference at the middle of the window, ns.
+    /// offset_i = S_i − S_reference at the midpoint of the window, ns.
     #[pyo3(get)]
     offset_ns: Py<PyArray1<f64>>,
-    /// Rate of each clock against the reference's, ppm.
+    /// Rate of each clock relative to the reference, ppm.
     #[pyo3(get)]
     drift_ppm: Py<PyArray1<f64>>,
-    /// Standard deviation of `offset_ns`; infinite where a node was not reached.
+    /// Standard deviation of `offset_ns`; infinite if a node was not reached.
     #[pyo3(get)]
     sigma_ns: Py<PyArray1<f64>>,
-    /// The hard interval.
+    /// Lower end of the hard interval, ns.
     #[pyo3(get)]
     bound_lo_ns: Py<PyArray1<f64>>,
-    /// Its upper end.
+    /// Upper end of the hard interval, ns.
     #[pyo3(get)]
     bound_hi_ns: Py<PyArray1<f64>>,
-    /// Whether a chain of fitted edges joins the node to the reference.
+    /// True if a chain of fitted edges connects the node to the reference.
     #[pyo3(get)]
     reachable: Py<PyArray1<bool>>,
 }
@@ -65,7 +65,7 @@ impl Round {
 
 #[pymethods]
 impl Round {
-    /// Its number.
+    /// Number of the round.
     #[getter]
     fn number(&self) -> u64 {
         self.data.round_id.0
@@ -77,7 +77,7 @@ impl Round {
         self.data.reference.0
     }
 
-    /// The instant at which the offsets hold, on the reference clock, ns since 1970.
+    /// The instant to which the offsets apply, on the reference clock, ns since 1970.
     #[getter]
     fn midpoint_ns(&self) -> i64 {
         self.data.midpoint().as_ns()

@@ -23,7 +23,7 @@ use crate::meeting::Meeting;
 use crate::round::Round;
 use crate::waiting::{self, Until, Worker};
 
-/// One rank of a run under way.
+/// One rank of a run in progress.
 #[pyclass(frozen, module = "probe_sync._native")]
 #[derive(Debug)]
 pub struct Session {
@@ -97,18 +97,22 @@ fn meet(
     let (rank, size) = match (rank, size) {
         (None, None) if meeting.is_none() && unique_id.is_none() => return Ok(builder),
         (Some(rank), Some(size)) => (rank, size),
-        _ => return refuse("rank and size go together; give both, or group=probe_sync.from_env()".to_owned()),
+        _ => {
+            return refuse(
+                "rank and size must be given together; give both, or group=probe_sync.from_env()".to_owned(),
+            );
+        }
     };
     if rank >= size || size > MAX_RANKS {
         return refuse(format!(
-            "rank={rank}, size={size}: ranks are numbered from 0 to size - 1, and there are at most {MAX_RANKS}; size is the number of \
-             all processes of the job"
+            "rank={rank}, size={size}: ranks are numbered from 0 to size - 1, with at most {MAX_RANKS} ranks; size is the total \
+            number of processes in the job"
         ));
     }
     match (rank, meeting, unique_id) {
         (0, Some(meeting), None) => match meeting.get().take() {
             Some(meeting) => Ok(builder.host(meeting, size)),
-            None => refuse("this meeting is over: a session was started with it; open another Meeting()".to_owned()),
+            None => refuse("this meeting was already used to start a session; open another Meeting()".to_owned()),
         },
         (0, None, None) if size == 1 => Ok(builder),
         (0, ..) => refuse("rank 0 hosts the others: give meeting=probe_sync.Meeting(), without unique_id".to_owned()),
@@ -145,7 +149,7 @@ impl Session {
         Ok((phase, inner.state.as_ref().map(told), reason))
     }
 
-    /// The last round that was solved.
+    /// The last solved round.
     fn latest(&self, py: Python<'_>) -> PyResult<Option<Round>> {
         self.refuse_fork()?;
         let mut inner = self.lock();
@@ -153,7 +157,7 @@ impl Session {
         Ok(inner.latest.clone().map(|data| Round::new(py, data)))
     }
 
-    /// Waits for a round after `after`; None when the run has ended by itself.
+    /// Waits for a round after `after`; None if the run has ended on its own.
     fn next_round(&self, py: Python<'_>, after: Option<&Round>, timeout: Option<f64>) -> PyResult<Option<Round>> {
         let after = after.map(|round| Arc::clone(round.data()));
         let later = |round: &&Arc<GlobalWindowData>| after.as_ref().is_none_or(|after| round.round_id > after.round_id);
@@ -166,7 +170,7 @@ impl Session {
         Ok(found.map(|data| Round::new(py, data)))
     }
 
-    /// Waits until this node's offset is known to within ± `half_width_ns` in 95 %.
+    /// Waits until the half-width of the 95 % interval of this node's offset is at most `half_width_ns`.
     fn wait_until_bound(&self, py: Python<'_>, half_width_ns: u32, timeout: Option<f64>) -> PyResult<Round> {
         let what = format!("a bound of ±{half_width_ns} ns");
         let attempt = |handle: &SessionHandle, slice| handle.wait_until_bound(half_width_ns, slice);
@@ -255,9 +259,10 @@ impl Session {
                 return Ok(outcome.clone()?);
             }
             py.check_signals()?;
-            if let Some(over) = until
-                .over("the end of the session", "other ranks may not have called stop yet; call it again to wait on")
-            {
+            if let Some(over) = until.over(
+                "the end of the session",
+                "other ranks may not have called stop() yet; call it again to keep waiting",
+            ) {
                 return Err(over.into());
             }
         }
@@ -348,7 +353,7 @@ impl Session {
         if self.process == std::process::id() {
             return Ok(());
         }
-        Err(Failure::ended("this process was forked from the one that measures; start a session in this process"))
+        Err(Failure::ended("this process was forked from the one that is measuring; start a session in this process"))
     }
 }
 
@@ -399,7 +404,7 @@ impl Inner {
         match found {
             Some(Ok(outcome)) => self.stage = Stage::Over(outcome),
             Some(Err(std::sync::mpsc::TryRecvError::Disconnected)) => {
-                self.stage = Stage::Over(Err(Failure::failed("the thread that ended it panicked")));
+                self.stage = Stage::Over(Err(Failure::failed("the thread that stopped it panicked")));
             }
             _ => {}
         }

@@ -177,7 +177,7 @@ pub fn stragglers(
 ) -> PyResult<String> {
     let settings = steps(step_name)?;
     if json.is_some() && json == csv {
-        return Err(Failure::config("json and csv: give a file to each").into());
+        return Err(Failure::config("json and csv must be different files").into());
     }
     let files: Vec<PathBuf> = json.iter().chain(&csv).cloned().collect();
     let request = asked.request(files.clone())?;

@@ -33,7 +33,7 @@ impl Until {
             return Ok(Self { limit: None, at: None });
         }
         let limit = Duration::try_from_secs_f64(seconds).map_err(|error| {
-            Failure::config(format!("timeout={seconds}: {error}; give seconds, or None to wait without end"))
+            Failure::config(format!("timeout={seconds}: {error}; give seconds, or None to wait indefinitely"))
         })?;
         Ok(Self { limit: Some(limit), at: Instant::now().checked_add(limit) })
     }
@@ -52,7 +52,7 @@ impl Until {
     pub fn over(&self, what: &str, so_far: &str) -> Option<Failure> {
         let at = self.at.filter(|at| Instant::now() >= *at)?;
         let limit = self.limit.unwrap_or_else(|| at.elapsed());
-        Some(Failure::timeout(format!("{what} did not come within {limit:.1?}; {so_far}")))
+        Some(Failure::timeout(format!("timed out waiting for {what} after {limit:.1?}; {so_far}")))
     }
 }
 

@@ -256,7 +256,7 @@ class Torch(Mended):
         self.assertRegex(told["handler_twice"], r"^AlreadyStarted: .*call stop\(\) on that session first")
         self.assertEqual(told["mark_without_trace"], "no error")
         self.assertRegex(told["unknown_setting"], r"^ConfigError: .*did you mean")
-        self.assertIn("make a trace_handler for it", told["traced_after_the_end"])
+        self.assertIn("create another trace_handler for it", told["traced_after_the_end"])
 
     def late_job(self, name, late):
         """Where a job of gloo lies in which rank 2 sleeps 5 ms in every third of 30 steps, or nobody does: traces as recorded, bent ones, and the run's directory."""
@@ -308,7 +308,7 @@ class Torch(Mended):
     def test_an_error_of_one_rank_ends_the_job_though_the_others_wait_for_it(self):
         told = self.run_job(self.folder, HERE / "loader.py", ("fail",))
         self.assertNotEqual(told.returncode, 0)
-        self.assertIn("probe_sync: rank 1: ArithmeticError ends its work; it waits 5 s for the others, and not longer", told.stderr)
+        self.assertIn("probe_sync: rank 1: stopped by ArithmeticError; waiting at most 5 s for the other ranks", told.stderr)
         self.assertIn("ArithmeticError: rank 1 has had enough", told.stderr)
         self.assertTrue((self.folder / "rank1.0.pt.trace.json.gz").is_file(), "what it has recorded is not lost")
 

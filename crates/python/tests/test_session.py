@@ -107,7 +107,7 @@ class Sessions(Folder):
         session = self.start(duration="300ms")
         session.wait_until_bound(10_000, timeout=20)
         (self.folder / "out/report.html/in the way").mkdir(parents=True)
-        with self.assertWarnsRegex(RuntimeWarning, "the report page is not written: .*probe_sync report") as told:
+        with self.assertWarnsRegex(RuntimeWarning, "cannot write the report page: .*probe_sync report") as told:
             report = session.stop(timeout=20)
         self.assertEqual(told.filename, __file__)
         self.assertGreater(report["rounds"], 0)
@@ -142,7 +142,7 @@ class Sessions(Folder):
         session.next_round(timeout=20)
         self.assertEqual(json.loads((self.folder / "out/run.json").read_text())["run_id"], session.run_id)
         self.assertTrue(session.sees_root())
-        with self.assertRaisesRegex(probe_sync.ConfigError, "a cannot travel to rank 0: this is rank 0"):
+        with self.assertRaisesRegex(probe_sync.ConfigError, "cannot send a to rank 0: this is rank 0"):
             session.send_files({"a": __file__})
 
     def test_a_rank_with_a_folder_of_its_own_sends_its_files(self):
@@ -157,7 +157,7 @@ class Sessions(Folder):
         received = self.folder / "out/received/rank1"
         self.assertEqual((received / "traces/a.py").read_bytes(), pathlib.Path(__file__).read_bytes())
         self.assertEqual([path.name for path in received.rglob("*") if path.is_file()], ["a.py"])
-        for part in ("leads out of the folder", "cannot read /nowhere", "was to be told"):
+        for part in ("points outside the folder", "cannot read /nowhere", "was to be told"):
             self.assertIn(part, other.stdout.readline())
         self.assertIsNotNone(session.stop(timeout=60))
         self.assertEqual(other.communicate(timeout=LIMIT_S)[0], "")
@@ -204,7 +204,7 @@ class Sessions(Folder):
             except ArithmeticError:
                 told = self.finish(recorder, words)
         self.assertEqual(len(told), 2, told)
-        self.assertRegex(told[0], r"rank 0: ArithmeticError ends its work; it waits 0 s for the others")
+        self.assertRegex(told[0], r"rank 0: stopped by ArithmeticError; waiting at most 0 s for the other ranks")
         self.assertRegex(told[1], r"1 trace\(s\) did not come: .*a.*align them later")
 
     def test_the_end_of_a_loop_or_a_program_is_no_error(self):
@@ -217,7 +217,7 @@ class Sessions(Folder):
                     threading.Timer(1.0, lambda: words[0].write_text("")).start()
                     told = self.finish(recorder, words)
                     recorder.wait()
-            self.assertFalse([line for line in told if "ends its work" in line or "did not come" in line], (end, told))
+            self.assertFalse([line for line in told if "stopped by" in line or "did not arrive" in line], (end, told))
             words[0].unlink()
             self.doCleanups()
             self.setUp()
@@ -241,7 +241,7 @@ class Sessions(Folder):
             words[0].write_text("")
             told = self.finish(recorder, words)
             recorder.wait()
-        self.assertFalse([line for line in told if "ends its work" in line], told)
+        self.assertFalse([line for line in told if "stopped by" in line], told)
 
     def test_traces_are_not_waited_for_when_the_run_is_over(self):
         recorder = self.recorder(duration="1s")
@@ -252,7 +252,7 @@ class Sessions(Folder):
             waiting.join(LIMIT_S)
         self.assertFalse(waiting.is_alive(), "it waits for what cannot come")
         self.assertEqual(len(told), 1, told)
-        self.assertRegex(told[0], "1 trace.s. did not come: .*missing; see what their ranks say")
+        self.assertRegex(told[0], "1 trace.s. did not arrive: .*missing; check the output of their ranks")
 
     def test_traces_of_a_killed_rank_are_not_waited_for(self):
         environment = clean() | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
@@ -266,7 +266,7 @@ class Sessions(Folder):
             self.assertEqual(rank.stdout.readline(), "up\n")
         ranks[1].kill()
         told, _ = ranks[0].communicate("finish\n", timeout=LIMIT_S)
-        self.assertRegex(told, r"1 trace.s. did not come: .*word1 .not in the run any more: rank 1.; see what")
+        self.assertRegex(told, r"1 trace.s. did not arrive: .*word1 .no longer in the run: rank 1.; check")
         self.assertEqual(ranks[0].returncode, 0)
 
     def test_a_word_names_a_trace_of_its_own_rank(self):
@@ -295,7 +295,7 @@ class Sessions(Folder):
     def test_what_does_not_come_in_time(self):
         session = self.start(rank=0, size=2, meeting=probe_sync.Meeting(["127.0.0.1"]))
         begun = time.monotonic()
-        with self.assertRaisesRegex(TimeoutError, "±100 ns did not come within 300.0ms; 0 rounds"):
+        with self.assertRaisesRegex(TimeoutError, "timed out waiting for ±100 ns after 300.0ms; 0 rounds"):
             session.wait_until_bound(100, timeout=0.3)
         self.assertLess(time.monotonic() - begun, 1)
         with self.assertRaisesRegex(probe_sync.ConfigError, "give seconds"):
@@ -316,12 +316,12 @@ class Sessions(Folder):
         group = probe_sync.Group(0, 1, meeting.unique_id, meeting)
         for place, text in (
             ({"rank": 2, "size": 2, "unique_id": meeting.unique_id}, "numbered from 0 to size - 1"),
-            ({"rank": 0}, "rank and size go together"),
+            ({"rank": 0}, "rank and size must be given together"),
             ({"rank": 0, "size": 2}, r"give meeting=probe_sync.Meeting\(\)"),
             ({"rank": 1, "size": 2}, "give unique_id"),
             ({"rank": 1, "size": 2, "meeting": meeting}, "give unique_id"),
             ({"rank": 1, "size": 2, "unique_id": b"x"}, "128 bytes"),
-            ({"group": group, "rank": 0}, "leave one of them out"),
+            ({"group": group, "rank": 0}, "omit one of them"),
             ({"windw": "1s"}, "did you mean window"),
             ({"window": "1"}, "time unit needed"),
         ):
@@ -361,7 +361,7 @@ class Sessions(Folder):
         return process
 
     def test_sizes_that_differ_and_two_ranks_alike(self):
-        for size, ranks, text in ((2, [(1, 3)], "must be equal everywhere"), (3, [(1, 3), (1, 3)], "refused rank 1")):
+        for size, ranks, text in ((2, [(1, 3)], "must be the same everywhere"), (3, [(1, 3), (1, 3)], "refused rank 1")):
             with self.subTest(ranks=ranks):
                 meeting = probe_sync.Meeting(["127.0.0.1"])
                 session = self.start(rank=0, size=size, meeting=meeting)

@@ -249,15 +249,15 @@ class Made(Folder):
         known = {"offsets": self.offsets}
         for call, text in (
             (lambda: probe_sync.check(), "give traces"),
-            (lambda: probe_sync.check(self.traces, from_collectives=True, **known), "learnt from one of them"),
-            (lambda: probe_sync.check(self.traces, nodes=[0, 1], assume_order=True), "leave one of them out"),
-            (lambda: probe_sync.check(self.traces, realtime_only=True, snapshot_markers="x"), "takes no pairs"),
+            (lambda: probe_sync.check(self.traces, from_collectives=True, **known), "only one of them can provide the clocks"),
+            (lambda: probe_sync.check(self.traces, nodes=[0, 1], assume_order=True), "omit one of them"),
+            (lambda: probe_sync.check(self.traces, realtime_only=True, snapshot_markers="x"), "excludes snapshots"),
             (lambda: probe_sync.check(self.traces, timeline="gpu", **known), "\"host\" or \"tracer\""),
             (lambda: probe_sync.check(self.traces, extrapolate="2", **known), "extrapolate: "),
             (lambda: probe_sync.check(self.traces, snapshot_markers="("), "snapshot_markers: "),
             (lambda: probe_sync.merge(self.traces, output="x.json", plane_layout="flat"), "gpu-tracks"),
             (lambda: probe_sync.align(self.traces[1], output="x.json"), "give run_dir, offsets"),
-            (lambda: probe_sync.merge(self.traces, output="x.json", ranks="3-1"), "ranks: 3-1 is no list of ranks"),
+            (lambda: probe_sync.merge(self.traces, output="x.json", ranks="3-1"), "ranks: 3-1 is not a list of ranks"),
             (lambda: probe_sync.merge(self.traces, output="x.json", steps="5..3"), "steps: 5..3 ends before it begins"),
             (lambda: probe_sync.merge(self.traces, output="x.json", from_="soon"), "from_: soon is neither"),
             (lambda: probe_sync.merge(self.traces, output="x.json", only="("), "only="),
@@ -265,7 +265,7 @@ class Made(Folder):
             (lambda: probe_sync.stragglers(self.traces, step_name="step"), "step_name: step has no group"),
             (lambda: probe_sync.stragglers(self.traces, json="x", csv="x"), "json and csv"),
             (lambda: probe_sync.solve(out="x"), "one of probes, windows and packets"),
-            (lambda: probe_sync.solve(out="x", packets="y", fit="svm"), "fit is for probes"),
+            (lambda: probe_sync.solve(out="x", packets="y", fit="svm"), "fit applies only to probes"),
         ):
             with self.subTest(text), self.assertRaisesRegex(probe_sync.ConfigError, text):
                 call()

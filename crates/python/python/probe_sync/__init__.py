@@ -1,6 +1,6 @@
-"""How the clocks of a cluster's nodes differ while a job runs, and its profiler traces on one clock.
+"""Measures the clock offsets between a cluster's nodes while a job runs, and puts its profiler traces on one clock.
 
-Beside a training loop, on every rank::
+Alongside a training loop, on every rank::
 
     session = probe_sync.start(group=probe_sync.from_torch(), out="run")
     ...                       # training; every rank ends with session.stop()
@@ -9,7 +9,7 @@ Afterwards, anywhere::
 
     probe_sync.align(traces, run_dir="run", output="aligned/", validate=True)
 
-Nothing here prints, installs signal handlers, or links MPI. Errors are `probe_sync.Error`, with a text that says what to do.
+This package never prints, installs no signal handlers, and does not link MPI. Errors are subclasses of `probe_sync.Error`; their messages say what to do.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from .traces import align, check, merge, solve, stragglers
 
 
 def __getattr__(name: str) -> Any:
-    """`probe_sync.torch` and `probe_sync.jax` are imported when they are asked for: neither is needed for the rest."""
+    """`probe_sync.torch` and `probe_sync.jax` are imported on first use; nothing else needs torch or JAX."""
     if name in ("jax", "torch"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

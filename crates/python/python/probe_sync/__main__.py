@@ -1,4 +1,4 @@
-"""`python -m probe_sync`: the command that the wheel installs next to this interpreter, else the first in PATH."""
+"""`python -m probe_sync`: runs the command installed by the wheel next to this interpreter, or else the first one in PATH."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import sysconfig
 
 
 def main() -> None:
-    """Runs the command in place of this process."""
+    """Replaces this process with the command."""
     program = shutil.which("probe_sync", path=sysconfig.get_path("scripts")) or shutil.which("probe_sync")
     if program is None:
-        sys.exit("the command probe_sync is not installed: install the wheel that `cargo xtask package wheel` makes, or `cargo install --locked --path crates/cli`")
+        sys.exit("the command probe_sync is not installed: install the wheel built by `cargo xtask package wheel`, or run `cargo install --locked --path crates/cli`")
     os.execv(program, [program, *sys.argv[1:]])
 
 

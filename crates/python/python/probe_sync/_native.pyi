@@ -1,4 +1,4 @@
-"""The native part; what people call is in the other modules."""
+"""The native module; use the other modules, which wrap it."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, final
@@ -12,37 +12,37 @@ __version__: str
 
 @final
 class Clock:
-    """The reference's time in this process, in its forked children, and with `clock_page=` in every process of the host."""
+    """The reference time in this process, in its forked children, and with `clock_page=` in every process on the host."""
 
     @staticmethod
     def open(path: str) -> Clock:
-        """The clock that a session of this host keeps in a file (`clock_page=` there)."""
+        """Opens the clock that a session on this host maintains in a file (its setting `clock_page=`)."""
     def now_ns(self) -> int:
-        """The reference's time now, ns since 1970; it never goes back. `ClockError` while nothing is known."""
+        """Returns the current reference time, ns since 1970, which never goes back. Raises `ClockError` if it is not known yet."""
     def now(self) -> Reading:
-        """The same with its bounds."""
+        """Returns the current reference time with its bounds."""
     @property
     def status(self) -> str:
-        """`unsynchronised`, `synchronised`, `holdover` (no new estimate: the bounds grow), `failed` (the session has: they grow)."""
+        """`unsynchronised`, `synchronised`, `holdover` (no new estimates; bounds grow) or `failed` (the session failed; bounds grow)."""
     def after(self, time_ns: int) -> bool:
-        """Whether this time has certainly passed."""
+        """Returns True if this time has certainly passed."""
     def before(self, time_ns: int) -> bool:
-        """Whether this time has certainly not come."""
+        """Returns True if this time is certainly still in the future."""
     def wait_until_known(self, timeout: float | None = None) -> None:
-        """Returns when something is known; `WaitTimeout` after `timeout` seconds."""
+        """Waits until the reference time is known. Raises `WaitTimeout` after `timeout` seconds."""
     def wait_until(self, time_ns: int, timeout: float | None = None) -> None:
-        """Returns when the clock shows this time, for a start that all ranks agreed on; `WaitTimeout` after `timeout` seconds."""
+        """Waits until the clock shows this time, for example to start on all ranks at once. Raises `WaitTimeout` after `timeout` seconds."""
     def convert(self, times: npt.NDArray[np.int64], of: str = "realtime") -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Times of this host's clock `of` (`realtime`, `monotonic_raw`, `boottime`) on the reference's clock, and the half-width of each one's
-        95 % interval. `ClockError` where that clock was set in between."""
+        """Converts times of this host's clock `of` (`realtime`, `monotonic_raw`, `boottime`) to the reference clock. Returns them with the half-widths
+        of their 95 % intervals. Raises `ClockError` if that clock was set in between."""
 
 @final
 class Reading:
-    """What a clock shows at an instant, in ns since 1970."""
+    """One reading of a clock, in ns since 1970."""
 
     @property
     def time(self) -> int:
-        """The reference's time; it never goes back within an epoch."""
+        """The reference time, which never goes back within an epoch."""
     @property
     def earliest(self) -> int:
         """Earliest possible reference time."""
@@ -51,13 +51,13 @@ class Reading:
         """Latest possible reference time."""
     @property
     def bound95(self) -> int:
-        """Half of the 95 % interval about `time`."""
+        """Half-width of the 95 % interval around `time`."""
     @property
     def status(self) -> str:
-        """As `Clock.status`."""
+        """The clock's status, as in `Clock.status`."""
     @property
     def epoch(self) -> int:
-        """How often the clock was stepped (`clock_adjust="step"`)."""
+        """Number of times the clock was stepped (`clock_adjust="step"`)."""
 
 @final
 class Marks:
@@ -66,54 +66,54 @@ class Marks:
 
 @final
 class Meeting:
-    """Rank 0 of a group that is about to meet: it listens from now on.
+    """The place where a group's ranks meet; rank 0 creates it and listens from then on.
 
-    `addresses` are those at which the others may reach this machine (default: its interfaces'). With `port` and `known` the others make the
-    id themselves (`agreed_id`).
+    `addresses` are the addresses at which the other ranks can reach this machine (default: those of its interfaces). With `port` and `known`, the other
+    ranks derive the id themselves (`agreed_id`).
     """
 
     def __new__(cls, addresses: Sequence[str] | None = None, *, port: int | None = None, known: bytes | None = None) -> Meeting: ...
     @property
     def unique_id(self) -> bytes:
-        """What the other ranks join by, 128 bytes. Whoever has them can take a rank's place."""
+        """The 128 bytes with which the other ranks join. Anyone who has them can impersonate a rank."""
 
 @final
 class Round:
-    """One round: all nodes' clocks against the reference's, as arrays in order of nodes."""
+    """One round: all nodes' clocks relative to the reference, as arrays in the order of `nodes`."""
 
     @property
     def number(self) -> int:
-        """Its number."""
+        """Number of the round."""
     @property
     def reference(self) -> int:
         """The node whose offset is zero."""
     @property
     def midpoint_ns(self) -> int:
-        """The instant at which the offsets hold, on the reference clock, ns since 1970."""
+        """The instant to which the offsets apply, on the reference clock, ns since 1970."""
     @property
     def window_ns(self) -> tuple[int, int]:
         """The window's start and end on the reference clock, ns since 1970."""
     @property
     def nodes(self) -> npt.NDArray[np.uint32]:
-        """The nodes' numbers, in the order of all columns: all nodes, or in a large group the reference and this rank's own (`share_rounds`)."""
+        """Node numbers, in the order of all columns: all nodes, or in a large group only the reference and this rank's node (`share_rounds`)."""
     @property
     def offset_ns(self) -> npt.NDArray[np.float64]:
         """Each clock minus the reference clock at the midpoint; meaningless unless `reachable`."""
     @property
     def drift_ppm(self) -> npt.NDArray[np.float64]:
-        """Each clock's rate against the reference's."""
+        """Each clock's rate relative to the reference."""
     @property
     def sigma_ns(self) -> npt.NDArray[np.float64]:
         """Standard deviation of `offset_ns`; infinite unless `reachable`."""
     @property
     def bound_lo_ns(self) -> npt.NDArray[np.float64]:
-        """Lower end of the hard interval: no smaller offset can have produced the packets."""
+        """Lower end of the hard interval: no smaller offset can have produced the observed packets."""
     @property
     def bound_hi_ns(self) -> npt.NDArray[np.float64]:
-        """Upper end of the hard interval."""
+        """Upper end of the hard interval: no larger offset can have produced the observed packets."""
     @property
     def reachable(self) -> npt.NDArray[np.bool_]:
-        """Whether fitted edges join the node to the reference."""
+        """True if fitted edges connect the node to the reference."""
     def __len__(self) -> int: ...
 
 @final

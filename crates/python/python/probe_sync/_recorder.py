@@ -1,11 +1,11 @@
-"""What the modules for torch and JAX share: a session beside a profiler, marks in its trace, and one merged trace at the end.
+"""Common parts of the modules for torch and JAX: a session alongside a profiler, marks in its trace, and one merged trace at the end.
 
-A rank writes its trace into the folder and renames it there when it is whole: that is its word "written". A rank whose folder is not rank 0's, as the
-run's number in it shows, sends its marks and traces to rank 0 over the session; there they appear under the same names, again when they are whole. Rank 0
-waits for all of them, then ends the run, so that no rank's recording outlasts the measurement, and merges in a thread of its own: nobody waits in a
-collective for it. The others wait for the end of the run. All waits are bounded.
+A rank writes its trace to the folder and renames it once it is complete, which tells the others that it is written. A rank whose folder is not rank 0's
+(it lacks the run's id) sends its marks and traces to rank 0 over the session, where they appear under the same names, again once they are complete. Rank 0
+waits for all of them, then ends the run, so that no rank's recording outlasts the measurement, and merges on its own thread, so that no rank waits in a
+collective for the merge. The other ranks wait for the end of the run. All waits are bounded.
 
-What it does not do: touch a profiler.
+This module never touches a profiler.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Around = Callable[[str], tuple[int, int]]
 
 
 class Recorder:
-    """One rank's part. Made by every rank at about the same time; returns when the clocks are known."""
+    """One rank's part. Every rank creates it at about the same time; the constructor returns once the clocks are known."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Recorder:
         settings: dict[str, Setting],
     ) -> None:
         if shared not in (None, True, False):
-            raise ConfigError(f"shared={shared!r}: give True, False, or None to look whether this rank's folder is rank 0's")
+            raise ConfigError(f"shared={shared!r}: give True, False, or None to detect whether this rank shares rank 0's folder")
         self.folder = pathlib.Path(folder)
         self.run = self.folder / "probe_sync_run"
         self.rank, self.size = place(group)
@@ -76,11 +76,11 @@ class Recorder:
 
     @property
     def run_id(self) -> str:
-        """The run's number: equal on all ranks, and no other run's."""
+        """The run's unique id, the same on all ranks."""
         return self._session.run_id
 
     def mark(self) -> None:
-        """Puts a mark into the trace that is being recorded: the tightest of several brackets is worth writing."""
+        """Puts a mark into the current trace, and writes the tightest of several brackets."""
         with self._lock:
             best: tuple[int, int, int] | None = None
             for _ in range(_ATTEMPTS):
@@ -95,7 +95,7 @@ class Recorder:
             self._last_mark = time.monotonic()
 
     def mark_now_and_then(self) -> None:
-        """As `mark`, at most ten times a second."""
+        """Calls `mark` at most ten times per second."""
         if time.monotonic() - self._last_mark >= _PERIOD_S:
             self.mark()
 
@@ -106,8 +106,8 @@ class Recorder:
         trace: Callable[[pathlib.Path], pathlib.Path] = lambda path: path,
         failure: BaseException | None = None,
     ) -> None:
-        """Ends the run once all ranks have written. `written[k][r]` appears when rank r has written its `trace` of cycle k; `output(k)` is where
-        those of a cycle go together. `failure` is what has ended the program, where it did not end well; an exception that is on its way is seen here."""
+        """Ends the run once all ranks have written. `written[k][r]` appears when rank r has written its `trace` of cycle k; `output(k)` is the merged
+        file of a cycle. `failure` is the error that ended the program, if any; an exception being raised is detected here."""
         with self._lock:
             if self.finished:
                 return
@@ -120,7 +120,7 @@ class Recorder:
         if failure is not None:
             # The other ranks may wait for this one in a collective, and never come; only when this rank has ended does its launcher end them.
             self._deadline = time.monotonic() + _FAILED_S
-            told = f"{type(failure).__name__} ends its work; it waits {_FAILED_S:.0f} s for the others, and not longer, before that error is shown"
+            told = f"stopped by {type(failure).__name__}; waiting at most {_FAILED_S:.0f} s for the other ranks before the error is raised"
             _tell(f"probe_sync: rank {self.rank}: {told}")
         try:
             if self.rank != 0:
@@ -132,10 +132,10 @@ class Recorder:
             if missing:
                 told = ", ".join(str(path) for _, path in missing[:4])
                 gone = sorted({rank for rank, _ in missing}.intersection(away))
-                lost = f" (not in the run any more: rank {', '.join(map(str, gone))})" if gone else ""
+                lost = f" (no longer in the run: rank {', '.join(map(str, gone))})" if gone else ""
                 raise Error(
-                    f"{len(missing)} trace(s) did not come: {told}{lost}; see what their ranks say, give all ranks a folder that rank 0 "
-                    f"sees, or align them later: probe_sync.merge(traces, run_dir={str(self.run)!r}, output=...)"
+                    f"{len(missing)} trace(s) did not arrive: {told}{lost}; check the output of their ranks, give all ranks a folder shared with "
+                    f"rank 0, or align them later: probe_sync.merge(traces, run_dir={str(self.run)!r}, output=...)"
                 )
             cycles = [[self._taken(rank, trace(path)) for rank, path in enumerate(cycle)] for cycle in written]
         except (Error, OSError) as error:
@@ -144,7 +144,7 @@ class Recorder:
             return
         if failure is not None:
             if self._merge and written:
-                _tell(f"probe_sync: the traces are not merged after an error: probe_sync.merge(traces, run_dir={str(self.run)!r}, output=...) does")
+                _tell(f"probe_sync: not merging the traces after an error; to merge them, call probe_sync.merge(traces, run_dir={str(self.run)!r}, output=...)")
             return
         if self._merge and written:
             # Not a daemon: the interpreter waits for it at exit.
@@ -158,13 +158,13 @@ class Recorder:
                 self._merging = merging
 
     def wait(self, timeout: float | None = None) -> MergeResult | None:
-        """The result of the last merge, once there is one; at rank 0 only."""
+        """Returns the result of the last merge, if there is one; at rank 0 only."""
         if self._merging is not None:
             self._merging.join(timeout)
         return self.result
 
     def _send(self, written: Sequence[pathlib.Path], trace: Callable[[pathlib.Path], pathlib.Path]) -> None:
-        """Brings this rank's traces to rank 0 where rank 0 does not see them; the file that is waited for comes last."""
+        """Sends this rank's traces to rank 0 unless they share a folder; the file that rank 0 waits for is sent last."""
         if self._sees_root(before=self._saw_root) if self._shared is None else self._shared:
             return
         # In this order, and each once.
@@ -176,7 +176,7 @@ class Recorder:
             _tell(f"probe_sync: {error}")
 
     def _sees_root(self, before: bool) -> bool:
-        """Whether this rank sees rank 0's folder; what was seen before where the run has ended meanwhile."""
+        """Returns True if this rank shares rank 0's folder; if the run has ended, returns `before`."""
         try:
             return self._session.sees_root()
         except SessionEnded:
@@ -195,7 +195,7 @@ class Recorder:
         self._stop()
 
     def _stop(self) -> None:
-        """Ends this rank's part of the run; past the deadline nobody waits for the others', and the session ends with the process."""
+        """Ends this rank's part of the run; past the deadline it does not wait for the other ranks, and the session ends with the process."""
         try:
             problem = self._session._page(self._session._report(max(self._within(_END_S), _FAREWELL_S)))
             if problem is not None:
@@ -205,11 +205,11 @@ class Recorder:
                 raise
 
     def _within(self, seconds: float) -> float:
-        """So long, and not past the deadline."""
+        """Limits a time in seconds to the deadline."""
         return max(0.0, min(seconds, self._deadline - time.monotonic()))
 
     def _wait_for(self, written: Sequence[Sequence[pathlib.Path]]) -> tuple[list[tuple[int, pathlib.Path]], tuple[int, ...]]:
-        """Waits until all are there of ranks that are in the run, as long as something comes; those that are not, and the ranks that were lost."""
+        """Waits for the files of all ranks in the run, as long as data arrives. Returns the missing files and the lost ranks."""
         missing = [(rank, path) for cycle in written for rank, path in enumerate(cycle)]
         begun = latest = looked = time.monotonic()
         seen: tuple[int, int] | None = None
@@ -229,7 +229,7 @@ class Recorder:
         return missing, self._session.state.away
 
     def _taken(self, rank: int, path: pathlib.Path) -> pathlib.Path:
-        """A rank's file at its place in the folder, to which it is moved where the rank has sent it."""
+        """Returns a rank's file in the folder, after moving it there if the rank sent it."""
         sent = self.run / "received" / f"rank{rank}" / self._name(path)
         if rank != 0 and sent.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -237,7 +237,7 @@ class Recorder:
         return path
 
     def _received(self) -> int:
-        """Bytes that lie where ranks send them, whole or not."""
+        """Returns the number of bytes received from ranks so far."""
         total = 0
         for path in (self.run / "received").rglob("*"):
             # What was whole is renamed at any time.
@@ -254,19 +254,19 @@ class Recorder:
             try:
                 self.result = traces.merge(list(paths), run_dir=self.run, output=target, validate=True)
             except Error as error:
-                warnings.warn(f"probe_sync: {target} was not made: {error}", RuntimeWarning, stacklevel=2)
+                warnings.warn(f"probe_sync: {target} was not written: {error}", RuntimeWarning, stacklevel=2)
                 continue
             self.merged.append(target)
             print(f"probe_sync: {self.result}; {target}", file=sys.stderr, flush=True)
 
 
 def _ends_well(error: BaseException) -> bool:
-    """Whether this is how a loop or a program ends that has done its work."""
+    """Returns True if this is how a loop or program ends after completing its work."""
     return isinstance(error, (StopIteration, StopAsyncIteration, GeneratorExit)) or (isinstance(error, SystemExit) and error.code in (None, 0))
 
 
 def _tell(text: str) -> None:
-    """A warning, which never takes the place of an error that is on its way, nor ends a job where warnings are errors."""
+    """Warns without replacing an error that is being raised, and without ending a job in which warnings are errors."""
     try:
         warnings.warn(text, RuntimeWarning, stacklevel=3)
     except RuntimeWarning:
@@ -274,35 +274,35 @@ def _tell(text: str) -> None:
 
 
 def place(group: Group | None) -> tuple[int, int]:
-    """Rank and number of ranks."""
+    """Returns the rank and the number of ranks."""
     return (0, 1) if group is None else (group.rank, group.size)
 
 
 def group_of(is_up: bool, adapter: Callable[[], Group]) -> Group | None:
-    """How the ranks meet: by `adapter` where its library is up, else by what the launcher has put into the environment, else alone."""
+    """Returns how the ranks meet: through `adapter` if its library is initialised, else through the launcher's environment, else None."""
     if is_up:
         return adapter()
     return launch.from_env() if launch.is_launched() else None
 
 
 def write_whole(path: pathlib.Path, write: Callable[[str], object]) -> None:
-    """Has `write` make a file of that name in a folder of this user's alone, and puts it in its place when it is whole."""
+    """Has `write` create a file of that name in a private folder, and moves it into place once it is complete."""
     _native.write_whole(os.fspath(path), write)
 
 
 def trace_named(word: pathlib.Path, rank: int, suffix: str) -> str:
-    """The name of a rank's trace, as the rank's word says: of no other rank, and in no other folder."""
+    """Returns the name of a rank's trace as given in `word`, which may not refer to another rank or folder."""
     try:
         name = word.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         name = ""
     if len(name) > _NAME_MAX or re.fullmatch(rf"[^/\0\n]+-{rank}{re.escape(suffix)}", name) is None:
-        raise Error(f"{word} does not name a trace of rank {rank}; were its files changed, or does rank {rank} run another version of probe_sync?")
+        raise Error(f"{word} does not name a trace of rank {rank}; were its files modified, or does rank {rank} use another version of probe_sync?")
     return name
 
 
 def host() -> str:
-    """This host's short name."""
+    """Returns this host's short name."""
     return socket.gethostname().split(".")[0]
 
 

@@ -1,4 +1,4 @@
-"""Python values as the texts that settings and options are read from, so that one text means the same everywhere."""
+"""Converts Python values to the strings that settings and options are parsed from, so that a string means the same everywhere."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .errors import ConfigError
 
 Path = Union[str, "os.PathLike[str]"]
 Time = Union[str, float, datetime.timedelta]
-"""A time: text with a unit ("250ms"), seconds, or a timedelta."""
+"""A time: a string with a unit ("250ms"), a number of seconds, or a timedelta."""
 Setting = Union[str, int, float, bool, "os.PathLike[str]", datetime.timedelta]
 
 
 def text(value: Setting) -> str:
-    """The value of a setting as on the command line."""
+    """Returns the value of a setting as written on the command line."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, datetime.timedelta):
@@ -25,7 +25,7 @@ def text(value: Setting) -> str:
 
 
 def time_text(value: Time) -> str:
-    """A time with its unit."""
+    """Returns a time with its unit."""
     if isinstance(value, str):
         return value
     if isinstance(value, datetime.timedelta):
@@ -34,12 +34,12 @@ def time_text(value: Time) -> str:
 
 
 def settings(mapping: Mapping[str, Setting], keys: Mapping[str, Setting]) -> list[tuple[str, str]]:
-    """Both as key and text, the keywords last: they win."""
+    """Returns all settings as pairs of key and string; keywords come last and take precedence."""
     return [(key, text(value)) for table in (mapping, keys) for key, value in table.items()]
 
 
 def paths(name: str, value: Path | Iterable[Path] | None) -> list[str]:
-    """A path, or several; None for none."""
+    """Returns one or several paths as a list; None gives an empty list."""
     if value is None:
         return []
     if isinstance(value, (str, os.PathLike)):

@@ -1,53 +1,53 @@
-"""What can go wrong, one class for each thing that a user can do about it.
+"""The exceptions of this package, one class for each way in which a caller can react.
 
-The texts are those of the command line, with keywords in place of flags.
+The messages are those of the command line, with keywords instead of flags.
 """
 
 from __future__ import annotations
 
 
 class Error(Exception):
-    """Everything that probe_sync raises on purpose."""
+    """Base class of all errors raised by probe_sync."""
 
 
 class ConfigError(Error, ValueError):
-    """A keyword or a setting is unusable, or two do not go together: change the call."""
+    """A keyword or setting is invalid, or two of them conflict: change the call."""
 
 
 class JoinError(Error):
-    """The ranks did not come together, or were refused: look at the rank, the address or the key that the text names."""
+    """The ranks did not meet, or a rank was rejected: check the rank, address or key named in the message."""
 
 
 class AlreadyStarted(Error, RuntimeError):
-    """This process measures already: stop that session first, or use `probe_sync.current()`."""
+    """This process is already measuring: stop that session first, or use `probe_sync.current()`."""
 
 
 class SessionEnded(Error, RuntimeError):
-    """The session is over, or is another process's: start one."""
+    """The session has ended or belongs to another process: start a new one."""
 
 
 class SessionFailed(Error, RuntimeError):
-    """The measurement broke off; finished rounds are on disk. The job can go on."""
+    """The measurement failed. Completed rounds are on disk, and the job can continue."""
 
 
 class WaitTimeout(Error, TimeoutError):
-    """What was waited for did not come in time; the session goes on."""
+    """A wait timed out; the session continues."""
 
 
 class BoundUnreachable(Error, ValueError):
-    """The bound that was waited for is out of reach over these links; the text names the one that is not. The session goes on."""
+    """The requested bound cannot be reached over these links; the message gives the one that can. The session continues."""
 
 
 class RefusedTrace(Error):
-    """The traces do not fit what is known of the clocks: whose they are, when they were recorded, which clock they are on."""
+    """The traces do not match the measured clocks: wrong node, time range or clock."""
 
 
 class DamagedTrace(Error, ValueError):
-    """A file is not what its format demands; the text names the byte or the line."""
+    """A file does not conform to its format; the message gives the byte or line."""
 
 
 class FileError(Error, OSError):
-    """The system refused a file, another run has its place, or it did not reach rank 0."""
+    """A file could not be read or written, belongs to another run, or did not reach rank 0."""
 
 
 class MissingFile(FileError, FileNotFoundError):
@@ -55,4 +55,4 @@ class MissingFile(FileError, FileNotFoundError):
 
 
 class ClockError(Error):
-    """The clock cannot say it: nothing is known yet, or the host's clock was set."""
+    """The time is unavailable: it is not known yet, or the host's clock was set."""

@@ -1,14 +1,14 @@
-"""Traces of all processes of jax.profiler on one clock: `trace`, `start_trace`, `stop_trace`, in place of jax.profiler's own.
+"""Puts the jax.profiler traces of all processes on one clock: `trace`, `start_trace` and `stop_trace` replace jax.profiler's functions.
 
     with probe_sync.jax.trace("traces", merge=True):
-        ...                                             # the loop stays as it is
+        ...                                             # the unmodified loop
 
-The clocks are measured from `start_trace` on. A thread puts a mark into the trace ten times a second, between two readings of the system clock.
-All processes' traces go into one folder of `traces/plugins/profile`, each under its host's name and its rank, so that xprof shows all hosts in one
-session; jax.profiler's own name is the host's alone, and processes of one host overwrite each other's.
+The clocks are measured from `start_trace` on. A thread puts a mark into the trace ten times per second, between two readings of the system clock.
+The traces of all processes go to one folder in `traces/plugins/profile`, named after host and rank, so that xprof shows all hosts in one
+session. (jax.profiler uses only the host name, so that processes on the same host overwrite each other's traces.)
 
-`traces` is a folder that all processes see, or one on every host: a process that does not see process 0's sends its trace there over the session when it has
-written it. `shared=True` or `False` says which it is where that should not be looked at.
+`traces` can be a folder shared by all processes or local to each host: a process that does not share process 0's folder sends its trace there over the
+session once it has written it. `shared=True` or `False` overrides the detection.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["Trace", "start_trace", "stop_trace", "trace"]
 
 
 class Trace:
-    """A trace under way, and then its files."""
+    """A trace in progress, and its files once it has ended."""
 
     def __init__(
         self, log_dir: Path, merge: bool, group: Group | None, shared: bool | None, join_timeout: float, settings: dict[str, Setting]
@@ -60,7 +60,7 @@ class Trace:
 
     @property
     def run_dir(self) -> pathlib.Path:
-        """The measurement's directory."""
+        """Directory of the measurement."""
         return self._recorder.run
 
     @property
@@ -69,7 +69,7 @@ class Trace:
         return list(self._recorder.merged)
 
     def wait(self, timeout: float | None = None) -> MergeResult | None:
-        """The result of the merge, at process 0; waits for it up to `timeout` seconds."""
+        """Returns the result of the merge, at process 0; waits for it up to `timeout` seconds."""
         return self._recorder.wait(timeout)
 
     def _begin(self, profiler_options: Any) -> None:
@@ -87,7 +87,7 @@ class Trace:
         assert self._own is not None, "it has begun"
         found = sorted(self._own.rglob("*.xplane.pb"))
         if len(found) != 1:
-            raise Error(f"jax.profiler left {len(found)} traces in {self._own}, not one")
+            raise Error(f"jax.profiler wrote {len(found)} traces to {self._own} instead of one")
         name = f"{_recorder.host()}-{self.rank}.xplane.pb"
         _recorder.write_whole(self.folder / name, lambda beside: shutil.move(found[0], beside))
         _recorder.write_whole(self._word(self.rank), lambda beside: pathlib.Path(beside).write_text(name, encoding="utf-8"))
@@ -118,15 +118,15 @@ def start_trace(
     join_timeout: float = 300.0,
     **settings: Setting,
 ) -> Trace:
-    """Measures the clocks and starts jax.profiler; every process calls it, and waits here for the others.
+    """Starts measuring the clocks and starts jax.profiler. Every process must call it; it waits for the other processes.
 
-    `log_dir` is where this process writes. `shared` says whether process 0 sees what is written there (detected by default);
-    where it does not, this process sends it. `group` says how they meet (default: jax.distributed where it is initialised, else what the
-    launcher has put into the environment, else alone). `profiler_options` are jax's, `settings` those of `probe_sync.start`.
+    `log_dir` is where this process writes. `shared` says whether process 0 shares that folder (detected by default); if
+    not, this process sends its files. `group` says how the processes meet (default: jax.distributed if it is initialised, otherwise the
+    launcher's environment, otherwise this process alone). `profiler_options` are jax's, `settings` those of `probe_sync.start`.
     """
     global _current
     if _current is not None:
-        raise ConfigError("probe_sync.jax: a trace is under way in this process; call stop_trace() first")
+        raise ConfigError("probe_sync.jax: a trace is already in progress in this process; call stop_trace() first")
     group = group or _recorder.group_of(_distributed.global_state.client is not None, launch.from_jax)
     found = Trace(log_dir, merge, group, shared, join_timeout, settings)
     found._begin(profiler_options)
@@ -135,10 +135,10 @@ def start_trace(
 
 
 def stop_trace() -> Trace:
-    """Stops jax.profiler, ends the measurement when all processes have written, and has process 0 merge in the background."""
+    """Stops jax.profiler, ends the measurement once all processes have written their traces, and starts the merge at process 0 in the background."""
     global _current
     if _current is None:
-        raise ConfigError("probe_sync.jax: no trace is under way in this process; call start_trace(log_dir) first")
+        raise ConfigError("probe_sync.jax: no trace is in progress in this process; call start_trace(log_dir) first")
     found, _current = _current, None
     found._end()
     return found
@@ -146,7 +146,7 @@ def stop_trace() -> Trace:
 
 @contextlib.contextmanager
 def trace(log_dir: Path, **keywords: Any) -> Iterator[Trace]:
-    """`start_trace` and `stop_trace` around a block."""
+    """Context manager that calls `start_trace` and `stop_trace`."""
     found = start_trace(log_dir, **keywords)
     try:
         yield found

@@ -1,11 +1,11 @@
-"""How the ranks of a job find each other: by what their launcher has.
+"""Adapters that let the ranks of a job find each other through their launcher.
 
-Every adapter returns a `Group` for `probe_sync.start(group=...)`, and is called by every rank. `from_torch`, `from_jax` and `from_mpi4py`
-carry an id from rank 0 to the others, so no port has to be free and nothing be agreed on. `from_env` and `from_hosts` are for ranks that can
-only read their environment: there all ranks make the same id of rank 0's address, a port, and a key.
+Every adapter returns a `Group` for `probe_sync.start(group=...)`, and every rank must call it. `from_torch`, `from_jax` and `from_mpi4py`
+send an id from rank 0 to the other ranks, so there is no port or key to configure. `from_env` and `from_hosts` are for ranks that can
+only read their environment: all ranks derive the same id from rank 0's address, a port and a key.
 
-Who has the id, or knows what it is made of, can take a rank's place. Nothing is guessed: what the environment does not say is an error that says what
-to set.
+Anyone who has the id, or knows what it is derived from, can impersonate a rank. The adapters never guess: if the environment lacks something, the
+error says what to set.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ class Group:
     rank: int
     size: int
     unique_id: bytes = dataclasses.field(repr=False)
-    """The 128 bytes by which the others find rank 0; equal, or as good as equal, on all ranks."""
+    """The 128 bytes by which the other ranks find rank 0; the same, or equivalent, on all ranks."""
     meeting: Meeting | None = dataclasses.field(default=None, repr=False)
-    """At rank 0: where it listens."""
+    """At rank 0: the meeting at which it listens."""
 
 
 def from_torch(group: Any = None) -> Group:
-    """The ranks of `torch.distributed`, by `broadcast_object_list` in `group` (default: all). Every rank of the group calls it."""
+    """Returns the ranks of `torch.distributed`, using `broadcast_object_list` in `group` (default: all ranks). Every rank of the group must call it."""
     try:
         distributed: Any = importlib.import_module("torch.distributed")
     except ImportError as error:
-        raise ConfigError(f"from_torch: torch cannot be imported ({error}); install it, or use another adapter as from_env()") from error
+        raise ConfigError(f"from_torch: torch cannot be imported ({error}); install it, or use another adapter such as from_env()") from error
     if not distributed.is_available() or not distributed.is_initialized():
         raise ConfigError("from_torch: torch.distributed is not initialised; call torch.distributed.init_process_group() first, or use from_env()")
     rank, size = distributed.get_rank(group), distributed.get_world_size(group)
     if rank < 0:
-        raise ConfigError("from_torch: this process is not in that group; leave group out, or call it on the group's ranks alone")
+        raise ConfigError("from_torch: this process is not in that group; omit group, or call it only on the group's ranks")
     meeting = Meeting() if rank == 0 else None
     carried: list[Any] = [meeting.unique_id if meeting is not None else None]
     root = 0 if group is None else distributed.get_global_rank(group, 0)
@@ -56,11 +56,11 @@ def from_torch(group: Any = None) -> Group:
 
 
 def from_jax() -> Group:
-    """The processes of `jax.distributed`, by its key-value store. Every process calls it, equally often."""
+    """Returns the processes of `jax.distributed`, using its key-value store. Every process must call it the same number of times."""
     try:
         distributed: Any = importlib.import_module("jax._src.distributed")
     except ImportError as error:
-        raise ConfigError(f"from_jax: jax cannot be imported ({error}); install it, or use another adapter as from_env()") from error
+        raise ConfigError(f"from_jax: jax cannot be imported ({error}); install it, or use another adapter such as from_env()") from error
     state = distributed.global_state
     client = state.client
     if client is None:
@@ -76,13 +76,13 @@ def from_jax() -> Group:
     try:
         carried = client.blocking_key_value_get_bytes(key, _CARRY_MS)
     except Exception as error:
-        text = f"from_jax: process 0 has not said within {_CARRY_MS // 1000} s where it is; every process calls from_jax(), equally often"
+        text = f"from_jax: process 0 did not publish its id within {_CARRY_MS // 1000} s; every process must call from_jax() the same number of times"
         raise JoinError(f"{text} ({error})") from error
     return Group(rank, size, _checked(carried, "jax.distributed"))
 
 
 def from_mpi4py(comm: Any = None) -> Group:
-    """The ranks of an mpi4py communicator (default: MPI.COMM_WORLD), by `comm.bcast`. The rounds run on TCP; MPI is used no further."""
+    """Returns the ranks of an mpi4py communicator (default: MPI.COMM_WORLD), using `comm.bcast`. The rounds then run over TCP, without MPI."""
     if comm is None:
         try:
             comm = importlib.import_module("mpi4py.MPI").COMM_WORLD
@@ -95,22 +95,22 @@ def from_mpi4py(comm: Any = None) -> Group:
 
 
 def from_hosts(hosts: Sequence[str], rank: int, port: int, *, key: str | bytes | None = None, timeout: float = 60.0) -> Group:
-    """Ranks that know where all of them are: `hosts[r]` is the host of rank `r`, of which only the first is called.
+    """Returns a group for ranks that know all their hosts: `hosts[r]` is the host of rank `r`. Ranks only connect to the first host.
 
-    Rank 0 listens at `port`. `key` is what the job's ranks know and others should not (default: `PROBE_SYNC_JOB`, else the launcher's
-    name of the job, which can be guessed). Names are looked up for up to `timeout` seconds.
+    Rank 0 listens at `port`. `key` is a secret shared by the job's ranks (default: `PROBE_SYNC_JOB`, otherwise the launcher's
+    name for the job, which is guessable). Host names are looked up for up to `timeout` seconds.
     """
     if isinstance(hosts, (str, bytes)) or not hosts:
-        raise ConfigError(f"hosts={hosts!r}: give a list with the host of every rank, rank 0's first")
+        raise ConfigError(f"hosts={hosts!r}: give a list with the host of every rank, starting with rank 0")
     return _agreed(hosts[0], rank, len(hosts), port, _known(key, os.environ), timeout)
 
 
 def from_env(environ: Mapping[str, str] | None = None, *, key: str | bytes | None = None, timeout: float = 60.0) -> Group:
-    """The rank that the launcher has put into the environment: torchrun, Open MPI, PMI (MPICH, Cray), Slurm, or RANK and WORLD_SIZE by hand.
+    """Reads the rank from the environment, as set by torchrun, Open MPI, PMI (MPICH, Cray), Slurm, or by hand (RANK and WORLD_SIZE).
 
-    Where torch.distributed is initialised, it carries the id (`from_torch`). Otherwise rank 0 listens at MASTER_ADDR and
-    PROBE_SYNC_MASTER_PORT; without that at MASTER_PORT (one more under torchrun, whose store has that port). Slurm's first host and a port made of
-    the job's number stand in where these are not set, and loopback where Open MPI says that all ranks are on one host.
+    If torch.distributed is initialised, it sends the id (`from_torch`). Otherwise rank 0 listens at MASTER_ADDR and
+    PROBE_SYNC_MASTER_PORT, or else at MASTER_PORT (plus one under torchrun, whose store uses that port). If these are not set, the defaults are Slurm's
+    first host and a port derived from the job's number, or loopback if Open MPI reports that all ranks are on one host.
     """
     given = os.environ if environ is None else environ
     rank, size, source = _place(given)
@@ -118,7 +118,7 @@ def from_env(environ: Mapping[str, str] | None = None, *, key: str | bytes | Non
         group = from_torch()
         if (group.rank, group.size) != (rank, size):
             raise ConfigError(
-                f"{source} says rank {rank} of {size}, and torch.distributed rank {group.rank} of {group.size}; name one of them: from_torch(), "
+                f"{source} gives rank {rank} of {size}, but torch.distributed rank {group.rank} of {group.size}; choose one of them: from_torch(), "
                 "or from_hosts(hosts, rank, port)"
             )
         return group
@@ -129,19 +129,19 @@ def from_env(environ: Mapping[str, str] | None = None, *, key: str | bytes | Non
 
 
 def is_launched(environ: Mapping[str, str] | None = None) -> bool:
-    """Whether a launcher has put this process's rank into the environment."""
+    """Returns True if a launcher has set this process's rank in the environment."""
     given = os.environ if environ is None else environ
     return any(rank in given and size in given for _, rank, size in _PLACES)
 
 
 def torch_is_up() -> bool:
-    """Whether torch.distributed is initialised in this process."""
+    """Returns True if torch.distributed is initialised in this process."""
     distributed = sys.modules.get("torch.distributed")
     return distributed is not None and bool(distributed.is_available() and distributed.is_initialized())
 
 
 def _place(given: Mapping[str, str]) -> tuple[int, int, str]:
-    """Rank, size, and whose variables say so."""
+    """Returns rank, size, and the launcher whose variables give them."""
     found = [(name, _numbers(given, rank, size)) for name, rank, size in _PLACES if rank in given and size in given]
     whole = {name: place for name, place in found}
     if _BY_HAND in whole and "TORCHELASTIC_RUN_ID" in given:
@@ -153,13 +153,13 @@ def _place(given: Mapping[str, str]) -> tuple[int, int, str]:
     if not whole:
         raise ConfigError(_missing(given))
     if len(set(whole.values())) > 1:
-        told = ", ".join(f"{name} says rank {rank} of {size}" for name, (rank, size) in whole.items())
-        raise ConfigError(f"the environment is not clear: {told}; unset what does not hold, or call from_hosts(hosts, rank, port)")
+        told = ", ".join(f"{name} gives rank {rank} of {size}" for name, (rank, size) in whole.items())
+        raise ConfigError(f"the environment is contradictory: {told}; unset the wrong variables, or call from_hosts(hosts, rank, port)")
     name, (rank, size) = next(iter(whole.items()))
     if name == "Slurm" and not ({"SLURM_STEP_ID", "SLURM_STEPID"} & given.keys()):
-        raise ConfigError("SLURM_PROCID is set, but this is no task of srun: start the ranks with srun")
+        raise ConfigError("SLURM_PROCID is set, but this process is not a task of srun: start the ranks with srun")
     if not 0 <= rank < size:
-        raise ConfigError(f"{name} says rank {rank} of {size}: ranks are numbered from 0 to size - 1")
+        raise ConfigError(f"{name} gives rank {rank} of {size}: ranks are numbered from 0 to size - 1")
     return rank, size, name
 
 
@@ -171,14 +171,14 @@ def _numbers(given: Mapping[str, str], rank: str, size: str) -> tuple[int, int]:
 
 
 def _missing(given: Mapping[str, str]) -> str:
-    """What to do where no rank is known."""
+    """Returns the message for an unknown rank."""
     if "PMIX_RANK" in given:
-        return "PMIX_RANK is set, but nothing says how many ranks there are: set WORLD_SIZE and RANK, or call from_mpi4py(comm)"
+        return "PMIX_RANK is set, but the number of ranks is unknown: set WORLD_SIZE and RANK, or call from_mpi4py(comm)"
     half = [name for _, rank, size in _PLACES for name in (rank, size) if name in given]
     if half:
-        return f"{', '.join(half)} alone does not say which rank this is: set RANK and WORLD_SIZE, or call from_hosts(hosts, rank, port)"
+        return f"{', '.join(half)} alone does not determine this process's rank: set RANK and WORLD_SIZE, or call from_hosts(hosts, rank, port)"
     return (
-        "nothing says which rank this is: start the ranks with torchrun, mpirun or srun, set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or "
+        "the rank of this process is unknown: start the ranks with torchrun, mpirun or srun, set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or "
         "call from_hosts(hosts, rank, port)"
     )
 
@@ -193,16 +193,16 @@ def _address(given: Mapping[str, str], source: str, size: int) -> str:
     if source == "Slurm" and nodes and given.get("SLURM_DISTRIBUTION", "block") != "arbitrary":
         return _first_host(nodes)
     raise ConfigError(
-        f"{source} does not say on which host rank 0 is: set MASTER_ADDR to its name or address, or let something carry the id: from_mpi4py(comm), "
+        f"{source} does not give rank 0's host: set MASTER_ADDR to its name or address, or use an adapter that sends the id: from_mpi4py(comm), "
         "from_torch(), from_jax()"
     )
 
 
 def _first_host(nodes: str) -> str:
-    """The first host of a list as Slurm writes it: `a[03-05,9],b` begins with a03."""
+    """Returns the first host of a Slurm node list: `a[03-05,9],b` begins with a03."""
     match = re.match(r"([^,\[\]\s]+)(?:\[(\d+)[\d,-]*\]([^,\[\]\s]*))?(?:,|$)", nodes)
     if match is None:
-        raise ConfigError(f"SLURM_STEP_NODELIST={nodes!r} is not understood; set MASTER_ADDR to rank 0's host")
+        raise ConfigError(f"SLURM_STEP_NODELIST={nodes!r} cannot be parsed; set MASTER_ADDR to rank 0's host")
     return "".join(part or "" for part in match.groups())
 
 
@@ -214,18 +214,18 @@ def _port(given: Mapping[str, str], source: str) -> int:
             try:
                 return int(given[name]) + beside_store
             except ValueError as error:
-                raise ConfigError(f"{name}={given[name]!r}: {error}; give a port's number") from error
+                raise ConfigError(f"{name}={given[name]!r}: {error}; give a port number") from error
     job = given.get("SLURM_JOB_ID", "")
     if source == "Slurm" and job.isdigit():
         # Above the ports that systems hand out. jax.distributed takes job % 4096 there, so we keep away from that.
         return 61440 + (int(job) + 2048) % 4096
     raise ConfigError(
-        f"{source} does not say at which port rank 0 listens: set PROBE_SYNC_MASTER_PORT to one that is free on its host, the same on all ranks"
+        f"{source} does not give rank 0's port: set PROBE_SYNC_MASTER_PORT to a port that is free on its host, the same on all ranks"
     )
 
 
 def _known(key: str | bytes | None, given: Mapping[str, str]) -> bytes:
-    """What the ranks recognise each other by."""
+    """Returns the key by which the ranks recognise each other."""
     if key is not None:
         return key.encode() if isinstance(key, str) else key
     if "PROBE_SYNC_JOB" in given:
@@ -254,7 +254,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _addresses(host: str, timeout: float) -> list[str]:
-    """The addresses behind a name; a name service may learn a host's name only when it is up."""
+    """Returns the addresses of a host; retries, because a name service may know a host only once it is up."""
     end = time.monotonic() + timeout
     while True:
         try:
@@ -262,14 +262,14 @@ def _addresses(host: str, timeout: float) -> list[str]:
             return list(dict.fromkeys(str(entry[4][0]) for entry in found))
         except OSError as error:
             if time.monotonic() >= end:
-                text = f"rank 0's host {host!r} is not known here ({error}); give its address"
+                text = f"cannot resolve rank 0's host {host!r} ({error}); give its address"
                 raise JoinError(text) from error
         time.sleep(_LOOK_AGAIN_S)
 
 
 def _checked(carried: object, by: str) -> bytes:
     if not isinstance(carried, bytes) or len(carried) != 128:
-        raise JoinError(f"{by} has not carried rank 0's id; every rank calls the same adapter at the same point")
+        raise JoinError(f"{by} did not deliver rank 0's id; every rank must call the same adapter at the same point")
     return carried
 
 

@@ -1,4 +1,4 @@
-"""The offsets of a run, or of a table, as arrays, and times through them."""
+"""Offsets of a run or table as arrays, and conversion of times with them."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NodeLines:
-    """What a file of offsets says of one node, line by line."""
+    """One node's lines in a file of offsets."""
 
     at_ns: npt.NDArray[np.int64]
-    """When, ns since 1970: on the reference clock in files of a run, on the node's own in tables."""
+    """Time, ns since 1970: on the reference clock in files of a run, on the node's own clock in tables."""
     offset_ns: npt.NDArray[np.float64]
     """This clock minus the reference clock."""
     drift_ppm: npt.NDArray[np.float64]
-    """Its rate; NaN where not stated."""
+    """This clock's rate relative to the reference; NaN if not given."""
     sigma_ns: npt.NDArray[np.float64]
-    """Standard deviation of the offset; NaN where not stated."""
+    """Standard deviation of the offset; NaN if not given."""
 
     def to_pandas(self) -> Any:
-        """One row per line; needs pandas."""
+        """Returns a DataFrame with one row per line; requires pandas."""
         return importlib.import_module("pandas").DataFrame(self._columns())
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """The same rows for readers of Arrow (polars, duckdb); needs pyarrow."""
+        """Exports the rows as an Arrow stream (for polars, duckdb and others); requires pyarrow."""
         return importlib.import_module("pyarrow").table(self._columns()).__arrow_c_stream__(requested_schema)
 
     def _columns(self) -> dict[str, Any]:
@@ -55,36 +55,36 @@ class Offsets:
 
     @property
     def nodes(self) -> list[int]:
-        """The nodes that are known, the reference among them."""
+        """All nodes in the file, including the reference."""
         return self._native.nodes
 
     @property
     def hosts(self) -> dict[int, str]:
-        """Hosts by node, where stated."""
+        """Host name of each node, if given."""
         return self._native.hosts
 
     @property
     def notes(self) -> list[str]:
-        """What was left out of the file, and why."""
+        """Lines of the file that were ignored, and why."""
         return self._native.notes
 
     def measured_ns(self, node: int) -> tuple[int, int] | None:
-        """From when until when a node was measured, on its own clock, ns since 1970; None for a node without offsets."""
+        """Returns the start and end of a node's measurement on its own clock, ns since 1970; None for a node without offsets."""
         return self._native.measured_ns(node)
 
     def lines(self, node: int) -> NodeLines:
-        """What the file says of a node, in order of time."""
+        """Returns a node's lines in the file, in order of time."""
         return NodeLines(*self._native.lines(node))
 
     def to_reference(self, times_ns: npt.ArrayLike, node: int) -> npt.NDArray[np.int64]:
-        """Times of a node's system clock (whole ns since 1970) on the reference clock, through the map that aligns traces.
+        """Converts times of a node's system clock (whole ns since 1970) to the reference clock, as `align` does.
 
-        Any shape. Outside of `measured_ns` the clock is extrapolated; `sigma_ns` says how surely.
+        Accepts arrays of any shape. Outside `measured_ns` the clock is extrapolated; `sigma_ns` gives the uncertainty.
         """
         return self._convert(times_ns, node)[0]
 
     def sigma_ns(self, times_ns: npt.ArrayLike, node: int) -> npt.NDArray[np.float64]:
-        """The standard deviations of the times that `to_reference` gives."""
+        """Returns the standard deviations of the times returned by `to_reference`."""
         return self._convert(times_ns, node)[1]
 
     def _convert(self, times_ns: npt.ArrayLike, node: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:

@@ -1,4 +1,4 @@
-"""What `align`, `merge`, `check`, `stragglers` and `solve` return."""
+"""Results of `align`, `merge`, `check`, `stragglers` and `solve`."""
 
 from __future__ import annotations
 
@@ -10,75 +10,75 @@ from typing import Any, Literal
 
 @dataclasses.dataclass(frozen=True)
 class AlignmentStats:
-    """What was done to one trace: the content of its `alignment_stats.json`."""
+    """Statistics of one trace's alignment: the content of its `alignment_stats.json`."""
 
     node: int | None
-    """The node whose clock the trace was on; None where no node's offsets were applied."""
+    """The node whose clock the trace used; None if no node's offsets were applied."""
     node_settled_by: str | None
-    """What settled that it is this node."""
+    """The evidence by which the trace was matched to this node."""
     tied_by: Literal["assumed", "same_clock", "steady_clock", "snapshots", "trace", "snapshots_and_trace"] | None
-    """What ties its times to the node's system clock: nothing (`assumed`), marks that show that they are its times or a constant away from them, or
-    pairs; None where the clock is not known."""
+    """How its times are related to the node's system clock: not at all (`assumed`), by marks that show equal times or a constant difference, or by
+    pairs; None if the clock is unknown."""
     events: int
-    """Events, as the format counts them."""
+    """Number of events, as counted by the format."""
     left_out: int
-    """Events whose times cannot be believed, which are not in the output."""
+    """Number of events with implausible times, which are not in the output."""
     times: int
-    """Times that were mapped."""
+    """Number of times that were converted."""
     clamped: int
-    """Times held back so that order on a line is kept."""
+    """Number of times that were adjusted to keep the order on a line."""
     extrapolated_before: int
-    """Times before the node was first measured."""
+    """Number of times before the node's measurement began."""
     extrapolated_after: int
-    """Times after it was last measured."""
+    """Number of times after the node's measurement ended."""
     correction_ns: tuple[float, float, float] | None
-    """Smallest, median and largest correction (new time minus old); None where no time was corrected."""
+    """Smallest, median and largest correction (new time minus old); None if no time was corrected."""
     uncertainty_ns: float
-    """Largest standard deviation of any mapped time; infinite where the clock is not known."""
+    """Largest standard deviation of any converted time; infinite if the clock is unknown."""
     base_ns: int | None
-    """The base of the output's times."""
+    """Base time of the output."""
     notes: tuple[str, ...]
-    """What the user should know."""
+    """Remarks for the user."""
 
 
 @dataclasses.dataclass(frozen=True)
 class AlignedTrace:
-    """One trace that went into an output."""
+    """One trace of an output."""
 
     path: str
-    """The input."""
+    """Path of the input."""
     output: str
-    """The file that it was written into."""
+    """Path of the file it was written to."""
     stats: AlignmentStats
-    """What was done to it."""
+    """Statistics of its alignment."""
 
 
 @dataclasses.dataclass(frozen=True)
 class CheckReport:
-    """Happens-before edges between the traces, and which of them do not hold."""
+    """Happens-before edges between the traces, and how many of them are broken."""
 
     edges: int
-    """Edges that were judged."""
+    """Number of edges that were checked."""
     broken: int
-    """Edges that do not hold."""
+    """Number of broken edges."""
     explained: int
-    """Of the broken ones, those that the clocks' uncertainty explains."""
+    """Number of broken edges that are within the clocks' uncertainty."""
     worst_ns: float
-    """The largest amount by which an edge is broken; 0 when none is."""
+    """Largest amount by which an edge is broken; 0 if none is."""
     instances: int
-    """Operations with parts on at least two nodes."""
+    """Number of operations with parts on at least two nodes."""
     unjudged_edges: int
-    """Edges that depend on a clock that is not known."""
+    """Number of edges that depend on an unknown clock."""
     unjudged_parts: int
-    """Parts of collectives that nothing here covers."""
+    """Number of parts of collectives that are not covered by any edge."""
     ambiguous_instances: int
-    """Operations that no order pairs with certainty; never a verdict."""
+    """Number of operations that cannot be paired with certainty; they never affect the verdict."""
     details: dict[str, Any] = dataclasses.field(repr=False)
-    """The whole report, as `probe_sync check --json` writes it."""
+    """The complete report, as written by `probe_sync check --json`."""
 
     @property
     def violations(self) -> int:
-        """Broken edges that uncertainty does not explain."""
+        """Number of broken edges that exceed the clocks' uncertainty."""
         return self.broken - self.explained
 
 
@@ -87,15 +87,15 @@ class Verdict:
     """Whether causality holds between the traces."""
 
     outcome: Literal["holds", "violated", "incomplete", "nothing"]
-    """`holds`, `violated`; `incomplete` where what was judged holds and not all could be; `nothing` where there was no edge to judge."""
+    """`holds`, `violated`, `incomplete` (everything that could be checked holds, but some could not), or `nothing` (there was no edge to check)."""
     before: CheckReport | None
-    """The times as they are in the files, where there are corrected ones too."""
+    """The check of the original times, if there are also corrected ones."""
     result: CheckReport
-    """The check that counts: of the corrected times where clocks are known."""
+    """The check that decides the outcome: of the corrected times, if the clocks are known."""
     text: str = dataclasses.field(repr=False)
     """The verdict in a sentence, the worst broken edges, and a table of operations."""
     remarks: tuple[str, ...] = dataclasses.field(repr=False)
-    """What limits the verdict."""
+    """Limitations of the verdict."""
 
     def __str__(self) -> str:
         return self.text
@@ -104,22 +104,22 @@ class Verdict:
 @dataclasses.dataclass(frozen=True)
 class _Calibrated:
     method: str
-    """How the clocks were learnt."""
+    """The source of the clock offsets."""
     timeline: str
-    """Which clock the times are on now."""
+    """The clock of the output times."""
     notes: tuple[str, ...]
-    """Worth knowing."""
+    """Remarks."""
     warnings: tuple[str, ...]
-    """What probably has to be changed."""
+    """Problems that probably need attention."""
     omitted: dict[str, Any] = dataclasses.field(repr=False)
-    """What is in no result: `traces` that cannot be read, and `events` whose times cannot be believed, with files, reasons and counts."""
+    """Data that was skipped: unreadable `traces`, and `events` with implausible times, with files, reasons and counts."""
     collectives: dict[str, Any] | None = dataclasses.field(repr=False)
-    """What the collectives say of the clocks, with bounds by rank; None where they were not asked."""
+    """Clock offsets estimated from the collectives, with bounds by rank; None if they were not used."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class CheckResult(_Calibrated):
-    """What `check` found."""
+    """Result of `check`."""
 
     verdict: Verdict
     """Whether causality holds."""
@@ -133,7 +133,7 @@ class CheckResult(_Calibrated):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class AlignResult(_Calibrated):
-    """What `align` did."""
+    """Result of `align`."""
 
     traces: tuple[AlignedTrace, ...]
     """The traces, in order of nodes."""
@@ -142,7 +142,7 @@ class AlignResult(_Calibrated):
 
     @property
     def largest_correction_ns(self) -> float:
-        """The correction that is farthest from 0."""
+        """The correction with the largest absolute value."""
         return _largest(self.traces)
 
     @property
@@ -159,90 +159,90 @@ class AlignResult(_Calibrated):
 
 @dataclasses.dataclass(frozen=True)
 class FilterReport:
-    """What `merge` left out of its output."""
+    """Events that `merge` omitted from its output."""
 
     rule: str
-    """The rule, as the command line's flags."""
+    """The filter, as command-line flags."""
     traces_left_out: tuple[str, ...]
-    """Traces that are not in the output, by name."""
+    """Names of traces that are not in the output."""
     span_ns: tuple[int | None, int | None]
-    """What was kept of time, ns on the reference clock; an end is None where it was not asked for."""
+    """The time span that was kept, ns on the reference clock; None for an end that was not given."""
     events: int
-    """Events with a time in the other traces."""
+    """Number of events with a time in the other traces."""
     left_out: int
-    """Of these, those that are not in the output: the sum of the five below."""
+    """Number of these events that are not in the output: the sum of the next five fields."""
     outside: int
-    """Events that lie outside of the span whole."""
+    """Number of events entirely outside the span."""
     of_other_kinds: int
-    """Events of other kinds."""
+    """Number of events of other kinds."""
     too_short: int
-    """Events that were too short for the size."""
+    """Events that were too short for the size limit."""
     half_flows: int
-    """Ends of flows whose other end, or whose event, is not in the output."""
+    """Number of flow ends whose other end or event is not in the output."""
     unjudged: int
-    """Events that begin or end something and do not say when the rest is, which no filter can judge."""
+    """Number of events that begin or end something without its other time, which no filter can assess."""
     shortest_ns: int | None
-    """Events shorter than this were left out; None where the size left out nothing."""
+    """Events shorter than this were omitted; None if the size limit omitted nothing."""
     bytes_max: int | None
-    """How many bytes were allowed."""
+    """Size limit of the output in bytes."""
     bytes: int
-    """How many the output has, before packing."""
+    """Size of the output in bytes, before compression."""
     text: str
-    """The same in words; empty where nothing was left out."""
+    """The report as text; empty if nothing was omitted."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class MergeResult(AlignResult):
-    """What `merge` did."""
+    """Result of `merge`."""
 
     output: str
     """The file that was written."""
     base_ns: int
-    """The common base of its times."""
+    """Common base time of the output."""
     uncalibrated: tuple[str, ...]
-    """Traces whose clock is not known, and whose times are as they were."""
+    """Traces with an unknown clock, whose times are unchanged."""
     filter: FilterReport | None
-    """What was left out; None where everything was asked for."""
+    """The omitted events; None if no filter was given."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Straggler:
-    """A rank or a whole host that is late again and again, and costs time by it."""
+    """A rank or host that is consistently late and thereby costs time."""
 
     rank: int | None
-    """The rank; None: a whole host."""
+    """The rank; None for a whole host."""
     host: str
     """The host."""
     steps: tuple[int, ...]
-    """Steps in which it cost most; empty where steps are not known."""
+    """Steps in which it cost the most; empty if steps are unknown."""
     times: int
-    """How many steps these are; where steps are not known, operations."""
+    """Number of steps in which it was last (of operations, if steps are unknown)."""
     of: int
-    """Out of how many."""
+    """Total number of steps (or operations)."""
     chance: float
-    """How probable it is that chance alone names anybody so often."""
+    """Probability that a rank is last this often by chance alone."""
     lost_ns: int
-    """What it cost in these steps, by its leads."""
+    """Time that it cost in these steps."""
     saved_ns: int
-    """How much sooner the job would have ended had it been as fast as the median."""
+    """Time that the job would have saved if it had been as fast as the median."""
     saved_share: float
-    """The same as a share of all steps."""
+    """`saved_ns` as a share of the time of all steps."""
     saved_by_step_ns: tuple[int, ...]
-    """How much shorter each of `steps` would have been, in the same order."""
+    """Time that each of `steps` would have saved, in the same order."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class StragglersResult(_Calibrated):
-    """Who was late to the collectives."""
+    """Result of `stragglers`."""
 
     stragglers: tuple[Straggler, ...]
-    """Who is late again and again; most costly first. Empty: nobody."""
+    """Consistent stragglers, most costly first."""
     instances: tuple[dict[str, Any], ...]
-    """Every operation, in order of its last arrival; its fields are those of `probe_sync stragglers --json`."""
+    """All operations, in order of their last arrival; the fields are those of `probe_sync stragglers --json`."""
     text: str
-    """Tables and the verdict in words."""
+    """The tables and the verdict as text."""
     details: dict[str, Any]
-    """The whole document, as `probe_sync stragglers --json` writes it."""
+    """The complete document, as written by `probe_sync stragglers --json`."""
 
     def __str__(self) -> str:
         return _head(self.text)
@@ -252,50 +252,50 @@ class StragglersResult(_Calibrated):
         return f"<probe_sync.StragglersResult: {len(self.instances)} operations, stragglers: {named or 'none'}>"
 
     def to_pandas(self) -> Any:
-        """One row per operation, without its arrivals; needs pandas."""
+        """Returns a DataFrame with one row per operation, without arrivals; requires pandas."""
         pandas = importlib.import_module("pandas")
         return pandas.DataFrame([{name: value for name, value in line.items() if name != "arrivals"} for line in self.instances])
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """The same rows for readers of Arrow (polars, duckdb); needs pyarrow."""
+        """Exports the rows as an Arrow stream (for polars, duckdb and others); requires pyarrow."""
         rows = [{name: value for name, value in line.items() if name != "arrivals"} for line in self.instances]
         return importlib.import_module("pyarrow").Table.from_pylist(rows).__arrow_c_stream__(requested_schema)
 
 
 @dataclasses.dataclass(frozen=True)
 class SolveResult:
-    """What `solve` recomputed."""
+    """Result of `solve`."""
 
     exchanges: int
-    """Exchanges used; of packets, the packets."""
+    """Number of exchanges (or packets) used."""
     nodes: int
-    """Nodes seen."""
+    """Number of nodes."""
     rounds: int
-    """Rounds solved."""
+    """Number of rounds solved."""
     lines: int
-    """Lines written, the first apart."""
+    """Number of lines written, not counting the first."""
     skipped_lines: int
-    """Lines left out."""
+    """Number of lines ignored."""
     left_out_exchanges: int
-    """Exchanges that no fit used."""
+    """Number of exchanges not used by any fit."""
     skipped_rounds: int
-    """Rounds left out for want of the reference node."""
+    """Number of rounds ignored because the reference node was missing."""
     carried_rounds: int
-    """Rounds without the reference, in which another node carried its timeline on; not among `rounds`, but among the lines."""
+    """Number of rounds in which another node maintained the timeline of the missing reference; included in `lines` but not in `rounds`."""
     notes: tuple[str, ...]
-    """What was left out and why, by file and line."""
+    """What was ignored and why, by file and line."""
     asymmetry_sd_ns: float
-    """Standard deviation of a median path's asymmetry."""
+    """Standard deviation of the asymmetry of a median path."""
     half_width_95_ns: float | None
-    """Median half-width of the 95 % intervals; None when nobody but the reference was reached."""
+    """Median half-width of the 95 % intervals; None if only the reference was reached."""
     breaks: int
-    """Times at which a clock was stepped or restarted."""
+    """Number of times a clock was stepped or restarted."""
     faults: tuple[str, ...]
-    """Faults of clocks and paths, as sentences, in the order in which they showed."""
+    """Clock and path faults, as sentences, in the order in which they appeared."""
 
 
 def stats(told: dict[str, Any]) -> AlignmentStats:
-    """Statistics from JSON, in which infinite is null."""
+    """Parses statistics from JSON, in which null means infinite."""
     correction, uncertainty = told["correction_ns"], told["uncertainty_ns"]
     changed = {
         "correction_ns": None if correction is None else tuple(correction),
@@ -306,7 +306,7 @@ def stats(told: dict[str, Any]) -> AlignmentStats:
 
 
 def verdict(told: dict[str, Any] | None) -> Verdict | None:
-    """A verdict from JSON."""
+    """Parses a verdict from JSON."""
     if told is None:
         return None
     before = told["before"]
@@ -315,19 +315,19 @@ def verdict(told: dict[str, Any] | None) -> Verdict | None:
 
 
 def common(told: dict[str, Any]) -> dict[str, Any]:
-    """The fields of every result on traces."""
+    """Returns the fields that all results on traces share."""
     lists = {name: tuple(told[name]) for name in ("notes", "warnings")}
     return {**{name: told[name] for name in ("method", "timeline", "collectives", "omitted")}, **lists}
 
 
 def filter_report(told: dict[str, Any], text: str) -> FilterReport:
-    """What was left out, from JSON."""
+    """Parses a filter report from JSON."""
     lists = {name: tuple(told[name]) for name in ("traces_left_out", "span_ns")}
     return FilterReport(**{**told, **lists}, text=text)
 
 
 def stragglers(told: dict[str, Any]) -> StragglersResult:
-    """Who was late, from JSON."""
+    """Parses a result of `stragglers` from JSON."""
     found, text = told["own"]["found"], told["own"]["text"]
     lists = ("steps", "saved_by_step_ns")
     named = tuple(Straggler(**{**line, **{name: tuple(line[name]) for name in lists}}) for line in found["stragglers"])
@@ -335,12 +335,12 @@ def stragglers(told: dict[str, Any]) -> StragglersResult:
 
 
 def solved(told: dict[str, Any]) -> SolveResult:
-    """What `solve` tells, from JSON."""
+    """Parses a result of `solve` from JSON."""
     return SolveResult(**{**told, "notes": tuple(told["notes"]), "faults": tuple(told["faults"])})
 
 
 def _head(text: str) -> str:
-    """The first lines of a longer text, and how to see all of it."""
+    """Returns the first lines of a longer text and the number of omitted lines."""
     lines = text.rstrip().splitlines()
     if len(lines) <= _LINES_SHOWN:
         return "\n".join(lines)
@@ -365,9 +365,9 @@ def _line(traces: tuple[AlignedTrace, ...], found: Verdict | None, uncertainty_n
     text = f"{len(traces)} traces, largest correction {_largest(traces) * 1e-6:+.3f} ms, {unsure}"
     assumed = sum(trace.stats.tied_by == "assumed" for trace in traces)
     if assumed:
-        text += f" beside that of {assumed} without marks, whose times are taken as the system clock's"
+        text += f", not counting {assumed} traces without marks, whose times are assumed to be system clock times"
     if found is None:
         return text
     before = "" if found.before is None else f"{found.before.broken} → "
-    outcome = "no collective to judge" if found.outcome == "nothing" else found.outcome
+    outcome = "no collective to check" if found.outcome == "nothing" else found.outcome
     return f"{text}; broken edges {before}{found.result.broken} of {found.result.edges}: {outcome}"

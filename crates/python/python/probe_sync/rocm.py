@@ -1,4 +1,4 @@
-"""The names of the ROCm/XLA distributed profiler's tools, on `merge` and `check`."""
+"""Functions with the names of the ROCm/XLA distributed profiler's tools, implemented with `merge` and `check`."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ def combine_traces(
     output: _settings.Path,
     apply_alignment: bool = True,
 ) -> MergeResult:
-    """Puts the traces of nodes 0, 1, 2, ... into one XSpace, as `merge` does; without `apply_alignment` with their times as they are.
+    """Merges the traces of nodes 0, 1, 2, ... into one XSpace, as `merge` does; without `apply_alignment`, times are unchanged.
 
-    The traces are in the order of the nodes; where their hosts or ranks say otherwise they are refused.
+    Traces must be in node order; they are rejected if their hosts or ranks contradict it.
     """
     if not apply_alignment:
         return merge(traces, output=output, allow_uncalibrated=True)
     if offsets is None:
-        raise ConfigError("combine_traces: give offsets, or apply_alignment=False to keep the times as they are")
+        raise ConfigError("combine_traces: give offsets, or apply_alignment=False to keep the original times")
     return merge(traces, output=output, offsets=offsets, snapshots=snapshots, assume_order=True)
 
 
 def analyze_collective_operations(
     trace_files: _settings.Path | Sequence[_settings.Path], output_file: _settings.Path | None = None, csv_file: _settings.Path | None = None
 ) -> dict[str, Any]:
-    """Checks happens-before on the times as they are in the traces, as `check` does; `output_file` gets the summary as JSON.
+    """Checks happens-before on the original times of the traces, as `check` does, and writes the summary as JSON to `output_file`.
 
-    `violations` are edges that are broken, `overlaps` those that hold, `warnings` what could not be judged, `gap_count` the operations,
-    `details` the broken edges. Collectives are paired by what the traces state of them, never by counting, and what cannot be paired is a warning. A
-    table of start gaps is not made: `csv_file` is refused.
+    `violations` counts broken edges, `overlaps` edges that hold, `warnings` parts that could not be checked, and `gap_count` operations; `details` lists
+    the broken edges. Collectives are paired by what the traces record about them, never by counting; those that cannot be paired count as warnings. A
+    table of start gaps is not supported, so `csv_file` is rejected.
     """
     if csv_file is not None:
-        raise ConfigError("analyze_collective_operations: csv_file is not written; output_file has the broken edges")
+        raise ConfigError("analyze_collective_operations: csv_file is not supported; output_file contains the broken edges")
     found = check(trace_files).verdict.result
     summary: dict[str, Any] = {
         "violations": found.violations,

@@ -1,4 +1,4 @@
-"""A session: the run of this process, beside its training loop."""
+"""A session: this process's part in a run, alongside its training loop."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class State:
-    """Where a session stands."""
+    """State of a session."""
 
     phase: Literal["meeting", "measuring", "ended", "failed"]
-    """`meeting` until all ranks have come, then `measuring`, at last `ended` or `failed`."""
+    """`meeting` until all ranks have joined, then `measuring`, and finally `ended` or `failed`."""
     rank: int | None
-    """This rank; this and what follows is None until the ranks have met."""
+    """This rank; this and the following fields are None until the ranks have met."""
     node: int | None
-    """The node that this rank is, or follows: ranks of one clock are one node."""
+    """The node of this rank; ranks that share a clock are one node."""
     nodes: int | None
     """Number of nodes."""
     reference: int | None
     """The node whose offset is zero."""
     rounds: int
-    """Rounds solved so far."""
+    """Number of rounds solved so far."""
     reason: str | None
-    """Why it failed."""
+    """Reason for the failure."""
     away: tuple[int, ...]
-    """At rank 0: ranks that were lost, or so late that the others go on without them, and have not come back."""
+    """At rank 0: ranks that are currently lost, or so late that the others continue without them."""
 
 
 class Session:
-    """A run under way, measured by a thread of its own; `probe_sync.start` makes it.
+    """A run in progress, measured on its own thread; created by `probe_sync.start`.
 
-    No wait holds the interpreter, and Ctrl-C ends every wait at once; the session goes on then. As a context manager it stops at the end.
+    Waits release the interpreter lock, and Ctrl-C ends any wait immediately; the session then continues. As a context manager, it stops on exit.
     """
 
     def __init__(self, native: _native.Session) -> None:
@@ -57,61 +57,61 @@ class Session:
 
     @property
     def state(self) -> State:
-        """Where it stands."""
+        """The current state."""
         phase, known, reason = self._native.progress()
         rank, node, nodes, reference, rounds, away = known or (None, None, None, None, 0, [])
         return State(cast(Any, phase), rank, node, nodes, reference, rounds, reason, tuple(away))
 
     @property
     def clock(self) -> Clock:
-        """The reference's time, for all threads and for forked children; it goes on after the end, with growing bounds."""
+        """The reference time, usable from all threads and forked children. It continues after the session's end, with growing bounds."""
         return self._native.clock()
 
     def pause(self) -> None:
-        """From the next round on this rank starts no exchanges. Where all ranks pause nothing is measured, and bounds grow."""
+        """Stops starting exchanges on this rank from the next round on. If all ranks pause, nothing is measured and bounds grow."""
         self._native.pause(True)
 
     def resume(self) -> None:
-        """From the next round on this rank measures again."""
+        """Resumes measuring on this rank from the next round on."""
         self._native.pause(False)
 
     def pause_all(self, timeout: float | None = None) -> int:
-        """No node starts exchanges from the round on whose number this returns: any rank may ask, and rank 0 ends the window under way for it.
+        """Stops exchanges on all nodes, and returns the number of the first round without them. Any rank may call it; rank 0 ends the current window early.
 
-        Rounds go on, and bounds grow. Raises `WaitTimeout` when nothing was decided within `timeout` seconds.
+        Rounds continue, and bounds grow. Raises `WaitTimeout` if there is no decision within `timeout` seconds.
         """
         return self._native.ask("pause", timeout)
 
     def resume_all(self, timeout: float | None = None) -> int:
-        """All nodes measure again from the round on whose number this returns."""
+        """Resumes exchanges on all nodes, and returns the number of the first round with them."""
         return self._native.ask("resume", timeout)
 
     def phase(self, name: str | None, timeout: float | None = None) -> int:
-        """Rounds belong to this phase of an experiment, from the one on whose number this returns; `report.json` lists phases. None ends it."""
+        """Begins a phase of an experiment, and returns the number of its first round; `report.json` lists phases. None ends the current phase."""
         return self._native.ask("phase" if name is None else f"phase {name}", timeout)
 
     def end_round(self, timeout: float | None = None) -> int:
-        """Ends the window under way on all nodes together; the number of the round that follows."""
+        """Ends the current window early on all nodes, and returns the number of the following round."""
         return self._native.ask("end-round", timeout)
 
     @property
     def round(self) -> Round | None:
-        """The last round that was solved; None before the first."""
+        """The last solved round; None before the first."""
         return self._native.latest()
 
     def next_round(self, timeout: float | None = None) -> Round | None:
-        """Waits for a round later than the one that this method returned last, and returns the latest; None when the run has ended.
+        """Waits for a round newer than the one that this method returned last, and returns the latest one; None if the run has ended.
 
-        Raises `WaitTimeout` after `timeout` seconds, and `JoinError` or `SessionFailed` when the session fails.
+        Raises `WaitTimeout` after `timeout` seconds, and `JoinError` or `SessionFailed` if the session fails.
         """
         found = self._native.next_round(self._seen, timeout)
         self._seen = found or self._seen
         return found
 
     def rounds(self, timeout: float | None = None) -> Iterator[Round]:
-        """Rounds from the latest on, until the run ends; rounds that were solved while nobody asked are skipped.
+        """Iterates over rounds, starting with the latest, until the run ends. Skips rounds that were solved between two calls, except for the last.
 
-        Raises what `next_round` raises, `WaitTimeout` when a round takes longer than `timeout` seconds.
+        Raises the same errors as `next_round`; `WaitTimeout` if a round takes longer than `timeout` seconds.
         """
         seen: Round | None = None
         while (found := self._native.next_round(seen, timeout)) is not None:
@@ -119,10 +119,10 @@ class Session:
             yield found
 
     def wait_until_bound(self, half_width_ns: int, timeout: float | None = None) -> Round:
-        """Waits until this node's offset is known to within ± `half_width_ns` in 95 %, and returns the round that says so.
+        """Waits until the half-width of the 95 % interval of this node's offset is at most `half_width_ns`, and returns that round.
 
-        Raises `BoundUnreachable` after some rounds where the asymmetry of paths and hosts alone exceeds the bound, `WaitTimeout` after
-        `timeout` seconds, and `JoinError` or `SessionFailed` when the session fails.
+        Raises `BoundUnreachable` after a few rounds if path and host asymmetry alone exceeds the bound, `WaitTimeout` after
+        `timeout` seconds, and `JoinError` or `SessionFailed` if the session fails.
         """
         if half_width_ns < 0:
             raise ConfigError(f"half_width_ns={half_width_ns}: give the half-width of an interval in whole nanoseconds, 0 or more")
@@ -130,27 +130,27 @@ class Session:
 
     @property
     def run_id(self) -> str:
-        """The run's number, drawn by rank 0: equal on all ranks, and no other run's. Waits until the ranks have met."""
+        """The run's unique id, chosen by rank 0 and the same on all ranks. Waits until the ranks have met."""
         return self._native.run_id(None)
 
     def sees_root(self) -> bool:
-        """Whether this rank sees rank 0's `out` under the name of its own, from the first round on: the `run.json` there is this run's."""
+        """Returns True if this rank's `out` is rank 0's directory, that is, contains this run's `run.json`. Usable from the first round on."""
         return self._native.sees_root(None)
 
     def send_files(self, files: Mapping[str, _settings.Path], timeout: float | None = None) -> None:
-        """Brings what `align` and `merge` read of this rank (marks, snapshot pairs) into rank 0's `out`, and then `files`, name by name.
+        """Sends this rank's marks and snapshot pairs, which `align` and `merge` read, to rank 0's `out`, followed by `files` in order.
 
-        For ranks that do not see rank 0's directory; every rank but rank 0 may call it until the run ends. A file lies at rank 0 in
-        `out/received/rankR/NAME` once it is whole. Names are relative, with `/` between their parts. Raises `FileError` for what rank 0 does not have
-        within `timeout` seconds.
+        For ranks that do not share rank 0's directory; every rank except rank 0 may call it until the run ends. Once complete, a file is at rank 0 in
+        `out/received/rankR/NAME`. Names are relative, with `/` as separator. Raises `FileError` if rank 0 does not have all files within
+        `timeout` seconds.
         """
         self._native.send_files([(os.fspath(path), name) for name, path in files.items()], timeout)
 
     def stop(self, timeout: float | None = None) -> dict[str, Any] | None:
-        """Ends the run on all ranks with the window under way; the content of `report.json` at rank 0, None elsewhere.
+        """Ends the run on all ranks after the current window. Returns the content of `report.json` at rank 0, and None elsewhere.
 
-        Rank 0 leaves the run as a page for a browser, `report.html` in `out`; where that cannot be written it warns. Every rank is to call it. Called again it
-        returns the same. After `timeout` seconds it raises `WaitTimeout`, and may be called again.
+        Every rank must call it. Rank 0 also writes the run as an HTML page, `report.html` in `out`, and warns if it cannot. Calling it again returns the
+        same result. Raises `WaitTimeout` after `timeout` seconds; it can then be called again.
         """
         return self._stop_and_warn(timeout)
 
@@ -168,14 +168,14 @@ class Session:
         return None if told is None else cast("dict[str, Any]", json.loads(told))
 
     def _page(self, report: dict[str, Any] | None) -> str | None:
-        """Writes the page of a run that has ended, once; why it cannot. It is for people to look at, so nothing fails for it."""
+        """Writes the page of an ended run, once. Returns the reason if it cannot; the page is optional, so this is not an error."""
         if report is None or self._has_page:
             return None
         self._has_page = True
         try:
             return _native.write_page(os.path.join(self._folder, report["out"]))
         except Error as error:
-            return f"the report page is not written: {error}"
+            return f"cannot write the report page: {error}"
 
     def __enter__(self) -> Session:
         return self
@@ -205,23 +205,23 @@ def start(
     unique_id: bytes | None = None,
     **keys: _settings.Setting,
 ) -> Session:
-    """Starts to measure beside this process's work, and returns at once; every rank of a job calls it.
+    """Starts measuring alongside this process's work, and returns immediately; every rank of a job must call it.
 
-    `config` is a mapping of settings or a TOML or JSON file; `out` is the run's directory, and `keys` are further settings, as the flags of
-    `probe_sync run --help` with underscores: `window="250ms"`. They win over `PROBE_SYNC_<KEY>` variables, and those over a file.
+    `config` is a mapping of settings or a TOML or JSON file; `out` is the run's directory, and `keys` are further settings, named like the flags of
+    `probe_sync run --help` with underscores: `window="250ms"`. They take precedence over `PROBE_SYNC_<KEY>` variables, and those over a file.
 
-    How the ranks meet: `group` of an adapter (`probe_sync.from_torch()`, `from_env()`, ...), or by hand `rank` and `size` with
-    `meeting=probe_sync.Meeting()` at rank 0 and `unique_id=`, that meeting's 128 bytes, at the others. With none of these the process
+    `group` says how the ranks meet; adapters such as `probe_sync.from_torch()` or `from_env()` return it. Alternatively, give `rank` and `size`, with
+    `meeting=probe_sync.Meeting()` at rank 0 and that meeting's 128-byte `unique_id` at the other ranks. With none of these, the process
     measures alone.
 
-    Raises `AlreadyStarted` while a session of this process runs, `ConfigError` for what is unusable. Whatever comes later is a state of
-    the session, and is raised by its waits.
+    Raises `AlreadyStarted` if this process already has a running session, and `ConfigError` for invalid arguments. Later failures are reported by
+    the session's state and raised by its waits.
     """
     given = {"rank": rank, "size": size, "meeting": meeting, "unique_id": unique_id}
     if group is not None:
         doubled = [name for name, value in given.items() if value is not None]
         if doubled:
-            raise ConfigError(f"group says already what {', '.join(doubled)} would say; leave one of them out")
+            raise ConfigError(f"group already determines {', '.join(doubled)}; omit one of them")
         rank, size, meeting, unique_id = group.rank, group.size, group.meeting, group.unique_id
         if rank == 0:
             unique_id = None
@@ -233,7 +233,7 @@ def start(
     with _lock:
         if _running() is not None:
             raise AlreadyStarted(
-                "this process measures already: call stop() on that session first, or use it: probe_sync.current() returns it"
+                "this process is already measuring: call stop() on that session first, or use it: probe_sync.current() returns it"
             )
         native = _native.start(file, settings, rank=rank, size=size, meeting=meeting, unique_id=unique_id)
         session = Session(native)
@@ -242,18 +242,18 @@ def start(
 
 
 def current() -> Session | None:
-    """The session of this process that runs now; None where there is none."""
+    """Returns this process's running session, or None."""
     with _lock:
         return _running()
 
 
 def clock() -> Clock:
-    """The clock of this process's session, also when that has ended, and in a forked child.
+    """Returns the clock of this process's session, even after the session has ended and in a forked child.
 
-    Raises `ClockError` where no session was started.
+    Raises `ClockError` if no session was started.
     """
     if _clock is None:
-        raise ClockError("this process has no session: call probe_sync.start() first, or probe_sync.Clock.open(path) for a clock_page of this host")
+        raise ClockError("this process has no session: call probe_sync.start() first, or probe_sync.Clock.open(path) for a clock_page on this host")
     return _clock
 
 
@@ -278,14 +278,14 @@ def _forget(session: Session) -> None:
 
 
 def _leave() -> None:
-    """At exit: the run is asked to end, and nobody waits for it."""
+    """At exit: asks the run to end, without waiting for it."""
     if _current is not None:
         _current[1]._native.abandon()
     _native.leave()
 
 
 def _after_fork() -> None:
-    """A lock that another thread of the parent held is nobody's in the child."""
+    """Replaces the lock, which another thread of the parent may have held, in a forked child."""
     global _lock
     _lock = threading.Lock()
 

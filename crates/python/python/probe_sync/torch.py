@@ -1,14 +1,14 @@
-"""Traces of all ranks of torch.profiler on one clock: `trace_handler` for a loop as it is, `profile` for more marks.
+"""Puts the torch.profiler traces of all ranks on one clock: `trace_handler` for an unmodified loop, `profile` for more marks.
 
     handler = probe_sync.torch.trace_handler("traces", merge=True)
     with torch.profiler.profile(on_trace_ready=handler) as prof:
-        ...                                             # the loop stays as it is
+        ...                                             # the unmodified loop
 
-Every rank makes the handler once, before it profiles: the clocks are measured from then on. Each optimizer step puts a mark into the trace (at most ten a
-second), between two readings of the system clock: that ties torch's clock to the host's, and proves whose trace it is.
+Every rank creates the handler once, before profiling; the clocks are measured from then on. Each optimizer step puts a mark into the trace (at most ten
+per second), between two readings of the system clock. The marks relate torch's clock to the host's and identify the rank that wrote the trace.
 
-The folder is one that all ranks see, or one on every host: a rank that does not see rank 0's sends its traces there over the session when it has written them,
-in the order in which ranks come. `shared=True` or `False` says which it is where that should not be looked at.
+The folder can be shared by all ranks or local to each host: a rank that does not share rank 0's folder sends its traces there over the session once it
+has written them. `shared=True` or `False` overrides the detection.
 
 `probe_sync.torch.profile` is `torch.profiler.profile` with marks in `step()` and at both ends of every recording.
 """
@@ -43,7 +43,7 @@ __all__ = ["TraceHandler", "profile", "trace_handler"]
 
 
 class TraceHandler:
-    """Writes this rank's trace, and at the end all ranks' as one; `trace_handler` makes it."""
+    """Writes this rank's trace, and at the end merges all ranks' traces; created by `trace_handler`."""
 
     def __init__(
         self, folder: Path, merge: bool, group: Group | None, shared: bool | None, join_timeout: float, settings: dict[str, Setting]
@@ -62,10 +62,10 @@ class TraceHandler:
         atexit.register(self._at_exit)
 
     def __call__(self, prof: Any) -> None:
-        """For `on_trace_ready`: writes the trace. Without a schedule there is one trace, and this ends the run."""
+        """For `on_trace_ready`: writes the trace. Without a schedule there is only one trace, and this call ends the run."""
         if self._recorder.finished:
             # A failure to measure must not end a training job.
-            text = f"probe_sync: rank {self.rank}: this trace was recorded after the measurement had ended, and stays as it is; make a trace_handler for it"
+            text = f"probe_sync: rank {self.rank}: this trace was recorded after the measurement had ended and will not be aligned; create another trace_handler for it"
             warnings.warn(text, RuntimeWarning, stacklevel=2)
         _recorder.write_whole(self._path(self._cycles, self.rank), prof.export_chrome_trace)
         self._cycles += 1
@@ -73,7 +73,7 @@ class TraceHandler:
             self.finish()
 
     def finish(self) -> None:
-        """Ends the measurement when all ranks have written, and has rank 0 merge in the background. At exit it is called for you."""
+        """Ends the measurement once all ranks have written their traces, and starts the merge at rank 0 in the background. Called automatically at exit."""
         self._finish(None)
 
     def _finish(self, failure: BaseException | None) -> None:
@@ -83,7 +83,7 @@ class TraceHandler:
         self._recorder.finish(written, lambda cycle: self.folder / f"merged.{cycle}.json.gz", failure=failure)
 
     def wait(self, timeout: float | None = None) -> MergeResult | None:
-        """The result of the merge, at rank 0; waits for it up to `timeout` seconds."""
+        """Returns the result of the merge, at rank 0; waits for it up to `timeout` seconds."""
         return self._recorder.wait(timeout)
 
     @property
@@ -93,11 +93,11 @@ class TraceHandler:
 
     @property
     def run_dir(self) -> pathlib.Path:
-        """The measurement's directory."""
+        """Directory of the measurement."""
         return self._recorder.run
 
     def mark(self, *, always: bool = True) -> None:
-        """Puts a mark into the trace under way; with `always=False` at most ten a second. Without a trace under way nothing happens."""
+        """Puts a mark into the current trace; with `always=False`, at most ten per second. Does nothing if there is no current trace."""
         if _torch._C._autograd._profiler_enabled():
             if always:
                 self._recorder.mark()
@@ -125,17 +125,17 @@ def trace_handler(
     join_timeout: float = 300.0,
     **settings: Setting,
 ) -> TraceHandler:
-    """A handler for `on_trace_ready` that measures the clocks from now on; every rank makes one, and waits here for the others.
+    """Creates a handler for `on_trace_ready` and starts measuring the clocks. Every rank must call it; it waits for the other ranks.
 
-    `folder` is where this rank writes. `shared` says whether rank 0 sees what is written there (detected by default); where
-    it does not, this rank sends it. `group` says how the ranks meet (default: torch.distributed where it is initialised, else what the launcher
-    has put into the environment, else alone). `settings` are those of `probe_sync.start`.
+    `folder` is where this rank writes. `shared` says whether rank 0 shares that folder (detected by default); if
+    not, this rank sends its files. `group` says how the ranks meet (default: torch.distributed if it is initialised, otherwise the launcher's
+    environment, otherwise this process alone). `settings` are those of `probe_sync.start`.
     """
     return TraceHandler(folder, merge, group or _recorder.group_of(launch.torch_is_up(), launch.from_torch), shared, join_timeout, settings)
 
 
 class profile(_profiler.profile):  # type: ignore[misc]  # noqa: N801
-    """`torch.profiler.profile` with marks in `step()` and at both ends of a recording, where `on_trace_ready` is a `trace_handler`."""
+    """`torch.profiler.profile` with marks in `step()` and at both ends of a recording; requires a `trace_handler` as `on_trace_ready`."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
@@ -147,17 +147,17 @@ class profile(_profiler.profile):  # type: ignore[misc]  # noqa: N801
             self.preset_metadata_json("distributedInfo", json.dumps({"rank": handler.rank, "world_size": handler.size}))
 
     def start_trace(self) -> None:
-        """Begins to record, with a mark."""
+        """Starts recording, with a mark."""
         super().start_trace()
         self._handler.mark()
 
     def stop_trace(self) -> None:
-        """Ends the recording with a mark."""
+        """Stops recording, with a mark."""
         self._handler.mark()
         super().stop_trace()
 
     def step(self) -> None:
-        """The next step, with a mark now and then."""
+        """Begins the next step, with an occasional mark."""
         self._handler.mark(always=False)
         super().step()
 

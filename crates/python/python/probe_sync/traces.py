@@ -1,7 +1,7 @@
-"""From raw traces to traces on one clock, on the library calls of the command line: `align`, `merge`, `check`, `stragglers`, `solve`.
+"""Puts raw traces on one clock, with the functions behind the command line: `align`, `merge`, `check`, `stragglers`, `solve`.
 
-Keywords are the command line's options; `probe_sync align --help` has more on them. No call holds the interpreter, and Ctrl-C ends
-each of them: a trace that is being written is finished in the background, or removed at exit, and nothing half is left.
+Keywords correspond to the command line's options; see `probe_sync align --help` for details. All calls release the interpreter lock, and Ctrl-C
+ends them: a trace that is being written is finished in the background or removed at exit, so no partial output remains.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ def align(
     validate: bool = False,
     progress: Callable[[float], object] | None = None,
 ) -> AlignResult:
-    """Rewrites traces onto the reference clock, each in its own format: into the file `output`, or for several into that directory.
+    """Rewrites traces onto the reference clock, each in its own format: to the file `output`, or for several traces to that directory.
 
-    The clocks are learnt from `run_dir` (a run's directory), `offsets` (its offsets, or a CSV of node, node time, offset) or
-    `from_collectives`, whose bounds hold if no clock changes its rate by more than `max_rate_change` ppm within a window of 10 s or more (10 if
-    it is not given) and none steps. Without `traces` those in the run's directory are taken. `progress` is called with the share of the traces that are
-    written. `validate` checks happens-before before and after. `skip_bad` leaves out traces that cannot be read, and warns of each; without it one refuses all.
-    What was left out is in `omitted`.
+    The clock offsets come from `run_dir` (a run's directory), `offsets` (its offsets, or a CSV of node, node time, offset) or
+    `from_collectives`, whose bounds hold if no clock steps or changes its rate by more than `max_rate_change` ppm (default: 10) within a window of 10 s
+    or more. Without `traces`, the traces in the run's directory are used. `progress` is called with the fraction of traces written so
+    far. `validate` checks happens-before before and after alignment. `skip_bad` skips unreadable traces, with a warning for each; otherwise one
+    unreadable trace is an error. `omitted` in the result lists what was skipped.
 
-    Raises `RefusedTrace` where the traces do not fit what is known, `DamagedTrace`, `FileError`, and `ConfigError` for the call itself.
+    Raises `RefusedTrace` if the traces do not match the measured clocks, `DamagedTrace`, `FileError`, and `ConfigError` for invalid arguments.
     """
     asked = _asked(
         traces,
@@ -102,17 +102,17 @@ def merge(
     step_name: str | None = None,
     validate: bool = False,
 ) -> MergeResult:
-    """Puts the traces of all nodes into one file, on one clock. Clocks and errors are as in `align`.
+    """Merges the traces of all nodes into one file, on one clock. Clocks and errors are as in `align`.
 
-    `allow_uncalibrated` merges nodes without known clocks too, unchanged and marked so; `plane_layout` is "xprof" or "gpu-tracks".
-    `skip_bad` leaves out traces that cannot be read, and warns of each. Of databases, `schema="3.0.0"` adds to those of schema 3 the tags that newer readers
-    want, and `drop_foreign` leaves out tables that are not rocprofv3's.
-    `mark_late` adds a track that says who was late to each collective.
+    `allow_uncalibrated` also merges traces with unknown clocks, unchanged and marked as such; `plane_layout` is "xprof" or "gpu-tracks".
+    `skip_bad` skips unreadable traces, with a warning for each. For databases, `schema="3.0.0"` adds the tags that newer readers expect to schema 3,
+    and `drop_foreign` drops tables that are not rocprofv3's.
+    `mark_late` adds a track that shows which rank was late to each collective.
 
-    The file has less in it by `ranks` ("0-7,12", or numbers), `steps` ("10..12" are three), `from_` and `to` ("+1.5s" after the first event, ns on the
-    reference clock, or "30%" of the span), `only` ("collectives", "gpu", "cpu", "steps", or patterns of names) and `max_size` ("400M", before packing);
-    the command line's flag is `--from`. What was left out is the result's `filter`. `step_name` is a pattern of events that are steps, with a group that
-    is the number.
+    These filters reduce the file: `ranks` ("0-7,12", or numbers), `steps` ("10..12" is three steps), `from_` and `to` ("+1.5s" after the first event, ns
+    on the reference clock, or "30%" of the time span), `only` ("collectives", "gpu", "cpu", "steps", or patterns of names) and `max_size` ("400M", before
+    compression). The command line's flag for `from_` is `--from`. The result's `filter` reports what was omitted. `step_name` is a regular expression
+    for step events, with a group for the step number.
     """
     kept = {
         "ranks": _ranks(ranks),
@@ -181,9 +181,9 @@ def check(
     skip_bad: bool = False,
     report: _settings.Path | None = None,
 ) -> CheckResult:
-    """Proves or disproves that no collective ends before a peer has begun; without clocks the traces are checked as they are.
+    """Checks that no collective ends before every rank has entered it; without clocks, the original times are checked.
 
-    `report` is a JSON file to write, as `--json` does. A broken edge is a result, not an exception: look at `result.verdict.outcome`.
+    `report` is a JSON file to write, as with `--json`. A broken edge is a result, not an exception: see `result.verdict.outcome`.
     """
     asked = _asked(
         traces,
@@ -225,10 +225,10 @@ def stragglers(
     json: _settings.Path | None = None,
     csv: _settings.Path | None = None,
 ) -> StragglersResult:
-    """Says who was late to the collectives, by how much, and how sure that is. Clocks and errors are as in `align`.
+    """Finds the ranks that were late to collectives, by how much, and with what certainty. Clocks and errors are as in `align`.
 
-    `step_name` is a pattern of events that are steps of the program, with a group that is the number. `json` and `csv` are files to write, as
-    the command line's flags do. Without any collective to judge, the result has no `instances`.
+    `step_name` is a regular expression for events that are steps of the program, with a group for the step number. `json` and `csv` are files to write,
+    as with the command line's flags. If there is no collective to analyse, the result has no `instances`.
     """
     asked = _asked(
         traces,
@@ -260,11 +260,11 @@ def solve(
     reference: int | None = None,
     fit: str = "hull",
 ) -> SolveResult:
-    """Recomputes a run from its recording, and writes `out` in the form of `offsets.jsonl`.
+    """Recomputes a run from its recording, and writes the offsets to `out` in the format of `offsets.jsonl`.
 
-    One of `probes` (exchanges of a run with `keep_probes`), `windows` (fits of any run) and `packets` (one-way packets in CSV) has the files;
-    `window` cuts packets into windows. `knots` says which lines are written: "auto", "rounds", or a time as "500ms". `reference` is a
-    node (default: the recorded run's); `fit` is "hull", "svm" or "min-rtt".
+    Give files as exactly one of `probes` (exchanges of a run with `keep_probes`), `windows` (fits of any run) or `packets` (one-way packets in CSV);
+    `window` splits packets into windows. `knots` selects the lines to write: "auto", "rounds", or a time such as "500ms". `reference` is a
+    node (default: that of the recorded run); `fit` is "hull", "svm" or "min-rtt".
     """
     given = {
         "probes": _settings.paths("probes", probes),
@@ -272,11 +272,11 @@ def solve(
         "packets": _settings.paths("packets", packets),
     }
     if sum(bool(files) for files in given.values()) != 1:
-        raise ConfigError("solve: give files to one of probes, windows and packets")
+        raise ConfigError("solve: give files for exactly one of probes, windows and packets")
     if window is not None and not given["packets"]:
-        raise ConfigError("solve: window cuts packets; leave it out with probes and windows, which have their own")
+        raise ConfigError("solve: window splits packets; omit it with probes and windows, which already have windows")
     if fit != "hull" and not given["probes"]:
-        raise ConfigError("solve: fit is for probes; windows and packets are fitted already, or by bounds")
+        raise ConfigError("solve: fit applies only to probes; windows are already fitted, and packets are fitted by bounds")
     options = {
         "window": None if window is None else _settings.time_text(window),
         "knots": knots,
@@ -291,7 +291,7 @@ def _text(value: str | int | None) -> str | None:
 
 
 def _ranks(value: str | SupportsIndex | Iterable[SupportsIndex] | None) -> str | None:
-    """As on the command line."""
+    """Returns ranks as written on the command line."""
     if value is None or isinstance(value, str):
         return value
     numbers = [value] if isinstance(value, SupportsIndex) else value
@@ -313,17 +313,17 @@ def _asked(
     timeline: str,
     skip_bad: bool,
 ) -> dict[str, Any]:
-    """The request, of what goes together."""
+    """Returns the request; rejects conflicting arguments."""
     files, pairs = _settings.paths("traces", traces), _settings.paths("snapshots", snapshots)
     sources = {"run_dir": run_dir is not None, "offsets": offsets is not None, "from_collectives": from_collectives}
     chosen = [name for name, given in sources.items() if given]
     refusals = [
-        (not files and run_dir is None, "no traces: give traces, or run_dir with traces in it"),
-        (len(chosen) > 1, f"{' and '.join(chosen)}: the clocks are learnt from one of them"),
+        (not files and run_dir is None, "no traces: give traces, or a run_dir that contains traces"),
+        (len(chosen) > 1, f"{' and '.join(chosen)}: only one of them can provide the clocks"),
         (max_rate_change is not None and not from_collectives, "max_rate_change applies only with from_collectives"),
-        (assume_order and not files, "assume_order is about the order of traces: give traces"),
-        (assume_order and len(nodes) > 0, "assume_order and nodes both say whose the traces are; leave one of them out"),
-        (realtime_only and bool(pairs or snapshot_markers), "realtime_only takes no pairs: leave snapshots and snapshot_markers out"),
+        (assume_order and not files, "assume_order needs traces, whose order it uses"),
+        (assume_order and len(nodes) > 0, "assume_order and nodes exclude each other; omit one of them"),
+        (realtime_only and bool(pairs or snapshot_markers), "realtime_only excludes snapshots and snapshot_markers"),
     ]
     for refused, why in refusals:
         if refused:
