@@ -127,7 +127,7 @@ CELLS = [
     # Over ULFM a late rank has 3 s more to answer before it is left out.
     Cell("SIGSTOP, SIGCONT after 8 s", HUNG, to_hurt(signal.SIGSTOP), to_hurt(signal.SIGCONT), 8.0, restarts=True),
     Cell("SIGSTOP for good", of_all("", "", "named"), to_hurt(signal.SIGSTOP), absent=HANGS, says=(hanging(HURT),)),
-    Cell("SIGSTOP for good, report cannot be written", of_all("", "", "unwritten"), stop_and_spoil_report, absent=HANGS, says=("could not be written all the time", hanging(HURT))),
+    Cell("SIGSTOP for good, report cannot be written", of_all("", "", "unwritten"), stop_and_spoil_report, absent=HANGS, says=("could not be written at times", hanging(HURT))),
     Cell("slow rank (runs a fifth of the time for 4 s)", of_all("either", "kept", "kept"), slow),
     Cell("20 % of packets dropped both ways for 5 s", of_all("either", "kept", ""), lambda ranks: ranks.drop(HURT, ("input", "output"), "numgen random mod 100 < 20"), joined_again, 5.0, absent=NO_NETWORK),
     Cell("all packets dropped both ways for 5 s", HUNG, cut_off, joined_again, 5.0, absent=NO_NETWORK, restarts=True),
@@ -211,7 +211,7 @@ def endure(cell, ranks):
         if seen["at"]:
             for rank in ranks.named(others) - set(seen["detected"]):
                 seen["detected"][rank] = time.monotonic() - seen["at"]
-            if cell.mounted and "disk" not in seen["detected"] and "is not written any more" in ranks.said([0]):
+            if cell.mounted and "disk" not in seen["detected"] and "cannot write " in ranks.said([0]):
                 seen["detected"]["disk"] = time.monotonic() - seen["at"]
         # As a launcher does that starts a rank again: after the fault, while the others run.
         if cell.restarts and ranks.launch.tcp and healed and seen["at"] and now - seen["at"] < lasts - 7:

@@ -27,7 +27,7 @@ LEAVE_ID = 'echo $$ > "$1/${OMPI_COMM_WORLD_RANK}"; shift; exec "$0" "$@"'
 MPI_ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 MPIRUN_TIMEOUT_S = 70
 # How ranks are named as lost, by the command and by mpirun.
-NAMES = [r"rank (\d+) on \S+ is gone", r"no data from rank\(s\) ([\d, ]+) within", r"lost rank (\d+)", r"mpirun noticed that process rank (\d+)"]
+NAMES = [r"no data from rank\(s\) ([\d, ]+) within", r"lost rank (\d+)", r"mpirun noticed that process rank (\d+)"]
 
 
 class Launch:

@@ -19,16 +19,16 @@ use crate::status::help;
 use crate::telling::Telling;
 use crate::trace_args::{AlignArgs, CheckArgs, ConvertArgs, MergeArgs, NodeList, StepArgs, StragglersArgs};
 
-/// What time is it on every node? Measures how the clocks of a cluster differ while a job runs.
+/// Measures the clock offsets between the nodes of a cluster while a job runs, and puts its traces on one clock.
 #[derive(Parser, Debug)]
 #[command(name = "probe_sync", version, long_version = LONG_VERSION.as_str(), after_long_help = guide(GUIDE))]
 #[command(help_template = crate::help::template(), mut_args(crate::help::hide_rare))]
 #[command(mut_arg("json", |arg| arg.hide(true)), mut_arg("config", |arg| arg.hide(true)))]
 pub struct Cli {
-    /// What to do; `run` when left out
+    /// The command [default: run]
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// Show all columns of tables, also beyond 80 characters
+    /// Show all columns of tables, even beyond 80 characters
     #[arg(long, global = true)]
     pub wide: bool,
     /// Flags of `run`
@@ -40,7 +40,7 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// The command line of this process. Flags of `run` belong behind a command that has them: before another one they would do nothing.
+    /// Parses the command line of this process. Rejects flags of `run` before another command, where they would have no effect.
     ///
     /// # Errors
     /// What is wrong with it, or that help or the version is asked for.
@@ -54,9 +54,7 @@ impl Cli {
             let of_run = |text: &str| flags.iter().any(|flag| text.split('=').next() == Some(flag));
             if let Some(flag) = before.into_iter().find(|text| of_run(text)) {
                 let flag = flag.split('=').next().unwrap_or_default();
-                let text = format!(
-                    "{flag} stands before '{name}', where it would do nothing: flags of a command stand behind its name"
-                );
+                let text = format!("{flag} has no effect before '{name}': put a command's flags after its name");
                 return Err(command.error(ErrorKind::ArgumentConflict, text));
             }
         }
@@ -67,57 +65,61 @@ impl Cli {
 /// The commands.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Measure: under mpirun, under torchrun-style variables, or with --local N
+    /// Measure clock offsets: under mpirun, with torchrun-style variables, or with --local N
     #[command(after_long_help = guide(GUIDE))]
     Run(Box<RunArgs>),
-    /// Show the whole way on this machine in about ten seconds, judged against the truth: measured clocks, mended traces, who was late
+    /// Show the whole workflow on this machine in about ten seconds, checked against the truth: clock offsets, aligned traces,
+    /// stragglers
     #[command(after_long_help = help())]
     Demo(crate::demo::args::DemoArgs),
-    /// Recompute offsets from recorded exchanges (--keep-probes) or recorded fits, each round with the data of the whole run
+    /// Recompute offsets from recorded exchanges (--keep-probes) or recorded fits, using the data of the whole run for every round
     #[command(after_long_help = help(), override_usage = SOLVE_USAGE)]
     Solve(SolveArgs),
-    /// Put the runs of several regions (sites, racks) on one timeline, using the run among their masters
+    /// Put the runs of several regions (sites, racks) on one timeline, using the run between their masters
     #[command(after_long_help = help(), override_usage = COMPOSE_USAGE)]
     Compose(ComposeArgs),
-    /// Show what this machine offers (timestamps, MPI, permissions, clock discipline) and what to fix; exit status 1 if something prevents a measurement
+    /// Show what this machine supports (timestamps, MPI, permissions, clock discipline) and what to fix; exits with status 1 if
+    /// something prevents a measurement
     #[command(after_long_help = help())]
     Doctor(DoctorArgs),
     /// Rewrite traces onto the reference clock, in their own format
     #[command(after_long_help = guide(TRACE_GUIDE))]
     Align(AlignArgs),
-    /// Put the traces of all nodes into one file, on one clock
+    /// Merge the traces of all nodes into one file, on one clock
     #[command(after_long_help = guide(TRACE_GUIDE))]
     Merge(MergeArgs),
-    /// Write traces of any format as Perfetto, in one pass; on the reference clock where one is known
+    /// Convert traces of any format to Perfetto and other formats in one pass, on the reference clock if it is known
     #[command(after_long_help = guide(CONVERT_GUIDE))]
     Convert(ConvertArgs),
     #[cfg(feature = "rocpd")]
     Query(Box<QueryArgs>),
-    /// Check that no collective ends on one rank before another has entered it
+    /// Check that no collective ends on one rank before another rank has entered it
     #[command(after_long_help = guide(TRACE_GUIDE))]
     Check(CheckArgs),
-    /// Say who was late to the collectives, by how much, how sure that is, and what it cost
+    /// Report which ranks were late to collectives, by how much, with what certainty, and at what cost
     #[command(after_long_help = guide(TRACE_GUIDE))]
     Stragglers(StragglersArgs),
-    /// Say which ranks stopped a job that hangs, from the dumps of PyTorch's Flight Recorder
+    /// Report which ranks caused a job to hang, from the dumps of PyTorch's Flight Recorder
     #[command(after_long_help = help())]
     Hang(crate::hang::HangArgs),
-    /// Simulate how accurate offsets will be, at what cost, and how other methods do on the same packets
+    /// Simulate the accuracy and cost of a run, and compare other methods on the same packets
     #[command(after_long_help = help())]
     Sim(Box<crate::sim::SimArgs>),
-    /// Print the reference's time now and its uncertainty, from the clock that a run keeps with --clock-page
+    /// Print the current reference time and its uncertainty, from the clock that a run maintains with --clock-page
     #[command(after_long_help = help())]
     Clock(ClockArgs),
-    /// Show the state of a run: running, stalled or ended, the age of the last round, the least certain nodes, faults. Only reads its files
+    /// Show the state of a run: whether it is running, stalled or ended, the age of the last round, the least certain nodes, and
+    /// faults. Only reads the run's files
     #[command(after_long_help = guide(STATUS_GUIDE))]
     Status(StatusArgs),
-    /// Write a run as one HTML page that needs no network: the verdict in words, offsets with their intervals, rates, faults, who probed whom; with --traces what alignment moved and who was late
+    /// Write a run as one self-contained HTML page: a summary, offsets with their intervals, rates, faults, and which nodes probed
+    /// which; with --traces also corrections and stragglers
     #[command(after_long_help = help())]
     Report(ReportArgs),
-    /// Control the current run in a directory on this host, and wait until it takes effect
+    /// Control the run in a directory on this host, and wait until the command takes effect
     #[command(after_long_help = help())]
     Ctl(CtlArgs),
-    /// Control and read recordings of the host event recorder: their content, where a process hangs, traces
+    /// Control the host event recorder and read its recordings: inspect them, find where a process hangs, convert them to traces
     #[command(after_long_help = help())]
     Record(crate::record::RecordArgs),
     /// Write a run directory as one protobuf file (proto/probe_sync.proto, message RunExport)
@@ -126,13 +128,13 @@ pub enum Command {
     /// Settings of a run
     #[command(after_long_help = help())]
     Config(ConfigArgs),
-    /// Print the JSON Schemas of what commands print with --json, or write them into a directory
+    /// Print the JSON Schemas of the commands' --json output, or write them to a directory
     #[command(name = "json-schemas", hide = true)]
     Schemas(crate::shell::SchemasArgs),
-    /// Print the completions of a shell
+    /// Print shell completions
     #[command(after_long_help = help())]
     Completions(crate::shell::CompletionsArgs),
-    /// Print the manual page of probe_sync, or write those of all commands
+    /// Print the manual page of probe_sync, or write the pages of all commands
     #[command(after_long_help = help())]
     Man(crate::shell::ManArgs),
 }
@@ -162,7 +164,7 @@ struct Settings(Vec<(String, String)>);
 /// Flags of `config`.
 #[derive(Args, Debug)]
 pub struct ConfigArgs {
-    /// Print all settings with what they mean and their defaults, as a file for --config
+    /// Print all settings with their descriptions and defaults, in the format of a --config file
     #[arg(long, required = true)]
     pub example: bool,
 }
@@ -170,7 +172,7 @@ pub struct ConfigArgs {
 /// Flags of `clock`.
 #[derive(Args, Debug)]
 pub struct ClockArgs {
-    /// The file that --clock-page names
+    /// The file given to --clock-page
     #[arg(value_name = "FILE")]
     pub page: PathBuf,
     /// Print JSON
@@ -184,13 +186,13 @@ pub struct StatusArgs {
     /// The run's directory
     #[arg(value_name = "RUN_DIR", default_value = "probe_sync_out")]
     pub run_dir: PathBuf,
-    /// Show all nodes by number instead of the ten least certain
+    /// Show all nodes, in numerical order, instead of the ten least certain
     #[arg(long)]
     pub all: bool,
     /// Update every second until the run ends
     #[arg(long)]
     pub watch: bool,
-    /// Print JSON; with --watch one object per line
+    /// Print JSON; with --watch, one object per line
     #[arg(long)]
     pub json: bool,
 }
@@ -201,22 +203,23 @@ pub struct ReportArgs {
     /// The run's directory
     #[arg(value_name = "RUN_DIR", default_value = "probe_sync_out")]
     pub run_dir: PathBuf,
-    /// The page; - is standard output [default: report.html in the run's directory]
+    /// File for the page, or - for standard output [default: report.html in the run's directory]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Print the verdict as JSON, with a schema number (docs/schemas)
+    /// Print the summary as JSON, with a schema number (docs/schemas)
     #[arg(long)]
     pub json: bool,
-    /// Traces of the job: adds what alignment moves, broken collectives, and who was late
+    /// Traces of the job: adds clock corrections, broken collectives and stragglers to the page
     #[arg(long, visible_alias = "trace", num_args = 1.., value_name = "FILE")]
     pub traces: Vec<PathBuf>,
-    /// The nodes that wrote them, in the same order: 0 1 2 3, 0,1,2,3 or 0-3 [default: found by the host or rank in each trace]
+    /// The node that wrote each trace, in the order of the traces: 0 1 2 3, 0,1,2,3 or 0-3 [default: found from the host or rank in
+    /// each trace]
     #[arg(long, visible_alias = "node", num_args = 1.., value_name = "N", requires = "traces")]
     pub nodes: Vec<NodeList>,
-    /// The traces are one per node, listed in the order of the nodes
+    /// Assume one trace per node, listed in node order
     #[arg(long, requires = "traces", conflicts_with = "nodes")]
     pub assume_order: bool,
-    /// How far outside the measured time events may lie (2s, 500ms) [default: not at all]
+    /// How far outside the measured time events may lie (2s, 500ms) [default: 0s]
     #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration, requires = "traces")]
     pub extrapolate: Option<probe_sync_time::Duration>,
     #[command(flatten)]
@@ -240,16 +243,16 @@ pub struct CtlArgs {
 /// What can be asked of a run.
 #[derive(Subcommand, Debug)]
 pub enum Ask {
-    /// Stop starting exchanges on all nodes. Rounds continue and bounds grow
+    /// Stop probing on all nodes. Rounds continue, and bounds grow
     Pause,
-    /// All nodes measure again
+    /// Resume probing on all nodes
     Resume,
-    /// Begin a phase of this name, which report.json lists; without a name the current phase ends
+    /// Begin a named phase, which report.json lists; without a name, end the current phase
     Phase {
-        /// The name, of at most 64 bytes
+        /// The phase's name, at most 64 bytes
         name: Option<String>,
     },
-    /// End the current window on all nodes
+    /// End the current window early on all nodes
     EndRound,
     /// End the run
     Stop,
@@ -261,28 +264,29 @@ pub struct SolveArgs {
     /// What was recorded
     #[command(flatten)]
     pub input: SolveInput,
-    /// With --packets: cut them into windows of this length [default: one window]. With --at: the length of the window that begins then
-    /// [default: 4s]
+    /// With --packets: split the packets into windows of this length [default: one window]. With --at: the length of the window that
+    /// begins then [default: 4s]
     #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration, conflicts_with = "probes")]
     pub window: Option<probe_sync_time::Duration>,
-    /// With --windows: leave out fits of fewer exchanges
+    /// With --windows: ignore fits with fewer exchanges
     #[arg(long, value_name = "N", default_value_t = 0, conflicts_with_all = ["probes", "packets"])]
     pub min_pairs: u32,
-    /// With --windows: leave out fits with more losses per exchange, as in 0.6 [default: none]
+    /// With --windows: ignore fits with more losses per exchange than this (for example 0.6) [default: no limit]
     #[arg(long, value_name = "RATIO", value_parser = ratio, conflicts_with_all = ["probes", "packets"])]
     pub max_loss_ratio: Option<f64>,
-    /// Start of the window of alpha_beta_nodeN.csv, in ns since 1970 on the nodes' clocks, which those files lack
+    /// Start of the window of alpha_beta_nodeN.csv, in ns since 1970 on the nodes' clocks; these files do not contain it
     #[arg(long, value_name = "NS", conflicts_with_all = ["probes", "packets"])]
     pub at: Option<i64>,
-    /// Where to write the offsets
+    /// File to write the offsets to
     #[arg(short = 'o', long = "output", visible_alias = "out", value_name = "FILE")]
     pub out: PathBuf,
-    /// Lines to write: auto (so many that straight lines between them suffice), rounds (one per round), or a time (500ms, 1s; at
-    /// least 1ms): one every so long. Between the midpoints of two rounds hard intervals assume that no clock's rate changes by more
-    /// than 3 ppm from one to the other
+    /// Which lines to write: auto (as many as linear interpolation needs), rounds (one per round), or one per interval (500ms, 1s; at
+    /// least 1ms). Between the midpoints of two rounds, hard intervals assume that no clock's rate changes by more than 3 ppm from
+    /// one to the next
     #[arg(long, value_name = "auto|rounds|TIME", default_value = "auto")]
     pub knots: probe_sync::solve::Lines,
-    /// The node whose clock is the reference [default: the recorded run's, from the offsets.jsonl in its directory; else node 0]
+    /// The node whose clock is the reference [default: that of the recorded run, from the offsets.jsonl in its directory; otherwise
+    /// node 0]
     #[arg(long, value_name = "NODE")]
     pub reference: Option<String>,
     /// Print JSON
@@ -296,16 +300,17 @@ pub struct SolveArgs {
 /// Flags of `compose`.
 #[derive(Args, Debug)]
 pub struct ComposeArgs {
-    /// The directory of the run among the regions' masters, or a file of its smoothed offsets. Its reference becomes the reference of all
+    /// The directory of the run between the regions' masters, or a file of its smoothed offsets. Its reference becomes the reference
+    /// of all regions
     #[arg(long, value_name = "RUN")]
     pub masters: PathBuf,
-    /// A region: its name, and the directory of its run, or a file of its smoothed offsets. Once for each
+    /// A region's name and the directory of its run, or a file of its smoothed offsets. Repeat for each region
     #[arg(long = "region", value_name = "NAME=RUN", required = true, value_parser = named::<PathBuf>)]
     pub regions: Vec<(String, PathBuf)>,
-    /// Node of the masters' run that is a region's reference [default: the one on the same host, if there is only one]
+    /// The node of the masters' run that is this region's reference [default: the node on the same host, if there is only one]
     #[arg(long = "master", value_name = "NAME=NODE", value_parser = named::<u32>)]
     pub masters_of: Vec<(String, u32)>,
-    /// Where to write the offsets of all nodes
+    /// File to write the offsets of all nodes to
     #[arg(short = 'o', long = "output", visible_alias = "out", value_name = "FILE")]
     pub out: PathBuf,
     /// Print JSON
@@ -316,7 +321,7 @@ pub struct ComposeArgs {
 /// `NAME=VALUE`.
 fn named<T: std::str::FromStr>(text: &str) -> Result<(String, T), String> {
     let (name, value) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or("give NAME=VALUE")?;
-    let value = value.parse().map_err(|_| format!("{value:?} after the = is unusable"))?;
+    let value = value.parse().map_err(|_| format!("invalid value {value:?} after ="))?;
     Ok((name.to_owned(), value))
 }
 
@@ -340,13 +345,13 @@ pub struct SolveInput {
 #[derive(Args, Debug)]
 #[command(mut_args(crate::help::hide_rare))]
 pub struct DoctorArgs {
-    /// Survey all hosts of the job and the paths between them, under mpirun, torchrun-style variables or --local N. Every flag of
-    /// `run` is accepted and applies to the packets
+    /// Survey all hosts of the job and the paths between them, under mpirun, torchrun-style variables or --local N. Accepts every
+    /// flag of `run`; they apply to the probe packets
     #[arg(long)]
     pub peers: bool,
 
-    /// With --peers: print one line per host, and end with status 3 if a host's clock, UDP paths, timestamps or settings would
-    /// spoil a job
+    /// With --peers: print one line per host, and exit with status 3 if a host's clock, UDP paths, timestamps or settings would
+    /// degrade a measurement
     #[arg(long, requires = "peers")]
     pub strict: bool,
 
@@ -487,7 +492,7 @@ mod tests {
         let run = command.find_subcommand_mut("run").expect("a command");
         let help = run.render_long_help().to_string().split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(
-            help.contains("[default: 800us at first, then what the target needs]")
+            help.contains("[default: 800us at first, then as the target requires]")
                 && help.contains("Testing against known truth"),
             "{help}"
         );
@@ -512,7 +517,7 @@ mod tests {
             assert!(read(line).expect(line).telling.quiet, "{line}");
         }
         let refused = read("probe_sync --window 2s run").expect_err("it would do nothing").to_string();
-        assert!(refused.contains("--window stands before 'run'"), "{refused}");
+        assert!(refused.contains("--window has no effect before 'run'"), "{refused}");
         assert!(read("probe_sync -q -v run").is_err());
     }
     /// Of commands that have a result: `demo` is for people, and what `completions`, `man` and `config` print is a file of its own form.

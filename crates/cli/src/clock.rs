@@ -14,7 +14,7 @@ pub fn run(arguments: &ClockArgs) -> anyhow::Result<()> {
     let (system, now) = (std::time::SystemTime::now(), clock.now());
     let Some(now) = now else {
         anyhow::bail!(
-            "{}: nothing is known of the time yet; the run's first round is to come",
+            "{}: the reference time is not known yet; wait for the run's first round",
             arguments.page.display()
         );
     };

@@ -28,9 +28,9 @@ pub fn run(arguments: &ComposeArgs) -> anyhow::Result<()> {
             key: "--master".into(),
             reason: format!("{name} {reason}"),
         };
-        let region = region.ok_or_else(|| wrong("is no region that --region names"))?;
+        let region = region.ok_or_else(|| wrong("does not name a region given by --region"))?;
         if region.master.replace(NodeId(*node)).is_some() {
-            return Err(wrong("is given two masters").into());
+            return Err(wrong("has two masters").into());
         }
     }
     let composed = compose_runs(&arguments.masters, &regions, &arguments.out)?;

@@ -79,7 +79,7 @@ fn write_csv(arguments: &ConvertArgs, settings: &ConvertSettings) -> anyhow::Res
         return Ok(files);
     }
     let lines = written.iter().map(|file| format!("{}: {}\n", file.path.display(), counted(file.rows, "row")));
-    let none = || "the databases hold no events: no CSV file was written\n".to_owned();
+    let none = || "the databases contain no events, so no CSV file was written\n".to_owned();
     let lines = lines.reduce(|all, line| all + &line).unwrap_or_else(none);
     crate::output::tell(&format!("{lines}times are on {}\n", query.timeline))?;
     Ok(files)
@@ -156,19 +156,19 @@ fn text(report: &ConvertReport, calibrated: &Calibrated) -> String {
         let CollectiveFlows { operations, parts, without_slice, not_joined } = joined;
         let [parts, others] = [parts, not_joined].map(|parts| counted(*parts, "part"));
         text.push_str(&format!("collectives: {} of {parts} joined by flows", counted(*operations, "operation")));
-        text.push_str(&format!("; not joined, since what they belong to is not certain: {others}\n"));
+        text.push_str(&format!("; not joined because their operation is ambiguous: {others}\n"));
         if *without_slice > 0 {
-            text.push_str(&format!("  {without_slice} of the joined parts are no slice of the outputs\n"));
+            text.push_str(&format!("  {without_slice} of the joined parts have no slice in the outputs\n"));
         }
     }
     for written in &report.outputs {
         let found = &written.report;
         text.push_str(&format!(
-            "{}: {}, {}, {} of flows on {}, {} bytes\n",
+            "{}: {}, {}, {} on {}, {} bytes\n",
             written.path.display(),
             counted(found.slices, "slice"),
             counted(found.instants, "instant"),
-            counted(found.flow_ends - found.unbound_flow_ends, "end"),
+            counted(found.flow_ends - found.unbound_flow_ends, "flow end"),
             counted(found.tracks, "track"),
             found.bytes
         ));
@@ -189,7 +189,7 @@ fn text_of_trace(converted: &Converted, trace: Option<&NodeTrace>, notes: &mut T
         let signed = crate::table::signed;
         format!(", moved by {} (median {}, to {})", signed(least), signed(median), signed(most))
     });
-    let outside = if *outside > 0 { format!(", {outside} outside of the window") } else { String::new() };
+    let outside = if *outside > 0 { format!(", {outside} outside the window") } else { String::new() };
     text.push_str(&format!("{}: {}{outside}{moved}\n", path.display(), counted(read.events, "event")));
     text.push_str(&notes.take(path, trace, &alignment.notes));
 }

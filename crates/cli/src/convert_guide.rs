@@ -15,6 +15,6 @@ EXAMPLES
   probe_sync convert -i rank*.db -f kineto.gz xspace -d traces -o job --run-dir probe_sync_out
                                              for each trace traces/job_TRACE.pt.trace.json.gz (HTA, TensorBoard) and .xplane.pb (xprof)
 
-Slices of a row that overlap without nesting go to further rows below it: none is dropped, none is shortened. Traces are read once,
-however many formats are written, and memory does not grow with them; what has to wait for its turn is in TMPDIR.
+Slices of a row that overlap without nesting move to extra rows below it; none is dropped or shortened. Traces are read once, however many formats
+are written, and memory use does not depend on their size; intermediate data goes to TMPDIR.
 Without --run-dir, --offsets or --from-collectives each trace keeps its own clock.";

@@ -14,11 +14,11 @@ pub const CLOCKS: &str = "Clocks";
 /// Databases whose rows are on two clocks.
 #[derive(Args, Debug)]
 pub struct CpuClockArgs {
-    /// Databases of rocprof-sys: the clock of the rows that it stamped itself, where those of devices are on CLOCK_BOOTTIME. They are
-    /// brought to that first. The two differ by the time that the machine was suspended
+    /// Databases of rocprof-sys: the clock of the rows that it stamped itself, if it differs from the CLOCK_BOOTTIME of device rows.
+    /// These rows are converted to CLOCK_BOOTTIME first. The two clocks differ by the time that the machine spent suspended
     #[arg(help_heading = CLOCKS, long, value_name = "CLOCK", value_parser = ["monotonic"], requires = "suspended")]
     pub cpu_clock: Option<String>,
-    /// For how long each host was suspended since its start, CLOCK_BOOTTIME minus CLOCK_MONOTONIC: HOST=TIME, or TIME for all others
+    /// How long each host has been suspended since boot (CLOCK_BOOTTIME minus CLOCK_MONOTONIC): HOST=TIME, or TIME for all other hosts
     #[arg(help_heading = CLOCKS, long, num_args = 1.., value_name = "[HOST=]TIME", requires = "cpu_clock", value_parser = suspended)]
     pub suspended: Vec<(Option<String>, Duration)>,
 }
@@ -40,7 +40,7 @@ impl CpuClockArgs {
             };
             if before.is_some_and(|before| before != *time) {
                 let host = host.as_deref().unwrap_or("all others");
-                return Err(anyhow::anyhow!("--suspended: two times of {host}").context(Usage));
+                return Err(anyhow::anyhow!("--suspended: {host} is given twice").context(Usage));
             }
         }
         Ok(Some(clock))

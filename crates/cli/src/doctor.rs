@@ -16,7 +16,7 @@ use crate::output::Usage;
 /// When something prevents a measurement, after everything was printed.
 pub fn run(arguments: &DoctorArgs) -> anyhow::Result<()> {
     if arguments.run.asks_for_a_run() {
-        return Err(anyhow::anyhow!("flags of a run need --peers").context(Usage));
+        return Err(anyhow::anyhow!("flags of run require --peers").context(Usage));
     }
     let mut facts = examine();
     facts.push(mpi());
@@ -27,7 +27,7 @@ pub fn run(arguments: &DoctorArgs) -> anyhow::Result<()> {
     }
     let failures = facts.iter().filter(|fact| fact.level == Level::Fail).count();
     if failures > 0 {
-        anyhow::bail!("{failures} finding(s) above prevent a measurement");
+        anyhow::bail!("{failures} of the findings above prevent a measurement");
     }
     Ok(())
 }
@@ -60,7 +60,7 @@ fn build() -> Fact {
     ];
     let parts: Vec<&str> = parts.iter().filter_map(|(there, name)| there.then_some(*name)).collect();
     let kind = if cfg!(debug_assertions) { "a development build" } else { "a release build" };
-    let parts = if parts.is_empty() { "no optional part".to_owned() } else { parts.join(", ") };
+    let parts = if parts.is_empty() { "no optional features".to_owned() } else { parts.join(", ") };
     let (version, machine) = (env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
     Fact::ok("build", format!("probe_sync {version} for {machine}, {kind}, with {parts}"))
 }

@@ -11,26 +11,26 @@ use crate::output::Usage;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Filters")]
 pub struct FilterArgs {
-    /// Only the traces of these ranks, as in 0-7,12; the others still take part in learning the clocks
+    /// Keep only the traces of these ranks (for example 0-7,12); the others still contribute to the clock estimate
     #[arg(long, value_name = "RANKS")]
     ranks: Option<Ranks>,
-    /// Only what lies in these steps or reaches into them, the last one included (10..12 are three): from the first rank's start of
-    /// the first to the last rank's end of the last. --step-name says what steps are called
+    /// Keep only events that overlap these steps, from the earliest start of the first step on any rank to the latest end of the last
+    /// (10..12 is three steps). --step-name tells steps from other events
     #[arg(long, value_name = "FIRST..LAST")]
     steps: Option<Steps>,
-    /// Leave out what ends before: a time after the first event (+1.5s), ns on the reference clock, or a share of what the traces
-    /// span (30%). What reaches into the span stays whole
+    /// Drop events that end before this time: a time after the first event (+1.5s), ns on the reference clock, or a percentage of the
+    /// traces' time span (30%). Events that overlap the limit are kept whole
     #[arg(long, value_name = "TIME")]
     from: Option<Bound>,
-    /// Leave out what begins after
+    /// Drop events that begin after this time
     #[arg(long, value_name = "TIME")]
     to: Option<Bound>,
-    /// Only events of these kinds: collectives, gpu, cpu, steps (several as in gpu,steps), or a pattern of names; may be given more than
-    /// once, and an event stays that is of any of them
+    /// Keep only events of these kinds: collectives, gpu, cpu, steps (or several, as in gpu,steps), or events whose names match a
+    /// pattern. May be repeated; an event is kept if any of them matches
     #[arg(long, value_name = "KINDS|REGEX")]
     only: Vec<String>,
-    /// How large the file may be before packing, as in 400M or 1GiB. The shortest events are left out, all that are shorter than one
-    /// length; parts of collectives and steps stay. What was left out is printed and is in the statistics
+    /// Maximum size of the file before compression, for example 400M or 1GiB. Events shorter than some threshold are dropped to reach
+    /// it; collectives and steps are kept. Dropped events are reported here and in the statistics
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     max_size: Option<u64>,
 }

@@ -16,13 +16,13 @@ use crate::status::Unjudged;
 /// Flags of `hang`.
 #[derive(Args, Debug)]
 pub struct HangArgs {
-    /// Dumps, one per rank, or folders of them; a file's name ends with its rank, such as trace_12 or rank12.json
+    /// Dumps, one per rank, or folders of dumps; each file's name ends with its rank, such as trace_12 or rank12.json
     #[arg(required = true, value_name = "DUMP")]
     dumps: Vec<PathBuf>,
-    /// Directory of the run that measured the job's clocks, to compare times of ranks on different hosts
+    /// Directory of the run that measured the job's clocks, used to compare times of ranks on different hosts
     #[arg(long, value_name = "DIR", conflicts_with = "clock_error")]
     run_dir: Option<PathBuf>,
-    /// Largest difference between the hosts' clocks, on your word, where no run measured it
+    /// Largest difference between the hosts' clocks, if no run measured it; trusted as given
     #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration)]
     clock_error: Option<probe_sync_time::Duration>,
     /// Print the verdict as one JSON document
@@ -65,7 +65,7 @@ fn files(given: &[PathBuf]) -> anyhow::Result<BTreeMap<u32, PathBuf>> {
     let mut add = |rank, path: PathBuf| match files.insert(rank, path.clone()) {
         None => Ok(()),
         Some(other) => Err(anyhow::anyhow!(
-            "{} and {} are both of rank {rank}, by their names; give one of them",
+            "the names {} and {} are both for rank {rank}; give one of them",
             other.display(),
             path.display()
         )
@@ -74,7 +74,7 @@ fn files(given: &[PathBuf]) -> anyhow::Result<BTreeMap<u32, PathBuf>> {
     for path in given {
         if !path.is_dir() {
             let rank = rank_of(path).ok_or_else(|| {
-                anyhow::anyhow!("{}: its name does not end with a rank, such as trace_12", path.display())
+                anyhow::anyhow!("{}: the file name does not end with a rank, as in trace_12", path.display())
                     .context(Usage)
             })?;
             add(rank, path.clone())?;
@@ -89,7 +89,7 @@ fn files(given: &[PathBuf]) -> anyhow::Result<BTreeMap<u32, PathBuf>> {
             }
         }
     }
-    anyhow::ensure!(!files.is_empty(), "no file's name ends with a rank, such as trace_12");
+    anyhow::ensure!(!files.is_empty(), "no file name ends with a rank, as in trace_12");
     Ok(files)
 }
 
@@ -126,7 +126,7 @@ fn read(files: &BTreeMap<u32, PathBuf>) -> anyhow::Result<(Job, Vec<String>)> {
     let (job, problems) = state.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     if problems.len() == list.len() {
         let first = problems.values().next().map_or("", String::as_str);
-        anyhow::bail!("no file is a usable dump; {first}");
+        anyhow::bail!("none of the files is a usable dump; {first}");
     }
     Ok((job, problems.into_values().collect()))
 }

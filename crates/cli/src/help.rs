@@ -12,22 +12,22 @@ const GROUPS: [(&str, &[(&str, &str)]); 4] = [
         "Measure",
         &[
             ("run", "Measure the clocks of a job's nodes (the default command)"),
-            ("demo", "Show the whole way on this machine in about ten seconds"),
-            ("doctor", "Say what this machine, or with --peers a job, can measure with"),
-            ("status", "Say how a run stands"),
+            ("demo", "Show the whole workflow on this machine in about ten seconds"),
+            ("doctor", "Check what this machine supports, or with --peers a whole job"),
+            ("status", "Show the state of a run"),
             ("report", "Write a run as one HTML page"),
-            ("clock", "Print the reference's time now"),
+            ("clock", "Print the current reference time"),
         ],
     ),
     (
         "Traces",
         &[
             ("check", "Count collectives that end before all ranks have entered"),
-            ("stragglers", "Say which rank was late, and what it cost"),
-            ("hang", "Say which ranks stopped a job, from Flight Recorder dumps"),
+            ("stragglers", "Report which ranks were late, and at what cost"),
+            ("hang", "Report which ranks caused a hang, from Flight Recorder dumps"),
             ("align", "Rewrite traces onto the reference clock"),
-            ("merge", "Write the traces of all ranks into one file"),
-            ("convert", "The same with the flags of rocpd convert; also CSV and OTF2"),
+            ("merge", "Merge the traces of all ranks into one file"),
+            ("convert", "Convert traces, with rocpd convert's flags; also CSV and OTF2"),
             ("query", "Run one SQL query over all rocprofv3 databases"),
             ("record", "Control and read recordings of the event recorder"),
         ],
@@ -44,7 +44,7 @@ const GROUPS: [(&str, &[(&str, &str)]); 4] = [
             ("man", "Print or write manual pages"),
         ],
     ),
-    ("Plan", &[("sim", "Simulate a run: the accuracy and the cost to expect")]),
+    ("Plan", &[("sim", "Simulate a run to predict its accuracy and cost")]),
 ];
 
 /// The help of `probe_sync`, with clap's places for what it knows.
@@ -56,7 +56,7 @@ pub fn template() -> String {
             text += &format!("  {name:<12}{what}\n");
         }
     }
-    text + "\nOptions (probe_sync COMMAND --help has those of a command):\n{options}{after-help}"
+    text + "\nOptions (see probe_sync COMMAND --help for those of a command):\n{options}{after-help}"
 }
 
 /// Hides a setting that few people use.

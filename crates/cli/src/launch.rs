@@ -36,8 +36,8 @@ pub enum Ranks {
 }
 
 /// Said when nothing tells this process its rank.
-pub const HOW_TO_START: &str = "nothing says which rank this is: start it with `mpirun -n N probe_sync`, with RANK, \
-     WORLD_SIZE, MASTER_ADDR and MASTER_PORT set, or as `probe_sync run --local N`";
+pub const HOW_TO_START: &str = "the rank of this process is unknown: start it with `mpirun -n N probe_sync`, with RANK, WORLD_SIZE, \
+    MASTER_ADDR and MASTER_PORT set, or as `probe_sync run --local N`";
 
 impl Ranks {
     /// Initialises MPI where mpirun started this process, for a run that `master` leads; `None` elsewhere.
@@ -87,7 +87,7 @@ impl Ranks {
         let rank: usize = variable("RANK")?;
         let size: usize = variable("WORLD_SIZE")?;
         if rank >= size || size > MAX_RANKS {
-            let reason = format!("RANK={rank} must be below WORLD_SIZE={size}, and that at most {MAX_RANKS}");
+            let reason = format!("RANK={rank} must be less than WORLD_SIZE={size}, which must be at most {MAX_RANKS}");
             return Err(anyhow::anyhow!(reason).context(Usage));
         }
         let master = config.map_or(0, |config| config.master as usize);
@@ -157,7 +157,7 @@ pub fn end_job_of_hung(hung: &[usize], status: Status) {
         return;
     }
     let numbers = hung.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    tracing::warn!("all is done; the process of rank(s) {numbers} still hangs, and the job is ended for that");
+    tracing::warn!("the run is complete, but the process of rank(s) {numbers} still hangs; ending the job");
     #[cfg(feature = "mpi")]
     probe_sync::mpi::end_job(status as i32);
     #[cfg(not(feature = "mpi"))]
@@ -189,9 +189,7 @@ fn meet(
     let deadline = Deadline::new(limit, Some(Arc::clone(stop)));
     if let Ok(id) = env::var(ID) {
         if place == 0 {
-            let reason = format!(
-                "{ID} is how other ranks find rank {master}; RANK={master} has none to find, leave the variable out"
-            );
+            let reason = format!("{ID} tells other ranks how to find rank {master}; unset it for RANK={master}");
             return Err(anyhow::anyhow!(reason).context(Usage));
         }
         let id: Result<UniqueId, _> = id.parse();
@@ -214,7 +212,7 @@ fn meet(
         return Ok(meeting.keyed_by(key).host_after(config.and_then(Config::begin_after), size, &deadline)?);
     }
     let host = env::var("MASTER_ADDR")
-        .with_context(|| format!("RANK is set but MASTER_ADDR is not: it names the host of rank {master}"))
+        .with_context(|| format!("RANK is set but MASTER_ADDR is not: set it to the host of rank {master}"))
         .context(Usage)?;
     let host = without_brackets(&host);
     check_torchruns_host(master, size, |name| env::var(name).ok())?;
@@ -234,8 +232,8 @@ fn meet(
     let listener = listen(host, port)?;
     if let (Some(guessable), false) = (&job.guessable, is_loopback(host)) {
         tracing::info!(
-            "ranks are recognised by {guessable}, which others can guess: whoever reaches port {port} can take a rank's \
-             place; --key-file prevents it"
+            "ranks identify themselves by {guessable}, which is guessable: anyone who can reach port {port} can impersonate a rank; \
+            use --key-file to prevent this"
         );
     }
     Ok(Tcp::host_with(listener, size, job.key, options, &deadline)?)
@@ -285,8 +283,8 @@ fn check_torchruns_host(master: usize, size: usize, variable: impl Fn(&str) -> O
     let on_first = variable("LOCAL_WORLD_SIZE").and_then(|text| text.parse::<usize>().ok());
     match (variable("TORCHELASTIC_RUN_ID"), on_first) {
         (Some(_), Some(on_first)) if (on_first..size).contains(&master) => Err(anyhow::anyhow!(
-            "--master {master}: torchrun's MASTER_ADDR is the host of ranks 0 to {}, and the others would look for rank {master} there. Name one \
-             of these, or have the ranks meet by a store: {RENDEZVOUS}",
+            "--master {master}: torchrun's MASTER_ADDR is the host of ranks 0 to {}, and the other ranks would look for rank {master} \
+            there. Name one of these ranks, or let the ranks meet through a store: {RENDEZVOUS}",
             on_first - 1
         )
         .context(Usage)),
@@ -301,7 +299,7 @@ fn without_mpi(has_rank: bool) -> anyhow::Result<()> {
     if has_rank {
         return Ok(());
     }
-    let reason = "started by mpirun or for MPI, but this binary was built without it: rebuild it with \
+    let reason = "started under MPI, but this binary was built without it: rebuild it with \
          `cargo build --release -p probe-sync-cli --features mpi`, or start it with torchrun-style variables";
     Err(anyhow::anyhow!(reason).context(Usage))
 }
@@ -373,7 +371,7 @@ fn master_port() -> anyhow::Result<u16> {
 fn port(name: &str) -> anyhow::Result<u16> {
     match variable(name)? {
         0 if variable::<usize>("WORLD_SIZE")? > 1 => Err(anyhow::anyhow!(
-            "{name}=0: rank 0 would listen at a port that the others do not know; name one that is free on its host"
+            "{name}=0: the other ranks would not know rank 0's port; name a port that is free on rank 0's host"
         )
         .context(Usage)),
         port => Ok(port),

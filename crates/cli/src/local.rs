@@ -46,7 +46,9 @@ pub fn connect(
 ) -> anyhow::Result<Connected> {
     let master = config.as_ref().map_or(0, |config| config.master as usize);
     match (mpi, number.filter(|_| !launch::local_child())) {
-        (Some(_), Some(_)) => Err(anyhow::anyhow!("--local starts its own ranks; leave mpirun out").context(Usage)),
+        (Some(_), Some(_)) => {
+            Err(anyhow::anyhow!("--local starts its own ranks; run it without mpirun").context(Usage))
+        }
         (Some(mut ranks), None) => {
             if ranks.collective().size() == 1
                 && let Some(started) = Started::find(true)
@@ -82,7 +84,7 @@ pub fn connect(
 fn start(size: u32, master: usize, stop: &Arc<AtomicBool>) -> anyhow::Result<(Ranks, Children)> {
     launch::allow_connections(size as usize);
     let meeting = Meeting::open(&[IpAddr::V4(Ipv4Addr::LOCALHOST)])?;
-    let binary = std::env::current_exe().context("cannot find this program's own file")?;
+    let binary = std::env::current_exe().context("cannot find this program's executable")?;
     let mut children = Children { processes: Vec::new() };
     for rank in (0..size).filter(|rank| Led::place(master, *rank as usize, size as usize) != 0) {
         let child = Command::new(&binary)

@@ -41,7 +41,7 @@ pub fn start(asked: Telling) -> impl Sized {
         let (spans, sender, problem) = crate::otlp::layer();
         registry.with(spans).init();
         if let Some(problem) = problem {
-            tracing::warn!("spans are not exported: {problem}");
+            tracing::warn!("cannot export spans: {problem}");
         }
         sender
     }

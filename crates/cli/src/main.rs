@@ -91,7 +91,7 @@ fn main() -> ExitCode {
         (Ok(Cli { command: Some(Command::Run(run)), .. }), mpi) => measure(&run, run.configuration(), mpi),
         (Ok(Cli { command: Some(Command::Doctor(asked)), .. }), mpi) if asked.peers => peers::run(&asked, mpi),
         (Ok(Cli { command: Some(Command::Demo(_)), .. }), Some(_)) => {
-            Err(anyhow::anyhow!("demo starts its own ranks; leave mpirun out").context(Usage))
+            Err(anyhow::anyhow!("demo starts its own ranks; run it without mpirun").context(Usage))
         }
         (Ok(Cli { command: Some(command), .. }), _) => without_ranks(&command),
         // A rank with a wrong command line must not leave the others waiting: it is refused like a wrong configuration.
@@ -181,7 +181,8 @@ fn expect_all_windows(directory: &Path, lacking: &[probe_sync_time::NodeId]) -> 
     let nodes: Vec<String> = lacking.iter().map(ToString::to_string).collect();
     let windows = directory.join("windows");
     Err(Unjudged(format!(
-        "the export lacks the windows of node {}: {} does not hold them, since nodes write them on their own hosts; copy their windows/nodeN.jsonl there and export again",
+        "the export lacks the windows of node {}: they are not in {}, because nodes write them on their own hosts; copy their \
+        windows/nodeN.jsonl there and export again",
         nodes.join(", "),
         windows.display()
     ))
@@ -220,7 +221,7 @@ fn measure(
         Err(error) => {
             // A refusal has reached every rank; anything else the others may not know yet.
             if !matches!(error, probe_sync::Error::Refused { .. }) {
-                ranks.collective().abort(&format!("{error}; rounds finished before are in {}", out.display()));
+                ranks.collective().abort(&format!("{error}; the rounds completed before are in {}", out.display()));
             }
             Err(error.into())
         }
@@ -246,7 +247,7 @@ fn somebody_reached(report: &probe_sync::RunReport) -> anyhow::Result<()> {
     if others == 0 || report.never_reached.len() < others {
         return Ok(());
     }
-    anyhow::bail!("no node was ever reached by probes, so that no offset is known; is UDP between the hosts filtered?")
+    anyhow::bail!("probes reached no node, so no offset is known; is UDP between the hosts filtered?")
 }
 
 /// Refuses to call a run done whose files lack what was measured. What was removed because it was asked for is no lack.
@@ -257,10 +258,7 @@ fn recorded_whole(report: &probe_sync::RunReport) -> anyhow::Result<()> {
     let more = lacking.len() - 1;
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let see = if report.unwritten.is_empty() { "; see report.json" } else { "" };
-    anyhow::bail!(
-        "the run was measured to its end, but {first}{more} in {} could not be written all the time{see}",
-        report.out
-    )
+    anyhow::bail!("the run completed, but {first}{more} in {} could not be written at times{see}", report.out)
 }
 
 fn recompute(arguments: &SolveArgs) -> anyhow::Result<()> {
@@ -271,7 +269,7 @@ fn recompute(arguments: &SolveArgs) -> anyhow::Result<()> {
         (Some(text), _) => config.set("reference", text, "--reference")?,
         (None, recorded) => {
             if let Some(node) = recorded? {
-                tracing::info!("the recorded run's reference is node {node}; --reference takes another");
+                tracing::info!("the recorded run's reference is node {node}; use --reference for another");
                 config.reference = ReferenceChoice::Node(node);
             }
         }
@@ -300,7 +298,7 @@ fn recompute(arguments: &SolveArgs) -> anyhow::Result<()> {
 fn summary(solved: &Solved, what: &str, out: &Path) -> String {
     let Solved { exchanges, nodes, rounds, lines, skipped_lines, skipped_rounds, left_out_exchanges, .. } = solved;
     let mut text = format!(
-        "{} of {} in {} → {} in {}; left out: {}, {}, {} of mixed stamps\n",
+        "{} of {} in {} → {} in {}; ignored: {}, {}, {} with mixed timestamps\n",
         counted(*exchanges, what),
         counted(*nodes, "node"),
         counted(*rounds, "round"),
@@ -312,13 +310,13 @@ fn summary(solved: &Solved, what: &str, out: &Path) -> String {
     );
     if solved.carried_rounds > 0 {
         text += &format!(
-            "{} without the reference, whose timeline another node carried on\n",
+            "{} without the reference, whose timeline another node maintained\n",
             counted(solved.carried_rounds, "more round")
         );
     }
     let width = solved.half_width_95_ns.map_or("unknown".into(), |ns| format!("±{ns:.1} ns"));
     text += &format!(
-        "95 % interval {width} (median); paths asymmetric by {:.1} ns (SD); clocks stepped or restarted {}; {}\n",
+        "95 % interval {width} (median); path asymmetry {:.1} ns (SD); clocks stepped or restarted {}; {}\n",
         solved.asymmetry_sd_ns,
         counted(solved.breaks, "time"),
         counted(solved.faults.len(), "fault"),

@@ -52,7 +52,8 @@ pub fn translate(arguments: Vec<OsString>) -> Result<(Vec<OsString>, Option<Stri
             Becomes::List(flag) => {
                 let values = value.map(OsString::from).or_else(|| rest.next());
                 let values = values.as_ref().and_then(|values| values.to_str());
-                let values = values.ok_or_else(|| format!("--{name}: no files; the new flag is --{flag} FILE FILE"))?;
+                let values =
+                    values.ok_or_else(|| format!("--{name} needs files; the new flag is --{flag} FILE FILE"))?;
                 said.push(format!("--{name} read as --{flag} {}", values.replace(',', " ")));
                 ours.push(format!("--{flag}").into());
                 ours.extend(values.split(',').map(OsString::from));
@@ -86,47 +87,47 @@ const OLD: &[Old] = &[
         &["solve"],
         "smoothing_factor",
         Becomes::Refused(
-            "the whole run is smoothed at once, by how the clocks wander, and no factor sets it; leave it out",
+            "the whole run is smoothed at once, according to how the clocks wander, and there is no factor to set; omit it",
         ),
     ),
-    Old(&["solve"], "num_nodes", Becomes::Refused("the nodes are those in the files; leave it out")),
+    Old(&["solve"], "num_nodes", Becomes::Refused("the nodes are those in the files; omit it")),
     Old(TRACES, "snapshot_pairs", Becomes::Flag("snapshots")),
     Old(TRACES, "run_dir", Becomes::Flag("run-dir")),
     Old(TRACES, "auto_discover", Becomes::Done("--run-dir finds traces, offsets and snapshots")),
-    Old(TRACES, "run_metadata", Becomes::Refused("run.json is found with the new flag --run-dir DIR")),
+    Old(TRACES, "run_metadata", Becomes::Refused("the new flag --run-dir DIR finds run.json")),
     Old(&["merge", "convert", "query"], "no_correction", Becomes::Flag("no-correction")),
     Old(
         &["align"],
         "no_correction",
-        Becomes::Refused("align corrects times and does nothing else; merge --no-correction joins traces as they are"),
+        Becomes::Refused("align only corrects times; use merge --no-correction to merge traces as they are"),
     ),
     Old(
         &["check"],
         "no_correction",
-        Becomes::Refused("traces are checked as they are unless --offsets or --run-dir is given; leave it out"),
+        Becomes::Refused("traces are checked as they are unless --offsets or --run-dir is given; omit it"),
     ),
     Old(
         &["merge"],
         "plane_prefix",
-        Becomes::Refused("the new flag is --plane-layout, xprof or gpu-tracks; other names are not made"),
+        Becomes::Refused("the new flag is --plane-layout, with xprof or gpu-tracks; other layouts are not supported"),
     ),
     Old(
         TRACES,
         "print_events",
         Becomes::Refused(
-            "events are not printed; align and merge --annotate keep each event's correction in the output",
+            "events are not printed; use align or merge with --annotate to keep each event's correction in the output",
         ),
     ),
     Old(
         TRACES,
         "print_collectives",
-        Becomes::Refused("collectives are not printed; check --json FILE writes what was judged"),
+        Becomes::Refused("collectives are not printed; use check --json FILE to write the checked operations"),
     ),
     Old(&["check"], "output", Becomes::Flag("json")),
     Old(
         &["check"],
         "csv",
-        Becomes::Refused("a table of start gaps is not made; --json FILE has every broken edge with its times"),
+        Becomes::Refused("there is no table of start gaps; --json FILE lists every broken edge with its times"),
     ),
 ];
 
@@ -203,7 +204,7 @@ mod tests {
     #[test]
     fn others_name_what_there_is() {
         check("p solve --smoothing_factor=0.5", Err("--smoothing_factor: the whole run is smoothed at once"));
-        check("p solve --num_nodes 4", Err("leave it out"));
+        check("p solve --num_nodes 4", Err("omit it"));
         check("p solve --input_files", Err("--windows FILE"));
         check("p align --no-correction", Err("merge --no-correction"));
         check("p check --csv gaps.csv", Err("--json FILE"));

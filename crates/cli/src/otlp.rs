@@ -92,7 +92,7 @@ async fn send(request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
     let (mut head, body) = request.into_parts();
     if head.uri.scheme_str() != Some("http") {
         return Err(
-            format!("{}: only http is spoken here; give the address of a collector beside the job", head.uri).into()
+            format!("{}: only http is supported; give the http address of a collector near the job", head.uri).into()
         );
     }
     let authority = head.uri.authority().ok_or("an address without a host")?.clone();

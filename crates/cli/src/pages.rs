@@ -152,6 +152,6 @@ fn describe(command: &mut clap::Command, name: &str, text: &mut String) {
 const REFERENCE: &str = "\
 # The command line
 
-What `probe_sync COMMAND --help` says, of every command. This page is made from the program; a test keeps it so. Builds without some features lack what belongs to them.
+The output of `probe_sync COMMAND --help` for every command. This page is generated from the program, and a test keeps it current. Builds without some features lack their commands and flags.
 ";
 const WRITE: &str = "PAGES_WRITE";

@@ -48,7 +48,7 @@ pub fn run(arguments: &QueryArgs) -> anyhow::Result<()> {
         },
     }
     let (files, open) = query.files();
-    tracing::info!("asked {files} databases, {open} of them open at once; times are on {}", query.timeline);
+    tracing::info!("queried {files} databases, {open} of them open at once; times are on {}", query.timeline);
     Ok(())
 }
 
@@ -96,7 +96,7 @@ impl<W: Write> RowSink for Rows<W> {
             Format::Json => {
                 if let Some(name) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
                     let flag = if self.document_on.is_some() { "--json" } else { "--format json" };
-                    let problem = format!("{flag}: two columns are named {}; name one otherwise (AS)", name.1);
+                    let problem = format!("{flag}: two columns are named {}; rename one with AS", name.1);
                     return Err(Error::Request { problem });
                 }
                 match &self.document_on {

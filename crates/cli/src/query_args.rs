@@ -9,45 +9,46 @@ use clap::{Args, ValueEnum};
 use crate::status::help;
 use crate::trace_args::{AsTheyAreArgs, TraceArgs, WindowArgs};
 
-/// Ask the databases of rocprofv3 of all ranks one SQL query, on the reference clock; nothing is copied
+/// Run one SQL query over the rocprofv3 databases of all ranks, on the reference clock and without copying them
 #[derive(Args, Debug)]
 #[command(after_long_help = help())]
 pub struct QueryArgs {
-    /// What to ask: databases of rocprofv3, or folders with databases
+    /// Databases of rocprofv3, or folders of databases
     #[command(flatten)]
     pub input: TraceArgs,
-    /// The statement. Tables are those of one database without the ids in their names (rocpd_kernel_dispatch), and the profiler's views
-    /// (kernels); each row begins with host, rank and file
+    /// The SQL statement. It sees the tables of a database, without the ids in their names (rocpd_kernel_dispatch), and the
+    /// profiler's views (kernels); each row begins with host, rank and file
     #[arg(long, value_name = "SELECT")]
     pub sql: String,
-    /// How rows are written
+    /// Output format of the rows
     #[arg(long, value_name = "FORMAT", default_value = "table")]
     pub format: Format,
-    /// Write one JSON document: schema number (docs/schemas), the clock of times, the names of columns, and the rows as with --format json
+    /// Write one JSON document: schema number (docs/schemas), the clock of the times, the column names, and the rows as with --format
+    /// json
     #[arg(long, conflicts_with = "format")]
     pub json: bool,
-    /// Where rows are written [default: standard output]
+    /// File to write the rows to [default: standard output]
     #[arg(short = 'o', long = "output", visible_alias = "out", value_name = "FILE")]
     pub out: Option<PathBuf>,
     #[command(flatten)]
     pub as_they_are: AsTheyAreArgs,
-    /// CSV: without the apostrophe before texts that a spreadsheet would run as formulas (=, +, -, @)
+    /// CSV: omit the apostrophe before text that a spreadsheet would run as a formula (=, +, -, @)
     #[arg(long)]
     pub raw_cells: bool,
-    /// Give up a statement that takes longer, as 30s or 5min
+    /// Abort a statement that takes longer than this, for example 30s or 5min
     #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration)]
     pub timeout: Option<probe_sync_time::Duration>,
     #[command(flatten)]
     pub window: WindowArgs,
 }
 
-/// How rows are written.
+/// Output format of the rows.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Columns in line, for people; long cells are cut
+    /// Aligned columns, for people; long cells are truncated
     Table,
-    /// RFC 4180: NULL is empty, bytes are hexadecimal digits
+    /// RFC 4180; NULL is empty and bytes are hexadecimal digits
     Csv,
-    /// An array of objects, one on each line; bytes are hexadecimal digits
+    /// An array of objects, one per line; bytes are hexadecimal digits
     Json,
 }

@@ -82,7 +82,7 @@ fn print(report: &RegionsReport, json: bool) -> anyhow::Result<()> {
     }
     match &missing[..] {
         [] => Ok(()),
-        missing => anyhow::bail!("not all regions are in {}: {}", out.display(), missing.join("; ")),
+        missing => anyhow::bail!("{} lacks some regions: {}", out.display(), missing.join("; ")),
     }
 }
 

@@ -19,7 +19,7 @@ use crate::trace_args::NodeList;
 /// Names the directory that holds no run, the trace, or the output.
 pub fn run(arguments: &ReportArgs) -> anyhow::Result<()> {
     if arguments.json && arguments.output.as_ref().is_some_and(|output| output.as_os_str() == "-") {
-        let problem = "--json: standard output has the page; write it to a file";
+        let problem = "--json: the page goes to standard output; write it to a file instead";
         return Err(anyhow::anyhow!(problem).context(Usage));
     }
     let output = arguments.output.clone().unwrap_or_else(|| arguments.run_dir.join(REPORT_PAGE));
@@ -73,7 +73,8 @@ fn refuse_records(run_dir: &Path, output: &Path) -> anyhow::Result<()> {
     let is_record =
         output.extension().is_some_and(|ending| ["json", "jsonl", "prom", "pb"].iter().any(|own| ending == *own));
     if is_inside && is_record {
-        let text = format!("--output: {} is a record of the run; write the page to another file", output.display());
+        let text =
+            format!("--output: {} is one of the run's own files; write the page to another file", output.display());
         return Err(anyhow::anyhow!(text).context(Usage));
     }
     Ok(())

@@ -49,19 +49,14 @@ fn rendered(found: &Standing, all: bool) -> String {
         let host = found.nodes.iter().find(|node| node.node == round.reference).map_or("", |node| node.host.as_str());
         lines.push(format!("reference   node {} on {host}", round.reference));
         if let Some(node) = round.carried_by {
-            lines.push(format!("            is gone; the clock of node {node} carries its timeline"));
+            lines.push(format!("            is lost; the clock of node {node} maintains its timeline"));
         }
         if let Some(phase) = &round.phase {
             lines.push(format!("phase       {phase}"));
         }
         lines.push(format!("reached     {reached} of {others} other nodes; worst 95 % interval {worst}"));
     }
-    lines.extend(
-        found
-            .missing_ranks
-            .iter()
-            .map(|rank| format!("missing     rank {rank} is missing: the run has begun without it")),
-    );
+    lines.extend(found.missing_ranks.iter().map(|rank| format!("missing     rank {rank}: the run started without it")));
     let count = found.faults.len();
     lines.push(format!("faults      {count} in the last {}", counted(found.faults_of_rounds, "round")));
     let newest = found.faults.iter().skip(count.saturating_sub(FAULTS_MAX));
@@ -75,7 +70,7 @@ fn rendered(found: &Standing, all: bool) -> String {
         }
         let left = found.nodes.len().saturating_sub(1 + nodes.len());
         if left > 0 {
-            text += &format!("{left} nodes that are known better: --all\n");
+            text += &format!("{left} nodes with smaller uncertainty: --all\n");
         }
     }
     text
@@ -86,9 +81,9 @@ fn state(found: &Standing) -> String {
     match found.state {
         State::Starting => format!("no window has ended yet{process}"),
         State::Running => format!("running{process}"),
-        State::Paused => format!("paused{process}; probe_sync ctl resume goes on"),
+        State::Paused => format!("paused{process}; continue with probe_sync ctl resume"),
         State::Stalled => format!("STALLED{process}: the next round is late"),
-        State::Broken => format!("BROKEN OFF: {BROKEN}"),
+        State::Broken => format!("BROKEN: {BROKEN}"),
         State::Ended => "ended".into(),
     }
 }
@@ -106,5 +101,5 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// To the terminal's upper left corner, and nothing below.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 const NODES_MAX: usize = 10;
-const BROKEN: &str = "no new rounds, no report, and no process of this host holds the directory";
+const BROKEN: &str = "no new rounds, no report, and no process on this host has the directory open";
 const FAULTS_MAX: usize = 5;

@@ -23,7 +23,7 @@ pub struct CompletionsArgs {
 /// Flags of `json-schemas`.
 #[derive(Args, Debug)]
 pub struct SchemasArgs {
-    /// Write a file for each, COMMAND.vN.json, into this directory
+    /// Write one file per schema, COMMAND.vN.json, to this directory
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
 }
@@ -31,7 +31,7 @@ pub struct SchemasArgs {
 /// Flags of `man`.
 #[derive(Args, Debug)]
 pub struct ManArgs {
-    /// Write the pages of all commands into this directory, one file each (probe_sync.1, probe_sync-align.1, ...)
+    /// Write the pages of all commands to this directory, one file each (probe_sync.1, probe_sync-align.1, ...)
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
 }

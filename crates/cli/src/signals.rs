@@ -39,7 +39,7 @@ pub fn end_hung_start(stop: &Arc<AtomicBool>) -> anyhow::Result<Starting> {
             }
             if left.is_zero() {
                 probe_sync_files::remove_partials();
-                eprintln!("probe_sync: ended by a signal: the start hangs, and nothing was measured");
+                eprintln!("probe_sync: stopped by a signal during startup; nothing was measured");
                 std::process::exit(SIGNALLED + SIGTERM);
             }
         }

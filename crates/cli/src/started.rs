@@ -45,12 +45,12 @@ impl fmt::Display for Started {
         if self.mpi {
             write!(
                 f,
-                "{launcher} has started {size} processes, but MPI sees each of them alone: the two do not know each other. "
+                "{launcher} started {size} processes, but MPI sees each of them as a separate job: the launcher and this MPI do not match. "
             )?;
         } else {
-            write!(f, "{launcher} has started {size} processes, and nothing tells them their ranks. ")?;
+            write!(f, "{launcher} started {size} processes but did not assign them ranks. ")?;
         }
-        let pmix = if *launcher == SRUN { "`srun --mpi=pmix` where `srun --mpi=list` names it, " } else { "" };
+        let pmix = if *launcher == SRUN { "`srun --mpi=pmix` if `srun --mpi=list` lists it, " } else { "" };
         write!(
             f,
             "Start them with {pmix}`mpirun -n {size} probe_sync` of the MPI that this binary was built with, or over TCP, with RANK, WORLD_SIZE={size}, \
@@ -106,7 +106,7 @@ mod tests {
         let of = |rank: Option<&str>| Started { launcher: SRUN, size: 4, rank: rank.map(str::to_owned), mpi: true };
         assert!(of(Some("0")).speaks() && of(None).speaks() && !of(Some("3")).speaks());
         let text = of(None).to_string();
-        for part in ["srun has started 4", "--mpi=pmix", "mpirun -n 4", "MASTER_ADDR"] {
+        for part in ["srun started 4", "--mpi=pmix", "mpirun -n 4", "MASTER_ADDR"] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }

@@ -29,7 +29,7 @@ pub struct Violations(pub usize);
 
 impl std::fmt::Display for Violations {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} happens-before edges are broken beyond what the clocks' uncertainty explains", self.0)
+        write!(f, "{} happens-before edges are broken by more than the clocks' uncertainty", self.0)
     }
 }
 
@@ -41,7 +41,7 @@ pub struct Unfit(pub usize);
 
 impl std::fmt::Display for Unfit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} host(s) would spoil a job", self.0)
+        write!(f, "{} host(s) would degrade a measurement", self.0)
     }
 }
 
@@ -68,9 +68,9 @@ impl Status {
         match self {
             Self::Done => "done",
             Self::Failed => "failed",
-            Self::Usage => "wrong command line or configuration; nothing was started",
+            Self::Usage => "invalid command line or configuration; nothing was started",
             Self::Violations => "violations found",
-            Self::Unjudged => "nothing to judge, or only part of it could be judged",
+            Self::Unjudged => "nothing could be checked, or only part of it",
         }
     }
 
@@ -130,15 +130,15 @@ pub fn remedy(error: &anyhow::Error, told: &str) -> Option<String> {
         // A message that says what to do has more than one clause.
         _ if told.contains("; ") => None,
         ErrorKind::NotFound if told.split_whitespace().any(is_pattern) => {
-            Some("the shell found no file for this pattern: look at it with ls".to_owned())
+            Some("no file matches this pattern; check it with ls".to_owned())
         }
         ErrorKind::NotFound => {
             let from = std::env::current_dir().map_or_else(|_| "here".to_owned(), |path| path.display().to_string());
-            Some(format!("check the path, which is looked for from {from}"))
+            Some(format!("check the path, which is relative to {from}"))
         }
-        ErrorKind::PermissionDenied => Some("look at its owner and mode with ls -l, or name another place".to_owned()),
+        ErrorKind::PermissionDenied => Some("check its owner and mode with ls -l, or choose another path".to_owned()),
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            Some("make room, or write elsewhere; temporary files go where TMPDIR says".to_owned())
+            Some("free some space, or write elsewhere; TMPDIR sets the place of temporary files".to_owned())
         }
         _ => None,
     }
@@ -192,9 +192,9 @@ mod tests {
             assert!(said.contains(part) && said.is_empty() == part.is_empty(), "{context}: {said}");
         };
         check(ErrorKind::NotFound, "cannot read f", "check the path");
-        check(ErrorKind::NotFound, "cannot read rank*.json", "the shell found no file");
+        check(ErrorKind::NotFound, "cannot read rank*.json", "no file matches");
         check(ErrorKind::PermissionDenied, "cannot read f", "ls -l");
-        check(ErrorKind::StorageFull, "cannot write f", "make room");
+        check(ErrorKind::StorageFull, "cannot write f", "free some space");
         check(ErrorKind::NotFound, "no run is here; give another directory", "");
         check(ErrorKind::BrokenPipe, "cannot write f", "");
     }

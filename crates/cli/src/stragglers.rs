@@ -24,7 +24,7 @@ pub fn run(arguments: &StragglersArgs) -> anyhow::Result<()> {
     let on_stdout = outputs.iter().filter(|path| is_stdout(path)).count();
     if on_stdout > 1 || (outputs.len() > 1 && outputs[0] == outputs[1]) {
         return Err(
-            anyhow::anyhow!("--json and --csv: one output takes one of them; give a file to the other").context(Usage)
+            anyhow::anyhow!("--json and --csv cannot share an output; give one of them another file").context(Usage)
         );
     }
     if let Some(path) = arguments.json.as_ref().filter(|path| !is_stdout(path) && arguments.input.are_positional()) {

@@ -13,7 +13,8 @@ pub fn render(report: &RunReport) -> String {
     let mut text = if report.round_mode == "local" {
         let out = &report.out;
         format!(
-            "no rounds: every node kept its windows in a file; to make offsets of them: probe_sync solve --windows {out}/windows/*.jsonl --out \
+            "no rounds: every node kept its windows in a file; to compute offsets from them: probe_sync solve --windows \
+            {out}/windows/*.jsonl --out \
              {out}/offsets.jsonl\n"
         )
     } else if report.rounds == 0 {
@@ -71,7 +72,7 @@ fn narrowed(mut table: Table, first: &[usize]) -> String {
     let names: Vec<&str> = hidden.into_iter().map(|column| names[column].as_str()).collect();
     let mut text = lines_of(&table);
     if !names.is_empty() {
-        text += &format!("--wide shows also: {}\n", names.join(", "));
+        text += &format!("more columns with --wide: {}\n", names.join(", "));
     }
     text
 }
@@ -131,12 +132,12 @@ fn hard_interval(node: &NodeRow) -> String {
 fn file(file: &StreamState) -> String {
     let mut parts = Vec::new();
     if let Some(reason) = &file.reason {
-        let now = if file.stopped.is_some() { "not written to the end" } else { "not written for a time" };
-        parts.push(format!("{now}, {} rounds are missing: {reason}", file.rounds_missing));
+        let now = if file.stopped.is_some() { "not written until the end" } else { "not written for some time" };
+        parts.push(format!("{now}; {} rounds are missing: {reason}", file.rounds_missing));
     }
     if file.removed_segments > 0 {
         parts.push(format!(
-            "its {} oldest segments were removed to keep within keep_bytes: {} rounds, {} bytes",
+            "the {} oldest segments were removed to stay within keep_bytes: {} rounds, {} bytes",
             file.removed_segments, file.removed_rounds, file.removed_bytes
         ));
     }
@@ -150,21 +151,21 @@ fn remarks(report: &RunReport) -> Vec<String> {
     }
     for (round, node, event) in report.clock_events.iter().take(MAX_LINES) {
         lines.push(format!(
-            "clock of node {node} was disturbed in round {round}: step {}, rate change {:+.3} ppm; \
-             offsets of that round that it touches are marked clock_disturbed",
+            "clock of node {node} was disturbed in round {round}: step {}, rate change {:+.3} ppm; affected offsets of that round are \
+            marked clock_disturbed",
             signed(event.step_ns as f64),
             event.slew_ppm
         ));
     }
     if let Some(taken_over) = report.taken_over {
         lines.push(format!(
-            "rank {} was lost: this rank is the master from round {} on, and its files are in {}; earlier rounds are in the folder above",
+            "rank {} was lost: this rank is the master from round {} on, and its files are in {}; earlier rounds are in the parent folder",
             taken_over.from_rank, taken_over.first_round, report.out
         ));
     }
     for carrier in report.carriers.iter().take(MAX_LINES) {
         lines.push(format!(
-            "the reference was gone: from round {} on the clock of node {} carried its timeline, ±{} (95 %) at last",
+            "the reference was lost: from round {} on the clock of node {} maintained its timeline, with ±{} (95 %) at the end",
             carrier.since,
             carrier.node,
             unsigned(carrier.half_width_95_ns)
@@ -189,7 +190,7 @@ fn remarks(report: &RunReport) -> Vec<String> {
     lines.extend(never_reached(report));
     for peer in report.unreachable_peers.iter().take(MAX_LINES) {
         lines.push(format!(
-            "node {} cannot send to node {} ({}): {}; look at routes and firewalls",
+            "node {} cannot send to node {} ({}): {}; check routes and firewalls",
             peer.src, peer.dst, peer.address, peer.reason
         ));
     }
@@ -207,7 +208,7 @@ fn remarks(report: &RunReport) -> Vec<String> {
         report.out
     ));
     lines.push(
-        "If all paths to a group of nodes are slower in one direction, no measurement can show it; the hard interval holds all the same."
+        "If all paths to a group of nodes are slower in one direction, no measurement can detect it; the hard interval still holds."
             .to_owned(),
     );
     lines
@@ -217,8 +218,8 @@ fn never_reached(report: &RunReport) -> impl Iterator<Item = String> {
     report.never_reached.iter().take(MAX_LINES).map(|node| {
         let host = report.nodes.get(node.index()).map_or("?", |row| row.host.as_str());
         format!(
-            "node {node} ({host}) was never reached: no probe came back from it. Let UDP through between all hosts, or name a port that is open \
-             by --port; probe_sync doctor --peers, started as the run was, shows the hosts and what separates them"
+            "node {node} ({host}) was never reached: no probe came back from it. Allow UDP between all hosts, or choose an open port \
+            with --port; probe_sync doctor --peers, started like the run, shows which hosts cannot communicate and why"
         )
     })
 }
@@ -227,19 +228,19 @@ fn absence(absence: &Absence) -> String {
     let Absence { rank, host, from, reason, back, .. } = absence;
     let until = back.map_or_else(|| "and did not come back".to_owned(), |round| format!("to the end of round {round}"));
     let on = if host.is_empty() { String::new() } else { format!(" on {host}") };
-    format!("rank {rank}{on} was away from round {from} {until}: {reason}")
+    format!("rank {rank}{on} was absent from round {from} {until}: {reason}")
 }
 
 fn verdict(truth: &TruthVerdict) -> String {
     if truth.judged == 0 {
         return format!(
-            "truth: nothing was judged; verdicts begin with the second round ({} node-rounds had no usable estimate)",
+            "truth: nothing to compare; comparison begins with the second round ({} node-rounds had no usable estimate)",
             truth.not_judged
         );
     }
     format!(
-        "truth: worst error {}, median {} over {} node-rounds; hard interval held in {} of {}; 95 % interval \
-         covered {:.1} % with median half-width {}; {} node-rounds not judged",
+        "truth: worst error {}, median {} over {} node-rounds; hard interval contained the truth in {} of {}; 95 % interval \
+         covered {:.1} % with median half-width {}; {} node-rounds not compared",
         unsigned(truth.worst_error_ns),
         unsigned(truth.median_error_ns),
         truth.judged,
@@ -257,7 +258,7 @@ fn pacing(pacing: &PacingReport) -> String {
         most => format!(", at most {}", counted(most, "extra edge")),
     };
     format!(
-        "adaptive: {}; in {} of {} rounds all nodes were within it; cadence {} at first, {} at last ({} to {}); {:.0} exchanges \
+        "adaptive: {}; all nodes met it in {} of {} rounds; cadence {} at first, {} at the end ({} to {}); {:.0} exchanges \
          per host, {:.1} % of the fixed cadence's{extra}",
         pacing.reason(),
         pacing.rounds_within,
@@ -293,9 +294,9 @@ mod tests {
             assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
         };
         check("gpu", &[3], "software\n");
-        check(&"g".repeat(45), &[3], "--wide shows also: edges\n");
-        check(&"g".repeat(45), &[], "--wide shows also: stamps\n");
-        check(&"g".repeat(54), &[4], "--wide shows also: edges, stamps\n");
-        check(&"g".repeat(90), &[4], "--wide shows also: host, offset, edges, stamps\n");
+        check(&"g".repeat(45), &[3], "more columns with --wide: edges\n");
+        check(&"g".repeat(45), &[], "more columns with --wide: stamps\n");
+        check(&"g".repeat(54), &[4], "more columns with --wide: edges, stamps\n");
+        check(&"g".repeat(90), &[4], "more columns with --wide: host, offset, edges, stamps\n");
     }
 }

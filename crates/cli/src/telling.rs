@@ -16,7 +16,7 @@ pub struct Telling {
     /// Print every part of a run's rounds with its time, and details of a check
     #[arg(short, long, global = true)]
     pub verbose: bool,
-    /// Write messages as text or as JSON, one object per line
+    /// Write messages as text, or as JSON with one object per line
     #[arg(long, global = true, value_name = "FORMAT", value_enum, default_value_t)]
     pub log_format: LogFormat,
 }
@@ -24,10 +24,10 @@ pub struct Telling {
 /// How messages are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// For people
     #[default]
     Text,
-    /// For programs.
+    /// For programs
     Json,
 }
 

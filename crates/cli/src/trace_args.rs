@@ -15,47 +15,49 @@ use crate::output::Usage;
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("given").multiple(true))]
 pub struct TraceArgs {
-    /// Traces, one per node or process, or folders that hold them: XSpace (*.xplane.pb), PyTorch Kineto JSON (plain or gzip), databases of
-    /// rocprofv3 (*_results.db); for `merge` into a .tar also Perfetto's (*.pftrace)
+    /// Traces, one per node or process, or folders of traces: XSpace (*.xplane.pb), PyTorch Kineto JSON (plain or gzip), rocprofv3
+    /// databases (*_results.db); for `merge` into a .tar also Perfetto traces (*.pftrace)
     #[arg(value_name = "TRACE", group = "given")]
     files: Vec<PathBuf>,
     /// Same as TRACE; positional files are read first
     #[arg(long, visible_alias = "trace", num_args = 1.., value_name = "FILE", group = "given")]
     traces: Vec<PathBuf>,
-    /// The nodes that wrote them, in the same order: 0 1 2 3, 0,1,2,3 or 0-3 [default: found by the host or rank in each trace]
+    /// The node that wrote each trace, in the order of the traces: 0 1 2 3, 0,1,2,3 or 0-3 [default: found from the host or rank in
+    /// each trace]
     #[arg(long, visible_alias = "node", num_args = 1.., value_name = "N")]
     nodes: Vec<NodeList>,
-    /// The traces are one per node, listed in the order of the nodes
+    /// Assume one trace per node, listed in node order
     #[arg(long, requires = "given", conflicts_with = "nodes")]
     pub assume_order: bool,
-    /// The directory of a run of probe_sync: offsets and snapshots of all nodes
+    /// The directory of a probe_sync run, with offsets and snapshots of all nodes
     #[arg(help_heading = CLOCKS, long, value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
-    /// Offsets: offsets.jsonl of a run, or a CSV of node, node time, offset
+    /// A file of offsets: offsets.jsonl of a run, or a CSV of node, node time, offset
     #[arg(help_heading = CLOCKS, long, value_name = "FILE", conflicts_with = "run_dir")]
     pub offsets: Option<PathBuf>,
-    /// How far outside the measured time events may lie (2s, 500ms); clocks are extrapolated there [default: not at all]
+    /// How far outside the measured time events may lie (2s, 500ms); clocks are extrapolated there [default: 0s]
     #[arg(help_heading = CLOCKS, long, value_name = "TIME", value_parser = probe_sync::config::duration)]
     pub extrapolate: Option<probe_sync_time::Duration>,
-    /// Pairs of tracer clock and system clock, in the order of the traces (*.snapshot_pairs.pb or .jsonl)
+    /// Files with pairs of tracer clock and system clock, in the order of the traces (*.snapshot_pairs.pb or .jsonl)
     #[arg(help_heading = CLOCKS, long, num_args = 1.., value_name = "FILE")]
     pub snapshots: Vec<PathBuf>,
-    /// Pattern for events whose name contains the system time, in a group named system_ns
+    /// Regular expression for events whose name contains the system time, in a group named system_ns
     #[arg(help_heading = CLOCKS, long, value_name = "REGEX")]
     pub snapshot_markers: Option<String>,
-    /// Take the traces' times as system clock times and ignore markers and snapshots
+    /// Treat the traces' times as system clock times, and ignore markers and snapshots
     #[arg(help_heading = CLOCKS, long, conflicts_with_all = ["snapshots", "snapshot_markers"])]
     pub realtime_only: bool,
     /// Clock of the output: host (the reference node's system clock) or tracer (its tracer clock)
     #[arg(help_heading = CLOCKS, long, value_name = "TIMELINE", default_value = "host", value_parser = ["host", "tracer"])]
     pub timeline: String,
-    /// Estimate and bound the clocks from the collectives in the traces alone
+    /// Estimate and bound the clocks using only the collectives in the traces
     #[arg(help_heading = CLOCKS, long, conflicts_with_all = ["run_dir", "offsets"])]
     pub from_collectives: bool,
-    /// Assume that no clock changes its rate by more than this within a window (10 s or more), ppm: the bounds from collectives hold if so
+    /// Assume that no clock changes its rate by more than this within a window (10 s or more), in ppm; the bounds from collectives
+    /// hold under this assumption
     #[arg(help_heading = CLOCKS, long, value_name = "PPM", default_value_t = MAX_RATE_CHANGE_PPM, requires = "from_collectives")]
     pub max_rate_change: f64,
-    /// Leave out traces that cannot be read and name them; otherwise one bad file refuses all
+    /// Skip traces that cannot be read, and list them; otherwise one bad file is an error
     #[arg(long)]
     pub skip_bad: bool,
     #[command(flatten)]
@@ -65,7 +67,7 @@ pub struct TraceArgs {
 /// Whether times stay as they are, of the commands that put several traces side by side.
 #[derive(Args, Debug)]
 pub struct AsTheyAreArgs {
-    /// Leave all times as they are, on whichever clocks they stand; offsets and snapshots are not looked at
+    /// Leave all times unchanged, on their original clocks; offsets and snapshots are ignored
     #[arg(help_heading = CLOCKS, long, requires = "given", conflicts_with = "from_collectives")]
     pub no_correction: bool,
 }
@@ -127,14 +129,14 @@ pub struct AlignArgs {
     /// Keep each event's correction (stat or argument timestamp_correction_ns)
     #[arg(long)]
     pub annotate: bool,
-    /// Write the run's snapshot pairs into the output (XSpace: plane /host:snapshots), for programs that read them there. A trace that has
-    /// this plane is refused
+    /// Write the run's snapshot pairs into the output (XSpace: plane /host:snapshots), for programs that read them there. Rejects
+    /// traces that already have this plane
     #[arg(long)]
     pub embed_snapshots: bool,
-    /// Write valid JSON where Kineto traces hold values that are not, such as NaN; without it these are passed on and counted
+    /// Replace invalid JSON values in Kineto traces, such as NaN; otherwise they are copied and counted
     #[arg(long)]
     pub repair: bool,
-    /// Check happens-before on the aligned times; where it is violated nothing is written
+    /// Check happens-before on the aligned times, and write nothing if it is violated
     #[arg(long)]
     pub validate: bool,
     /// Print JSON
@@ -147,39 +149,39 @@ pub struct AlignArgs {
 pub struct MergeArgs {
     #[command(flatten)]
     pub input: TraceArgs,
-    /// The file to write: combined.xplane.pb, combined.json.gz or combined.db, of traces of that format; combined.pftrace (Perfetto) or
-    /// combined.json[.gz] (Chrome's JSON) of any traces together; combined.tar of Perfetto traces, as they are, with the offsets of their
-    /// clocks beside them
+    /// The file to write: combined.xplane.pb, combined.json.gz or combined.db for traces of that format; combined.pftrace (Perfetto)
+    /// or combined.json[.gz] (Chrome's JSON) for traces of any formats; combined.tar for unchanged Perfetto traces together with
+    /// their clock offsets
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
     #[command(flatten)]
     pub filter: FilterArgs,
-    /// Also merge nodes without known clocks, unchanged and marked as such
+    /// Also merge traces of nodes whose clocks are unknown, unchanged and marked as such
     #[arg(long)]
     pub allow_uncalibrated: bool,
     #[command(flatten)]
     pub as_they_are: AsTheyAreArgs,
-    /// How XSpace planes are laid out
+    /// Layout of XSpace planes
     #[arg(long, value_name = "LAYOUT", default_value = "xprof", value_parser = ["xprof", "gpu-tracks"])]
     pub plane_layout: String,
     /// Keep each event's correction
     #[arg(long, conflicts_with = "no_correction")]
     pub annotate: bool,
-    /// Schema of the databases: 3.0.0 adds to schema 3 the tags that newer readers of rocprofv3 expect
+    /// Schema of the databases; 3.0.0 adds the tags that newer rocprofv3 readers expect to schema 3
     #[arg(long, value_name = "VERSION")]
     pub schema: Option<String>,
-    /// Leave out tables of databases that are not rocprofv3's; without this such a database is refused
+    /// Drop tables that are not rocprofv3's; otherwise a database with such tables is rejected
     #[arg(long)]
     pub drop_foreign: bool,
-    /// Write valid JSON where Kineto traces hold values that are not, such as NaN; without it these are passed on and counted
+    /// Replace invalid JSON values in Kineto traces, such as NaN; otherwise they are copied and counted
     #[arg(long)]
     pub repair: bool,
-    /// Add a track that says who was late to each collective, as `stragglers` does
+    /// Add a track that shows which rank was late to each collective, as `stragglers` does
     #[arg(long)]
     pub mark_late: bool,
     #[command(flatten)]
     pub step_names: StepArgs,
-    /// Check happens-before on the merged clock; where it is violated nothing is written
+    /// Check happens-before on the merged clock, and write nothing if it is violated
     #[arg(long)]
     pub validate: bool,
     /// Print JSON
@@ -190,19 +192,19 @@ pub struct MergeArgs {
 /// Which events are wanted, of `convert` and `query`.
 #[derive(Args, Debug)]
 pub struct WindowArgs {
-    /// Leave out everything before this time: ns on the clock of the output, or a share of the traces' span (30%)
+    /// Drop everything before this time: ns on the clock of the output, or a percentage of the traces' time span (30%)
     #[arg(long, value_name = "TIME", conflicts_with = "start_marker")]
     start: Option<Bound>,
-    /// Leave out everything after this time
+    /// Drop everything after this time
     #[arg(long, value_name = "TIME", conflicts_with = "end_marker")]
     end: Option<Bound>,
-    /// Leave out everything before the event of this name begins
+    /// Drop everything before the start of the event with this name
     #[arg(long, value_name = "NAME")]
     start_marker: Option<String>,
-    /// Leave out everything after the event of this name begins
+    /// Drop everything after the start of the event with this name
     #[arg(long, value_name = "NAME")]
     end_marker: Option<String>,
-    /// true: only events entirely within the window; false: also those that overlap it
+    /// true: keep only events entirely within the window; false: also keep events that overlap it
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     inclusive: bool,
 }
@@ -227,15 +229,15 @@ impl WindowArgs {
 #[derive(Args, Debug)]
 #[command(mut_arg("traces", |arg| arg.short('i').visible_alias("input")))]
 pub struct ConvertArgs {
-    /// Traces to convert; without offsets times are unchanged, and traces of several hosts are not put into one output
+    /// Traces to convert; without offsets, times are unchanged, and traces of several hosts cannot share an output
     #[command(flatten)]
     pub input: TraceArgs,
     #[command(flatten)]
     pub as_they_are: AsTheyAreArgs,
-    /// The formats to write; kineto, kineto.gz and xspace are a file for each trace, NAME_TRACE.pt.trace.json and NAME_TRACE.xplane.pb
+    /// The formats to write; kineto, kineto.gz and xspace write one file per trace, NAME_TRACE.pt.trace.json and NAME_TRACE.xplane.pb
     #[arg(short = 'f', long, num_args = 1.., required = true, value_name = "FORMAT", value_parser = ["pftrace", "perfetto", "json", "json.gz", "kineto", "kineto.gz", "xspace", "csv", "otf2"])]
     pub output_format: Vec<String>,
-    /// The first part of the outputs' names
+    /// Prefix of the outputs' names
     #[arg(
         short = 'o',
         long,
@@ -245,30 +247,30 @@ pub struct ConvertArgs {
         default_value = "out"
     )]
     pub output_file: String,
-    /// Directory of the outputs, created if needed
+    /// Directory for the outputs, created if needed
     #[arg(short = 'd', long, value_name = "DIR", env = "ROCPD_OUTPUT_PATH", default_value = "./rocpd-output-data")]
     pub output_path: PathBuf,
     #[command(flatten)]
     pub window: WindowArgs,
-    /// Databases: rows of devices are HSA queues; without it the HIP streams that the program submitted to
+    /// Databases: group device events by HSA queue instead of by the HIP stream that the program submitted to
     #[arg(long)]
     pub group_by_queue: bool,
-    /// Databases: numbers of devices are those of the node (absolute), those that the process may use (relative), or count per type
+    /// Databases: number devices as on the node (absolute), among those visible to the process (relative), or per type
     #[arg(long, value_name = "HOW", default_value = "relative", value_parser = ["absolute", "relative", "type-relative"])]
     pub agent_index_value: String,
-    /// Join the parts of each collective operation on all ranks by a flow, from the rank that came first to the one that came last
+    /// Join the parts of each collective operation on all ranks by a flow, from the first rank to the last
     #[arg(long)]
     pub collective_flows: bool,
-    /// Perfetto: leave all times on their hosts' clocks and state how the clocks differ, for Perfetto's trace processor to map
+    /// Perfetto: leave all times on their hosts' clocks and record how the clocks differ, so that Perfetto's trace processor maps them
     #[arg(long)]
     pub machines: bool,
-    /// Leave out arguments of events
+    /// Omit the arguments of events
     #[arg(long)]
     pub without_args: bool,
     /// CSV of databases: omit the columns Host and Rank, as rocprofv3 does
     #[arg(long)]
     pub plain_columns: bool,
-    /// CSV: without the apostrophe before texts that a spreadsheet would run as formulas (=, +, -, @)
+    /// CSV: omit the apostrophe before text that a spreadsheet would run as a formula (=, +, -, @)
     #[arg(long)]
     pub raw_cells: bool,
     /// Print JSON
@@ -279,7 +281,7 @@ pub struct ConvertArgs {
 /// Flags of `check`.
 #[derive(Args, Debug)]
 pub struct CheckArgs {
-    /// Traces to check; without offsets as recorded
+    /// Traces to check; without offsets, they are checked as recorded
     #[command(flatten)]
     pub input: TraceArgs,
     /// Write the whole report as JSON, to standard output or a file
@@ -290,12 +292,12 @@ pub struct CheckArgs {
 /// Flags of `stragglers`.
 #[derive(Args, Debug)]
 pub struct StragglersArgs {
-    /// Traces to judge; those of several hosts need offsets
+    /// Traces to analyse; traces of several hosts need offsets
     #[command(flatten)]
     pub input: TraceArgs,
     #[command(flatten)]
     pub steps: StepArgs,
-    /// Write everything as JSON, to standard output or a file
+    /// Write the complete result as JSON, to standard output or a file
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub json: Option<PathBuf>,
     /// Write every rank's part in every operation as CSV, to standard output or a file
@@ -306,7 +308,7 @@ pub struct StragglersArgs {
 /// Which events are steps of the program.
 #[derive(Args, Debug)]
 pub struct StepArgs {
-    /// Pattern for events that are steps of the program; its group named step (or else the first) is the number
+    /// Regular expression for events that are steps of the program; its group named step (or else its first group) is the step number
     #[arg(long, value_name = "REGEX", default_value = probe_sync_trace::STEP_PATTERN)]
     pub step_name: String,
 }

@@ -60,12 +60,12 @@ impl TraceNotes {
                 1 => format!("{name}: {note}\n"),
                 all if *is_the_same && all == self.traces => format!("all traces: {note}\n"),
                 some if *is_the_same => format!("{some} traces: {note}\n"),
-                more => format!("{name}, and {} more alike: {note}\n", more - 1),
+                more => format!("{name} and {} more: {note}\n", more - 1),
             }
         };
         let mut text: String = self.kinds.iter().map(line).collect();
         if self.kinds.iter().any(|kind| !kind.is_the_same) {
-            text.push_str("-v prints the notes of each trace\n");
+            text.push_str("use -v to print the notes of each trace\n");
         }
         text
     }
@@ -107,9 +107,9 @@ mod tests {
             assert_eq!(notes.take(Path::new(&format!("in/rank{trace}.json")), None, &of(trace)), "");
         }
         notes.take(Path::new("in/rank3.json"), None, &["its clock is unknown".into(), "no times".into()]);
-        let said = "rank0.json, and 2 more alike: matched 10 clock markers: residual median 2 µs\n\
-                    rank0.json, and 2 more alike: node 0, by its host gpu-0\n\
-                    all traces: its clock is unknown\nrank3.json: no times\n-v prints the notes of each trace\n";
+        let said = "rank0.json and 2 more: matched 10 clock markers: residual median 2 µs\n\
+                    rank0.json and 2 more: node 0, by its host gpu-0\n\
+                    all traces: its clock is unknown\nrank3.json: no times\nuse -v to print the notes of each trace\n";
         assert_eq!(notes.text(), said);
     }
 }

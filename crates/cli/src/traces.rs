@@ -120,7 +120,7 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
 
 /// Ends with the violations that --validate found before anything was written.
 fn not_written(verdict: &Verdict<'_>, output: &Path, json: bool) -> anyhow::Result<()> {
-    tracing::warn!("--validate: causality is violated; {} is not written", output.display());
+    tracing::warn!("--validate: causality is violated; {} was not written", output.display());
     judged(Some(verdict), json)
 }
 
@@ -184,7 +184,7 @@ pub(crate) fn calibrated(request: &Request) -> anyhow::Result<Calibrated> {
         let is_trace = request.traces.iter().any(|trace| path.starts_with(trace));
         let is_alone = request.traces.iter().all(|trace| trace == path);
         if is_trace && !is_alone && !request.skip_bad {
-            anyhow::anyhow!("{error}; --skip-bad continues without it")
+            anyhow::anyhow!("{error}; use --skip-bad to continue without it")
         } else {
             error.into()
         }
@@ -257,8 +257,9 @@ fn ended(verdict: &Verdict<'_>) -> anyhow::Result<()> {
         Outcome::Violated => Err(Violations(verdict.result.violations()).into()),
         Outcome::Nothing => Err(Unjudged(NOTHING_TO_JUDGE.to_owned()).into()),
         Outcome::Incomplete => {
-            let rest = if verdict.result.edges > 0 { "what was judged holds" } else { "nothing was judged" };
-            Err(Unjudged(format!("{} could not be judged; {rest}", verdict.result.unjudged())).into())
+            let rest =
+                if verdict.result.edges > 0 { "everything that was checked holds" } else { "nothing was checked" };
+            Err(Unjudged(format!("{} could not be checked; {rest}", verdict.result.unjudged())).into())
         }
     }
 }
@@ -268,7 +269,7 @@ fn summary(of: &CalibratedTrace, output: &Path, stats: &AlignmentStats, notes: &
     let unmoved = of.map.is_none();
     let correction = stats.correction_ns.filter(|_| !unmoved).map_or_else(
         || {
-            let moved = if unmoved { "left as they are" } else { "put on another clock" };
+            let moved = if unmoved { "unchanged" } else { "moved to another clock" };
             if stats.times > 0 { moved } else { "no times" }.to_owned()
         },
         |[least, median, most]| {
@@ -295,11 +296,11 @@ fn summary(of: &CalibratedTrace, output: &Path, stats: &AlignmentStats, notes: &
         }
     };
     let outside = beyond - stats.beyond_pairs;
-    of_all(outside, "lie outside the measured time range: their correction is extrapolated");
+    of_all(outside, "lie outside the measured time range, where the correction is extrapolated");
     let of_pairs =
-        "lie before the first or after the last clock pair or marker of the trace: its clock is extrapolated there";
+        "lie before the first or after the last clock pair or marker of the trace, where its clock is extrapolated";
     of_all(stats.beyond_pairs, of_pairs);
-    of_all(stats.clamped, "were moved later, so that times of one clock keep their order");
+    of_all(stats.clamped, "were moved later to keep the times of one clock in order");
     if let (Some(node), Some(by)) = (stats.node, &stats.node_settled_by) {
         more.push(format!("node {node}, by {by}"));
     }
@@ -308,5 +309,5 @@ fn summary(of: &CalibratedTrace, output: &Path, stats: &AlignmentStats, notes: &
 }
 
 pub(crate) const NOTHING_TO_JUDGE: &str =
-    "nothing to judge: the traces share no collective whose parts belong together for certain";
-const NO_TRACES: &str = "no traces: name files or folders (--traces), or give --run-dir with traces in it";
+    "nothing to check: the traces share no collective whose parts can be matched with certainty";
+const NO_TRACES: &str = "no traces: name files or folders (--traces), or give a --run-dir that contains traces";

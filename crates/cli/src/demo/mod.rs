@@ -33,8 +33,8 @@ pub fn run(arguments: &DemoArgs) -> anyhow::Result<()> {
     tell(&text::opening(SECONDS))?;
     let run_dir = folder.join("run");
     measure(arguments.seed, &run_dir)?;
-    let report = RunReport::read(&run_dir)?.context("the measurement left no report")?;
-    let truth = Truth::read(&run_dir)?.context("the measurement left no truth.json")?;
+    let report = RunReport::read(&run_dir)?.context("the measurement wrote no report")?;
+    let truth = Truth::read(&run_dir)?.context("the measurement wrote no truth.json")?;
     tell(&text::clocks(&report))?;
 
     let set = TraceSet::read()?;
@@ -52,7 +52,7 @@ pub fn run(arguments: &DemoArgs) -> anyhow::Result<()> {
 
 /// Measures with processes of this program, which take nothing from the caller's environment.
 fn measure(seed: u64, run_dir: &Path) -> anyhow::Result<()> {
-    let binary = std::env::current_exe().context("cannot find this program's own file")?;
+    let binary = std::env::current_exe().context("cannot find this program's executable")?;
     let mut command = Command::new(binary);
     let seconds = format!("{SECONDS}s");
     command.args(["run", "--local", "4", "--fixed", "--window", "1s", "--duration", &seconds, "--quiet"]);
@@ -64,7 +64,7 @@ fn measure(seed: u64, run_dir: &Path) -> anyhow::Result<()> {
     }
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status().context("cannot start the measurement")?;
     if !status.success() {
-        bail!("the measurement failed; `probe_sync doctor` says what this machine lacks");
+        bail!("the measurement failed; run `probe_sync doctor` to see what this machine lacks");
     }
     Ok(())
 }

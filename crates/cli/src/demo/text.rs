@@ -36,8 +36,8 @@ pub struct Shown<'a> {
 /// What is about to happen.
 pub fn opening(seconds: u32) -> String {
     format!(
-        "Four ranks on this machine measure each other for {seconds} s. Their clocks are wrong on purpose,\n\
-         by up to 10 ms and 50 ppm, so every result can be compared with the truth.\n\n"
+        "Four ranks on this machine measure each other for {seconds} s. Their clocks are deliberately wrong,\nby up to 10 ms and 50 \
+        ppm, so that every result can be compared with the truth.\n\n"
     )
 }
 
@@ -74,7 +74,7 @@ pub fn clocks(report: &RunReport) -> String {
 
 /// What became of the traces, who was late, and what to type next.
 pub fn traces(shown: &Shown<'_>) -> String {
-    let mut text = String::from("2. THE TRACES of a recorded PyTorch job, stamped with those clocks\n\n");
+    let mut text = String::from("2. THE TRACES of a recorded PyTorch job, timestamped with these clocks\n\n");
     let Shown { verdict, late, error, folder, page } = shown;
     let broken = |count: usize, edges: usize, worst_ns: f64| match count {
         0 => format!("0 of {edges} happens-before edges are broken"),
@@ -100,11 +100,11 @@ pub fn traces(shown: &Shown<'_>) -> String {
 
 /// Who was last, and whom the recorded times would have blamed.
 fn stragglers(late: &Lateness) -> String {
-    let mut text = String::from("3. WHO WAS LATE to the collectives\n\n");
+    let mut text = String::from("3. WHICH RANKS WERE LATE to the collectives\n\n");
     for line in &late.ranks {
         let _ = writeln!(
             text,
-            "   rank {:<3} last in {:>5} of {}, which cost the others {}",
+            "   rank {:<3} last in {:>5} of {}, costing the others {}",
             line.rank,
             line.last_range(),
             line.instances,
@@ -116,13 +116,13 @@ fn stragglers(late: &Lateness) -> String {
         let _ = writeln!(text, "   Rank {rank} is a straggler: last in {} of {}.", found.times, found.of);
     }
     if late.stragglers.is_empty() {
-        text.push_str("   No rank is late more often than chance explains.\n");
+        text.push_str("   No rank is late more often than chance would explain.\n");
     }
     let recorded = &late.as_recorded;
     if let Some(rank) = recorded.rank {
         let _ = writeln!(
             text,
-            "   The recorded times would blame rank {rank} for {} of {}, and name the wrong rank in {}.",
+            "   The recorded times would blame rank {rank} for {} of {}, and the wrong rank for {}.",
             recorded.times, recorded.of, recorded.wrong
         );
     }
@@ -130,12 +130,12 @@ fn stragglers(late: &Lateness) -> String {
     text
 }
 
-const NEXT_MPI: &str = "  probe_sync doctor                                  # what this machine can measure with
-  mpirun -n 2 --host gpu-01,gpu-02 probe_sync -o run # next to a job, until Ctrl-C
+const NEXT_MPI: &str = "  probe_sync doctor                                  # what this machine supports
+  mpirun -n 2 --host gpu-01,gpu-02 probe_sync -o run # alongside a job, until Ctrl-C
   probe_sync merge traces/ --run-dir run -o one_clock.pftrace
 ";
 /// The second line is for each host, since this build has no MPI.
-const NEXT_TCP: &str = "  probe_sync doctor    # what this machine can measure with
-  RANK=0 WORLD_SIZE=2 MASTER_ADDR=gpu-01 MASTER_PORT=29511 probe_sync -o run    # next to a job; RANK=1 on gpu-02
+const NEXT_TCP: &str = "  probe_sync doctor    # what this machine supports
+  RANK=0 WORLD_SIZE=2 MASTER_ADDR=gpu-01 MASTER_PORT=29511 probe_sync -o run    # alongside a job; RANK=1 on gpu-02
   probe_sync merge traces/ --run-dir run -o one_clock.pftrace
 ";

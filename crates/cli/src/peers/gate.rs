@@ -57,7 +57,7 @@ impl Gate {
             let mut problems = clock_problems(offset_ns, rate_ppm, limits);
             problems.extend(path_problems(host));
             if node.stamp == StampSource::User && 2 * kernel > report.nodes.len() {
-                problems.push("only user timestamps, unlike most hosts".to_owned());
+                problems.push("only user-space timestamps, unlike most hosts".to_owned());
             }
             let failures = state.into_iter().flat_map(|state| &state.facts).filter(|fact| fact.level == Level::Fail);
             problems.extend(failures.map(|fact| format!("{}: {}", fact.topic, fact.finding)));
@@ -99,14 +99,14 @@ fn clock_problems(offset_ns: Option<f64>, rate_ppm: Option<f64>, limits: Limits)
         format!("its clock is {} {side} the reference's", crate::table::unsigned(ns.abs()))
     });
     let rate = rate_ppm.filter(|ppm| ppm.abs() > limits.rate_ppm);
-    let rate = rate.map(|ppm| format!("its clock runs {ppm:+.1} ppm against the reference's"));
+    let rate = rate.map(|ppm| format!("its clock rate is {ppm:+.1} ppm relative to the reference"));
     offset.into_iter().chain(rate).collect()
 }
 
 fn path_problems(host: &HostRow) -> Vec<String> {
     let direction = |way: &str, reached: usize, of: usize, lost: f64| match () {
-        () if reached < of => Some(format!("UDP {way} {} of {of} nodes does not get through", of - reached)),
-        () if lost > LOST_MAX => Some(format!("{:.0} % of UDP {way} other nodes is lost", 100.0 * lost)),
+        () if reached < of => Some(format!("UDP {way} {} of {of} nodes is blocked", of - reached)),
+        () if lost > LOST_MAX => Some(format!("{:.0} % of UDP packets {way} other nodes are lost", 100.0 * lost)),
         () => None,
     };
     let [out, back] = host.lost;
@@ -121,7 +121,7 @@ fn path_problems(host: &HostRow) -> Vec<String> {
 const LOST_MAX: f64 = 0.1;
 const MINUTE_NS: f64 = 60e9;
 const MINUTES_APART: &str = "\
-Clocks that are minutes apart end torchelastic jobs: agents take each other's keep-alive times for expired. Set them before the job,
+Clocks that differ by minutes end torchelastic jobs, because agents consider each other's keep-alives expired. Set the clocks before the job starts,
 for example with `chronyc makestep`.
 ";
 
@@ -135,7 +135,7 @@ mod tests {
         let found = |offset_ns: f64, ppm: f64| clock_problems(Some(offset_ns), Some(ppm), limits);
         assert!(found(99e6, -99.0).is_empty());
         assert_eq!(found(-125e9, 5.0), ["its clock is 125 s behind the reference's"]);
-        assert_eq!(found(0.0, 120.0), ["its clock runs +120.0 ppm against the reference's"]);
+        assert_eq!(found(0.0, 120.0), ["its clock rate is +120.0 ppm relative to the reference"]);
         assert!(clock_problems(None, None, limits).is_empty());
     }
 }

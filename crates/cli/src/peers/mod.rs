@@ -139,7 +139,7 @@ fn show(survey: &Survey, json: bool) -> anyhow::Result<()> {
     }
     match survey.failures() {
         0 => Ok(()),
-        failures => anyhow::bail!("{failures} finding(s) above prevent a measurement"),
+        failures => anyhow::bail!("{failures} of the findings above prevent a measurement"),
     }
 }
 
@@ -153,7 +153,7 @@ fn gather<T: Serialize + DeserializeOwned>(
     let mut frames = Frames::default();
     collective.gather(&vec![true; collective.size()], &serde_json::to_vec(own)?, &mut frames, &deadline)?;
     let statement = |(rank, frame): (usize, &[u8])| {
-        serde_json::from_slice(frame).with_context(|| format!("what rank {rank} says of its host"))
+        serde_json::from_slice(frame).with_context(|| format!("rank {rank}'s survey of its host"))
     };
     frames.iter().enumerate().map(statement).collect()
 }

@@ -160,16 +160,16 @@ fn unreached(hosts: &[HostRow], report: &RunReport) -> Vec<Fact> {
     let mut found = Vec::new();
     for row in hosts.iter().filter(|row| deaf(row.node_id)) {
         let Reached { of, .. } = row.reached_by;
-        let finding = format!("{of} other nodes have sent to {} and nothing arrived", name(row.node_id));
+        let finding = format!("{of} other nodes sent packets to {}, and none arrived", name(row.node_id));
         found.push(Fact::fail(
             "firewall",
             finding,
-            "let UDP in there (--port fixes the port), or choose another --interface",
+            "allow incoming UDP there (--port fixes the port), or choose another --interface",
         ));
     }
     for way in report.packets.iter().filter(|way| way.sent > 0 && way.received == 0 && !deaf(way.dst)) {
         let finding = format!("{} packets from {} to {}, none arrived", way.sent, name(way.src), name(way.dst));
-        found.push(Fact::fail("reachability", finding, "a firewall or a route between the two is in the way"));
+        found.push(Fact::fail("reachability", finding, "check the firewalls and routes between the two"));
     }
     for peer in &report.unreachable_peers {
         let finding =
@@ -182,8 +182,8 @@ fn unreached(hosts: &[HostRow], report: &RunReport) -> Vec<Fact> {
     }
     let silent = |row: &&HostRow| row.reaches.of == 0 && row.reached_by.of == 0 && hosts.len() > 1;
     for row in hosts.iter().filter(silent) {
-        let finding = format!("{} has sent nothing and nobody has sent to it", name(row.node_id));
-        found.push(Fact::fail("reachability", finding, "was the run cut short? try again, or --duration 10s"));
+        let finding = format!("{} exchanged no packets with any node", name(row.node_id));
+        found.push(Fact::fail("reachability", finding, "was the run cut short? Try again, or with --duration 10s"));
     }
     found
 }
@@ -197,7 +197,11 @@ fn losses(hosts: &[HostRow], packets: &[DirectionPackets]) -> Vec<Fact> {
         let one_way = if back <= LOSS_NAMED { "one-way loss" } else { "loss" };
         let (src, dst) = (named(hosts, way.src), named(hosts, way.dst));
         let finding = format!("{:.1} % from {src} to {dst}, {:.1} % back", 100.0 * lost(way), 100.0 * back);
-        Fact::warn(one_way, finding, "a bad cable, a full queue or a busy host; offsets get wider intervals")
+        Fact::warn(
+            one_way,
+            finding,
+            "possible causes: a bad cable, a full queue or a busy host; offsets get wider intervals",
+        )
     };
     lossy.map(told).collect()
 }
@@ -229,7 +233,7 @@ fn different_daemons(hosts: &[HostRow]) -> Option<Fact> {
     hosts.iter().for_each(|row| by_daemons.entry(row.time_sync.to_string()).or_default().push(&row.host));
     let told: Vec<String> = by_daemons.iter().map(|(daemons, on)| format!("{daemons} on {}", some_of(on))).collect();
     let advice =
-        "one way to steer the clocks of all hosts keeps their offsets small and steady; they are measured all the same";
+        "using the same time daemon on all hosts keeps offsets small and steady; probe_sync measures them either way";
     (by_daemons.len() > 1).then(|| Fact::warn("time sync", told.join("; "), advice))
 }
 
@@ -361,7 +365,7 @@ pub(super) mod tests {
         check(
             &with(&[(0, 2, 100, 0), (1, 2, 100, 0), (2, 0, 0, 0), (2, 1, 0, 0)]),
             1,
-            &["firewall: 2 other nodes have sent to 2 (host2)"],
+            &["firewall: 2 other nodes sent packets to 2 (host2)"],
         );
         check(
             &with(&[(0, 2, 100, 0), (2, 0, 0, 0)]),
@@ -375,7 +379,7 @@ pub(super) mod tests {
             &["loss: 20.0 % from 2 (host2) to 1 (host1), 30.0 % back"],
         );
         check(&with(&[(1, 2, 100, 99)]), 0, &[]);
-        check(&ALL[..2], 1, &["2 (host2) has sent nothing and nobody has sent to it"]);
+        check(&ALL[..2], 1, &["2 (host2) exchanged no packets with any node"]);
     }
 
     #[test]

@@ -30,11 +30,11 @@ pub(super) fn readable(survey: &Survey) -> String {
     });
     // Whom it reaches is what was asked.
     let mut text = crate::table::fitted(table, &[9, 7, 8, 10]);
-    text += "delay: half the smallest round trip, median of the node's edges; asymmetry: the most by which an edge disagrees with \
-             the solved offsets\n";
+    text += "delay: half the smallest round trip, median of the node's edges; asymmetry: the largest disagreement of an edge with the \
+        solved offsets\n";
     text.extend(survey.findings.iter().map(told));
     if survey.findings.is_empty() {
-        text += "every host that was tried reaches every other, both ways\n";
+        text += "every tested pair of hosts can communicate in both directions\n";
     }
     text
 }
@@ -77,9 +77,9 @@ mod tests {
             "2/2",
             "0/1",
             "10.0 %",
-            "--wide shows also: asymmetry, stamps, clock source, time sync",
+            "more columns with --wide: asymmetry, stamps, clock source, time sync",
             "FAIL  reachability",
-            "→ a firewall",
+            "→ check the firewalls",
         ] {
             assert!(text.contains(part), "{text} lacks {part}");
         }

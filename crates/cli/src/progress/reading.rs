@@ -34,7 +34,7 @@ impl Reading {
                 }
             }
             if expected.bytes() > 0.0 {
-                tracing::debug!("{what}: {:.2} of what was expected has been read", read() / expected.bytes());
+                tracing::debug!("{what}: {:.2} of the expected data has been read", read() / expected.bytes());
             }
         };
         // Without a thread to watch nothing is shown, and the work goes on.

@@ -97,7 +97,7 @@ impl RunProgress {
             node_table::worst(standing.iter(), usize::from(rows).saturating_sub(ROWS_BESIDE).clamp(1, NODES_MAX));
         let mut text = if shown.is_empty() { String::new() } else { format!("{}\n", node_table::table(&shown)) };
         if shown.len() < standing.len() {
-            text += &format!("{} nodes that are known better\n", standing.len() - shown.len());
+            text += &format!("{} nodes with smaller uncertainty\n", standing.len() - shown.len());
         }
         text += line;
         let lines = text.lines().map(|line| truncate_str(line, usize::from(columns).saturating_sub(1), "…"));
@@ -177,7 +177,7 @@ fn line(round: &GlobalWindowData, widths: &Widths, latency: Duration) -> String 
 fn happened(round: &GlobalWindowData) -> String {
     let mut text = String::new();
     for (edge, reason) in round.excluded_edges.iter().take(MAX_NAMED) {
-        text.push_str(&format!("; edge {edge} left out: {reason}"));
+        text.push_str(&format!("; ignored edge {edge}: {reason}"));
     }
     for (node, _) in round.clock_events.iter().take(MAX_NAMED) {
         text.push_str(&format!("; clock of node {node} disturbed"));

@@ -13,10 +13,10 @@ use crate::output;
 /// Whom to ask, and how to print.
 #[derive(clap::Args, Debug)]
 pub struct Asked {
-    /// Folders that sessions were given for their sockets (all sessions there are asked), or single sockets
+    /// Folders that hold the sockets of sessions (the command goes to all of them), or single sockets
     #[arg(required = true, value_name = "DIR")]
     pub paths: Vec<PathBuf>,
-    /// Print JSON, a line for each session
+    /// Print JSON, one line per session
     #[arg(long)]
     pub json: bool,
 }
@@ -60,7 +60,12 @@ impl Asked {
             [] => Ok(()),
             [one] if others == 0 => anyhow::bail!("{one}"),
             several => {
-                anyhow::bail!("{} of {} did not, the others did:\n{}", several.len(), sockets.len(), several.join("\n"))
+                anyhow::bail!(
+                    "{} of {} failed, the others succeeded:\n{}",
+                    several.len(),
+                    sockets.len(),
+                    several.join("\n")
+                )
             }
         }
     }

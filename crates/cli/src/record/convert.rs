@@ -24,25 +24,28 @@ pub struct ConvertArgs {
     /// Recordings
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// kineto (PyTorch's JSON: HolisticTraceAnalysis, TensorBoard), xspace (xprof), pftrace (Perfetto), json (Chrome), rocpd (a database of rocprofv3)
+    /// Output format: kineto (PyTorch's JSON: HolisticTraceAnalysis, TensorBoard), xspace (xprof), pftrace (Perfetto), json (Chrome),
+    /// rocpd (a rocprofv3 database)
     #[arg(short, long, value_name = "FORMAT", value_parser = clap::builder::ValueParser::new(|text: &str| text.parse::<Format>()))]
     pub format: Format,
     /// The file to write, or the directory for several recordings
     #[arg(short, long, value_name = "PATH")]
     pub output: PathBuf,
-    /// The directory of a run of probe_sync: times are put on its reference clock, as `align` does. Without it they are on each machine's system clock
+    /// The directory of a probe_sync run: converts times to its reference clock, as `align` does. Without it, times are on each
+    /// machine's system clock
     #[arg(long, value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
-    /// The same by a file of offsets: offsets.jsonl of a run, or a CSV of node, node time, offset
+    /// Offsets to use instead of --run-dir: offsets.jsonl of a run, or a CSV of node, node time, offset
     #[arg(long, value_name = "FILE", conflicts_with = "run_dir")]
     pub offsets: Option<PathBuf>,
-    /// The nodes that recorded, in the order of the files: 0 1 2 3, 0,1,2,3 or 0-3 [default: found by the host or rank in each recording]
+    /// The node that wrote each recording, in the order of the files: 0 1 2 3, 0,1,2,3 or 0-3 [default: found from the host or rank
+    /// in each recording]
     #[arg(long, visible_alias = "node", num_args = 1.., value_name = "N")]
     pub nodes: Vec<NodeList>,
-    /// How far outside of the measured span events may lie (2s, 500ms); clocks are extrapolated there [default: not at all]
+    /// How far outside the measured time events may lie (2s, 500ms); clocks are extrapolated there [default: 0s]
     #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration)]
     pub extrapolate: Option<probe_sync_time::Duration>,
-    /// Print JSON, a line for each trace
+    /// Print JSON, one line per trace
     #[arg(long)]
     pub json: bool,
 }
@@ -54,7 +57,7 @@ pub struct ConvertArgs {
 pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
     let nodes = NodeList::joined(&arguments.nodes);
     if !nodes.is_empty() && nodes.len() != arguments.files.len() {
-        let problem = format!("--nodes names {} nodes for {} recordings", nodes.len(), arguments.files.len());
+        let problem = format!("--nodes gives {} nodes for {} recordings", nodes.len(), arguments.files.len());
         return Err(anyhow::anyhow!(problem).context(Usage));
     }
     let outputs = outputs(arguments)?;
@@ -93,7 +96,7 @@ fn outputs(arguments: &ConvertArgs) -> anyhow::Result<Vec<PathBuf>> {
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         let output = arguments.output.join(format!("{stem}{}", arguments.format.endings()[0]));
         if outputs.contains(&output) {
-            let problem = format!("two recordings would both become {}; rename one", output.display());
+            let problem = format!("two recordings would both be written to {}; rename one", output.display());
             return Err(anyhow::anyhow!(problem).context(Usage));
         }
         outputs.push(output);
@@ -107,7 +110,7 @@ fn text(exported: &Exported) -> String {
     let mut text = format!("{}: {events} ({}), {} bytes\n", path.display(), counted(*scopes, "scope"), exported.bytes);
     if let Some(pairs) = &exported.pairs {
         text.push_str(&format!(
-            "  on its machine's boot clock; the pairs for align --snapshots are in {}\n",
+            "  times are on the machine's boot clock; pairs for align --snapshots are in {}\n",
             pairs.display()
         ));
     }

@@ -18,10 +18,10 @@ use crate::table::unsigned;
 /// Flags of `record inspect`.
 #[derive(Args, Debug)]
 pub struct InspectArgs {
-    /// Recordings: finished, under way, or left by a process that was killed
+    /// Recordings: finished, in progress, or left by a process that was killed
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// Print JSON, a line for each file
+    /// Print JSON, one line per file
     #[arg(long)]
     pub json: bool,
 }
@@ -121,11 +121,12 @@ impl<'a> Inspected<'a> {
     fn text(&self) -> String {
         let Facts { program, pid, host, rank, policy, reach, clock, kinds, .. } = self.facts;
         let rank = rank.map(|rank| format!(", rank {rank}")).unwrap_or_default();
-        let state = if self.finished { "ended in order" } else { "under way, or its process was killed" };
+        let state = if self.finished { "finished" } else { "in progress, or its process was killed" };
         let length = self.length_ns.map(|ns| format!(", {} long", unsigned(ns as f64))).unwrap_or_default();
-        let residual = self.clock.residual_p95_ns.map(|ns| format!(", within {} of their curve", unsigned(ns)));
+        let residual = self.clock.residual_p95_ns.map(|ns| format!(", within {} of the fitted curve", unsigned(ns)));
         let mut text = format!(
-            "{}: {program}, pid {pid} on {host}{rank}; {state}{length}\n  {} events of {} places in the program, {} lost; kinds {}; {policy}, {reach}\n  clock {clock}, \
+            "{}: {program}, pid {pid} on {host}{rank}; {state}{length}\n  {} events from {} places in the program, {} lost; kinds {}; \
+            {policy}, {reach}\n  clock {clock}, \
              {} pairs with the system clock{}\n",
             self.file.display(),
             self.events,
@@ -141,8 +142,8 @@ impl<'a> Inspected<'a> {
             }
         };
         note(self.clock.steps > 0, format!("the system clock was set {}", counted(self.clock.steps, "time")));
-        note(self.clock.failed, "the counter was seen to be no clock any more".into());
-        note(self.definitions_lost > 0, format!("no room for {}", counted(self.definitions_lost, "definition")));
+        note(self.clock.failed, "the counter became unusable as a clock".into());
+        note(self.definitions_lost > 0, format!("no space for {}", counted(self.definitions_lost, "definition")));
         note(self.pauses > 0, format!("paused and resumed {}", counted(self.pauses, "time")));
         note(self.clock.problem.is_some(), self.clock.problem.clone().unwrap_or_default());
         text + &crate::table::fitted(table(&self.threads), &[5, 4])

@@ -20,7 +20,7 @@ pub use self::recover::Recovered;
 /// Flags of `record`.
 #[derive(Args, Debug)]
 pub struct RecordArgs {
-    /// What to do
+    /// The command
     #[command(subcommand)]
     pub verb: Verb,
 }
@@ -28,17 +28,17 @@ pub struct RecordArgs {
 /// What can be done with recordings.
 #[derive(Subcommand, Debug)]
 pub enum Verb {
-    /// Say what recordings hold: process, threads, counts, losses, clock
+    /// Summarise recordings: process, threads, event counts, losses, clock
     Inspect(inspect::InspectArgs),
-    /// Say where a process hangs, or was when it was killed: the scopes that each of its threads is inside, and since when
+    /// Show where a process hangs, or where it was when it was killed: each thread's open scopes and how long they have been open
     Recover(recover::RecoverArgs),
     /// Write recordings as traces, on the system clock or on a run's reference clock
     Convert(convert::ConvertArgs),
-    /// Ask sessions on demand to begin: now, or at a time of the reference clock that all nodes agree on
+    /// Start on-demand sessions: now, or at a reference time that is the same on all nodes
     Start(start::StartArgs),
-    /// Ask sessions to stop until they are started again
+    /// Stop sessions until they are started again
     Stop(stop::StopArgs),
-    /// Ask sessions for a copy of what they have, as of a flight recorder; they go on
+    /// Save a copy of what sessions have recorded so far, for example from a flight recorder; they keep recording
     Snapshot(snapshot::SnapshotArgs),
 }
 

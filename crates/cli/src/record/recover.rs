@@ -17,10 +17,11 @@ use serde::Serialize;
 /// Flags of `record recover`.
 #[derive(Args, Debug)]
 pub struct RecoverArgs {
-    /// The recording: of a process that goes on, hangs, or was killed
+    /// The recording of a process that is running, hangs, or was killed
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Write all that was recovered as a trace, of the format that this name's ending says: .pt.trace.json, .pftrace or .json, with or without .gz
+    /// Write everything that was recovered as a trace; the file name's ending selects the format: .pt.trace.json, .pftrace or .json,
+    /// with or without .gz
     #[arg(short, long, value_name = "OUT")]
     pub output: Option<PathBuf>,
     /// Print JSON
@@ -136,17 +137,17 @@ impl<'a> Recovered<'a> {
     fn text(&self) -> String {
         let rank = self.rank.map(|rank| format!(" rank {rank}")).unwrap_or_default();
         let state = match self.state {
-            State::Finished => "the recording ended in order",
-            State::Running => "the process is there",
-            State::Gone => "the process is gone: it was killed, or ended without ending the recording",
+            State::Finished => "the recording was finished",
+            State::Running => "the process is running",
+            State::Gone => "the process is gone: it was killed, or ended without finishing the recording",
             State::Elsewhere => {
-                "the recording did not end in order, and its process was not on this machine since it started"
+                "the recording was not finished, and its process is from another machine or an earlier boot of this one"
             }
         };
         let mut text = format!("{}{rank} pid {} {}: {state}\n", self.host, self.pid, self.program);
         for thread in &self.threads {
             let name = if thread.name.is_empty() { "without a name" } else { thread.name };
-            let inside = if thread.inside.is_empty() { ": outside of every scope" } else { " is inside of" };
+            let inside = if thread.inside.is_empty() { " is outside every scope" } else { " is inside" };
             text.push_str(&format!(
                 "thread {} {name}{inside} ({} before)\n",
                 thread.tid,

@@ -12,7 +12,7 @@ use super::asking::Asked;
 /// Flags of `record snapshot`.
 #[derive(Args, Debug)]
 pub struct SnapshotArgs {
-    /// The folder for the copies, which is made if it is not there [default: beside each socket]
+    /// The folder for the copies, created if needed [default: next to each socket]
     #[arg(short = 'o', long = "output", visible_alias = "out", value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Whom.

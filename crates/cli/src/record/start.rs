@@ -10,10 +10,10 @@ use crate::output::Usage;
 /// Flags of `record start`.
 #[derive(Args, Debug)]
 pub struct StartArgs {
-    /// When, on the reference clock: ns since the Unix epoch, or +2s from what it shows now. All nodes that are told the same record the same
+    /// Reference time at which to start: ns since the Unix epoch, or +2s from now. Nodes given the same time record the same interval
     #[arg(long, value_name = "TIME", requires = "span", allow_hyphen_values = true)]
     pub at: Option<String>,
-    /// How long, as in 200ms
+    /// How long to record, for example 200ms
     #[arg(long = "for", id = "span", value_name = "DURATION", requires = "at")]
     pub span: Option<String>,
     /// Whom.
@@ -39,7 +39,7 @@ fn window(at: &str, span: &str, asked: &Asked) -> anyhow::Result<[i64; 2]> {
     let from = match at.strip_prefix('+') {
         Some(later) => reference(asked)?.saturating_add(duration(later, "--at")?),
         None => at.parse().map_err(|_| {
-            anyhow::anyhow!("--at: `{at}` is no time; give ns since the Unix epoch, or +2s").context(Usage)
+            anyhow::anyhow!("--at: `{at}` is not a time; give ns since the Unix epoch, or +2s").context(Usage)
         })?,
     };
     Ok([from, from.saturating_add(span)])
@@ -48,7 +48,7 @@ fn window(at: &str, span: &str, asked: &Asked) -> anyhow::Result<[i64; 2]> {
 fn duration(text: &str, flag: &str) -> anyhow::Result<i64> {
     let parsed =
         probe_sync::config::duration(text).map_err(|reason| anyhow::anyhow!("{flag}: {reason}").context(Usage))?;
-    anyhow::ensure!(parsed.as_ns() > 0, anyhow::anyhow!("{flag}: {text} is not above zero").context(Usage));
+    anyhow::ensure!(parsed.as_ns() > 0, anyhow::anyhow!("{flag}: {text} is not greater than zero").context(Usage));
     Ok(parsed.as_ns())
 }
 
@@ -59,7 +59,7 @@ fn reference(asked: &Asked) -> anyhow::Result<i64> {
     let answer = control::ask(first, &Request::Status)?;
     answer.reference_ns.with_context(|| {
         format!(
-            "{}: this session knows no reference clock, or not yet; give its builder one, or a time in ns to --at",
+            "{}: this session has no reference clock yet; give its builder one, or give --at a time in ns",
             first.display()
         )
     })

@@ -20,6 +20,6 @@ pub struct StopArgs {
 pub fn run(arguments: &StopArgs) -> anyhow::Result<()> {
     arguments.asked.ask(&Request::Stop, |answer| {
         let counts = answer.standing.counts;
-        format!("paused; {} bytes are recorded, {} events were lost", counts.bytes, counts.lost)
+        format!("paused; {} bytes recorded, {} events lost", counts.bytes, counts.lost)
     })
 }

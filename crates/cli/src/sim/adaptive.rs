@@ -61,7 +61,7 @@ struct Figures {
 pub fn run(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
     let target = arguments.target_error.unwrap_or(TARGET);
     if target <= Duration::ZERO {
-        bail!(anyhow::anyhow!("--target-error must be above zero, as in 200ns").context(Usage));
+        bail!(anyhow::anyhow!("--target-error must be greater than zero, for example 200ns").context(Usage));
     }
     let options = Config { adaptive: true, target_error: Some(target), ..Config::default() }
         .pacing()

@@ -16,28 +16,29 @@ use probe_sync_time::{Duration, NodeId, StampSource};
 /// Flags of `sim`.
 #[derive(Args, Debug)]
 pub struct SimArgs {
-    /// Compare all methods in the twelve cells (rate, stamps, load) and judge the demands
+    /// Compare all methods in twelve cells (rate, timestamps, load) and check the requirements
     #[arg(long, conflicts_with_all = ["scenario", "nodes", "neighbors", "load", "rate", "stamps"])]
     pub cells: bool,
-    /// Put each fault of the list into the scenario: what is named, when, and what it costs the healthy nodes
+    /// Inject each fault of a list into the scenario; report which faults are detected, when, and what they cost the healthy nodes
     #[arg(long, conflicts_with_all = ["cells", "adaptive", "methods", "truth"])]
     pub faults: bool,
-    /// Let clocks swing on a loaded machine, where nothing steps: what is named although it did not happen, and which estimates are
-    /// further from the truth than they state
+    /// Let clocks swing on a loaded machine without any steps; report false alarms and estimates that are further from the truth than
+    /// they claim
     #[arg(long, conflicts_with_all = ["cells", "faults", "adaptive", "methods", "truth", "scenario", "nodes", "neighbors", "reference",
         "load", "rate", "stamps", "duration", "window"])]
     pub swinging: bool,
-    /// Compare the fixed cadence with adaptive probing at --target-error: packets, and errors against the target
+    /// Compare a fixed cadence with adaptive probing at --target-error: packets, and errors relative to the target
     #[arg(long, conflicts_with_all = ["cells", "methods", "truth", "rate", "stamps"])]
     pub adaptive: bool,
-    /// Clocks that warm up, from a second generator with its own sizes: errors at every 250 ms, and whether what is stated holds
+    /// Simulate clocks that warm up, from a second generator with its own parameters; report errors every 250 ms and whether the
+    /// stated intervals hold
     #[arg(long, conflicts_with_all = ["cells", "faults", "adaptive", "swinging", "scenario", "nodes", "reference", "neighbors", "load", "rate", "stamps",
         "duration", "window", "methods", "truth"])]
     pub warming: bool,
     /// The target of --adaptive [default: 200ns]
     #[arg(long, value_name = "DURATION", value_parser = probe_sync::config::duration, requires = "adaptive")]
     pub target_error: Option<Duration>,
-    /// Start from a scenario file (TOML, see bench/scenarios); the flags below change it
+    /// Start from a scenario file (TOML, see bench/scenarios); the flags below override it
     #[arg(long, value_name = "FILE")]
     pub scenario: Option<PathBuf>,
     /// Number of nodes
@@ -49,48 +50,50 @@ pub struct SimArgs {
     /// Edges per node in the probing graph
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     pub neighbors: Option<u32>,
-    /// Share of the time in which a packet finds a queue, 0 to 0.95
+    /// Fraction of the time during which a packet meets a queue, 0 to 0.95
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub load: Option<f64>,
-    /// Coded pairs per second, edge and direction [default: the cadence of a real run, 800us per host]
+    /// Coded pairs per second, per edge and direction [default: the cadence of a real run, 800us per host]
     #[arg(long, value_name = "PAIRS_PER_S", value_parser = rate)]
     pub rate: Option<f64>,
     /// Timestamps: hw (8 ns noise) or sw (0.5 us, one-sided)
     #[arg(long, value_name = "KIND")]
     pub stamps: Option<StampKind>,
-    /// Simulated time [default: the scenario file's; without one 64s, beyond 16 nodes 16s]
+    /// Simulated time [default: that of the scenario file; without one 64s, or 16s for more than 16 nodes]
     #[arg(long, value_parser = probe_sync::config::duration)]
     pub duration: Option<Duration>,
-    /// Length of a window [default: the scenario's, 4s without a file]
+    /// Length of a window [default: that of the scenario file; 4s without one]
     #[arg(long, value_parser = probe_sync::config::duration)]
     pub window: Option<Duration>,
-    /// How many seeds, from 1 [default: 50 with --cells, 20 with --faults, 200 with --swinging, 12 with --warming, 5 with --adaptive, otherwise 1]
+    /// Number of seeds, counting from 1 [default: 50 with --cells, 20 with --faults, 200 with --swinging, 12 with --warming, 5 with
+    /// --adaptive, otherwise 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000), conflicts_with = "seed")]
     pub seeds: Option<u64>,
-    /// This seed alone
+    /// Run only this seed
     #[arg(long, value_name = "SEED")]
     pub seed: Option<u64>,
-    /// Methods of ntp, ntp+, huygens, huygens+, svm, svm+, mean, hull, live, smooth, probe_sync, separated by commas [default: all with
-    /// --cells, otherwise probe_sync per window (hull), round by round (live), over the run (smooth), and from all its packets (probe_sync, up to 64 nodes)]
+    /// Methods, separated by commas: ntp, ntp+, huygens, huygens+, svm, svm+, mean, hull, live, smooth, probe_sync [default: all with
+    /// --cells; otherwise probe_sync per window (hull), round by round (live), over the run (smooth), and from all packets of the run
+    /// (probe_sync, up to 64 nodes)]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = method)]
     pub methods: Vec<Method>,
-    /// Largest change of a pair's gap that huygens' filter lets pass with hardware stamps, ns
+    /// Largest change of a pair's gap that huygens' filter accepts with hardware timestamps, ns
     #[arg(long, value_name = "NS", default_value_t = Tuning::default().huygens_hardware_ns, value_parser = positive)]
     pub huygens_hw_ns: f64,
-    /// The same with software stamps
+    /// Largest change of a pair's gap that huygens' filter accepts with software timestamps, ns
     #[arg(long, value_name = "NS", default_value_t = Tuning::default().huygens_software_ns, value_parser = positive)]
     pub huygens_sw_ns: f64,
-    /// Unit of length, in halves of the smallest round trip, in which svm+ and huygens+ have C = 1
+    /// Unit of length in which svm+ and huygens+ have C = 1, in halves of the smallest round trip
     #[arg(long, value_name = "X", default_value_t = Tuning::default().svm_unit, value_parser = positive)]
     pub svm_unit: f64,
-    /// Write accuracy.csv, plots, the page report.html and, with --cells, accuracy.md into this directory; with --faults, --swinging, --adaptive or
-    /// --warming faults.csv, swinging.csv, adaptive.csv or warming.csv and a page of it
+    /// Write accuracy.csv, plots, the page report.html and, with --cells, accuracy.md to this directory; with --faults, --swinging,
+    /// --adaptive or --warming, write faults.csv, swinging.csv, adaptive.csv or warming.csv and a page instead
     #[arg(short = 'o', long = "output", visible_alias = "out", value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Print the result as JSON, with a schema number (docs/schemas)
     #[arg(long)]
     pub json: bool,
-    /// With --out: also truth.csv, every estimate beside the true offset
+    /// With --out: also write truth.csv, with every estimate next to the true offset
     #[arg(long, requires = "out")]
     pub truth: bool,
 }
@@ -98,9 +101,9 @@ pub struct SimArgs {
 /// Where timestamps are taken.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
 pub enum StampKind {
-    /// In the network interface.
+    /// In the network interface
     Hw,
-    /// In the kernel.
+    /// In the kernel
     Sw,
 }
 
@@ -189,7 +192,7 @@ fn number(text: &str) -> Option<f64> {
 
 fn method(text: &str) -> Result<Method, String> {
     let names = Method::ALL.map(Method::as_str).join(", ");
-    Method::from_name(text.trim()).ok_or_else(|| format!("no such method; there are {names}"))
+    Method::from_name(text.trim()).ok_or_else(|| format!("unknown method; known methods: {names}"))
 }
 
 /// Above this many nodes not all packets are kept.

@@ -167,7 +167,7 @@ fn table(rows: &[Row]) -> String {
         "of clean",
         "smoothed",
         "of clean",
-        "what was said (first run)",
+        "message (first run)",
     ]);
     for row in rows {
         let delay = match (row.worst_delay, row.p99_ns) {
@@ -193,8 +193,8 @@ fn table(rows: &[Row]) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     format!(
-        "named after: most rounds from a fault's begin to its name; others: names that nobody expected; left out: rounds of \
-         healthy edges; invalid: rounds of healthy nodes; p99: healthy nodes' error\n{}",
+        "named after: most rounds from the start of a fault to its detection; others: unexpected detections; left out: rounds of \
+        healthy edges; invalid: rounds of healthy nodes; p99: healthy nodes' error\n{}",
         fitted(table, &[])
     )
 }

@@ -160,7 +160,7 @@ fn check(plan: &Plan, scenario: &Scenario) -> anyhow::Result<()> {
         return refused(anyhow::anyhow!("--window must be positive and fit into --duration"));
     }
     if plan.duration > DURATION_MAX {
-        return refused(anyhow::anyhow!("--duration is longer than a day; simulate less"));
+        return refused(anyhow::anyhow!("--duration is longer than a day; choose a shorter one"));
     }
     Simulation::new(scenario.clone(), 0).map(drop).or_else(|error| refused(error.into()))
 }

@@ -122,7 +122,7 @@ fn cost(cost: &Cost) -> Table {
     let mut table = Table::new("Cost to a host", &["what", "value"]);
     table.rows = [
         ("packets sent", format!("{packets_per_second:.0} a second")),
-        ("bytes there and back", format!("{bytes_per_second:.0} a second")),
+        ("bytes sent and received", format!("{bytes_per_second:.0} a second")),
         ("processor", format!("{:.2} % of one core", 100.0 * cpu_share)),
     ]
     .map(|(what, value)| vec![what.to_owned(), value])

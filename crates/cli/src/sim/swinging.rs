@@ -129,7 +129,7 @@ fn table(rows: &[Row]) -> String {
         "p99 smoothed",
         "outside",
         "not in hard",
-        "first false name, or farthest outside",
+        "first false alarm, or farthest outside",
     ]);
     for row in rows {
         let estimates = row.live.errors_ns.len() + row.smoothed.errors_ns.len();
@@ -153,8 +153,8 @@ fn table(rows: &[Row]) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
     format!(
-        "false: faults of clocks and paths named, none of which happened; rates: changes of rate named; outside: further from the truth \
-         than {SIGMAS} sigma + {SLACK_NS} ns\n{}",
+        "false: clock and path faults reported although none happened; rates: rate changes reported; outside: further from the truth \
+        than {SIGMAS} sigma + {SLACK_NS} ns\n{}",
         fitted(table, &[])
     )
 }

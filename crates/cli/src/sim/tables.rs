@@ -26,8 +26,7 @@ pub fn planner(scenario: &Scenario, plan: &Plan, outcome: &Outcome, cost: &Cost)
     let between = outcome.between.summary();
     let mut explained = "";
     if between.count > 0 {
-        explained =
-            "between: a quarter and half a window away from the windows' middles, where the others are judged\n";
+        explained = "between: a quarter and half a window away from the windows' midpoints, where the other rows are evaluated\n";
         add("probe_sync, between", &between);
     }
     align(&mut table);
@@ -35,8 +34,8 @@ pub fn planner(scenario: &Scenario, plan: &Plan, outcome: &Outcome, cost: &Cost)
     let seconds = plan.duration.as_ns_f64() * 1e-9;
     format!(
         "{} nodes, {} edges ({} neighbours each), {seconds} s in windows of {} s, {} seed(s)\n{}{explained}\
-         asymmetry floor: p50 {}, p99 {}: with these paths no method can be better on average\n\
-         per host: {:.0} packets/s sent and as many received, {:.2} MB/s in all ({:.2} Mbit/s), {:.2} % of one core\n\
+         asymmetry floor: p50 {}, p99 {}; on these paths no method can do better on average\n\
+         per host: {:.0} packets/s sent and the same number received, {:.2} MB/s in total ({:.2} Mbit/s), {:.2} % of one core\n\
          {}",
         scenario.nodes,
         outcome.edges,
@@ -121,7 +120,7 @@ fn hard(outcome: &Outcome) -> String {
     let stated = outcome.methods.iter().rev().find_map(|(_, pool)| pool.summary().hard);
     stated.map_or_else(String::new, |hard| {
         format!(
-            "hard interval: held in {} of {}, mean half-width {}\n",
+            "hard interval: contained the truth in {} of {}, mean half-width {}\n",
             hard.held,
             hard.count,
             unsigned(hard.half_width_ns)

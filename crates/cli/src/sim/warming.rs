@@ -156,8 +156,9 @@ fn table(rows: &[Row]) -> String {
     }
     let seeds = rows.first().map_or(0, |row| row.outcome.asymmetry_z.len());
     format!(
-        "{seeds} seeds; |error| of every node every 250 ms; of asymmetry alone: p99 where all else is known; z: mean error of a node over the run in its \
-         stated asymmetry, RMS per seed;\njoined: the windows' lines joined by straight ones; longest hole: between two usable lines of the windows\n\
+        "{seeds} seeds; |error| of every node every 250 ms; of asymmetry alone: p99 if everything else were known; z: mean error of a \
+        node over the run relative to its stated asymmetry, RMS per seed;\njoined: the windows' estimates with linear interpolation; \
+        longest hole: between two usable estimates of the windows\n\
          {}",
         fitted(table, &[])
     )
@@ -183,7 +184,7 @@ fn demands(rows: &[Row]) -> Vec<Demand> {
     }
     let others: Vec<&String> = rows.iter().flat_map(|row| &row.outcome.others).collect();
     let first = others.first().map_or_else(String::new, |first| format!(", first: {first}"));
-    demand("nothing but changes of rate is named", format!("{} others{first}", others.len()), others.is_empty());
+    demand("only changes of rate are reported", format!("{} others{first}", others.len()), others.is_empty());
     let missing: usize = rows.iter().map(|row| row.lines.missing).sum();
     demand("no line is missing", format!("{missing} missing"), missing == 0);
     all

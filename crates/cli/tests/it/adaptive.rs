@@ -46,9 +46,9 @@ fn budgets_of_a_fixed_pace_and_impossible_ones_are_refused() {
         assert!(complaint(&output).contains(part), "{} lacks {part}", complaint(&output));
     };
     check(&["run", "--local", "2", "--fixed", "--budget-bps", "1M"], "--fixed");
-    check(&["run", "--local", "2", "--fixed", "--target-error", "1us"], "leave one of them out");
-    check(&["run", "--local", "2", "--target-error", "0ns"], "above zero");
+    check(&["run", "--local", "2", "--fixed", "--target-error", "1us"], "omit one of them");
+    check(&["run", "--local", "2", "--target-error", "0ns"], "greater than zero");
     check(&["run", "--local", "2", "--budget-bps", "10"], "per minute");
-    check(&["sim", "--adaptive", "--target-error=-1ns"], "above zero");
+    check(&["sim", "--adaptive", "--target-error=-1ns"], "greater than zero");
     check(&["sim", "--target-error", "1us"], "--adaptive");
 }

@@ -169,7 +169,7 @@ fn what_does_not_tie_a_boot_clock_is_refused_with_what_would() {
     let mut other_clock = pairs.clone();
     other_clock[2] = set.pairs(2, "monotonic", scratch.path());
     let said = refused(&other_clock);
-    let parts = ["node2_results.db", "of the clock monotonic", "CLOCK_BOOTTIME (boottime)"];
+    let parts = ["node2_results.db", "for the clock monotonic", "CLOCK_BOOTTIME (boottime)"];
     assert!(parts.iter().all(|part| said.contains(part)), "{said}");
 
     let mut other_boot = pairs.clone();

@@ -60,7 +60,7 @@ fn databases_of_all_nodes_are_on_one_clock_alone_and_together() {
             let done = run(command, &set.databases(), &["--assume-order", "--validate"], &files);
             assert!(done.status.success(), "{}", complaint(&done));
             let said = String::from_utf8_lossy(&done.stdout);
-            assert_eq!(said.matches("put on another clock").count(), nodes, "{said}");
+            assert_eq!(said.matches("moved to another clock").count(), nodes, "{said}");
         }
         check_truth(&delays(&together[0]), nodes);
         let mut each = BTreeMap::new();
@@ -75,7 +75,7 @@ fn databases_of_all_nodes_are_on_one_clock_alone_and_together() {
             &["--nodes", "1"],
             &[("--offsets", &offsets), ("--output", &[scratch.path().join("again.db")])],
         );
-        assert!(!again.status.success() && complaint(&again).contains("aligned already"), "{}", complaint(&again));
+        assert!(!again.status.success() && complaint(&again).contains("already aligned"), "{}", complaint(&again));
     }
 }
 
@@ -167,7 +167,7 @@ fn one_bad_database_of_many_is_named_and_may_be_left_out() {
         assert!(complaint(&refused).contains(text(&databases[2])) && !output[0].exists(), "{}", complaint(&refused));
         let done = run("merge", &databases, &["--assume-order", "--skip-bad"], &files);
         let said = complaint(&done);
-        assert!(done.status.success() && said.contains("left out") && said.contains(text(&databases[2])), "{said}");
+        assert!(done.status.success() && said.contains("skipped") && said.contains(text(&databases[2])), "{said}");
         check_truth(&delays(&output[0]), 3);
         std::fs::remove_file(&output[0]).expect("written");
     }
@@ -250,7 +250,7 @@ fn rows_of_two_clocks_of_one_host_are_brought_to_one_and_then_aligned() {
     // What cannot be on one clock is not taken for one.
     let refused = done("merge", &all, &[]);
     assert!(
-        !refused.status.success() && complaint(&refused).contains("they are on two clocks"),
+        !refused.status.success() && complaint(&refused).contains("they use two clocks"),
         "{}",
         complaint(&refused)
     );
@@ -279,5 +279,5 @@ fn rows_of_two_clocks_of_one_host_are_brought_to_one_and_then_aligned() {
     }
     // The flag is of databases that are not on one clock yet.
     let again = run("merge", &all, &[&["--no-correction"][..], &of_both].concat(), &[("--output", &[at("again.db")])]);
-    assert!(complaint(&again).contains("brought to one clock already"), "{}", complaint(&again));
+    assert!(complaint(&again).contains("already converted to one clock"), "{}", complaint(&again));
 }

@@ -17,7 +17,7 @@ fn the_demo_is_judged_against_the_truth_and_leaves_a_run_and_traces() {
     for part in [
         "   aligned       0 of 92 happens-before edges are broken\n",
         "11492 event times",
-        "WHO WAS LATE",
+        "WHICH RANKS WERE LATE",
         "report.html",
         "Next:\n  probe_sync doctor",
     ] {

@@ -66,6 +66,6 @@ fn what_is_not_a_dump_is_refused() {
     };
     check("rank_0", b"\x80\x02cos\nsystem\n(X\x02\x00\x00\x00idtR.", "would load or call code");
     check("rank_1", b"", "the file is empty");
-    check("rank_2.json", b"{\"traceEvents\": []}", "it states no version");
+    check("rank_2.json", b"{\"traceEvents\": []}", "it has no version");
     check("dump", b"{}", "does not end with a rank");
 }

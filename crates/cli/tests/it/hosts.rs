@@ -170,7 +170,7 @@ fn the_gate_before_a_job_names_hosts_whose_clocks_are_too_far_apart() {
     for (limits, status, part) in [
         (&[][..], 0, "ok       1"),
         (&["--max-offset", "1ms"], 3, "ahead of the reference's"),
-        (&["--max-rate", "10ppm"], 3, "ppm against the reference's"),
+        (&["--max-rate", "10ppm"], 3, "ppm relative to the reference"),
     ] {
         let done = output(probe_sync(&[&job[..], limits].concat()));
         let said = String::from_utf8_lossy(&done.stdout).into_owned();
@@ -209,7 +209,7 @@ fn a_signal_ends_the_rendezvous_at_once() {
         rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).expect("our own child");
         let ended = wait(child);
         assert_eq!(ended.status.code(), Some(1), "rank {rank}: {:?} {}", ended.status, complaint(&ended));
-        assert!(complaint(&ended).contains("asked to stop"), "rank {rank}: {}", complaint(&ended));
+        assert!(complaint(&ended).contains("stop requested"), "rank {rank}: {}", complaint(&ended));
     }
 }
 

@@ -136,8 +136,5 @@ fn ranks_that_were_told_different_masters_are_refused() {
     let ended = ranks.map(wait);
     assert!(ended.iter().all(|ended| ended.status.code() == Some(2)));
     let said = complaint(&ended[0]);
-    assert!(
-        said.contains("--master 2: this group has met around rank 0") || said.contains("master is \"2\""),
-        "{said}"
-    );
+    assert!(said.contains("--master 2: this group is led by rank 0") || said.contains("master is \"2\""), "{said}");
 }

@@ -87,7 +87,7 @@ fn metrics_are_served_and_idle_clients_delay_nothing() {
     let output = wait(run);
     let said = rest.join().expect("the log is read");
     assert!(output.status.success(), "{said}");
-    assert!(!said.contains("is gone"), "{said}");
+    assert!(!said.contains("lost rank"), "{said}");
 }
 
 #[test]

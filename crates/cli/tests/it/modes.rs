@@ -100,5 +100,5 @@ fn a_run_is_paused_named_and_ended_from_outside() {
     );
     assert!(!out.join("control.sock").exists(), "the socket goes with the run");
     let nobody = ctl(&["pause"]);
-    assert!(!nobody.status.success() && complaint(&nobody).contains("under way"), "{}", complaint(&nobody));
+    assert!(!nobody.status.success() && complaint(&nobody).contains("in progress"), "{}", complaint(&nobody));
 }

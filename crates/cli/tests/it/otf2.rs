@@ -278,7 +278,7 @@ fn an_archive_replaces_nothing_and_half_of_one_is_not_left() {
     let before = names();
     let again = convert(&formats, &traces(&set), scratch.path(), &[]);
     assert_eq!(again.status.code(), Some(1), "{}", complaint(&again));
-    assert!(complaint(&again).contains("job_otf2: cannot create: it is there already"), "{}", complaint(&again));
+    assert!(complaint(&again).contains("job_otf2: cannot create: it already exists"), "{}", complaint(&again));
     assert_eq!(names(), before);
     // A trace that ends early: no folder appears.
     let cut = scratch.path().join("cut.json");

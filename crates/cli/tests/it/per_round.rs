@@ -105,7 +105,7 @@ fn a_killed_rank_is_named_and_the_process_after_it_comes_back() {
     signal(&ranks[1], Signal::CONT);
     let told = wait(ranks.remove(1));
     assert_eq!(told.status.code(), Some(1));
-    assert!(complaint(&told).contains("goes on without this rank"), "{}", complaint(&told));
+    assert!(complaint(&told).contains("continues without this rank"), "{}", complaint(&told));
     signal(&ranks[0], Signal::TERM);
     let ended: Vec<_> = ranks.into_iter().map(wait).collect();
     ended.iter().for_each(|ended| assert!(ended.status.success(), "{}", complaint(ended)));

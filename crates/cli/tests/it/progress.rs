@@ -14,7 +14,7 @@ fn share_read(folder: &Path, command: &[&str]) -> f64 {
     let done = output(asked);
     assert!(done.status.success(), "{command:?}: {}", complaint(&done));
     let said = complaint(&done);
-    let said = said.lines().find(|line| line.contains("of what was expected has been read"));
+    let said = said.lines().find(|line| line.contains("of the expected data has been read"));
     let words: Vec<&str> = said.unwrap_or_else(|| panic!("{command:?}")).split_whitespace().collect();
     let share = words[words.iter().position(|word| *word == "of").expect("a share") - 1];
     share.parse().expect("a number")

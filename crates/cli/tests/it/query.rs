@@ -43,7 +43,7 @@ fn a_statement_that_has_no_end_is_given_up() {
     made(&path, 0, "a");
     let endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n";
     let said = refused(&[path], endless, &["--no-correction", "--timeout", "200ms"], 1);
-    assert!(said.contains("given up after 200ms"), "{said}");
+    assert!(said.contains("aborted after 200ms"), "{said}");
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn the_copy_of_a_database_with_a_journal_is_nobody_elses_and_ends_with_the_comma
         assert_eq!(copies().count(), 0, "nothing is left");
     }
     let given_up = output(query(&["--timeout", "200ms"]));
-    assert!(complaint(&given_up).contains("given up after 200ms"), "{}", complaint(&given_up));
+    assert!(complaint(&given_up).contains("aborted after 200ms"), "{}", complaint(&given_up));
     assert_eq!(copies().count(), 0, "nothing is left");
 }
 
@@ -205,7 +205,7 @@ fn equal_pids_multiply_no_row_and_each_row_says_where_it_is_from() {
     // Files of a folder are in the order of their names, which is no order of nodes.
     for flags in [&["--assume-order"][..], &["--nodes", "0", "1", "2", "3", "4", "5"]] {
         let said = refused(&folder, "SELECT 1", &[&["--no-correction"], flags].concat(), 2);
-        assert!(said.contains("have no order") && said.contains(flags[0]), "{said}");
+        assert!(said.contains("have no reliable order") && said.contains(flags[0]), "{said}");
     }
     // Folders behind links are looked into.
     let links = tempfile::tempdir().expect("a temporary directory");
@@ -335,10 +335,10 @@ fn a_bad_database_of_many_is_named_and_may_be_left_out() {
         assert!(said.contains(text(&traces[1])) && said.contains(part), "{said}");
         let sql = "SELECT count(*) n FROM regions";
         let done = run("query", &traces, &["--no-correction", "--skip-bad", "--sql", sql, "--format", "csv"], &[]);
-        assert!(done.status.success() && complaint(&done).contains("left out"), "{}", complaint(&done));
+        assert!(done.status.success() && complaint(&done).contains("skipped"), "{}", complaint(&done));
         assert_eq!(String::from_utf8_lossy(&done.stdout), "n\r\n40\r\n");
     };
-    check("cut short", &whole[..whole.len() / 2]);
+    check("is truncated", &whole[..whole.len() / 2]);
     check("is empty", b"");
     // A row of another process among those of this one: its guid would choose the wrong file.
     std::fs::write(&traces[1], &whole).expect("written");

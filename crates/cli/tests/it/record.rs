@@ -107,7 +107,7 @@ fn guide_of_the_killed(folder: &Path, file: &Path) {
         assert!(done.status.success(), "{line}: {}", complaint(&done));
         said += &String::from_utf8_lossy(&done.stdout);
     }
-    for part in ["is inside of", "all_reduce for ", r#"group="dp""#, "read for ", "killed, or ended"] {
+    for part in ["is inside", "all_reduce for ", r#"group="dp""#, "read for ", "killed, or ended"] {
         assert!(said.contains(part), "{part:?} is not in {said}");
     }
     assert!(folder.join("node0.pftrace").exists() && folder.join("aligned.pt.trace.json.gz").exists(), "{said}");
@@ -242,13 +242,13 @@ fn what_is_no_recording_is_refused_with_its_name() {
         command.arg(&path);
         let done = output(command);
         assert_eq!(done.status.code(), Some(1));
-        assert!(complaint(&done).contains("no.rec: byte 0: this is no recording"), "{}", complaint(&done));
+        assert!(complaint(&done).contains("no.rec: byte 0: it is not a probe_sync recording"), "{}", complaint(&done));
     }
     let mut command = probe_sync(&["record", "convert", "-f", "otf2", "-o", "x"]);
     command.arg(&path);
     let done = output(command);
     assert_eq!(done.status.code(), Some(2));
-    assert!(complaint(&done).contains("`otf2` is no format"), "{}", complaint(&done));
+    assert!(complaint(&done).contains("`otf2` is not a format"), "{}", complaint(&done));
 }
 
 const COLLECTIVES: u64 = 4;

@@ -73,7 +73,7 @@ fn every_rank_records_its_rounds() {
     // Recordings are never replaced.
     let again = run();
     assert!(!again.status.success());
-    assert!(complaint(&again).contains("name another"), "{}", complaint(&again));
+    assert!(complaint(&again).contains("choose another"), "{}", complaint(&again));
 }
 
 /// The guide's lines, but for the run's length: its own gathers and broadcasts break as each node's clock shows them, and hold on the reference clock.
@@ -155,7 +155,11 @@ fn a_run_that_is_stopped_leaves_whole_recordings_and_is_asked_for_copies_before(
         assert!(recording.status().finished && names(&recording)["round"] > 0);
     }
     let asked = output(probe_sync(&["record", "stop", text(&records)]));
-    assert!(!asked.status.success() && complaint(&asked).contains("no session listens here"), "{}", complaint(&asked));
+    assert!(
+        !asked.status.success() && complaint(&asked).contains("no session on this host listens here"),
+        "{}",
+        complaint(&asked)
+    );
 }
 
 /// Waits, bounded, until `found` finds something.

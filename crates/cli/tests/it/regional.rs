@@ -315,7 +315,7 @@ fn a_job_of_which_all_regions_fail_ends_and_says_why() {
     let job = Job::new();
     let ended = output(job.local("4", "a 0-1\nb 2-3\n", &["--duration", LONG, "--tracer-clock", "cupti"]));
     let said = complaint(&ended);
-    assert!(!ended.status.success() && said.contains("the run of region b has ended: refused"), "{said}");
+    assert!(!ended.status.success() && said.contains("the run of region b ended: refused"), "{said}");
 }
 
 #[test]
@@ -333,7 +333,7 @@ fn where_rank_0_is_lost_the_other_regions_end_in_order_and_say_how_to_compose() 
     let outputs: Vec<_> = ranks.into_iter().map(wait).collect();
     for (rank, output) in outputs.iter().enumerate().skip(1) {
         assert!(output.status.success(), "rank {rank}: {}", complaint(output));
-        let told = complaint(output).contains("rank 0 was lost, and nobody puts the regions on one timeline");
+        let told = complaint(output).contains("rank 0 was lost, so the regions were not put on one timeline");
         assert_eq!(told, rank == 1, "rank {rank}: {}", complaint(output));
     }
     assert!(!job.out().join("offsets.smoothed.jsonl").exists());
@@ -389,12 +389,12 @@ fn what_makes_no_regions_is_refused_on_all_ranks_alike() {
         parts.iter().for_each(|part| assert!(complaint(&output).contains(part), "{part}: {}", complaint(&output)));
         assert!(!job.out().exists(), "nothing was begun");
     };
-    check("a 0-2", &[], &["all 3 ranks are in region a", "leave the region out"]);
+    check("a 0-2", &[], &["all 3 ranks are in region a", "omit the region"]);
     check("a 0-1\nb 3", &[], &["regions.txt: line 2", "there is no rank 3; the job has 3"]);
-    check("a 0-1", &[], &["regions.txt: rank 2 is in no line"]);
-    check("a 0-1\nb 1-2", &[], &["line 2: rank 1 is in region a already"]);
-    check("a 0-1\nb 2", &["--region", "a"], &["region_file both say it"]);
-    check("a 0-1\n../b 2", &[], &["no name of a region"]);
+    check("a 0-1", &[], &["regions.txt: rank 2 is missing"]);
+    check("a 0-1\nb 1-2", &[], &["line 2: rank 1 is already in region a"]);
+    check("a 0-1\nb 2", &["--region", "a"], &["region_file are both given"]);
+    check("a 0-1\n../b 2", &[], &["not a region name"]);
     for regions in [["a", "b", ""], ["", "b", "b"]] {
         let job = Job::new();
         let outputs: Vec<_> = job.ranks(&regions, &["--duration", "1s"]).into_iter().map(wait).collect();
@@ -404,7 +404,7 @@ fn what_makes_no_regions_is_refused_on_all_ranks_alike() {
             outputs.iter().map(complaint).collect::<Vec<_>>()
         );
         let said = complaint(&outputs[0]);
-        assert!(said.contains("give all ranks a region") && said.contains("PROBE_SYNC_REGION"), "{said}");
+        assert!(said.contains("give a region to all ranks") && said.contains("PROBE_SYNC_REGION"), "{said}");
         assert!(!job.out().exists());
     }
 }

@@ -150,8 +150,8 @@ fn two_regions_and_their_masters_become_one_timeline() {
     let (a, b) = (runs.region("a"), runs.region("b"));
     let (status, said, told) = runs.compose(&[&a, &b, "--master", "a=1", "--master", "b=2"]);
     assert_eq!(status, Some(0), "{said}");
-    assert!(said.contains("node 0 of the masters' run") && said.contains("is in no region: node 5"), "{said}");
-    assert!(said.contains("ranks are left out"), "each run numbered its own ranks: {said}");
+    assert!(said.contains("node 0 of the masters' run") && said.contains("is in no region; it is node 5"), "{said}");
+    assert!(said.contains("omitted ranks"), "each run numbered its own ranks: {said}");
     assert_eq!((&told["reference"], &told["regions"][1]["first_node"]), (&4.into(), &3.into()), "{told:#}");
 
     let origins: [Origin; 6] = [("a", 0, 1), ("a", 1, 1), ("a", 2, 1), ("b", 0, 2), ("b", 1, 2), ("top", 0, 0)];
@@ -226,7 +226,7 @@ fn a_lost_master_ends_its_region_and_no_other() {
     let regions = [runs.region("a"), runs.region("b")];
     let (status, said, _) = runs.compose(&[&regions[0], &regions[1], "--master", "a=0", "--master", "b=1"]);
     assert_eq!(status, Some(0), "{said}");
-    assert!(said.contains("region a: ") && said.contains("after its own run had lost it"), "{said}");
+    assert!(said.contains("region a: ") && said.contains("after its own run lost the master"), "{said}");
 
     let origins: [Origin; 6] = [("a", 0, 0), ("a", 1, 0), ("a", 2, 0), ("b", 0, 1), ("b", 1, 1), ("b", 2, 1)];
     let mut last = [0; 6];
@@ -272,28 +272,28 @@ fn what_cannot_be_composed_is_refused() {
     };
     check(&[&a, &b], 2, &["region a", "2 nodes of the masters' run have that host", "--master a=NODE"]);
     check(&[&a, &b, "--master", "a=0", "--master", "b=0"], 2, &["a and b have the same master"]);
-    check(&[&a, &b, "--master", "a=0", "--master", "b=7"], 2, &["region b: node 7 is none of the masters' run"]);
-    check(&[&a, "--master", "c=0"], 2, &["c is no region"]);
-    check(&[&a, "--master", "a=0", "--master", "a=1"], 2, &["a is given two masters"]);
+    check(&[&a, &b, "--master", "a=0", "--master", "b=7"], 2, &["region b: node 7 is not a node of the masters' run"]);
+    check(&[&a, "--master", "c=0"], 2, &["c does not name a region"]);
+    check(&[&a, "--master", "a=0", "--master", "a=1"], 2, &["a has two masters"]);
     check(&[&a, &a], 2, &["\"a\" is empty or given twice"]);
     let again = format!("--region=z={}", text(&runs.path("a")));
-    check(&[&a, &again], 2, &["is the run of a and of z"]);
+    check(&[&a, &again], 2, &["is given as the run of both a and z"]);
     let again = format!("--region=z={}", text(&runs.path("a").join("offsets.smoothed.jsonl")));
-    check(&[&a, &again], 2, &["is the run of a and of z"]);
+    check(&[&a, &again], 2, &["is given as the run of both a and z"]);
     check(&[], 2, &["--region"]);
     check(&["--region", "a"], 2, &["NAME=VALUE"]);
     check(&[&a, "--master", "a=0"], 1, &["region a", "must run at the same time"]);
 
     let smoothed = runs.path("b").join("offsets.smoothed.jsonl");
     let live = format!("--region=b={}", text(&runs.path("b").join("offsets.jsonl")));
-    check(&[&a, &live, "--master", "a=0", "--master", "b=1"], 1, &["offsets.jsonl", "how sure they are"]);
+    check(&[&a, &live, "--master", "a=0", "--master", "b=1"], 1, &["offsets.jsonl", "their uncertainty"]);
     let whole = std::fs::read_to_string(&smoothed).expect("readable");
     cut(&smoothed, &whole, whole.len() - 20);
     check(&[&a, &b, "--master", "a=0", "--master", "b=1"], 1, &["offsets.smoothed.jsonl", "line "]);
     cut(&smoothed, &whole, 0);
-    check(&[&a, &b, "--master", "a=0", "--master", "b=1"], 1, &["no first line"]);
+    check(&[&a, &b, "--master", "a=0", "--master", "b=1"], 1, &["does not start with a line"]);
     std::fs::remove_file(&smoothed).expect("removable");
-    check(&[&a, &b, "--master", "a=0", "--master", "b=1"], 1, &["did not end in order", "probe_sync solve --windows"]);
+    check(&[&a, &b, "--master", "a=0", "--master", "b=1"], 1, &["did not end normally", "probe_sync solve --windows"]);
 }
 
 fn cut(path: &Path, text: &str, length: usize) {

@@ -37,7 +37,7 @@ fn a_run_leaves_a_page_whose_values_are_those_of_its_report() {
             .is_some_and(|nodes| nodes.len() == 2 && nodes.iter().all(|of| of["error"].is_array()))
     );
     assert!(found["edges"]["edges"].as_array().is_some_and(|edges| !edges.is_empty()), "{}", found["edges"]);
-    assert!(left.contains("Hard intervals were never crossed."), "the truth is known");
+    assert!(left.contains("Hard intervals were never violated."), "the truth is known");
     assert!(!left.contains(text(folder.path())), "no path of the machine");
 
     // Asked again: the same bytes, wherever they go.
@@ -52,7 +52,7 @@ fn a_run_leaves_a_page_whose_values_are_those_of_its_report() {
     std::fs::write(out.join("offsets.jsonl"), &offsets[..offsets.len() - 30]).expect("writable");
     let cut = page(&["report", text(&out), "-o", "-"]);
     assert!(
-        cut.contains("ends in the middle of a line") && cut.contains("The run has left no report"),
+        cut.contains("ends in the middle of a line") && cut.contains("The run has not written a report"),
         "both are said"
     );
     assert_eq!(data(&cut)["nodes"].as_array().map(Vec::len), Some(3));
@@ -129,12 +129,12 @@ fn what_is_no_run_and_what_would_be_overwritten_is_refused() {
         assert_eq!(output.status.code(), Some(status), "{arguments:?}: {}", complaint(&output));
         assert!(complaint(&output).contains(part), "{arguments:?}: {}", complaint(&output));
     };
-    check(&["report", text(folder.path())], 1, "give the directory that --output named");
+    check(&["report", text(folder.path())], 1, "give the directory that was given to --output");
     let out = folder.path().join("out");
     std::fs::create_dir(&out).expect("writable");
     let run = out.join("run.json");
     std::fs::write(&run, "{}").expect("writable");
-    check(&["report", text(&out), "-o", text(&run)], 2, "is a record of the run");
+    check(&["report", text(&out), "-o", text(&run)], 2, "is one of the run's own files");
     assert_eq!(std::fs::read(&run).expect("there"), b"{}");
     check(&["report", text(&out), "--nodes", "1"], 2, "--traces");
     // Traces need offsets, of which this run has none.

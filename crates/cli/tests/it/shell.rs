@@ -71,7 +71,9 @@ fn every_command_has_a_page_and_the_reader_of_pages_finds_no_fault() {
     printed(&["man", "--output", &pages.to_string_lossy()]);
     let page = |name: &str| std::fs::read_to_string(pages.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
     assert_eq!(page("probe_sync.1"), printed(&["man"]));
-    assert!(page("probe_sync-align.1").contains(".SH \"WHICH NODE WROTE A TRACE\"\n.nf\nThe host name in the trace"));
+    assert!(
+        page("probe_sync-align.1").contains(".SH \"WHICH NODE WROTE A TRACE\"\n.nf\nprobe_sync uses the host name")
+    );
     assert!(page("probe_sync-clock.1").contains(".SH \"EXIT STATUS\""));
     let names = files(&pages);
     for command in ["run", "solve", "merge", "check", "sim", "doctor", "completions", "ctl-pause", "record-convert"] {

@@ -110,8 +110,8 @@ fn one_offset_per_file_puts_clocks_that_differ_by_hours_together_as_far_as_it_sa
             let offset_ns = file["clocks"]["offset_ns"].as_i64().expect("ns");
             let left_ns = told["drift_left_ns"].as_u64().expect("ns");
             assert_eq!(told["offset_ns"], offset_ns);
-            assert!(said.contains(&format!("offset_ns {offset_ns} to that of node0_results.pftrace")), "{said}");
-            assert!(said.contains(&format!("leaves a drift of {left_ns} ns at most")), "{said}");
+            assert!(said.contains(&format!("offset_ns {offset_ns} relative to node0_results.pftrace")), "{said}");
+            assert!(said.contains(&format!("a remaining drift of at most {left_ns} ns")), "{said}");
             check_truth(&first, &readings(&set, node), offset_ns, left_ns);
         }
         let again = scratch.path().join("again.tar");
@@ -193,20 +193,14 @@ fn what_a_manifest_cannot_say_is_refused_and_leaves_nothing() {
         assert!(!done.status.success() && complaint(&done).contains(part), "{flags:?} {name}: {}", complaint(&done));
         assert!(!output.exists(), "{name}");
     };
-    refused(&traces, &[], &[], "job.tar", "no clock is known for");
-    refused(&traces, &["--no-correction"], &[], "job.tar", "no clock is known for");
-    refused(
-        &traces,
-        &["--assume-order"],
-        &clocks[..1],
-        "job.tar",
-        "nothing says what the system clock showed meanwhile",
-    );
+    refused(&traces, &[], &[], "job.tar", "the clock of");
+    refused(&traces, &["--no-correction"], &[], "job.tar", "the clock of");
+    refused(&traces, &["--assume-order"], &clocks[..1], "job.tar", "nothing relates them to the system clock");
     refused(&traces, &[], &clocks, "job.tar", "--nodes");
-    refused(&traces, &["--assume-order", "--annotate"], &clocks, "job.tar", "--annotate is for a merge into");
+    refused(&traces, &["--assume-order", "--annotate"], &clocks, "job.tar", "--annotate only applies to a merge into");
     refused(&traces, &["--assume-order"], &clocks, "job.pftrace", "an --output that ends in .tar");
     let databases = set.databases();
-    refused(&databases, &["--assume-order"], &clocks, "job.tar", "takes Perfetto traces alone");
+    refused(&databases, &["--assume-order"], &clocks, "job.tar", "only accepts Perfetto traces");
     let write = |flags: &[&str], name: &str| {
         let mut command = probe_sync(&[&["convert", "-f", "pftrace", "-o", name], flags].concat());
         command.arg("-d").arg(scratch.path()).arg("--offsets").args(&offsets).arg("--snapshots").args(&pairs);
@@ -221,16 +215,16 @@ fn what_a_manifest_cannot_say_is_refused_and_leaves_nothing() {
         &["--assume-order"],
         &clocks,
         "job.tar",
-        "is aligned already, to the system clock of node 0",
+        "is already aligned, to the system clock of node 0",
     );
     refused(
         &[machines, traces[1].clone()],
         &["--assume-order"],
         &clocks,
         "job.tar",
-        "the trace is of several machines",
+        "the trace covers several machines",
     );
     let aligned = [scratch.path().join("aligned")];
     let done = run("align", &traces, &["--assume-order"], &[&clocks[..], &[("--output", &aligned)]].concat());
-    assert!(complaint(&done).contains("the times of a Perfetto trace are not rewritten"), "{}", complaint(&done));
+    assert!(complaint(&done).contains("cannot rewrite the times of a Perfetto trace"), "{}", complaint(&done));
 }

@@ -77,7 +77,7 @@ fn wrong_arguments_are_refused_with_status_2() {
         (&["sim", "--faults", "--reference", "16"], "reference = 16 is out of range"),
         (&["sim", "--load", "2"], "0 to 0.95"),
         (&["sim", "--rate", "many"], "pairs per second"),
-        (&["sim", "--methods", "ntp,best"], "there are ntp, ntp+, huygens"),
+        (&["sim", "--methods", "ntp,best"], "known methods: ntp, ntp+, huygens"),
         (&["sim", "--cells", "--nodes", "5"], "cannot be used with"),
         (&["sim", "--seed", "1", "--seeds", "2"], "cannot be used with"),
         (&["sim", "--truth"], "--out"),

@@ -76,5 +76,5 @@ fn a_directory_without_a_run_is_named() {
     let output = output(probe_sync(&["status", &folder.path().to_string_lossy()]));
     assert_eq!(output.status.code(), Some(1));
     let said = complaint(&output);
-    assert!(said.contains("run.json") && said.contains("give the directory that --output named"), "{said}");
+    assert!(said.contains("run.json") && said.contains("give the directory that was given to --output"), "{said}");
 }

@@ -47,15 +47,14 @@ fn merge_and_align_end_with_the_verdict_that_validate_asks_for() {
         let at = |name: &str| folder.path().join(name);
         for (command, out) in [(&merge, at("validated.json")), (&align, at("validated"))] {
             let validated = [&command[..1], &["--output", text(&out)], &command[3..], &["--validate"]].concat();
-            check(&validated, status, if status == 3 { "is not written" } else { "" });
+            check(&validated, status, if status == 3 { "was not written" } else { "" });
             assert_eq!(out.exists(), status != 3, "{name}: what is violated is not written");
         }
     }
     let folder = tempfile::tempdir().expect("a folder");
     let [one, two] = collective_traces(folder.path(), None);
     let out = folder.path().join("new/out.json");
-    for (command, said) in [("merge", "nothing says that the traces are on one clock"), ("align", "no clock is known")]
-    {
+    for (command, said) in [("merge", "the traces may be on different clocks"), ("align", "the clock of")] {
         let unknown = [command, "--traces", text(&one), text(&two), "--nodes", "0", "1", "--output", text(&out)];
         check(&unknown, 2, said);
         check(&[command, "--traces", text(&one)], 2, "--output");
@@ -75,7 +74,7 @@ fn a_request_that_cannot_be_is_a_wrong_command_line() {
     for (flags, part) in [
         (&["--nodes", "0"][..], "2 traces, but 1 node numbers"),
         (&["--nodes", "0", "1", "--snapshots", text(&pairs)], "2 traces, but 1 snapshot files"),
-        (&["--nodes", "0", "1", "--timeline", "tracer"], "no pairs tie"),
+        (&["--nodes", "0", "1", "--timeline", "tracer"], "there are no pairs that relate"),
         (&["--nodes", "0", "1", "--snapshot-markers", "a"], "a group named system_ns"),
     ] {
         check(&[&["check"], &traces[..], &offsets, flags].concat(), 2, part);
@@ -168,7 +167,7 @@ fn every_help_tells_the_statuses() {
         let help = output(probe_sync(&[command, "--help"]));
         assert!(help.status.success(), "{command}");
         let said = String::from_utf8_lossy(&help.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(said.contains("EXIT STATUS 0 done; 1 failed; 2 wrong command line"), "{command}: {said}");
-        assert!(said.contains("3 violations found; 4 nothing to judge"), "{command}: {said}");
+        assert!(said.contains("EXIT STATUS 0 done; 1 failed; 2 invalid command line"), "{command}: {said}");
+        assert!(said.contains("3 violations found; 4 nothing could be checked"), "{command}: {said}");
     }
 }

@@ -206,7 +206,7 @@ fn what_is_told_fits_the_terminal_and_files_hold_the_same() {
     let job = Job { ranks: 8, per_host: 2, steps: 16, late: Some((2, 2, 2)) };
     let (traces, offsets) = job.write(folder.path());
     let told = job.on(&traces, &offsets, &["stragglers"]);
-    assert!(told.contains("Straggler: host host1 as a whole") && told.contains("Without clock correction"), "{told}");
+    assert!(told.contains("Straggler: all of host host1") && told.contains("Without clock correction"), "{told}");
     for line in told.lines() {
         assert!(line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
     }
@@ -252,8 +252,8 @@ fn what_cannot_be_is_refused() {
     check(&[], 2, "--traces");
     let known = [&of_all[..], &["--nodes", "0", "1", "2", "3", "--offsets", text(&offsets)]].concat();
     check(&[&known[..], &["--step-name", "("]].concat(), 2, "--step-name");
-    check(&[&known[..], &["--step-name", "step"]].concat(), 2, "no group that is the number");
-    check(&[&known[..], &["--json", "--csv"]].concat(), 2, "one output takes one of them");
+    check(&[&known[..], &["--step-name", "step"]].concat(), 2, "no group for the number");
+    check(&[&known[..], &["--json", "--csv"]].concat(), 2, "cannot share an output");
     check(&[&known[..], &["--json", text(&offsets)]].concat(), 2, "would overwrite");
     // One rank alone shares nothing with anybody.
     let alone = output(probe_sync(&["stragglers", "--traces", traces[0]]));

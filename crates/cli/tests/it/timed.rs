@@ -86,7 +86,7 @@ fn lost_ranks_are_named_and_do_not_come_back_and_masters_may_be_lost_one_after_t
     wait_for_round(&out, lines(&out.join("global_windows.jsonl")).len() + 2);
     let again = wait(start(4));
     assert_eq!(again.status.code(), Some(1));
-    assert!(complaint(&again).contains("comes back in the next run"), "{}", complaint(&again));
+    assert!(complaint(&again).contains("can join the next run"), "{}", complaint(&again));
     let until = |from: &str, rounds: usize| {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
@@ -109,7 +109,7 @@ fn lost_ranks_are_named_and_do_not_come_back_and_masters_may_be_lost_one_after_t
     }
     let zero = wait(start(0));
     assert_eq!(zero.status.code(), Some(1));
-    assert!(complaint(&zero).contains("comes back in the next run"), "{}", complaint(&zero));
+    assert!(complaint(&zero).contains("can join the next run"), "{}", complaint(&zero));
     signal(&ranks[0], Signal::TERM);
     ranks.into_iter().map(wait).for_each(|ended| assert!(ended.status.success(), "{}", complaint(&ended)));
     let report = written_report(&folder);

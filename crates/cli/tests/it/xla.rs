@@ -75,8 +75,8 @@ fn our_names_win_over_old_ones_and_that_is_said() {
         &line,
         &[
             &format!("XLA_DIST_PROF_CONFIG={0} read as --config {0}", config.display()),
-            "XLA_PROBE_CADENCE_US=2000 is not used, for PROBE_SYNC_PROBE_CADENCE=1ms is given",
-            &format!("{} is not used, for --window 500ms is given", of_file("probe_window_s = 4")),
+            "XLA_PROBE_CADENCE_US=2000 is ignored because PROBE_SYNC_PROBE_CADENCE=1ms is given",
+            &format!("{} is ignored because --window 500ms is given", of_file("probe_window_s = 4")),
             "XLA_PACKET_SPACING_US=100 read as --spacing 100us",
             &format!("{} read as --out of_file", of_file("output_dir = of_file")),
         ],
@@ -140,7 +140,7 @@ fn lists_that_leave_a_node_out_are_refused_on_every_rank() {
     for output in &outputs {
         assert_eq!(output.status.code(), Some(2), "{}", complaint(output));
     }
-    has(&complaint(&outputs[0]), &["no chain of out_neighbors joins node 2", "add an edge"]);
+    has(&complaint(&outputs[0]), &["no chain of out_neighbors connects node 2", "add an edge"]);
 }
 
 /// When node 0 shows this, all is as [`OFFSETS`] says.
@@ -232,7 +232,7 @@ fn old_windows_give_the_offsets_that_their_fits_say() {
         let (found, said) = solve(folder.path(), &[&["--windows"][..], &files(&paths)].concat());
         assert_eq!(found.len(), 1 + 3 * WINDOWS as usize, "{said}");
         judge(&found, 1_000.0);
-        has(&said, &["beta holds at the window's start", "no hard intervals"]);
+        has(&said, &["beta, which applies to the window's start", "no hard intervals"]);
         assert_eq!(said.contains("alpha near 1"), !master, "{said}");
         assert_eq!(said.contains("round_id is missing"), !master, "{said}");
         assert_eq!(found[1]["round_id"], if master { 3 } else { 0 });
@@ -241,7 +241,7 @@ fn old_windows_give_the_offsets_that_their_fits_say() {
         std::fs::write(&paths[1], format!("\u{0}cut\n{text}{{\"window_start_ns\":5")).expect("writable");
         let (found, said) = solve(folder.path(), &[&["--windows"][..], &files(&paths)].concat());
         judge(&found, 1_000.0);
-        has(&said, &["node1.jsonl line 1: left out", "node1.jsonl line 15: left out"]);
+        has(&said, &["node1.jsonl line 1: ignored", "node1.jsonl line 15: ignored"]);
     }
 }
 
@@ -274,7 +274,7 @@ fn an_old_command_line_solves_old_windows() {
     for flag in ["--min_pairs=488", "--max_loss_ratio=0.01"] {
         let refused = crate::support::output(probe_sync(&[&old[..4], &[flag]].concat()));
         assert_eq!(refused.status.code(), Some(2));
-        has(&complaint(&refused), &["leave out all 48 fits"]);
+        has(&complaint(&refused), &["exclude all 48 fits"]);
     }
     let refused = crate::support::output(probe_sync(&[&old[..4], &["--smoothing_factor=0.3"]].concat()));
     assert_eq!(refused.status.code(), Some(2));
@@ -297,7 +297,7 @@ fn an_old_summary_needs_its_time() {
     assert!(!out.exists());
     let (found, said) = solve(folder.path(), &["--windows", text(&csv), "--at", &START_NS.to_string()]);
     judge(&found, 1_000.0);
-    has(&said, &["too few windows to tell"]);
+    has(&said, &["too few windows to estimate it"]);
     assert_eq!(found[1]["window_end_ns"], START_NS + WINDOW_NS);
     let windows = probe_windows(folder.path(), 0, true);
     let both = output(probe_sync(&["solve", "--windows", text(&csv), text(&windows), "--out", text(&out)]));
@@ -361,11 +361,11 @@ fn the_documents_messages_are_read_or_refused() {
     // As our own NodeWindowData begins: a node, a round, times in 8 bytes.
     let own = [number(1, 1), number(2, 3), number(3, 3), double(4, 1.0), double(5, 1.0)].concat();
     for (bytes, expected) in [
-        ([node_message(0, 3), node_message(0, 4)].concat(), "is there twice: give one message per file"),
+        ([node_message(0, 3), node_message(0, 4)].concat(), "occurs twice; give one message per file"),
         (own, "messages of probe_sync itself"),
-        (node_message(0, 3)[..70].to_vec(), "no protobuf message"),
-        (message(7, b"x"), "field 7 is in no message"),
-        (number(1, 5), "a message without windows, or cut short"),
+        (node_message(0, 3)[..70].to_vec(), "not a protobuf message"),
+        (message(7, b"x"), "field 7 is not part of any message"),
+        (number(1, 5), "a message without windows, or truncated"),
     ] {
         let path = one("other.pb", &bytes);
         let out = folder.path().join("none.jsonl");
