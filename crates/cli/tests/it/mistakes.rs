@@ -62,8 +62,8 @@ const MISTAKES: &[Mistake] = &[
     mistake("solve --packets words.txt -o x.jsonl", 1, "words.txt: the first line has no column", "src"),
     mistake("record inspect words.txt", 1, "words.txt: byte 0: it is not a probe_sync recording", "another version"),
     // Whose traces, and which clock.
-    mistake("merge one.json two.json -o x.json", 2, "are on one clock: one.json states neither", "--no-correction"),
-    mistake("convert one.json two.json -f pftrace -d x", 2, "are on one clock: one.json states", "--no-correction"),
+    mistake("merge one.json two.json -o x.json", 2, "different clocks: one.json contains neither", "--no-correction"),
+    mistake("convert one.json two.json -f pftrace -d x", 2, "different clocks: one.json contains", "--no-correction"),
     mistake("align one.json --offsets three.csv -o x.json", 1, "cannot tell which node wrote", "Give --nodes"),
     mistake("stragglers one.json two.json", 2, "the traces may be on different clocks", "give --run-dir"),
     // Flags and values.

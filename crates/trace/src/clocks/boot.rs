@@ -30,7 +30,7 @@ pub(super) fn fit(given: Option<&Snapshots>, span: Option<(Picoseconds, Picoseco
     let near = span.0 >= first.saturating_sub(REACH_PS) && span.1 <= last.saturating_add(REACH_PS);
     near.then_some(true).ok_or_else(|| {
         format!(
-            "its events start at {} on CLOCK_BOOTTIME, but the snapshot pairs start at {} (and extend {} s further): they are from \
+            "its events are from {} on CLOCK_BOOTTIME, but the snapshot pairs are from {} (and extend {} s further): they are from \
             another boot of the machine or another clock",
             seconds(span),
             seconds((first, last)),

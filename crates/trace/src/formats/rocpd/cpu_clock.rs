@@ -81,8 +81,9 @@ fn refuse_two_clocks(database: &Database<'_>, writer: &Writer) -> Result<(), Err
     }
     let seconds = |(first, last): (i64, i64)| format!("{:.3} to {:.3} s", first as f64 * 1e-9, last as f64 * 1e-9);
     let problem = format!(
-        "the rows that rocprof-sys timestamped itself ({REGION}, {SAMPLE}, {PROCESS} of {}) start at {}, but those of rocprofiler-sdk \
-        (rocm_…, kernels) at {}: they use two clocks. To convert them to one, use align or merge with --cpu-clock monotonic \
+        "the rows that rocprof-sys timestamped itself ({REGION}, {SAMPLE}, {PROCESS} of {}) are from {}, but those of \
+        rocprofiler-sdk (rocm_…, kernels) are from {}: they use two clocks. To convert them to one, use align or merge with \
+        --cpu-clock monotonic \
         --suspended HOST=TIME, the time for which the machine was suspended before",
         writer.guid,
         seconds(own),
