@@ -184,7 +184,7 @@ mod tests {
             ("reach", "cluster", "reach: `cluster` is not one of process, thread"),
             ("policy", "ring", "policy: `ring` is not one of drop_newest"),
             ("bytes", "many", "bytes: `many` is not a number of bytes"),
-            ("bytes", "2000GiB", "more than 1 TiB"),
+            ("bytes", "2000GiB", "up to 1 TiB"),
             ("every", "1s", "every: only a stream appends"),
             ("spill", "", "spill: the file name is missing"),
             ("kinds", "steps", "`steps` is not an event kind; use one of function"),
