@@ -1,6 +1,6 @@
-//! Rust text taken apart as far as the tidy rules need it: code without comments and literals, tests, functions.
+//! Rust text taken apart as far as the tidy rules need it: code without comments and literals, and without tests.
 //!
-//! Place in the flow: `tidy` asks a [`Source`] for lines and functions. Comments and the insides of string and character
+//! Place in the flow: `tidy` asks a [`Source`] for lines. Comments and the insides of string and character
 //! literals are replaced by blanks of the same shape, so that line numbers hold and braces can be counted.
 //! What it does not do: understand macros or types; `{` and `}` outside literals always pair up in Rust, which is enough.
 
@@ -11,17 +11,6 @@ pub struct Source {
     code: String,
     /// Byte ranges of items under `#[cfg(test)]`.
     tests: Vec<Range<usize>>,
-}
-
-/// A function with a body.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Function {
-    /// Its name.
-    pub name: String,
-    /// Line of the word `fn`, from 1.
-    pub line: usize,
-    /// Lines from `fn` to the closing brace, both included.
-    pub lines: usize,
 }
 
 impl Source {
@@ -70,22 +59,6 @@ impl Source {
         }
         // Blanks replace whole items, so no letter is cut in two.
         String::from_utf8_lossy(&code).into_owned()
-    }
-
-    /// The functions outside tests, nested ones too.
-    pub fn functions(&self) -> impl Iterator<Item = Function> {
-        let starts = self.code.match_indices("fn ").map(|(at, _)| at);
-        starts
-            .filter(|at| *at == 0 || !is_word(self.code.as_bytes()[at - 1]))
-            .filter(|at| !self.tests.iter().any(|range| range.contains(at)))
-            .filter_map(|at| {
-                let name: String =
-                    self.code[at + 3..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-                let body = body(&self.code, at)?;
-                let line = self.code[..at].matches('\n').count() + 1;
-                let lines = self.code[at..body.end].matches('\n').count() + 1;
-                (!name.is_empty()).then_some(Function { name, line, lines })
-            })
     }
 }
 
@@ -217,15 +190,6 @@ mod tests {
         check("br\"{\" r#type", "b     r#type");
         check("'é' {", "     {");
         check("\"never ends {", "             ");
-    }
-
-    #[test]
-    fn functions_are_found_with_their_length() {
-        let text = "trait T { fn none(&self) -> [u8; 3]; }\nfn a(x: [u8; 2]) -> u8\nwhere\n{\n  \"}\";\n}\n\
-                    #[cfg(test)]\nmod tests { fn b() {} }\nimpl A { pub const fn c() {} }\n";
-        let found: Vec<_> = Source::new(text).functions().collect();
-        let function = |name: &str, line, lines| Function { name: name.to_owned(), line, lines };
-        assert_eq!(found, [function("a", 2, 5), function("c", 9, 1)]);
     }
 
     #[test]
