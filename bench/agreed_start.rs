@@ -1,4 +1,5 @@
-//! How far apart two ranks begin that have agreed on a time, beside two threads that wait for the system clock.
+//! Benchmark of how closely two ranks start at an agreed time, compared with two threads that wait
+//! for the system clock.
 //!
 //! `cargo bench -p probe-sync --bench agreed_start [-- [--starts N] [--counter raw|tsc] [--skew 0|1]]`
 //!
@@ -11,7 +12,8 @@
 //!
 //! A rank reads a line with the time, waits, and answers with a line; the process that asks has no session.
 //!
-//! What it does not do: assert any time. Run by `cargo test --benches` it does only a little: it must not rot.
+//! It asserts no timing. Under `cargo test --benches` it runs only briefly, so that it keeps
+//! compiling and working.
 
 use std::error::Error;
 use std::hint::black_box;

@@ -1,4 +1,4 @@
-//! What a reading of the global clock costs, and how far it is from the truth.
+//! Benchmark of the cost and the error of reading the global clock.
 //!
 //! `cargo bench -p probe-sync --bench clock [-- --truth MODEL [--counter raw|tsc] [--seconds N] [--ranks N] [--window TEXT]]`
 //!
@@ -10,7 +10,8 @@
 //! time, between two readings of the system clock, which is the truth because node 0 has no virtual clock. A reading between which more than
 //! 1 µs passed says little and is judged by the intervals only.
 //!
-//! What it does not do: assert any time. Run by `cargo test --benches` it does only a little: it must not rot.
+//! It asserts no timing. Under `cargo test --benches` it runs only briefly, so that it keeps
+//! compiling and working.
 
 use std::error::Error;
 use std::hint::black_box;

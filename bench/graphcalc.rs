@@ -1,4 +1,5 @@
-//! How long GraphCalc takes, by size, and which solver is faster on its systems.
+//! Benchmark of GraphCalc: its running time by graph size, and which solver is faster on its
+//! systems.
 //!
 //! `cargo bench -p probe-sync-estimate --bench graphcalc [-- [--out FOLDER] [--quick]]`
 //!
@@ -10,7 +11,8 @@
 //! "CG diff" is the largest difference from the dense solution, ns, with conjugate gradients stopped at 1e-6 standard
 //! deviations per node, a thousandth of what a round asks for.
 //!
-//! What it does not do: assert any time. Run by `cargo test --benches` it does only small sizes: it must not rot.
+//! It asserts no timing. Under `cargo test --benches` it runs only small sizes, so that it keeps
+//! compiling and working.
 
 use std::error::Error;
 use std::fmt::Write as _;

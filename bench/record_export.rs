@@ -1,9 +1,11 @@
-//! How fast a recording becomes a trace: `cargo bench -p probe-sync-record --features rocpd --bench export [-- FOLDER [MILLIONS [FORMAT]]]`.
+//! Benchmark of converting a recording into a trace:
+//! `cargo bench -p probe-sync-record --features rocpd --bench export [-- FOLDER [MILLIONS [FORMAT]]]`.
 //!
-//! A real recording of one thread, scopes three deep with an argument in every second, is written in each format, or in one. Printed are events per second
-//! by the clock and by the processor time of all threads, and the greatest memory of a process that does nothing else; with `--bench` two million
-//! scopes or as many as are asked for, without it (as tests are run) a few. FOLDER defaults to the one for temporary files.
-//! What it does not do: read a trace, time the recording itself.
+//! A real recording of one thread, scopes three deep with an argument in every second, is written
+//! in each format, or in one. Printed are events per second by the clock and by the processor time
+//! of all threads, and the greatest memory of a process that does nothing else; with `--bench` two
+//! million scopes or as many as are asked for, without it (as tests are run) a few. FOLDER defaults
+//! to the one for temporary files.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;

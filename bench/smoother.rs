@@ -1,4 +1,4 @@
-//! What smoothing a run costs: the joint solution by size, and the live variant per round.
+//! Benchmark of smoothing a run: the joint solution by size, and the live variant per round.
 //!
 //! `cargo bench -p probe-sync-estimate --bench smoother [-- --quick | --round]`
 //!
@@ -7,7 +7,8 @@
 //!
 //! With `--round` only what a live round costs: the graph, the watch and the live smoother together, and the smoother alone.
 //!
-//! What it does not do: assert any time. Run by `cargo test --benches` it does only a small size: it must not rot.
+//! It asserts no timing. Under `cargo test --benches` it runs only a small size, so that it keeps
+//! compiling and working.
 
 use std::time::Instant;
 

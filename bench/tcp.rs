@@ -1,4 +1,5 @@
-//! What a round over TCP costs: a gather of a payload from every rank and a broadcast of 24 bytes for each.
+//! Benchmark of a round over TCP: a gather of a payload from every rank and a broadcast of 24 bytes
+//! per rank.
 //!
 //! `cargo bench -p probe-sync-collective --bench tcp [-- --ranks N] [--blocks N] [--rounds N] [--payload BYTES] [--apart-us N] [--foreign N] [--per-round]`
 //!
@@ -8,7 +9,8 @@
 //! With `--foreign` a process of its own holds that many foreign connections where rank 0 listens, from before the ranks start until the end: a third says nothing, a third says a
 //! greeting byte by byte, a third says garbage and comes again. The time until all ranks have joined is printed too; the door is open during the rounds.
 //!
-//! What it does not do: assert any time. Run by `cargo test --benches` it does only a little: it must not rot.
+//! It asserts no timing. Under `cargo test --benches` it runs only briefly, so that it keeps
+//! compiling and working.
 
 use std::error::Error;
 use std::io::Write as _;

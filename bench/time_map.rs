@@ -1,11 +1,12 @@
-//! How long it takes to map one time.
+//! Benchmark of mapping a single time.
 //!
 //! `cargo bench -p probe-sync-estimate --bench time_map`
 //!
-//! A composed map of two hops (pairs every 100 ms, rounds every 4 s) over ten minutes; times as in a trace: ascending
-//! starts, each with its end a little later. Cursor and binary search beside each other, the median of repeated passes on
-//! one core, and a check that both return the same. What it does not do: assert any time. Run by `cargo test --benches` it
-//! does one short pass: it must not rot.
+//! A composed map of two hops (pairs every 100 ms, rounds every 4 s) over ten minutes; times as in
+//! a trace: ascending starts, each with its end a little later. Cursor and binary search beside
+//! each other, the median of repeated passes on one core, and a check that both return the same. It
+//! asserts no timing. Under `cargo test --benches` it runs one short pass, so that it keeps
+//! compiling and working.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -1,7 +1,8 @@
-//! Finds libotf2 by `otf2-config`, and has bindgen declare of its header what the crate calls.
+//! Finds libotf2 with `otf2-config`, and has bindgen generate declarations for the functions that
+//! the crate calls.
 //!
-//! The declarations are made at build time, not committed: they are then those of the library that is linked, whatever its version, and
-//! bindgen is in the tree for MPI already. What it does not do: install anything.
+//! The declarations are made at build time, not committed: they are then those of the library that
+//! is linked, whatever its version, and bindgen is in the tree for MPI already.
 
 use std::env;
 use std::path::PathBuf;

@@ -1,10 +1,11 @@
-//! The link between the namespaces: reads every host's packets, holds each back as [`Links`] decides, delivers it.
+//! The link between the namespaces, which reads every host's packets, delays each as [`Links`]
+//! decides and delivers it.
 //!
-//! Place in the flow: one thread of `scenario`, which owns the [`Links`] and returns them with their counts.
-//! Packets come out in the order of their release times on this thread's monotonic clock. The wait between two of them
-//! is a `ppoll` with nanoseconds and a timer slack of 1 ns; a packet that is delivered late because the thread was off
-//! the processor looks like queueing, never like a shorter way.
-//! What it does not do: lose a packet without counting it; the devices' own queues are asked apart.
+//! The emulator is one thread of `scenario`; it owns the [`Links`] and returns them with their
+//! counts. It delivers packets in the order of their release times on its monotonic clock. Between
+//! two packets it waits in a `ppoll` with nanosecond resolution and a timer slack of 1 ns. A packet
+//! delivered late because the thread was not scheduled looks like queueing, never like a shorter
+//! path. It counts every packet it loses; the queues of the devices are queried separately.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

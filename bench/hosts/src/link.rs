@@ -1,11 +1,12 @@
-//! What happens to a packet on its way: the seeded model of every direction of every link.
+//! The seeded model of every direction of every link, which decides the fate of each packet.
 //!
-//! Place in the flow: the emulator asks [`Links::admit`] once per packet and does what it answers. Pure: no clock, no sockets.
-//! Formula for the direction a→b: lost with probability `loss`, otherwise delayed by
-//! `delay + asymmetry(a, b) + jitter·U`, U uniform in [−1, 1], where `asymmetry(b, a) = −asymmetry(a, b)`; half the
-//! difference of the two directions, `asymmetry(a, b)`, is exactly the error that no estimator can see on this link.
-//! Each direction draws from a random stream of its own: traffic elsewhere does not change its fate.
-//! What it does not do: bandwidth, bursts of loss, duplication.
+//! The emulator calls [`Links::admit`] once per packet and obeys the answer. The model is pure: it
+//! has no clock and no sockets. In the direction a→b a packet is lost with probability `loss` and
+//! otherwise delayed by `delay + asymmetry(a, b) + jitter·U`, with U uniform in [−1, 1] and
+//! `asymmetry(b, a) = −asymmetry(a, b)`. Half the difference of the two directions,
+//! `asymmetry(a, b)`, is exactly the error that no estimator can see on this link. Each direction
+//! has its own random stream, so traffic elsewhere does not change its packets' fate. It does not
+//! model bandwidth, bursts of loss or duplication.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;

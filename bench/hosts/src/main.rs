@@ -1,12 +1,13 @@
-//! `probe-sync-testbed`: whole runs under known conditions, judged from the outside.
+//! `probe-sync-testbed`, which performs whole runs under known conditions and judges them from the
+//! outside.
 //!
 //! `netns` makes network namespaces that act as hosts with addresses of their own, joins them by TUN devices through
 //! [`emulator`] (delay, jitter, loss and asymmetry per direction, exact counts), runs `probe_sync` in them and compares.
 //! `verify` compares the files of any run that had skew injected with the truth that the run wrote down.
 //!
-//! Place in the flow: beside the program; it knows it only by its command line and its files, as a user does, and
-//! imports nothing of it. It never touches an address or interface outside the namespaces that it made.
-//! What it does not do: emulate bandwidth; change a clock.
+//! The testbed knows the program only by its command line and its files, as a user does, and
+//! imports none of its code. It never touches an address or interface outside the namespaces it has
+//! created. It does not emulate bandwidth or change a clock.
 #![forbid(unsafe_code)]
 
 mod emulator;

@@ -1,10 +1,10 @@
-//! Network namespaces that act as hosts, each with one TUN device; removed whatever happens.
+//! Network namespaces that act as hosts, each with one TUN device. They are always removed.
 //!
-//! Place in the flow: `scenario` makes them, `emulator` reads and writes their devices, programs run inside them by
-//! `ip netns exec`. A device is made where this program runs and moved: a TUN device keeps its file descriptor when it
-//! changes namespace, so that no thread of ours has to enter one.
-//! Names carry this process's id; what a killed predecessor left behind is removed at the next start.
-//! What it does not do: touch any interface or address outside the namespaces that it made.
+//! Programs run inside the namespaces through `ip netns exec`. Each device is created in this
+//! program's own namespace and then moved: a TUN device keeps its file descriptor when it changes
+//! namespace, so none of our threads has to enter one. Names contain this process's id, and the
+//! next start removes the leftovers of a killed predecessor. It never touches an interface or
+//! address outside the namespaces it has created.
 
 use std::fmt;
 use std::net::Ipv4Addr;

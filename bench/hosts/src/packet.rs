@@ -1,7 +1,8 @@
-//! The few header fields of an IPv4 packet that a link looks at.
+//! The few header fields of an IPv4 packet that a link needs.
 //!
-//! Place in the flow: the emulator parses what it reads from a TUN device, to know whom it is for and how to count it.
-//! Reference: RFC 791, section 3.1. What it does not do: IPv6 (the namespaces have it switched off), options, fragments.
+//! The emulator parses each packet it reads from a TUN device to find the destination and to count
+//! it. Reference: RFC 791, section 3.1. It does not support IPv6 (the namespaces have it disabled),
+//! options or fragments.
 
 use std::net::Ipv4Addr;
 

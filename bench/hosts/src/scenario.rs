@@ -1,12 +1,13 @@
-//! A whole run on several hosts: namespaces, link, one `probe_sync` in each, then the comparison.
+//! A whole run on several hosts, with namespaces, a link, one `probe_sync` in each namespace and
+//! the final comparison.
 //!
-//! Place in the flow: the subcommand `netns`. The ranks find each other by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT,
-//! so the TCP control traffic crosses the emulated link, too, loss included. Compared are the offsets with their
-//! truth ([`verify`]), and packet by packet what the run says it sent, received and lost in each direction with what
-//! the link saw, delivered and dropped. Where a direction was made to lose packets, the run must name exactly that
-//! direction; where none was, no direction.
-//! What it does not do: judge how wide the intervals are; asymmetry of a path of milliseconds cannot be excluded by
-//! any packet, and the intervals must say so.
+//! The ranks find each other by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, so the TCP control
+//! traffic also crosses the emulated link and suffers its losses. The scenario compares the offsets
+//! with their truth ([`verify`]). Packet by packet and for each direction, it also compares what
+//! the run reports as sent, received and lost with what the link saw, delivered and dropped. If a
+//! direction was configured to lose packets, the run must name exactly that direction; otherwise it
+//! must name none. It does not judge the width of the intervals: no packet can rule out a path
+//! asymmetry of milliseconds, and the intervals must reflect that.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

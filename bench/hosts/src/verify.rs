@@ -1,12 +1,11 @@
-//! The files of a run compared with its truth.
+//! Comparison of a run's files with its truth.
 //!
-//! Place in the flow: after a run with `--inject-skew`, from outside: only `truth.json` and `offsets.jsonl` are read.
-//! Formula, for node i in a round whose window has the middle M on the reference clock:
-//! error = offset_i − (e_i(t) − e_r(t)) with t such that t + e_r(t) = M, where r is the reference and
-//! e_i(t) = off_i + ppm_i·1e-6·(t − t0_i) + amp_i·sin(2π·(t − t0_i)/period_i + phase_i) + Σ step·[t − t0_i ≥ step_at];
-//! the reference itself is left out.
-//! The claimed 95 % interval is offset ± 1.96·sigma, the hard one [bound_lo, bound_hi].
-//! What it does not do: believe the run's own judgement of itself.
+//! After a run with `--inject-skew`, this module reads only `truth.json` and `offsets.jsonl`. For
+//! node i in a round whose window has the midpoint M on the reference clock, error = offset_i −
+//! (e_i(t) − e_r(t)) with t such that t + e_r(t) = M, where r is the reference and e_i(t) = off_i +
+//! ppm_i·1e-6·(t − t0_i) + amp_i·sin(2π·(t − t0_i)/period_i + phase_i) + Σ step·[t − t0_i ≥
+//! step_at]. The reference itself is omitted. The claimed 95 % interval is offset ± 1.96·sigma, the
+//! hard one [bound_lo, bound_hi].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,7 +1,7 @@
-//! The C functions of the shared library, called as C calls them.
+//! The C functions of the shared library, called the way C calls them.
 //!
-//! Place in the flow: rows beside [`crate::ours`]. The library has a recorder of its own; what is measured has passed through the dynamic linker and
-//! the library's thread-local storage.
+//! The library has its own recorder. The measurements include the dynamic linker and the library's
+//! thread-local storage.
 
 use std::ffi::{CStr, c_char};
 use std::path::Path;

@@ -1,8 +1,11 @@
-//! `cargo run --release --manifest-path bench/record/Cargo.toml`: what recording an event costs, beside a floor and other recorders.
+//! Benchmark of the cost of recording an event, compared with a floor and with other recorders:
+//! `cargo run --release --manifest-path bench/record/Cargo.toml`.
 //!
-//! Place in the flow: by hand, for bench/LOG.md. A workspace of its own, so that other recorders are no dependencies of ours.
-//! The floor is two readings of the time-stamp counter and a store of 32 bytes into a ring. Everything is measured in turn, in many short passes, by the
-//! CPU time of the thread, and its median told with its ratio: machines differ, and load on them changes from second to second.
+//! Run it by hand for bench/LOG.md. It is a separate workspace so that the other recorders do not
+//! become our dependencies. The floor is two readings of the time-stamp counter and a 32-byte store
+//! into a ring. Everything is measured in turn, in many short passes, by the CPU time of the
+//! thread, and reported as a median with its ratio, because machines differ and their load changes
+//! from second to second.
 //!
 //! | module | holds |
 //! |---|---|
@@ -13,10 +16,11 @@
 //! | [`work`] | a loop that computes, with and without scopes recorded |
 //! | [`memory`] | what is resident, and whether all is recorded or counted |
 //!
-//! Options: `--short` (a few passes, to see that it works), `--library FILE` (libprobe_sync.so, after `cargo xtask install --prefix DIR`), `--work` (only
-//! the loop that computes), `--memory` (only memory, under each policy; streaming writes some GB into the temporary folder), `--stream SECONDS` (only a
-//! steady stream).
-//! What it does not do: fail where an ask is missed; it says so in the table.
+//! Options: `--short` (a few passes, to see that it works), `--library FILE` (libprobe_sync.so,
+//! after `cargo xtask install --prefix DIR`), `--work` (only the loop that computes), `--memory`
+//! (only memory, under each policy; streaming writes some GB into the temporary folder),
+//! `--stream SECONDS` (only a steady stream). It does not fail when a target is missed; the table
+//! reports it.
 
 mod library;
 mod measure;

@@ -1,7 +1,7 @@
-//! Passes in turn, by the CPU time of a thread; medians.
+//! Alternating passes measured by thread CPU time, and their medians.
 //!
-//! Place in the flow: under every case. A pass is a few ms long, so that what a loaded machine does meanwhile meets all cases alike; the order of cases turns
-//! round from pass to pass.
+//! A pass takes a few ms, so that load on the machine affects all cases alike; the order of the
+//! cases is reversed from pass to pass.
 
 use std::hint::black_box;
 use std::sync::Barrier;

@@ -1,8 +1,9 @@
-//! How much memory a session takes, and whether every event is recorded or counted: as much is recorded as there is time for, and at a steady pace.
+//! The memory use of a session, and whether every event is recorded or counted, both at full speed
+//! and at a steady pace.
 //!
-//! Place in the flow: `--memory` and `--stream`, apart from what measures time. Each policy has a process of its own, since the most that was resident is
-//! a process's. What is recorded is read back and counted.
-//! What it does not do: fail where an ask is missed; its line says so.
+//! `--memory` and `--stream` run separately from the time measurements. Each policy runs in its own
+//! process, because peak resident memory is a property of a process. The recording is read back and
+//! counted. It does not fail when a target is missed; its line reports it.
 
 use std::path::Path;
 use std::process::Command;

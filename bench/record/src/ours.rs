@@ -1,6 +1,4 @@
-//! This recorder: on, off, on fresh memory, one event at a time, on two threads.
-//!
-//! Place in the flow: the rows with an ask against the floor.
+//! This recorder when on, when off, on fresh memory, with one event at a time and on two threads.
 
 use std::hint::black_box;
 use std::sync::Mutex;

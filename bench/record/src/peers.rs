@@ -1,6 +1,8 @@
-//! Other recorders, each as its documentation has it used, with what it does later on threads of its own left out.
+//! Other recorders, each used as its documentation recommends, excluding the work they do later on
+//! their own threads.
 //!
-//! Place in the flow: rows of peers, and ours against them. What they keep in memory until the end is let go between passes, beyond the time.
+//! The table compares our recorder with them. The memory they keep until the end is released
+//! between passes, outside the measured time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -1,6 +1,4 @@
-//! The table that is printed: a row per case, its figure, what it is compared with, and the ask.
-//!
-//! Place in the flow: filled in by all others. What it does not do: measure.
+//! The printed table, with each case's figure, its comparison and its target.
 
 use std::fmt::Write as _;
 

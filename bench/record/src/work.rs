@@ -1,7 +1,8 @@
-//! A loop that computes, with a scope about each piece: recorded, and not.
+//! A computing loop with a scope around each piece of work, with and without recording.
 //!
-//! Place in the flow: what recording does to real work, as caches and branch predictors see it. Passes with and without a session follow one another in
-//! pairs; the figure is the median of the ratios within pairs.
+//! It measures the effect of recording on real work, including caches and branch predictors. Passes
+//! with and without a session alternate in pairs; the figure is the median of the ratios within
+//! pairs.
 
 use std::hint::black_box;
 

@@ -1,9 +1,11 @@
-//! The reference's time, for every thread, for forked children, and by a file for every process of the host.
+//! The reference time for every thread, for forked children and, through a file, for every process
+//! of the host.
 //!
-//! Place in the flow: over `probe_sync::GlobalClock`. A reading touches no lock and never waits; it may be made from any thread, and in a signal's
-//! handler where something is known.
+//! A reading takes no lock and never waits. It can be made from any thread and, once a reference
+//! time is known, in a signal handler.
 //!
-//! What it does not do: say whose clock it is; that is node 0's unless the session's `reference` names another.
+//! It does not report which clock is the reference: node 0's, unless the session's `reference`
+//! names another.
 
 use std::ffi::c_char;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The text of the last failure, and the version, for C.
 //!
-//! Place in the flow: over `status`, which keeps the text. What it does not do: clear the text when a call succeeds; `errno` stays as well.
+//! A successful call does not clear the text, just as it does not clear `errno`.
 
 use std::ffi::{CStr, c_char};
 use std::panic::catch_unwind;

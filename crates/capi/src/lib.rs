@@ -1,7 +1,9 @@
-//! The C interface of probe_sync: sessions beside a launcher, and the global clock.
+//! The C interface of probe_sync, with sessions that run inside a launcher's processes and the
+//! global clock.
 //!
-//! Place in the flow: a front end over `probe_sync`, as the command line is one. `cargo xtask codegen` writes `include/probe_sync.h` from
-//! the declarations here; `cargo xtask install` makes the libraries. Names are those of C, so that one search finds both sides.
+//! This crate is a front end to `probe_sync`, like the command line. `cargo xtask codegen`
+//! generates `include/probe_sync.h` from the declarations here, and `cargo xtask install` builds
+//! the libraries. Items have their C names, so that one search finds both sides.
 //!
 //! | module | holds |
 //! |---|---|
@@ -16,7 +18,8 @@
 //! comes from its `_new`, `_open` or `_start` and has not been freed, and nothing is freed while another thread uses it. A panic never leaves:
 //! it becomes a status.
 //!
-//! What it does not do: link MPI (`include/probe_sync_mpi.h` and `src/probe_sync_mpi.c` are compiled by the caller's mpicc), print, or handle signals.
+//! It does not link MPI (the caller's mpicc compiles `include/probe_sync_mpi.h` and
+//! `src/probe_sync_mpi.c`), print or handle signals.
 #![expect(non_camel_case_types, reason = "the names are those of C")]
 #![expect(clippy::missing_safety_doc, reason = "one rule holds for all functions; it stands above")]
 

@@ -1,6 +1,5 @@
-//! How ranks find rank 0: a meeting that it opens, and the 128 bytes of its id, which the launcher carries.
-//!
-//! Place in the flow: before a session of several ranks. What it does not do: carry the bytes.
+//! A meeting that rank 0 opens so that the other ranks can find it, and its 128-byte id, which the
+//! launcher distributes.
 
 use std::ffi::c_char;
 use std::net::IpAddr;

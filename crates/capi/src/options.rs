@@ -1,7 +1,8 @@
-//! The settings of a session, by the keys that the command line, files and the environment use.
+//! The settings of a session, under the same keys as on the command line, in files and in the
+//! environment.
 //!
-//! Place in the flow: made before a session, read when it starts; then `PROBE_SYNC_*` variables count too, below what was set here.
-//! What it does not do: know the keys; `probe_sync::config` has the one table of them.
+//! A session reads them when it starts. `PROBE_SYNC_*` variables apply too, with lower precedence
+//! than the options set here. The keys are defined in the table of `probe_sync::config`, not here.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::path::PathBuf;

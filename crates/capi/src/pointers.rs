@@ -1,7 +1,8 @@
-//! C's pointers as references, strings and boxes; NULL is refused by the argument's name.
+//! Conversion of C pointers into references, strings and boxes. NULL is rejected with the name of
+//! the argument.
 //!
-//! Place in the flow: every function begins here. What it does not do: know whether a pointer that is not NULL is valid; that is the caller's
-//! promise (the crate's first page).
+//! It cannot tell whether a non-NULL pointer is valid; the caller guarantees that (see the crate
+//! documentation).
 
 use std::ffi::{CStr, c_char};
 

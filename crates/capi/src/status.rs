@@ -1,8 +1,7 @@
-//! What a call returns, and the text of the last failure of a thread.
+//! Return codes of calls, and the text of a thread's last failure.
 //!
-//! Place in the flow: under all functions; each runs inside of [`guard`]. The text is kept until the thread's next failure, as `errno` is.
-//!
-//! What it does not do: print, or show the text to C (`errors` does).
+//! Every function runs inside [`guard`]. The text is kept until the thread's next failure, as
+//! `errno` is.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString};

@@ -1,6 +1,5 @@
-//! `probe_sync clock FILE`: what the reference shows now, from the page that a run on this host keeps.
-//!
-//! Place in the flow: reads a `GlobalClock` once and prints it. What it does not do: measure, or wait.
+//! `probe_sync clock FILE`, which prints the current reference time from the page that a run on
+//! this host maintains.
 
 use probe_sync::GlobalClock;
 use probe_sync::clock::{Reading, Status};

@@ -1,6 +1,4 @@
-//! `probe_sync compose`: the runs of several regions on one timeline.
-//!
-//! Place in the flow: arguments → `probe_sync::solve::compose_runs` → what it tells. What it does not do: compute.
+//! `probe_sync compose`, which puts the runs of several regions on one timeline.
 
 use std::fmt::Write as _;
 use std::path::Path;

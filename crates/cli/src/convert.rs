@@ -1,6 +1,6 @@
-//! `convert`: arguments into a request to the library, and its report as text.
+//! `convert`, which turns arguments into a library request and prints its report as text.
 //!
-//! Clocks are learnt as `align` learns them. What it does not do: read or write a trace (crate `trace`).
+//! Clocks are learnt as `align` learns them.
 
 use std::path::PathBuf;
 

@@ -1,6 +1,4 @@
-//! What `convert --help` teaches.
-//!
-//! Place in the flow: under `args`. What it does not do: parse.
+//! The guide text of `convert --help`.
 
 /// What `convert --help` teaches after the flags.
 pub(crate) const CONVERT_GUIDE: &str = "\

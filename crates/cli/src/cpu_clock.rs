@@ -1,6 +1,4 @@
-//! `--cpu-clock` and `--suspended`: databases whose rows are on two clocks.
-//!
-//! Place in the flow: flags of the commands that read traces, into the library's request. What it does not do: touch a database.
+//! `--cpu-clock` and `--suspended`, for databases whose rows use two clocks.
 
 use clap::Args;
 use probe_sync_time::Duration;

@@ -1,6 +1,7 @@
-//! `probe_sync ctl`: asks something of a run under way.
+//! `probe_sync ctl`, which sends a request to a run in progress.
 //!
-//! Place in the flow: over the socket in the run's directory. What it does not do: reach a run on another host.
+//! The request travels through the socket in the run's directory. It cannot reach a run on another
+//! host.
 
 use probe_sync::Request;
 

@@ -1,8 +1,10 @@
-//! What commands print with `--json`: one document on standard output, with a schema number, and units in the names of its fields.
+//! The documents that commands print with `--json`: one per command on standard output, with a
+//! schema number and with units in the field names.
 //!
-//! Place in the flow: between the results of the libraries and standard output. `docs/schemas/COMMAND.vN.json` are the JSON Schemas of these types, as `probe_sync json-schemas`
-//! prints them; a test compares the two and validates every command's output. A field that changes its meaning or goes raises the number of its document, and the old schema
-//! stays in its file. What it does not do: compute, or texts for people.
+//! `docs/schemas/COMMAND.vN.json` are the JSON Schemas of these types, as `probe_sync json-schemas`
+//! prints them; a test compares the two and validates the output of every command. Removing a field
+//! or changing its meaning increments the number of its document, and the old schema stays in its
+//! file.
 
 use std::path::PathBuf;
 

@@ -1,6 +1,4 @@
-//! Flags of `merge` that say what of the traces goes into the file.
-//!
-//! Place in the flow: part of [`crate::trace_args`]; becomes the library's `FilterSettings`. What it does not do: judge events.
+//! The flags of `merge` that select which parts of the traces go into the file.
 
 use clap::Args;
 use probe_sync_trace::{Bound, FilterSettings, Kinds, LatenessSettings, Ranks, Steps};

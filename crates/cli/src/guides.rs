@@ -1,6 +1,4 @@
-//! What `--help` of the commands teaches after their flags.
-//!
-//! Place in the flow: under `args`; that of `convert` has a file of its own. What it does not do: parse.
+//! The guide texts that follow the flags in the `--help` of commands.
 
 /// What `--help` of the trace commands teaches.
 pub(crate) const TRACE_GUIDE: &str = "\

@@ -1,6 +1,4 @@
-//! How the ranks of a run find each other: mpirun, torchrun-style variables, or `--local`.
-//!
-//! What it does not do: start processes (`local`), handle signals (`signals`).
+//! How the ranks of a run find each other: mpirun, torchrun-style variables or `--local`.
 
 use std::env;
 #[cfg(feature = "mpi")]

@@ -1,7 +1,8 @@
-//! What the command tells on standard error, and where spans go.
+//! Logging to standard error, and the destination of spans.
 //!
-//! Place in the flow: as soon as the command line is read. Flags or `PROBE_SYNC_LOG` choose what is told (`debug` shows every part of every round with its time).
-//! With the feature `otlp` spans go to a collector too. What it does not do: colour, since logs end in files.
+//! Flags or `PROBE_SYNC_LOG` choose the level (`debug` shows every part of every round with its
+//! time). With the feature `otlp`, spans also go to a collector. Output is not coloured, because
+//! logs end up in files.
 
 use tracing_subscriber::fmt::format::FmtSpan;
 use tracing_subscriber::layer::SubscriberExt as _;

@@ -1,8 +1,9 @@
-//! Command lines of the XLA distributed profiler's tools (`graph_calc_main`, `trace_combiner.py`, `validate_collectives.py`), as ours.
+//! Translation of command lines of the XLA distributed profiler's tools (`graph_calc_main`,
+//! `trace_combiner.py`, `validate_collectives.py`) into ours.
 //!
-//! Place in the flow: before arguments are parsed. A flag of theirs that means the same is put in our spelling, and one line says so; one
-//! that has no counterpart is an error that names what there is. Both spellings of a flag's value, `--flag value` and `--flag=value`, are
-//! taken. Nothing that is a flag of ours is touched. What it does not do: read files, or parse what is not theirs.
+//! This runs before arguments are parsed. A flag with an equivalent is rewritten in our spelling,
+//! and one line reports it; a flag without an equivalent is an error that names the alternatives.
+//! Both `--flag value` and `--flag=value` are accepted. Our own flags are left unchanged.
 
 use std::ffi::OsString;
 

@@ -1,11 +1,13 @@
-//! Spans of rounds to an OpenTelemetry collector, by OTLP over HTTP.
+//! Export of round spans to an OpenTelemetry collector by OTLP over HTTP.
 //!
-//! Place in the flow: a layer beside the log, with the feature `otlp`, where `OTEL_EXPORTER_OTLP_ENDPOINT` (or `…_TRACES_ENDPOINT`) says where to. The other variables of the
-//! standard hold as well. Spans wait in a bounded queue, from which a thread of the SDK's sends: a collector that is slow or away costs spans, and delays no round.
+//! This is a layer next to the log, with the feature `otlp`; `OTEL_EXPORTER_OTLP_ENDPOINT` (or
+//! `…_TRACES_ENDPOINT`) sets the destination, and the other variables of the standard apply as
+//! well. Spans wait in a bounded queue, from which a thread of the SDK sends them: a slow or absent
+//! collector costs spans but delays no round.
 //!
 //! The exporter brings no client of its own without TLS and all that comes with it, so it gets a plain one: `http` only. A collector beside the job encrypts.
 //!
-//! What it does not do: metrics (`--metrics-listen`), logs.
+//! It does not export metrics (`--metrics-listen`) or logs.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

@@ -1,6 +1,4 @@
-//! How every command speaks: standard output, files, and what marks an error of the command line.
-//!
-//! Place in the flow: under all commands. What it does not do: decide what is said, or the exit status (`main`).
+//! Standard output, files and the marking of command-line errors, shared by all commands.
 
 use std::io::{Read as _, Write};
 use std::path::Path;

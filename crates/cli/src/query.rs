@@ -1,7 +1,8 @@
-//! `query`: one SQL statement over the databases of all ranks, and its rows as a table, CSV or JSON.
+//! `query`, which runs one SQL statement over the databases of all ranks and prints the rows as a
+//! table, CSV or JSON.
 //!
-//! Clocks are learnt as `align` learns them. Rows are written as they come, so that memory does not grow with the result.
-//! What it does not do: read a database, or know SQL (crate `trace`).
+//! Clocks are learnt as `align` learns them. Rows are written as they come, so that memory does not
+//! grow with the result.
 
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::PathBuf;

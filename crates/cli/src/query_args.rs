@@ -1,6 +1,4 @@
 //! The flags of `query`.
-//!
-//! Place in the flow: under `args`. What it does not do: ask.
 
 use std::path::PathBuf;
 

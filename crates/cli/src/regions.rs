@@ -1,6 +1,5 @@
-//! `probe_sync run --region`: several regions and the run among their masters, in one command.
-//!
-//! Place in the flow: ranks that have met → `probe_sync::Regions` → what it tells. What it does not do: measure, compose.
+//! `probe_sync run --region`, which runs several regions and the run among their masters in one
+//! command.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -1,6 +1,6 @@
-//! `report`: a run as one page of HTML; and the same at a run's end.
+//! `report`, which renders a run as one page of HTML; the same page is written at the end of a run.
 //!
-//! Place in the flow: arguments into a page of `probe_sync_page`, and with traces what crate `trace` says of them; the page into a file. What it does not do: decide what is on the page.
+//! With traces, the page includes the analysis of the crate `trace`.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
-//! `probe_sync status`: how a run stands, from its files.
+//! `probe_sync status`, which reports the state of a run from its files.
 //!
-//! Place in the flow: after or beside a run, in a process of its own. What it does not do: read files (`probe_sync::standing`).
+//! It works during and after a run, in a separate process.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;

@@ -1,6 +1,4 @@
-//! Text for people as a terminal takes it.
-//!
-//! Place in the flow: under `output` and the messages of `progress`. What it does not do: write.
+//! Text adapted to a terminal.
 
 use std::borrow::Cow;
 

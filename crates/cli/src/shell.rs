@@ -1,7 +1,7 @@
-//! `probe_sync completions SHELL` and `probe_sync man`: what shells and `man` need to know of the command line.
+//! `probe_sync completions SHELL` and `probe_sync man`: shell completions and the manual page.
 //!
-//! Place in the flow: made from the same description of the command line that parses it (`args`), so that they cannot differ from the program.
-//! Packages carry both.
+//! Both are generated from the description of the command line that parses it (`args`), so they
+//! cannot differ from the program. Packages ship both.
 
 use std::path::{Path, PathBuf};
 

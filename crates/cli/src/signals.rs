@@ -1,7 +1,8 @@
-//! What SIGINT, SIGTERM and SIGHUP do: end a run well, or end a command at once without half-written files.
+//! Handling of SIGINT, SIGTERM and SIGHUP: a run ends in order, and a command exits at once without
+//! leaving partial files.
 //!
-//! Place in the flow: a command that can be cut short takes the flag of [`stop_on_signals`]; one that cannot calls
-//! [`remove_partials_on_signals`] before it writes. What it does not do: catch what cannot be caught (kill -9).
+//! A command that can stop early uses the flag of [`stop_on_signals`]; any other calls
+//! [`remove_partials_on_signals`] before it writes. It cannot clean up after SIGKILL.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

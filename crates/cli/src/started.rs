@@ -1,10 +1,12 @@
-//! What a launcher says of the processes that it has started: how many there are, and which one this is.
+//! A launcher's information about the processes it has started: their number and this process's
+//! place among them.
 //!
-//! Place in the flow: asked by `local::connect` where this process finds itself alone. An MPI that cannot talk to the launcher does not fail: every process
-//! initialises as a job of one rank, and would measure nothing, with exit status 0.
-//! Only variables of a job step count, those of the nearest launcher first: mpirun's daemons are themselves a step of Slurm's, and the ranks inherit that
-//! step's variables. Sizes of an allocation (`SLURM_NTASKS` in a batch script, `PBS_NP`, `LSB_DJOB_NUMPROC`) say what could be started, not what was.
-//! What it does not do: tell a process its rank.
+//! `local::connect` checks this when the process finds itself alone. An MPI that cannot talk to the
+//! launcher does not fail: every process initialises as a job of one rank, and would measure
+//! nothing with exit status 0. Only variables of a job step count, those of the nearest launcher
+//! first: mpirun's daemons are themselves a Slurm step, and the ranks inherit that step's
+//! variables. The size of an allocation (`SLURM_NTASKS` in a batch script, `PBS_NP`,
+//! `LSB_DJOB_NUMPROC`) tells how many processes could be started, not how many were.
 
 use std::fmt;
 

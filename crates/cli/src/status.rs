@@ -1,7 +1,7 @@
-//! The exit statuses of every command, and the line that says why.
+//! The exit statuses of every command, and the line that gives the reason.
 //!
-//! Place in the flow: `main` ends with a [`Status`]; `--help` and docs/reference/commands.md tell what they mean, from here. An error of the
-//! libraries is a failure unless it says that the command line or the configuration was wrong. What it does not do: find anything out.
+//! `main` ends with a [`Status`]; `--help` and docs/reference/commands.md take the meanings from
+//! here. A library error is a failure unless it reports an invalid command line or configuration.
 
 use std::io::ErrorKind;
 use std::process::ExitCode;

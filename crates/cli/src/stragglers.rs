@@ -1,7 +1,6 @@
-//! `stragglers`: who was late to the collectives, as text, JSON and CSV.
+//! `stragglers`, which reports the ranks that were late to collectives as text, JSON and CSV.
 //!
-//! Place in the flow: arguments into a request to the library (`traces`), and its result to standard output or files. With one of `--json` and `--csv` on standard
-//! output there is nothing else on it. What it does not do: compute.
+//! If `--json` or `--csv` goes to standard output, nothing else is printed there.
 
 use std::path::Path;
 

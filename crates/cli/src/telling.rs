@@ -1,6 +1,4 @@
-//! What the command line asks to be told meanwhile: flags of every command.
-//!
-//! Place in the flow: read once (`main`), asked by `log` and `progress`. What it does not do: tell.
+//! The verbosity flags that all commands share.
 
 use std::sync::OnceLock;
 

@@ -1,6 +1,5 @@
-//! Flags of the commands that read traces: `align`, `merge`, `convert`, `check`, `stragglers`, and what `query` shares with them.
-//!
-//! Place in the flow: parts of [`crate::args`]; `traces` and `convert` turn them into requests to the library. What it does not do: read anything.
+//! Flags of the commands that read traces: `align`, `merge`, `convert`, `check` and `stragglers`,
+//! and the flags that `query` shares with them.
 
 use std::path::PathBuf;
 

@@ -1,7 +1,7 @@
-//! `align`, `merge` and `check`: arguments into a request to the library, and its results as text.
+//! `align`, `merge` and `check`, which turn arguments into a library request and print its results
+//! as text.
 //!
-//! All three learn the clocks in the same way (`probe_sync_trace::calibrate`). What it does not do: decide anything, or touch a
-//! trace (crate `trace`).
+//! All three learn the clocks in the same way (`probe_sync_trace::calibrate`).
 
 use std::path::{Path, PathBuf};
 

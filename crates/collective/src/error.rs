@@ -1,6 +1,6 @@
-//! What can go wrong between ranks, with the ranks' own numbers.
+//! Errors of operations between ranks, with the ranks' own numbers.
 //!
-//! Place in the flow: what every backend returns. What it does not do: say what to do about it, which the front ends do in their own terms.
+//! Remedies are left to the front ends, which phrase them in their own terms.
 
 use std::time::Duration;
 

@@ -1,6 +1,4 @@
-//! The frames of all ranks, beside each other.
-//!
-//! Place in the flow: what a gather gives and a scatter takes. What it does not do: know what is in them.
+//! The frames of all ranks, stored contiguously.
 
 /// Frames of a gather, one per rank; a rank that took no part has an empty frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

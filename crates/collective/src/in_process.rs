@@ -1,8 +1,8 @@
-//! The in-process backend: ranks are threads of one process.
+//! The in-process backend, whose ranks are threads of one process.
 //!
-//! Place in the flow: tests of the round loop and of everything above it. Behaves as the other backends do, deadlines,
-//! lost ranks and a lost root included, so that a test that passes here means something there.
-//! What it does not do: carry data between processes, or let a rank come back.
+//! Tests of the round loop and of everything above it use this backend. It behaves like the other
+//! backends, including deadlines, lost ranks and a lost root, so a test that passes here is
+//! meaningful for them. It does not carry data between processes, and a lost rank cannot return.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;

@@ -1,8 +1,9 @@
-//! Exchanged labels: a group whose inner root is labelled 0, seen with the ranks' own numbers.
+//! Exchanged labels, which present a group whose inner root is labelled 0 under the ranks' own
+//! numbers.
 //!
-//! Place in the flow: below [`crate::Led`] and the TCP backend's succession. Rank `root` has label 0 and rank 0 has its label; all others keep
-//! their numbers. So a label's rank is found as a rank's label is. [`gather`] to [`attendance`] are the operations of such a group; where `root` is rank 0 they are the
-//! inner group's own.
+//! Rank `root` has label 0, and rank 0 has the label of `root`; all other ranks keep their numbers.
+//! The mapping is its own inverse. [`gather`] to [`attendance`] are the operations of such a group;
+//! if `root` is rank 0 they are those of the inner group.
 
 use crate::{Attendance, Call, Collective, Deadline, Error, Frames, ROOT, Rank, check_frames, check_participants};
 

@@ -1,13 +1,12 @@
-//! A group that another rank than 0 leads from the start.
+//! A group led from the start by a rank other than 0.
 //!
-//! Place in the flow: around any backend, for `--master RANK`. Every backend gathers at the process that it calls rank 0; here that process is rank
-//! `master` of the run, and rank 0 of the run has the number that the backend would have given the master. Nothing else is changed, so whatever
-//! a backend can do (a rank's return, another root) it can do for any master.
+//! It wraps any backend, for `--master RANK`. Every backend gathers at the process it calls rank 0;
+//! here that process is rank `master` of the run, and rank 0 of the run has the number that the
+//! backend would have given the master. Nothing else changes, so everything a backend supports (the
+//! return of a rank, another root) works for any master.
 //!
 //! By hand, 4 ranks, master 2: ranks 0, 1, 2, 3 of the run have the places 2, 1, 0, 3 in the backend's group. Rank 2 is lost and the backend's place 3 takes over:
 //! rank 3 of the run.
-//!
-//! What it does not do: bring the processes to their places; whoever makes the group asks [`Led::place`].
 
 use std::net::SocketAddr;
 use std::sync::Arc;

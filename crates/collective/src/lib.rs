@@ -1,9 +1,10 @@
 //! Gather and broadcast between the ranks of a run, behind one trait.
 //!
-//! Place in the flow: the round loop of `probe-sync` talks to its peers only through [`Collective`]; what the bytes
-//! mean is `probe_sync::wire`'s business. Backends: in-process (tests), TCP, a launcher's own messages (here), MPI (crate `mpi`).
-//! Over TCP ranks may bring the root files too ([`FileSender`]).
-//! What it does not do: measure time offsets, serialise, retry an operation.
+//! The round loop of `probe-sync` talks to its peers only through [`Collective`];
+//! `probe_sync::wire` defines the meaning of the bytes. The backends are in-process (tests), TCP
+//! and a launcher's own messages (here) and MPI (crate `mpi`). Over TCP, ranks can also send files
+//! to the root ([`FileSender`]). It does not measure time offsets, serialise values or retry
+//! operations.
 #![forbid(unsafe_code)]
 
 mod error;

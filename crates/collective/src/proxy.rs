@@ -1,6 +1,7 @@
-//! A TCP path between ranks that a test can break: what a switch, a NAT or a load balancer does to connections, without privileges.
+//! A breakable TCP path between ranks for tests, which imitates the effects of a switch, a NAT or a
+//! load balancer on connections without privileges.
 //!
-//! Place in the flow: tests only (feature `suite`), here and of the command.
+//! It is for tests only (feature `suite`), in this crate and in the command.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -1,7 +1,7 @@
-//! Bytes that nobody can guess.
+//! Unpredictable random bytes.
 //!
-//! Place in the flow: the session key of a run, and the challenges of the rendezvous. What it does not do: make numbers for
-//! estimates or tests; those come from a seed.
+//! They become the session key of a run and the challenges of the rendezvous. Random numbers for
+//! estimates and tests come from a seed instead.
 
 use std::fs::File;
 use std::io::Read as _;

@@ -1,9 +1,9 @@
-//! The cases that every backend passes.
+//! The test cases that every backend passes.
 //!
-//! Place in the flow: tests only (feature `suite`). A case is a program that all ranks of a fresh group run at the same
-//! time, each with its own end; it returns what this rank found wrong. A driver makes the groups: threads for the
-//! in-process and TCP backends, `mpirun` for MPI.
-//! What it does not do: judge how long anything took. Deadlines appear only as errors that must or must not come.
+//! They are for tests only (feature `suite`). A case is a program that all ranks of a new group run
+//! at the same time, each with its own end; it returns the failures that this rank found. A driver
+//! creates the groups: threads for the in-process and TCP backends, `mpirun` for MPI. It does not
+//! judge durations: deadlines matter only as errors that must or must not occur.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

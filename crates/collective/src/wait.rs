@@ -1,8 +1,8 @@
-//! One wait of a backend: when it began, when it must end, and the error that says so.
+//! One wait of a backend, with its start, its deadline and the error for missing it.
 //!
-//! Place in the flow: every backend sleeps in slices, and asks [`Wait::slice`] before each one whether it may go on.
-//! A slice is bounded so that an interrupt raised by another thread is seen; a signal also cuts the sleep itself.
-//! What it does not do: sleep. Each backend sleeps in its own way (condition variable, poll, futex).
+//! Every backend sleeps in slices and asks [`Wait::slice`] before each one whether it may continue.
+//! Slices are bounded so that an interrupt raised by another thread is noticed; a signal also ends
+//! the sleep itself.
 
 use std::time::{Duration, Instant};
 

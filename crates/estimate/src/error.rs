@@ -1,7 +1,7 @@
-//! What can be wrong with the input of this crate's stages.
+//! Errors in the input of this crate's stages.
 //!
-//! Place in the flow: returned by `graph::solve` and by the builders of `series`. Weak or contradictory MEASUREMENTS are no errors: they are reported
-//! in the solution. Errors name input that no measurement can produce.
+//! `graph::solve` and the builders of `series` return them. Weak or contradictory measurements are
+//! not errors; the solution reports them. An error means input that no measurement can produce.
 
 use probe_sync_time::{Edge, NodeId};
 

@@ -1,7 +1,8 @@
 //! Which nodes of a run share a host.
 //!
-//! Place in the flow: an option of [`crate::round::Solver`] and [`crate::run::Smoothed`]. Nodes of one host share drivers and
-//! interrupts, so their transmit path less their receive path is nearly equal. Between hosts it is unknown (`stamp_errors`).
+//! This is an option of [`crate::round::Solver`] and [`crate::run::Smoothed`]. Nodes of one host
+//! share drivers and interrupts, so the differences between their transmit and receive paths are
+//! nearly equal. Between hosts this difference is unknown (`stamp_errors`).
 
 use std::sync::Arc;
 

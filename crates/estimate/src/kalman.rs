@@ -1,11 +1,10 @@
-//! One step of a Kalman filter for a clock: offset x in ns and rate f in ns/s, with their covariance.
+//! One step of a Kalman filter for a clock: offset x in ns and rate f in ns/s, with their
+//! covariance.
 //!
-//! Place in the flow: shared by the watch over clocks (`faults`), the smoother (`smoother`) and the curve through clock pairs
-//! (`series`). Prediction over Δ seconds, with F and Q of [`crate::motion`]: `x' = F·x`, `P' = F·P·Fᵀ + Q`. Innovation of a measurement
-//! z with covariance R: `ν = z − x'`, `S = P' + R`. Update: `x = x' + P'·S⁻¹·ν`, `P = P'·S⁻¹·R`. (Kalman 1960.) `P'·S⁻¹·R` is in
-//! numbers the same as `P' − P'·S⁻¹·P'`, which would lose a small R beside a large P', after a long silence.
-//!
-//! What it does not do: decide whether a measurement is to be believed; the callers have their gates.
+//! Prediction over Δ seconds, with F and Q of [`crate::motion`]: `x' = F·x`, `P' = F·P·Fᵀ + Q`.
+//! Innovation of a measurement z with covariance R: `ν = z − x'`, `S = P' + R`. Update:
+//! `x = x' + P'·S⁻¹·ν`, `P = P'·S⁻¹·R`. (Kalman 1960.) `P'·S⁻¹·R` equals `P' − P'·S⁻¹·P'`
+//! numerically, but the latter would lose a small R next to a large P', after a long silence.
 
 use crate::graph::linear::{Block, Pair, inverse, times};
 use crate::motion::{Square, block, product, square, walk};

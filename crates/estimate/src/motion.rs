@@ -1,9 +1,8 @@
-//! How a clock moves between knots: offset x in ns and rate f in ns/s, the rate a random walk.
+//! The motion of a clock between knots: offset x in ns and rate f in ns/s, with a random-walk rate.
 //!
-//! Place in the flow: the model under the Kalman step (`kalman`) and the whole of `smoother`.
 //! Over Δ seconds `x' = x + f·Δ`, `f' = f`, and white noise of spectral density q (ns²/s³) adds
-//! `q·[[Δ³/3, Δ²/2], [Δ²/2, Δ]]`. Given both ends the path between them is, in the mean, the cubic through offsets and rates
-//! (Hermite), and its own variance at the fraction s is `q·Δ³·s³·(1−s)³/3`.
+//! `q·[[Δ³/3, Δ²/2], [Δ²/2, Δ]]`. Given both ends, the mean path between them is the cubic through
+//! offsets and rates (Hermite), and its own variance at the fraction s is `q·Δ³·s³·(1−s)³/3`.
 //!
 //! The line that a window of length T gives is not the state at its middle: with uniformly spread packets the
 //! random walk adds q·T³/320 to the variance of the offset and q·T·0.059 to that of the rate.

@@ -1,14 +1,13 @@
-//! Purity of coded pairs: how much a pair's packets agree on having met no queue.
+//! The purity of coded pairs: how well a pair's packets agree that they met no queue.
 //!
-//! Place in the flow: first look at a window's exchanges; [`crate::edge_fit`] uses the weights.
-//! Two packets leave a known gap apart. When both met the same delay they arrive the same gap apart, so the change
-//! of the gap, Δgap = (recv₂−recv₁) − (send₂−send₁), is near zero for a clean pair. The weight is
-//! `w = 1 / (1 + (Δgap/ε)²)` with `ε = max(clock tick, 4·MAD of the tight cluster)`.
+//! Two packets leave a known gap apart. If both had the same delay they arrive the same gap apart,
+//! so the change of the gap, Δgap = (recv₂−recv₁) − (send₂−send₁), is near zero for a clean pair.
+//! The weight is `w = 1 / (1 + (Δgap/ε)²)` with `ε = max(clock tick, 4·MAD of the tight cluster)`.
 //!
 //! The pair test of Huygens (Geng et al., NSDI 2018) is a hard gate on Δgap. It was rejected: under load few pairs
 //! pass and the fit starves. A weight leaves every packet in the window.
 //!
-//! What it does not do: tell a queued packet from its clean partner; see `edge_fit` for that.
+//! It does not tell a queued packet from its clean partner; see `edge_fit` for that.
 
 use probe_sync_time::Duration;
 

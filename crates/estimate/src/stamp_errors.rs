@@ -1,8 +1,9 @@
-//! What all stamps of a node are wrong by alike, and what that adds to its sigma.
+//! The error common to all stamps of a node, and its contribution to the node's sigma.
 //!
-//! Place in the flow: after every estimate, of a round or of a run. Hardware stamps are put on the system clock by a conversion whose
-//! error e_i, common to all stamps of a node, may last all through a run ([`crate::window::EdgeAlphaBeta::stamp_errors_ns`] bounds it).
-//! Every edge of node i shows its clock e_i ahead of where it is, so all edges agree, loops close, and
+//! It is applied after every estimate, of a round or of a run. The conversion of hardware stamps to
+//! the system clock has an error e_i, common to all stamps of a node, which may last for a whole
+//! run ([`crate::window::EdgeAlphaBeta::stamp_errors_ns`] bounds it). Every edge of node i shows
+//! its clock ahead of its true position by e_i, so all edges agree, loops close, and
 //!
 //! ```text
 //! estimate_i = offset_i + e_i − e_reference + what packets show of the rest
@@ -26,7 +27,7 @@
 //! **Large offsets.** Numbers of 64 bits are 256 ns apart where a host's clock shows 1970 (1.8·10¹⁸ ns from the others), 2 ns at 104 days. What an estimate is
 //! rounded by is added to sigma and to the hard bounds here as well. Below a second it is 10⁻⁷ ns.
 //!
-//! What it does not do: widen hard bounds by what stamps are wrong by; the fits have done it.
+//! It does not widen hard bounds by the stamp errors; the fits have already done so.
 
 use std::collections::VecDeque;
 

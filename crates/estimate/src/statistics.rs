@@ -1,7 +1,8 @@
-//! The upper median, one value of what happened together, and what the normal distribution says of widths.
+//! The upper median, the summary of simultaneous values, and interval widths of the normal
+//! distribution.
 //!
-//! Place in the flow: under all other modules, which judge by medians because a few wild values do not move them.
-//! What it does not do: average the two middle values of an even count.
+//! The other modules judge by medians because a few wild values do not move them. It does not
+//! average the two middle values of an even count.
 
 use std::cmp::Ordering;
 

@@ -1,11 +1,12 @@
-//! Where in a row of votes a step lies: what each costs on the one side of it and on the other.
+//! Locates a step in a row of votes by the cost of each vote on either side of it.
 //!
-//! Place in the flow: under `round::step` and `run::steps`, which make votes of packets and of exchanges. A vote's cost on a side is its distance
-//! from what that side predicts, in spreads, at most [`COST_MAX`]. The step lies where all votes before it cost least with the one side
-//! and all after it with the other; every place that is not clearly worse is possible.
+//! `round::step` makes votes from packets and `run::steps` from exchanges. A vote's cost on a side
+//! is its distance from that side's prediction, in spreads, capped at [`COST_MAX`]. The step lies
+//! where the total cost is lowest, with all earlier votes on one side and all later votes on the
+//! other; every position that is not clearly worse remains possible.
 //!
-//! By hand: costs before/after of 0/9, 1/9, 9/0, 8/1 are least, 2, with the step after the second vote.
-//! What it does not do: say that there is a step.
+//! By hand: costs before/after of 0/9, 1/9, 9/0, 8/1 are least, 2, with the step after the second
+//! vote. It does not establish that there is a step.
 
 /// What a vote costs on a side from which it is so many spreads away: queues are long now and then.
 pub(crate) fn cost(spreads: f64) -> f64 {

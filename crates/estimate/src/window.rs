@@ -1,8 +1,9 @@
-//! What the stages of a round hand to each other: the fitted edges of a node, and the estimate of a node.
+//! The types passed between the stages of a round: the fitted edges of a node, and the estimate of
+//! a node.
 //!
-//! Place in the flow: `edge_fit` turns each edge's window into an [`EdgeAlphaBeta`]; a node's edges travel to the master as
-//! [`NodeWindowData`]; `graph` turns all of them into one [`NodeEstimate`] per node. The solved round as a whole is
-//! [`crate::round::GlobalWindowData`].
+//! `edge_fit` turns each edge's window into an [`EdgeAlphaBeta`]; a node's edges travel to the
+//! master as [`NodeWindowData`]; `graph` turns all of them into one [`NodeEstimate`] per node. The
+//! solved round as a whole is [`crate::round::GlobalWindowData`].
 //!
 //! Signs: `theta(x) = alpha·x + beta` is offset_dst − offset_src, x in ns since `midpoint` on the SOURCE's clock.
 

@@ -1,7 +1,9 @@
-//! A file in the making: written beside its place and renamed, or straight through where nothing can be renamed.
+//! A file in progress, written next to its destination and then renamed, or written through if the
+//! destination cannot be replaced.
 //!
-//! Place in the flow: under every writer of whole files. `target` says which of the two it is, `partial` keeps the unfinished file.
-//! What it does not do: the directory's own sync (after a power cut an earlier file may still bear the name; it is whole, too).
+//! `target` decides between the two, and `partial` tracks the unfinished file. It does not sync the
+//! directory: after a power cut the name may still refer to the previous file, which is also
+//! complete.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

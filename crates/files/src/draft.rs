@@ -1,7 +1,9 @@
-//! A file that another library writes by its name, whole before it has its place.
+//! A file that another library writes by name, complete before it gets its final place.
 //!
-//! Place in the flow: under databases, which SQLite opens by name, and Python's recorders, whose profilers export to a path. The library writes into a folder that is this user's alone, beside the
-//! file's place: in a shared folder nobody can put a link where the library will open a file.
+//! It serves databases, which SQLite opens by name, and Python's recorders, whose profilers export
+//! to a path. The library writes into a folder that belongs to this user alone, next to the file's
+//! destination: in a shared folder another user could put a link where the library will open a
+//! file.
 
 use std::fs::File;
 use std::io;

@@ -1,7 +1,7 @@
-//! Folders that were made for outputs, and vanish when nothing was put in them.
+//! Folders created for outputs, which are removed again if they stay empty.
 //!
-//! Place in the flow: under commands and runs that write into a folder; a start that is refused leaves no folder behind.
-//! What it does not do: remove anything that it has not made, or that is not empty.
+//! A command or run that refuses to start therefore leaves no folder behind. It removes only
+//! folders that it has created and that are empty.
 
 use std::fs;
 use std::io;

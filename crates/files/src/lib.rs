@@ -1,14 +1,17 @@
-//! Files that appear under their names only when they are whole.
+//! Files that appear under their names only when they are complete.
 //!
-//! Place in the flow: under every writer of whole files (rewritten traces, solved offsets, reports). [`AtomicFile`] writes to
-//! `NAME.PID.partial` beside the wanted file and renames it at the end, so that a reader never meets half a file and a failed
-//! writer leaves an earlier file as it was. A link is followed; a pipe or a character device is written through and never replaced.
-//! [`remove_partials`] is for a process that a signal ends. [`AtomicFolder`] is the same for a folder, and replaces none. [`NewFolders`] are gone again when nothing was put in them. [`segments()`] finds the
-//! files of a recording of days. [`OwnFolder`] is the rule of what another user may have to do with a folder; [`open_regular`] reads what was found in one.
-//! It stands on `rustix`, whose calls relative to an open folder the standard library does not have.
+//! [`AtomicFile`] writes to `NAME.PID.partial` next to the destination and renames it at the end,
+//! so that a reader never sees half a file and a failed writer leaves an earlier file unchanged.
+//! Links are followed; pipes and character devices are written through and never replaced.
+//! [`remove_partials`] is for a process that a signal ends. [`AtomicFolder`] does the same for a
+//! folder, but replaces none. [`NewFolders`] removes folders that stayed empty. [`segments()`]
+//! finds the files of a recording that lasts days. [`OwnFolder`] defines which access other users
+//! may have to a folder; [`open_regular`] reads a file found in one. The crate uses `rustix` for
+//! calls relative to an open folder, which the standard library lacks.
 //!
-//! What it does not do: appended streams, several writers of one name within one process, or the directory's own sync
-//! (after a power cut an earlier file may still bear the name; it is whole, too).
+//! It does not cover appended streams or several writers of one name within one process, and it
+//! does not sync the directory: after a power cut the name may still refer to the previous file,
+//! which is also complete.
 #![forbid(unsafe_code)]
 
 mod atomic;

@@ -1,7 +1,8 @@
-//! How open a new file may be: no more than the files that it is made of.
+//! The permissions of a new file, which are no wider than those of the files it was made from.
 //!
-//! Place in the flow: who knows the inputs of an output (`trace::outputs`) says so once; the writers of a dozen formats below only know a path, and
-//! [`AtomicFile`](crate::AtomicFile) looks it up. Passing modes through all of them would repeat in each what is one rule.
+//! The code that knows the inputs of an output (`trace::outputs`) registers the permissions once;
+//! the writers of a dozen formats below know only a path, and [`AtomicFile`](crate::AtomicFile)
+//! looks it up. Passing modes through all of them would repeat a single rule in each.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -1,11 +1,14 @@
-//! A folder that no other user can redirect, held open: what is in it is found by its descriptor, and links in it are not followed.
+//! A folder that no other user can redirect. It is held open, its contents are opened relative to
+//! its descriptor, and links in it are not followed.
 //!
-//! Place in the flow: under a run's directory, sockets, recordings and whatever else is written into a folder that the program names itself. The rule is
-//! written here once: the folder belongs to this user or root, and others may not write it; what is opened in it is a regular file of this user's or
-//! root's; nothing waits for another end, as an open pipe would; nothing that is there is emptied. Folders that are shared on purpose, as `/tmp`, are
-//! taken where root keeps their files apart (the sticky bit).
+//! It protects a run's directory, sockets, recordings and all other output in a folder that the
+//! program names itself. The folder must belong to this user or root and others must not be able to
+//! write to it. Anything opened in it is a regular file owned by this user or root; no open blocks
+//! waiting for another end, as on a pipe; and existing files are not truncated. Folders shared on
+//! purpose, such as `/tmp`, are accepted if the sticky bit keeps users' files apart.
 //!
-//! What it does not do: look at the folders above. Who may rename this one may hide it, but what is written goes on into the one that was opened.
+//! It does not check the parent folders: a user who may rename this folder can hide it, but writes
+//! continue into the folder that was opened.
 
 use std::fs::File;
 use std::io;

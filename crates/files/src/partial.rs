@@ -1,9 +1,10 @@
-//! Files and folders that are not whole yet: one list for the process, so that a signal can remove them all.
+//! Files and folders that are not complete yet, in one list for the process, so that a signal can
+//! remove them all.
 //!
-//! Place in the flow: under [`AtomicFile`](crate::AtomicFile) and [`AtomicFolder`](crate::AtomicFolder). Every change of the list and of the files in it is made under one
-//! lock. [`remove_partials`] keeps the lock for good: a thread that wants to begin or to rename a file then waits for the end of the
-//! process, so that nothing comes after the removal. What it does not do: handle signals, or clean up after a process that was
-//! killed without one: its file stays, and the next process of the same number writes over it.
+//! Every change of the list and of the files in it happens under one lock. [`remove_partials`]
+//! holds the lock for good: a thread that wants to create or rename a file then waits until the
+//! process ends, so nothing appears after the removal. It does not handle signals. A process killed
+//! without one leaves its file behind, and the next process with the same id overwrites it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -1,7 +1,8 @@
-//! The files of a recording that goes on for days: `NAME.000001.jsonl`, `NAME.000002.jsonl` and so on, closed, then `NAME.jsonl`, which is under way.
+//! The files of a recording that lasts days: the closed segments `NAME.000001.jsonl`,
+//! `NAME.000002.jsonl` and so on, then `NAME.jsonl`, which is in progress.
 //!
-//! Place in the flow: who records names segments by this, and every reader finds them by it. The first ones may be gone: they are removed where a recording is to stay
-//! within a size. What it does not do: write, read or remove them.
+//! Writers name segments and every reader finds them with this module. The first segments may be
+//! missing, because they are removed if a recording is limited in size.
 
 use std::path::{Path, PathBuf};
 

@@ -1,9 +1,11 @@
-//! What the name of an output leads to: a file that can be replaced whole, or something that can only be written through.
+//! The destination behind an output's name: a file that can be replaced as a whole, or something
+//! that can only be written through.
 //!
-//! Place in the flow: asked by [`AtomicFile`](crate::AtomicFile) before anything is made, and by writers that would put a second
-//! file beside the first. A rename onto a device would put a file in the device's place, and one onto a link would leave what the
-//! link leads to as it was; so links are followed, and devices and pipes are never replaced. A link or pipe that another user has put into a
-//! shared folder is refused. What it does not do: open anything.
+//! [`AtomicFile`](crate::AtomicFile) checks it before it creates anything, and so do writers that
+//! would put a second file next to the first. A rename onto a device would replace the device with
+//! a file, and a rename onto a link would leave the link's target unchanged; therefore links are
+//! followed, and devices and pipes are never replaced. A link or pipe that another user has put
+//! into a shared folder is refused.
 
 use std::fs;
 use std::io;

@@ -1,7 +1,8 @@
-//! A folder that appears under its name only when it is whole.
+//! A folder that appears under its name only when it is complete.
 //!
-//! Place in the flow: under writers whose output is many files, which other libraries make by name. It is made beside its place as
-//! `NAME.PID.partial` and renamed at the end. What it does not do: replace anything; a folder has no single old content to keep.
+//! It serves writers whose output consists of many files, which other libraries create by name. The
+//! folder is created next to its destination as `NAME.PID.partial` and renamed at the end. It
+//! replaces nothing, because a folder has no single previous content to preserve.
 
 use std::fs::{self, File, Permissions};
 use std::io;

@@ -1,4 +1,5 @@
-//! Two copies of a record and a version, shared by one writer and any number of readers, in other processes too.
+//! Two copies of a record and a version, shared by one writer and any number of readers, also in
+//! other processes.
 //!
 //! Readers read the copy of the version's parity; the writer writes the other one and then raises the version. A reader that sees the
 //! same version before and after has read one whole record. A writer that is stopped in mid-write stops nobody: the copy that readers
@@ -11,7 +12,7 @@
 //! Whatever a reader needs besides, such as the time, it asks for between the two loads of the version: the answer then belongs to a
 //! moment at which this version was the latest.
 //!
-//! What it does not do: know what the words mean, or serve two writers.
+//! It does not support two writers.
 
 use std::sync::atomic::{self, AtomicU64, Ordering};
 

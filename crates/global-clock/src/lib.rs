@@ -1,8 +1,10 @@
-//! The reference clock as every process of a host reads it: a map from a counter of the host with its bounds, in a page of shared memory.
+//! The reference clock as every process of a host reads it: a map from a host counter, with its
+//! bounds, in a page of shared memory.
 //!
-//! Place in the flow: `probe-sync` makes an [`Estimate`] of every solved round and publishes it ([`Page::publish`]); readers of any
-//! process ask the page ([`Page::now`]). The counter, `CLOCK_MONOTONIC_RAW` or the processor's time-stamp counter, is what nobody steps or slews, so what
-//! somebody does to the system clock after a round moves nothing.
+//! `probe-sync` makes an [`Estimate`] of every solved round and publishes it ([`Page::publish`]);
+//! readers in any process query the page ([`Page::now`]). The counter is `CLOCK_MONOTONIC_RAW` or
+//! the processor's time-stamp counter, which are never stepped or slewed, so changes to the system
+//! clock after a round have no effect.
 //!
 //! | module | holds |
 //! |---|---|
@@ -15,7 +17,8 @@
 //! Two nodes by hand. Node 1's counter shows 5 000 when the reference shows 9 000, and the reference gains 10 ppm on it. At
 //! 1 005 000, a millisecond later, the reference shows 9 000 + 1 000 000 + 10 = 1 009 010.
 //!
-//! What it does not do: read a counter (the caller hands readings in), map memory (`sys`), estimate (`estimate`).
+//! It does not read a counter (the caller passes readings in), map memory (`sys`) or estimate
+//! (`estimate`).
 #![forbid(unsafe_code)]
 
 pub mod latch;

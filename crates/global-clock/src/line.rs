@@ -1,10 +1,9 @@
-//! A straight line from one clock to another in whole numbers: `y(x) = y₀ + (x − x₀) + (x − x₀)·rate`.
+//! A straight line from one clock to another in integers: `y(x) = y₀ + (x − x₀) + (x − x₀)·rate`.
 //!
-//! Place in the flow: what [`crate::map`] is made of. f64 cannot hold absolute time (one step is 256 ns), and a reader must give the
-//! same answer in every process. The rate is a whole number of 2⁻⁶⁰; the product is taken in 128 bits and rounded down. A line
-//! whose rate is above −1 never falls, so neither does what is rounded down of it.
-//!
-//! What it does not do: bounds.
+//! [`crate::map`] consists of such lines. An f64 cannot hold absolute time (its resolution is 256
+//! ns), and a reader must get the same answer in every process. The rate is an integer multiple of
+//! 2⁻⁶⁰; the product is computed in 128 bits and rounded down. A line whose rate is above −1 never
+//! falls, and neither does its rounded value.
 
 /// How much faster one clock is than another, in parts of 2⁻⁶⁰ (about 10⁻¹⁸).
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

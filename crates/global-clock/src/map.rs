@@ -1,7 +1,8 @@
-//! What the global clock shows: a chain of lines that never goes back, the estimate that it follows, and bounds about both.
+//! The time that the global clock shows: a chain of lines that never goes backwards, the estimate
+//! that it follows, and bounds around both.
 //!
-//! Place in the flow: every solved round gives an [`Estimate`]; [`Map::follow`] makes the next map of the last one and of it; readers
-//! ask [`Map::reading`] and [`Map::interval`].
+//! Every solved round gives an [`Estimate`]; [`Map::follow`] makes the next map from the previous
+//! one and this estimate; readers call [`Map::reading`] and [`Map::interval`].
 //!
 //! **Slewing.** A new estimate differs from what the clock shows by some ns. From an instant a little ahead on (`from`), what is shown
 //! runs faster or slower than the estimate by [`SLEW_PPM`], until both meet. The map that is written holds the lines of the former map
@@ -15,8 +16,6 @@
 //! By hand. The clock shows 1 000 ns more than the new estimate, whose hard interval is ± 700 ns. At 500 ppm it takes 2 ms to come
 //! down. At the beginning of that: time = E + 1 000, earliest = E − 700, latest = E + 1 000. In the middle: time = E + 500,
 //! latest = E + 700.
-//!
-//! What it does not do: estimate, or know where a map is kept.
 
 use probe_sync_time::{Counter, Duration, Reference, Timestamp};
 

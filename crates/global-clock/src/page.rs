@@ -1,7 +1,9 @@
-//! A map in a page of shared memory: where each word lies, who may read it, and how it is read fast.
+//! A map in a page of shared memory: the position of each word, who may read it, and how it is read
+//! fast.
 //!
-//! Place in the flow: `sys` maps the page; the session that measures writes it; its own threads, its forked children and processes that
-//! open the page by its path read it. All words are 64 bits in the host's byte order: a page never leaves its host.
+//! `sys` maps the page. The session that measures writes it; its own threads, its forked children
+//! and processes that open the page by its path read it. All words are 64 bits in the host's byte
+//! order, because a page never leaves its host.
 //!
 //! | words | what |
 //! |---|---|
@@ -17,8 +19,6 @@
 //!
 //! A page of another layout, or of an earlier boot (whose counters were other ones), is refused. What its words may be, whatever they are, is
 //! only a wrong time: nothing panics.
-//!
-//! What it does not do: open files, read counters.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

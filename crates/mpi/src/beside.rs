@@ -1,14 +1,16 @@
 //! [`MpiMessages`]: messages over the MPI that a launcher has initialised and will finalise.
 //!
-//! Place in the flow: a session beside a launcher, under `collective::ByMessages`. Everything is sent, received and asked for without waiting, on a
-//! duplicate of the launcher's communicator that returns errors: its messages never meet the launcher's, nothing here ends the job, and there is no
-//! panic hook. [`crate::MpiCollective`] is for programs that are ours alone: it waits within its calls, for ranks whose launchers may be at
-//! work for minutes, and can be moved by no other thread.
+//! It serves a session inside a launcher, under `collective::ByMessages`. All sends, receives and
+//! tests are non-blocking, on a duplicate of the launcher's communicator that returns errors: its
+//! messages never mix with the launcher's, nothing here ends the job, and there is no panic hook.
+//! [`crate::MpiCollective`] is only for our own programs: it waits within its calls, for ranks
+//! whose launchers may be busy for minutes, and no other thread can drive it.
 //!
 //! MPI may be finalised while a session still runs. `MPI_Finalize` first deletes what is attached to `MPI_COMM_SELF`: that is how this learns of it,
 //! after which it calls MPI no more. A thread that is within a call then is waited for, for microseconds.
 //!
-//! What it does not do: initialise or finalise MPI, wait for other ranks but in [`MpiMessages::beside`].
+//! It does not initialise or finalise MPI, and it waits for other ranks only in
+//! [`MpiMessages::beside`].
 
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

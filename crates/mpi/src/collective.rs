@@ -1,12 +1,12 @@
 //! [`MpiCollective`]: the ranks of a host on their board, the leaders between hosts, behind the one trait.
 //!
-//! Place in the flow: what a program under `mpirun` gets in place of the TCP backend.
-//! On the normal path all ranks drop their end together: they first meet once more, asleep, and only then enter MPI's own
-//! collective clean-up, which spins. After any error nothing is freed and MPI is not finalised, because that would wait
-//! for ranks that may be gone; the caller ends the job with [`Collective::abort`].
-//! Where a rank is lost and MPI goes on (`survival`), what was under way is repeated; then, too, nothing is freed and MPI is not finalised. Where it is the root, the caller asks for
-//! another ([`Collective::succeed`]) and repeats it.
-//! What it does not do: choose who takes part, or what the bytes mean; or run beside a launcher, whose MPI it is (`beside`).
+//! Normally all ranks drop their end together: they first meet once more, asleep, and only then
+//! enter MPI's own collective clean-up, which spins. After an error nothing is freed and MPI is not
+//! finalised, because that would wait for ranks that may be gone; the caller ends the job with
+//! [`Collective::abort`]. If a rank is lost and MPI continues (`survival`), the operations in
+//! progress are repeated, and again nothing is freed and MPI is not finalised. If the root is lost,
+//! the caller asks for another ([`Collective::succeed`]) and repeats its operation. It does not run
+//! inside a launcher that owns MPI (`beside`).
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,6 +1,5 @@
-//! What a rank brought to the last operations, and which of them are repeated after ranks were lost.
-//!
-//! Place in the flow: under [`crate::survival`]. What it does not do: settle who is lost.
+//! A rank's contributions to the last operations, and the choice of operations to repeat after
+//! ranks were lost.
 
 use std::collections::VecDeque;
 

@@ -1,8 +1,8 @@
 //! Which ranks share a host.
 //!
-//! Place in the flow: computed once at start-up from what MPI says, equal on all ranks.
-//! Hosts are numbered by their lowest rank, which is also their leader; so the root leads host 0. Where another rank has become the root, it comes before all others.
-//! What it does not do: call MPI.
+//! It is computed once at start-up from MPI's information and is identical on all ranks. Hosts are
+//! numbered by their lowest rank, which is also their leader, so the root leads host 0. If another
+//! rank has become the root, it comes before all others.
 
 use probe_sync_collective::Rank;
 

@@ -1,18 +1,21 @@
-//! Between hosts: the leaders bring their hosts' frames to the root and its decision back.
+//! Communication between hosts: leaders bring frames to the root and its decision back.
 //!
-//! Place in the flow: one leader per host, after it has collected from its own ranks and before it announces to them.
-//! Gather: every leader sends the root a report, a header of 24 bytes (the [`Operation`], kind, length) and the frames of its host,
-//! or the list of ranks that did not come. One receive per leader, so that the root can name who is missing. Hosts
-//! without participants send nothing. `MPI_Iallgatherv` between the leaders was rejected for this: only the root needs
-//! the frames. With 4, 8 and 16 hosts of 2 ranks played on one machine a round straight to the root took 0.56, 0.71 and
-//! 0.71 of one by `MPI_Iallgatherv` back to back, and 0.41, 0.59 and 0.45 of it with ranks that arrive apart.
-//! Allgather, whose result every rank wants: the report is the header alone, and the frames travel by `MPI_Iallgatherv`.
-//! Scatter: the root sends each leader a message of the same form with what is for its host.
-//! Broadcast: `MPI_Ibcast` of a first part, whose size every leader can compute from the last broadcast, then of the rest.
-//! After ranks were lost there is no communicator of the leaders that are left: making one would wait for ranks that hang. They speak over one of all ranks
-//! ([`Way::OfAll`]), by messages between single ranks (`passing`).
-//! Waiting: look for 50 µs, then sleep longer and longer; a deadline always. What is under way then is leaked.
-//! What it does not do: know the ranks' payloads.
+//! Each host has one leader, which acts after it has collected from its own ranks and before it
+//! announces to them. Gather: every leader sends the root a report, which is a header of 24 bytes
+//! (the [`Operation`], kind, length) and the frames of its host, or the list of missing ranks. The
+//! root posts one receive per leader, so that it can name the missing ones. Hosts without
+//! participants send nothing. `MPI_Iallgatherv` between the leaders was rejected for this, because
+//! only the root needs the frames. With 4, 8 and 16 hosts of 2 ranks simulated on one machine, a
+//! round straight to the root took 0.56, 0.71 and 0.71 of the time of one by `MPI_Iallgatherv` back
+//! to back, and 0.41, 0.59 and 0.45 of it with ranks that arrive at different times. Allgather,
+//! whose result every rank needs: the report is the header alone, and the frames travel by
+//! `MPI_Iallgatherv`. Scatter: the root sends each leader a message of the same form with the data
+//! for its host. Broadcast: `MPI_Ibcast` of a first part, whose size every leader can compute from
+//! the last broadcast, then of the rest. After ranks are lost there is no communicator of the
+//! remaining leaders, because making one would wait for ranks that hang. They use one of all ranks
+//! ([`Way::OfAll`]) with point-to-point messages (`passing`). Waiting: a leader polls for 50 µs,
+//! then sleeps for longer and longer periods, always with a deadline. Operations still in progress
+//! at the deadline are leaked.
 
 use std::ffi::c_int;
 use std::time::Duration;

@@ -1,11 +1,13 @@
 //! The MPI backend of [`probe_sync_collective::Collective`].
 //!
-//! Place in the flow: runs under `mpirun`. The ranks of one host meet in shared memory (`board`); one leader per host
-//! speaks to the other hosts (`leaders`). rsmpi initialises MPI and splits by host; everything else goes through a
-//! thin layer over `mpi::ffi` ([`raw`]) that checks every return code and every length, because rsmpi drops the codes.
-//! Beside a launcher, whose MPI it is, [`MpiMessages`] carries the messages of `collective::ByMessages`, and ends nothing.
-//! With Open MPI 5 under `mpirun --with-ft ulfm` the group goes on without a rank whose process has failed or hangs, the root included (`survival`, `watch`, `ulfm`).
-//! What it does not do: survive a lost rank otherwise. Open MPI ends the job; so does every error of [`MpiCollective`], by `MPI_Abort`.
+//! The ranks of one host exchange data in shared memory (`board`); one leader per host communicates
+//! with the other hosts (`leaders`). rsmpi initialises MPI and splits by host; everything else goes
+//! through a thin layer over `mpi::ffi` ([`raw`]) that checks every return code and every length,
+//! because rsmpi drops the codes. Inside a launcher that owns MPI, [`MpiMessages`] carries the
+//! messages of `collective::ByMessages` and ends nothing. With Open MPI 5 under
+//! `mpirun --with-ft ulfm` the group continues without a rank whose process has failed or hangs,
+//! including the root (`survival`, `watch`, `ulfm`). Otherwise it does not survive a lost rank:
+//! Open MPI ends the job, and so does every error of [`MpiCollective`], by `MPI_Abort`.
 
 mod beside;
 mod board;

@@ -1,7 +1,8 @@
-//! Messages between single ranks, without waiting: what is sent stays here until MPI is done with it, what comes is taken whole.
+//! Non-blocking point-to-point messages: outgoing ones stay here until MPI is done with them,
+//! incoming ones are taken as a whole.
 //!
-//! Place in the flow: under [`crate::MpiMessages`] and under the words beside the operations ([`crate::words`]), each on a communicator of its own.
-//! What it does not do: know what the bytes mean, or wait.
+//! [`crate::MpiMessages`] and the words between the operations ([`crate::words`]) use it, each on
+//! its own communicator. It does not wait.
 
 use std::ffi::c_int;
 

@@ -1,14 +1,18 @@
-//! The first messages of a job: every rank reports to rank 0, goes on when rank 0 has heard of all, and then greets the ranks with
-//! which MPI's own collective calls will talk.
+//! The first messages of a job: every rank reports to rank 0, continues once rank 0 has heard from
+//! all, and then greets the ranks with which MPI's own collective calls will communicate.
 //!
-//! Place in the flow: [`crate::MpiCollective::init`], before the first call of MPI that waits for everybody. Such a call has no
-//! deadline and does not say who is missing, and MPI opens a connection when the first message goes over it: hundreds of hosts that
-//! open theirs in one instant lose packets in full queues and in the kernel's table of neighbours, and wait for each other spinning.
-//! Here the reports are spread over up to [`SPREAD_MAX`], ranks sleep while they wait, and rank 0 names who did not come. The
-//! greetings go to the ranks at distances of powers of two, and to those whose number differs in one bit, which is what allreduce and
-//! allgather are made of: one step after the other, each with a deadline, so that a connection that cannot be opened is named here.
+//! It runs in [`crate::MpiCollective::init`], before the first MPI call that waits for all ranks.
+//! Such a call has no deadline and does not name the missing ranks. MPI opens a connection with the
+//! first message over it: hundreds of hosts that open theirs at once lose packets in full queues
+//! and in the kernel's neighbour table, and spin while they wait for each other. Here the reports
+//! are spread over up to [`SPREAD_MAX`], ranks sleep while they wait, and rank 0 names the ranks
+//! that did not report. The greetings go to the ranks at distances of powers of two and to those
+//! whose number differs in one bit, because allreduce and allgather consist of these exchanges.
+//! They run one step after the other, each with a deadline, so that a connection that cannot be
+//! opened is named here.
 //!
-//! What it does not do: run on a communicator of a host program, whose own messages it could meet.
+//! It must not run on a communicator of a host program, because its messages could mix with the
+//! program's own.
 
 use std::ffi::c_int;
 use std::time::Duration;

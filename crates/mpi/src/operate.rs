@@ -1,7 +1,8 @@
-//! One operation of the group, and what is done where a rank is lost meanwhile.
+//! One operation of the group, and its recovery if a rank is lost in the meantime.
 //!
-//! Place in the flow: under the operations of [`MpiCollective`]. Those who are left settle where they are (`survival`), make what the group needs without the lost ones, and repeat what anybody lacks.
-//! What it does not do: take a lost root's place; the caller asks for that.
+//! After a loss the remaining ranks agree on their state (`survival`), rebuild the group without
+//! the lost ones, and repeat every operation that any of them lacks. It does not take a lost root's
+//! place; the caller requests that.
 
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,9 @@
-//! Which operation a piece belongs to: its number and its kind, in one word that travels with every piece.
+//! The operation to which a piece belongs: its number and its kind, in one word that travels with
+//! every piece.
 //!
-//! Place in the flow: written on the board and into the leaders' messages, and compared where they are read. A rank counts all operations, those in which
-//! it takes no part too, so equal numbers mean the same call on all ranks. The last meeting of a group is a kind of its own: a rank that has let go of
-//! its end is never taken for one that had nothing to say.
-//! What it does not do: order anything.
+//! A rank counts all operations, including those in which it does not take part, so equal numbers
+//! mean the same call on all ranks. The last meeting of a group has its own kind, so that a rank
+//! that has dropped its end is never mistaken for a rank without data.
 
 use probe_sync_collective::{Error, Rank};
 

@@ -1,6 +1,6 @@
-//! The order of a group's processes, where it is not that of MPI's world.
+//! The order of a group's processes if it differs from that of MPI's world.
 //!
-//! Place in the flow: [`crate::MpiCollective::init_placed`], so that the master of a run is first. What it does not do: settle who that is.
+//! [`crate::MpiCollective::init_placed`] uses it to place the master of a run first.
 
 use mpi::ffi;
 use probe_sync_collective::Error;

@@ -1,8 +1,7 @@
-//! What a rank holds of MPI, and each operation as its host's board and the leaders carry it out.
+//! A rank's MPI resources, and each operation as performed by its host's board and the leaders.
 //!
-//! Place in the flow: under [`crate::MpiCollective`], which numbers the operations and remembers what has failed. Members speak with their host's leader on
-//! the [`Board`]; leaders speak with the root's ([`Leaders`]).
-//! What it does not do: decide whether the group is usable.
+//! [`crate::MpiCollective`] numbers the operations and remembers failures. Members communicate with
+//! their host's leader on the [`Board`]; leaders communicate with the root's ([`Leaders`]).
 
 use std::time::Duration;
 

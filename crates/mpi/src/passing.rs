@@ -1,7 +1,7 @@
-//! Between hosts after ranks were lost: no call that waits for everybody.
+//! Communication between hosts after ranks were lost, without any call that waits for all ranks.
 //!
-//! Place in the flow: what [`Leaders`] does over [`Way::OfAll`](crate::way::Way). A broadcast goes down a binomial tree of the leaders that are left, an allgather is a gather and a broadcast.
-//! What it does not do: find out who is lost.
+//! [`Leaders`] uses it over [`Way::OfAll`](crate::way::Way). A broadcast travels down a binomial
+//! tree of the remaining leaders; an allgather is a gather followed by a broadcast.
 
 use probe_sync_collective::{Deadline, Error, Frames, Wait};
 

@@ -1,9 +1,9 @@
-//! A thin layer over `mpi::ffi`: every return code and every length is checked, every handle is owned.
+//! A thin layer over `mpi::ffi`, which checks every return code and every length and owns every
+//! handle.
 //!
-//! Place in the flow: below `leaders`, `window` and the benches. Buffers are plain bytes.
-//! Requests own their buffers: MPI may write into them until the request is complete, so a request that is dropped
-//! earlier leaks them on purpose.
-//! What it does not do: wait until a deadline (`Requests::poll` returns at once), or initialise MPI.
+//! Buffers are plain bytes. Requests own their buffers: MPI may write into them until the request
+//! is complete, so a request that is dropped earlier leaks them on purpose. It does not wait until
+//! a deadline (`Requests::poll` returns at once) or initialise MPI.
 
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;

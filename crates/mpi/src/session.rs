@@ -1,10 +1,12 @@
-//! MPI's life in this process: initialised first, ended last, and aborted when a panic takes its owner away.
+//! MPI's lifetime in this process: initialised first, finalised last, and aborted when a panic
+//! unwinds past its owner.
 //!
-//! Place in the flow: the first thing that a program under `mpirun` does. A rank that exits before `MPI_Init` can hang
-//! `mpirun`, so this comes before arguments are even read. A panic that unwinds past the owner of MPI leaves peers that wait
-//! for it: dropped then, the session ends the job. A panic that is caught before, or on another thread, ends nothing, and where
-//! the host program has initialised MPI none does. A panic hook was rejected: it runs for panics that are caught, too.
-//! What it does not do: decide when to finalise. The owner says so, and only on the normal path.
+//! It is the first action of a program under `mpirun`. A rank that exits before `MPI_Init` can hang
+//! `mpirun`, so this precedes even the parsing of arguments. A panic that unwinds past the owner of
+//! MPI leaves peers waiting, so a session dropped during the panic ends the job. A panic that is
+//! caught earlier, or that occurs on another thread, ends nothing, and no panic does if the host
+//! program initialised MPI. A panic hook was rejected because it also runs for caught panics. It
+//! does not decide when to finalise; the owner does, and only on the normal path.
 
 use std::mem::ManuallyDrop;
 use std::time::Duration;

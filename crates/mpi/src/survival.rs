@@ -1,16 +1,22 @@
-//! What is left of a group after ranks are lost, and how it goes on: with `mpirun --with-ft ulfm` of Open MPI 5.
+//! The remainder of a group after ranks are lost, and how it continues, with Open MPI 5 and
+//! `mpirun --with-ft ulfm`.
 //!
-//! Place in the flow: under [`crate::MpiCollective`], which asks [`Survival::agree`] when a wait has ended because a rank is lost, or at the root because one is late.
-//! The root calls all ranks, and each says at which operation it is, over messages between single ranks ([`crate::watch`]). Whose process has failed, or who does not
-//! answer, is lost; the root tells the others that, and from which operation on they repeat. Ranks are at most a few operations apart: whoever publishes its
-//! part of a gather goes on, and the root goes on once it has announced. So every rank keeps what it brought to the last operations ([`Kept`]), and all repeat those that anybody lacks, in order.
-//! What a rank has been given already it is not given again. An allgather that one rank has finished is not repeated but passed on, because all must have the same.
+//! [`crate::MpiCollective`] calls [`Survival::agree`] when a wait has ended because a rank is lost,
+//! or at the root because one is late. The root calls all ranks, and each reports its current
+//! operation, in point-to-point messages ([`crate::watch`]). A rank whose process has failed or
+//! that does not answer is lost; the root announces this to the others, together with the operation
+//! from which they repeat. Ranks are at most a few operations apart: a rank that has published its
+//! part of a gather continues, and the root continues once it has announced. Therefore every rank
+//! keeps its contributions to the last operations ([`Kept`]), and all repeat, in order, those that
+//! any rank lacks. Data that a rank has already received is not delivered again. An allgather that
+//! one rank has finished is not repeated but its result is passed on, because all ranks must get
+//! the same result.
 //!
 //! Where the root is lost ([`Survival::succeed`]) every rank that is left comes to the first of the line that is left, which is the root from then on. What failed is not repeated here but by the
 //! caller, with the new root; so operations are counted on from the greatest number.
 //!
-//! No call of MPI is made that waits for everybody: a shrunk communicator would need one, and it waits for ranks that hang.
-//! What it does not do: bring anybody back.
+//! No call of MPI is made that waits for everybody: a shrunk communicator would need one, and it
+//! waits for ranks that hang.
 
 use std::time::{Duration, Instant};
 

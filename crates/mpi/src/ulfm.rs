@@ -1,10 +1,13 @@
-//! MPI's User-Level Failure Mitigation (ULFM): who has failed. Looked up when the program runs.
+//! MPI's User-Level Failure Mitigation (ULFM), which reports failed ranks. It is looked up at run
+//! time.
 //!
-//! Place in the flow: below [`crate::watch`] and [`crate::words`].
-//! The functions are extensions (`MPIX_…`, MPI Forum's chapter on process failures) that Open MPI 5 has and Open MPI 4.1 lacks. A program is built against either and
-//! runs on both, so they are found by name. Open MPI survives a failure only where it was started with `--with-ft ulfm`, which sets [`ENABLED`].
-//! What it does not do: find a rank that hangs; for MPI a stopped process has not failed. Revoke or shrink: both are about a communicator as a whole, and a shrink has no
-//! deadline and waits for a rank that hangs. The group goes on by messages between single ranks instead.
+//! The functions are extensions (`MPIX_…`, MPI Forum's chapter on process failures) that Open MPI 5
+//! has and Open MPI 4.1 lacks. A program built against either runs on both, so they are found by
+//! name. Open MPI survives a failure only if it was started with `--with-ft ulfm`, which sets
+//! [`ENABLED`]. It does not detect a rank that hangs, because a stopped process has not failed for
+//! MPI. It does not use revoke or shrink: both affect a communicator as a whole, and a shrink has
+//! no deadline and waits for a rank that hangs. The group continues with point-to-point messages
+//! instead.
 
 use std::ffi::{CStr, c_int, c_void};
 

@@ -1,8 +1,9 @@
-//! What a rank hears of losses: who has failed, and what ranks tell each other about it.
+//! Loss notifications: which ranks have failed, and the messages between ranks about them.
 //!
-//! Place in the flow: asked in every wait of [`crate::board`] and [`crate::leaders`], as a [`Watch`]; [`crate::survival`] reads what has come. The messages go
-//! between single ranks, over a communicator of all that ever were, on which nobody waits for everybody: a rank that hangs or has failed holds up nobody.
-//! What it does not do: know what is to be done.
+//! Every wait of [`crate::board`] and [`crate::leaders`] checks it as a [`Watch`];
+//! [`crate::survival`] reads the messages. They are point-to-point, over a communicator of all
+//! original ranks on which no call waits for all of them, so a rank that hangs or has failed holds
+//! up no other.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

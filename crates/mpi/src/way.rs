@@ -1,6 +1,4 @@
-//! What the leaders' messages go over.
-//!
-//! Place in the flow: under [`crate::leaders`]. What it does not do: send anything.
+//! The transport of the leaders' messages.
 
 use std::ffi::c_int;
 

@@ -1,9 +1,9 @@
 //! The shared memory of one host's ranks, from `MPI_Win_allocate_shared`.
 //!
-//! Place in the flow: made once at start-up; [`crate::board`] lies in it. The leader provides all of it, so that it is
-//! one piece. Plain loads and stores work on it because the window is in MPI's unified model, within one access epoch
-//! that lasts as long as the window.
-//! What it does not do: synchronise after the start.
+//! It is made once at start-up and holds [`crate::board`]. The leader provides all of it, so that
+//! it is contiguous. Plain loads and stores work on it because the window uses MPI's unified memory
+//! model, within one access epoch that lasts as long as the window. It does not synchronise after
+//! the start.
 
 use std::ffi::c_int;
 use std::ptr::NonNull;

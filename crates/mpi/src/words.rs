@@ -1,12 +1,15 @@
-//! Words beside the operations: from the root to every rank, and from every rank to the root.
+//! Words between the operations, from the root to every rank and from every rank to the root.
 //!
-//! Place in the flow: [`crate::MpiCollective`]'s `call` and `calls`, on a communicator of their own, so that a word never meets an operation. A look that
-//! finds nothing is one `MPI_Iprobe`, which also moves whatever else MPI has under way: a leader's parts of a broadcast to other hosts. A word goes in
-//! pieces that every transport sends at once, without asking the hearer first; so a rank may say something and end. Every rank speaks with the root
-//! directly: the connections are there since the start ([`crate::meeting`]), and a leader that sleeps in an operation would hold up what passes through it.
-//! Where all ranks share a host the words are counted on the board, and a look at which nothing has come is one load.
-//! A message is a byte, 1 for the last piece of a word and 0 before that, and the piece.
-//! What it does not do: wait for whoever hears.
+//! They implement `call` and `calls` of [`crate::MpiCollective`], on a separate communicator, so
+//! that a word never mixes with an operation. A check that finds nothing is one `MPI_Iprobe`, which
+//! also advances MPI's other pending work, such as a leader's parts of a broadcast to other hosts.
+//! A word is sent in pieces small enough for every transport to send at once without a handshake
+//! with the receiver, so a rank may send a word and exit. Every rank communicates with the root
+//! directly: the connections exist since the start ([`crate::meeting`]), and a leader asleep in an
+//! operation would delay words that passed through it. If all ranks share a host, the words are
+//! counted on the board, and a check that finds nothing is one load. A message is one byte, 1 for
+//! the last piece of a word and 0 before that, followed by the piece. It does not wait for the
+//! receiver.
 
 use std::time::{Duration, Instant};
 

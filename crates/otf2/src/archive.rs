@@ -1,9 +1,9 @@
-//! An archive in the making: every call of the library, with its status checked.
+//! An archive in progress, which checks the status of every library call.
 //!
-//! Place in the flow: the crate's one handle. All writers of the library belong to it, so that none outlives it. An archive that is dropped without
-//! [`Archive::close`] is not closed, and its buffers stay until the process ends: closing writes what is buffered, and where that fails, as on a full
-//! disk, libotf2 3.0.2 frees a buffer twice. What is there then is no archive.
-//! What it does not do: read.
+//! It is the crate's only handle. It owns all writers of the library, so that none outlives it. An
+//! archive dropped without [`Archive::close`] is not closed, and its buffers stay until the process
+//! ends: closing writes the buffered data, and if that fails, as on a full disk, libotf2 3.0.2
+//! frees a buffer twice. The files left behind are not a valid archive.
 
 use std::ffi::{CStr, CString};
 use std::os::raw::c_void;

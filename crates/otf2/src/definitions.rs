@@ -1,6 +1,4 @@
-//! Words of OTF2's definitions, and the values that the library has for them.
-//!
-//! Place in the flow: arguments of [`crate::Archive`]. What it does not do: call the library.
+//! The enumerations of OTF2's definitions, with the library's values.
 
 use crate::bindings as raw;
 

@@ -1,8 +1,9 @@
-//! What libotf2 says of its failures, in place of lines on standard error.
+//! libotf2's error reports, captured instead of being printed to standard error.
 //!
-//! Place in the flow: under every call of [`crate::Archive`]. The library tells an error where it meets it, and hands on a less telling one, or none: an
-//! event whose buffer finds no room on the disk is a success. So the first error that is told during a call is that call's.
-//! What it does not do: keep its texts; their arguments are for C.
+//! The library reports an error where it occurs and then returns a less specific one, or none:
+//! recording an event whose buffer does not fit on the disk succeeds. Therefore the first error
+//! reported during a call counts as that call's error. It does not keep the library's texts, whose
+//! arguments are for C.
 
 use std::cell::Cell;
 use std::ffi::CStr;

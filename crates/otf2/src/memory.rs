@@ -1,8 +1,9 @@
-//! Memory of libotf2's buffers: pages of their own, which are given back when a buffer's events are in its file.
+//! Memory for libotf2's buffers, in separate pages that are returned when a buffer's events are in
+//! its file.
 //!
-//! Place in the flow: callbacks of [`crate::Archive`]. By itself the library takes its 256 KiB per location by malloc, and touches all of it when it
-//! closes a location; where malloc then keeps what is freed, thousands of locations of a few events each need a gigabyte.
-//! What it does not do: share pages between buffers.
+//! The functions are callbacks of [`crate::Archive`]. By default the library allocates its 256 KiB
+//! per location with malloc and touches all of it when it closes a location. If malloc then keeps
+//! freed memory, thousands of locations with a few events each need a gigabyte.
 
 use std::os::raw::c_void;
 use std::ptr::null_mut;

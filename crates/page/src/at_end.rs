@@ -1,7 +1,7 @@
-//! The page that a run leaves at its end, beside its report.
+//! The page that a run leaves at its end, next to its report.
 //!
-//! Place in the flow: after the run, at rank 0, for every front end. It is for people to look at: why there is none is a sentence to tell, and fails nothing.
-//! What it does not do: tell it.
+//! It is produced after the run, at rank 0, for every front end. A page that cannot be made is only
+//! reported in a sentence and fails nothing.
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
-//! What the page's scripts draw: one block of JSON, and how it is written into HTML.
+//! The data of the page's scripts: one block of JSON, and how it is embedded in HTML.
 //!
-//! Place in the flow: made by `series`, `edges` and `traces`, printed by `html`, read by the scripts of `assets`. Times are seconds since the first round's middle on the reference clock; differences of clocks
-//! are ns, rates ppb; what is not known is null. What it does not do: decide what is shown.
+//! The scripts of `assets` read it. Times are seconds since the midpoint of the first round on the
+//! reference clock; clock differences are in ns, rates in ppb; unknown values are null.
 
 use probe_sync::report::{NodeRow, TruthVerdict};
 use probe_sync_time::NodeId;

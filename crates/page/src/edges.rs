@@ -1,9 +1,12 @@
-//! The map of who probed whom: what each edge leaves unexplained, its margin, its loss.
+//! The map of probed edges, with each edge's residual, margin and loss.
 //!
-//! Place in the flow: joins the last windows of every node's file, or of a simulation, with the offsets of the same rounds; `maps.js` draws the square, `html` lists the worst. An edge from i to j measures θ = offset_j − offset_i about a middle of its own, so at the
-//! round's instant M, when i's clock shows M + offset_i, its residual is α·(M + offset_i − middle) + β − (offset_j − offset_i). Residual and margin are medians over these rounds. Loss is that of the
-//! whole run, as `report.json` counts packets; without a report that of exchanges in these rounds.
-//! What it does not do: read the beginning of a file.
+//! It combines the last windows of every node's file, or of a simulation, with the offsets of the
+//! same rounds. `maps.js` draws the square, and `html` lists the worst edges. An edge from i to j
+//! measures θ = offset_j − offset_i around its own midpoint, so at the round's instant M, when i's
+//! clock shows M + offset_i, its residual is α·(M + offset_i − middle) + β − (offset_j − offset_i).
+//! Residual and margin are medians over these rounds. Loss covers the whole run, as `report.json`
+//! counts packets; without a report it covers the exchanges in these rounds. It does not read the
+//! beginning of a file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

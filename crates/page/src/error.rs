@@ -1,6 +1,4 @@
-//! Why there is no page.
-//!
-//! Place in the flow: returned by all that reads files. What it does not do: print.
+//! The reasons why a page cannot be made.
 
 use std::path::PathBuf;
 

@@ -1,6 +1,4 @@
-//! How much of a run is read.
-//!
-//! Place in the flow: below `run`, which asks it before it reads. What it does not do: read.
+//! The limit on how much of a run is read.
 
 /// How much is read.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

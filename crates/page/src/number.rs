@@ -1,6 +1,6 @@
-//! Numbers of the data block: as few digits as a chart shows.
+//! Numbers of the data block, with as few digits as a chart can show.
 //!
-//! Place in the flow: under all that charts draw. What it does not do: round what stands in tables.
+//! It does not round the numbers in tables.
 
 use serde::{Serialize, Serializer};
 

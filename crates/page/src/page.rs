@@ -1,6 +1,4 @@
-//! All that a page says, before it is printed.
-//!
-//! Place in the flow: `run` and `simulation` make it, `traces` adds to it, `html` prints it. What it does not do: read or compute.
+//! The complete content of a page before rendering.
 
 use probe_sync::report::NodeRow;
 use probe_sync_estimate::faults::Fault;

@@ -1,6 +1,4 @@
-//! Times for people: a number with the unit that suits its size.
-//!
-//! Place in the flow: under everything that prints, here and in the command line. What it does not do: know what the time means.
+//! Human-readable durations: a number with the unit that suits its size.
 
 /// A difference of clocks in nanoseconds, to the nanosecond, with the unit that suits its size, and its sign.
 pub fn signed(ns: f64) -> String {

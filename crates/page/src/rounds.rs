@@ -1,7 +1,8 @@
-//! Rounds as the page needs them, wherever they come from.
+//! Rounds as the page needs them, whatever their source.
 //!
-//! Place in the flow: a recording (`run`) and a simulation (`simulation`) are [`Source`]s; `series` reads each twice, because a trend must be known before what is beside it
-//! can be thinned, and a run of days does not fit into memory. What it does not do: keep rounds.
+//! A recording (`run`) and a simulation (`simulation`) are [`Source`]s. `series` reads each twice,
+//! because a trend must be known before the deviations from it can be thinned, and a run of days
+//! does not fit into memory. It does not keep rounds in memory.
 
 use probe_sync_time::NodeId;
 

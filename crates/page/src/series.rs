@@ -1,11 +1,14 @@
-//! Rounds become columns: a trend per node, then what is beside it, thinned.
+//! Conversion of rounds into columns: a trend per node, then the deviations from it, thinned.
 //!
-//! Place in the flow: reads a [`Source`] twice; `page` puts the result into the data block. The trend of a node is the straight line through its offsets by least squares, over rounds in which it was reached and its
-//! clock was left alone. A clock's own rate moves an offset by milliseconds while the errors are nanoseconds, so charts show what is beside the trend. After a round in which the clock, or the reference's, was disturbed
-//! (stepped, say) the trend begins anew, and that round itself has no value: its line is not to be trusted, and its fault is marked.
+//! It reads a [`Source`] twice. The trend of a node is the least-squares line through its offsets,
+//! over rounds in which it was reached and its clock was undisturbed. A clock's own rate moves an
+//! offset by milliseconds while the errors are nanoseconds, so charts show the deviations from the
+//! trend. After a round in which the clock or the reference's was disturbed (for example stepped),
+//! the trend restarts, and that round itself has no value: its line cannot be trusted, and its
+//! fault is marked.
 //!
-//! Memory does not grow with the run. Of more than [`NODES_SHOWN`] nodes those that are known worst have series, the others a common one.
-//! What it does not do: judge.
+//! Memory does not grow with the run. Of more than [`NODES_SHOWN`] nodes those that are known worst
+//! have series, the others a common one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

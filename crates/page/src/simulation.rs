@@ -1,6 +1,7 @@
-//! A simulated run becomes a page.
+//! Conversion of a simulated run into a page.
 //!
-//! Place in the flow: `probe_sync sim --out` hands in what it judged, each estimate beside the truth; the same series and charts as of a real run come of it. What it does not do: simulate.
+//! `probe_sync sim --out` passes in the judged estimates with the truth; the series and charts are
+//! the same as for a real run.
 
 use std::collections::{BTreeMap, BTreeSet};
 

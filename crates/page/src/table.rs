@@ -1,6 +1,4 @@
 //! A table of the page.
-//!
-//! Place in the flow: made by whoever has rows; `html` prints it. What it does not do: format what is in the cells.
 
 /// A table of texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

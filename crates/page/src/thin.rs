@@ -1,9 +1,11 @@
-//! How a long run is thinned: extremes stay.
+//! Thinning of a long run, which preserves extremes.
 //!
-//! Place in the flow: under `series`. A run of few rounds has a column per round. A longer one is cut into buckets of equally many rounds, and each bucket gets two columns, at its first and its
-//! last round: of a value its least and its greatest, in the order in which they came; of a band its lowest and its highest edge in both. So what a screen's pixel would show of all rounds is still there, as in
-//! Jugel et al., "M4: A Visualization-Oriented Time Series Data Aggregation", 2014, without its first and last value, which lie between the extremes.
-//! What it does not do: read rounds.
+//! A short run has a column per round. A longer one is cut into buckets with an equal number of
+//! rounds, and each bucket gets two columns, at its first and its last round. For a value they hold
+//! its minimum and maximum, in the order in which they occurred; for a band both hold its lowest
+//! and highest edge. A screen pixel thus still shows the extent of all its rounds, as in Jugel et
+//! al., "M4: A Visualization-Oriented Time Series Data Aggregation", 2014, but without its first
+//! and last value, which lie between the extremes.
 
 /// Which rounds share columns.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -1,8 +1,12 @@
-//! What traces say: what alignment moves in them, which edges of their collectives hold before and after, and who was late.
+//! The results from traces: how alignment moves events, which edges of their collectives hold
+//! before and after, and which ranks were late.
 //!
-//! Place in the flow: over what crate `trace` has computed; added to a run's page. A rank's lateness in an operation is its arrival less the median arrival of all ranks in it; of several operations in a column (a step, or a
-//! bucket of operations where steps are not known or too many) the median of these, and the sum of its waits. Numbers of steps need not be in order of time, so columns are ordered by when they began.
-//! What it does not do: judge, or name anybody within the clocks' uncertainty (`trace::lateness`).
+//! The results come from the crate `trace` and are added to a run's page. A rank's lateness in an
+//! operation is its arrival minus the median arrival of all ranks in it. If a column covers several
+//! operations (a step, or a bucket of operations if steps are unknown or too many), it shows the
+//! median of these and the sum of its waits. Step numbers need not be in chronological order, so
+//! columns are ordered by their start. It does not name a rank whose lateness is within the clocks'
+//! uncertainty (`trace::lateness`).
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,7 +1,7 @@
-//! The run in words.
+//! The run described in words.
 //!
-//! Place in the flow: `run`, `simulation` and `traces` ask for sentences; `html` prints them first of all. A sentence is good, bad, or only says something. What was not measured is no success.
-//! What it does not do: compute.
+//! `run`, `simulation` and `traces` request sentences, and `html` puts them at the top. A sentence
+//! is good, bad or neutral. A missing measurement does not count as success.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,4 @@
-//! What can end a run: one error type for the whole crate.
-//!
-//! Place in the flow: every room returns it. What it does not do: print.
+//! The errors that can end a run: one error type for the whole crate.
 
 use std::path::{Path, PathBuf};
 

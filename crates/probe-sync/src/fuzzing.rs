@@ -1,6 +1,6 @@
-//! Ways for fuzz targets into parsers that are nobody else's business.
+//! Entry points for fuzz targets into parsers that are otherwise private.
 //!
-//! Place in the flow: only the package in `fuzz/` switches this on (feature `fuzzing`). No part of the interface.
+//! Only the package in `fuzz/` enables this (feature `fuzzing`). It is not part of the public API.
 
 use probe_sync_estimate::window::NodeWindowData;
 

@@ -1,6 +1,4 @@
-//! What JSON lacks: infinity is written as null, and read back here.
-//!
-//! Place in the flow: below all rooms, for the fields of reports that may be infinite. What it does not do: write; `serde_json` does.
+//! Serialisation of infinity, which JSON lacks: it is written as null and read back here.
 
 use serde::{Deserialize, Deserializer};
 

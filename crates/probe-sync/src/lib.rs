@@ -13,8 +13,6 @@
 //! 10. `regions` — several runs in one job, and one among their masters, put on one timeline by `solve`.
 //!
 //! `error`, `infinity` and `wire` (the bytes between ranks) stand below all rooms. A caller brings a `Collective`.
-//!
-//! What it does not do: parse command lines, print, install signal handlers (crate `cli`), touch traces (crate `trace`).
 #![forbid(unsafe_code)]
 
 pub mod clock;

@@ -1,7 +1,8 @@
-//! The one place that knows how values become bytes between ranks: bincode 2 behind a version byte.
+//! The only module that knows how values become bytes between ranks: bincode 2 behind a version
+//! byte.
 //!
-//! Place in the flow: `join` and `round` encode what they hand to a `Collective` and decode what comes back.
-//! Nothing here reaches a file; files are JSON, and exports are protobuf (`store::export`).
+//! `join` and `round` encode the values they pass to a `Collective` and decode its results. No such
+//! bytes reach a file; files are JSON, and exports are protobuf (`store::export`).
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -1,12 +1,10 @@
-//! What an endpoint counts. Nothing that happens to a packet or an exchange goes uncounted.
+//! The counters of an endpoint. Every event of a packet or an exchange is counted.
 //!
 //! Packets lost from node i to node j, exactly, once both have stopped sending and the network has drained:
 //! `lost = sent(i towards j) − first_copies(j from i)`.
 //!
 //! Every received packet has one fate: `received = accepted + duplicates + late + too_old + out_of_state`.
 //! Every exchange too: `started = finished + lost + in flight`.
-//!
-//! What it does not do: decide; the state machines do and count here.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;

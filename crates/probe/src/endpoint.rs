@@ -4,8 +4,8 @@
 //! the instant of the next timer. After every `handle_…` call it polls [`Endpoint::poll_transmit`] and
 //! [`Endpoint::poll_exchange`] until they return `None`, then sleeps until [`Endpoint::next_timer`] or the next datagram.
 //!
-//! What it does not do: sockets, clock reads, or trust in its driver. Calls in any order, with any time and any bytes,
-//! neither panic nor make the state grow without bound.
+//! It has no sockets, reads no clock and does not trust its driver: calls in any order, with any
+//! time and any bytes, neither panic nor let the state grow without bound.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,9 @@
-//! Probe packets and the six-packet exchange as state machines: bytes and time in, actions out.
+//! Probe packets and the six-packet exchange as state machines, which turn bytes and time into
+//! actions.
 //!
-//! Place in the flow: between the clock and the window. A driver owns the socket and the clock and feeds an [`Endpoint`];
-//! finished [`Exchange`]s leave it with eight timestamps each, and [`Counters`] say exactly what was lost on the way.
+//! A driver owns the socket and the clock and feeds an [`Endpoint`]; finished [`Exchange`]s come
+//! out with eight timestamps each, and [`Counters`] state exactly how many packets were lost on the
+//! way.
 //!
 //! ```text
 //! prober i                         responder j
@@ -13,7 +15,8 @@
 //!       ◀─────────────────────────── Pr3 (rx and tx stamps)
 //! ```
 //!
-//! What it does not do: open sockets, read clocks, spawn threads, log; cut windows; fit lines.
+//! It does not open sockets, read clocks, spawn threads or log, and it does not cut windows or fit
+//! lines.
 //!
 //! [`Exchange`]: probe_sync_time::Exchange
 #![forbid(unsafe_code)]

@@ -1,9 +1,9 @@
-//! The queue of packets that wait for the driver to send them.
+//! The queue of packets waiting for the driver to send them.
 //!
-//! Place in the flow: prober and responder queue here; the endpoint hands out. Bounded: when a driver stops sending,
-//! exchanges fail and are counted, and memory does not grow.
+//! The prober and the responder add packets, and the endpoint takes them out. The queue is bounded:
+//! when a driver stops sending, exchanges fail and are counted, but memory does not grow.
 //!
-//! What it does not do: send, or repeat what could not be sent.
+//! It does not send, or repeat a packet that could not be sent.
 
 use std::collections::VecDeque;
 

@@ -19,8 +19,6 @@
 //!
 //! Which stamps a kind carries is part of the format (`Pt3` both transmit stamps, `Pr3` too, and so on), so a
 //! decoded packet needs no further check. There is no checksum: UDP has one.
-//!
-//! What it does not do: keep state, or decide whether a well-formed packet is welcome.
 
 use probe_sync_time::{NodeId, RunId, SessionKey, Stamp, StampSource, Timestamp};
 

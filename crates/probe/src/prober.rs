@@ -1,4 +1,5 @@
-//! The prober's half of the exchange: starts exchanges on the node's out-edges in turn and ends with eight timestamps.
+//! The prober's half of the exchange, which starts exchanges on the node's out-edges in turn and
+//! ends with eight timestamps.
 //!
 //! One exchange: `Pt1` at the start, `Pt2` one spacing later, `Pt3` as soon as both transmit stamps are known, since it
 //! carries them; then wait for `Pr1 Pr2 Pr3` in any order, until the exchange timeout. Several exchanges may be in
@@ -9,8 +10,6 @@
 //! One packet of each direction is enough for an exchange. `Pr3`, which carries the responder's stamps, is asked for again by repeating
 //! `Pt3`, a few times; the answer to a lost `Pt3` comes the same way. When `Pr3` is there and a packet of the pair is not, it may only be
 //! late: the exchange waits for it a little, then ends without it.
-//!
-//! What it does not do: send, read a clock, or answer other nodes' exchanges.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -1,4 +1,5 @@
-//! The responder's half of the exchange: collects `Pt1 Pt2 Pt3` of a peer and answers with `Pr1 Pr2 Pr3`.
+//! The responder's half of the exchange, which collects a peer's `Pt1 Pt2 Pt3` and answers with
+//! `Pr1 Pr2 Pr3`.
 //!
 //! It answers once it has all three packets, in whatever order they came: then both receive stamps are known, and `Pt3`
 //! says that the prober knows its transmit stamps, so an answer is worth sending. Where `Pt3` is there and one of the pair is not, the
@@ -6,7 +7,8 @@
 //! again whenever the prober repeats `Pt3`.
 //! State is bounded: so many exchanges per peer, the oldest gives way.
 //!
-//! What it does not do: time requests out by a timer. Those of a peer are looked through when a packet of the peer comes.
+//! It has no timer for request timeouts: a peer's requests are checked when a packet of that peer
+//! arrives.
 
 use std::collections::{BTreeMap, BTreeSet};
 

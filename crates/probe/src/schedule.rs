@@ -1,4 +1,5 @@
-//! When exchanges start: at `t ≡ phase (mod burst · gap)` on the monotonic clock, `burst` of them together.
+//! The start times of exchanges: at `t ≡ phase (mod burst · gap)` on the monotonic clock, `burst`
+//! of them together.
 //!
 //! A burst of exchanges costs one wake-up and few system calls. It goes to different peers in turn, or, as a train, to one: after a
 //! pause caches and processors are cold on both ends, the first packets of a train warm them, and the others show the path's least delay.
@@ -6,8 +7,6 @@
 //! All processes of a host read the same monotonic clock, so ranks that are given equal gaps and different phases
 //! interleave without talking to each other. A start that was missed, because the process did not run, is skipped and
 //! counted: catching up in a burst would queue the packets behind each other and falsify what they measure.
-//!
-//! What it does not do: choose the peer; randomise.
 
 use probe_sync_time::{Duration, Monotonic, Timestamp};
 

@@ -1,13 +1,12 @@
-//! Which packets of one direction between two nodes have come already: the sliding window that tells a duplicate from
-//! a late first copy, so that `sent − first copies` is exactly what was lost.
+//! Which packets of one direction between two nodes have already arrived: the sliding window that
+//! tells a duplicate from a late first copy, so that `sent − first copies` is exactly the number of
+//! lost packets.
 //!
 //! Same idea as the anti-replay window of IPsec (RFC 4303, section 3.4.3): a bitmap of the latest [`SPAN`] sequence
 //! numbers, one per packet of a direction. What is older than the window cannot be told apart from a replay.
 //!
 //! A packet that is far ahead of the window moves it only when a second one confirms it: one packet must not be able to make all that
 //! follow look old.
-//!
-//! What it does not do: decide what happens to the packet.
 
 use crate::packet::{Packet, REPETITIONS_MAX};
 

@@ -1,7 +1,7 @@
-//! Packets by peer from one cut to the next, as differences of an endpoint's running totals.
+//! Packet counts by peer from one cut to the next, as differences of an endpoint's running totals.
 //!
-//! Place in the flow: whoever drives an [`Endpoint`](crate::Endpoint) asks [`Tally::since_last`] at every cut of a window.
-//! What it does not do: lay both ends of a pair beside each other (crate `estimate`).
+//! The driver of an [`Endpoint`](crate::Endpoint) calls [`Tally::since_last`] at every cut of a
+//! window. It does not combine both ends of a pair (crate `estimate`).
 
 use std::collections::BTreeMap;
 

@@ -11,7 +11,7 @@
 //!
 //! By hand: 5 nodes, 4 neighbours: ring 0→1→2→3→4→0 and the chords of the pentagram 0–2–4–1–3–0.
 //!
-//! What it does not do: know hosts or distances.
+//! It does not know hosts or distances.
 
 use std::collections::HashSet;
 

@@ -1,7 +1,7 @@
-//! The reference's time in Python, and the marks of a traced process.
+//! The reference time in Python, and the marks of a traced process.
 //!
-//! Place in the flow: over `probe_sync::GlobalClock` and `probe_sync::MarkWriter`. Whole ns all through: a float cannot hold them.
-//! What it does not do: measure, or enter events (`probe_sync/torch.py`, `probe_sync/jax.py`).
+//! Times are integers in ns throughout, because a float cannot hold them. It does not enter events
+//! (`probe_sync/torch.py`, `probe_sync/jax.py`).
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};

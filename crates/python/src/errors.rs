@@ -1,9 +1,7 @@
-//! What each failure is in Python: one class for each thing that a user can do about it.
+//! The Python exception for each failure: one class for each possible reaction of a user.
 //!
-//! Place in the flow: under all rooms of this crate. The classes are Python's, in `probe_sync/errors.py`, since some have two parents.
-//! Texts are the libraries' own, with keywords in place of flags.
-//!
-//! What it does not do: decide what to say.
+//! The classes are defined in Python, in `probe_sync/errors.py`, because some have two parents. The
+//! texts are the libraries' own, with keywords in place of flags.
 
 use pyo3::prelude::*;
 

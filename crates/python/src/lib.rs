@@ -1,12 +1,12 @@
 //! The native part of the Python package `probe_sync`: `probe_sync._native`.
 //!
-//! Place in the flow: beside the command line, on the same library calls. `session` starts a run beside a training loop and waits for its
-//! rounds, `meeting` is how its ranks find each other, `round` is a solved round as arrays; `traces` aligns, merges, checks, tells who was late and solves,
-//! `offsets` converts times, `clock` is the reference's time now; `errors` says what each failure is in Python, `waiting` keeps Ctrl-C alive. The rooms import one way:
-//! `errors` → `waiting` → {`clock`, `meeting`, `round`, `offsets`, `traces`} → `session`. What people call, with its types, is Python in
-//! `python/probe_sync`.
-//!
-//! What it does not do: print, install signal handlers, or link MPI.
+//! It makes the same library calls as the command line. `session` starts a run in parallel with a
+//! training loop and waits for its rounds, `meeting` lets its ranks find each other, and `round` is
+//! a solved round as arrays. `traces` aligns, merges, checks, reports late ranks and solves;
+//! `offsets` converts times; `clock` is the current reference time; `errors` maps each failure to
+//! Python; `waiting` keeps Ctrl-C working. Modules import in one direction: `errors` → `waiting` →
+//! {`clock`, `meeting`, `round`, `offsets`, `traces`} → `session`. The public, typed interface is
+//! Python code in `python/probe_sync`.
 #![forbid(unsafe_code)]
 
 mod clock;

@@ -1,7 +1,7 @@
-//! How ranks find each other from Python: a meeting that rank 0 opens, and its id of 128 bytes.
+//! How ranks find each other from Python: a meeting that rank 0 opens, and its 128-byte id.
 //!
-//! Place in the flow: before `session`. The adapters in `probe_sync/launch.py` carry the id by what the launcher has, or make it on all ranks
-//! out of an address, a port and what the ranks know. What it does not do: carry anything itself.
+//! The adapters in `probe_sync/launch.py` distribute the id by the launcher's means, or derive it
+//! on all ranks from an address, a port and shared knowledge of the ranks.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};

@@ -1,7 +1,7 @@
-//! The offsets of a run, or of a table, as arrays, and times through them.
+//! The offsets of a run, or of a table, as arrays, and the conversion of times through them.
 //!
-//! Place in the flow: beside `traces`, on the maps that align traces. `t_ref = t_i − offset_i(t_i)`, in whole picoseconds inside and rounded to the
-//! nearest nanosecond here. What it does not do: read traces.
+//! `t_ref = t_i − offset_i(t_i)`, in integer picoseconds inside and rounded to the nearest
+//! nanosecond here.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

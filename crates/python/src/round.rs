@@ -1,6 +1,6 @@
 //! A solved round as arrays by node.
 //!
-//! Place in the flow: what `session` hands out; every rank has the same bytes. What it does not do: convert times (`offsets`).
+//! `session` returns it; every rank has the same bytes.
 
 use std::sync::Arc;
 

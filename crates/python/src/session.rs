@@ -1,9 +1,10 @@
-//! A run beside a training loop, from Python.
+//! A run in parallel with a training loop, from Python.
 //!
-//! Place in the flow: over `probe_sync::SessionHandle`, whose thread measures. Every wait is cut into slices (`waiting`), so a handle is
-//! only borrowed for a moment, and `stop` can take it. What failed is learnt from the thread's own error, not from its text.
+//! The thread of `probe_sync::SessionHandle` measures. Every wait is cut into slices (`waiting`),
+//! so a handle is borrowed only briefly and `stop` can take it. A failure is identified by the
+//! thread's own error, not by its text.
 //!
-//! What it does not do: keep one session per process (`probe_sync/session.py`), or measure.
+//! It does not enforce one session per process (`probe_sync/session.py`).
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};

@@ -1,7 +1,8 @@
-//! `align`, `merge`, `check`, `stragglers` and `solve`: the command line's own library calls, with results as JSON.
+//! `align`, `merge`, `check`, `stragglers` and `solve`: the command line's own library calls, with
+//! results as JSON.
 //!
-//! Place in the flow: `probe_sync/traces.py` checks what goes together, calls these, and makes typed results of the text. Each
-//! runs on a thread of its own (`waiting`). What it does not do: decide anything, or touch a trace (crate `trace`).
+//! `probe_sync/traces.py` checks combinations of arguments, calls these functions and turns the
+//! text into typed results. Each call runs on its own thread (`waiting`).
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};

@@ -1,10 +1,11 @@
 //! Waits and long work that release the interpreter and end with Ctrl-C.
 //!
-//! Place in the flow: under everything that takes longer than a moment. A wait is cut into slices, and Python's own handlers run between
-//! them. Work that cannot be cut runs on a thread of its own, from which the caller walks away when a handler raises: the thread goes on to the end of
-//! the file that it writes, and whoever wants to write next waits for it.
+//! A wait is cut into slices, and Python's own handlers run between them. Work that cannot be cut
+//! runs on a separate thread, which the caller abandons when a handler raises: the thread continues
+//! to the end of the file that it writes, and the next call that writes waits for it.
 //!
-//! What it does not do: install handlers. Only Python's main thread runs them; waits of other threads end with their time.
+//! It does not install handlers. Python runs them only on its main thread; waits on other threads
+//! end with their timeout.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};

@@ -1,12 +1,14 @@
-//! Records random nested scopes on two threads and writes them as traces, with what a reader must find in them.
+//! Records random nested scopes on two threads and writes them as traces, together with the results
+//! that a reader must find in them.
 //!
 //! `cargo run -p probe-sync-record --features export --example nested_scopes -- FOLDER [SCOPES]`
 //!
-//! Place in the flow: made for `bench/readers/perfetto_recording.py`, which compares; also the shortest program that shows the whole way. Scopes are up to 200
-//! deep; moments, flows from thread to thread, counters and spans that end on the other thread are among them. It writes the recording twice: on the
-//! machine's clock, and, as `coarse`, on one on which a thousand ns are one, so that most scopes have no length and share their times. `expected.tsv` and
-//! `expected_coarse.tsv` list depth, name, number, and sums of lengths and beginnings in ns.
-//! What it does not do: read a trace.
+//! `bench/readers/perfetto_recording.py` does the comparison; this is also the shortest program
+//! that shows all steps. Scopes are up to 200 deep, and there are instants, flows from thread to
+//! thread, counters and spans that end on the other thread. The recording is written twice: on the
+//! machine's clock and, as `coarse`, on a clock on which a thousand ns are one, so that most scopes
+//! have no length and share their times. `expected.tsv` and `expected_coarse.tsv` list depth, name,
+//! number, and sums of lengths and beginnings in ns.
 
 use std::collections::BTreeMap;
 use std::error::Error;

@@ -1,10 +1,10 @@
-//! The clock that events are stamped with: the time-stamp counter where it is one, else `CLOCK_MONOTONIC_RAW`.
+//! The clock of event stamps: the time-stamp counter if it is usable as a clock, otherwise
+//! `CLOCK_MONOTONIC_RAW`.
 //!
-//! Place in the flow: chosen once, when a process first records; read by every event. Its readings, "ticks", become times afterwards, by
-//! pairs with the system clock ([`pair`]). The counter is read without a fence: what comes just before or after in the program may be done on
-//! the other side of it, within some 10 ns.
-//!
-//! What it does not do: know how long a tick is.
+//! It is chosen once, when a process first records, and every event reads it. Its readings,
+//! "ticks", become times afterwards, through pairs with the system clock ([`pair`]). The counter is
+//! read without a fence: an instruction just before or after the reading may execute on the other
+//! side of it, within some 10 ns.
 
 use probe_sync_sys::{RawClock, SystemClock, Tsc, clock, read_pair};
 use probe_sync_time::{Clock, Counter, Duration, SkewedClock, Timestamp};

@@ -1,6 +1,6 @@
-//! What a recorder refuses, and what can go wrong with its files.
+//! Errors of a recorder and of its files.
 //!
-//! Place in the flow: given back by sessions and readers. Nothing in this crate panics at a caller.
+//! Nothing in this crate panics at a caller.
 
 use std::path::PathBuf;
 

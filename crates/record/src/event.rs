@@ -1,7 +1,9 @@
-//! What programs call, through macros or directly: scopes, moments, values, flows, spans that end on another thread.
+//! The recording functions that programs call, through macros or directly: scopes, instants,
+//! values, flows, and spans that end on another thread.
 //!
-//! Place in the flow: the start of everything. Two reads of the clock and a few stores in the usual case; nothing else while no session wants the
-//! event. No call waits, panics or fails: what could not be recorded is counted in the recording.
+//! An event usually costs two clock readings and a few stores, and almost nothing while no session
+//! wants it. No call waits, panics or fails: events that could not be recorded are counted in the
+//! recording.
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;

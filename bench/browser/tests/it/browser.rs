@@ -1,6 +1,6 @@
-//! A headless Chromium, asked over WebDriver, and a server for one page that counts who asks.
+//! A headless Chromium driven over WebDriver, and a server for one page that counts its requests.
 //!
-//! Place in the flow: under the tests. What it does not do: go anywhere but loopback.
+//! It connects only to the loopback interface.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};

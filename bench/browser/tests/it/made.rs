@@ -1,6 +1,7 @@
-//! Runs that are made, not measured: as large, as hostile and as full of faults as no real one is.
+//! Synthetic runs that are larger, more hostile and more faulty than any real run.
 //!
-//! Place in the flow: under the tests. The lines are those of `offsets.jsonl`, `windows/` and `run.json`, from a generator of numbers with a seed. What it does not do: pretend that they are accurate.
+//! A seeded random number generator produces the lines of `offsets.jsonl`, `windows/` and
+//! `run.json`.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

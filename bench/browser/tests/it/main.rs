@@ -1,7 +1,10 @@
-//! The report page in headless Chromium: nothing on its console, one request, every chart painted, the values of `report.json`, at most 3 MB, nothing that axe-core objects to.
+//! Tests of the report page in headless Chromium: an empty console, a single request, every chart
+//! painted, the values of `report.json`, a size of at most 3 MB and no axe-core violations.
 //!
-//! Place in the flow: `cargo xtask test` runs it with the program that it has built (`PROBE_SYNC`) and axe-core's file (`AXE`); without a browser each test says that it is skipped, and why.
-//! Pages and pictures of them stay in `target/browser` for people to look at. What it does not do: judge times. It prints them.
+//! `cargo xtask test` runs these tests with the program it has built (`PROBE_SYNC`) and the
+//! axe-core file (`AXE`). Without a browser each test reports that it is skipped and why. The pages
+//! and their screenshots stay in `target/browser` for inspection. It prints times but does not
+//! assert them.
 
 mod browser;
 mod made;

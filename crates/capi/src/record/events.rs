@@ -1,7 +1,7 @@
-//! What is recorded: scopes, moments, values, flows, spans.
+//! Recording of events: scopes, instants, values, flows and spans.
 //!
-//! Place in the flow: over `probe_sync_record::event`. No function here waits, fails, takes memory or keeps a text; where a pointer is NULL nothing is
-//! recorded.
+//! No function here waits, fails, allocates memory or retains a string. A call with a NULL pointer
+//! records nothing.
 //!
 //! A scope is the caller's own struct. What is wrong with the order of calls is seen by the recorder: a scope that is left too late has been
 //! closed with the one around it, and is marked so in the recording; one that is left twice, or on another thread, ends nothing.

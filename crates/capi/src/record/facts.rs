@@ -1,6 +1,7 @@
-//! What collectives and memory are recorded with: arguments under the names that readers of traces know.
+//! The arguments of recorded collectives and memory events, under the names that trace readers
+//! know.
 //!
-//! Place in the flow: over `events`. Names are those of PyTorch's profiler, which `probe_sync check` reads.
+//! The names are those of PyTorch's profiler, which `probe_sync check` reads.
 
 use std::ffi::c_char;
 use std::sync::OnceLock;

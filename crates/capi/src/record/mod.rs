@@ -1,6 +1,7 @@
-//! What the process does, recorded: settings, recordings, their ends.
+//! Recording of the process's own activity: settings, recordings and how they end.
 //!
-//! Place in the flow: over `probe_sync_record`. In a forked child nothing here touches a lock: the recording is the parent's, and goes on there.
+//! In a forked child nothing here touches a lock: the recording belongs to the parent and continues
+//! there.
 //!
 //! | module | holds |
 //! |---|---|
@@ -9,7 +10,7 @@
 //! | `values` | arguments of events |
 //! | `facts` | what collectives and memory are recorded with |
 //!
-//! What it does not do: write traces; `probe_sync record convert` makes them of the files.
+//! It does not write traces; `probe_sync record convert` produces them from the files.
 
 mod events;
 mod facts;

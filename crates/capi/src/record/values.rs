@@ -1,6 +1,6 @@
-//! Arguments of events, from C's numbers and texts.
+//! Event arguments, converted from C numbers and strings.
 //!
-//! Place in the flow: `events` hands them on; they are written while the call lasts, and nothing of them is kept.
+//! Arguments are written during the call, and no pointer to them is retained.
 
 use std::ffi::{CStr, c_char};
 use std::slice;

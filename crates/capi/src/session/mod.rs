@@ -1,15 +1,13 @@
-//! A run on a thread of its own, beside the caller's work.
+//! A run on its own thread, concurrent with the caller's work.
 //!
-//! Place in the flow: over `probe_sync::SessionHandle`. Waits are cut into slices, so that a session can be stopped while another thread waits
-//! for it. In a forked child nothing here touches a lock or the thread: both belong to the parent.
+//! Waits are cut into slices, so that a session can be stopped while another thread waits for it.
+//! In a forked child nothing here touches a lock or the thread: both belong to the parent.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `mod` | start, pause, stop |
 //! | `over` | start over the launcher's own messages, and steps |
 //! | `seen` | what is seen of it: phase, rounds, waits |
-//!
-//! What it does not do: call MPI.
 
 mod over;
 mod seen;

@@ -1,7 +1,9 @@
-//! Sessions whose ranks talk by the launcher's own messages: its MPI, of which this library links none.
+//! Sessions whose ranks communicate through the launcher's own messages, usually its MPI, which
+//! this library does not link.
 //!
-//! Place in the flow: C's functions as `probe_sync::collective::Messages`. `src/probe_sync_mpi.c`, which the user's mpicc compiles, is what gives them; a launcher with
-//! something else than MPI may give its own. What it does not do: call MPI.
+//! The C functions implement `probe_sync::collective::Messages`. `src/probe_sync_mpi.c`, compiled
+//! by the user's mpicc, provides them; a launcher without MPI can provide its own. It does not call
+//! MPI.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::time::Duration;

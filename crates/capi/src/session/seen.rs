@@ -1,6 +1,6 @@
-//! What is seen of a session: where it stands, its rounds, and waits for them.
+//! The observable state of a session, its rounds, and functions that wait for them.
 //!
-//! Place in the flow: calls of any thread while the session runs. What it does not do: change the run.
+//! These calls can be made from any thread while the session runs.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,10 +1,12 @@
-//! `probe_sync doctor --peers`: what the hosts of a job offer, and whether probe packets reach from each to each.
+//! `probe_sync doctor --peers`, which reports the capabilities of a job's hosts and whether probe
+//! packets get through between every pair.
 //!
-//! Place in the flow: every rank says what its own host is like (`sys::doctor`); then all of them measure for some seconds as a run
-//! does, into a folder that is removed again; then every rank says what its edges showed. Rank 0 puts that together (`survey`) and
-//! prints it. Exit status 1 when something prevents a measurement.
+//! Every rank describes its own host (`sys::doctor`). All ranks then measure for some seconds, as a
+//! run does, into a folder that is removed afterwards, and every rank reports on its edges. Rank 0
+//! combines the results (`survey`) and prints them. The exit status is 1 when something prevents a
+//! measurement.
 //!
-//! What it does not do: have packets of its own. What arrives here arrives in a run.
+//! It has no packets of its own, so packets that arrive here also arrive in a run.
 
 mod gate;
 mod survey;

@@ -1,13 +1,11 @@
-//! What `doctor --peers` has found: a line per host, and what is wrong.
+//! The findings of `doctor --peers`: a line per host, and the problems.
 //!
-//! Place in the flow: made at rank 0 of what every host says of itself, of the report of the short run, and of its edges' last fits;
-//! printed by `text`, or as JSON.
+//! Rank 0 builds the survey from every host's description of itself, the report of the short run
+//! and the last fits of its edges.
 //!
 //! Packets by direction tell who reaches whom: they are counted where they leave and where they arrive. A node answers only what
 //! arrives, so a direction in which nothing was sent says nothing. Signs of the asymmetry: an edge's θ minus the difference of its
 //! ends' offsets; two nodes alone have none, whatever their path is like.
-//!
-//! What it does not do: measure, print.
 
 use std::collections::BTreeMap;
 

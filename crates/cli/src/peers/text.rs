@@ -1,6 +1,4 @@
-//! The survey of `doctor --peers` for people: a line per host, then what is wrong and what to do.
-//!
-//! Place in the flow: the last step at rank 0. What it does not do: judge.
+//! The survey of `doctor --peers` as text: a line per host, then the problems and their remedies.
 
 use comfy_table::{ContentArrangement, Table, TableStyle};
 use probe_sync_sys::doctor::{Fact, Level};

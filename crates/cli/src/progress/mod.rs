@@ -1,7 +1,8 @@
-//! What a person sees while work goes on: on a terminal drawn in place, elsewhere a line now and then.
+//! Progress display: redrawn in place on a terminal, an occasional line elsewhere.
 //!
-//! Place in the flow: beside a run ([`RunProgress`]) or long work of one process ([`Work`], [`Reading`]); all draw one thing at a time (`drawn`), and what is written to
-//! standard error or printed meanwhile stays above it ([`AboveTheLine`], [`suspended`]). What it does not do: decide what is told at all ([`crate::telling::Telling`]).
+//! A run ([`RunProgress`]) and the long work of one process ([`Work`], [`Reading`]) share one
+//! display (`drawn`), and anything written to standard error or printed meanwhile stays above it
+//! ([`AboveTheLine`], [`suspended`]).
 
 mod drawn;
 mod reading;

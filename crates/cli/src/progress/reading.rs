@@ -1,6 +1,7 @@
-//! How far a command is that reads traces, by the bytes that it has read of them.
+//! Progress of commands that read traces, measured in bytes read.
 //!
-//! Of databases SQLite reads the pages: what the system counts of this process beyond the other traces is taken for theirs. What it does not do: count what is written.
+//! Of databases SQLite reads the pages: what the system counts of this process beyond the other
+//! traces is taken for theirs.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;

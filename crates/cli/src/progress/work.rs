@@ -1,6 +1,7 @@
-//! How far long work of one process is, and how long it will take.
+//! Progress of the long work of one process, with an estimate of the time remaining.
 //!
-//! Nothing is said of work that is over within two seconds. What it does not do: know the work; who does it says which share is done.
+//! Nothing is said of work that is over within two seconds. The code that does the work reports the
+//! completed share.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};

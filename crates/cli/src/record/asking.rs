@@ -1,6 +1,7 @@
-//! Asks sessions of processes on this host, one or all that listen in a folder, and says what each says.
+//! Requests to sessions of processes on this host, either one session or all that listen in a
+//! folder, and their answers.
 //!
-//! Place in the flow: under `start`, `stop` and `snapshot`. What it does not do: reach other hosts; `--at` is how all begin at once.
+//! It does not reach other hosts; use `--at` to start on all of them at once.
 
 use std::path::{Path, PathBuf};
 

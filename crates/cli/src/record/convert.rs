@@ -1,7 +1,7 @@
-//! `record convert`: recordings as traces.
+//! `record convert`, which converts recordings into traces.
 //!
-//! Place in the flow: arguments → the export of the crate `record`, a file for each recording. Several recordings in one file: `probe_sync merge` of what
-//! this writes. What it does not do: map or write anything itself.
+//! It writes one file per recording. To combine several recordings into one file, use
+//! `probe_sync merge` on the results.
 
 use std::path::PathBuf;
 

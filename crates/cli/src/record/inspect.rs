@@ -1,6 +1,6 @@
-//! `record inspect`: what recordings hold.
+//! `record inspect`, which describes the contents of recordings.
 //!
-//! Place in the flow: a recording's facts, counts and clock → a table, or a line of JSON. What it does not do: show events.
+//! It prints a recording's properties, counts and clock as a table or as a line of JSON.
 
 use std::path::{Path, PathBuf};
 

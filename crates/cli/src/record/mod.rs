@@ -1,7 +1,4 @@
-//! `probe_sync record`: recordings of the host event recorder. A verb is a file here.
-//!
-//! Place in the flow: arguments into calls of the crate `record`, what it says as a table or JSON. What it does not do: read, map or
-//! write a recording.
+//! `probe_sync record`, for recordings of the host event recorder. Each verb has its own file.
 
 mod asking;
 mod convert;

@@ -1,7 +1,8 @@
-//! `record recover`: where a process hangs, or was when it was killed.
+//! `record recover`, which shows where a process hangs, or where it was when it was killed.
 //!
-//! Place in the flow: the open scopes of every thread, which are in the file before anything else happens in them → text or JSON. It works on the file
-//! of a process that goes on, and on what a killed one left. What it does not do: say why.
+//! It prints the open scopes of every thread as text or JSON; a scope reaches the file before
+//! anything else happens in it. It works on the file of a running process and on the file that a
+//! killed process has left. It does not explain why a process hangs.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};

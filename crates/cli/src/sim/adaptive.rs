@@ -1,10 +1,9 @@
-//! `probe_sync sim --adaptive`: what adaptive probing saves where the network is quiet, and whether it meets its target where not.
+//! `probe_sync sim --adaptive`, which measures how much adaptive probing saves on a quiet network
+//! and whether it meets its target on others.
 //!
-//! Place in the flow: `probe_sync_sim::adaptive` runs one seed at the fixed default pace and one with the target; this runs the six
-//! cells (stamps and loads at the cadence of a real run) over the seeds, prints a table with two demands, and writes
-//! `adaptive.csv`.
-//!
-//! What it does not do: decide the pace (`estimate::pacing`).
+//! `probe_sync_sim::adaptive` runs one seed at the fixed default pace and one with the target. This
+//! module runs the six cells (stamps and loads at the cadence of a real run) over the seeds, prints
+//! a table with two requirements and writes `adaptive.csv`.
 
 use anyhow::{Context, bail};
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};

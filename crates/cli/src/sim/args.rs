@@ -1,8 +1,4 @@
-//! Flags of `probe_sync sim`, and the scenario and plan that they ask for.
-//!
-//! Place in the flow: between the command line and the simulations.
-//!
-//! What it does not do: run anything.
+//! The flags of `probe_sync sim`, and the scenario and plan they select.
 
 use std::path::PathBuf;
 

@@ -1,7 +1,9 @@
-//! What `probe_sync sim` has come to, for programs: the document of `--json`, whose rows are also those of the CSV files.
+//! The machine-readable result of `probe_sync sim`: the `--json` document, whose rows are also
+//! those of the CSV files.
 //!
-//! Place in the flow: beside `tables`, which says the same to people. Errors are |estimate − truth|; lengths are rounded to a thousandth of a nanosecond, and what no run shows is null, in CSV an
-//! empty field. What it does not do: compute; every figure comes from `probe_sync_sim`.
+//! Errors are |estimate − truth|. Lengths are rounded to a thousandth of a nanosecond, and a value
+//! that no run provides is null, or an empty field in CSV. It computes nothing; every figure comes
+//! from `probe_sync_sim`.
 
 use std::path::Path;
 

@@ -1,10 +1,12 @@
-//! `probe_sync sim --faults`: every fault of the list, what was named and when, and the errors of the healthy nodes.
+//! `probe_sync sim --faults`, which injects every fault of the list and reports what was named,
+//! when, and the errors of the healthy nodes.
 //!
-//! Place in the flow: `fault_cases` of the pure crate runs and judges; this runs its cases over the seeds, prints a table and
-//! writes `faults.csv` and a page of it. The last lines are clean runs of the twelve cells: whatever is named there is a false alarm. So
-//! is, in the lines after them, whatever is named of clocks that warm up but a change of rate.
+//! `fault_cases` of the pure crate runs and judges; this module runs its cases over the seeds,
+//! prints a table and writes `faults.csv` and a page. The last lines are clean runs of the twelve
+//! cells, where any named fault is a false alarm. In the lines after them clocks warm up, and
+//! anything named there other than a change of rate is a false alarm too.
 //!
-//! What it does not do: decide what counts as named or healthy; see `probe_sync_sim::fault_cases`.
+//! `probe_sync_sim::fault_cases` defines what counts as named or healthy.
 
 use anyhow::{Context, bail};
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};

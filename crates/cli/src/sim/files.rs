@@ -1,8 +1,8 @@
 //! `accuracy.csv` and `truth.csv` of `probe_sync sim --out`.
 //!
-//! Place in the flow: end of `sim`. Written beside their place and renamed, with nothing in them that the seed does not decide.
-//! accuracy.csv: the rows `methods` of the document.
-//! truth.csv: a row per seed, method, node and window; `at_ns` is on the reference's clock.
+//! Each file is written next to its destination and renamed, and it contains only data that the
+//! seed determines. accuracy.csv has the rows `methods` of the document. truth.csv has a row per
+//! seed, method, node and window; `at_ns` is on the reference clock.
 
 use std::fmt::Write;
 use std::path::Path;

@@ -1,10 +1,13 @@
-//! `probe_sync sim`: how accurate offsets will be, found by simulation, where the truth is known.
+//! `probe_sync sim`, which predicts the accuracy of offsets by simulation, where the truth is
+//! known.
 //!
-//! Place in the flow: `args` become a scenario and a plan for `probe_sync_sim::accuracy`; `seeds` runs the seeds on all
-//! cores, `tables` prints, `files`, `plot` and `page` write. Without `--cells` it answers a planner: what error, which bounds, at what
-//! cost. With `--cells` it compares all methods in the twelve cells and judges the demands.
+//! `args` become a scenario and a plan for `probe_sync_sim::accuracy`; `seeds` runs the seeds on
+//! all cores, `tables` prints, and `files`, `plot` and `page` write. Without `--cells` it serves as
+//! a planner: it reports the expected error, the bounds and the cost. With `--cells` it compares
+//! all methods in the twelve cells and checks the requirements.
 //!
-//! What it does not do: simulate or judge itself; and the files it writes hold nothing that another run would change.
+//! It does not simulate or judge; its output files contain nothing that would differ in another run
+//! with the same input.
 
 mod adaptive;
 mod args;

@@ -1,7 +1,8 @@
-//! `report.html` of `probe_sync sim --out`: the run that was simulated, over time and beside the truth, and how the methods compare.
+//! `report.html` of `probe_sync sim --out`, which shows the simulated run over time against the
+//! truth and compares the methods.
 //!
-//! Place in the flow: end of `sim`, into `probe_sync_page`. Shown over time is the first seed of the first scenario, by the method that a live run has where it was judged, else by the last one that states an estimate.
-//! What it does not do: simulate, judge; and nothing is on the page that the seed does not decide.
+//! The charts over time show the first seed of the first scenario, by the method of a live run if
+//! that was judged, otherwise by the last method that provides an estimate.
 
 use std::path::Path;
 

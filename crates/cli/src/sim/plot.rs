@@ -1,10 +1,11 @@
-//! SVG plots of `probe_sync sim --out`: who errs by how much.
+//! SVG plots of `probe_sync sim --out`, which show the error of each method.
 //!
-//! Place in the flow: end of `sim`. `p99.svg` has a group of bars per cell, one bar per method, and the asymmetry floor as a
-//! line across each group; `cdf.svg` has per cell a small diagram of which share of |error| stays below what. The axis of ns
-//! is logarithmic in both. Written by hand: axes, bars and lines are all there is, and equal input gives equal bytes.
+//! `p99.svg` has a group of bars per cell, one bar per method, and the asymmetry floor as a line
+//! across each group. `cdf.svg` has a small diagram per cell with the cumulative distribution of
+//! |error|. The ns axis is logarithmic in both. The SVG is written by hand and consists only of
+//! axes, bars and lines, and equal input gives identical bytes.
 //!
-//! What it does not do: style sheets, scripts or fonts; any viewer shows it.
+//! It uses no style sheets, scripts or fonts, so any viewer can show it.
 
 use std::fmt::Write;
 use std::path::Path;

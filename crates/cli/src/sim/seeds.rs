@@ -1,9 +1,10 @@
-//! Many seeds on all cores, their results in the order of the seeds.
+//! Runs many seeds on all cores and returns their results in seed order.
 //!
-//! Place in the flow: between `sim` and `probe_sync_sim::accuracy::judge`. Workers take the next seed from a counter; a seed's
-//! result depends on the seed alone, and results are put back in order, so the number of cores changes nothing but the time.
+//! Workers take the next seed from a counter. A seed's result depends on the seed alone and results
+//! are put back in order, so the number of cores affects only the running time.
 //!
-//! What it does not do: keep packets; judgements leave a worker, and of the first run what nodes fitted last.
+//! Workers keep no packets: they return judgements and, for the first run, the last fits of the
+//! nodes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;

@@ -1,9 +1,10 @@
-//! `probe_sync sim --swinging`: clocks that swing on a loaded machine, and what is said of them that is not true.
+//! `probe_sync sim --swinging`, which simulates clocks that swing on a loaded machine and reports
+//! the false statements made about them.
 //!
-//! Place in the flow: `swinging` of the pure crate runs a seed and judges it; this runs the seeds, gathers them by length of window and by
-//! whether nodes paused, prints a table and writes `swinging.csv` and a page of it.
+//! `swinging` of the pure crate runs and judges a seed. This module runs the seeds, groups them by
+//! window length and by whether nodes paused, prints a table and writes `swinging.csv` and a page.
 //!
-//! What it does not do: decide what is false or outside; see `probe_sync_sim::swinging`.
+//! `probe_sync_sim::swinging` defines what counts as false or outside.
 
 use anyhow::Context;
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};

@@ -1,6 +1,6 @@
-//! What `probe_sync sim` prints: the planner's answer, the cells, the demands.
+//! The tables that `probe_sync sim` prints: the planner's answer, the cells and the requirements.
 //!
-//! Place in the flow: end of `sim`. Only words and columns; every figure comes from `probe_sync_sim::accuracy`.
+//! This module only formats; every figure comes from `probe_sync_sim::accuracy`.
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
 use probe_sync_sim::Scenario;

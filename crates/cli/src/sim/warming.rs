@@ -1,9 +1,8 @@
-//! `probe_sync sim --warming`: clocks that warm up, from the second generator: errors, whether what is stated holds, and what was named.
+//! `probe_sync sim --warming`, which simulates warming clocks with the second generator and reports
+//! the errors, whether the stated intervals hold, and the faults named.
 //!
-//! Place in the flow: `probe_sync_sim::warming` runs and judges a seed; this runs its three cells over the seeds, prints a table with
-//! demands, and writes `warming.csv` and a page of it.
-//!
-//! What it does not do: simulate.
+//! `probe_sync_sim::warming` runs and judges a seed; this module runs its three cells over the
+//! seeds, prints a table with requirements and writes `warming.csv` and a page.
 
 use anyhow::Context;
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};

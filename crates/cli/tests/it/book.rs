@@ -1,7 +1,9 @@
-//! The shell blocks of the README and of the guide, run as they stand.
+//! Runs the shell blocks of the README and of the guide verbatim.
 //!
-//! A block marked `sh` is run, those of one page one after the other in one folder, which has the project's `examples`; `exit=3` is the status of its last command. `sh launcher`
-//! needs a cluster, a job or hours, `sh build` the sources: of these the syntax is checked, and the command lines are in `src/pages.rs`. What it does not do: Python's blocks.
+//! A block marked `sh` is run, those of one page one after the other in one folder, which has the
+//! project's `examples`; `exit=3` is the status of its last command. `sh launcher` needs a cluster,
+//! a job or hours, `sh build` the sources: of these the syntax is checked, and the command lines
+//! are in `src/pages.rs`. It does not run Python blocks.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -1,6 +1,7 @@
 //! The fenced blocks of the README and of the pages of `docs`.
 //!
-//! Place in the flow: under `book`. The tests of the command line's parser (`src/pages.rs`) are in the program and cannot share it. What it does not do: judge or run a block.
+//! The tests of the command-line parser (`src/pages.rs`) are part of the program and cannot share
+//! this code.
 
 use std::path::{Path, PathBuf};
 

@@ -94,6 +94,7 @@ fn request(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a run and all that it sends")]
 fn the_parts_of_every_round_arrive_at_a_collector() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let endpoint = format!("http://{}", listener.local_addr().expect("bound"));

@@ -1,6 +1,7 @@
-//! The guide's lines for a library, as a program: it records three steps in the current folder and writes them as a trace.
+//! The guide's library example as a program, which records three steps in the current folder and
+//! writes them as a trace.
 //!
-//! Place in the flow: run by the command's tests, which also compare it with docs/guide/record.md. What it does not do: train.
+//! The command's tests run it and also compare it with docs/guide/record.md.
 
 /// Records and writes.
 ///

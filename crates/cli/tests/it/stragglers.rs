@@ -1,7 +1,8 @@
-//! `stragglers` and `merge --mark-late` on a made job whose delays and clocks are known.
+//! Tests of `stragglers` and `merge --mark-late` on a synthetic job with known delays and clocks.
 //!
-//! Every rank computes, joins a collective, computes, joins a barrier; an operation ends a transfer after its last arrival. Each host's clock is wrong by an offset
-//! and a rate, and its markers are late by 13 to 40 µs, as torch's are. What it does not do: judge single operations (crate `trace`).
+//! Every rank computes, joins a collective, computes, joins a barrier; an operation ends a transfer
+//! after its last arrival. Each host's clock is wrong by an offset and a rate, and its markers are
+//! late by 13 to 40 µs, as torch's are. Single operations are tested in the crate `trace`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -45,6 +46,7 @@ impl Job {
     }
 
     /// Writes a trace per rank, and the hosts' offsets.
+    #[expect(clippy::too_many_lines, reason = "a whole trace")]
     fn write(self, folder: &Path) -> (Vec<PathBuf>, PathBuf) {
         let mut draws = Draws(11);
         let mut ready = vec![1e9; self.ranks];

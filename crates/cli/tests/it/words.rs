@@ -1,6 +1,8 @@
-//! What commands say, word for word: `words.txt` holds it, and a change of it is a change of that file, which somebody reads.
+//! A snapshot test of command output: `words.txt` holds the exact text, so any change to it shows
+//! up in review.
 //!
-//! `WORDS_WRITE=1` writes the file anew. Numbers that a machine decides are `N`, the folder is `DIR`. What it does not do: judge figures.
+//! `WORDS_WRITE=1` writes the file anew. Numbers that a machine decides are `N`, the folder is
+//! `DIR`.
 
 use std::fmt::Write as _;
 use std::path::Path;

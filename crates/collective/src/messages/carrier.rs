@@ -1,7 +1,7 @@
-//! Moves a rank's mail: a little whenever it is told to.
+//! Moves a rank's messages, a little on each call.
 //!
-//! Place in the flow: called by the launcher's thread between its own calls of MPI, or by the session's thread where any thread may.
-//! What it does not do: wait for another rank, or start a thread.
+//! The launcher's thread calls it between its own MPI calls, or the session's thread does if any
+//! thread may.
 
 use std::sync::Arc;
 use std::thread::{self, ThreadId};

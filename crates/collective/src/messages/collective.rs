@@ -1,6 +1,6 @@
-//! Gathers and broadcasts by a launcher's messages.
+//! Gathers and broadcasts through a launcher's messages.
 //!
-//! Place in the flow: what the session's thread waits at. What it does not do: send; [`super::Carrier`] does, on whichever thread may.
+//! It does not send; [`super::Carrier`] does, on any thread that may.
 
 use std::sync::Arc;
 use std::time::Duration;

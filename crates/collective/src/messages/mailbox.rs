@@ -1,11 +1,10 @@
-//! What waits to be sent and to be read on one rank, and the bytes of a message.
+//! One rank's queues of outgoing and incoming messages, and the format of a message.
 //!
-//! Place in the flow: between the thread that waits ([`super::ByMessages`]) and the one that moves ([`super::Carrier`]).
+//! It connects the thread that waits ([`super::ByMessages`]) with the thread that moves messages
+//! ([`super::Carrier`]).
 //!
 //! A message is nine bytes and its content: a kind, and a number, little-endian. Of frames and decisions the number counts them, so that two ranks
 //! that have lost step notice; of an end it is the rank that ended, and the content says why; of a word beside the operations it is 0.
-//!
-//! What it does not do: wait, send.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,9 +1,11 @@
-//! The backend over a launcher's own way to send messages: its MPI, of which perhaps one thread alone may make calls.
+//! The backend over a launcher's own message transport, such as an MPI that only one thread may
+//! call.
 //!
-//! Place in the flow: a session beside a launcher. Whoever has such a way implements [`Messages`]: start to send, take what has come, never
-//! wait. [`by_messages`] makes two ends of it. [`ByMessages`] is the [`crate::Collective`] of the session's thread, which sleeps until its mail has
-//! come. [`Carrier`] moves the mail, a little whenever the launcher says so; where any thread may send, the session's thread does it itself
-//! ([`ByMessages::carried_by`]).
+//! A launcher with such a transport implements [`Messages`], which starts sends and takes arrived
+//! messages but never waits. [`by_messages`] splits it into two ends. [`ByMessages`] is the
+//! [`crate::Collective`] of the session's thread, which sleeps until its messages have arrived.
+//! [`Carrier`] moves the messages, a little on each call by the launcher; if any thread may send,
+//! the session's thread does this itself ([`ByMessages::carried_by`]).
 //!
 //! A gather is one message from every rank to the root, from those without a part an empty one: nobody is ever more than a round ahead, and a
 //! rank whose launcher has stopped to move mail is named even if it measures nothing. A broadcast is one message from the root to every rank.
@@ -18,7 +20,7 @@
 //! | `carrier` | moves it |
 //! | `collective` | gathers and broadcasts |
 //!
-//! What it does not do: go on without lost ranks, or end the launcher's job.
+//! It does not continue without lost ranks, and it does not end the launcher's job.
 
 mod carrier;
 mod collective;

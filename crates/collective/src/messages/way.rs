@@ -1,6 +1,7 @@
-//! What a launcher gives: its way to send messages.
+//! The interface that a launcher implements: its message transport.
 //!
-//! Place in the flow: implemented over MPI by `mpi::MpiMessages` and by C's functions in `capi`. What it does not do: wait.
+//! `mpi::MpiMessages` implements it over MPI, and C functions implement it in `capi`. No call
+//! waits.
 
 use std::fmt::Debug;
 

@@ -1,7 +1,8 @@
-//! A file that all ranks see.
+//! A file that all ranks can see.
 //!
-//! Place in the flow: [`super::Store`]. It appears whole or not at all, and only its owner reads it; one that others may have written or can read is refused.
-//! What it does not do: work on a file system that shows other hosts a rename late; they look again.
+//! It implements [`super::Store`]. The file is written atomically and only its owner can read it; a
+//! file that others can read or may have written is rejected. On a file system that shows a rename
+//! to other hosts late, readers find the file only when they look again.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};

@@ -1,6 +1,6 @@
-//! What a place must do at which rank 0 leaves a value for the others.
+//! The requirements on a place where rank 0 leaves a value for the other ranks.
 //!
-//! Place in the flow: [`super::FileStore`] and [`super::TorchStore`] do it. What it does not do: say what the value means.
+//! [`super::FileStore`] and [`super::TorchStore`] implement them.
 
 use std::fmt;
 

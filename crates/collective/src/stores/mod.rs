@@ -1,10 +1,13 @@
-//! Where rank 0 leaves its id and the others find it: a shared file, or torch's key-value store.
+//! Where rank 0 leaves its id for the other ranks: a shared file or torch's key-value store.
 //!
-//! Place in the flow: start-up where no address of rank 0 is known before. Rank 0 opens a [`Meeting`] and [`publish`]es its id; the others [`join_by`] what they
-//! find. What is there may be of an earlier job: it names its job, and who does not answer there is asked no more once something else is there.
+//! It serves start-ups in which the address of rank 0 is not known in advance. Rank 0 opens a
+//! [`Meeting`] and [`publish`]es its id; the others [`join_by`] the id they find. An entry may stem
+//! from an earlier job: it names its job, and a rank stops trying an address that does not answer
+//! as soon as the entry changes.
 //!
-//! What is stored is text: `probe_sync rendezvous 1`, `job NAME`, `id` and 256 hexadecimal digits, one to a line. Whoever reads it can take a rank's place.
-//! What it does not do: remove it afterwards; a rank that comes back finds rank 0 by it.
+//! What is stored is text: `probe_sync rendezvous 1`, `job NAME`, `id` and 256 hexadecimal digits,
+//! one to a line. Whoever reads it can take a rank's place. It does not remove the entry
+//! afterwards, because a returning rank finds rank 0 through it.
 
 mod file;
 mod kept;

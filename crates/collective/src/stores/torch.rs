@@ -1,8 +1,10 @@
 //! The key-value store of torch, `torch.distributed.TCPStore`.
 //!
-//! Place in the flow: [`super::Store`]; a client of its own for the few requests that are needed, each on a connection of its own, so that a store that comes
-//! late or comes back is found. The protocol is that of torch/csrc/distributed/c10d/{TCPStore.cpp, TCPStoreBackend.hpp}: all numbers in the byte order of the machine
-//! (little-endian here), a byte for the request; a text or a value is its length, u64, and its bytes. The client's prefix `/` is part of a key.
+//! It implements [`super::Store`] with its own client for the few requests it needs. Each request
+//! has its own connection, so a store that starts late or returns is found. The protocol is that of
+//! torch/csrc/distributed/c10d/{TCPStore.cpp, TCPStoreBackend.hpp}: all numbers are in the byte
+//! order of the machine (little-endian here), and a request begins with one byte. A string or value
+//! is its length as u64, followed by its bytes. The client's prefix `/` is part of a key.
 //!
 //! | request | then | answer |
 //! |---|---|---|
@@ -10,8 +12,6 @@
 //! | 1 set | key, value | none |
 //! | 3 get | key, which must be there | value |
 //! | 5 check | number of keys: u64, keys | a byte: 0 when all are there |
-//!
-//! What it does not do: wait in the store, delete, or count.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};

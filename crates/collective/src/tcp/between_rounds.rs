@@ -1,6 +1,4 @@
-//! What a rank keeps between rounds where connections last for one.
-//!
-//! Place in the flow: `per_round` fills it and uses it up. What it does not do: connect.
+//! The state a rank keeps between rounds when each connection lasts for one round.
 
 use super::connection::Connection;
 use super::joining::Way;

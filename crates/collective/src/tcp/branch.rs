@@ -1,10 +1,11 @@
-//! A rank of the tree that is not the root: what it passes on, and what it does when its parent does not.
+//! A non-root rank of the tree: what it forwards, and how it handles a parent that does not.
 //!
-//! Place in the flow: `tcp` calls it for the operations of such a rank; `trunk` is the root's side. It hears its children on connections that they have made
-//! (`children`), and its parent on one that it has made; the root is always there too. In a gather it waits for its children's frames for a part of the time, the
-//! longer the higher it stands, and passes on what has come. Without a parent that answers it speaks to the root itself and asks the root for what it has not heard.
-//! What was heard already is dropped, so a frame may come twice.
-//! What it does not do: name ranks that are missing; the root knows them all.
+//! `trunk` is the root's side. A rank hears its children on connections that they have opened
+//! (`children`) and its parent on a connection that it has opened; it is also always connected to
+//! the root. In a gather it waits for its children's frames for part of the time, longer the higher
+//! it is in the tree, and forwards those that have arrived. If its parent does not answer, it talks
+//! to the root directly and asks the root for the data it has missed. Data already received is
+//! dropped, so a frame may arrive twice.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

@@ -1,8 +1,7 @@
-//! Frames of several ranks in one: what passes through a rank of the tree.
+//! Several ranks' frames combined into one, as a rank of the tree forwards them.
 //!
-//! Place in the flow: `branch` and `trunk` make and read bundles. All numbers are little-endian: how many there are: u32; for each the rank: u32, and its
-//! length: u32; then their bytes in the same order.
-//! What it does not do: judge which ranks are missing.
+//! All numbers are little-endian. A bundle consists of the number of frames (u32), then a rank
+//! (u32) and a length (u32) for each frame, then the bytes of the frames in the same order.
 
 use crate::Rank;
 

@@ -1,8 +1,8 @@
-//! Where a rank of the tree lets its children in.
+//! Accepts the connections of a tree rank's children.
 //!
-//! Place in the flow: a thread of its own, so that a child's greeting does not wait until its parent is in an operation; `branch` takes the connections
-//! and decides whose they may be. Asleep it costs nothing.
-//! What it does not do: know the tree.
+//! This has its own thread, so that a child's greeting does not wait until its parent is in an
+//! operation; `branch` takes the connections and decides which ranks they belong to. The thread
+//! costs nothing while it sleeps.
 
 use std::io::{PipeReader, PipeWriter, Write as _};
 use std::net::TcpListener;

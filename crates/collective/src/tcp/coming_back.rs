@@ -1,7 +1,7 @@
-//! Ranks that come back to a group under way, and what becomes of those that have left.
+//! The return of ranks to a group in progress, and the handling of ranks that have left.
 //!
-//! Place in the flow: the group's side of the `door`, at the root between the operations; and a returning rank's own side.
-//! What it does not do: decide who may come back (whoever calls `admit`).
+//! This is the group's side of the `door`, which the root runs between operations, and the
+//! returning rank's own side.
 
 use super::earlier_run::EarlierRun;
 use super::frame::{Hashed, Kind};

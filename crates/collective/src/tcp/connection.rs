@@ -1,8 +1,10 @@
-//! One connection between the root and another rank: frames in, frames out, without ever blocking.
+//! One connection between the root and another rank, which transfers frames without ever blocking.
 //!
-//! Place in the flow: `peers` decides whom to wait for and sleeps; this file moves the bytes. What they mean is told in `frame`.
-//! Words leave as soon as the socket takes them; what it does not take goes before the next frame. Frames of one host may move to a second socket (`local`).
-//! What it does not do: reconnect. A broken connection is a lost rank; one that comes back has a new one (`door`).
+//! `peers` decides which connections to wait for and sleeps; this file moves the bytes. `frame`
+//! documents their format. Words leave as soon as the socket accepts them, and the rest goes out
+//! before the next frame. Frames of one host may move to a second socket (`local`). It does not
+//! reconnect: a broken connection means a lost rank, and a rank that returns gets a new connection
+//! (`door`).
 
 use std::io::{self, IoSlice};
 use std::net::TcpStream;

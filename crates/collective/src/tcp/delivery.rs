@@ -1,7 +1,7 @@
-//! What a rank and the root say when the rank brings a file.
+//! The messages between a rank and the root when the rank sends a file.
 //!
-//! Place in the flow: `sending` speaks the rank's part and `receiving` the root's, on a connection of its own, after a greeting (`greeting`).
-//! All numbers are little-endian:
+//! `sending` implements the rank's side and `receiving` the root's, on a separate connection after
+//! a greeting (`greeting`). All numbers are little-endian:
 //!
 //! | from | content |
 //! |---|---|
@@ -13,7 +13,7 @@
 //! The root may say no at any time, and then it is the end. Every message is followed by its seal, 32 bytes: the keyed hash of who speaks, the
 //! number of the message and its bytes. So nobody on the way can change, leave out or repeat a piece.
 //!
-//! What it does not do: encrypt, compress, or go on with half a file after a broken connection.
+//! It does not encrypt or compress, and it does not resume a file after a broken connection.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;

@@ -1,8 +1,9 @@
-//! The way back into a group under way.
+//! The way back into a group in progress.
 //!
-//! Place in the flow: at the root, from the first round on. A thread of its own listens at the address of the rendezvous, so that whoever
-//! knocks there costs the rounds nothing. A process that proves to be a rank of the run waits until that rank's place is free, which it
-//! is when the connection of the process before it is closed or was given up; until then it may be a second process by mistake. Then:
+//! A separate thread at the root listens at the address of the rendezvous from the first round on,
+//! so a connection attempt there costs the rounds nothing. A process that proves to be a rank of
+//! the run waits until that rank's place is free, that is, until the connection of the previous
+//! process is closed or given up. Until then it may be a second process started by mistake. Then:
 //!
 //! | from | `Back` frame | content |
 //! |---|---|---|
@@ -12,8 +13,6 @@
 //!
 //! The thread goes as far as the statement and hands the connection to the root, which decides ([`Door::returned`]). A process that brings a file
 //! needs no place: it is handed on to `receiving`. One that has given its connection up and comes anew (`reconnecting`) has its place at once. Where ranks connect for each round (`per_round`), they do so here, and a place is free only when the root says so.
-//!
-//! What it does not do: decide, or take part in operations.
 
 use std::io::{PipeReader, PipeWriter, Write as _};
 use std::net::{TcpListener, TcpStream};

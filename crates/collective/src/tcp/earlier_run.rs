@@ -1,6 +1,7 @@
-//! What a rank's process knows of the run in which an earlier one was.
+//! What a rank's process knows about the run of an earlier process of the same rank.
 //!
-//! Place in the flow: `joining` says it and goes by it; whoever keeps it between two processes gives it. What it does not do: tell whether that run goes on.
+//! The process that keeps this information from one process to the next supplies it. It does not
+//! tell whether that run still continues.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

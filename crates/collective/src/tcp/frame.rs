@@ -1,6 +1,6 @@
-//! The bytes of a frame.
+//! The format of a frame.
 //!
-//! Place in the flow: `connection` writes frames, `incoming` finds them in what has come. A frame is a header of 80 bytes and its payload:
+//! A frame is a header of 80 bytes followed by its payload:
 //!
 //! | bytes | field, little-endian |
 //! |---|---|
@@ -12,9 +12,10 @@
 //!
 //! On a Unix-domain socket (`local`) the first 16 bytes are all: only the kernel is between the ranks.
 //!
-//! Each direction of each connection has a key of its own, made in the greeting. So a frame that was changed, left out, repeated, or put in by somebody
-//! else is found, and what a header claims is believed only after its tag. A broadcast's payload is hashed once for all ranks.
-//! What it does not do: read, write, or encrypt.
+//! Each direction of each connection has a key of its own, made in the greeting. So a frame that
+//! was changed, left out, repeated, or put in by somebody else is found, and what a header claims
+//! is believed only after its tag. A broadcast's payload is hashed once for all ranks. Frames are
+//! not encrypted.
 
 use blake3::Hash;
 

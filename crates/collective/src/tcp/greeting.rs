@@ -1,6 +1,7 @@
-//! What a rank and the root say to each other before either believes the other.
+//! The mutual authentication of a rank and the root.
 //!
-//! Place in the flow: `newcomers` speaks the root's part and `joining` the other ranks'. Four messages, all little-endian:
+//! `newcomers` implements the root's side and `joining` that of the other ranks. There are four
+//! messages, all little-endian:
 //!
 //! | from | bytes | content |
 //! |---|---|---|
@@ -17,7 +18,7 @@
 //! has its place (`per_round`). A third keyed hash of the same seals what is said about files
 //! (`delivery`), a fourth and a fifth the frames of the rank and of the root (`frame`).
 //!
-//! What it does not do: encrypt.
+//! It does not encrypt.
 
 use blake3::Hash;
 

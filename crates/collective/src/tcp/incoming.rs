@@ -1,8 +1,7 @@
-//! What has come on a connection: bytes in, frames and words out.
+//! The incoming side of a connection, which turns bytes into frames and words.
 //!
-//! Place in the flow: `connection` reads into [`Incoming::room`]; whatever came whole is a frame or a word afterwards. The memory grows with the bytes
-//! that came, whatever a header claims.
-//! What it does not do: read, or know which frame is due.
+//! `connection` reads into [`Incoming::room`]; whatever has arrived completely is then available as
+//! a frame or a word. Memory grows with the bytes received, whatever a header claims.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -1,9 +1,10 @@
-//! What the ranks of one run know and others do not, or should not.
+//! The secret shared by the ranks of one run.
 //!
-//! Place in the flow: the launcher gives every rank the same key; in the rendezvous both sides prove that they have it (`greeting`).
-//! A key that was made of something that others can guess tells runs apart, no more.
+//! The launcher gives every rank the same key, and in the rendezvous both sides prove that they
+//! have it (`greeting`). A key derived from guessable data only tells runs apart.
 //!
-//! What it does not do: travel. A side is sent the keyed hash of what both have drawn, and nothing from which the key could be had.
+//! The key is never transmitted. Each side receives only a keyed hash of the random bytes of both,
+//! from which the key cannot be derived.
 
 use std::fmt;
 

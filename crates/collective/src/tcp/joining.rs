@@ -1,9 +1,10 @@
-//! A rank's way to the root: it connects, proves that it is of the run, and demands the same proof.
+//! A rank's way to the root: it connects, proves that it belongs to the run and demands the same
+//! proof.
 //!
-//! Place in the flow: start-up of every rank but the root; `rendezvous` is the other end. The root may start later: failures are
-//! tried again until the deadline, refusals are not. A rank that lived before says in which run: who begins a new one does not take it while that one goes on. Every wait sees an interrupt within [`Wait::SLICE`]; resolving a name does not.
-//!
-//! What it does not do: decide who may join.
+//! `rendezvous` is the other end. The root may start later: a rank retries after a failure until
+//! the deadline, but not after a refusal. A rank that had an earlier process states that process's
+//! run, and a root that begins a new run rejects it while the earlier one continues. Every wait
+//! notices an interrupt within [`Wait::SLICE`], except name resolution.
 
 use std::fmt::Write as _;
 use std::io::{self, Read as _, Write as _};

@@ -1,7 +1,9 @@
-//! A shorter way for the frames of ranks that run on the root's own host: a Unix-domain socket beside their connection.
+//! A shortcut for the frames of ranks on the root's own host: a Unix-domain socket in addition to
+//! their TCP connection.
 //!
-//! Place in the flow: the root offers it to ranks that have proven themselves over TCP and whose connection ends on its own host; `connection` moves
-//! its frames there. What the two say, in `Local` frames on the TCP connection:
+//! The root offers it to ranks that have proven themselves over TCP and whose connection ends on
+//! its own host; `connection` moves its frames there. The two sides exchange these `Local` frames
+//! on the TCP connection:
 //!
 //! | from | sequence | content |
 //! |---|---|---|
@@ -9,10 +11,11 @@
 //! | rank | [`MOVED`] | nothing: it has connected there and said the secret; its frames come there from now on |
 //! | root | [`MOVED`] | nothing: so do the root's |
 //!
-//! A rank that does not see that name (another network namespace, another user) says nothing, and all stays as it was. Both sides ask the system whether the
-//! other is of the same user. The kernel alone carries what passes there, so it has no tags. The TCP connection stays: its end tells
-//! that the other process has ended, and the door knows the rank by it.
-//! What it does not do: move the connections of a tree, or of ranks that come back.
+//! A rank that does not see that name (another network namespace, another user) says nothing, and
+//! all stays as it was. Both sides ask the system whether the other is of the same user. The kernel
+//! alone carries what passes there, so it has no tags. The TCP connection stays: its end tells that
+//! the other process has ended, and the door knows the rank by it. It does not move the connections
+//! of a tree, or of ranks that have returned.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;

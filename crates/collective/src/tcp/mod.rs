@@ -1,12 +1,13 @@
-//! The TCP backend: a star of persistent connections around the root.
+//! The TCP backend, a star of persistent connections around the root.
 //!
-//! Place in the flow: runs without MPI, `--local N` and torchrun-style launchers. One connection per rank, made once by
-//! `rendezvous`, with proof that both ends are of the run; a gather is one frame per participant towards the root, a broadcast one frame from it.
-//! Every wait sleeps in `peers` until a socket has something, knows its deadline, and names who is late. Words lie between the frames.
-//! Once the root goes on without lost ranks, one that is gone or late is left out, and a process started in its place may come back
-//! through the `door`. There too, and on connections of their own, ranks bring files: `sending` to `receiving`.
-//! What is lost with the root is met anew around another one (`succession`).
-//! What it does not do: encrypt.
+//! It serves runs without MPI, `--local N` and torchrun-style launchers. `rendezvous` opens one
+//! connection per rank, once, with proof that both ends belong to the run. A gather is one frame
+//! per participant to the root, a broadcast one frame from it. Every wait sleeps in `peers` until a
+//! socket is ready, has a deadline and names the late ranks. Words travel between the frames. Once
+//! the root continues without lost ranks, a rank that is gone or late is left out, and a process
+//! started in its place can return through the `door`. Ranks also send files to that address, on
+//! separate connections, from `sending` to `receiving`. If the root is lost, the remaining ranks
+//! form a group around another root (`succession`). It does not encrypt.
 
 mod between_rounds;
 mod branch;

@@ -1,11 +1,10 @@
-//! Connections that have not proven yet that they are ranks of the run.
+//! Connections that have not yet proven that they belong to ranks of the run.
 //!
-//! Place in the flow: the root's side of the greeting, for `rendezvous` at the start and for `door` while the group is under way.
-//! Whatever does not greet like a rank (a port scanner, a rank of another job, somebody without the key) is refused and forgotten; it
-//! can neither take a rank's place nor delay it, because all newcomers are waited for at once and each has a bounded time. When there
-//! are too many, those go first whose address has sent the most.
-//!
-//! What it does not do: sleep, or decide who gets a place.
+//! This is the root's side of the greeting, for `rendezvous` at the start and for `door` while the
+//! group is in progress. A peer that does not greet like a rank (a port scanner, a rank of another
+//! job, a process without the key) is rejected and forgotten. It can neither take a rank's place
+//! nor delay it, because all newcomers are waited for at once and each has bounded time. If there
+//! are too many, those from the address with the most connections are dropped first.
 
 use std::collections::HashMap;
 use std::io::{self, Read as _, Write as _};

@@ -1,8 +1,7 @@
-//! How the ranks of a TCP group are connected, and how long each step may take.
+//! How the ranks of a TCP group are connected, and the time limit of each step.
 //!
-//! Place in the flow: [`super::Tcp::host`] and [`super::Tcp::join`] take what the environment says ([`TcpOptions::from_variables`]); tests and programs that know
-//! better give their own.
-//! What it does not do: the deadline of the whole rendezvous and of each operation; they are arguments.
+//! [`super::Tcp::host`] and [`super::Tcp::join`] read the environment
+//! ([`TcpOptions::from_variables`]); tests and other programs can pass their own options.
 
 use std::time::Duration;
 

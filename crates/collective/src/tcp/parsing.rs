@@ -1,8 +1,8 @@
-//! For tests and fuzzing: what no rank would say, on a real connection; and arbitrary bytes into what reads frames, bundles and trees, without sockets, so that
-//! many inputs fit into a second.
+//! Hooks for tests and fuzzing: invalid frames on a real connection, and arbitrary bytes for the
+//! parsers of frames, bundles and trees. The parsers need no sockets here, so many inputs fit into
+//! a second.
 //!
-//! Place in the flow: beside it (feature `suite`).
-//! What it does not do: say what a group does with it.
+//! It requires the feature `suite`.
 
 use std::net::TcpStream;
 

@@ -1,8 +1,8 @@
 //! The connections of one rank, waited for together.
 //!
-//! Place in the flow: `tcp` says what is to be sent or received; this file sleeps until it is done, knows the deadline, and names who is late or gone. Each
-//! socket is registered once; the system tells which have something, so a wake-up costs as much for a thousand ranks as for two.
-//! What it does not do: decide who may come back (`door`), or number the operations.
+//! `tcp` states what to send or receive; this file sleeps until it is done, enforces the deadline
+//! and names the ranks that are late or gone. Each socket is registered once and the system reports
+//! the ready ones, so a wake-up costs as much for a thousand ranks as for two.
 
 use std::io::{PipeReader, Read as _};
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,14 +1,17 @@
-//! Connections that last for a round: each rank comes to the root when its window has ended, proves itself, gives its window, takes the decision, and hangs up.
+//! Connections that last for one round: each rank connects to the root when its window has ended,
+//! proves itself, delivers its window, receives the decision and disconnects.
 //!
-//! Place in the flow: in a star, where it was asked for ([`crate::Collective::connect_per_round`]). The ranks meet as ever, and their connections end for the first time with the first round.
-//! From then on they come to the `door`, with the number that their process has given when it met; who has another number does not have the rank's place. Every rank
-//! comes in a gather, also one that contributes nothing, since it is to take the decision. Who does not come in time is lost, as one that says nothing.
+//! This is an option of the star ([`crate::Collective::connect_per_round`]). The ranks first meet
+//! as usual, and their connections close with the first round. From then on they come to the `door`
+//! with the number that their process gave when it met; a process with another number does not own
+//! the rank's place. Every rank connects for a gather, even without a contribution, because it must
+//! receive the decision. A rank that does not connect in time is lost, like a silent one.
 //!
 //! A rank hangs up when it has the decision. The root says that nothing more comes once all have been told, usually before the ranks hang up: so it is its host that remembers most of these
 //! connections for a while (TIME_WAIT). It keeps its end until it sees that the rank has hung up, because closing it with something unread would discard the decision. What
 //! a rank says between rounds waits here and goes before its next frame. The root says nothing then: it reaches nobody.
 //!
-//! What it does not do: end in the middle of a round, or in a tree.
+//! It does not end in the middle of a round, and it does not support a tree.
 
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
-//! The number of a rank's process, which ends in how often the process has connected.
+//! The number of a rank's process, whose last bits count the connections of the process.
 //!
-//! Place in the flow: ranks say it in their greeting; the `door` goes by it. What it does not do: tell who may have a place.
+//! Ranks state it in their greeting, and the `door` uses it to recognise a process.
 
 use crate::{Error, random_bytes};
 

@@ -1,12 +1,12 @@
-//! The root's side of files that ranks bring.
+//! The root's side of files that ranks send.
 //!
-//! Place in the flow: `door` hands over who has proven to be a rank and brings a file; threads of this file's own take them, so that neither the rounds nor a
-//! rank that comes back wait for a disk. At most [`WORKERS`] files come at a time, one of each rank; [`WAITING_MAX`] others wait for their turn, and who is
-//! turned away then comes again. A rank that comes again has lost its earlier connection, and that one is given up. What is not whole is removed.
+//! `door` hands over each authenticated rank that brings a file. Separate threads receive the
+//! files, so that neither the rounds nor a returning rank wait for a disk. At most [`WORKERS`]
+//! files arrive at a time, one per rank; up to [`WAITING_MAX`] others wait for their turn, and a
+//! rank turned away after that tries again. A rank that tries again has lost its earlier
+//! connection, which is then given up. Incomplete files are removed.
 //!
 //! A rank is told that its file is whole when the disk has it: some disks tell only then that they have no room.
-//!
-//! What it does not do: decide where a file goes ([`FilePlaces`]).
 
 use std::collections::VecDeque;
 use std::io::Write as _;

@@ -1,11 +1,11 @@
-//! A rank that lives and has lost its connection to the root: it connects anew, under the number that it has.
+//! Reconnection of a live rank that has lost its connection to the root, under the same number.
 //!
-//! Place in the flow: below [`Collective::reconnect`](crate::Collective::reconnect); the root's side is the `door`, as for a process that was started
-//! again. The number of a process ends in how often it has connected, so the root knows that a later connection replaces an earlier one of the same process,
-//! which a switch or a NAT may have cut without a word to the root. The rank asks its root first and then those who may have taken the root's place, with
-//! pauses that grow, until one lets it in or the deadline is over. Where all of them say for [`GONE_AFTER`] that nobody of the run is there, the run has ended.
-//!
-//! What it does not do: decide whether the rank may come back, or bring it up to date.
+//! This implements [`Collective::reconnect`](crate::Collective::reconnect); the root's side is the
+//! `door`, as for a restarted process. The number of a process ends in a count of its connections,
+//! so the root knows that a later connection replaces an earlier one of the same process, which a
+//! switch or a NAT may have cut silently. The rank tries its root first and then the ranks that may
+//! have taken the root's place, with growing pauses, until one admits it or the deadline passes. If
+//! for [`GONE_AFTER`] all of them report that the run is not there, the run has ended.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -1,9 +1,10 @@
-//! How the ranks find each other: the root waits at one known address until every rank has come and has proven that it is of the run.
+//! How the ranks find each other: the root waits at one known address until every rank has come and
+//! proven that it belongs to the run.
 //!
-//! Place in the flow: start-up of the TCP backend, the root's side; `joining` is the others', `greeting` what is said, and `newcomers`
-//! those who have proven nothing yet.
+//! This is the root's side; `joining` is that of the other ranks, `greeting` defines the messages,
+//! and `newcomers` holds the unproven connections.
 //!
-//! What it does not do: keep out whoever has the key, or can guess what it was made of.
+//! It cannot keep out a process that has the key or can guess how it was made.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};

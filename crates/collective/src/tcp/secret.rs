@@ -1,6 +1,6 @@
-//! Bytes that may hold a key.
+//! Bytes that may contain a key.
 //!
-//! Place in the flow: what the root tells ranks that come back. What it does not do: keep them from whoever reads memory.
+//! They are not protected from a process that can read memory.
 
 /// What is printed of it does not show it.
 pub(super) struct Secret(pub(super) Vec<u8>);

@@ -1,9 +1,10 @@
-//! A rank's way to bring files to the root.
+//! A rank's side of sending files to the root.
 //!
-//! Place in the flow: any rank but the root, beside its group, from any thread; `receiving` is the other end. Each file has a connection of its
-//! own, to the address of the rendezvous, and a broken one is tried once more from the start. Threads of one rank take turns.
+//! Any rank but the root can send, from any thread, independently of its group; `receiving` is the
+//! other end. Each file has its own connection to the address of the rendezvous, and after a broken
+//! connection the file is sent once more from the start. Threads of one rank take turns.
 //!
-//! What it does not do: remove what it has brought, or bring several files at once.
+//! It does not remove the files it has sent or send several at once.
 
 use std::fs::File;
 use std::io::{self, Read as _};

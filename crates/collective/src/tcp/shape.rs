@@ -1,13 +1,13 @@
-//! The tree: which rank passes on for which.
+//! The tree: which rank forwards for which.
 //!
-//! Place in the flow: the root (`trunk`) makes it, changes it when ranks leave or come back, and tells it; every rank (`branch`) reads its own place.
+//! The root (`trunk`) builds the tree, changes it when ranks leave or return, and distributes it;
+//! every rank (`branch`) reads its own place.
 //!
 //! The ranks are put in order, those of one host together. The first of a list is the parent of the first of each of its K parts, and so on within the parts. So
 //! a host's ranks are one below the other, and the height is about log_K of the number of ranks.
 //!
-//! As bytes, little-endian: ranks: u32; for each its parent: u32, [`ABSENT`] for one without a place; then for each that has children its rank: u32, port: u16, and
-//! address, 16 bytes.
-//! What it does not do: connect.
+//! As bytes, little-endian: ranks: u32; for each its parent: u32, [`ABSENT`] for one without a
+//! place; then for each that has children its rank: u32, port: u16, and address, 16 bytes.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};

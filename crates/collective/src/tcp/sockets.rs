@@ -1,7 +1,4 @@
-//! What is asked of sockets: that they keep asking whether the peer is there, wait together, and take what they can.
-//!
-//! Place in the flow: below everything here that has a socket.
-//! What it does not do: know what passes.
+//! Socket operations: keep-alive, waiting on several sockets, and non-blocking transfer.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};

@@ -1,7 +1,4 @@
-//! A gather in a star: every rank speaks to the root itself.
-//!
-//! Place in the flow: what `tcp` does where there is no tree, whether connections last as long as the run or for a round (`per_round`).
-//! What it does not do: number the operations.
+//! A gather in a star, in which every rank talks to the root directly.
 
 use super::frame::Kind;
 use super::{CONTROL, Group};

@@ -1,8 +1,9 @@
-//! A group whose root may be lost: the ranks that are left meet anew around another one.
+//! A group whose root may be lost; the remaining ranks then form a group around another root.
 //!
-//! Place in the flow: what others use of the TCP backend. It holds a [`Group`], which has one root for all its life, and replaces it by another when that
-//! root is lost. A `Group`'s root is labelled 0; so a rank that takes rank 0's place exchanges labels with it, and everything below this file
-//! is as at the start: rendezvous, greeting, door.
+//! This is the public interface of the TCP backend. It holds a [`Group`], which has a single root
+//! for its whole life, and replaces it by another when that root is lost. A `Group`'s root is
+//! labelled 0, so a rank that takes rank 0's place exchanges labels with it, and everything below
+//! this file (rendezvous, greeting, door) works as at the start.
 //!
 //! Ranks that may take the root's place listen from the start ([`Collective::stand_by`]), and all know them, in their order ([`Collective::line_up`]). When the root
 //! is lost each rank goes down that line: where it stands itself it hosts, else it joins. A rank at whose port nobody listens is passed over at once, one that does not answer after
@@ -17,7 +18,7 @@
 //!
 //! Rank 0 that is started again comes back as an ordinary rank ([`Tcp::return_as_rank_0`]).
 //!
-//! What it does not do: carry files to a new root.
+//! It does not carry files to a new root.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};

@@ -1,12 +1,13 @@
-//! The root of the tree: what it asks, hears and tells.
+//! The root of the tree: its requests, the frames it receives and the frames it sends.
 //!
-//! Place in the flow: `tcp` calls it for the operations of the root where the ranks form a tree (`shape`); `branch` is the other ranks' side. Every rank keeps
-//! its connection to the root. Frames come up through parents, several in one ([`Bundle`]); whatever is missing is asked for directly:
-//! of all ranks below one that is lost, of those that a bundle should have held and does not, and, when half of the time has passed, of all that are
-//! missing. So only ranks that answer neither way are late or lost, and a rank that passes on for others takes nobody with it.
+//! `branch` is the other ranks' side. Every rank keeps its connection to the root. Frames arrive
+//! through parents, several in one ([`Bundle`]). The root asks directly for missing frames: from
+//! all ranks below a lost rank, from the ranks that a bundle lacks, and from all missing ranks once
+//! half of the time has passed. Therefore only ranks that answer neither way are late or lost, and
+//! a lost forwarding rank takes no other rank with it.
 //!
-//! Each broadcast and scatter begins with the tree that holds from the next operation on, if it has changed: `bytes of the shape: u32, the shape`.
-//! What it does not do: make the frames of a rank that does not answer.
+//! Each broadcast and scatter begins with the tree that holds from the next operation on, if it has
+//! changed: `bytes of the shape: u32, the shape`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};

@@ -1,8 +1,9 @@
-//! 128 bytes by which ranks find rank 0 and know each other, carried by whatever the launcher has.
+//! A 128-byte id by which ranks find rank 0 and recognise each other, distributed by any means the
+//! launcher has.
 //!
-//! Place in the flow: rank 0 opens a [`Meeting`], which listens from then on; the launcher brings its id to the other ranks (a broadcast of
-//! MPI or torch, a key-value store, a file that only the job can read), and they join by it. So no address, no free port and no name of the
-//! job has to be agreed on before.
+//! Rank 0 opens a [`Meeting`], which listens from then on. The launcher brings its id to the other
+//! ranks (a broadcast of MPI or torch, a key-value store, a file that only the job can read), and
+//! they join with it. No address, free port or job name has to be agreed on in advance.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -18,8 +19,6 @@
 //!
 //! Where nothing can carry an id, the ranks make it themselves: [`Meeting::at`] and [`UniqueId::agreed`] take rank 0's addresses, a port
 //! and what all ranks know, as the job's name.
-//!
-//! What it does not do: travel by itself.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};

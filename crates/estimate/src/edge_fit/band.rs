@@ -1,8 +1,8 @@
-//! The band around a line that the offset of two clocks cannot leave, whatever shape their rates
-//! take. It makes the hard bounds a proof.
+//! The band around a line that the offset of two clocks cannot leave, however their rates vary. It
+//! makes the hard bounds a proof.
 //!
-//! Place in the flow: relaxes the packets' constraints before `edge_fit` takes the extremes of all
-//! lines, or of all parabolas where a bend is proven.
+//! It relaxes the packets' constraints before `edge_fit` takes the extremes of all lines, or of all
+//! parabolas if a bend is proven.
 //!
 //! **Assumption.** From the first packet to the last, midpoint included, each clock's rate stays
 //! within a range of 3 ppm, largest less smallest. So there is a rate b such that
@@ -35,7 +35,7 @@
 //! **Second order.** alpha + 1 is the ratio of two rates, per ns of a clock that may itself be off.
 //! With rates up to `max_skew` apart, 3 ppm of each make up to r·(1 + 2·`max_skew`).
 //!
-//! What it does not do: cover jumps, or rates that change by more.
+//! The proof does not cover jumps, or rates that change by more than assumed.
 
 use super::input::FitOptions;
 use super::packets::Packets;

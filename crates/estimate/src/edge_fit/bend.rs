@@ -1,9 +1,11 @@
-//! The bend of a window: whether packets prove that the clocks' rates changed on the way, and by how much.
+//! The bend of a window: whether packets prove that the clocks' rates changed during it, and by how
+//! much.
 //!
-//! Place in the flow: before the line of `edge_fit`. Over a window of length W a clock that gains rate at c ns per ns²
-//! follows θ(x) = a + b·x + ½·c·x². The line of the largest margin then lies off by up to `c·W²/16` at the midpoint (a
-//! parabola's chord and its tangent are c·W²/8 apart, and the line runs midway): at 5 ppm per second and W = 2 s that is
-//! 1.2 µs. So where packets prove a bend they are straightened, `y − ½·c·x²`, and everything else goes on as before.
+//! This runs before the line fit of `edge_fit`. Over a window of length W a clock whose rate grows
+//! by c ns per ns² follows θ(x) = a + b·x + ½·c·x². The line of the largest margin then deviates by
+//! up to `c·W²/16` at the midpoint (a parabola's chord and its tangent are c·W²/8 apart, and the
+//! line runs midway): at 5 ppm per second and W = 2 s that is 1.2 µs. If packets prove a bend they
+//! are therefore straightened to `y − ½·c·x²`, and everything else proceeds as before.
 //!
 //! - **Which c.** For each c the best line's gap G(c) = max over b of g(b) (see `hull`) is known; G is a concave function
 //!   of c, being a linear program's optimum as a function of its right-hand side, so a golden-section search finds its
@@ -15,8 +17,8 @@
 //! Packets whose constraint is relaxed as a probable glitch (see `packets`) say little about c. So once a bend is proven
 //! their slack is taken back along the parabola where the window supports them, and c is sought again.
 //!
-//! What it does not do: see bends below that, whose error on the line is at most `GAIN/2` spacings, or know whose clock
-//! it was.
+//! It does not detect smaller bends, whose error on the line is at most `GAIN/2` spacings, and it
+//! cannot tell which of the two clocks bent.
 
 use super::hull::{Envelope, Gap, Point};
 use super::packets::Packets;

@@ -1,10 +1,11 @@
-//! The gap between forward and reverse points, seen as a function of a line's slope.
+//! The gap between forward and reverse points as a function of a line's slope.
 //!
-//! Place in the flow: geometry under `edge_fit`. A line a + b·x of fixed slope b fits under the forward points when
-//! a ≤ V_F(b) = min (u − b·x), and over the reverse points when a ≥ −V_R(b), V_R(b) = min (−l + b·x), which is the
-//! same expression on the mirrored points (−x, −l). V_F and V_R are concave, piecewise linear, and only the
-//! vertices of the lower hull matter; the breaks are the slopes of its edges. Twice the margin of the best line of
-//! slope b is g(b) = V_F(b) + V_R(b), concave too. Hence, all exact and after sorting linear:
+//! A line a + b·x of fixed slope b fits under the forward points if a ≤ V_F(b) = min (u − b·x), and
+//! over the reverse points if a ≥ −V_R(b), V_R(b) = min (−l + b·x), which is the same expression on
+//! the mirrored points (−x, −l). V_F and V_R are concave and piecewise linear, and only the
+//! vertices of the lower hull matter; the breaks are the slopes of its edges. Twice the margin of
+//! the best line of slope b is g(b) = V_F(b) + V_R(b), which is concave too. The following results
+//! are exact and take linear time after sorting:
 //! - the largest margin is where g's derivative, −x_F(b) − x_R(b), changes sign (x_F, x_R: the touched vertices);
 //!   this is the linear-programming dual of the smallest vertical distance between the two hulls;
 //! - the feasible slopes are the interval where g ≥ 0;

@@ -1,6 +1,4 @@
-//! What is fitted, and what the fit may assume.
-//!
-//! Place in the flow: input of `edge_fit`.
+//! The data to fit, and the assumptions the fit may make.
 
 use probe_sync_time::{Edge, Exchange, StampSource, System, Timestamp};
 

@@ -1,6 +1,4 @@
-//! The fitted line in small numbers, and what was dropped on the way to it.
-//!
-//! Place in the flow: result of the methods of `edge_fit`, before it becomes an `EdgeAlphaBeta`.
+//! The fitted line in small numbers, and the packets dropped on the way.
 
 /// What a fit dropped or relaxed on the way.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]

@@ -1,10 +1,12 @@
-//! The minimum round trip method of NTP, as a baseline.
+//! NTP's minimum round-trip method, as a baseline.
 //!
-//! Place in the flow: one of the methods of `edge_fit`. Of an exchange the faster packet of each direction gives
-//! u and l; its round trip is u − l and, if the path is symmetric, θ = (u + l)/2 midway between the two packets.
-//! The exchange with the smallest round trip gives theta, the smallest of each half of the window the slope.
+//! The faster packet of each direction of an exchange gives u and l; the round trip is u − l and,
+//! if the path is symmetric, θ = (u + l)/2 midway between the two packets. The exchange with the
+//! smallest round trip gives theta, and the smallest ones of the two halves of the window give the
+//! slope.
 //!
-//! What it does not do: use any other packet, so its error is a delay's spacing over one exchange and not over many.
+//! It uses no other packets, so its error scales with the spacing of delays over one exchange
+//! rather than over many.
 
 use super::line::Line;
 use super::packets::{Packet, Packets};

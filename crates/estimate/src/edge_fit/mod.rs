@@ -1,8 +1,10 @@
-//! The line of one edge over one window: `theta(x) = alpha·x + beta`, with covariance and hard bounds.
+//! The line of one edge over one window, `theta(x) = alpha·x + beta`, with covariance and hard
+//! bounds.
 //!
-//! Place in the flow: the exchanges of an edge and window come in, an [`EdgeAlphaBeta`] goes to the master.
-//! Forward packets (x, u) satisfy u ≥ θ(x), reverse packets (x, l) satisfy l ≤ θ(x) (see `probe_sync_time::Exchange`).
-//! Software stamps keep this exactly: the transmit stamp is taken before the wire and the receive stamp after it.
+//! The exchanges of an edge and window become an [`EdgeAlphaBeta`], which goes to the master.
+//! Forward packets (x, u) satisfy u ≥ θ(x), reverse packets (x, l) satisfy l ≤ θ(x) (see
+//! `probe_sync_time::Exchange`). Software stamps satisfy this exactly: the transmit stamp is taken
+//! before the packet enters the wire and the receive stamp after it leaves.
 //!
 //! Methods: [`FitMethod::Hull`], the line with the largest vertical margin (exact, O(n log n), derived in `hull`; for
 //! equal counts and exponential queueing it is the maximum-likelihood line); [`FitMethod::Svm`], the linear
@@ -32,7 +34,8 @@
 //! at both ends ([`EdgeWindow::stamp_errors_ns`]): the hard bounds are wider by the sum. No packet shows it, so the covariance has nothing of
 //! it; sigma of the nodes does (`stamp_errors`).
 //!
-//! What it does not do: know path asymmetry (it cannot be seen from one edge), or move midpoints to another clock.
+//! It does not know path asymmetry, which is invisible from one edge, and it does not move
+//! midpoints to another clock.
 
 mod band;
 mod bend;

@@ -1,8 +1,9 @@
-//! The line of one edge from one-way packets: messages of an application, captured on both hosts.
+//! The line of one edge from one-way packets: an application's messages, captured on both hosts.
 //!
-//! Place in the flow: beside `fit`, for packets that are no exchanges of ours: any number each way, unpaired, of one stamp
-//! source. Constraints, line and hard bounds are those of `fit`: u ≥ θ(x) forward, l ≤ θ(x) reverse, the line with the
-//! largest vertical margin between the hulls, and the extremes of all lines that the packets allow within their band.
+//! This is the counterpart of `fit` for packets that are not our exchanges: any number in each
+//! direction, unpaired, from one stamp source. Constraints, line and hard bounds are those of
+//! `fit`: u ≥ θ(x) forward, l ≤ θ(x) reverse, the line with the largest vertical margin between the
+//! hulls, and the extremes of all lines that the packets allow within their band.
 //!
 //! The covariance is another. `fit` takes it from the spacing of the fastest packets, which rests on equal probes in both
 //! directions and on pairs that tell a queue from the floor. Messages of an application have neither: data flows one way
@@ -17,8 +18,9 @@
 //! node 1's clock is received at 1200: θ ≥ 800. The line is 1000, the margin 200, and if the rate is known the standard
 //! deviation 400/√12 = 115.
 //!
-//! What it does not do: match packets of two captures, or leave out packets whose stamps are wrong: without pairs nothing
-//! tells a wrong stamp from a fast packet, so one that contradicts the others makes the fit infeasible.
+//! It does not match packets of two captures or exclude packets with wrong stamps: without pairs a
+//! wrong stamp looks like a fast packet, so a packet that contradicts the others makes the fit
+//! infeasible.
 
 use probe_sync_time::{Edge, StampSource, System, Timestamp};
 

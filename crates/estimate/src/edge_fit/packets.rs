@@ -1,7 +1,8 @@
-//! From exchanges to the points of a fit: one stamp source, small numbers, slack for suspicious packets.
+//! Conversion of exchanges into the points of a fit: one stamp source, small numbers, slack for
+//! suspicious packets.
 //!
-//! Place in the flow: first step of `edge_fit`. Reverse points are mirrored, (x, l) → (−x, −l), so that both
-//! directions are bounded from below and share all code; see `hull`.
+//! Reverse points are mirrored, (x, l) → (−x, −l), so that both directions are bounded from below
+//! and share all code; see `hull`.
 //!
 //! Slack: in a coded pair only the packet with the SMALLER delay can bind, and it is suspicious when its partner
 //! disagrees: either the partner was queued (harmless) or this stamp glitched low (fatal). Its constraint is relaxed

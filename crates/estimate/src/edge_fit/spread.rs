@@ -1,11 +1,12 @@
 //! The random error of a fitted line, from the spacing of the lowest order statistics.
 //!
-//! Place in the flow: last step of `edge_fit`. Near the delay floor the n smallest delays of a direction are about a
-//! Poisson process: their neighbours lie a mean spacing s apart (for exponential queueing of mean q, s = q/n), and
-//! everything that a line through the gap can get wrong scales with s. With `e₍₁₎ ≤ e₍₂₎ ≤ …` the heights of the
-//! packets above the line's envelope, s ≈ (e₍ₖ₎ − e₍₁₎)/(k − 1), averaged over both directions, and then
-//! `sd(a) = A·s` at the packets' centre of mass and `sd(b) = B·s/sd(x)`. A and B were calibrated by the simulation in
-//! the tests of `edge_fit`: with them ±1.96 sd covers 90 to 99 % of the truths at n = 8, 30 and 200.
+//! Near the delay floor the n smallest delays of a direction are approximately a Poisson process:
+//! neighbours are a mean spacing s apart (for exponential queueing of mean q, s = q/n), and every
+//! error of a line through the gap scales with s. With `e₍₁₎ ≤ e₍₂₎ ≤ …` the heights of the packets
+//! above the line's envelope, s ≈ (e₍ₖ₎ − e₍₁₎)/(k − 1), averaged over both directions; then
+//! `sd(a) = A·s` at the packets' centre of mass and `sd(b) = B·s/sd(x)`. The simulation in the
+//! tests of `edge_fit` calibrated A and B: with them ±1.96 sd covers the truth in 90 to 99 % of
+//! cases at n = 8, 30 and 200.
 //!
 //! Packets that leave together meet the same queue, and hosts in the same state: the two of a pair, and all exchanges that one wake-up
 //! starts with a peer. So what lies within `MOMENT_NS` counts once per direction, with its lowest packet: for k independent packets

@@ -1,8 +1,9 @@
-//! The linear soft-margin support vector machine of the Huygens paper (Geng et al., NSDI 2018) on bare points, as a baseline.
+//! The linear soft-margin support vector machine of the Huygens paper (Geng et al., NSDI 2018) on
+//! bare points, as a baseline.
 //!
-//! Place in the flow: one of the methods of `edge_fit`, and under the baselines of simulations. Forward points (x, u) are class +1, reverse
-//! points (x, l) class −1; the decision line v₁·x + v₂·y + v₃ = 0 is the edge's line. Minimised is ½|v|² + C·Σ max(0, 1 − ±v·p)
-//! with C = 1, after a trend is taken out of the points.
+//! Forward points (x, u) are class +1, reverse points (x, l) class −1; the decision line v₁·x +
+//! v₂·y + v₃ = 0 is the edge's line. The method minimises ½|v|² + C·Σ max(0, 1 − ±v·p) with C = 1,
+//! after a trend is removed from the points.
 //!
 //! Units. C = 1 says nothing until lengths have a unit; [`Units`] are the callers' choice. So is the size of the constant third
 //! feature: 1 counts the bias in |v|²; a large one leaves it free, as in a standard machine.
@@ -14,8 +15,6 @@
 //!
 //! Why it is only a baseline: the margin is Euclidean in scaled units and outliers move it, so its line depends on
 //! the queues far from the gap, which carry no information about the floor.
-//!
-//! What it does not do: choose packets, or judge the line's slope; the callers do.
 
 /// What one step of a feature is.
 #[derive(Copy, Clone, Debug, PartialEq)]

@@ -1,10 +1,11 @@
-//! Each node's clock from round to round: steps, restarts, jumps of rate, and the reference's own.
+//! Each node's clock from round to round: steps, restarts, jumps in rate, and changes of the
+//! reference itself.
 //!
-//! Place in the flow: last step of [`Watch::observe`](super::Watch::observe). A node's (offset x, rate f) is filtered
-//! (`kalman`), measured whole in each round. The measurement's variance
-//! leaves path asymmetry out, which is the same in every round: 1/Σ 1/Var(beta) over a node's edges, plus the reference's.
-//! A measurement is off its prediction when it is more standard deviations away than `filter` allows, in units of the scale that all
-//! nodes' own deviations show ([`Scale`]), and more than a step or a rate that matters.
+//! A node's (offset x, rate f) is filtered (`kalman`) and measured completely in each round. The
+//! measurement's variance omits path asymmetry, which is the same in every round: it is 1/Σ
+//! 1/Var(beta) over a node's edges, plus the reference's. A measurement deviates when it differs
+//! from its prediction by more standard deviations than `filter` allows, in units of the scale of
+//! all nodes' deviations ([`Scale`]), and by more than a step or rate that matters.
 //!
 //! Off the prediction once: suspected and predicted on. Off again in the next round: named, and begun anew. It is a step where a jump was
 //! shown ([`Jump`]: more than the rates explain; or the window proved it), and then one round alone is not to be used if it is off by
@@ -16,7 +17,8 @@
 //! Before a filter can judge, the first two windows are compared by the third (`Recent::first_jump`), and a step that a node or the
 //! reference saw itself ends what little was known.
 //!
-//! What it does not do: tell two nodes apart. Where only one node is measured, the one whose watch saw it is named, else either.
+//! It cannot tell two nodes apart. If only one node is measured, it names the node whose watch saw
+//! the change, or else either of the two.
 
 use probe_sync_time::{NodeId, RoundId};
 

@@ -1,6 +1,4 @@
-//! A round's offsets and rates against what was predicted of them.
-//!
-//! Place in the flow: made by `clocks`, read by `paths`, judged by `clocks`.
+//! A round's offsets and rates compared with their predictions.
 
 use super::jump::Jump;
 use super::measured::Measured;

@@ -1,7 +1,7 @@
-//! What nodes saw of their own clocks in the last rounds.
+//! Changes that nodes observed on their own clocks in the last rounds.
 //!
-//! Place in the flow: under `clocks`, which asks whose doing a change is; `paths` asks which broken edges are explained. What it does not do:
-//! believe that a watch sees everything: a virtual machine's may not.
+//! `clocks` uses them to attribute a change to a node, `paths` to explain broken edges. It does not
+//! assume that a watch sees everything: a virtual machine's watch may not.
 
 use std::collections::VecDeque;
 

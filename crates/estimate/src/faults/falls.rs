@@ -1,9 +1,9 @@
-//! By how much margins fall below the least that they ever were: a step within a window does that to one node's edges, the end of a load to all.
+//! How far margins fall below their previous minimum: a step within a window does that to one
+//! node's edges, the end of a load to all.
 //!
-//! Place in the flow: under `paths`, which keeps the least margins; `clocks` judges what is left of a node's fall when all others' is taken away. By
-//! hand: the edges of node 5 fall by 5 µs, those between all others by 1 µs ± 0.1: node 5's fell by 4 µs less 0.3.
-//!
-//! What it does not do: decide what a fall means.
+//! `paths` keeps the minimum margins, and `clocks` judges the remainder of a node's fall after the
+//! fall common to all other nodes is subtracted. Example: the edges of node 5 fall by 5 µs and
+//! those between all others by 1 µs ± 0.1, so node 5's fall counts as 4 µs less 0.3.
 
 use probe_sync_time::Edge;
 

@@ -1,6 +1,4 @@
-//! A named fault: what happened, to whom, how much, since when; and the sentence that says so.
-//!
-//! Place in the flow: named by the parts of `faults`, collected in the round's [`Verdict`](super::Verdict).
+//! A named fault with its kind, node or edge, size, first round and description.
 
 use probe_sync_time::{Edge, NodeId, RoundId};
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,5 @@
-//! A clock followed from round to round, and how far a round's measurement is from where it should be.
-//!
-//! Place in the flow: under `clocks`, one for each node, over `kalman`. What it does not do: decide what a deviation means.
+//! A clock followed from round to round, and the deviation of a round's measurement from its
+//! prediction.
 
 use probe_sync_time::RoundId;
 

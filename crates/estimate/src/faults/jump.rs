@@ -1,9 +1,11 @@
-//! Whether an offset jumped, or went where the clock's rates took it.
+//! Whether an offset jumped or followed the clock's rates.
 //!
-//! Place in the flow: under `clocks`, which names a step only where a jump is shown. Offsets are the integral of rates. Between two measured
-//! windows Δ apart, with rates f₁ and f₂, a clock moves by Δ·(f₁ + f₂)/2 if its rate changed evenly on the way. If it changed suddenly,
-//! it moves by at most Δ·|f₂ − f₁|/2 more or less. If it swung out and came back, the rates of the windows around show it: let S be the
-//! spread of the rates of the last [`KEPT`] windows. What goes beyond is a jump:
+//! `clocks` names a step only if a jump is shown. Offsets are the integral of rates. Between two
+//! measured windows Δ apart, with rates f₁ and f₂, a clock moves by Δ·(f₁ + f₂)/2 if its rate
+//! changed evenly in between. If the rate changed suddenly, the movement differs from this by at
+//! most Δ·|f₂ − f₁|/2. If the rate swung out and came back, the rates of the surrounding windows
+//! show it: let S be the spread of the rates of the last [`KEPT`] windows. A larger movement is a
+//! jump:
 //!
 //! `|x₂ − x₁ − Δ·(f₁ + f₂)/2| > Δ·S/2 + noise`, over one interval or two. Where windows are missing in between, S grows with the time.
 //!
@@ -16,7 +18,7 @@
 //! window after, and so it is judged one round later: a kink late in a window hardly shows in the rate of its own. The
 //! step itself makes S = s/T, at most twice that, and T·S·3/16 at most s·3/8. (Margins do not fall otherwise: they are the least delays, and `paths` keeps the least ever.)
 //!
-//! What it does not do: see jumps of less than both, or say in which window it was.
+//! It does not detect jumps smaller than both limits or tell in which window a jump occurred.
 
 use probe_sync_time::RoundId;
 

@@ -1,15 +1,15 @@
-//! Lost packets: which edge, node or direction, and what share.
+//! Packet loss: the affected edge, node or direction, and the fraction lost.
 //!
-//! Place in the flow: second step of [`Watch::observe`](super::Watch::observe). Where both ends' packet counts are known the share is of
-//! packets in ONE direction, and an edge that is bad one way only is named so. Otherwise it is of exchanges: of six packets
-//! each, so that 30 % of packets are 88 % of exchanges.
+//! If the packet counts of both ends are known, the fraction refers to packets in one direction,
+//! and an edge that is bad in one direction is named as such. Otherwise it refers to exchanges of
+//! six packets each, so that a loss of 30 % of packets is 88 % of exchanges.
 //!
 //! A share counts as high when it lies three standard deviations (binomial) above [`SHARE`], in two rounds running: a partition that
 //! begins in mid-window looks like loss for one round. A packet that was on its way when windows ended, or waited for a process that had no time to read it, is
 //! received in the next: a round is judged when the next one is known, and what that has too many is not lost.
 //! Most edges of a node: the node is named; most edges of all: the network.
 //!
-//! What it does not do: exclude anything. Fewer packets make an estimate weaker, not wrong.
+//! It excludes nothing: fewer packets make an estimate weaker, not wrong.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
-//! A node's state as a round measures it.
+//! A node's state as measured in one round.
 //!
-//! Place in the flow: made by `clocks` of the solved round; compared with what was predicted (`comparison`) and with the rounds before
-//! (`jump`).
+//! `clocks` makes it from the solved round. It is compared with its prediction (`comparison`) and
+//! with earlier rounds (`jump`).
 
 /// What a round says of a node.
 #[derive(Copy, Clone, Debug)]

@@ -1,13 +1,13 @@
-//! Who is heard: silence, partition, return, late joining.
+//! Which nodes are heard: silence, partition, return and late joining.
 //!
-//! Place in the flow: first step of [`Watch::observe`](super::Watch::observe). A node is heard when a chain of edges with finished exchanges
-//! joins it to the reference, whether the solution used them or not. When the part with the reference is the smaller one it
-//! is that part that is named.
+//! A node is heard if a chain of edges with finished exchanges connects it to the reference,
+//! whether the solution used them or not. If the part with the reference is the smaller one, that
+//! part is named.
 //!
 //! A node that reports its window and is not heard is named when it is not heard in the next round either: where a host was starved for most of a window, or a
 //! partition began in its middle, nobody knows yet whether it is gone.
 //!
-//! What it does not do: tell a dead node from a dead link to its only peer.
+//! It cannot tell a dead node from a dead link to its only peer.
 
 use probe_sync_time::{NodeId, RoundId};
 

@@ -1,9 +1,11 @@
-//! Clock and path faults, named: which node or edge, what happened, how large, since which round.
+//! Named clock and path faults, with the node or edge, the kind, the size and the first round of
+//! each.
 //!
-//! Place in the flow: after `graph` has solved a round, before the smoother and the files. `graph` keeps a fault from
-//! hurting the others within its round; [`Watch`] compares the round with those before it. Its [`Verdict`] tells people what
-//! happened ([`Fault`]), the smoother which clocks do not continue ([`Break`]) and which edges of which round say nothing, and
-//! everybody whose estimate of this round must not be used.
+//! This runs after `graph` has solved a round, before the smoother and the files. `graph` keeps a
+//! fault from affecting other nodes within its round; [`Watch`] compares the round with earlier
+//! ones. Its [`Verdict`] contains the events for people ([`Fault`]), the clocks that do not
+//! continue ([`Break`]) and the edges and rounds without information for the smoother, and, for
+//! every consumer, the nodes whose estimate of this round must not be used.
 //!
 //! How faults are told apart (innovation: measured minus predicted from the rounds before):
 //! 1. a window that no straight line explains, on most edges of a node: its clock stepped within the window (`clocks`);
@@ -21,7 +23,8 @@
 //!
 //! Of two nodes nothing but their own watches tells whose doing a change is.
 //!
-//! What it does not do: change estimates, or see timestamps that are wrong alike for all peers from the first round on: those are offsets.
+//! It does not change estimates, and it cannot detect timestamps that are wrong by the same amount
+//! for all peers from the first round on: those look like offsets.
 
 mod clocks;
 mod comparison;

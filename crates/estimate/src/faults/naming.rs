@@ -1,6 +1,4 @@
-//! Puts a change of a clock into words: whose, what, how large; and says whose clock does not go on.
-//!
-//! Place in the flow: under `clocks`, which has decided that something happened. What it does not do: decide that.
+//! Names a change of a clock, with its node and size, and reports which clocks do not continue.
 
 use probe_sync_time::{NodeId, RoundId};
 

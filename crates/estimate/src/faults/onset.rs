@@ -1,9 +1,11 @@
-//! Changes of rate too small for any one round: evidence gathered over several.
+//! Detection of rate changes too small for any single round, from evidence gathered over several.
 //!
-//! Place in the flow: under `clocks`, beside its test of single rounds. A filter that takes each round in follows a slow ramp before any round
-//! is far off. The generalised likelihood ratio (Willsky and Jones, 1976) asks instead, for each of the last [`CANDIDATES`] rounds, whether a
-//! change of rate r that began there explains all innovations ν since then. It adds r·g to them: g is how far a clock whose rate is larger by
-//! one from then on runs ahead of the filter, which follows it with its gains. With S the innovations' covariance the best r is d/C,
+//! `clocks` uses this in addition to its test of single rounds. A filter that takes in each round
+//! follows a slow ramp before any round deviates much. The generalised likelihood ratio (Willsky
+//! and Jones, 1976) tests instead, for each of the last [`CANDIDATES`] rounds, whether a change of
+//! rate r that began there explains all innovations ν since then. The change adds r·g to them,
+//! where g is the lead over the filter of a clock whose rate is larger by one from then on; the
+//! filter follows it with its gains. With S the covariance of the innovations, the best r is d/C,
 //!
 //! `d = Σ gᵀ·S⁻¹·ν`, `C = Σ gᵀ·S⁻¹·g`, and d/√C is normal with variance 1 where nothing happened.
 //!
@@ -15,7 +17,8 @@
 //! What most nodes show alike ([`SharedOnsets`]) is their reference's: it is taken away before a node is judged, whichever node's evidence grows
 //! first.
 //!
-//! What it does not do: look for jumps of the offset; those are never small against the noise of a round that matters.
+//! It does not look for jumps of the offset, which are never small compared with the noise of a
+//! round that matters.
 
 use std::collections::BTreeSet;
 

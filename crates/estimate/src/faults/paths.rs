@@ -1,8 +1,10 @@
-//! Each edge's own level: asymmetric paths, changed routes, nodes whose timestamps are inconsistent.
+//! Each edge's own level, which reveals asymmetric paths, changed routes and nodes with
+//! inconsistent timestamps.
 //!
-//! Place in the flow: in the middle of [`Watch::observe`](super::Watch::observe). Against the solved offsets an edge has the residual
-//! `r = beta + alpha·dx − (offset_j − offset_i)` (`graph::edges`), which is its path asymmetry plus noise: constant. Its
-//! margin is half the least round trip: constant too. A running mean of both is the edge's level.
+//! Against the solved offsets an edge has the residual
+//! `r = beta + alpha·dx − (offset_j − offset_i)` (`graph::edges`), its path asymmetry plus noise,
+//! which is constant. Its margin is half the least round trip, also constant. A running mean of
+//! both is the edge's level.
 //!
 //! Off the level in two rounds running, or excluded by `graph` twice running from the beginning:
 //! - residual, on one edge of a node: an asymmetric edge; on several and at least a third of its edges: the node's timestamps
@@ -13,7 +15,7 @@
 //!
 //! An edge whose residual is off keeps its old level until it returns; a changed margin is the new level.
 //!
-//! What it does not do: see a fault common to all edges of a node that is there from the first round on.
+//! It does not detect a fault that all edges of a node share from the first round on.
 
 use std::collections::BTreeMap;
 

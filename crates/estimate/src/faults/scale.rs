@@ -1,9 +1,11 @@
-//! How noisy a quantity really is, in units of what the model says: learnt from the data, robustly.
+//! A robust estimate from the data of how noisy a quantity really is, in units of the model's
+//! noise.
 //!
-//! Place in the flow: `faults` divides its limits' noise by it. The scale is 1.4826 times the median of the last normalised
-//! deviations, never below 1: a model that claims too much noise makes the watch blunter, not blind.
+//! `faults` divides the noise in its limits by the scale, which is 1.4826 times the median of the
+//! last normalised deviations and never below 1: a model that claims too much noise makes the watch
+//! less sensitive, not blind.
 //!
-//! What it does not do: decide what is a deviation worth learning from; faults must be kept out by the caller.
+//! Callers must keep faults out; the scale learns from every deviation it receives.
 
 use std::collections::VecDeque;
 

@@ -1,6 +1,4 @@
-//! What is known of one clock from round to round, and what a round says of it.
-//!
-//! Place in the flow: under `clocks`, which judges. What it does not do: judge.
+//! The state of one clock from round to round, and a round's evidence about it.
 
 use probe_sync_time::RoundId;
 

@@ -1,6 +1,4 @@
-//! What the watch says about a round.
-//!
-//! Place in the flow: result of [`Watch::observe`](super::Watch::observe); travels in the solved round and into the files.
+//! The watch's findings about a round.
 
 use probe_sync_time::{Edge, NodeId, RoundId};
 use serde::{Deserialize, Serialize};

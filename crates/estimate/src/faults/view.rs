@@ -1,6 +1,4 @@
-//! What the watch is shown of a round.
-//!
-//! Place in the flow: input of [`Watch::observe`](super::Watch::observe), made by the round's solver.
+//! The watch's input for one round.
 
 use probe_sync_time::{Edge, NodeId, Reference, RoundId, Timestamp};
 

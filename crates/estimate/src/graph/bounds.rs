@@ -1,15 +1,16 @@
-//! Hard intervals: what the packets prove about each node's offset.
+//! Hard intervals: the bounds on each node's offset that the packets prove.
 //!
-//! Place in the flow: last step of `graph`. Edge i→j proves lo ≤ θ_j − θ_i ≤ hi, two difference constraints. The
-//! tightest upper bound of θ_n is the length of the shortest path from the reference to n over arcs i→j of length hi and
-//! j→i of length −lo; the lower bound the negative of the shortest path from n to the reference (Patt-Shamir and
-//! Rajsbaum, STOC 1994). A cycle of negative length proves that no assignment of offsets explains the packets.
+//! An edge i→j proves lo ≤ θ_j − θ_i ≤ hi, two difference constraints. The tightest upper bound of
+//! θ_n is the length of the shortest path from the reference to n over arcs i→j of length hi and
+//! j→i of length −lo; the lower bound is the negative of the shortest path from n to the reference
+//! (Patt-Shamir and Rajsbaum, STOC 1994). A cycle of negative length proves that no assignment of
+//! offsets explains the packets.
 //!
 //! Lengths here are REDUCED: hi − (x_j − x_i) with the estimate x, numbers of the size of delays, so that huge offsets
 //! cost no precision. Where the estimate is feasible they are all ≥ 0 and Dijkstra applies; otherwise Bellman–Ford
 //! finds a feasible correction or a negative cycle.
 //!
-//! What it does not do: choose which edge of a negative cycle lies; `graph` does.
+//! It does not decide which edge of a negative cycle is wrong; `graph` does.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,7 +1,7 @@
-//! The connected parts of a graph.
+//! The connected components of a graph.
 //!
-//! Place in the flow: under `faults` (who is heard) and `smoother` (who is tied to the reference, what is held in each part).
-//! What it does not do: weigh links; one that is there joins its ends.
+//! `faults` uses them to decide which nodes are heard, and `smoother` to find which nodes are tied
+//! to the reference and what to hold fixed in each component.
 
 use super::linear::Link;
 

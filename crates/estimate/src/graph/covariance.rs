@@ -1,8 +1,9 @@
-//! The covariance of every node's (offset, drift): the diagonal blocks of the inverse normal matrix.
+//! The covariance of every node's (offset, drift): the diagonal blocks of the inverse normal
+//! matrix.
 //!
-//! Place in the flow: last step of `graph`, once per round and timed apart from the estimate. Up to [`EXACT_MAX`] nodes
-//! exactly, by dense Cholesky. Beyond, the inverse of a matrix with N columns is too dear for a round (0.9 s at 1024
-//! nodes), and its diagonal is estimated instead:
+//! It is computed once per round and timed separately from the estimate. Up to [`EXACT_MAX`] nodes
+//! it is exact, by dense Cholesky. Beyond that, inverting a matrix with N columns is too expensive
+//! for a round (0.9 s at 1024 nodes), and its diagonal is estimated instead:
 //! - With L the Laplacian before the reference is fixed and L⁺ its pseudo-inverse, the variance of node n against the
 //!   reference 0 is L⁺ₙₙ + L⁺₀₀ − 2·L⁺ₙ₀. The last two terms come from one column per component, exactly.
 //! - L⁺ₙₙ is the mean of zₙ·(L⁺z)ₙ over random signs z (Hutchinson 1990; Bekas, Kokiopoulou and Saad 2007). Probing

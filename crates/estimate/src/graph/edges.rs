@@ -1,10 +1,11 @@
 //! Edges as equations about small corrections, and their move to the reference's midpoint.
 //!
-//! Place in the flow: between the fitted edges of a round and all who set them against offsets: the solver of `graph`, the watch over
-//! paths (`faults`), the live and the joint smoother (`smoother`). Each of them has its own belief about the nodes (the iteration's, the solved
-//! round's, the smoothed one); the move, [`Equation::at`], is here alone. Offsets may be hours while errors
-//! are nanoseconds, so a node's offset is an integer potential (i128, from a spanning tree) plus an f64 correction, and
-//! an edge keeps only `beta − (potential_j − potential_i)`, a small number formed without loss.
+//! Every user of fitted edges shares this code: the solver of `graph`, the watch over paths
+//! (`faults`), and the live and the joint smoother (`smoother`). Each has its own belief about the
+//! nodes (the iteration's, the solved round's, the smoothed one), but only [`Equation::at`]
+//! implements the move. Offsets may be hours while errors are nanoseconds, so a node's offset is an
+//! integer potential (i128, from a spanning tree) plus an f64 correction, and an edge keeps only
+//! `beta − (potential_j − potential_i)`, a small number formed without loss.
 //!
 //! Moving. An edge's line holds around its `midpoint` on the SOURCE's clock; wanted is θ when the REFERENCE reads
 //! M₀. There the source reads M₀ + offset_i, so with `dx = M₀ + offset_i − midpoint`: `beta' = beta + alpha·dx`,

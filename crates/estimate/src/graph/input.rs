@@ -1,6 +1,4 @@
-//! A round to be solved, and what the solver may assume.
-//!
-//! Place in the flow: input of [`super::solve`].
+//! A round to solve, and the assumptions the solver may make.
 
 use probe_sync_time::{NodeId, Reference, Timestamp};
 

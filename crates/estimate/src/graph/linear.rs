@@ -1,8 +1,9 @@
-//! The linear heart of GraphCalc: a graph Laplacian with 2×2 weights, and its solvers.
+//! The linear core of GraphCalc: a graph Laplacian with 2×2 weights, and its solvers.
 //!
-//! Place in the flow: `graph` builds one [`Laplacian`] per reweighting and solves it. Unknown per node: the pair
-//! (offset ns, rate ns/s); edge e = (i, j) asks x_j − x_i = z_e with weight matrix W_e (the inverse covariance). The
-//! normal equations are Σ_e (e_j − e_i) W_e (x_j − x_i) = Σ_e (e_j − e_i) W_e z_e with the reference's x fixed at 0.
+//! `graph` builds and solves one [`Laplacian`] per reweighting. The unknown per node is the pair
+//! (offset ns, rate ns/s); edge e = (i, j) requires x_j − x_i = z_e with weight matrix W_e (the
+//! inverse covariance). The normal equations are Σ_e (e_j − e_i) W_e (x_j − x_i) = Σ_e (e_j − e_i)
+//! W_e z_e with the reference's x fixed at 0.
 //!
 //! Solvers, chosen by measurement (`cargo bench -p probe-sync-estimate --bench graphcalc`):
 //! - [`Laplacian::solve_dense`], Cholesky by nalgebra: for a few nodes;

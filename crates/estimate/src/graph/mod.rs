@@ -1,7 +1,9 @@
-//! GraphCalc: all edges of a round → offset, drift, uncertainty and hard interval of every node.
+//! GraphCalc, which turns all edges of a round into the offset, drift, uncertainty and hard
+//! interval of every node.
 //!
-//! Place in the flow: the master gathers every node's [`EdgeAlphaBeta`]s and calls [`solve`] once per round; the
-//! result is broadcast. Derivation with worked examples: `docs/graph_calc.md`. In short:
+//! The master gathers every node's [`EdgeAlphaBeta`]s, calls [`solve`] once per round and
+//! broadcasts the result. `docs/graph_calc.md` contains the derivation with worked examples. In
+//! short:
 //! 1. unusable edges are left out with the reason; nodes that no chain of edges joins to the reference are reported;
 //! 2. a spanning tree gives integer potentials, so that the size of the offsets costs no precision (`edges`);
 //! 3. weighted least squares for the corrections of offsets and drifts (`linear`), repeated with Student-t weights;
@@ -14,8 +16,8 @@
 //! [`GraphOptions::common_asymmetry`] states an assumption about it; the hard interval
 //! assumes nothing. In a run's files the smoother's sigma takes the place of this one, and `stamp_errors` adds the same term to it.
 //!
-//! What it does not do: smooth over rounds. `NodeEstimate::offset_ns` is an f64 and resolves 1 ns up to 9·10¹⁵ ns (104
-//! days); larger offsets are solved as exactly and then rounded.
+//! It does not smooth over rounds. `NodeEstimate::offset_ns` is an f64 and resolves 1 ns up to
+//! 9·10¹⁵ ns (104 days); larger offsets are solved just as exactly and then rounded.
 
 mod bounds;
 pub(crate) mod components;

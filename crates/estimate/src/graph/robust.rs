@@ -1,6 +1,4 @@
-//! Robust estimation: spanning tree, reweighted least squares, asymmetry variance, outliers.
-//!
-//! Place in the flow: the middle of `graph`; `solve` drives a [`Problem`] through its methods.
+//! Robust estimation: spanning tree, reweighted least squares, asymmetry variance and outliers.
 //! - Weights: edge e has covariance C_e (random error) plus the asymmetry variance σ_a²·s_e²·k_e on its offset, where
 //!   s_e is its margin over the median margin and k_e the number of edges between the same two nodes: those
 //!   share one path, so k of them may count as one asymmetry and not as k. Student-t with ν = 4 for the pair
@@ -17,7 +15,8 @@
 //! - Outliers: residuals beyond so many ([`OUTLIER_DEVIATIONS`]) scaled median absolute and standard deviations; the weights of nearer ones are small already. A node most of whose edges
 //!   are outliers loses them at once.
 //!
-//! What it does not do: find a node whose edges all err alike; that is indistinguishable from an offset.
+//! It cannot find a node whose edges are all wrong by the same amount; that is indistinguishable
+//! from an offset.
 
 use std::collections::{BTreeMap, VecDeque};
 

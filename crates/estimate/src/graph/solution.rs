@@ -1,6 +1,7 @@
-//! From a settled problem to the round's report: one estimate per node, and what was left out.
+//! Conversion of a settled problem into the round's report: one estimate per node, and the excluded
+//! edges and nodes.
 //!
-//! Place in the flow: end of `graph`. Keeps each estimate inside its hard interval and counts where that moved it.
+//! It clamps each estimate to its hard interval and counts the clamped ones.
 
 use std::f64::consts::SQRT_2;
 

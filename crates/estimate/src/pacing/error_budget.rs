@@ -1,7 +1,9 @@
-//! What makes each node of a solved round uncertain, and what one edge more or less would change.
+//! The sources of each node's uncertainty in a solved round, and the effect of one additional or
+//! missing edge.
 //!
-//! Place in the flow: under `pacing`. With edges e = (i, j) of variance v_e = C_e + A_e (random error and path asymmetry)
-//! the covariance of the offsets is P, the inverse of the graph Laplacian Σ_e e eᵀ/v_e with the reference tied to zero.
+//! With edges e = (i, j) of variance v_e = C_e + A_e (random error and path asymmetry) the
+//! covariance of the offsets is P, the inverse of the graph Laplacian Σ_e e eᵀ/v_e with the
+//! reference tied to zero.
 //! - The estimate is Σ_e P e z_e / v_e, so the random part of node n's variance is Σ_e ((P e)_n / v_e)² C_e.
 //! - An edge more of variance v (Sherman and Morrison 1950): `P' = P − u uᵀ` with `u = P e / √(v + eᵀ P e)`.
 //!   An edge less: `P' = P + u uᵀ` with `u = P e / √(v_e − eᵀ P e)`; the root vanishes where the edge is a bridge.
@@ -11,7 +13,8 @@
 //! Up to `DENSE_MAX` nodes P is computed whole. Beyond, columns of it come from the iterative solver as they are needed,
 //! partners of a new edge are sampled, and the random part is a node's local share.
 //!
-//! What it does not do: robust weights (excluded edges are left out, the others count fully), hard bounds, drifts.
+//! It ignores robust weights (excluded edges are omitted, the others count fully), hard bounds and
+//! drifts.
 
 use nalgebra::{DMatrix, DVector};
 use probe_sync_time::{Edge, NodeId};

@@ -1,7 +1,8 @@
-//! Adaptive probing: how fast to probe next, and which edges to add, so that a target uncertainty is met at least cost.
+//! Adaptive probing: how fast to probe next, and which edges to add, so that a target uncertainty
+//! is met at the least cost.
 //!
-//! Place in the flow: after a round is solved the master shows it to a [`Pacer`] and broadcasts what it answers. A pure
-//! controller; the law comes from what makes an offset uncertain:
+//! After each solved round the master passes it to a [`Pacer`] and broadcasts the answer. The
+//! controller is pure; its law follows from the sources of an offset's uncertainty:
 //! - The random part. A line through the delay floor errs like the spacing of the lowest packets, so its standard
 //!   deviation falls like 1/n with the packets n of a window, and slower, at last not at all, where stamp noise rules.
 //!   `WhatIfCovariance` says how much of each node's variance that is.
@@ -20,8 +21,6 @@
 //! appeared or that was lost brings the configured pace back at once, for two rounds.
 //!
 //! The window's length follows in `window`.
-//!
-//! What it does not do: read clocks, or speak.
 
 mod error_budget;
 mod round;

@@ -1,6 +1,4 @@
-//! A solved round, as far as the pace depends on it.
-//!
-//! Place in the flow: input of [`super::Pacer`], made by those who decide about the next round.
+//! The properties of a solved round on which the pace depends.
 
 use probe_sync_time::{Edge, NodeId};
 

@@ -1,9 +1,7 @@
-//! The pace after a round, as a live run and every simulation decide it.
+//! The pace after a round, decided identically in a live run and in every simulation.
 //!
-//! Place in the flow: between [`crate::round::Solver`] and the [`Decision`](crate::round::Decision). Takes from a solved round
-//! what the [`Pacer`] looks at.
-//!
-//! What it does not do: decide (`pacing`), keep an account of decisions, apply them.
+//! It extracts the [`Pacer`]'s input from a round that [`crate::round::Solver`] solved and prepares
+//! the [`Decision`](crate::round::Decision).
 
 use probe_sync_time::NodeId;
 

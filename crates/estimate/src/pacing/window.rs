@@ -1,12 +1,13 @@
-//! How long the next window is.
+//! The length of the next window.
 //!
-//! Place in the flow: part of the [`Pacer`]'s step. Where limits of the length are given (`window`), a run begins with the shortest and doubles it while every node is within the target, or as good as packets make it, and
-//! clocks are calm, up to the longest: with the least number of exchanges per window that is what saves. A clock whose rate changes by r
-//! from one window of length T to the next leaves a line by up to r·T/8 within a window. Where that exceeds a quarter of the target for
-//! the node that bends most, and is not what the noise of the rates alone makes, the window is halved; where a doubled window would
-//! have it exceed an eighth, the window stays. An alarm brings the shortest window back.
-//!
-//! What it does not do: choose the cadence.
+//! If the length has limits (`window`), a run begins with the shortest window. It doubles the
+//! length up to the longest while every node is within the target, or as good as packets make it,
+//! and the clocks are calm: with the minimum number of exchanges per window, a longer window is
+//! what saves packets. A clock whose rate changes by r from one window of length T to the next
+//! deviates from a line by up to r·T/8 within a window. If that exceeds a quarter of the target for
+//! the node that bends most, and noise of the rates alone does not explain it, the window is
+//! halved; if a doubled window would exceed an eighth, the length stays. An alarm restores the
+//! shortest window.
 
 use probe_sync_time::NodeId;
 

@@ -1,11 +1,14 @@
-//! Marks: events that a process puts into its own trace, each between two readings of the system clock.
+//! Marks: events that a process puts into its own trace, each between two readings of the system
+//! clock.
 //!
-//! Place in the flow: the process reads the system clock, enters an event named [`mark_name`], which its profiler stamps then, and reads
-//! the clock again. The trace holds the stamp R, the run's folder [`MARKS_FOLDER`] the two readings: the system clock showed at R what lies
-//! between them. Alignment joins both by the process's [`MarkToken`] and the mark's number.
+//! The process reads the system clock, enters an event named [`mark_name`], which its profiler
+//! stamps, and reads the clock again. The trace holds the stamp R, and the run's folder
+//! [`MARKS_FOLDER`] the two readings: when the stamp was R, the system clock showed a value between
+//! them. Alignment joins both by the process's [`MarkToken`] and the mark's number.
 //!
-//! A file is one process's: its name and its first line ([`MarksHeader`]) hold the token that all its marks bear in the trace, so that no
-//! readings of another process, nor of an earlier life of the same rank, can be taken for a trace's. What it does not do: read or write files.
+//! A file is one process's: its name and its first line ([`MarksHeader`]) hold the token that all
+//! its marks bear in the trace, so that no readings of another process, nor of an earlier life of
+//! the same rank, can be taken for a trace's.
 
 use std::fmt::{self, Display};
 

@@ -1,8 +1,9 @@
-//! What a run's offsets look like in a file: a line of `offsets.jsonl`, for the one who writes it and the one who reads it.
+//! The file format of a run's offsets, a line of `offsets.jsonl`, shared by writers and readers.
 //!
-//! Place in the flow: written by a live run and by `solve`, read by alignment. The first ten keys of a line are what existing
-//! combiners read; their names and meaning stay. What came later stands after them, and where there is nothing to say it is left out.
-//! [`MarksHeader`] and [`MarkRecord`] are the lines of another file, by which a trace is tied to its node's clock. What it does not do: read or write files.
+//! A live run and `solve` write it, and alignment reads it. The first ten keys of a line are those
+//! that existing combiners read; their names and meaning must not change. Later keys follow them
+//! and are omitted when they have no value. [`MarksHeader`] and [`MarkRecord`] are the lines of
+//! another file, which ties a trace to its node's clock.
 
 mod marks;
 mod names;

@@ -1,8 +1,11 @@
-//! Two levels of runs made into one timeline: a region's offsets against its master, and the master's against the reference of all.
+//! Composition of two levels of runs into one timeline: a region's offsets against its master, and
+//! the master's against the global reference.
 //!
-//! Place in the flow: the smoothed lines of a region's run and of the run among the masters ([`OffsetRecord`]) → lines of the region's nodes on
-//! the timeline of the masters' run. With m what the master's clock shows, the region says that node i then shows `m + o`; the run among
-//! the masters says that the reference of all then shows `m − M`. So when that reference shows `g = m − M`, node i shows `g + M + o`:
+//! The smoothed lines of a region's run and of the run among the masters ([`OffsetRecord`]) become
+//! lines of the region's nodes on the timeline of the masters' run. When the master's clock shows
+//! m, node i shows `m + o` according to the region, and the global reference shows `m − M`
+//! according to the run among the masters. So when that reference shows `g = m − M`, node i shows
+//! `g + M + o`:
 //!
 //! - the offset is `o + M`, **at g and not at m**: M is looked up by the master's own reading, and the line's time moves by it. With
 //!   M = 10 ms and a node that runs off by 50 ppm, the wrong time would be an error of 500 ns;
@@ -20,8 +23,8 @@
 //! both offsets by Δ. Its variance is that of the less certain end and the walk between both, `q·Δ·u` with u = s(1 − s). The walk adds
 //! `q·Δ²·u²·(1 − 2s)/2` to the covariance, half the slope of the bridge's variance.
 //!
-//! What it does not do: go beyond a level's lines, or across a step or an unreachable line. Across a disturbed line it goes, and says
-//! that what it gives there is disturbed. Read files.
+//! It does not extrapolate beyond the lines of either level, or interpolate across a step or an
+//! unreachable line. It does interpolate across a disturbed line and marks the result as disturbed.
 
 use probe_sync_time::{Duration, Reference, RoundId, System, Timestamp};
 

@@ -1,8 +1,7 @@
-//! What one window brought to one node, and the fit of its edges.
+//! One node's data from one window, and the fit of its edges.
 //!
-//! Place in the flow: first step of a round. Whoever probes (a live node, a simulation, a recording) cuts its exchanges into a
-//! [`WindowCut`]; [`fit_window`] turns it into what the node contributes to the round.
-//! What it does not do: choose when to cut; count packets.
+//! Every source of exchanges (a live node, a simulation, a recording) cuts them into a
+//! [`WindowCut`]; [`fit_window`] turns it into the node's contribution to the round.
 
 use std::borrow::Cow;
 

@@ -1,15 +1,14 @@
-//! Packets of one window laid beside each other from both ends: what passed each way between two nodes.
+//! The packets of one window seen from both ends, as counts per direction between two nodes.
 //!
-//! Place in the flow: every node counts packets by peer from cut to cut; the counts travel in [`NodeWindowData`]; [`directions`]
-//! joins both ends of a pair for the fault watch, which tells loss one way from loss both ways.
+//! Every node counts packets by peer from cut to cut, and the counts travel in [`NodeWindowData`].
+//! [`directions`] joins both ends of a pair for the fault watch, which distinguishes loss in one
+//! direction from loss in both.
 //!
 //! lost(i→j) = sent(i towards j) − received(j from i), each in its own node's window. The windows of two nodes do not end at
 //! the same instant, and packets are on their way at a cut. Counts are differences of running totals, though: what one
 //! round lacks the next one has too many of. By how much one window is longer than the other is known, and the watch
 //! allows for as many packets ([`DirectionCount::apart`]): a control message that was late moves a window by more than a real loss.
 //! It also allows for what came too much in the round before.
-//!
-//! What it does not do: count (crate `probe`), keep the exact account at a run's end, name faults (`faults`).
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,5 @@
-//! The solved round as it travels to all ranks and into the files, and the decision about the next one.
-//!
-//! Place in the flow: made by [`super::Solver`]; the master adds its [`Decision`] and broadcasts it.
-//! What it does not do: decide, or say how bytes look on the wire.
+//! The solved round as sent to all ranks and written to the files, and the decision about the next
+//! one.
 
 use probe_sync_time::{Duration, Edge, NodeId, Reference, RoundId, Timestamp};
 use serde::{Deserialize, Serialize};

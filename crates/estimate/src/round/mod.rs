@@ -1,10 +1,9 @@
-//! One round, from a window's exchanges to the solved round: the code that a live run, `solve` and every simulation share.
+//! One round, from a window's exchanges to the solved round. A live run, `solve` and every
+//! simulation share this code.
 //!
 //! Flow: a node's probing is cut into a [`WindowCut`] → [`fit_window`] makes [`NodeWindowData`](crate::window::NodeWindowData)
 //! of it → all nodes' data go to the master, whose [`Solver`] runs graph → watch → smoother → clamp → [`SolvedRound`], which
 //! holds the [`GlobalWindowData`] that is broadcast, with the master's [`Decision`].
-//!
-//! What it does not do: wait, send, decide the pace (`pacing`), or smooth the run as a whole (`run`).
 
 mod cut;
 mod directions;

@@ -1,11 +1,9 @@
-//! Solves rounds, each in the light of those before: graph → watch → smoother → clamp.
+//! Solves rounds, each with knowledge of the earlier ones, by graph, watch, smoother and clamp.
 //!
-//! Place in the flow: at the master of a live run, in `solve` and in every simulation, between the gather of the nodes' windows
-//! and the broadcast of the result. The graph gives the round's own offsets and hard intervals; the watch names faults; the
-//! live smoother gives offset, rate and sigma from all rounds so far, moved into the hard interval where they leave it. What
-//! hosts and the conversion of hardware stamps hide from all of them comes to sigma last.
-//!
-//! What it does not do: decide what comes next, or look at later rounds (`run`).
+//! The graph gives the round's own offsets and hard intervals, and the watch names faults. The live
+//! smoother gives offset, rate and sigma from all rounds so far, clamped to the hard interval. The
+//! errors that hosts and the conversion of hardware stamps hide from all of them are added to sigma
+//! last.
 
 use probe_sync_time::{Edge, NodeId, RoundId};
 

@@ -1,14 +1,17 @@
-//! Between which readings of its own clock a node was stepped, as its packets tell.
+//! Locates a step of a node between two readings of its own clock, from its packets.
 //!
-//! Place in the flow: when a window is cut in which the clock watch saw a step. The watch looks some four times a second; packets leave and
-//! come much more often. Every packet between the node and a peer measures θ = S_peer − S_node and its delay: `u = θ + delay` on the way there,
-//! `l = θ − delay` on the way back. A clock that is set forward by J lowers both by J, so that of each packet in the watch's interval it shows
-//! on which side of the step it was: against the line through those that surely were before the interval or after it.
+//! It runs when a window is cut in which the clock watch saw a step. The watch reads the clocks
+//! about four times a second; packets leave and arrive much more often. Every packet between the
+//! node and a peer measures θ = S_peer − S_node and its delay: `u = θ + delay` from the node to the
+//! peer, `l = θ − delay` on the way back. Setting a clock forward by J lowers both by J, so each
+//! packet in the watch's interval shows on which side of the step it was, compared with the line
+//! through the packets that were certainly before or after the interval.
 //!
 //! By hand: J = 5000 ns, u before is 1040, 1050, 1045 ns; packets that leave at readings of 1, 2 and 8 ms have u = 1060, 1035, −3960:
 //! the clock was set between the readings 2 and 8 ms. Peers order the packets: their clocks were not set, and show no reading twice.
 //!
-//! What it does not do: find a step that the watch did not see, or tell two apart: the readings are those around both.
+//! It does not find a step that the watch missed or separate two steps: the readings are then those
+//! around both.
 
 use probe_sync_time::{Duration, Exchange, StampSource, System, Timestamp};
 

@@ -1,9 +1,11 @@
-//! The reference's timeline, also when its node is gone.
+//! The reference's timeline, which continues even when its node is gone.
 //!
-//! Place in the flow: in front of [`Solver`], wherever rounds are solved live. While the reference contributes its window the timeline is its clock. When it
-//! contributes none, another node's clock carries the timeline on: that node was offset c ahead of it, with rate f, in the last round that knew, and is
-//! taken to keep that rate. From then on rounds are solved against the carrying node, and c + f·Δ is added to every offset; the standard deviation of
-//! that sum grows with the time Δ since, by [`Growth::Walk`]. No packet bounds it, so there are no hard intervals.
+//! While the reference contributes its window the timeline is its clock. When it contributes none,
+//! another node's clock continues the timeline: that node was offset c ahead of it, with rate f, in
+//! the last round with an estimate, and is assumed to keep that rate. From then on rounds are
+//! solved against the substitute node, and c + f·Δ is added to every offset; the standard deviation
+//! of that sum grows with the elapsed time Δ by [`Growth::Walk`]. No packet bounds it, so there are
+//! no hard intervals.
 //!
 //! A carried timeline stays carried: a reference that comes back may have another clock than before, and if it has the same, its offset shows
 //! how well it was carried. When the carrying node is gone too, the next one carries on.
@@ -11,7 +13,8 @@
 //! Two nodes by hand. Node 0 is the reference, and is gone. Node 1 was 1000 ns ahead of it at 10 s (its own clock), gaining 2 ns each second. At its 15 s it
 //! is taken to be 1010 ahead. Node 2 is measured 40 ns ahead of node 1: it is 1050 ahead of the timeline. The window's middle, 15 s by node 1, is 15 s − 1010 ns.
 //!
-//! What it does not do: find out whether the reference is gone for good, or use what its clock did meanwhile.
+//! It does not determine whether the reference is gone for good, or use what its clock did
+//! meanwhile.
 
 use probe_sync_time::{Duration, NodeId, RoundId, System, Timestamp};
 

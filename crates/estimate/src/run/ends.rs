@@ -1,13 +1,17 @@
-//! How a clock goes on beyond the first and the last of the smoother's knots, to where the packets begin and end.
+//! Extrapolation of a clock beyond the smoother's first and last knots, to the first and last
+//! packets.
 //!
-//! Place in the flow: used by [`super`], where half a window lies beyond the smoother's knots. The mean of a random walk goes on straight. A clock
-//! that swings goes on bending, and half a window of straight line is then wrong by up to microseconds. Which of them a clock does it
-//! has shown: from every three rounds in a row the round beside them is predicted, straight, with the bend of the rates of two, and with
-//! that of three. The order that predicted best counts; a higher one must be better by a fifth. By as much as it failed there, scaled to
-//! the square of the distance, because rates are exact at the end itself, the end is less sure.
+//! [`super`] uses it because half a window lies beyond the smoother's outermost knots. The mean of
+//! a random walk continues straight. A clock that swings continues to bend, and a straight line
+//! over half a window is then wrong by up to microseconds. The clock's history shows which applies:
+//! from every three consecutive rounds the adjacent round is predicted in a straight line, with the
+//! bend of two rates and with that of three. The order that predicted best is used; a higher one
+//! must be better by a fifth. Its prediction error, scaled to the square of the distance because
+//! rates are exact at the end itself, is added to the uncertainty.
 //!
-//! By hand: rates of 0, 10 and 20 ns/s at 0, 1 and 2 s. Half a second before, the straight line says x₀, the bend `x₀ + ½·10·0.25` = x₀ + 1.25 ns.
-//! What it does not do: look further than a round's distance.
+//! By hand: rates of 0, 10 and 20 ns/s at 0, 1 and 2 s. Half a second before, the straight line
+//! says x₀, the bend `x₀ + ½·10·0.25` = x₀ + 1.25 ns. It does not extrapolate further than the
+//! distance of one round.
 
 /// A round's state: time in s, offset in ns above anything, rate in ns/s.
 #[derive(Copy, Clone, Debug)]

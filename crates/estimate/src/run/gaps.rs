@@ -1,10 +1,10 @@
-//! The gaps in which clocks were stepped, by node: made of the breaks, placed by exchanges or clock events, asked for at every line.
+//! The gaps in which clocks were stepped, by node. They are made from the breaks, placed by
+//! exchanges or clock events, and queried for every line.
 //!
-//! Place in the flow: between [`super::Smoothed`], which makes them, and `steps`, which places one. A step of the reference is one gap that
-//! concerns every node. Placed by the exchanges of all its edges it is one place, not one for each of a thousand nodes, and nodes that
-//! have no edge to it know it too. Where two steps lie in one gap, a time is known that is on the same side of both.
-//!
-//! What it does not do: find steps.
+//! [`super::Smoothed`] makes the gaps and `steps` places them. A step of the reference is a single
+//! gap that concerns every node. It is placed once, by the exchanges of all its edges, rather than
+//! separately for each of a thousand nodes, and the result also applies to nodes that have no edge
+//! to it. If one gap contains two steps, a time is known if it lies on the same side of both.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,11 +1,12 @@
-//! Where the lines of a smoothed run stand: at equal distances, or so densely that straight lines between them suffice.
+//! The positions of a smoothed run's lines: at equal distances, or densely enough for straight
+//! lines between them.
 //!
-//! Place in the flow: made by [`super::Smoothed`], walked when its lines are written. Between two rounds, Δ apart, the smoothed offset is a
-//! cubic. A chord over h misses a curve by `h²/8` times its second derivative, which along a cubic is largest at an end:
-//! `x''(0) = 6·r/Δ² − (4·f₀ + 2·f₁)/Δ`, `x''(Δ) = −6·r/Δ² + (2·f₀ + 4·f₁)/Δ`, r the rise, f the rates. Lines are placed so that this is a tenth of the
-//! smaller standard deviation at both ends, for the node that needs them most; all nodes have lines at the same times.
-//!
-//! What it does not do: know offsets.
+//! [`super::Smoothed`] makes the knots and walks them when it writes its lines. Between two rounds,
+//! Δ apart, the smoothed offset is a cubic. A chord over h misses a curve by `h²/8` times its
+//! second derivative, which along a cubic is largest at an end:
+//! `x''(0) = 6·r/Δ² − (4·f₀ + 2·f₁)/Δ`, `x''(Δ) = −6·r/Δ² + (2·f₀ + 4·f₁)/Δ`, where r is the rise
+//! and f the rates. Lines are placed so that this is a tenth of the smaller standard deviation at
+//! both ends, for the node that needs them most; all nodes have lines at the same times.
 
 use probe_sync_time::{Duration, Reference, Timestamp};
 

@@ -1,6 +1,4 @@
 //! The lines of a smoothed run: one per round and node, or one per knot and node.
-//!
-//! Place in the flow: [`Smoothed`] → [`OffsetRecord`]s, which `solve` and the end of a live run write. What it does not do: write files.
 
 use probe_sync_time::{Duration, NodeId, Reference, Timestamp};
 

@@ -1,8 +1,10 @@
-//! Smooths a recorded run as a whole and makes its lines: one per round and node, or one per knot and node.
+//! Smooths a recorded run as a whole and makes its lines: one per round and node, or one per knot
+//! and node.
 //!
-//! Place in the flow: last step of `solve` and of simulations, after every round was solved as in the live run. The smoother takes the fits of
-//! all rounds and, where they are at hand, all exchanges. What must not be used comes from the rounds' verdicts, which may
-//! speak of rounds before their own; a round's own estimates give the hard intervals.
+//! It is the last step of `solve` and of simulations, after every round was solved as in the live
+//! run. The smoother takes the fits of all rounds and, if available, all exchanges. The rounds'
+//! verdicts, which may refer to earlier rounds, state which data must not be used; a round's own
+//! estimates give the hard intervals.
 //!
 //! At a round's midpoint the hard interval is the round's own. At the fraction s between two midpoints, Δ apart,
 //! it is `[(1−s)·lo₁ + s·lo₂ − r·Δ·s·(1−s), (1−s)·hi₁ + s·hi₂ + r·Δ·s·(1−s)]` with r = 6 ppm: the offsets
@@ -16,8 +18,6 @@
 //!
 //! Lines can stand so densely that readers who join them by straight lines add a tenth of sigma (`knots`), from the first window's start
 //! to the last one's end (`ends`).
-//!
-//! What it does not do: read or write files.
 
 mod ends;
 mod gaps;

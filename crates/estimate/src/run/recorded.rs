@@ -1,6 +1,4 @@
-//! Exchanges as a run recorded them, by round and edge.
-//!
-//! Place in the flow: handed to [`super::Smoothed`] beside the solved rounds. What it does not do: own them.
+//! The exchanges of a recorded run, by round and edge.
 
 use probe_sync_time::{Edge, Exchange, RoundId};
 

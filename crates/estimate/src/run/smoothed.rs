@@ -1,6 +1,4 @@
-//! A run smoothed as a whole: its clocks at any time, around steps and to both ends.
-//!
-//! Place in the flow: made from the solved rounds; `lines` writes it. What it does not do: write, or decide what is a step.
+//! A run smoothed as a whole, with its clocks at any time, around steps and up to both ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,12 +1,14 @@
-//! Where clocks were stepped: between which rounds, and, where packets or a clock event tell, between which readings.
+//! Locates clock steps between rounds and, if packets or a clock event allow it, between readings.
 //!
-//! Place in the flow: second step of [`super::Smoothed`], after the run is smoothed on both sides of every step. The two sides, carried
-//! straight into the gap, say what theta every edge of the node has before the step and after it. Every exchange measures
-//! `theta = ½·(min u + max l)`, so each of the gap, in order of its peer's clock, is a vote for one or the other side ([`crate::votes`]).
-//! A clock event of the node says the same by itself, as closely as its packets told when the window was cut, or to a period of the watch.
+//! The run is smoothed on both sides of every step. The two sides, extrapolated straight into the
+//! gap, predict the theta of every edge of the node before and after the step. Every exchange
+//! measures `theta = ½·(min u + max l)`, so each exchange in the gap, in order of its peer's clock,
+//! is a vote for one side ([`crate::votes`]). A clock event of the node gives the same information
+//! directly, as closely as its packets did when the window was cut, or to a period of the watch.
 //!
-//! By hand: theta is 0 before and 5000 ns after; exchanges at 1, 2, 3 s measure 40, −60, 4950: the step is between those at 2 and 3 s.
-//! What it does not do: find a step that nobody named, or two within one gap.
+//! By hand: theta is 0 before and 5000 ns after; exchanges at 1, 2, 3 s measure 40, −60, 4950: the
+//! step is between those at 2 and 3 s. It does not find a step that was not named, or two within
+//! one gap.
 
 use probe_sync_time::{Edge, Exchange, NodeId, Reference, System, Timestamp};
 

@@ -1,8 +1,10 @@
-//! The windows that a run's own packets ask for.
+//! The choice of windows for a recorded run from its own packets.
 //!
-//! Place in the flow: before the run is smoothed, where its exchanges are at hand. A live run has to choose its windows before it knows its clocks. Line and window
-//! are a compromise: with n exchanges in a window of length T the fit errs by some multiple of 1/n, so by 1/T, and a clock whose rate wanders leaves its line
-//! by T^1.5. A clock that a servo steers each second wants half a second, an edge with an exchange every two seconds wants half a minute.
+//! It runs before smoothing if the run's exchanges are available. A live run has to choose its
+//! windows before it knows its clocks. A line and its window are a compromise: with n exchanges in
+//! a window of length T the error of the fit is a multiple of 1/n, and so of 1/T, and a clock whose
+//! rate wanders leaves its line by T^1.5. A clock that a servo steers every second needs half a
+//! second, an edge with one exchange every two seconds needs half a minute.
 //!
 //! So the exchanges are cut again, into windows half and twice as long, and so on while that helps, fitted and solved as those of the live run, and the first
 //! pass of the smoother tells for each length how well it knows the clocks: wander and noise by marginal likelihood, the error between knots and at
@@ -11,7 +13,7 @@
 //! By hand: ten exchanges a second, queues of 1 µs in the mean: in 1 s the lowest packets lie 100 ns apart, and a line errs by 150 ns; in 4 s by 37 ns. A rate
 //! that a servo sets anew each second with 0.2 ppm leaves a line of 4 s by 200·√(4/12) = 115 ns, and one of 1 s by half of that.
 //!
-//! What it does not do: hard intervals. Those are of the rounds that the run had.
+//! Hard intervals still come from the original rounds of the run.
 
 use std::collections::BTreeMap;
 

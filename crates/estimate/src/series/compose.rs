@@ -1,9 +1,10 @@
-//! Several maps one after the other, made into one.
+//! Composition of several consecutive maps into one.
 //!
-//! Place in the flow: tracer clock R → system clock S → reference clock S_0 (→ a tracer clock again). A composed map is
-//! exact at its own knots, which are the knots of the first map and whatever the first maps onto knots of the second;
-//! between them it differs from evaluating hop after hop by the rounding of a hop, a picosecond. Each hop is bracketed by
-//! where the one before has put the time, for that is how the knots are found.
+//! A typical chain is tracer clock R → system clock S → reference clock S_0 (→ a tracer clock
+//! again). A composed map is exact at its own knots, which are the knots of the first map and the
+//! points that the preceding maps send onto knots of the following ones. Between them it differs
+//! from hop-by-hop evaluation by the rounding of a hop, one picosecond. The result of each hop
+//! brackets the next, which is how the knots are found.
 //!
 //! Steps: when the system clock is set, R → S jumps by +J and S → S_0 by −J, while R → S_0 is smooth. A time of S alone
 //! does not say whether it is before or after a clock was set back. So breaks of both maps that undo each other are

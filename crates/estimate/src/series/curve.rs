@@ -1,8 +1,9 @@
 //! A smooth curve given by points with slopes, cut into straight pieces that stay close to it.
 //!
-//! Place in the flow: between estimates (rounds with a drift, smoothed clock pairs) and [`super::Knot`]s. Between points
-//! the curve is the cubic Hermite polynomial `v(s) = (2s³−3s²+1)·v0 + (s³−2s²+s)·Δ·m0 + (3s²−2s³)·v1 + (s³−s²)·Δ·m1`.
-//! A chord of 1/n of the way misses it by at most 1/n² of what the whole chord misses, which sets n.
+//! It turns estimates (rounds with a drift, smoothed clock pairs) into [`super::Knot`]s. Between
+//! points the curve is the cubic Hermite polynomial
+//! `v(s) = (2s³−3s²+1)·v0 + (s³−2s²+s)·Δ·m0 + (3s²−2s³)·v1 + (s³−s²)·Δ·m1`. Cutting it into n
+//! chords divides the error of the whole chord by n² or more, which determines n.
 
 use super::map::Knot;
 

@@ -1,7 +1,7 @@
-//! Readings of which nobody knows on which side of a step they are, drawn into a map's pieces.
+//! Readings that may lie on either side of a step, as pieces of a map with larger uncertainty.
 //!
-//! Place in the flow: under `map`, which cuts its segments at their boundaries. Around a boundary, as far as a reading may be of either side,
-//! the uncertainty includes the jump. What it does not do: decide where the boundary is.
+//! `map` cuts its segments at these boundaries. Around a boundary, wherever a reading may belong to
+//! either side, the uncertainty includes the jump.
 
 use super::piece::Piece;
 

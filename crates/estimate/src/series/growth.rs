@@ -1,12 +1,13 @@
-//! How a standard deviation grows with the distance from the last place at which something was measured.
+//! How a standard deviation grows with the distance from the last measurement.
 //!
-//! Place in the flow: said of a segment's ends by [`super::Continuation`], made into straight chords for the map's outer pieces. Under
-//! [`Growth::Walk`] the variance `d` seconds away is `F·P·Fᵀ + Q` of [`crate::motion`], `σ² + 2·c·d + r·d² + q·d³/3`, and beside it what no
-//! measurement so far can have shown: a change of temperature that begins there. It bends a clock by [`BEND_NS_PER_S2`], or by more where its own
-//! lines show more, and once the oscillator has settled, after [`SETTLING_S`], its rate is off by 0.1 ppm or as much more.
+//! [`super::Continuation`] states it for a segment's ends, and straight chords approximate it in
+//! the map's outer pieces. Under [`Growth::Walk`] the variance `d` seconds away is `F·P·Fᵀ + Q` of
+//! [`crate::motion`], `σ² + 2·c·d + r·d² + q·d³/3`. To this it adds an effect that no measurement
+//! so far can have shown: a change of temperature that begins at that point. It bends a clock by
+//! [`BEND_NS_PER_S2`], or by more if the clock's own lines show more; once the oscillator has
+//! settled, after [`SETTLING_S`], its rate is off by 0.1 ppm or correspondingly more.
 //!
 //! The function is convex, so a chord states more than it, never less.
-//! What it does not do: know how the clock runs on.
 
 use crate::motion::NS_PER_S_PER_PPM;
 

@@ -1,8 +1,9 @@
 //! [`TimeMap`]: built from segments of knots, evaluated at single times or along a trace.
 //!
-//! Place in the flow: see the module above; the arithmetic is in `piece`. Outside a segment's knots the map goes on with
-//! the segment's [`Continuation`]; between two segments it does so up to the boundary, half-way between their knots
-//! unless stated. Nobody saw the clock step, so the uncertainty there includes the size of the jump.
+//! The arithmetic is in `piece`. Outside a segment's knots the map follows the segment's
+//! [`Continuation`]; between two segments it does so up to the boundary, which is half-way between
+//! their knots unless stated. The clock step itself was not observed, so the uncertainty there
+//! includes the size of the jump.
 //!
 //! Order: with `raw` the piecewise map, the map is `max over u ≤ t of raw(u)`. Pieces are straight, so that is
 //! `max(raw(t), floor)`, one floor per piece. A stateful guard in order of the file would depend on that order.

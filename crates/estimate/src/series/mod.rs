@@ -1,14 +1,15 @@
-//! Corrections as functions of time: from knots to a map that puts one clock's times onto another's.
+//! Corrections as functions of time, from knots to a map that converts one clock's times to
+//! another's.
 //!
-//! Place in the flow: `graph` gives an offset per node and round; [`TimeMap::from_offsets`] joins a node's rounds into a
-//! map S_i → S_0, [`smooth`] makes knots out of noisy clock pairs, and the `trace` crate sends every event of a trace
-//! through [`MapChain`] (tracer clock R → system clock S_i → reference S_0).
+//! `graph` gives an offset per node and round; [`TimeMap::from_offsets`] joins a node's rounds into
+//! a map S_i → S_0, [`smooth`] makes knots out of noisy clock pairs, and the `trace` crate sends
+//! every event of a trace through [`MapChain`] (tracer clock R → system clock S_i → reference S_0).
 //!
 //! A map is `t ↦ t − correction(t)`, correction piecewise linear between knots, in exact integer picoseconds. Segments
 //! hold what is continuous; a step of a clock is the break between two segments. What the map returns never goes back:
 //! it is the running maximum of the raw map, so order and nesting of events survive whatever the order of the file.
 //!
-//! What it does not do: read files, or decide what to do with times far outside the knots; it says so in [`Place`].
+//! It does not decide how to treat times far outside the knots; it reports them in [`Place`].
 
 mod compose;
 mod curve;

@@ -1,10 +1,10 @@
 //! One straight piece of a time map, in exact integers.
 //!
-//! Place in the flow: arithmetic under [`super::TimeMap`]. On a piece
-//! `correction(t) = c0 + ⌊(t − t0)·rise/run + ½⌋`, a rational slope evaluated without loss: with `t − t0 = k·run + m`,
-//! 0 ≤ m < run, the product is `k·rise + m·rise/run`, whose second part fits 128 bits. Three things follow. Both ends of
-//! a piece between two knots are hit exactly, so pieces join without a seam. With rise ≤ run the corrected time never
-//! goes back, for one more picosecond of t adds at most one of correction. And a slope of 0 changes no digit.
+//! On a piece `correction(t) = c0 + ⌊(t − t0)·rise/run + ½⌋`, a rational slope evaluated without
+//! loss: with `t − t0 = k·run + m`, 0 ≤ m < run, the product is `k·rise + m·rise/run`, whose second
+//! part fits 128 bits. Three properties follow. Both ends of a piece between two knots are hit
+//! exactly, so pieces join without a seam. With rise ≤ run the corrected time never goes backwards,
+//! because one more picosecond of t adds at most one of correction. A slope of 0 changes no digit.
 //!
 //! [`Fast`] gives the same bits sooner: a fixed-point slope guesses the quotient, and the exact remainder puts it right.
 //! A fixed-point slope alone, the tempting way, would miss the next knot by picoseconds and count false clamps.

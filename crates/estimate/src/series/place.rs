@@ -1,6 +1,4 @@
-//! Where a time lies, seen from the knots of a map.
-//!
-//! Place in the flow: said of every time that goes through [`super::TimeMap`].
+//! The position of a time relative to the knots of a map.
 
 /// Where a time lies, seen from the knots.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,16 +1,14 @@
-//! One node of the live smoother: a bank of Kalman filters, one for each wander density and each error that all edges of the node share in a
-//! round, and a gate before them.
+//! One node of the live smoother: a bank of Kalman filters, one for each wander density and each
+//! error that all edges of the node share in a round, behind a gate.
 //!
-//! Place in the flow: under `online`, which solves each round and hands every node its state. The innovations of each filter give its
-//! likelihood; which one speaks `online` decides, from all nodes together. A measurement beyond the gate of a wild clock is a
-//! pending outlier: it speaks for itself in its round, but the filters go on without it; when the next is beyond the gate too,
-//! they begin anew.
+//! `online` solves each round and passes every node its state. The innovations of each filter give
+//! its likelihood; `online` chooses the active filter from all nodes together. A measurement beyond
+//! the gate of a wild clock is a pending outlier: it represents itself in its round, but the
+//! filters ignore it. If the next one is beyond the gate too, the filters restart.
 //!
 //! A measurement far from its prediction is half believed, and says that either it or the prediction is wrong: for that round
 //! the variance is the one of a Student-t filter, `P·(ν + d²)/(ν + 2)` with d² = innovation's squared distance (Roth, Özkan and Gustafsson, ICASSP 2013), where that is
 //! more. Predicted 0 ± 3 ns, measured 20 ± 3 ns: d² = 22, and ±2.1 ns becomes ±4.4 ns with ν = 4.
-//!
-//! What it does not do: know other nodes.
 
 use super::evidence;
 use super::student::{FREEDOM, log_density};

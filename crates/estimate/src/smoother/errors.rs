@@ -1,9 +1,9 @@
-//! How well a run knows its clocks, in one number per node that can be compared with another way to cut the same run.
+//! How well a run knows its clocks: one number per node, comparable between different ways of
+//! cutting the same run.
 //!
-//! Place in the flow: told by the first pass of `smoother`, compared by `run::windows`. The variances are those that the model states, wander and
-//! noise by marginal likelihood; asymmetry is apart, because no window changes it.
-//!
-//! What it does not do: look at packets.
+//! The first pass of `smoother` produces it, and `run::windows` compares it. The variances are
+//! those of the model, with wander and noise by marginal likelihood; asymmetry is separate, because
+//! no window changes it.
 
 use probe_sync_time::{NodeId, Reference, Timestamp};
 

@@ -1,6 +1,7 @@
-//! What the data say about the constants of the model: wander of the clocks, asymmetry of the paths.
+//! Estimates of the model's constants from the data: the wander of the clocks and the asymmetry of
+//! the paths.
 //!
-//! Place in the flow: around the solution of `smoother`, empirical Bayes.
+//! This is empirical Bayes, around the solution of `smoother`.
 //! - **Wander** q of each clock by marginal likelihood. A clock is seen against the mean of all clocks that were there
 //!   all the time, so that a bad reference does not make every clock look bad. The series of its per-round states
 //!   runs through a Kalman filter; with innovations ν_k of covariance S_k the log likelihood is −½ Σ (ln|S| + νᵀS⁻¹ν), the square
@@ -15,7 +16,7 @@
 //!   makes the asymmetry a scale mixture of normals. The variance returned is that of the normal with the same 97.5 % point and, where loops show most, a 99.87 % point
 //!   no nearer: few loops make a wide interval. What is random is itself known up to a factor, and the posterior is over both.
 //!
-//! What it does not do: see asymmetry that every node pair of a node shares. No loop shows it.
+//! It cannot detect asymmetry that every node pair of a node shares, because no loop shows it.
 
 use super::layout::{Layout, Span};
 use super::lines::seen;

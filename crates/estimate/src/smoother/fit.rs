@@ -1,9 +1,8 @@
-//! The iteration of the joint solution: solve, renew weights, scales and asymmetries, solve again.
+//! The iteration of the joint solution: solve, update weights, scales and asymmetries, and solve
+//! again.
 //!
-//! Place in the flow: in the middle of `smoother`, between `layout` and `solution`. A [`Fit`] holds the present belief; [`Fit::settle`] iterates
-//! until nothing moves, [`Fit::level`] shifts whole clocks to where the constant parts of the node pairs' thetas want them.
-//!
-//! What it does not do: look at packets (`packets`) or tell errors (`solution`).
+//! A [`Fit`] holds the current belief; [`Fit::settle`] iterates until it converges, and
+//! [`Fit::level`] shifts whole clocks to fit the constant parts of the node pairs' thetas.
 
 use std::collections::BTreeSet;
 

@@ -1,9 +1,11 @@
-//! What is unknown and what was measured: spans of clocks, links between nodes, and small-number equations.
+//! The unknowns and the measurements: spans of clocks, links between nodes, and small-number
+//! equations.
 //!
-//! Place in the flow: first step of `smoother`. Knots are the midpoints of the rounds on the reference's clock. A node's
-//! clock is one [`Span`] of knots, or several where it was stepped or restarted: offset and rate are then free anew. Each
-//! edge of a round is moved to the round's knot (`lines`) and becomes a [`Measure`] between two spans; all
-//! edges between the same two nodes, whichever of them probed, share a [NodePair] and with it one path asymmetry.
+//! Knots are the midpoints of the rounds on the reference clock. A node's clock is one [`Span`] of
+//! knots, or several if it was stepped or restarted; each span has its own free offset and rate.
+//! Each edge of a round is moved to the round's knot (`lines`) and becomes a [`Measure`] between
+//! two spans. All edges between the same two nodes, whichever of them probed, share a [NodePair]
+//! and therefore one path asymmetry.
 //!
 //! Offsets may be hours: every span has an integer potential, and unknowns are what is left of the offset above it.
 

@@ -1,10 +1,10 @@
-//! The lines of a round, moved to the reference's midpoint from what the round itself says of its nodes.
+//! The lines of a round, moved to the reference's midpoint using the round's own estimates of its
+//! nodes.
 //!
-//! Place in the flow: first step of the joint smoother (`layout`) and of the live one (`online`). Leaves out what the graph and the watch
-//! left out, and moves every other edge by [`Equation::at`]. Offsets are kept above an integer potential per node, which the
-//! callers choose: it is what keeps small numbers small over the stretch of time that each looks at.
-//!
-//! What it does not do: correct lines by an asymmetry.
+//! The joint smoother (`layout`) and the live one (`online`) both begin with it. It omits the edges
+//! that the graph and the watch excluded, and moves every other edge by [`Equation::at`]. Offsets
+//! are relative to an integer potential per node, chosen by the caller, which keeps the numbers
+//! small over the period that each caller considers.
 
 use std::collections::HashSet;
 

@@ -1,10 +1,13 @@
-//! The smoother over a whole run: every node's offset at any time, with its error, from all rounds together.
+//! The smoother over a whole run: every node's offset at any time, with its error, from all rounds
+//! together.
 //!
-//! Place in the flow: after the rounds (`graph` gave each round's offsets, `faults` said which edges are wrong and which clocks were
-//! stepped), before `series` and alignment. One sparse system holds every node's clock at every round's midpoint, the random walk of its
-//! rate, every edge's line with its covariance, and one constant asymmetry per pair of nodes (`layout`, `system`). Around it
-//! iterate Student-t weights, the scale of the edges' covariances, the asymmetries' variance and each clock's wander (`evidence`). The error
-//! comes from the same model (`variance`, `solution`). `docs/accuracy.md` derives it and shows how it was calibrated.
+//! It runs after the rounds (`graph` gave each round's offsets, `faults` named the wrong edges and
+//! the stepped clocks), before `series` and alignment. One sparse system holds every node's clock
+//! at every round's midpoint, the random walk of its rate, every edge's line with its covariance,
+//! and one constant asymmetry per pair of nodes (`layout`, `system`). Student-t weights, the scale
+//! of the edges' covariances, the variance of the asymmetries and each clock's wander (`evidence`)
+//! iterate around it. The error comes from the same model (`variance`, `solution`).
+//! `docs/accuracy.md` derives the model and shows its calibration.
 //!
 //! Two nodes by hand: node 1 is 1000 ns ahead and gains nothing; rounds measure theta = 990, 1010, 1000 with equal
 //! errors. All is one clock without wander, so the smoothed offset is 1000 ns at every round, with a third of a round's variance.
@@ -13,8 +16,6 @@
 //!
 //! What no estimator can see: asymmetry common to all paths between two parts of the nodes. The interval assumes that the
 //! asymmetries of different pairs are independent; the hard interval of `graph` does not.
-//!
-//! What it does not do: decide what is a step or a wrong timestamp (`faults`), or read packets again.
 
 mod bank;
 mod errors;

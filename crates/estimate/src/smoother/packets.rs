@@ -1,8 +1,9 @@
-//! The second look at the packets, once the clocks are known: how delays are distributed, and what that makes of every packet.
+//! A second analysis of the packets once the clocks are known: the distribution of delays, and the
+//! information it gives for every packet.
 //!
-//! Place in the flow: between two solutions of `smoother`, where the run's exchanges are at hand. A window alone must find its line from its
-//! few lowest delays. With the clocks known to some nanoseconds, all packets that went from one node to the other over the whole run show
-//! the distribution h of that direction's delays, and then every packet tells something:
+//! A single window must find its line from its few lowest delays. With the clocks known to some
+//! nanoseconds, all packets from one node to the other over the whole run show the distribution h
+//! of that direction's delays, and every packet then contributes information:
 //! - **Motion.** With ψ = (ln h)′ the efficient estimate of how much θ moved in a window is where scoring steps end, `δ = Σ s / Σ J` each, where a forward
 //!   packet of delay e has `s = −ψ(e)`, a reverse packet `s = ψ(e)`, and J is the mean of −ψ′ over the run; its variance is `n·E[ψ²]/(n·J)²`,
 //!   with what left together summed before it is squared.
@@ -11,7 +12,7 @@
 //! - **Level.** The floor of each direction over the whole run, `lowest − mean spacing of the lowest`, has a bias many times smaller than a window's;
 //!   half the difference of the two floors is the constant part of θ. The loops decide how far it replaces the windows' mean.
 //!
-//! What it does not do: tell asymmetry from offset; the floors contain it like everything else.
+//! It cannot tell asymmetry from offset, because the floors contain the asymmetry too.
 
 use std::collections::BTreeMap;
 

@@ -1,13 +1,14 @@
-//! Three knots per window instead of one, for a second look at the packets.
+//! Three knots per window instead of one, for the second analysis of the packets.
 //!
-//! Place in the flow: between the solution from the windows' lines and `packets`, which can measure where the clocks were in each third
-//! of a window. A clock that warms up bends within a window, and the first and last packets of a run are half a window away from the outermost midpoints: from
-//! there a rate alone would have to carry on.
+//! It runs between the solution from the windows' lines and `packets`, which can measure the clocks
+//! in each third of a window. A clock that warms up bends within a window, and the first and last
+//! packets of a run are half a window away from the outermost midpoints, so a rate alone would have
+//! to extrapolate from there.
 //!
 //! The motion found so far stays as it is: the states at the new knots are those of the cubic between the old ones. Old knot k becomes
 //! 3·k + 1, and every span reaches to the outer thirds of its first and last window.
 //!
-//! What it does not do: measure anything. The windows' own lines stay at their midpoints.
+//! The windows' own lines stay at their midpoints.
 
 use super::fit::Fit;
 use super::layout::{PARTS, Span};

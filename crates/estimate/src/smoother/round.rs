@@ -1,6 +1,4 @@
-//! What the smoother is given: the rounds of a run, and what it may assume.
-//!
-//! Place in the flow: input of `smoother`, made by the round's solver and by `run`.
+//! The smoother's input: the rounds of a run, and the assumptions it may make.
 
 use probe_sync_time::{Edge, NodeId, Reference, RoundId, Timestamp};
 

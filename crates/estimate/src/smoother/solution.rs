@@ -1,7 +1,8 @@
 //! The smoothed run: offsets and errors at any time, and between any two nodes.
 //!
-//! Place in the flow: last step of `smoother`. The joint solution's states are set against the reference's; between knots runs the
-//! cubic that the random walk's mean is. The variance of an offset has three parts:
+//! The joint solution's states are expressed relative to the reference's. Between knots the offset
+//! follows the cubic that is the mean of the random walk. The variance of an offset has three
+//! parts:
 //! - random: measurement and wander, from `variance`, with the node's per-round noise from the graph's mean Laplacian, scaled by how
 //!   much of the node's usual information each round holds;
 //! - the bridge between knots (`motion`), and prediction beyond the ends;
@@ -493,7 +494,6 @@ impl Stretch {
 
 /// Steps of the iterative solver for one pair of nodes.
 const DIFFERENCE_STEPS_MAX: usize = 500;
-
 /// A round that tells this little of a node's usual tells nothing.
 const SHARE_MIN: f64 = 1e-6;
 /// How far one round alone reaches, s.

@@ -1,8 +1,8 @@
-//! Student-t weights: lines and asymmetries that lie far from the rest count less.
+//! Student-t weights, which make lines and asymmetries far from the rest count less.
 //!
-//! Place in the flow: shared by the joint solution (`fit`) and the live one (`online`) of `smoother`.
-//! A deviation of squared distance d² in n dimensions has the weight `min(1, (ν + n)/(ν + d²))`: capped, because one that lies nearer
-//! than expected must not count for more than its covariance says.
+//! A deviation of squared distance d² in n dimensions has the weight `min(1, (ν + n)/(ν + d²))`.
+//! The cap exists because a deviation smaller than expected must not count for more than its
+//! covariance states.
 
 /// The weight of a deviation in `dimensions` numbers, `square` its squared distance in standard deviations.
 pub(super) fn weight(dimensions: f64, square: f64) -> f64 {

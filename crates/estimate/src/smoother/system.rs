@@ -1,9 +1,9 @@
 //! The one sparse system over all nodes and knots, and its solution.
 //!
-//! Place in the flow: the heart of `smoother`. Wanted are the states x (offset, rate) of all spans at all knots and the node pairs'
-//! asymmetries b that minimise
-//! `Σ (z − Δx − s·b·e₁)ᵀ W (z − Δx − s·b·e₁) + Σ b²/σ_b² + Σ (x₊ − F·x)ᵀ Q⁻¹ (x₊ − F·x)`,
-//! Δx = x_to − x_from at the measure's knot. Each b is eliminated: with `G = Σ W₁₁ + 1/σ_b²` it is
+//! It finds the states x (offset, rate) of all spans at all knots and the node pairs' asymmetries b
+//! that minimise
+//! `Σ (z − Δx − s·b·e₁)ᵀ W (z − Δx − s·b·e₁) + Σ b²/σ_b² + Σ (x₊ − F·x)ᵀ Q⁻¹ (x₊ − F·x)`, where Δx
+//! = x_to − x_from at the measure's knot. Each b is eliminated: with `G = Σ W₁₁ + 1/σ_b²` it is
 //! `b = Σ s·(W(z − Δx))₁ / G`, which leaves a symmetric system A·x = r in the states alone.
 //!
 //! Solved by conjugate gradients, because it fits in memory and in a second where block elimination over 256 nodes would need

@@ -1,9 +1,11 @@
-//! The error of a smoothed clock: covariances of the Rauch–Tung–Striebel smoother for one (offset, rate) state.
+//! The error of a smoothed clock: covariances of the Rauch–Tung–Striebel smoother for one (offset,
+//! rate) state.
 //!
-//! Place in the flow: after the joint solution of `smoother`, per node and span. A round alone would give the node's state with
-//! covariance R_k (from the graph: all its edges together); between rounds the state walks (see `motion`). Forward:
-//! `P⁻ = F·P·Fᵀ + Q`, `P = P⁻(P⁻ + R)⁻¹R` (`kalman`); backward: `G = P·Fᵀ·(P⁻₊)⁻¹`, `Pˢ = P + G(Pˢ₊ − P⁻₊)Gᵀ`, and the covariance
-//! of neighbouring knots is `G·Pˢ₊`. (Rauch, Tung and Striebel, AIAA Journal 3, 1965.)
+//! It runs after the joint solution of `smoother`, per node and span. A single round would give the
+//! node's state with covariance R_k (from the graph, all its edges together); between rounds the
+//! state walks (see `motion`). Forward: `P⁻ = F·P·Fᵀ + Q`, `P = P⁻(P⁻ + R)⁻¹R` (`kalman`);
+//! backward: `G = P·Fᵀ·(P⁻₊)⁻¹`, `Pˢ = P + G(Pˢ₊ − P⁻₊)Gᵀ`, and the covariance of neighbouring
+//! knots is `G·Pˢ₊`. (Rauch, Tung and Striebel, AIAA Journal 3, 1965.)
 //!
 //! It is the exact error of "least squares per round, then a smoother per node", and the joint solution, which
 //! is optimal, errs no more. On one edge both are the same.

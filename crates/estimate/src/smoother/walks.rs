@@ -1,14 +1,16 @@
-//! How fast every clock's rate wanders in each interval between knots: a quiet clock's own density, and more where it warms up.
+//! How fast every clock's rate wanders in each interval between knots: the quiet clock's own
+//! density, and more while it warms up.
 //!
-//! Place in the flow: within the iteration of `fit`. One density for a whole run (`evidence`) cannot hold a clock that is quiet for a minute and
-//! then changes its rate by 0.2 ppm in some seconds: followed by the quiet density it would be cut off, and the other one would
-//! make all of the run uncertain. So the jumps of the state from knot to knot, `j = x₊ − F·x`, are taken as Student-t: in each interval
-//! normal with covariance `q_k·Q₁`, q_k itself drawn about the clock's usual q. The expected squared jump, with the posterior covariance
-//! of the smoothed states (Dempster, Laird and Rubin 1977; Lange, Little and Taylor 1989), is `E_k = E[jᵀ·Q₁⁻¹·j]`, 2·q_k on average, and
-//! `q_k = (ν·q + Σ w·E)/(ν + 2·Σ w)`. The sum is over the interval and its neighbours, because warming lasts: where a clock
-//! warmed up just now it goes on doing so. Below q no density is taken.
-//!
-//! What it does not do: find the usual density (`evidence`).
+//! A single density for a whole run (`evidence`) cannot represent a clock that is quiet for a
+//! minute and then changes its rate by 0.2 ppm within seconds: the quiet density would cut the
+//! change off, and a larger one would make the whole run uncertain. Therefore the jumps of the
+//! state from knot to knot, `j = x₊ − F·x`, follow a Student-t distribution: in each interval
+//! normal with covariance `q_k·Q₁`, with q_k itself drawn around the clock's usual q. The expected
+//! squared jump, with the posterior covariance of the smoothed states (Dempster, Laird and Rubin
+//! 1977; Lange, Little and Taylor 1989), is `E_k = E[jᵀ·Q₁⁻¹·j]`, 2·q_k on average, and
+//! `q_k = (ν·q + Σ w·E)/(ν + 2·Σ w)`. The sum covers the interval and its neighbours, because
+//! warming lasts: a clock that has just warmed up continues to do so. The density never falls below
+//! q.
 
 use super::layout::{Layout, Span};
 use super::variance::Variances;

@@ -1,9 +1,12 @@
-//! Clocks whose rate is set anew within their windows: white frequency noise.
+//! Clocks whose rate changes repeatedly within their windows: white frequency noise.
 //!
-//! Place in the flow: learnt from the states of the rounds, by the whole run (`evidence`) and live (`online`); added to what the smoother states.
-//! A rate that walks slowly (`motion`) bends a window's line by q·T³/320, which its innovations show. A servo that sets another rate each second moves
-//! the offset like a Brownian motion of density D, and the walk that explains its innovations explains a seventh of what its lines miss. So both
-//! models run over the same states, and their likelihoods say which of them a clock follows, and with what D.
+//! The whole run (`evidence`) and the live smoother (`online`) learn it from the states of the
+//! rounds, and it is added to the smoother's stated uncertainty. A rate that walks slowly
+//! (`motion`) bends a window's line by q·T³/320, which its innovations show. A servo that sets
+//! another rate each second moves the offset like a Brownian motion of density D, and the walk that
+//! explains its innovations explains a seventh of the error of its lines. Therefore both models run
+//! over the same states, and their likelihoods decide which of them a clock follows, and with which
+//! D.
 //!
 //! **The filter.** Its state is the offset b at a window's end and the mean rate f. In a window of length T the Brownian motion W has, for D = 1, the mean
 //! μ, the least-squares slope s and the end value I, with
@@ -20,7 +23,7 @@
 //!
 //! By hand: a rate of 0.2 ppm, new each second: D = 200² ns²/s, windows of 4 s: 115 ns in their middles.
 //!
-//! What it does not do: follow such a clock. Shorter windows do (`run::windows`).
+//! It does not follow such a clock; shorter windows do (`run::windows`).
 
 use super::student::log_density;
 use crate::graph::linear::{Block, Pair, times};

@@ -1,8 +1,8 @@
 //! The board's layout in shared memory, and the only code that touches it.
 //!
-//! Place in the flow: under [`super::Board`], which decides who may read and write what, and when.
-//! Layout: [`Head`], one [`Slot`] per member, the slots' data, the pages of the broadcast ring. All zero at first.
-//! What it does not do: allocate ([`crate::window`] does) or synchronise.
+//! [`super::Board`] decides who may read and write which part, and when. The layout is [`Head`],
+//! one [`Slot`] per member, the slots' data, and the pages of the broadcast ring, all initially
+//! zero.
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::ptr::NonNull;

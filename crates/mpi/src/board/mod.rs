@@ -1,6 +1,7 @@
-//! The board on which the ranks of one host meet: a slot per rank for gathers, a ring of pages for broadcasts.
+//! The board on which the ranks of one host exchange data: a slot per rank for gathers, a ring of
+//! pages for broadcasts.
 //!
-//! Place in the flow: lies in the shared memory of [`crate::window`]. The leader collects and announces; the other
+//! It lies in the shared memory of [`crate::window`]. The leader collects and announces; the other
 //! members publish and listen.
 //!
 //! Gather: a member copies its payload into its slot, then raises the slot's `published`, then rings the doorbell. The
@@ -11,10 +12,11 @@
 //! Every piece carries the [`Operation`] that it belongs to. Who reads one of another operation names its writer and goes no further: a rank that has let go
 //! of its end is not one that has nothing to say.
 //!
-//! Sleeping is a futex on the shared word, after at most 50 µs of looking ([`Wait::may_look`]). No sleeper can be missed: it says that it
-//! will sleep, then looks again, then sleeps on the value that it saw; its peer changes the value, then looks whether
-//! anyone said so (all sequentially consistent). Whoever only looks says nothing, so nobody makes a system call for it.
-//! What it does not do: know MPI. The tests run it on plain memory between threads.
+//! Sleeping is a futex on the shared word, after at most 50 µs of looking ([`Wait::may_look`]). No
+//! sleeper can be missed: it says that it will sleep, then looks again, then sleeps on the value
+//! that it saw; its peer changes the value, then looks whether anyone said so (all sequentially
+//! consistent). Whoever only looks says nothing, so nobody makes a system call for it. It does not
+//! depend on MPI; the tests run it on plain memory between threads.
 
 mod memory;
 #[cfg(test)]

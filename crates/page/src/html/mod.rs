@@ -1,7 +1,8 @@
-//! A page as HTML, by the template `templates/page.html`.
+//! A page as HTML, from the template `templates/page.html`.
 //!
-//! Place in the flow: last. The template escapes what it prints; marks that reorder text or are not seen become visible first. Styles and scripts stand in the page, and its policy names their hashes: nothing else
-//! runs, and nothing is fetched. What it does not do: decide what is said.
+//! The template escapes its output, after characters that reorder text or are invisible have been
+//! made visible. Styles and scripts are inline, and the page's policy names their hashes: nothing
+//! else runs, and nothing is fetched.
 
 use askama::Template;
 use base64::Engine as _;

@@ -1,7 +1,9 @@
-//! What a run writes once: `run.json`, `report.json`, `truth.json`; and the rows of nodes that the page shows.
+//! The documents that a run writes once, `run.json`, `report.json` and `truth.json`, and the rows
+//! of nodes that the page shows.
 //!
-//! Place in the flow: read before the rounds. `report.json` is read by the type that wrote it, so that the page's values are its values.
-//! What it does not do: fail for a document that was cut off. The page says which one could not be read.
+//! They are read before the rounds. `report.json` is read with the type that wrote it, so that the
+//! page's values are its values. It does not fail if a document is truncated; the page names the
+//! unreadable one.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;

@@ -1,7 +1,9 @@
-//! A run's directory becomes a page.
+//! Conversion of a run's directory into a page.
 //!
-//! Place in the flow: `documents` reads what is written once, `recording` the rounds; the files of edge fits are `edges`' business. A directory whose run was killed, or goes on, has no report: then the
-//! last round in `offsets.jsonl` stands for it, and the page says so. What it does not do: ask a run under way for anything.
+//! `documents` reads the files written once and `recording` the rounds; `edges` handles the files
+//! of edge fits. A directory whose run was killed or is still in progress has no report. The last
+//! round in `offsets.jsonl` then takes its place, and the page states this. It does not query a run
+//! in progress.
 
 mod documents;
 mod recording;

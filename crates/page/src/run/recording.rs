@@ -1,8 +1,9 @@
-//! The rounds of a run from its `offsets.jsonl`, however long it is and however it ends.
+//! The rounds of a run from its `offsets.jsonl`, whatever its length and however it ends.
 //!
-//! Place in the flow: a [`Source`] for `series`. Files are read line by line, oldest segment first, and those of a rank that took the place of a lost master from its first round on. A line that is no
-//! record is counted, one without an end is what a killed run leaves. Lines of one round follow each other.
-//! What it does not do: keep rounds, or read the smoothed offsets of the run as a whole, whose lines are no rounds.
+//! Files are read line by line, oldest segment first; those of a rank that took the place of a lost
+//! master are read from its first round on. A line that is not a record is counted; a line without
+//! an end is left by a killed run. Lines of one round are consecutive. It does not keep rounds in
+//! memory, and it does not read the smoothed offsets of the whole run, whose lines are not rounds.
 
 use std::io::{BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};

@@ -1,8 +1,10 @@
 //! A region's clocks against the reference of all regions, while they measure.
 //!
-//! Place in the flow: a region's master has two runs in one process. Its run among the masters says what the reference of all shows when the master's own
-//! clock shows x ([`Timeline::follow`], after each of its rounds); the region's round is broadcast with that ([`Above`]); and each rank's feed puts it on top of what
-//! the round says of its own clock ([`Above::lift`]). With m what the master's clock shows, the region's round ties a counter to m, and this ties m to g.
+//! A region's master has two runs in one process. Its run among the masters gives the time of the
+//! global reference when the master's own clock shows x ([`Timeline::follow`], after each of its
+//! rounds). The region's round is broadcast with that ([`Above`]), and each rank's feed combines it
+//! with the round's estimate of its own clock ([`Above::lift`]). With m the time that the master's
+//! clock shows, the region's round ties a counter to m, and this ties m to g.
 //!
 //! The two are not of one moment: the line through the masters' last round is followed from x to m, and its intervals grow on the way as a clock page's own
 //! do (`forecast`), and by what a system clock may be steered unseen besides: x and m are its readings, where a page counts by a counter that nobody steers.
@@ -11,8 +13,10 @@
 //! By hand: at x = 10 s the reference of all showed 9.99 s, ± 500 ns, growing by 4 ppm, and goes 50 ppm slower. A region's round of m = 12 s ± 700 ns is at
 //! g = 9.99 + 2 · 0.99995 = 11.9899 s, ± (700 + 500 + 8000) ns.
 //!
-//! Where nobody knows it (no round among the masters yet or for some time, their run is over, the master's clock was set, the master was lost) there is none:
-//! readers are told that the clock is not known yet, or have bounds that grow by the counter. What it does not do: say anything of the time before the first round among the masters.
+//! Where nobody knows it (no round among the masters yet or for some time, their run is over, the
+//! master's clock was set, the master was lost) there is none: readers are told that the clock is
+//! not known yet, or have bounds that grow by the counter. It knows nothing about the time before
+//! the first round among the masters.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

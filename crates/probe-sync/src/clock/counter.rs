@@ -1,6 +1,7 @@
-//! The counter that a global clock counts by: which one this host may use, and how it is read.
+//! The counter behind a global clock: which one this host may use, and how it is read.
 //!
-//! Place in the flow: a session chooses it once (`clock_counter`) and writes it into its pages; readers read what the page names.
+//! A session chooses it once (`clock_counter`) and writes it into its pages; readers use the
+//! counter that the page names.
 //!
 //! The time-stamp counter costs less to read than `CLOCK_MONOTONIC_RAW`. It is used only where the kernel's clocksource is `tsc`: then it is what
 //! `CLOCK_MONOTONIC_RAW` is made of. How long a tick is, is measured once against that clock; what is wrong with it is in the
@@ -8,8 +9,6 @@
 //!
 //! A page may be read in another time namespace than it is written in. So all of its readings are on the machine's own clocks, outside of any
 //! namespace: each process takes out what its namespace adds.
-//!
-//! What it does not do: watch the kernel's clocksource (`feed`).
 
 use std::time::Duration as StdDuration;
 

@@ -1,9 +1,11 @@
-//! Keeps the global clock right: of every solved round and of readings of this host's counter and clocks.
+//! Keeps the global clock accurate, from every solved round and from readings of this host's
+//! counter and clocks.
 //!
-//! Place in the flow: `round` tells it the middle of every window, when it reads counter and system clock at one instant, and every solved
-//! round. That round says by how much this node's system clock was ahead of the reference at M, so what the system clock showed then; the readings
-//! say what the counter showed when the system clock showed that. Together: a point from counter to reference, which no later step of
-//! the system clock touches.
+//! `round` passes it every solved round, and the midpoint of every window, at which it reads
+//! counter and system clock together. The round gives the lead of this node's system clock over the
+//! reference at M, and so the time that the system clock showed then; the readings give the counter
+//! value when the system clock showed that time. Together they give a point from counter to
+//! reference, which no later step of the system clock affects.
 //!
 //! A round in whose window this node's clock or the reference's was disturbed is left out: the clock goes on as it was, and its
 //! bounds grow. Under `--inject-skew` the round speaks of the node's virtual clock, which is undone here: the readings are of the real ones.
@@ -13,8 +15,6 @@
 //!
 //! Where the counter is the processor's and the kernel gives it up for its own clocks, nobody knows any more what it counts: the clock is failed, with
 //! bounds that exclude nothing. That is looked at twice a round, and by nobody when the session has ended.
-//!
-//! What it does not do: measure, or say what the bounds become with time (`forecast`).
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;

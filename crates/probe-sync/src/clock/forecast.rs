@@ -1,7 +1,7 @@
-//! From the points of the rounds so far to an estimate with bounds that hold until the next.
+//! An estimate whose bounds hold until the next round, from the points of the rounds so far.
 //!
-//! Place in the flow: `feed` makes a [`Point`] of every round: what the counter showed when the reference showed M, with the round's
-//! bounds. This gives the line through the last point, and how its bounds grow.
+//! `feed` makes a [`Point`] of every round: the counter value when the reference showed M, with the
+//! round's bounds. This module returns the line through the last point, and how its bounds grow.
 //!
 //! **The hard interval's growth.** Two points T apart with hard intervals bound the mean rate between them: from (lo₂ − hi₁)/T to
 //! (hi₂ − lo₁)/T. All pairs with the last point bound it together. From then on the rate is assumed to stay within `wander` of
@@ -10,8 +10,6 @@
 //!
 //! By hand, ± 700 ns and points 1 s and 10 s back: ± 1.4 ppm and ± 0.14 ppm; with 3 ppm of wander the interval grows by 3.14 ppm,
 //! 3 140 ns each second.
-//!
-//! What it does not do: read clocks, or decide what belongs into the history.
 
 use std::collections::VecDeque;
 

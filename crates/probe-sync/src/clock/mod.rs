@@ -1,12 +1,14 @@
 //! The global clock: reference time with its bounds, in every thread and process of a host.
 //!
-//! Place in the flow: a session keeps it right (`feed`, after every round); whoever has a [`GlobalClock`] reads it. It works without the
-//! session too, in a forked child, in another process that opened the page by its path, and after the end: its bounds then grow.
+//! A session keeps it accurate (`feed`, after every round), and any holder of a [`GlobalClock`]
+//! reads it. It also works without the session, in a forked child, in another process that opened
+//! the page by its path, and after the end; its bounds then grow.
 //!
 //! Terms, those of TrueTime: `now` is an interval with a time in it; [`GlobalClock::after`] says that an instant has certainly passed,
 //! [`GlobalClock::before`] that it has certainly not come.
 //!
-//! What it does not do: keep time on a host that has no session, or survive a restart of the host: the page of an earlier boot is refused.
+//! It does not keep time on a host without a session or survive a reboot of the host: the page of
+//! an earlier boot is refused.
 
 mod above;
 mod counter;

@@ -1,8 +1,10 @@
 //! Which environment variables with our prefix are ours.
 //!
-//! Place in the flow: `sources` asks of each variable that begins with `PROBE_SYNC_`. Other programs make such names as well: Kubernetes tells every
-//! container of a service `probe-sync` its address in `PROBE_SYNC_SERVICE_HOST` and `PROBE_SYNC_PORT=tcp://…`, and Spack and Lmod say where a package of
-//! that name is, in `PROBE_SYNC_ROOT`. What is neither theirs nor ours may be a typing error, which is said, and ends nothing.
+//! `sources` checks each variable that begins with `PROBE_SYNC_`. Other programs use such names as
+//! well: Kubernetes gives every container of a service `probe-sync` its address in
+//! `PROBE_SYNC_SERVICE_HOST` and `PROBE_SYNC_PORT=tcp://…`, and Spack and Lmod give the location of
+//! a package of that name in `PROBE_SYNC_ROOT`. A variable that is neither theirs nor ours may be a
+//! typing error, which causes a warning but ends nothing.
 
 use super::table::KEYS;
 

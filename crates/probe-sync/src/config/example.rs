@@ -1,7 +1,7 @@
-//! A file of all settings with their defaults, for people to begin with.
+//! A configuration file with all settings and their defaults, as a starting point.
 //!
-//! Place in the flow: `probe_sync config --example` prints it. Made of the table, so that no key is missing and every default is the one in force: read as a file, it changes
-//! nothing. What it does not do: read a file (`sources`).
+//! `probe_sync config --example` prints it. It is generated from the table, so no key is missing
+//! and every default is the effective one; loading it unchanged has no effect.
 
 use super::{Config, KEYS, Key, Section};
 

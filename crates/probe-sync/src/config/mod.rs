@@ -1,4 +1,5 @@
-//! Configuration: every key once, with its meaning, its default and who must agree on it.
+//! Configuration, with each key defined once, together with its meaning, its default and which
+//! ranks must agree on it.
 //!
 //! A value comes from, in this order, a flag, the environment (`PROBE_SYNC_<KEY>`), a TOML or JSON file, the
 //! default. All four pass through [`Config::set`], so that one text means the same everywhere and an error names
@@ -8,7 +9,7 @@
 //! `table` lists the keys; `values` reads and writes single values; what concerns several keys at once is checked here. `xla` knows the
 //! settings of the XLA distributed profiler, and `sources` puts all settings in order of precedence.
 //!
-//! What it does not do: parse command lines (crate `cli`), check that an address exists (crate `sys`).
+//! It does not parse command lines (crate `cli`) or check that an address exists (crate `sys`).
 
 mod environment;
 mod example;

@@ -1,6 +1,4 @@
-//! What virtual clocks can do beside being wrong by an offset and a rate.
-//!
-//! Place in the flow: a value of the key `skew_model`; `truth` draws the clocks. What it does not do: draw them.
+//! The errors that virtual clocks can have in addition to an offset and a rate.
 
 /// What virtual clocks do beside being wrong by an offset and a rate.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]

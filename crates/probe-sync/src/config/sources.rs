@@ -1,10 +1,10 @@
-//! Where settings come from, in order: keys of the XLA distributed profiler in a file, its variables, our keys in a file, `PROBE_SYNC_*`,
-//! flags. The later wins: an old variable that is still set somewhere never changes what was asked for by our own names.
+//! The sources of settings in increasing precedence: keys of the XLA distributed profiler in a
+//! file, its variables, our keys in a file, `PROBE_SYNC_*`, flags. An old variable that is still
+//! set somewhere therefore never overrides a setting made under our own names.
 //!
-//! Place in the flow: [`super::Config::load`] takes what all of them give together and checks it. Every setting passes through
-//! [`Config::set`]. What is the XLA profiler's is said in one line: what it was read as, or that ours was given too and wins.
-//!
-//! What it does not do: know keys (`table`, `xla`), check values against each other.
+//! [`super::Config::load`] checks the combined result. Every setting passes through
+//! [`Config::set`]. One line reports each setting of the XLA profiler: how it was interpreted, or
+//! that our own setting takes precedence.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

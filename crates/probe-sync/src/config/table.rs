@@ -1,9 +1,8 @@
-//! The table of settings: for every key its name, flag, type, default, reader, writer, check and help, once.
+//! The table of settings, which defines the name, flag, type, default, reader, writer, check and
+//! help of every key once.
 //!
-//! Place in the flow: [`Config`], its defaults, [`KEYS`], the flags and `--help` of the command line, `run.json` and the
-//! comparison of the ranks' settings all come from this table. A new key is one entry here.
-//!
-//! What it does not do: read single values (`values`), checks that concern several keys at once (`mod`).
+//! [`Config`], its defaults, [`KEYS`], the flags and `--help` of the command line, `run.json` and
+//! the comparison of the ranks' settings all derive from this table. A new key is one entry here.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
-//! How single values are read and written: durations, rates, choices, addresses.
+//! Parsing and formatting of single values: durations, rates, choices, addresses.
 //!
-//! Place in the flow: the table of settings uses these. Every reader says what is wrong with the text; the caller adds where the
-//! text came from. What it does not do: know keys.
+//! The table of settings uses these. Every parser explains the error in the text; the caller adds
+//! where the text came from.
 
 use std::net::{IpAddr, SocketAddr};
 

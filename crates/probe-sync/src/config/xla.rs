@@ -1,10 +1,10 @@
-//! Settings of the XLA distributed profiler: its environment variables and the keys of its JSON file, read as our own.
+//! Settings of the XLA distributed profiler: its environment variables and the keys of its JSON
+//! file, read as our own.
 //!
-//! Place in the flow: [`super::Config::load`] and [`super::Config::set`] ask here for names that are none of our keys. What has the same
-//! meaning here becomes one of our keys; what we do anyway is accepted; everything else is an error that names the key to use.
-//! [`Report`] makes one line of all of it.
-//!
-//! What it does not do: parse files.
+//! [`super::Config::load`] and [`super::Config::set`] use it for names that are not our keys. A
+//! setting with the same meaning becomes one of our keys, and a setting for our default behaviour
+//! is accepted; anything else is an error that names the key to use. [`Report`] summarises all of
+//! it in one line.
 
 use super::values::number;
 

@@ -1,9 +1,8 @@
-//! The hand-shake of a rank that comes back to a run under way.
+//! The handshake of a rank that returns to a run in progress.
 //!
-//! Place in the flow: the root keeps a [`Notice`] for whoever is started in the place of a rank that has left; that rank answers with a
-//! [`Statement`], the root judges it ([`judge`]), and all ranks learn of a node that [`Back`] is with the round's broadcast.
-//!
-//! What it does not do: talk to other ranks, bind.
+//! The root keeps a [`Notice`] for a process started in the place of a rank that has left. That
+//! rank answers with a [`Statement`], the root judges it ([`judge`]), and all ranks learn from the
+//! round's broadcast that a node is [`Back`].
 
 use probe_sync_collective::ROOT;
 use probe_sync_time::NodeId;

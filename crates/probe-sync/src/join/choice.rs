@@ -1,11 +1,13 @@
-//! Which of its addresses every node probes from.
+//! The choice of the address from which every node probes.
 //!
-//! Place in the flow: the root chooses when it has all offers, as part of the plan; a node that is told only whom it must reach asks
-//! its own routes when it binds ([`Source::address`]). In this order: loopback where that reaches all; the addresses of the
-//! connections to rank 0, if they are in one network; the network that all hosts share; those connections all the same; the way to
-//! rank 0's address by the hosts' routes. Named interfaces and addresses are never overruled.
+//! The root chooses when it has all offers, as part of the plan; a node that receives only its
+//! destinations queries its own routes when it binds ([`Source::address`]). The order of preference
+//! is: loopback if it reaches all; the addresses of the connections to rank 0, if they are in one
+//! network; the network that all hosts share; the addresses of those connections regardless; the
+//! way to rank 0's address by the hosts' routes. Explicitly named interfaces and addresses always
+//! take precedence.
 //!
-//! What it does not do: send anything. Whether packets come through is seen when they do.
+//! It does not test whether packets get through; the probes show that.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 

@@ -1,6 +1,4 @@
 //! A rank's clocks at one moment, and its addresses.
-//!
-//! Place in the flow: part of a hello; `machines` compares them. What it does not do: know other ranks' hellos.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -1,9 +1,9 @@
-//! A probing graph that the nodes give themselves, in place of the drawn one: each names its out-neighbours.
+//! A probing graph that the nodes define themselves instead of the generated one: each names its
+//! out-neighbours.
 //!
-//! Place in the flow: the root makes the edges of all nodes' lists in step 1 of the hand-shake, so that all ranks have the same graph
-//! although each knows its own list alone. A graph that leaves a node without an offset is refused.
-//!
-//! What it does not do: draw graphs (`probe::topology`).
+//! The root builds the edges from all nodes' lists in step 1 of the handshake, so that all ranks
+//! have the same graph although each knows only its own list. A graph that leaves a node without an
+//! offset is refused.
 
 use std::collections::BTreeSet;
 

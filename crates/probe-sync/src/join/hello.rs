@@ -1,6 +1,6 @@
-//! What a rank says of itself first.
+//! A rank's first message about itself.
 //!
-//! Place in the flow: step 1 of the hand-shake. What it does not do: judge what others say (`plan`).
+//! It is step 1 of the handshake.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,10 +1,11 @@
-//! The secret that a user gives all ranks, and the keys that are made of it.
+//! The secret that a user gives to all ranks, and the keys derived from it.
 //!
-//! Place in the flow: with `--key-file` the ranks of the TCP rendezvous prove to each other that they have it (`JobKey`), hellos carry
-//! its fingerprint, and the session key is made of it and of what rank 0 has drawn: what travels is no secret then. Without it the
-//! session key travels as it is, over MPI or TCP, and whoever can read that traffic has it.
+//! With `--key-file` the ranks of the TCP rendezvous prove to each other that they have it
+//! (`JobKey`), hellos carry its fingerprint, and the session key is derived from it and from rank
+//! 0's random bytes, so no secret is transmitted. Without it the session key itself is transmitted,
+//! over MPI or TCP, and anyone who can read that traffic has it.
 //!
-//! What it does not do: make a key. `head -c 32 /dev/urandom` does.
+//! It does not create a key; `head -c 32 /dev/urandom` does.
 
 use std::fmt;
 use std::fs::File;

@@ -1,9 +1,7 @@
-//! Which rank of its launchers' jobs a rank is.
+//! A rank's rank in its launchers' jobs.
 //!
-//! Place in the flow: every rank says it in its hello; `plan` makes the map from these ranks to nodes. Ranks of a training job are
-//! not nodes: eight of a host share one.
-//!
-//! What it does not do: start or number anything.
+//! Every rank states it in its hello, and `plan` maps these ranks to nodes. Ranks of a training job
+//! are not nodes: eight on one host share one node.
 
 use probe_sync_estimate::record::Launcher;
 use serde::{Deserialize, Serialize};

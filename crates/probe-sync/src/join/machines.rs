@@ -1,12 +1,15 @@
-//! Tells machines apart that state one boot id: virtual machines that were started from one snapshot.
+//! Distinguishes machines that report the same boot id, such as virtual machines started from one
+//! snapshot.
 //!
-//! Place in the flow: the root compares the hellos before it makes a plan. Ranks of one kernel see one system clock and one
-//! `CLOCK_MONOTONIC_RAW`, so the difference of the two is the same on all of them, but for what the system clock was slewed between two
-//! hellos. They also see the same addresses where they are in one network namespace. Where either differs they are on several machines, each of
-//! which becomes a node of its own and is measured. A system clock that was stepped between two hellos looks the same; its ranks are then
-//! measured one by one, which costs packets and nothing else.
+//! The root compares the hellos before it makes a plan. Ranks on one kernel see the same system
+//! clock and the same `CLOCK_MONOTONIC_RAW`, so the difference of the two is the same on all of
+//! them, except for slewing of the system clock between two hellos. They also see the same
+//! addresses if they are in one network namespace. If either differs, they are on several machines,
+//! each of which becomes a separate node and is measured. A system clock stepped between two hellos
+//! looks the same; its ranks are then measured individually, which costs only packets.
 //!
-//! What it does not do: judge a rank that comes back (`back`), whose system clock may have been stepped meanwhile.
+//! It does not judge a returning rank (`back`), whose system clock may have been stepped in the
+//! meantime.
 
 use super::Hello;
 

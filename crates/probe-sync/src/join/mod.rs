@@ -1,11 +1,9 @@
-//! Who takes part: the two-step hand-shake before the first round.
+//! Agreement on the participants: the two-step handshake before the first round.
 //!
 //! Step 1, [`agree_on_plan`]: every rank says [`Hello`] with its version, host and configuration; the root refuses ranks that
 //! differ, decides which ranks are nodes, and broadcasts a [`Plan`]. Step 2, [`agree_on_roster`]: every node binds its socket and
 //! says that it is [`Ready`]; the root broadcasts the [`Roster`]. A refusal reaches all ranks, so all end with one message. A rank that comes
 //! back later has a hand-shake of its own (`back`).
-//!
-//! What it does not do: bind sockets, start threads (`session`).
 
 mod back;
 mod choice;

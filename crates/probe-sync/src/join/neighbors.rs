@@ -1,6 +1,4 @@
-//! What a node says of its edges.
-//!
-//! Place in the flow: part of its hello; `graph` makes one graph of all nodes' lists. What it does not do: judge them.
+//! A node's statement about its edges.
 
 use probe_sync_time::NodeId;
 use serde::{Deserialize, Serialize};

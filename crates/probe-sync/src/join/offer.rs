@@ -1,9 +1,10 @@
-//! The addresses at which a rank could be probed.
+//! The addresses at which a rank can be probed.
 //!
-//! Place in the flow: every rank offers them in its hello, because nobody knows the others' addresses before it; `choice` takes one
-//! per node. `--bind` and `--interface` leave no choice; what NCCL, Gloo or Open MPI were told (`wish`) restricts the offer.
+//! Every rank offers them in its hello, because no rank knows the others' addresses before that;
+//! `choice` selects one per node. `--bind` and `--interface` leave no choice; settings for NCCL,
+//! Gloo or Open MPI (`wish`) restrict the offer.
 //!
-//! What it does not do: say which of them others reach.
+//! It does not know which of them others can reach.
 
 use std::net::IpAddr;
 

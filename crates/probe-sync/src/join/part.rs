@@ -1,9 +1,9 @@
-//! A rank's place in a job of several runs: its region's, and where it is a master that among the masters.
+//! A rank's place in a job of several runs: in its region's run and, for a master, in the run among
+//! the masters.
 //!
-//! Place in the flow: `regions` settles it before these runs begin, and each takes it through its context. So a process has one virtual clock in all
-//! of them, and the ranks that their files state are those of the whole job.
-//!
-//! What it does not do: settle who is in which run.
+//! `regions` determines it before these runs begin, and each run receives it through its context.
+//! Therefore a process has one virtual clock in all of them, and their files state the ranks of the
+//! whole job.
 
 use probe_sync_time::{System, Timestamp};
 

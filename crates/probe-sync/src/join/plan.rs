@@ -1,10 +1,9 @@
 //! Which ranks are nodes, and which follow one.
 //!
-//! Place in the flow: the root makes the [`Plan`] of all ranks' [`Hello`]s in step 1 of the hand-shake. Ranks of one host share a
-//! clock: one leader per host is a node and the others follow it, unless all ranks share one host or `per_rank` is set. Nodes are
-//! numbered in order of their leaders' ranks; node 0 is rank 0.
-//!
-//! What it does not do: talk to other ranks.
+//! The root makes the [`Plan`] from all ranks' [`Hello`]s in step 1 of the handshake. Ranks of one
+//! host share a clock: one leader per host is a node and the others follow it, unless all ranks
+//! share one host or `per_rank` is set. Nodes are numbered in order of their leaders' ranks; node 0
+//! is rank 0.
 
 use std::net::SocketAddr;
 

@@ -1,14 +1,15 @@
-//! The file that says which rank is in which region.
+//! The file that assigns ranks to regions.
 //!
-//! Place in the flow: with `--region-file`, read by every rank before the ranks are grouped (`regions`). A line is a region's name and ranks of it, alone or
-//! from one to another; a region may have several lines, and what follows a `#` is for people:
+//! With `--region-file` every rank reads it before the ranks are grouped (`regions`). A line is a
+//! region's name followed by ranks or ranges of ranks; a region may have several lines, and `#`
+//! starts a comment:
 //!
 //! ```text
 //! west 0-3,8   # one site
 //! east 4-7
 //! ```
 //!
-//! What it does not do: guess. A rank that is named twice, or that there is not, is refused.
+//! A rank that is named twice or does not exist is an error.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,10 +1,10 @@
-//! Who is in which region: settled once, by all ranks of a job together, before each region becomes a run of its own.
+//! The assignment of ranks to regions, agreed once by all ranks of a job before each region becomes
+//! a separate run.
 //!
-//! Place in the flow: `crate::regions`, in place of step 1 of the hand-shake, whose messages these are: where some ranks name a region and others none, all
-//! ranks come to the same refusal. The first rank of each region is its master; a job's rank 0 is the master of the first region, and its clock the
-//! reference of all.
-//!
-//! What it does not do: make the groups.
+//! `crate::regions` uses it instead of step 1 of the handshake, whose messages these are: if some
+//! ranks name a region and others do not, all ranks return the same refusal. The first rank of each
+//! region is its master; rank 0 of the job is the master of the first region, and its clock is the
+//! global reference.
 
 use std::collections::BTreeSet;
 

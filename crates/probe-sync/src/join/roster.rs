@@ -1,9 +1,7 @@
-//! Where every node is reached, and which of them is the reference.
+//! The address of every node, and which of them is the reference.
 //!
-//! Place in the flow: step 2 of the hand-shake. Every node that has bound its socket says so ([`Ready`]); the root makes the
-//! [`Roster`] of it, which all ranks know once the run starts.
-//!
-//! What it does not do: talk to other ranks, bind.
+//! Every node that has bound its socket sends [`Ready`]; the root makes the [`Roster`], which all
+//! ranks know once the run starts.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,15 +1,14 @@
-//! Which network interfaces the job's other libraries were told to use.
+//! The network interfaces that the job's other libraries were configured to use.
 //!
-//! Place in the flow: `offer` asks here when neither `--bind` nor `--interface` is given. A cluster whose hosts have several networks
-//! has settled the question already, for NCCL, Gloo or Open MPI; the variables mean here what they mean there:
+//! `offer` uses it when neither `--bind` nor `--interface` is given. On a cluster whose hosts have
+//! several networks, NCCL, Gloo or Open MPI have already been configured; their variables have the
+//! same meaning here:
 //!
 //! | variable | value |
 //! |---|---|
 //! | `NCCL_SOCKET_IFNAME` | beginnings of names; after `=` whole names; after `^` or `^=` those to leave out; a `:port` behind a name does not count |
 //! | `GLOO_SOCKET_IFNAME` | whole names |
 //! | `OMPI_MCA_btl_tcp_if_include`, `…_exclude` | whole names, or networks as in `10.1.0.0/16` |
-//!
-//! What it does not do: look at interfaces.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

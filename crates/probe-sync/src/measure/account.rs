@@ -1,7 +1,4 @@
-//! What one rank did in a run, as it tells the root at the end.
-//!
-//! Place in the flow: filled by the probe thread and the round loop, gathered at the root, summed in the report.
-//! What it does not do: count.
+//! A rank's totals for a run, reported to the root at the end.
 
 use probe_sync_estimate::window::PeerPackets;
 use probe_sync_time::{Edge, NodeId, StampSource};

@@ -1,9 +1,8 @@
-//! Everything that a run counts, each with its name and its meaning, once.
+//! All counters of a run, each defined once with its name and meaning.
 //!
-//! Place in the flow: every rank counts while it measures; [`Counter`] names the counts in the ranks' accounts, in `report.json`
-//! and in `metrics.prom`. The sources are taken apart field by field: a new field does not compile until it is reported here.
-//!
-//! What it does not do: count (the crates `probe` and `sys`, the probe thread and the snapshot thread do).
+//! Every rank counts while it measures; [`Counter`] names the counts in the ranks' accounts, in
+//! `report.json` and in `metrics.prom`. The sources are destructured field by field, so a new field
+//! does not compile until it is reported here.
 
 use probe_sync_probe::{AnswerCounters, Counters, ExchangeCounters, ForeignCounters, PeerCounters};
 use probe_sync_sys::udp::UdpCounters;

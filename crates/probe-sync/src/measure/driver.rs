@@ -1,10 +1,9 @@
 //! The probe thread's own side: one tokio task that probes and answers on all edges of a node.
 //!
-//! Place in the flow: drives `probe::Endpoint` with the real socket, the real clocks and, under `--inject-skew`, the
-//! virtual clock laid over every stamp; collects finished exchanges into the window under way; watches the system clock
-//! for steps. Other threads reach it by [`Command`]s only (`prober`).
-//!
-//! What it does not do: fit, gather, write files.
+//! It drives `probe::Endpoint` with the real socket, the real clocks and, under `--inject-skew`,
+//! the virtual clock applied to every stamp. It collects finished exchanges into the current window
+//! and watches the system clock for steps. Other threads reach it only through [`Command`]s
+//! (`prober`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{SocketAddr, SocketAddrV6};

@@ -1,7 +1,5 @@
-//! What a node does between two rounds: probe, answer, watch its clock, take snapshot pairs, count.
-//!
-//! Place in the flow: after `join` has told who takes part; `round` cuts windows out of it.
-//! What it does not do: fit, gather, solve.
+//! A node's activity between two rounds: probing, answering, watching its clock, taking snapshot
+//! pairs and counting.
 
 pub(crate) mod account;
 pub(crate) mod counters;

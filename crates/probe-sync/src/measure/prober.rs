@@ -1,9 +1,8 @@
 //! The probe thread as the round loop sees it.
 //!
-//! Place in the flow: the round loop starts the thread, cuts windows, changes the pace and asks for the final account through
-//! [`Prober`], by messages; nothing is shared. `driver` is the thread's own side.
-//!
-//! What it does not do: fit, gather, write files.
+//! Through [`Prober`] the round loop starts the thread, cuts windows, changes the pace and requests
+//! the final account. It uses messages only, and nothing is shared. `driver` is the thread's own
+//! side.
 
 use std::io::{PipeReader, PipeWriter, Write as _};
 use std::net::SocketAddr;

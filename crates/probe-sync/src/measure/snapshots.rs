@@ -1,9 +1,10 @@
-//! Pairs of readings of the tracer clock and the system clock, taken all through a run.
+//! Pairs of readings of the tracer clock and the system clock, taken throughout a run.
 //!
-//! Place in the flow: beside probing. One thread per node reads a pair at the start, every `snapshot_pair_period_ms`
-//! and at the end; crate `trace` makes the map R → S of the node out of them. A pair is a tracer reading between two
-//! system readings (`sys::tracer`): the error is at most half the bracket, which is kept. Under `--inject-skew` the
-//! system time of a pair is the node's virtual clock, as it is for the packets' stamps.
+//! One thread per node reads a pair at the start, every `snapshot_pair_period_ms` and at the end;
+//! the crate `trace` makes the node's map R → S from them. A pair is a tracer reading between two
+//! system readings (`sys::tracer`): the error is at most half the bracket, which is kept. Under
+//! `--inject-skew` the system time of a pair is the node's virtual clock, as for the packets'
+//! stamps.
 //!
 //! Each pair goes at once to `snapshots/nodeN.snapshot_pairs.jsonl`, so that a killed run keeps them, and into a bounded
 //! ring, which an orderly end writes as `snapshots/nodeN.snapshot_pairs.pb`. When the ring is full the oldest pair
@@ -16,7 +17,8 @@
 //! Deadlines are fixed multiples of the period: a late pair does not move the later ones, and periods that passed
 //! without a pair are counted (`snapshots_missed_deadline`), not made up for.
 //!
-//! What it does not do: judge pairs. One whose bracket never came below 5 µs is kept and counted (`snapshots_wide`).
+//! It does not reject pairs: one whose bracket never fell below 5 µs is kept and counted
+//! (`snapshots_wide`).
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};

@@ -1,7 +1,7 @@
-//! What ends a run early: its caller's flag, or the session itself.
+//! The events that end a run early: its caller's flag, or the session itself.
 //!
-//! Place in the flow: a session makes it of its caller's flag; whoever waits for the end of a window looks at it. The session never
-//! raises the caller's flag: the next session of the same caller would end as soon as it begins. What it does not do: handle signals.
+//! Code that waits for the end of a window checks it. The session never raises the caller's flag,
+//! because the caller's next session would then end as soon as it begins.
 
 use std::convert::Infallible;
 use std::sync::Arc;

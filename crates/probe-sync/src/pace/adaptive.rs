@@ -1,9 +1,9 @@
-//! Adaptive probing in a live run: shows every solved round to `estimate::pacing` and keeps account of what it did.
+//! Adaptive probing in a live run, which passes every solved round to `estimate::pacing` and
+//! records its effects.
 //!
-//! Place in the flow: what `--target-error` or `--adaptive` asks for, on the root only; its [`PacingReport`] goes to `run.json`, `report.json`, `metrics.prom` and the table. What cannot be reached is said once, in the log, when it
-//! is first known.
-//!
-//! What it does not do: decide (that is pure and in `estimate::pacing`), or apply the decision (`round`).
+//! `--target-error` or `--adaptive` enables it, on the root only; its [`PacingReport`] goes to
+//! `run.json`, `report.json`, `metrics.prom` and the table. A target that cannot be reached is
+//! logged once, when this is first known.
 
 use probe_sync_estimate::pacing::{Pacer, PacingOptions, PacingStep, Verdict};
 use probe_sync_estimate::round::SolvedRound;

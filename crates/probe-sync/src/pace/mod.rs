@@ -1,7 +1,7 @@
-//! How fast the next window probes: cadence, window length and extra edges.
+//! How fast the next window probes: cadence, window length and additional edges.
 //!
-//! Place in the flow: after the graph is solved the root asks its [`Policy`]; the decision travels in the broadcast, so that all
-//! nodes change together. What it does not do: apply the pace (`round`).
+//! After the graph is solved the root asks its [`Policy`]; the decision travels in the broadcast,
+//! so that all nodes change together.
 
 pub(crate) mod adaptive;
 

@@ -1,16 +1,20 @@
-//! How the runs of a job end: the regions' together, the masters' last.
+//! How the runs of a job end: the regions' runs together, the masters' run last.
 //!
-//! Place in the flow: beside a master's two runs. When a region's run has ended in order, for whatever reason (its time is over, a signal to one of its ranks,
-//! `probe_sync ctl`), the job ends: its master says so to the others with a note of the masters' run, and they end theirs. When all have ended that are still
-//! there, the masters' master ends the masters' run. So no line of a region lies behind what the masters know. A region that fails ends nobody else's run, nor
-//! does one whose master is lost; where all have failed the job is over. A master whose region has failed ends the job when it is signalled.
+//! When a region's run has ended in order, for any reason (its time is over, a signal to one of its
+//! ranks, `probe_sync ctl`), the job ends: its master notifies the others with a note of the
+//! masters' run, and they end their runs. When all remaining runs have ended, the masters' master
+//! ends the masters' run. Therefore no line of a region lies beyond the time that the masters' run
+//! covers. A region that fails does not end any other run, nor does one whose master is lost; if
+//! all have failed the job is over. A master whose region has failed ends the job when it receives
+//! a signal.
 //!
 //! Notes are said again until all is over, so that a master that took a lost one's place hears them too.
 //!
 //! Where a launcher signals all ranks at once and kills them soon after (mpirun), there is no time for one after the other: a rank that is signalled ends both
 //! of its runs at once.
 //!
-//! What it does not do: end a region whose master is lost. Its ranks end by --duration or by a signal of their own.
+//! It does not end a region whose master is lost; its ranks end by --duration or by their own
+//! signal.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

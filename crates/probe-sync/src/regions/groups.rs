@@ -1,10 +1,9 @@
-//! All ranks of a job meet, and part into regions.
+//! The first meeting of all ranks of a job, and their division into regions.
 //!
-//! Place in the flow: first. The group in which all ranks have met (MPI, TCP) settles who is in which region and carries the ids by which the members of each
-//! group find each other; then it has done its part. All further groups are TCP's, over MPI too: a master is in two at once, from two threads, which an MPI at
-//! `MPI_THREAD_FUNNELED` does not allow, and over TCP a group goes on without who is lost.
-//!
-//! What it does not do: measure.
+//! The group in which all ranks have met (MPI, TCP) assigns ranks to regions and distributes the
+//! ids by which the members of each group find each other; it is not used after that. All further
+//! groups use TCP, even under MPI: a master is in two groups at once, from two threads, which an
+//! MPI at `MPI_THREAD_FUNNELED` does not allow, and over TCP a group continues without lost ranks.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;

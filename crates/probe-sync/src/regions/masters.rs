@@ -1,9 +1,8 @@
-//! The run among the masters, on a thread of its own in each master's process.
+//! The run among the masters, on its own thread in each master's process.
 //!
-//! Place in the flow: it begins before the master's region does and ends after it (`ends`), so that it knows the masters at every time of the regions. Every
-//! master is a node of it, on one host too, in the order of the regions; its reference is the first region's master.
-//!
-//! What it does not do: look at any node that is no master.
+//! It begins before the master's region does and ends after it (`ends`), so that it covers the
+//! masters at every time of the regions. Every master is a node of it, even on a shared host, in
+//! the order of the regions; its reference is the first region's master.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -14,7 +14,7 @@
 //! While they measure, what the masters' rounds say of a master's clock goes to its region with each round (`clock::above`), so that the global clocks of all
 //! ranks show the reference of all.
 //!
-//! What it does not do: compose the offsets of rounds while the runs go on; take back a rank that was lost.
+//! It does not compose the offsets of rounds during the runs or readmit a lost rank.
 
 mod ends;
 mod groups;

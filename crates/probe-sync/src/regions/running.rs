@@ -1,10 +1,10 @@
-//! A rank's part of a job of regions: its region's run, and at a master the one among the masters beside it.
+//! A rank's part of a job of regions: its region's run and, on a master, also the run among the
+//! masters.
 //!
-//! Place in the flow: after `groups`. A rank that is no master has its region's run alone. A master starts the masters' run first, waits until that measures,
-//! has its region's run on its own thread, brings its files to rank 0 where rank 0 does not see them, says how its region ended, and waits for the end of
-//! the masters' run. Then rank 0 composes (`whole`).
-//!
-//! What it does not do: handle signals, print.
+//! A rank that is not a master runs only its region. A master starts the masters' run first, waits
+//! until that measures, and runs its region on its own thread. It then sends its files to rank 0 if
+//! rank 0 does not see them, reports how its region ended and waits for the end of the masters'
+//! run. Then rank 0 composes (`whole`).
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,10 +1,14 @@
-//! All regions on one timeline, when their runs are over.
+//! All regions on one timeline, once their runs are over.
 //!
-//! Place in the flow: at rank 0, last. The regions' smoothed offsets, where they were written or where they were brought, and those of the masters' run become
-//! `offsets.smoothed.jsonl` of the job's directory by [`compose_runs`], as `probe_sync compose` makes it. Snapshot pairs go beside it under the nodes'
-//! numbers there, and `truth.json` where there is truth: so the directory is one of a run for whoever reads one.
+//! The regions' smoothed offsets, from where they were written or delivered, and those of the
+//! masters' run become `offsets.smoothed.jsonl` of the job's directory through [`compose_runs`], as
+//! with `probe_sync compose`. Snapshot pairs are placed next to it under the new node numbers, and
+//! so is `truth.json` if there is truth, so that readers can treat the directory as that of a
+//! single run.
 //!
-//! A region without a file (its master was lost, its run failed), or whose file cannot be put on that timeline (its master's clock was stepped), is left out and named. What it does not do: solve such a region's windows.
+//! A region without a file (its master was lost, its run failed), or whose file cannot be put on
+//! that timeline (its master's clock was stepped), is left out and named. It does not solve the
+//! windows of such regions.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,4 @@
-//! Which ranks were away from the run, when and why.
-//!
-//! Place in the flow: the master tells who has left and who is back; the report lists it. What it does not do: find out.
+//! Which ranks were absent from the run, when and why.
 
 use std::time::Duration as StdDuration;
 

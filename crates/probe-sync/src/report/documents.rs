@@ -1,6 +1,5 @@
-//! What the root writes down before the first round: `run.json` and the head of `offsets.jsonl`.
-//!
-//! Place in the flow: after the hand-shake. What it does not do: write files (`recorder`).
+//! The documents that the root writes before the first round: `run.json` and the head of
+//! `offsets.jsonl`.
 
 use probe_sync_estimate::record::{NodeRecord, OffsetsHeader};
 use probe_sync_time::NodeId;

@@ -1,10 +1,9 @@
-//! Compares estimates with known truth, round by round.
+//! Comparison of estimates with known truth, round by round.
 //!
-//! Place in the flow: the root shows every solved round to the [`Judge`]; its verdict stands in the report. Rounds count from the
-//! second on ([`FIRST_JUDGED_ROUND`]), because in the first one the nodes do not know yet where each other's windows are. Nodes
-//! whose clock, or whose reference's clock, was flagged in a round are not judged in it.
-//!
-//! What it does not do: know the estimators.
+//! The root passes every solved round to the [`Judge`]; its verdict is part of the report. Rounds
+//! count from the second on ([`FIRST_JUDGED_ROUND`]), because in the first one the nodes do not yet
+//! know each other's windows. A node is not judged in a round in which its clock or its reference's
+//! clock was flagged.
 
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_time::{NodeId, RoundId};

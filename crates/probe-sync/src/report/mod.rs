@@ -1,10 +1,9 @@
-//! What a run says at its end: the table's content, the truth's verdict, the cost, the exact packet accounts.
+//! The results of a run at its end: the contents of the table, the comparison with the truth, the
+//! cost and the exact packet accounts.
 //!
-//! Place in the flow: `recorder` keeps what the root sees of every round, `judge` compares it with known truth, `metrics` tells
-//! it to those who watch; at the end every rank adds its account, and all of it becomes the [`RunReport`], which the CLI prints
-//! as a table or as JSON.
-//!
-//! What it does not do: print.
+//! `recorder` keeps the root's data of every round, `judge` compares it with known truth, and
+//! `metrics` exposes it to observers. At the end every rank adds its account, and all of it becomes
+//! the [`RunReport`], which the CLI prints as a table or as JSON.
 
 mod absences;
 mod documents;

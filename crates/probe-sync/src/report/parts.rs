@@ -1,10 +1,10 @@
-//! The parts of a round on one rank: how long each took, the span that a log or a collector of traces sees of it, and the scope that a recording has.
+//! The parts of a round on one rank, with their durations, their spans for logs and trace
+//! collectors, and their scopes in a recording.
 //!
-//! Place in the flow: the round loop goes through each part in [`Parts::time`]; the master's times become metrics. The spans are at the level debug:
-//! who does not ask for them pays one comparison each. Scopes are recorded by whoever records the process, `--record` or the program around; gathers and broadcasts
-//! state what `check` pairs collectives by.
-//!
-//! What it does not do: know what is done in a part.
+//! The round loop executes each part in [`Parts::time`]; the master's times become metrics. The
+//! spans have the level debug: without a subscriber at that level each costs one comparison. Scopes
+//! are recorded by any recording of the process, from `--record` or the surrounding program;
+//! gathers and broadcasts include the data by which `check` pairs collectives.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
-//! Named parts of a run, as whoever leads the experiment named them.
+//! Named phases of a run, as the experimenter named them.
 //!
-//! Place in the flow: the recorder shows every round; the report lists them. A round belongs to the phase that the round before it decided on.
-//! What it does not do: name them (`round::request`).
+//! The recorder passes in every round and the report lists the phases. A round belongs to the phase
+//! that the previous round decided on.
 
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_time::{Reference, RoundId, Timestamp};

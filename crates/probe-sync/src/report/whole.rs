@@ -1,11 +1,12 @@
-//! The run as a whole, for the offsets that its end leaves beside those of its rounds.
+//! The run as a whole, for the offsets written at its end in addition to those of its rounds.
 //!
-//! Place in the flow: takes every solved round from the master; when the run is over, all are smoothed together and `offsets.smoothed.jsonl` gets as many lines
-//! as readers need who join them by straight lines, from the first window's start to the last one's end. A round knew only those before it, and
-//! says nothing of the time between it and the next.
+//! It takes every solved round from the master. When the run is over, all rounds are smoothed
+//! together and `offsets.smoothed.jsonl` gets enough lines for linear interpolation, from the start
+//! of the first window to the end of the last. A round knew only the rounds before it, and says
+//! nothing about the time between it and the next.
 //!
-//! Memory is bounded: a run of more than [`MOST_EDGES`] fits is not kept, and its end says how to smooth it from its files. What it does not do: hold up a run
-//! that failed.
+//! Memory is bounded: a run of more than [`MOST_EDGES`] fits is not kept, and its end says how to
+//! smooth it from its files. It does not delay the end of a failed run.
 
 use probe_sync_estimate::record::{OffsetRecord, OffsetsHeader, SMOOTHED_OFFSETS};
 use probe_sync_estimate::round::{GlobalWindowData, SolvedRound, SolverOptions};

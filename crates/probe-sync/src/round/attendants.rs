@@ -1,7 +1,4 @@
-//! Who takes part in the rounds: ranks that have left, and ranks that come back.
-//!
-//! Place in the flow: part of the master, between the gather of a round and its broadcast. What it does not do: find out who is gone
-//! (the backend does), or what that means for the clocks (`estimate::faults`).
+//! The participants of the rounds, including ranks that have left and ranks that return.
 
 use std::collections::BTreeMap;
 

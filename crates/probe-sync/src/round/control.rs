@@ -1,8 +1,11 @@
-//! What is said beside the rounds: somebody asks something of the run, a node saw its clock jump, the master ends a window early.
+//! Events outside the rounds: a request to the run, a clock jump seen by a node, or the master's
+//! early end of a window.
 //!
-//! Place in the flow: while a rank waits for its window's end it looks here several times a second. A request goes to the master, who takes it
-//! up and names an instant a little ahead at which every node ends the window under way (ROUND_END); the decision that follows (ROUND_START) is as was asked. So
-//! that all windows end together, the instant is one of the reference clock, and far enough ahead that everybody hears of it before.
+//! While a rank waits for the end of its window it checks here several times a second. A request
+//! goes to the master, which sets an instant slightly in the future at which every node ends the
+//! current window (ROUND_END); the following decision (ROUND_START) fulfils the request. The
+//! instant is on the reference clock so that all windows end together, and far enough ahead that
+//! every rank receives it in time.
 //!
 //! Two nodes by hand. Node 1 is 300 ms ahead. At 7.00 of the reference clock the master says: round 5 ends at 7.25. Node 1 hears it at its 7.35 and ends its
 //! window at its 7.55, when the reference shows 7.25.
@@ -10,8 +13,6 @@
 //! Time-based rounds have no master, and local windows no rounds: there only the end can be asked for.
 //!
 //! Where connections last for a round nobody hears anything between rounds: what is asked comes to the master with the next window, and no window ends early.
-//!
-//! What it does not do: decide what follows (`decider`).
 
 use std::time::{Duration as StdDuration, Instant};
 

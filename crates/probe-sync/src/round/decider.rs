@@ -1,13 +1,12 @@
-//! Solves a round and decides the next: when it ends, how fast it probes, whether it is the last.
+//! Solves a round and decides on the next: when it ends, how fast it probes, and whether it is the
+//! last.
 //!
-//! Place in the flow: after all nodes' windows have come. In master-controlled rounds the root alone has a [`Decider`]; in time-based ones every
-//! rank has one, and all come to the same: what they decide by is in the windows and the settings, never in a rank's own time. The
-//! master's own time comes in as an argument.
+//! In master-controlled rounds only the root has a [`Decider`]; in time-based ones every rank has
+//! one, and all reach the same decision, because it depends only on the windows and the settings,
+//! never on a rank's own time. The master's own time is an argument.
 //!
 //! Time-based rounds end at whole multiples of the window's length on the reference clock. By hand, windows of 4 s: a round that ended at 12.003 s
 //! is followed by one that ends at 16 s, and so is one that ended at 11.997 s.
-//!
-//! What it does not do: gather, broadcast, keep.
 
 use std::time::Duration as StdDuration;
 

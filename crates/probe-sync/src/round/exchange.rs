@@ -1,9 +1,8 @@
-//! What the ranks tell each other in a round: windows to the master and the solved round to everybody, or all windows to all.
+//! The messages between ranks in a round: windows to the master and the solved round to every rank,
+//! or all windows to all.
 //!
-//! Place in the flow: between the node's part and what is decided. This file alone knows `Collective`, deadlines and the
-//! bytes on the wire. In a large group a rank is told its own part of the solved round only (`share_rounds`).
-//!
-//! What it does not do: cut, fit, solve.
+//! Only this file knows `Collective`, deadlines and the wire format. In a large group a rank
+//! receives only its own part of the solved round (`share_rounds`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

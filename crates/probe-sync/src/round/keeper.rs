@@ -1,7 +1,7 @@
-//! What the root keeps of the rounds: files, who is there, how long a round took.
+//! The root's bookkeeping of the rounds: files, participants and durations.
 //!
-//! Place in the flow: at the root only, whatever decides: after a round was decided, before the others are told.
-//! What it does not do: gather, decide, broadcast.
+//! It runs only at the root, in every mode of decision: after a round is decided and before the
+//! other ranks learn the result.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,6 +1,4 @@
-//! What ranks say to each other in a round and between rounds.
-//!
-//! Place in the flow: `exchange` carries it; `round` and `control` say and hear it. What it does not do: travel.
+//! The contents of messages between ranks, in a round and between rounds.
 
 use probe_sync_collective::Rank;
 use probe_sync_estimate::round::GlobalWindowData;

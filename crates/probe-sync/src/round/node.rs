@@ -1,7 +1,4 @@
-//! The node's part of a round: cut the window, fit its edges, keep what was measured.
-//!
-//! Place in the flow: first part of a round, on every rank that probes for a node, when [`super::window`] says that the window has ended.
-//! What it does not do: talk to other ranks, solve.
+//! A node's part of a round: it cuts the window, fits its edges and keeps its measurements.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

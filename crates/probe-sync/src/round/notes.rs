@@ -1,10 +1,11 @@
-//! What the callers of a run's ranks say to each other beside it.
+//! Notes between the callers of a run's ranks.
 //!
-//! Place in the flow: a caller says a note here; its rank's round loop brings it to the master, or from the master to all, with the words of the run
-//! (`control`), and whoever hears it finds it here. So callers need no connections of their own, and a master that took a lost one's place hears
-//! them as well.
+//! A caller posts a note here. Its rank's round loop brings it to the master, or from the master to
+//! all ranks, with the words of the run (`control`), and the receiving callers find it here.
+//! Callers therefore need no connections of their own, and a master that took a lost one's place
+//! receives the notes as well.
 //!
-//! What it does not do: look into a note, or keep it for who is away.
+//! It does not interpret a note or keep it for absent ranks.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,6 +1,4 @@
-//! What a recording says of a round (`--record`).
-//!
-//! Place in the flow: the round loop asks at the beginning of each; scopes of its parts state it.
+//! The round's data in a recording (`--record`).
 
 use super::Rounds;
 use crate::config::RoundMode;

@@ -1,9 +1,8 @@
-//! What may be asked of a run under way: to end the window now, to pause and to go on, to name a phase, to end.
+//! Requests to a run in progress: to end the window now, pause, resume, name a phase, or stop.
 //!
-//! Place in the flow: a launcher, or `probe_sync ctl`, puts a [`Request`] into the [`Requests`] of any rank's context; that rank's round loop brings it
-//! to the master, who ends the window under way so that the next begins as it was asked. Who asked learns from which round on it holds.
-//!
-//! What it does not do: travel (`exchange`), decide (`decider`).
+//! A launcher, or `probe_sync ctl`, puts a [`Request`] into the [`Requests`] of any rank's context.
+//! That rank's round loop brings it to the master, which ends the current window so that the next
+//! one begins as requested. The requester learns from which round on it takes effect.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,6 +1,5 @@
-//! A rank comes back into rounds under way: one that was started in the place of another, or whose connection broke.
-//!
-//! Place in the flow: before the first window that it takes part in. What it does not do: talk to the master about it (`session`).
+//! The return of a rank to rounds in progress, either a replacement process or a rank whose
+//! connection broke.
 
 use std::sync::Arc;
 

@@ -1,6 +1,5 @@
-//! The end of the rounds: probing ends everywhere, every rank's account goes to the root, and the root makes the report.
-//!
-//! Place in the flow: after the last round. What it does not do: say what a report holds (`report`).
+//! The end of the rounds: probing ends everywhere, every rank's account goes to the root, and the
+//! root makes the report.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration as StdDuration;

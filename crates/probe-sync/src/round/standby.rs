@@ -1,10 +1,10 @@
-//! The rank that takes the master's place when it is lost, and what it is told so that it can.
+//! The rank that takes a lost master's place, and the data it receives to be able to do so.
 //!
-//! Place in the flow: with every solved round the master sends its [`Shadow`] to one other rank, the standby: the windows that it solved and its own time. The standby
-//! decides the same round once more, by the same code, and so knows at any time what the master knows. All ranks of the line learn who is there ([`Present`]) whenever that
-//! changes. So where the standby is lost too, the next one goes on with the last round and without those before.
-//!
-//! What it does not do: find out that the master is lost (the backend does).
+//! With every solved round the master sends its [`Shadow`] to one other rank, the standby: the
+//! windows that it solved and its own time. The standby decides the same round again, with the same
+//! code, and so always has the master's knowledge. All ranks in the line of succession learn the
+//! members of the group ([`Present`]) whenever they change. If the standby is lost too, the next
+//! rank therefore continues with the last round and without the earlier ones.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

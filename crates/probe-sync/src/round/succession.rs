@@ -1,11 +1,11 @@
-//! A lost master's place is taken by another rank.
+//! The replacement of a lost master by another rank.
 //!
-//! Place in the flow: in the middle of a round, when its gather or its broadcast has failed because the master is lost; the round is then repeated. The ranks that
-//! are left choose (`collective`), whoever knows a round that others have missed tells it, and the new master begins files of its own.
+//! It runs in the middle of a round, when the gather or the broadcast has failed because the master
+//! is lost; the round is then repeated. The remaining ranks choose a new master (`collective`), a
+//! rank that knows a round that others have missed sends it to them, and the new master begins its
+//! own files.
 //!
 //! In time-based rounds every rank solves and has what it needs; who has missed a round is given its windows. Which ranks are there the allgather says.
-//!
-//! What it does not do: keep what the master knows at hand (`standby`).
 
 use std::time::Instant;
 

@@ -1,10 +1,9 @@
-//! When the window under way ends.
+//! The end of the current window.
 //!
-//! Place in the flow: the last solved round says when the window ends on the reference clock; the node translates that with its own offset
-//! (`t_i = t_ref + offset_i`), and a node without an offset uses the window's length. Deadlines are on the monotonic clock: a
-//! system clock that jumps can shorten or lengthen a window by half at most. The master may end it earlier.
-//!
-//! What it does not do: wait, cut.
+//! The last solved round states when the window ends on the reference clock; the node translates
+//! that with its own offset (`t_i = t_ref + offset_i`), and a node without an offset uses the
+//! window's length. Deadlines are on the monotonic clock: a jump of the system clock can shorten or
+//! lengthen a window by half at most. The master may end it earlier.
 
 use std::time::Instant;
 

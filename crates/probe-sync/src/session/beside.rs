@@ -1,8 +1,4 @@
-//! A session on a thread of its own as the training loop beside it sees it.
-//!
-//! Place in the flow: `builder` starts the thread, which tells here what it has come to; the launcher's threads ask and wait.
-//!
-//! What it does not do: measure.
+//! A background session as seen by the training loop.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,10 +1,9 @@
-//! How a session on a thread of its own is to be, and what that thread does.
+//! The configuration of a session on its own thread, and the work of that thread.
 //!
-//! Place in the flow: what launchers link. [`Session::builder`] says how the ranks meet; the thread of a [`SessionHandle`] owns the
-//! collective and goes from round to round, and every rank observes what is solved. It blocks all signals, so that the launcher's own
-//! handlers run as before, and never prints, ends the job or panics into it: a failure is a state.
-//!
-//! What it does not do: say who moves the messages of a launcher's own library (`by_launcher` does).
+//! Launchers link against it. [`Session::builder`] defines how the ranks meet; the thread of a
+//! [`SessionHandle`] owns the collective and proceeds from round to round, and every rank observes
+//! the solved rounds. The thread blocks all signals, so that the launcher's own handlers run as
+//! before, and it never prints, ends the job or panics into it: a failure is a state.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

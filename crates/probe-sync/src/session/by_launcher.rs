@@ -1,10 +1,12 @@
-//! A session whose ranks talk by the launcher's own messages: who moves them, and when.
+//! A session whose ranks communicate through the launcher's own messages, and which thread moves
+//! them when.
 //!
-//! Place in the flow: under `SessionHandle`. Where any thread may call the launcher's library (`MPI_THREAD_MULTIPLE`) the session's thread does, and nothing
-//! here has anything to do. Otherwise the launcher calls `SessionHandle::step` between its own calls, and messages move there alone; probing goes on
-//! all the time, in threads that never call the library.
+//! If any thread may call the launcher's library (`MPI_THREAD_MULTIPLE`), the session's thread
+//! moves the messages and this module has nothing to do. Otherwise the launcher calls
+//! `SessionHandle::step` between its own calls, and messages move only there; probing continues all
+//! the time, in threads that never call the library.
 //!
-//! What it does not do: end the launcher's job. A failure is a state, and the others are told of it.
+//! It does not end the launcher's job: a failure is a state, which is reported to the other ranks.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, ThreadId};

@@ -1,6 +1,4 @@
-//! What passes between a run and its caller.
-//!
-//! Place in the flow: the caller brings a [`Context`] and may bring an [`Observer`]. What it does not do: act.
+//! The objects that a run and its caller share.
 
 use std::net::IpAddr;
 use std::sync::Arc;

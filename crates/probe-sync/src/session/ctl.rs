@@ -1,11 +1,15 @@
-//! The socket in a run's directory at which another process asks something of the run: `probe_sync ctl`.
+//! The socket in a run's directory through which another process sends requests to the run:
+//! `probe_sync ctl`.
 //!
-//! Place in the flow: the master listens at `control.sock`, which only its user may open, from the first round to the end: rank 0 in the run's directory, a rank that
-//! took a lost master's place in its own folder there, where [`ask`] looks first. What is asked there goes the way of all
-//! [`Requests`]. One line each way: `pause`, `resume`, `phase NAME`, `phase`, `end-round` or `stop`; then the first round for which it holds, or
-//! why it does not, as JSON. At most [`ASKERS_MAX`] ask at a time, each on a thread of its own and in limited time: who waits for a decision holds up nobody.
+//! The master listens at `control.sock`, which only its user may open, from the first round to the
+//! end: rank 0 in the run's directory, and a rank that took a lost master's place in its own folder
+//! there, where [`ask`] looks first. A request is handled like all [`Requests`]. The protocol is
+//! one line in each direction: `pause`, `resume`, `phase NAME`, `phase`, `end-round` or `stop`;
+//! then, as JSON, the first round for which it holds, or the reason why it does not. At most
+//! [`ASKERS_MAX`] clients are served at a time, each on its own thread and in limited time, so a
+//! client that waits for a decision holds up no other.
 //!
-//! What it does not do: reach other hosts. The directory may be shared, the socket is the host's own.
+//! It does not reach other hosts: the directory may be shared, but the socket belongs to the host.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};

@@ -1,10 +1,11 @@
-//! How a rank's files get to rank 0 where the two share no directory.
+//! Transfer of a rank's files to rank 0 if the two share no directory.
 //!
-//! Place in the flow: beside a session over TCP, in the launcher's threads. A rank's trace and its records travel to the address at which the
-//! ranks have met, in pieces of 1 MiB (`collective`); at the root `store::received` says where they go. Whether that is needed is seen, not
-//! guessed: the root's `run.json` lies in this rank's directory or it does not.
+//! It runs in parallel with a session over TCP, in the launcher's threads. A rank's trace and its
+//! records travel to the address at which the ranks have met, in pieces of 1 MiB (`collective`); at
+//! the root `store::received` determines their destination. Whether a transfer is needed is
+//! checked, not guessed: the root's `run.json` is either visible in this rank's directory or not.
 //!
-//! What it does not do: take part in rounds, or wait for other ranks.
+//! It does not take part in rounds or wait for other ranks.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

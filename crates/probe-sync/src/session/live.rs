@@ -1,7 +1,7 @@
-//! A run under way on one rank, as an object.
+//! A run in progress on one rank, as an object.
 //!
-//! Place in the flow: `start` makes its parts; the caller goes from round to round. What it does not do: act on its own: an
-//! error is returned, and what to do about the other ranks is the caller's business.
+//! It does not act on its own: it returns errors, and the caller decides how to handle the other
+//! ranks.
 
 use std::sync::Arc;
 use std::time::Duration as StdDuration;

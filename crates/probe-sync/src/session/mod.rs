@@ -1,10 +1,10 @@
 //! A run as an object: start, the next round, its state, stop.
 //!
-//! Place in the flow: on top of everything else in this crate. Every rank has its [`Session`]; rank 0 is the root, which writes
-//! the shared files and gets the report. [`run()`](crate::run) is a few lines on top of it.
+//! Every rank has its [`Session`]; rank 0 is the root, which writes the shared files and gets the
+//! report. [`run()`](crate::run) is a thin wrapper around it.
 //!
-//! What it does not do: choose the backend, handle signals, print, end the job: an error is returned, and what to do about the
-//! other ranks is the caller's business.
+//! It does not choose the backend, handle signals, print or end the job: it returns errors, and the
+//! caller decides how to handle the other ranks.
 
 mod beside;
 mod builder;

@@ -1,6 +1,5 @@
-//! Which bounds of a clock its run can reach: path and host asymmetry leave an interval that no further packet makes narrower.
-//!
-//! Place in the flow: fed with every round by the session's thread; asked by whoever waits for a bound.
+//! The bounds of a clock that its run can reach: path and host asymmetry leave an interval that no
+//! further packet narrows.
 //!
 //! Loops of a graph reveal asymmetry over the first rounds, and the part of sigma that it causes falls meanwhile. So a bound is refused only when this
 //! part alone has exceeded it, with room to spare, in each of the last [`ROUNDS`] rounds and falls no longer.

@@ -1,10 +1,11 @@
-//! A rank whose connection to the master breaks while it lives comes back by itself, under the same rank.
+//! The automatic return of a live rank whose connection to the master breaks, under the same rank.
 //!
-//! Place in the flow: `live` asks when a round has failed; the backend connects anew, and the rank takes part again as a process does that was started in its
-//! place (`start`). Meanwhile its node answers probes, its clock pages go on with bounds that grow, and the master counts its rounds as missed. Only a rank of a run
-//! with a master can do this: in time-based rounds nobody could tell it what it has missed.
+//! `live` uses it when a round has failed: the backend reconnects, and the rank takes part again
+//! like a replacement process (`start`). Meanwhile its node answers probes, its clock pages
+//! continue with growing bounds, and the master counts its rounds as missed. Only a rank of a run
+//! with a master can do this: in time-based rounds no rank could report the missed rounds.
 //!
-//! What it does not do: look for another master (`round::succession` did, where the master was lost).
+//! It does not look for another master; `round::succession` does if the master is lost.
 
 use std::sync::Arc;
 use std::time::Duration as StdDuration;

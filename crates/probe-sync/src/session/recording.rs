@@ -1,12 +1,15 @@
-//! What this rank records of itself (`--record DIR`): `DIR/nodeN.rec`, or `rankR.rec` where it follows another rank of its host, or the run is one of several
-//! of a job, whose nodes have numbers of their own.
+//! This rank's recording of itself (`--record DIR`): `DIR/nodeN.rec`, or `rankR.rec` if it follows
+//! another rank of its host or if the run is one of several in a job, whose nodes have their own
+//! numbers.
 //!
-//! Place in the flow: begun when the hand-shake is done, ended with the session. A writer thread brings what is recorded to the file; what it has not brought
-//! when the process is killed is in the file all the same. At the socket beside it `probe_sync record snapshot DIR` asks for copies.
+//! It begins when the handshake is done and ends with the session. A writer thread writes the
+//! events to the file; events it has not yet written when the process is killed are in the file all
+//! the same. `probe_sync record snapshot DIR` requests copies through the socket next to it.
 //!
 //! Under `--inject-skew` a recording is tied to its node's virtual clock, as everything that the node measures is.
 //!
-//! What it does not do: keep a program from recording itself: where one does, this rank's rounds are in its recording.
+//! It does not prevent a program from recording itself; such a recording then contains this rank's
+//! rounds.
 
 use std::time::Duration;
 

@@ -1,6 +1,4 @@
 //! A whole run in one call.
-//!
-//! Place in the flow: what the command line calls; a few lines on top of [`Session`]. What it does not do: handle signals, print.
 
 use probe_sync_collective::Collective;
 

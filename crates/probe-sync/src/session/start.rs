@@ -1,7 +1,7 @@
-//! How a session starts: hand-shake, sockets, directory, threads.
+//! The start of a session: handshake, sockets, directory, threads.
 //!
-//! Place in the flow: before the first round. Until the roster is settled every refusal goes through `join`, so that all ranks
-//! end with one message. What it does not do: go through rounds.
+//! Until the roster is settled every refusal goes through `join`, so that all ranks end with one
+//! message.
 
 use std::sync::Arc;
 use std::time::Duration as StdDuration;

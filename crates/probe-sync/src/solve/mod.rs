@@ -1,4 +1,5 @@
-//! Recomputes a run from its recorded exchanges (`probes/nodeN.jsonl`) or from its recorded fits alone (`windows/nodeN.jsonl`).
+//! Recomputes a run from its recorded exchanges (`probes/nodeN.jsonl`) or from its recorded fits
+//! alone (`windows/nodeN.jsonl`).
 //!
 //! Exchanges of all files are grouped by round and node into windows and fitted as in the live run. A line that closes a
 //! window states its limits and losses; without one (a file cut short, or written by somebody else) the window is as long as
@@ -14,8 +15,8 @@
 //!
 //! Beside it [`compose_runs`] puts the runs of several regions on one timeline.
 //!
-//! What it does not do: measure anything that the run did not, so a clock event that only the nodes saw is known from
-//! windows and not from exchanges.
+//! It adds no measurements, so a clock event that only the nodes observed is known from windows but
+//! not from exchanges.
 
 mod origin;
 mod packets;

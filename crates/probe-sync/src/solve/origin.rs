@@ -1,8 +1,9 @@
-//! What the run itself wrote of its nodes, for files that are solved again.
+//! The run's own information about its nodes, for files that are solved again.
 //!
-//! Place in the flow: `probes/nodeN.jsonl` and `windows/nodeN.jsonl` lie in a run's directory, whose `offsets.jsonl` names hosts and
-//! ranks in its first line, and the reference; what `solve` writes says the same, or alignment would not know whose traces are whose.
-//! What it does not do: look anywhere else: files that were moved away have no hosts.
+//! `probes/nodeN.jsonl` and `windows/nodeN.jsonl` are in a run's directory, whose `offsets.jsonl`
+//! names hosts, ranks and the reference in its first line. The output of `solve` repeats this;
+//! otherwise alignment could not match traces to nodes. It does not look elsewhere: files that were
+//! moved away have no hosts.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};

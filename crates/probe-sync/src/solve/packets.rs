@@ -1,17 +1,16 @@
-//! One-way packets that somebody else captured on both sides, as windows of fitted edges.
+//! One-way packets captured on both sides by another tool, as windows of fitted edges.
 //!
-//! Place in the flow: in place of recorded exchanges or fits. The files are CSV; their first line names the columns:
-//! `src,dst,send_ns,recv_ns` and optionally `stamp` (`hardware`, `kernel` or `user`, which is the default), in any order. Nodes are
-//! numbers; `send_ns` is on the sender's clock, `recv_ns` on the receiver's. In place of `src` and `dst` there may be `dir`: `ab` for
-//! packets from node 0 to node 1, `ba` for the way back. Lines that begin with `#` are comments.
+//! They replace recorded exchanges or fits. The files are CSV; their first line names the columns:
+//! `src,dst,send_ns,recv_ns` and optionally `stamp` (`hardware`, `kernel` or `user`, which is the
+//! default), in any order. Nodes are numbers; `send_ns` is on the sender's clock, `recv_ns` on the
+//! receiver's. Instead of `src` and `dst` there may be `dir`: `ab` for packets from node 0 to node
+//! 1, `ba` for the opposite direction. Lines that begin with `#` are comments.
 //!
 //! Each pair of nodes is an edge from the smaller number to the larger; forward are the packets from its source. Both ways of an
 //! edge are cut into windows by the SOURCE's clock, where a forward packet left and a reverse packet arrived, and fitted with
 //! [`fit_packets`]. Windows of different nodes need to lie only roughly at the same time, because the solver moves every edge to
 //! the reference's midpoint. For that the clocks are set against the reference's by one constant each: from node to node, half the
 //! difference of the two ways' least `recv − send`. Where clocks drift by d ppm over a capture of t s, windows are up to d·t/2 µs apart.
-//!
-//! What it does not do: solve, smooth.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -1,6 +1,6 @@
-//! What cannot have been measured, and why.
+//! Checks for values that cannot have been measured, with the reason.
 //!
-//! Place in the flow: every line of a recording passes here before it is used. What it does not do: read lines.
+//! Every line of a recording is checked before it is used.
 
 use probe_sync_estimate::window::NodeWindowData;
 use probe_sync_time::{System, Timestamp};

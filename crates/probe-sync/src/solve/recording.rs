@@ -1,9 +1,8 @@
-//! Everything that was read from a run's files, and the rounds that it makes.
+//! All data read from a run's files, and the rounds made from it.
 //!
-//! Place in the flow: `mod` reads files into it line by line; exchanges of all files are grouped by round and node into windows
-//! and fitted as in the live run; windows, fitted here or there, are solved round by round.
-//!
-//! What it does not do: smooth the run as a whole.
+//! `mod` reads files into it line by line. Exchanges of all files are grouped by round and node
+//! into windows and fitted as in the live run; windows, whether fitted now or in the run, are
+//! solved round by round.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};

@@ -1,12 +1,15 @@
-//! Runs of regions and the run among their masters → one file of offsets on one timeline.
+//! Composition of the runs of regions and the run among their masters into one file of offsets on
+//! one timeline.
 //!
-//! Place in the flow: each region has measured its own nodes against its master, the first node of its run or whom `--reference` named, and the
-//! masters have measured each other in a run of their own; `estimate::regions` puts one on top of the other. Nodes are numbered anew, region by
-//! region in the order in which they are given, since every run numbers its own from 0. A node of the masters' run that no region has is a
-//! region of its own.
+//! Each region has measured its own nodes against its master, which is the first node of its run or
+//! the one that `--reference` named, and the masters have measured each other in a separate run;
+//! `estimate::regions` combines the two levels. Nodes are renumbered, region by region in the given
+//! order, because every run numbers its own from 0. A node of the masters' run that belongs to no
+//! region forms its own region.
 //!
-//! Which node of the masters' run is a region's master is settled by its host's name, where one node alone has it, or by the caller.
-//! What it does not do: take live offsets, which do not say how sure they are between their lines; guess across a master's step.
+//! Which node of the masters' run is a region's master is settled by its host's name, where one
+//! node alone has it, or by the caller. It does not accept live offsets, which do not state their
+//! uncertainty between lines, or interpolate across a master's step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};

@@ -1,6 +1,4 @@
 //! Which fitted windows count.
-//!
-//! Place in the flow: given to `solve` with files of windows, asked for every fit that is read. What it does not do: judge exchanges.
 
 use probe_sync_time::{Duration, System, Timestamp};
 

@@ -1,6 +1,4 @@
-//! What `solve` tells of a recording, beside the offsets that it writes.
-//!
-//! Place in the flow: filled while lines are read and rounds are solved; the command line prints it. What it does not do: print.
+//! The results of `solve` in addition to the offsets that it writes.
 
 use probe_sync_estimate::faults::Fault;
 

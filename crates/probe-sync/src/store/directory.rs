@@ -1,12 +1,12 @@
-//! The directory of one run: claimed, joined, and the names in it.
+//! The directory of one run: how it is claimed and joined, and the names in it.
 //!
-//! Place in the flow: before the first round, when every rank is ready. The root claims the directory: an earlier run's moves aside to
-//! `NAME.1`, `NAME.2`, …; one that holds anything else, or that a running root has locked, is refused. A run that does not start after
-//! all takes its claim back: the earlier run returns to its place. The other ranks only add their own files, and never move what they
-//! find: on a shared file system their view of it may be stale. Every rank opens the directory once, as its user's own ([`OwnFolder`]): another
-//! user's directory is refused, and what another user has put into it is neither followed nor emptied.
-//!
-//! What it does not do: read a run (crates `trace` and `cli`, module `solve`).
+//! This happens before the first round, when every rank is ready. The root claims the directory: an
+//! earlier run's directory moves to `NAME.1`, `NAME.2`, …; one that holds anything else, or that a
+//! running root has locked, is refused. If the run does not start after all, the claim is undone
+//! and the earlier run returns to its place. The other ranks only add their own files, and never
+//! move existing ones: on a shared file system their view may be stale. Every rank opens the
+//! directory once, as its user's own ([`OwnFolder`]): another user's directory is refused, and
+//! another user's files in it are neither followed nor truncated.
 
 use std::fs::{self, File};
 use std::io::{Error as IoError, Read as _, Write};

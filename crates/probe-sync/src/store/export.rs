@@ -1,8 +1,9 @@
-//! A run directory as one protobuf file, for readers that want types instead of JSON lines.
+//! A run directory as one protobuf file, for readers that prefer types to JSON lines.
 //!
-//! Place in the flow: after a run. Reads `run.json`, `global_windows.jsonl`, `windows/*.jsonl`, `probes/*.jsonl`; writes
-//! message `RunExport` of `proto/probe_sync.proto`. What ranks went on with that took a lost master's place is read as one with it. A last line cut short (the run was killed) is left out. Recordings of earlier
-//! builds are read with the words that are used today.
+//! It runs after a run, reads `run.json`, `global_windows.jsonl`, `windows/*.jsonl` and
+//! `probes/*.jsonl`, and writes the message `RunExport` of `proto/probe_sync.proto`. The files of
+//! ranks that took a lost master's place are merged into it. A truncated last line (the run was
+//! killed) is omitted. Names in recordings of earlier builds are mapped to today's names.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

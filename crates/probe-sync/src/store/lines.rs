@@ -1,7 +1,7 @@
-//! JSON lines: one object a line, appended whole.
+//! JSON lines: one object per line, each appended as a whole.
 //!
-//! Place in the flow: the marks of a process; what rounds record is [`super::Stream`]'s. A killed run leaves every flushed line readable; a reader copes with a last line
-//! cut short. What it does not do: know what the objects mean.
+//! The marks of a process are stored this way; the records of rounds use [`super::Stream`]. A
+//! killed run leaves every flushed line readable; a reader tolerates a truncated last line.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};

@@ -1,12 +1,14 @@
-//! A process's marks: the readings of the system clock around events that it puts into its own trace.
+//! A process's marks: readings of the system clock around events that it puts into its own trace.
 //!
-//! Place in the flow: beside a session, in the process that is traced. Whoever can enter events of its profiler (Python, C) asks for a
-//! name, reads the system clock, enters an event of that name, reads the clock again and hands both readings in; alignment
-//! finds the event in the trace and knows what the system clock showed at its stamp (`estimate::record`). Of several attempts in a row the one
-//! with the tightest bracket is worth handing in; names that are not handed in cost an event in the trace and nothing else.
+//! They are made independently of a session, in the traced process. Code that can enter events of
+//! its profiler (Python, C) requests a name, reads the system clock, enters an event of that name,
+//! reads the clock again and submits both readings. Alignment finds the event in the trace and
+//! knows the system clock at its stamp (`estimate::record`). Of several attempts in a row, submit
+//! the one with the tightest bracket; each unused name costs only an event in the trace.
 //!
-//! Under `--inject-skew` the readings that are written are those of the node's virtual clock, as for packets and snapshot pairs. A
-//! bracket in which that clock, or the real one, was set back is none and is left out. What it does not do: read a clock, enter events.
+//! Under `--inject-skew` the readings that are written are those of the node's virtual clock, as
+//! for packets and snapshot pairs. A bracket in which that clock, or the real one, was set back is
+//! none and is left out. It does not read a clock or enter events.
 
 use std::path::Path;
 

@@ -1,12 +1,13 @@
-//! What a run leaves on disk, written so that a killed run leaves every finished round readable.
+//! The files that a run leaves on disk, written so that every finished round of a killed run stays
+//! readable.
 //!
-//! Place in the flow: what is recorded round by round is JSON lines ([`Stream`]), in segments where it is long, and stops without ending the run where the disk
-//! is full; whole documents (`run.json`, `truth.json`, `metrics.prom`) are
-//! written beside their place and renamed; [`RunDirectory`] is where they lie; [`export`] makes one protobuf file of them. A traced
-//! process of a run adds its marks ([`MarkWriter`]). Ranks that do not see the directory bring theirs to the root's ([`received()`]).
-//! For its next process a rank keeps who may take the master's place ([`kept_successors`]).
-//!
-//! What it does not do: decide what is written when (`report`, `round`).
+//! Data recorded round by round is JSON lines ([`Stream`]), in segments if it is long; on a full
+//! disk the recording stops without ending the run. Whole documents (`run.json`, `truth.json`,
+//! `metrics.prom`) are written next to their destination and renamed. [`RunDirectory`] contains
+//! them all, and [`export`] makes one protobuf file of them. A traced process of a run adds its
+//! marks ([`MarkWriter`]). Ranks that do not see the directory send their files to the root's
+//! ([`received()`]). A rank keeps the possible successors of the master for its next process
+//! ([`kept_successors`]).
 
 mod directory;
 pub mod export;

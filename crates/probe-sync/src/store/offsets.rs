@@ -1,7 +1,7 @@
-//! A file of offsets, written as a whole: its header, then its lines.
+//! A file of offsets written as a whole: its header, then its lines.
 //!
-//! Place in the flow: the end of a run and `solve`, which know all lines before they write the first. What it does not do: make lines; the live
-//! file grows line by line instead ([`super::JsonLines`]).
+//! The end of a run and `solve` use it, because they know all lines before they write the first.
+//! The live file grows line by line instead ([`super::JsonLines`]).
 
 use std::io::Write;
 use std::path::Path;

@@ -1,7 +1,7 @@
-//! The messages of `proto/probe_sync.proto`, written by `cargo xtask codegen`: @generated, do not edit.
+//! The messages of `proto/probe_sync.proto`, written by `cargo xtask codegen`: @generated, do not
+//! edit.
 //!
-//! Place in the flow: the export of a run. Fields, units and signs are explained in the schema and repeated here.
-//! What it does not do: convert from and to the types of `probe_sync_estimate`.
+//! Fields, units and signs are explained in the schema and repeated here.
 
 /// One directed edge of the probing graph.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

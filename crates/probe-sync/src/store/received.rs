@@ -1,10 +1,9 @@
-//! Where files of ranks go that do not see the run's directory.
+//! The destinations of files from ranks that do not see the run's directory.
 //!
-//! Place in the flow: at the root, while the run is under way; the ranks' side is `session::files`. What alignment reads of a rank, its marks and
-//! its node's snapshot pairs, goes where the rank would have written it. Everything else goes into a folder of the rank's own, so that no rank
-//! replaces a file of the run or of another rank.
-//!
-//! What it does not do: move bytes (`collective`).
+//! It runs at the root during the run; the ranks' side is `session::files`. Files of a rank that
+//! alignment needs, its marks and its node's snapshot pairs, go where the rank would have written
+//! them. All others go into the rank's own folder, so that no rank replaces a file of the run or of
+//! another rank.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! The lines of `probes/nodeN.jsonl`: raw exchanges and the ends of windows.
 //!
-//! Place in the flow: written by a node with `keep_probes`, read by `solve` and by the export, through the same types.
-//! What it does not do: write or read files.
+//! A node writes them with `keep_probes`, and `solve` and the export read them, through the same
+//! types.
 
 use probe_sync_estimate::round::WindowCut;
 use probe_sync_estimate::window::PeerPackets;

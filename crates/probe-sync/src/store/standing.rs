@@ -1,7 +1,8 @@
-//! How a run stands, as its files say: under way, stalled, over.
+//! The state of a run according to its files: in progress, stalled or over.
 //!
-//! Place in the flow: beside a run, in another process on a host that sees its directory; no socket, and nothing is locked. The ends of the recorded files are
-//! read, however long they are. What it does not do: ask the run for anything (`session::ctl`).
+//! It runs during a run, in another process on a host that sees its directory, and uses no socket
+//! and no lock. It reads only the ends of the recorded files, whatever their length. It does not
+//! query the run itself (`session::ctl`).
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};

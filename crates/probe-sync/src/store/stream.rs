@@ -1,13 +1,15 @@
-//! What a run records round by round: JSON lines, in segments where it goes on for days, and without ending the run where they cannot be written.
+//! The data that a run records round by round: JSON lines, in segments if the run lasts days. A
+//! write error does not end the run.
 //!
-//! Place in the flow: the root's `offsets.jsonl` and `global_windows.jsonl`, a node's windows, exchanges and snapshot pairs. The lines of a round are
-//! collected and written at its end, all or none: what went out in part is cut off, so that a file is whole lines as far as its writer lives. A full
-//! disk, or any other error, stops the writing of the file, says so once, and is tried again with every round; rounds that are missing are
-//! counted. At a round's end a file that has grown to `rotate_at` is closed under a number ([`probe_sync_files::segments`]) and a new one begins with the
-//! same first line; with `keep_bytes` the oldest are removed.
+//! The lines of a round are collected and written at its end, all or none: a partial write is cut
+//! off, so a file consists of whole lines while its writer lives. A full disk, or any other error,
+//! stops writing to the file and is reported once; writing is retried with every round, and missing
+//! rounds are counted. At a round's end a file that has grown to `rotate_at` is closed under a
+//! number ([`probe_sync_files::segments`]) and a new one begins with the same first line; with
+//! `keep_bytes` the oldest are removed.
 //!
-//! What it does not do: sync. A killed process loses nothing that was written; a machine that loses power may. A file system over the network may tell of a full
-//! disk after the write.
+//! It does not sync: a killed process loses none of its written data, but a power failure may lose
+//! some. A network file system may report a full disk only after the write.
 
 use std::collections::VecDeque;
 use std::fs::File;

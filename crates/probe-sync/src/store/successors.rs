@@ -1,9 +1,12 @@
-//! Who may take the master's place, kept for the next process of this rank: when rank 0 is lost its address leads nowhere.
+//! The possible successors of the master, kept for the next process of this rank, because rank 0's
+//! address is useless once rank 0 is lost.
 //!
-//! Place in the flow: a session writes `successors/rankR.json` in its own run directory when the ranks line up, and removes it when the run has ended well; a
-//! launcher reads it before the ranks meet (`Tcp::join_or_return`). It holds addresses and no secret: who comes back by it proves itself with the run's key as ever.
+//! A session writes `successors/rankR.json` in its own run directory when the line of succession is
+//! set up, and removes it when the run has ended well; a launcher reads it before the ranks meet
+//! (`Tcp::join_or_return`). It contains addresses but no secret: a process that returns through it
+//! still proves itself with the run's key.
 //!
-//! What it does not do: tell whether the run that it was written in still goes on. Who is asked does.
+//! It does not tell whether the run that wrote it is still in progress; the successors do.
 
 use std::io::{self, Read as _};
 use std::net::SocketAddr;

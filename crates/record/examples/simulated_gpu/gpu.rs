@@ -1,7 +1,7 @@
-//! A device that is simulated: its clock runs 80 ppm fast, wanders by 20 µs, and has an epoch of its own; its queues execute kernels one after the
-//! other, some time after they are launched.
+//! A simulated device, whose clock runs 80 ppm fast, wanders by 20 µs and has its own epoch. Its
+//! queues execute kernels one after the other, some time after they are launched.
 //!
-//! Place in the flow: an example of [`Backend`], and what tests go by, since they can ask it when a kernel truly ran.
+//! It is an example of [`Backend`]. Tests use it because it can tell when a kernel truly ran.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};

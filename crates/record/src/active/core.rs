@@ -1,6 +1,6 @@
 //! One session as threads see it: what it records, and where.
 //!
-//! Place in the flow: threads hold a pointer to it while the gate's number says that it is there. What it does not do: start or end.
+//! Threads hold a pointer to it while the gate's number says that it exists.
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -1,7 +1,8 @@
-//! The list of sessions of this process, and of its threads' blocks.
+//! The list of this process's sessions and of its threads' blocks.
 //!
-//! Place in the flow: `session` changes it, a thread that finds the gate changed reads it. It hangs on the gate's page, so that a forked child
-//! has none and makes its own; its parent's it leaves as it was.
+//! `session` changes it, and a thread that finds the gate changed reads it. It is attached to the
+//! gate's page, so that a forked child has none and makes its own; it leaves its parent's
+//! unchanged.
 //!
 //! Who changes the list closes the old state for all threads: a new number of the gate, a barrier, and then a wait until no thread is within an
 //! event that began before ([`Registry::quiet`]). After that nobody holds what was taken off the list.

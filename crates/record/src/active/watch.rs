@@ -1,9 +1,7 @@
-//! An observer as threads see it, and the list of all of them.
+//! An observer as threads see it, and the list of all observers.
 //!
-//! Place in the flow: `observe` makes one and puts it on the registry's list; `thread::observed` calls it. Whether it may be called is
-//! asked after saying that a call is under way, so that whoever switches it off either is seen or sees the call.
-//!
-//! What it does not do: know which scopes are open.
+//! A thread first announces a call and then checks whether the observer is enabled, so the code
+//! that disables it either prevents the call or sees it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -1,10 +1,11 @@
-//! A device's clock beside the recorder's: pairs of readings, and the map through them.
+//! A device's clock compared with the recorder's: pairs of readings, and the map through them.
 //!
-//! Place in the flow: backends take pairs, the session writes them into the recording, `read` maps events by them. Between two pairs the map is the
-//! straight line through both; before the first and after the last it goes on as between the nearest two; with a single pair the device's
-//! stated rate is believed.
+//! Backends take pairs, the session writes them into the recording, and `read` maps events with
+//! them. Between two pairs the map is the straight line through both; before the first and after
+//! the last it extends the nearest segment; with a single pair the device's stated rate applies.
 //!
-//! What it does not do: smooth. A pair is wrong by at most half of its bracket, and so is the map at it.
+//! It does not smooth. A pair is wrong by at most half of its bracket, and so is the map at that
+//! point.
 
 use crate::clock::Ticks;
 

@@ -1,9 +1,10 @@
-//! Backends: devices and marker sinks that go along with a session.
+//! Backends: devices and marker sinks that accompany a session.
 //!
-//! Place in the flow: a [`Builder`](crate::Builder) is given backends; the session prepares, starts and stops them, reads their clocks together with
-//! its own, and takes their events ([`Sink`]). Events of a device lie in the recording on threads of its own, one per queue, in the device's own time;
-//! whoever reads them gets the recorder's ticks, by the pairs that lie beside them ([`DevicePair`]). They are joined to what launched them by their
-//! correlation id, which is the id of the event on the host, and by flows.
+//! A [`Builder`](crate::Builder) takes backends; the session prepares, starts and stops them, reads
+//! their clocks together with its own, and takes their events ([`Sink`]). The events of a device
+//! are recorded on separate threads, one per queue, in the device's own time; readers get the
+//! recorder's ticks through the accompanying pairs ([`DevicePair`]). Events are linked to their
+//! launch by their correlation id, which is the id of the event on the host, and by flows.
 //!
 //! A backend that is absent, fails or panics is left out; the session goes on without it, and says so
 //! ([`Session::backends`](crate::Session::backends), [`Recording::notes`](crate::Recording::notes)). One that is not for the session's reach is an error.

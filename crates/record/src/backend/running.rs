@@ -1,9 +1,7 @@
 //! The backends of one session, from before it begins until after it has ended.
 //!
-//! Place in the flow: the session holds it, its thread calls [`Running::tick`]. Everything of a backend is called with its panics caught; one that
-//! panics is not called again.
-//!
-//! What it does not do: know what backends do.
+//! The session holds it, and its thread calls [`Running::tick`]. Panics of a backend are caught in
+//! every call, and a backend that panics is not called again.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,9 +1,11 @@
-//! Takes a device's events into the recording: threads without a thread, one per queue.
+//! Records a device's events on virtual threads, one per queue.
 //!
-//! Place in the flow: backends hand events over, each queue's in the order in which they began; this writes them in the order in which they end, with
-//! their depth, as threads do. Events of a queue that overlap without one being in the other go to further threads of the same queue.
+//! Backends pass in each queue's events in order of their beginnings; this writes them in order of
+//! their ends, with their depth, as threads do. Events of a queue that overlap without nesting go
+//! to further threads of the same queue.
 //!
-//! What it does not do: map times. Only the times of losses are mapped here, since they are counted beside those of the host.
+//! It does not map times, except those of losses, which are counted together with those of the
+//! host.
 
 use std::collections::HashMap;
 use std::sync::Arc;

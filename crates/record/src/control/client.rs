@@ -1,6 +1,4 @@
-//! The end of who asks.
-//!
-//! Place in the flow: `probe_sync record start|stop|snapshot`, and other tools.
+//! The client side of the control socket.
 
 use std::fs::File;
 use std::os::unix::fs::FileTypeExt as _;

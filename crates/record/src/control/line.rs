@@ -1,6 +1,4 @@
-//! One line over a socket, within bounds of length and time.
-//!
-//! Place in the flow: under both ends.
+//! One line over a socket, with limits on length and time.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;

@@ -1,8 +1,10 @@
-//! Asking a session from another process: begin, stop, leave a copy, say how you stand.
+//! Requests to a session from another process: start, stop, save a copy, report the status.
 //!
-//! Place in the flow: a session with [`Builder::on_demand`](crate::Builder::on_demand) or [`Builder::control`](crate::Builder::control) listens at a Unix-domain
-//! socket in a folder, `record.rank3.4711.sock` after rank and process, which only its user may open; `probe_sync record` and other tools [`ask`] there.
-//! One line of JSON each way:
+//! A session with [`Builder::on_demand`](crate::Builder::on_demand) or
+//! [`Builder::control`](crate::Builder::control) listens at a Unix-domain socket in a folder, named
+//! `record.rank3.4711.sock` after rank and process, which only its user may open.
+//! `probe_sync record` and other tools [`ask`] there. The protocol is one line of JSON in each
+//! direction:
 //!
 //! | asked | answered |
 //! |---|---|
@@ -14,7 +16,7 @@
 //!
 //! A line has at most [`LINE_MAX`] bytes, and an end in time: who is silent is let go.
 //!
-//! What it does not do: reach other hosts. The folder may be shared, a socket is its host's own.
+//! It does not reach other hosts: the folder may be shared, but a socket belongs to its host.
 
 mod client;
 pub(crate) mod line;

@@ -1,10 +1,12 @@
-//! Ticks → the system clock, by the recording's clock pairs.
+//! Conversion of ticks to the system clock, by the recording's clock pairs.
 //!
-//! Place in the flow: made once for a recording; every event goes through it. The arithmetic is that of `trace::clocks` (`map_of_pairs`), which makes the
-//! map of every trace with pairs: a smooth curve through the brackets, in a piece between each two steps of the system clock, never one line. Before it
-//! ticks become about as many ps: times a constant, which need not be exact, since the curve is that of the difference.
+//! It is made once per recording, and every event passes through it. The arithmetic is that of
+//! `trace::clocks` (`map_of_pairs`), which makes the map of every trace with pairs: a smooth curve
+//! through the brackets, with a separate piece between each two steps of the system clock, never a
+//! single line. Before that, ticks are multiplied by a constant to give approximate ps; the
+//! constant need not be exact, because the curve describes the difference.
 //!
-//! What it does not do: know another clock than this machine's.
+//! It knows no clock but this machine's.
 
 use std::cell::Cell;
 

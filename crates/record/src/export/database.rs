@@ -1,10 +1,10 @@
 //! A recording as a database of rocprofv3.
 //!
-//! Place in the flow: the tree of each thread → rows, by the writer of the crate `rocpd`. A scope is a region whose `stack_id` tells who is within whom, a
-//! moment a sample, a counter a counter; ends of flows and of spans are samples, since rows have no arrows. Times are on `CLOCK_BOOTTIME`, as in all
-//! databases of this kind: the system clock without its steps, less what the two differed by when the recording began.
-//!
-//! What it does not do: order rows (a database has no order), sort.
+//! The writer of the crate `rocpd` turns the tree of each thread into rows. A scope is a region
+//! whose `stack_id` expresses the nesting, an instant is a sample, and a counter is a counter; ends
+//! of flows and of spans are samples, because rows have no arrows. Times are on `CLOCK_BOOTTIME`,
+//! as in all databases of this kind: the system clock without its steps, minus the difference of
+//! the two when the recording began.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};

@@ -1,11 +1,11 @@
-//! Events of a recording → chunks, on tracks, in the order of time.
+//! Conversion of a recording's events into chunks, on tracks and in chronological order.
 //!
-//! Place in the flow: [`crate::tree::walk`] on the system clock → the sorter, which bounds memory by going to disk → a writer of `trace::write`. A thread is a
-//! track; a scope is a slice on it, an instant a moment, an end of a flow a slice without length, so that arrows begin and end where the program said and
-//! not where the scope began. Counters have tracks of their own, spans that may end elsewhere rows by their names ([`super::spans`]), losses a row beside
-//! their thread, devices theirs.
-//!
-//! What it does not do: map times, know a format.
+//! Events pass from [`crate::tree::walk`] on the system clock through the sorter, which bounds
+//! memory by spilling to disk, to a writer of `trace::write`. A thread is a track and a scope is a
+//! slice on it. An end of a flow is a slice without length, so that arrows begin and end at the
+//! point that the program specified and not at the beginning of the scope. Counters have their own
+//! tracks, spans that may end elsewhere have rows by their names ([`super::spans`]), losses have a
+//! row next to their thread, and devices have their own tracks.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};

@@ -1,4 +1,5 @@
-//! Recordings as traces, on the system clock or on a run's reference clock. With the feature `export`.
+//! Recordings as traces, on the system clock or on a run's reference clock. With the feature
+//! `export`.
 //!
 //! ```
 //! use probe_sync_record::export::Format;
@@ -14,10 +15,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Place in the flow: a [`Recording`](crate::Recording) → [`SystemClock`] and the tree of each thread → chunks in the order of time (`fill`) → a writer of the
-//! crate `trace`, or of the crate `rocpd` (`database`). Memory does not grow with the recording.
-//!
-//! What it does not do: measure clocks; know how a format is written.
+//! A [`Recording`](crate::Recording) becomes [`SystemClock`] and the tree of each thread, then
+//! chunks in chronological order (`fill`) for a writer of the crate `trace`, or rows for one of the
+//! crate `rocpd` (`database`). Memory use does not grow with the recording.
 
 mod clock;
 #[cfg(feature = "rocpd")]

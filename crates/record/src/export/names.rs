@@ -1,6 +1,5 @@
-//! What arguments are called in traces, and how values that a trace has no type for are written.
-//!
-//! Place in the flow: under `fill` and `database`.
+//! The names of arguments in traces, and the representation of values for which a trace has no
+//! type.
 
 use crate::kind::Kind;
 use crate::tree::{FORWARD_THREAD, SEQUENCE_NUMBER};

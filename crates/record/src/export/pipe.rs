@@ -1,6 +1,8 @@
-//! Two stages of an export at once, each on a thread: full chunks go one way, empty ones come back, so that memory is that of a few.
+//! Two concurrent stages of an export, each on a thread: full chunks travel in one direction and
+//! empty ones come back, so that memory is that of a few chunks.
 //!
-//! Place in the flow: events → chunks ‖ the sorter; the sorted chunks ‖ the file. What it does not do: know what a chunk holds.
+//! Filling chunks overlaps with sorting, and reading the sorted chunks overlaps with writing the
+//! file.
 
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::{Scope, ScopedJoinHandle};

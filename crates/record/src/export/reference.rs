@@ -1,8 +1,9 @@
 //! A recording on the reference clock of a run.
 //!
-//! Place in the flow: what is written first is a trace on the system clock, in a file that nobody sees; then `align` of the crate `trace` puts it on the
-//! reference clock, or, in a format that `align` does not write, `convert`. So a recording that is put there at once and one that `align` puts there
-//! later are the same bytes, and there is one arithmetic. What it does not do: make maps.
+//! The export first writes a trace on the system clock to a temporary file; then `align` of the
+//! crate `trace` puts it on the reference clock or, for a format that `align` does not write,
+//! `convert` does. The result is therefore byte-identical to that of a later `align`, and the
+//! arithmetic exists only once.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,4 @@
-//! What came of an export.
-//!
-//! Place in the flow: counted while events are put into a trace, given to the caller.
+//! The result of an export.
 
 use std::path::PathBuf;
 

@@ -1,8 +1,9 @@
-//! Spans that begin on one thread and end on another: their two ends brought together.
+//! Spans that begin on one thread and end on another, with their two ends matched.
 //!
-//! Place in the flow: threads are read one after the other, so that the ends of a span are far apart; they are kept in a [`Sorter`] of their own, with
-//! the id in the place of the time, which bounds memory by going to disk and gives them back side by side. Spans of one id are told apart by their names; of
-//! those of one name the first end belongs to the first beginning.
+//! Threads are read one after the other, so the ends of a span are far apart. They are kept in a
+//! separate [`Sorter`], keyed by id instead of time, which bounds memory by spilling to disk and
+//! returns the ends adjacent to each other. Spans with the same id are distinguished by name; among
+//! those with the same name, the first end belongs to the first beginning.
 
 use probe_sync_trace::write::{ArgRange, Chunk, Sorter, Track, TrackId, TrackKind, Value};
 

@@ -1,12 +1,13 @@
-//! Where a node's curve is broken, and which points lie off it.
+//! The breaks in a node's curve, and the points that lie off it.
 //!
-//! Place in the flow: second step of [`super`], on points that are not flagged. A break is
+//! This is the second step of [`super`], on points that are not flagged. A break is
 //! - **known**: the run saw a clock step ([`Step`]), or its watch says that a clock does not go on into a round;
 //! - **found**: a gap's slope agrees neither with the measured drifts, nor with its neighbours on the left, nor with those on the right.
 //!
-//! Points between two gaps that do not fit, up to [`LONGEST_WILD`] of them, while the points around them fit each other, are off the curve: they
-//! are taken out and become witnesses of what is unknown there. So is a single point between two breaks, whose window holds the step.
-//! What it does not do: see a step smaller than six standard deviations that nobody saw.
+//! Points between two gaps that do not fit, up to [`LONGEST_WILD`] of them, while the points around
+//! them fit each other, are off the curve: they are taken out and become witnesses of what is
+//! unknown there. So is a single point between two breaks, whose window holds the step. It does not
+//! detect an unreported step smaller than six standard deviations.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,12 +1,15 @@
 //! The curve between and beyond a node's points, as knots with their uncertainty.
 //!
-//! Place in the flow: last step of [`super`]. Where lines state covariances and how the clock wanders, the curve is the cubic through
-//! offsets and rates, and [`super::law`] says how sure it is. Elsewhere it is a straight line or a cubic, whichever predicts left-out points better,
-//! by a fifth at least; the slopes are the measured drifts or, failing these, those of the neighbours. A drift that is noisier than the
-//! clock bends the wrong way, which is why it is not simply trusted. There the error of predicting a left-out point over two gaps says what
-//! joining over one may miss: a fourth of it in the middle of a straight line, a sixteenth of a cubic.
+//! If lines state covariances and how the clock wanders, the curve is the cubic through offsets and
+//! rates, and [`super::law`] gives its uncertainty. Otherwise it is a straight line, or a cubic if
+//! that predicts left-out points better by at least a fifth; the slopes are the measured drifts or,
+//! without these, those of the neighbours. A drift that is noisier than the clock bends the curve
+//! the wrong way, which is why drifts are not simply trusted. In this case the error of predicting
+//! a left-out point over two gaps gives the interpolation error over one: a fourth of it in the
+//! middle of a straight line, a sixteenth for a cubic.
 //!
-//! What points that were taken out say of a gap or of what lies beyond the ends ([`Doubt`]) is added. What it does not do: judge points.
+//! What points that were taken out say of a gap or of what lies beyond the ends ([`Doubt`]) is
+//! added.
 
 use super::super::curve::{CurvePoint, hermite, picoseconds, steps_between};
 use super::super::growth::{BEND_NS_PER_S2, Growth};

@@ -1,7 +1,7 @@
-//! What offsets with covariances say of each other, and of the time between them.
+//! The relation between offsets with covariances, and the uncertainty between them.
 //!
-//! Place in the flow: used by the steps of [`super`] that judge points and join them. Two points a and b, Δ seconds apart, state offset, rate
-//! and the covariance of both; the rate wanders with density q ([`crate::motion`]).
+//! Two points a and b, Δ seconds apart, state offset, rate and the covariance of both; the rate
+//! wanders with density q ([`crate::motion`]).
 //! - **Between them** the posterior mean is the cubic through offsets and rates. With its weights h its variance is that of both ends, through
 //!   h, plus the bridge `q·Δ³·(s(1−s))³/3`. Errors of neighbouring offsets are nearly one (a path's asymmetry, a window that both
 //!   have seen), so their parts are added, not their squares: `(h₀σ_a + h₁σ_b)²`. Errors of rates count as independent.

@@ -1,16 +1,19 @@
 //! A node's offsets, line by line, as a map S_i → S_0.
 //!
-//! Place in the flow: last stage of a run's estimates, first of alignment. A line says: when the reference clock read M,
-//! the node's clock was `offset` ahead, so the node read M + offset, and that is where a knot with this correction
-//! belongs. Tables of exact offsets give the node's own reading instead ([`Axis::Own`]).
+//! This is the last stage of a run's estimates and the first of alignment. A line states that when
+//! the reference clock read M, the node's clock was `offset` ahead. The node then read M + offset,
+//! and a knot with this correction belongs there. Tables of exact offsets give the node's own
+//! reading instead ([`Axis::Own`]).
 //!
 //! [`point`] reads the lines, [`breaks`] finds where the curve is broken and which lines lie off it, [`join`] runs a curve through the
 //! rest and says how sure it is, with [`law`] where lines state their covariances.
 //!
-//! A line whose clock was disturbed is no knot. The map bridges it, and what is unknown there is stated: how far the line lies from the
-//! bridge, since that may be true, and an eighth of the change of rate that somebody saw times the bridge's length, which is what a
-//! cubic misses of a kink in its middle. Lines off the curve that nobody flagged are treated alike, and so is a gap whose ends do not
-//! fit each other. What it does not do: see a step smaller than six standard deviations that nobody saw.
+//! A line whose clock was disturbed is no knot. The map bridges it, and what is unknown there is
+//! stated: how far the line lies from the bridge, since that may be true, and an eighth of the
+//! change of rate that somebody saw times the bridge's length, which is what a cubic misses of a
+//! kink in its middle. Lines off the curve that nobody flagged are treated alike, and so is a gap
+//! whose ends do not fit each other. It does not detect an unreported step smaller than six
+//! standard deviations.
 
 mod breaks;
 mod join;

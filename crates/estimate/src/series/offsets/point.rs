@@ -1,6 +1,4 @@
-//! A node's offsets as they are read, and as points of a curve.
-//!
-//! Place in the flow: first step of [`super`]; the types on which its other steps work. What it does not do: judge a point.
+//! A node's offsets as read from a file, and as points of a curve.
 
 use super::super::curve::CurvePoint;
 use crate::statistics::{TO_SIGMA, upper_median};

@@ -1,7 +1,9 @@
-//! The Kalman filter through readings of one clock against another: forward for the likelihood, backward for the curve.
+//! The Kalman filter through readings of one clock against another, forward for the likelihood and
+//! backward for the curve.
 //!
-//! Place in the flow: under [`super::smooth`], which chooses the model by its likelihood. The step is that of `kalman`, with the offset
-//! alone measured; the backward pass is Rauch's, Tung's and Striebel's (AIAA Journal 3, 1965).
+//! [`super::smooth`] chooses the model by its likelihood. The step is that of `kalman`, with only
+//! the offset measured; the backward pass is that of Rauch, Tung and Striebel (AIAA Journal 3,
+//! 1965).
 
 use crate::kalman::Belief;
 

@@ -1,19 +1,21 @@
-//! A smooth curve through noisy readings of one clock against another, steps and one-sided outliers included.
+//! A smooth curve through noisy readings of one clock against another, including steps and
+//! one-sided outliers.
 //!
-//! Place in the flow: clock pairs of a trace (marker events, snapshots) → [`smooth`] → [`super::CurvePoint`]s → knots of
-//! the map R → S. A reading is `y_k = x(t_k) + v_k`; the state (x, f) moves with white acceleration of
-//! density q (`motion`), whose smoothed mean is a cubic between readings. Noise level and q are those of
-//! the largest likelihood; q = 0 (a straight line) and a constant are candidates too, and a wandering clock has to earn
-//! its bends. A step adds a free jump of x, a delay frees one reading, where that raises the likelihood by more than it
-//! costs. The two must compete: one late marker looks like a step there and a step back, and under wander no threshold on
-//! neighbours tells it from the clock.
+//! [`smooth`] turns the clock pairs of a trace (marker events, snapshots) into
+//! [`super::CurvePoint`]s, which become knots of the map R → S. A reading is `y_k = x(t_k) + v_k`;
+//! the state (x, f) moves with white acceleration of density q (`motion`), whose smoothed mean is a
+//! cubic between readings. The noise level and q maximise the likelihood; q = 0 (a straight line)
+//! and a constant are candidates too, and a wandering model must justify its bends. A step adds a
+//! free jump of x, and a delay frees one reading, if that raises the likelihood by more than its
+//! cost. The two must compete: one late marker looks like a step followed by a step back, and with
+//! wander no threshold on neighbours can tell it from the clock.
 //!
 //! One direction: a marker's tracer stamp is late by the tracer's overhead, never early, so a reading above both
 //! neighbourhoods' lowest is a delay, not the clock, and readings above the curve lose weight (Student-t) while readings
 //! below it keep all of theirs. The curve runs through the middle of what is left; how far the lowest readings lie below
 //! is in [`Smoothed`]. A strict lower envelope, the tempting way, hangs on single lucky readings and bends with them.
 //!
-//! What it does not do: know the constant part of the delay. No one-sided reading can show it.
+//! It cannot determine the constant part of the delay, which no one-sided reading shows.
 
 mod filter;
 mod model;

@@ -1,7 +1,8 @@
-//! What is assumed about the clock, chosen by likelihood: how it bends, where it was stepped, which readings are late.
+//! The model of the clock, chosen by likelihood: how it bends, where it was stepped, and which
+//! readings are late.
 //!
-//! Place in the flow: in the middle of [`super::smooth`], over `filter`. Steps and delays are added one by one, the best first, and stay where
-//! the likelihood rises by more than they cost.
+//! Steps and delays are added one by one, the best first, and kept if they raise the likelihood by
+//! more than their cost.
 
 use super::filter::{Measured, Run};
 use super::readings::{Reading, overall_slope};

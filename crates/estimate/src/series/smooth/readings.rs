@@ -1,6 +1,4 @@
-//! The readings that are fitted: sorted, thinned, without those that are surely late.
-//!
-//! Place in the flow: first step of [`super::smooth`].
+//! The readings to fit: sorted, thinned and without those that are certainly late.
 
 use crate::statistics::{TO_SIGMA, upper_median};
 

@@ -1,6 +1,8 @@
-//! The smoother against input that nobody should send: what it must not do is panic, poison itself or answer with nonsense.
+//! Tests of the smoother with hostile input: it must not panic, corrupt its state or return
+//! nonsense.
 //!
-//! Place in the flow: beside `tests`, whose made-up runs are damaged here. Numbers in well-formed runs are judged there.
+//! The input consists of damaged copies of the synthetic runs in `tests`, which checks the numbers
+//! of well-formed runs.
 
 use super::*;
 

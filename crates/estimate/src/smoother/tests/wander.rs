@@ -1,7 +1,9 @@
-//! Clocks that wander within a window, whose lines are what least squares makes of their movement.
+//! Tests with clocks that wander within a window, whose lines are the least-squares fit of their
+//! movement.
 //!
-//! Place in the flow: beside `tests`, whose lines are the states in the middle of the windows. Here a window's line differs from the state,
-//! and for all edges of a node alike: loops close and do not show it, so the intervals must know.
+//! In `tests` the lines are the states in the middle of the windows. Here a window's line differs
+//! from the state, by the same amount for all edges of a node: loops close and do not show it, so
+//! the intervals must account for it.
 
 use super::*;
 use crate::statistics::SIGMAS_95;

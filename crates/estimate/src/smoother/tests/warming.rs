@@ -1,6 +1,8 @@
-//! A clock that begins to warm up in the middle of a run is followed; a run in which none does is what it was.
+//! Tests that a clock that begins to warm up in the middle of a run is followed, and that a run
+//! without warming is unchanged.
 //!
-//! Place in the flow: beside `tests`. Lines are the states in the middle of the windows, so that what is judged is how the smoother follows.
+//! As in `tests`, lines are the states in the middle of the windows, so the tests judge how well
+//! the smoother follows.
 
 use super::*;
 use crate::statistics::SIGMAS_95;

@@ -1,6 +1,4 @@
-//! How metrics are registered here: types, units, buckets, labels.
-//!
-//! Place in the flow: below the metrics themselves. What it does not do: know what is measured.
+//! Registration of metrics: types, units, buckets and labels.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

@@ -1,9 +1,8 @@
 //! The state of a run as metrics, for `metrics.prom` and `--metrics-listen`.
 //!
-//! Place in the flow: the root's recorder hands over every round after its broadcast ([`Observed`]) and what else happens, and takes the text. [`server`] serves
-//! the same text; [`text`] turns it into the two forms that readers know. Names follow OpenMetrics: units are written out, counters end in `_total`.
-//!
-//! What it does not do: measure; write files.
+//! The root's recorder passes in every round after its broadcast ([`Observed`]) and other events,
+//! and takes the text. [`server`] serves the same text; [`text`] converts it into the two formats
+//! that readers accept. Names follow OpenMetrics: units are written out, counters end in `_total`.
 
 mod families;
 mod nodes;

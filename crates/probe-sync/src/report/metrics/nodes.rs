@@ -1,7 +1,8 @@
-//! What the metrics say of single nodes and edges.
+//! The metrics of single nodes and edges.
 //!
-//! Place in the flow: from a solved round and the windows that it was made of. Times of different nodes are compared on the reference clock,
-//! by the offsets of the round. What it does not do: keep what a node was that is out of reach; its values go until it is back.
+//! They derive from a solved round and its windows. Times of different nodes are compared on the
+//! reference clock, by the offsets of the round. It does not keep the values of an unreachable
+//! node; they are removed until it returns.
 
 use std::collections::HashMap;
 

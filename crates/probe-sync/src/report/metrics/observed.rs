@@ -1,6 +1,4 @@
-//! What the round loop hands to the metrics.
-//!
-//! Place in the flow: from `round`, after the broadcast. What it does not do: hold the round's result; the recorder has it.
+//! The data that the round loop passes to the metrics.
 
 use probe_sync_collective::Traffic;
 use probe_sync_estimate::window::NodeWindowData;

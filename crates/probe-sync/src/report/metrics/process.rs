@@ -1,6 +1,7 @@
-//! What the metrics say of the process itself, read when somebody asks.
+//! The metrics of the process itself, read on demand.
 //!
-//! Place in the flow: appended to a run's metrics, in the file as over HTTP. What it does not do: processor time; a node exporter knows it.
+//! They are appended to a run's metrics, both in the file and over HTTP. Processor time is missing
+//! because a node exporter reports it.
 
 use std::time::Duration;
 

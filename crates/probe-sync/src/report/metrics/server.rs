@@ -1,10 +1,11 @@
-//! `/metrics` over HTTP, for whoever scrapes the root.
+//! `/metrics` over HTTP, for scraping the root.
 //!
-//! Place in the flow: `--metrics-listen` starts it with the run; the recorder publishes each round's text, and a thread of its own answers with what was published last.
-//! The round loop never waits for it: publishing swaps a pointer. One request a connection, a few seconds for it; where too many are open the one that
-//! was opened first is closed, so that clients who say nothing keep nobody out.
+//! `--metrics-listen` starts it with the run; the recorder publishes each round's text, and a
+//! separate thread answers with the latest one. The round loop never waits for it, because
+//! publishing swaps a pointer. Each connection serves one request and lasts a few seconds at most;
+//! if too many are open, the oldest is closed, so that silent clients cannot block others.
 //!
-//! What it does not do: encrypt, or ask who reads. It listens where it was told to.
+//! It has no encryption or authentication; it listens where it was configured to.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

@@ -1,9 +1,8 @@
-//! The two texts in which metrics are read: OpenMetrics, and the Prometheus text format.
+//! The two text formats for metrics: OpenMetrics, and the Prometheus text format.
 //!
-//! Place in the flow: from what a registry writes to a file or a response. A node exporter's textfile collector and `promtool` read the older
-//! Prometheus text format only. It differs in this: a counter's `TYPE` and `HELP` name it as its sample does, with `_total`, and there is no `UNIT`.
-//!
-//! What it does not do: read metrics.
+//! A node exporter's textfile collector and `promtool` read only the older Prometheus text format.
+//! It differs as follows: a counter's `TYPE` and `HELP` name it as its sample does, with `_total`,
+//! and there is no `UNIT`.
 
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
-//! What only rank 0 keeps during a run: the shared files, the judge of known truth, the report.
+//! The data that only rank 0 keeps during a run: the shared files, the judge of known truth and the
+//! report.
 //!
-//! Place in the flow: the master hands every solved round to [`Recorder::record`] before it is broadcast, and asks for fresh
-//! metrics after; [`Recorder::end`] makes the report, from finished rounds alone when the run failed.
-//!
-//! What it does not do: solve, broadcast, print.
+//! The master passes every solved round to [`Recorder::record`] before it is broadcast, and
+//! requests updated metrics afterwards; [`Recorder::end`] makes the report, which covers only
+//! finished rounds if the run failed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

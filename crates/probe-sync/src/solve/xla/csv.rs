@@ -1,8 +1,9 @@
-//! `alpha_beta_nodeN.csv`: the last fit of each edge of one node, under the header `src,dst,alpha,beta_ns,num_pairs,lost_packets`.
+//! `alpha_beta_nodeN.csv`: the last fit of each edge of one node, under the header
+//! `src,dst,alpha,beta_ns,num_pairs,lost_packets`.
 //!
-//! It does not say when that was. Somebody must, or the offsets would belong to no time: [`Selection::at`] is the start of that
-//! window on the nodes' clocks. Numbers have six digits, so that an offset of 10 ms is known to 100 ns; that goes into the covariance.
-//! What it does not do: judge what the fits say.
+//! It does not say when that was. Somebody must, or the offsets would belong to no time:
+//! [`Selection::at`] is the start of that window on the nodes' clocks. Numbers have six digits, so
+//! that an offset of 10 ms is known to 100 ns; that goes into the covariance.
 
 use std::collections::BTreeMap;
 use std::path::Path;

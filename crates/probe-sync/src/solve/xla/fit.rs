@@ -1,6 +1,4 @@
-//! One fit and one window, as files of the XLA distributed profiler state them.
-//!
-//! Place in the flow: what all readers give. What it does not do: read, or judge what a fit says.
+//! One fit and one window, as the files of the XLA distributed profiler state them.
 
 use std::path::Path;
 

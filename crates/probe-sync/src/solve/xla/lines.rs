@@ -1,13 +1,14 @@
-//! `probe_windows_nodeN.jsonl`: a line per window of one node, and perhaps a first line about the profiler's session.
+//! `probe_windows_nodeN.jsonl`: a line per window of one node, optionally preceded by a line about
+//! the profiler's session.
 //!
 //! ```text
 //! {"meta":true,"node_id":0,"start_walltime_ns":…,"start_gpu_ns":…}
 //! {"window_start_ns":…,"window_end_ns":…,"window_id":7,"round_id":7,"node_id":0,"edges":[{"dst":1,"alpha":…,"beta":…,"pairs":487,"lost":5}]}
 //! ```
 //!
-//! alpha has ten digits after the point, beta is a whole number of ns. Older files have no round_id and no window_id, and a node that a
-//! line does not name is that of the file's name. Times are on the node's own system clock, so the first line is not needed.
-//! What it does not do: judge what the fits say.
+//! alpha has ten digits after the point, beta is a whole number of ns. Older files have no round_id
+//! and no window_id, and a node that a line does not name is that of the file's name. Times are on
+//! the node's own system clock, so the first line is not needed.
 
 use std::path::Path;
 

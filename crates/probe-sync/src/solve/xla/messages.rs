@@ -6,10 +6,10 @@
 //! EdgeAlphaBeta    { src_node_id = 1, dst_node_id = 2: varints; alpha = 3, beta = 4: doubles; pairs_count = 5, lost_count = 6: varints }
 //! ```
 //!
-//! Our own messages of these names (`proto/probe_sync.proto`) have other fields, with times in 8 bytes each. Which message a file holds
-//! shows in how fields 5 and 6 are encoded, and ours in how the times are; a file that fits neither is refused. A field that is there
-//! twice is refused too: two messages one after the other would be read as a mixture of both.
-//! What it does not do: write them.
+//! Our own messages of these names (`proto/probe_sync.proto`) have other fields, with times in 8
+//! bytes each. Which message a file holds shows in how fields 5 and 6 are encoded, and ours in how
+//! the times are; a file that fits neither is refused. A field that is there twice is refused too:
+//! two messages one after the other would be read as a mixture of both.
 
 use std::io::Read;
 use std::path::Path;

@@ -1,8 +1,8 @@
-//! Fitted windows that the XLA distributed profiler has left: `probe_windows_nodeN.jsonl`, `alpha_beta_nodeN.csv`, and the messages of its
-//! documents' `probe_sync.proto`.
+//! Fitted windows of the XLA distributed profiler: `probe_windows_nodeN.jsonl`,
+//! `alpha_beta_nodeN.csv`, and the messages of its documents' `probe_sync.proto`.
 //!
-//! Place in the flow: [`format_of`] tells its files from our `windows/nodeN.jsonl`; [`Fits::read`] takes them in, [`Fits::put_into`] makes
-//! windows of them, which are solved as ours are. What differs:
+//! [`format_of`] distinguishes its files from our `windows/nodeN.jsonl`. [`Fits::read`] reads them
+//! and [`Fits::put_into`] makes windows of them, which are solved like ours. The differences are:
 //!
 //! ```text
 //!          there                                      here
@@ -15,8 +15,6 @@
 //! **What the files do not state.** There are no hard bounds: none are claimed. There is no covariance: it is taken from how the fits of
 //! an edge scatter from window to window (`scatter`), and the digits that the file cut off are added. There is no delay: 95 % intervals
 //! allow for paths as asymmetric as those of [`ASSUMED_DELAY_NS`] are. Notes say so.
-//!
-//! What it does not do: solve, smooth.
 
 mod csv;
 mod fit;

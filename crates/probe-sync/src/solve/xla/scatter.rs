@@ -1,12 +1,15 @@
-//! How well fits are known that state no covariance: from how they scatter about each other.
+//! The uncertainty of fits without a stated covariance, from their scatter.
 //!
-//! Place in the flow: after all files are read, before windows are made. Of one edge in three windows on end, at times `t₀ < t₁ < t₂`
-//! with `w = (t₁ − t₀)/(t₂ − t₀)`, the middle one's `e = θ₁ − (1 − w)·θ₀ − w·θ₂` is free of offset and drift; with equal errors σ,
-//! `Var e = σ²·(1 + (1 − w)² + w²)`. Of alpha, neighbours' differences have `2σ²`. Medians of the sizes are robust, and
-//! for normal errors σ is 1.4826 times that. What a clock wanders within three windows is in it too: the result is rather too large.
+//! For one edge in three consecutive windows, at times `t₀ < t₁ < t₂` with
+//! `w = (t₁ − t₀)/(t₂ − t₀)`, the middle one's `e = θ₁ − (1 − w)·θ₀ − w·θ₂` is free of offset and
+//! drift; with equal errors σ, `Var e = σ²·(1 + (1 − w)² + w²)`. For alpha, the differences of
+//! neighbours have the variance `2σ²`. Medians of the absolute values are robust, and for normal
+//! errors σ is 1.4826 times the median. The wander of a clock within three windows is included, so
+//! the result is rather too large.
 //!
-//! An edge with [`FEWEST`] such values has its own, other edges have that of all; where there are too few of all, errors are as the
-//! profiler's guide states them. What it does not do: tell edges' common errors, such as asymmetric paths.
+//! An edge with [`FEWEST`] such values has its own, other edges have that of all; where there are
+//! too few of all, errors are as the profiler's guide states them. It does not detect errors common
+//! to all windows of an edge, such as asymmetric paths.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};

@@ -1,6 +1,8 @@
-//! Scopes as tasks of Intel's Instrumentation and Tracing Technology: VTune and others that read it show them.
+//! Scopes as tasks of Intel's Instrumentation and Tracing Technology, for VTune and other tools
+//! that read it.
 //!
-//! Place in the flow: a [`MarkerSink`]. The collector is a library that the environment names, as VTune does for what it starts.
+//! The collector is a library named in the environment, which VTune sets for the programs it
+//! starts.
 
 use std::cell::RefCell;
 use std::sync::OnceLock;

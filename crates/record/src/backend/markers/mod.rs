@@ -1,6 +1,6 @@
-//! Scopes forwarded to another tool's markers, while a session runs.
+//! Scopes forwarded to another tool's markers during a session.
 //!
-//! Place in the flow: a backend that adds an observer. What it does not do: record; the tool has its own file and clock.
+//! It does not record; the tool has its own file and clock.
 
 #[cfg(feature = "itt")]
 mod itt;

@@ -1,6 +1,6 @@
-//! Scopes as ranges of NVIDIA's Tools Extension: Nsight Systems and others that read it show them.
+//! Scopes as ranges of NVIDIA's Tools Extension, for Nsight Systems and other tools that read it.
 //!
-//! Place in the flow: a [`MarkerSink`]. The tool is a library that the environment names, as `nsys` does for what it starts.
+//! The tool is a library named in the environment, which `nsys` sets for the programs it starts.
 
 use std::cell::RefCell;
 use std::ffi::CString;

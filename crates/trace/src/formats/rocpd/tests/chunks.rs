@@ -67,6 +67,7 @@ fn chunks_hold_what_sql_finds() {
 }
 
 /// A process of pid 9 with a region that launches a kernel, an argument, a counted value and a moment without a time.
+#[expect(clippy::too_many_lines, reason = "a whole database as its chunks")]
 fn one(path: &Path, guid: &str) {
     let text = |text: &str| Value::from(text.to_owned());
     let n = |number: i64| Value::from(number);

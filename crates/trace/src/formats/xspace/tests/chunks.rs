@@ -55,6 +55,7 @@ fn chunks_of_real_files_hold_what_align_writes() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a whole file as its chunks")]
 fn planes_are_processes_and_stats_are_arguments() {
     let stat = |number: i64| Message::default().number(1, number);
     let first = event(1, 2_400, 3_000)
