@@ -197,7 +197,7 @@ fn a_fault_that_was_named_stays_on_the_screen() {
             serde_json::from_slice(&std::fs::read(out.join("report.json")).expect("a report")).expect("JSON");
         let steps = report["clock_events"].as_array().expect("a list");
         assert!(!steps.is_empty(), "no clock was stepped: {report:#}");
-        let named = |line: &&String| line.starts_with("round ") && line.contains("disturbed") && !line.contains("step");
+        let named = |line: &&String| line.contains(" disturbed") && !line.contains("was disturbed");
         assert!(lines.iter().filter(named).count() > 0, "{lines:#?}");
         // One table of the run under way, and the one of the report.
         let count = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
