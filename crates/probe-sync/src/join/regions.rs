@@ -203,7 +203,7 @@ mod tests {
             assert!(reason.contains(part), "{part} is missing in {reason}");
         };
         check(&[("h", Some("a")), ("i", None)], false, "rank 1 (i) is in no region, but rank 0 is in a");
-        check(&[("h", None), ("i", Some("b"))], false, "rank 0 (h) is in no region, and rank 1 is in b");
+        check(&[("h", None), ("i", Some("b"))], false, "rank 0 (h) is in no region, but rank 1 is in b");
         check(&[("h", Some("a")), ("i", Some("a"))], false, "all 2 ranks are in region a");
         check(&[("h", Some("a")), ("i", Some("A"))], false, "differ only in case");
         check(&[("h", Some("a")), ("i", Some("b"))], true, "2 different ones");
