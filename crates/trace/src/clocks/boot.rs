@@ -97,7 +97,7 @@ mod tests {
         let span = Some((7000 * SECOND_PS, 7010 * SECOND_PS));
         for clock in ["monotonic", "monotonic_raw", "tsc", "cupti"] {
             let refused = fit(Some(&pairs(6999, 7011, Some(clock))), span).expect_err("another clock");
-            assert!(refused.contains(&format!("of the clock {clock},")) && refused.contains("boottime"), "{refused}");
+            assert!(refused.contains(&format!("for the clock {clock},")) && refused.contains("boottime"), "{refused}");
         }
         let refused = fit(Some(&pairs(1, 20, Some("boottime"))), span).expect_err("another boot");
         assert!(refused.contains("7000.000 to 7010.000 s") && refused.contains("1.000 to 20.000 s"), "{refused}");

@@ -423,7 +423,7 @@ mod tests {
     fn errors_name_the_line() {
         let spaces = vec![b' '; super::super::lines::LONGEST_LINE + 10];
         let cases: [(&[u8], &str); 8] = [
-            (b"{\"node_id\":1}\n{}\n", "line 1: no window_start_ns"),
+            (b"{\"node_id\":1}\n{}\n", "line 1: neither window_start_ns"),
             (b"{\"meta\":true}\n{\"node_id\":1,\n", "line 2: "),
             (b"{\"node_id\":1,\"midpoint_sys_ns\":5,\"offset_ns\":null}\n", "no offset_ns"),
             (b"{\"node_id\":-1,\"midpoint_sys_ns\":5,\"offset_ns\":1}\n", "line 1"),

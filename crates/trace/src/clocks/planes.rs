@@ -232,7 +232,7 @@ mod tests {
         }
         for clock in ["monotonic_raw", "monotonic", "tsc", "something new"] {
             let of = format!(
-                "of the clock {clock}, but profilers write such planes only on one of boottime, rocprofiler, cupti"
+                "for the clock {clock}, but profilers write such planes only on one of boottime, rocprofiler, cupti"
             );
             check(&plane, &of_clock(&near, Some(clock)), Err(&[&of]));
             // The file's own pairs are the profiler's.

@@ -299,7 +299,7 @@ mod tests {
         );
         check(&of(&[named(&"x".repeat(64))]), Ok(Some(&"x".repeat(64))));
         check(&of(&[named(&"x".repeat(65))]), Err("line 1: the name of the tracer clock has 65 characters"));
-        check(&of(&[named("")]), Err("has 0 letters"));
+        check(&of(&[named("")]), Err("has 0 characters"));
         let document = |name: &[u8]| [PAIRS, &[0x1a, name.len() as u8], name].concat();
         check(PAIRS, Ok(None));
         check(&document(b"boottime"), Ok(Some("boottime")));
@@ -345,9 +345,9 @@ mod tests {
             (&b""[..], "no snapshot pairs"),
             (b"    ", "no snapshot pairs"),
             (&PAIRS[..4], "extends past the end"),
-            (&PAIRS[..30], "cut short"),
+            (&PAIRS[..30], "truncated"),
             (b"\x0a\x02\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", "truncated or longer than 64 bits"),
-            (b"\x0a\x02\x08\x96\x01", "cut short"),
+            (b"\x0a\x02\x08\x96\x01", "truncated"),
             (b"\x00\x01", "field 0"),
             (b"\x0b", "wire type 3"),
             (b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\x7f", "extends past the end"),

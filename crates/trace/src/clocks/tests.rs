@@ -125,7 +125,7 @@ fn planes_on_a_raw_clock_have_a_map_of_their_own() {
     let named = Snapshots { clock: Some("boottime".to_owned()), ..given(boottime_pairs()) };
     let unnamed = "10 pairs without a clock name, assumed to be the profiler's, relate it to the system clock";
     for (trace, given, note) in [
-        (raw(vec![]), Some(named), "10 pairs of the clock boottime tie it"),
+        (raw(vec![]), Some(named), "10 pairs of the clock boottime relate it to the system clock"),
         (raw(vec![]), Some(given(boottime_pairs())), unnamed),
         (raw(boottime_pairs()), None, unnamed),
     ] {

@@ -192,9 +192,9 @@ fn ranks_and_steps_are_said_in_ranges() {
     };
     check("0-7,12", Ok("0-7,12"));
     check("3", Ok("3"));
-    check("7-3", Err("no list of ranks"));
-    check("", Err("no list of ranks"));
-    check("0-", Err("no list of ranks"));
+    check("7-3", Err("not a list of ranks"));
+    check("", Err("not a list of ranks"));
+    check("0-", Err("not a list of ranks"));
     let check = |text: &str, expected: Result<&str, &str>| match (text.parse::<super::Steps>(), expected) {
         (Ok(found), Ok(expected)) => assert_eq!(found.to_string(), expected),
         (Err(said), Err(part)) => assert!(said.contains(part), "{said}"),

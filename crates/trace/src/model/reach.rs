@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(left_out.note(), None);
         left_out.add(Oddity::Backwards, 77);
         left_out.add(Oddity::Zero, 99);
-        let expected = "left out 2 events (1 at time 0 or -1, which means that the time is unknown, 1 with a negative length, first at byte 77)";
+        let expected = "ignored 2 events (1 at time 0 or -1, which means that the time is unknown, 1 with a negative length, first at byte 77)";
         assert_eq!(left_out.note().as_deref(), Some(expected));
     }
 }

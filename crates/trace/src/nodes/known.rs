@@ -136,7 +136,7 @@ impl KnownNodes {
             // A host that the run does not know: a trace of another job may have the same rank.
             ([], _) => Ok(None),
             (_, Some(record)) if !of_host.contains(&record.node_id.0) => {
-                Err(disagree(path, &format!("host {host} is that of {}", nodes(&of_host)), &recorded(record)))
+                Err(disagree(path, &format!("host {host} belongs to {}", nodes(&of_host)), &recorded(record)))
             }
             ([node], _) => {
                 let otherwise = self.of_other_launcher(identity).filter(|record| record.node_id.0 != *node);
@@ -172,7 +172,7 @@ impl KnownNodes {
         let hosts = host(identity).map(|host| self.of_host(host)).unwrap_or_default();
         let otherwise = !(hosts.is_empty() || hosts.contains(&node_id.0));
         let remark = otherwise.then(|| {
-            format!("its marks prove that it is from node {node_id}, but its host is that of {}", nodes(&hosts))
+            format!("its marks prove that it is from node {node_id}, but its host belongs to {}", nodes(&hosts))
         });
         Settled { node: node_id.0, by: SettledBy::Marks { rank: *rank, world_size: *world_size }, remark }
     }

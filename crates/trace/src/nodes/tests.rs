@@ -159,11 +159,10 @@ fn ranks_settle_it_where_all_nodes_are_one_host() {
 #[test]
 fn host_and_rank_that_disagree_are_refused() {
     let known = with_ranks(on_hosts(&["a", "b"]), &[("a", 0), ("b", 1)]);
-    let expected =
-        "trace0.json: its host a is that of node 0, but its rank 1 of 2 was recorded on node 1 by torchrun: say whose";
+    let expected = "trace0.json: its host a belongs to node 0, but its rank 1 of 2 was recorded on node 1 by torchrun; choose its node";
     check(&known, "a", Some((1, 2)), Err(expected));
     let three = with_ranks(on_hosts(&["a", "a", "b"]), &[("a", 0), ("a", 1), ("b", 2)]);
-    check(&three, "a", Some((2, 3)), Err("is that of node 0, node 1, but its rank 2 of 3"));
+    check(&three, "a", Some((2, 3)), Err("belongs to node 0, node 1, but its rank 2 of 3"));
 }
 
 /// What settles a trace of this host, torch's rank and marker, and the remark on it; a refusal must contain the text.
@@ -264,7 +263,7 @@ fn a_host_counts_and_a_rank_of_another_launcher_is_remarked() {
         "its host belongs to node 0, but rank 1 of 2 was recorded on node 1, so the ranks are numbered differently";
     check_marked(&numbered_by(None, known.clone()), ("a", Some((1, 2))), None, Ok((0, by_host("a"), remark)));
     // The program's word is in the run's numbering.
-    let expected = "its host a is that of node 0, but its rank 1 of 2 was recorded on node 1 by Open MPI";
+    let expected = "its host a belongs to node 0, but its rank 1 of 2 was recorded on node 1 by Open MPI";
     check_marked(&mpi, ("a", None), Some("1/2"), Err(expected));
 }
 

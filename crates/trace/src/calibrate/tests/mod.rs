@@ -229,7 +229,7 @@ fn a_refusal_names_every_trace_and_the_farthest_event() {
     let many: Vec<(&str, &str)> = many.iter().map(|(name, events)| (name.as_str(), events.as_str())).collect();
     let refused = beside(&files, &many, |request| request.nodes = vec![0; 10]).expect_err("all outlive it").to_string();
     assert!(refused.contains("t7.json") && !refused.contains("t8.json"), "{refused}");
-    assert!(refused.contains("; and 2 more traces. Clocks are known"), "{refused}");
+    assert!(refused.contains("; and 2 more traces. Clocks are only known"), "{refused}");
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn a_folder_of_jax_is_its_xspaces() {
     let (traces, clocks) = (vec![folder.join("traces")], ClockSource::Run(folder.join("run")));
     let calibrated = calibrate(&Request { traces, clocks, ..Request::default() }).expect("two XSpaces");
     assert_eq!(calibrated.traces.len(), 2);
-    assert!(calibrated.notes.iter().any(|note| note.starts_with("left out 2 files")), "{:?}", calibrated.notes);
+    assert!(calibrated.notes.iter().any(|note| note.starts_with("skipped 2 files")), "{:?}", calibrated.notes);
     let verdict = check(&calibrated);
     assert_eq!((verdict.result.edges, verdict.result.broken), (10, 0), "{}", verdict.text());
 }

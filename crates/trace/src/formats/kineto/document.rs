@@ -474,7 +474,7 @@ mod tests {
         check_refused(b"{\"traceEvents\":[{\"ts\":1} {\"ts\":2}]}", 25, "comma");
         check_refused(b"{\"traceEvents\":[{\"ts\":1},{\"t", 28, "ends inside traceEvents");
         check_refused(b"{\"traceEvents\":[],\"traceEvents\":[]}", 19, "twice");
-        check_refused(b"{\"traceEvents\":[]}x", 18, "follows");
+        check_refused(b"{\"traceEvents\":[]}x", 18, "unexpected data");
         check_refused(b"{\"traceEvents\":[],\"a\":[[1]", 26, "ends inside a value");
         check_refused(
             format!("{{\"a\":{}", "[".repeat(100_000)).as_bytes(),

@@ -34,7 +34,7 @@ pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFact
     let mut reader = Reader::new(options);
     while let Some(header) = source.next_header(source.limit())? {
         if (header.number, header.wire) != (field::TRACE_PACKET, 2) {
-            let problem = format!("not a Perfetto trace: field {} of wire type {}", header.number, header.wire);
+            let problem = format!("not a Perfetto trace: field {} has wire type {}", header.number, header.wire);
             return Err(source.malformed(header.at, problem));
         }
         let told = reader.packet(source.piece(header.value)?, false);

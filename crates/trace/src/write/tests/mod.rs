@@ -417,7 +417,10 @@ fn an_output_that_fails_and_a_time_before_zero_are_errors() {
     let mut chunk = chunk_of(&[(2, -5, 5, "a".into())], |_| Flow::default());
     chunk.tracks = tracks(1);
     let refused = open(OutputFormat::Perfetto, Vec::new(), &Meta::default()).write(&chunk).expect_err("before zero");
-    assert!(refused.to_string().contains("slices: row 0: a time before the clock's zero"), "{refused}");
+    assert!(
+        refused.to_string().contains("slices: row 0: a Perfetto trace cannot contain a time before the clock's zero"),
+        "{refused}"
+    );
     chunk.slices.end_ns[0] = 60 * 24 * 3600 * 1_000_000_000;
     let refused = open(OutputFormat::XSpace, Vec::new(), &Meta::default()).write(&chunk).expect_err("too far");
     assert!(refused.to_string().contains("more than 53 days from the first event"), "{refused}");

@@ -433,7 +433,7 @@ fn rows_whose_times_cannot_be_believed_are_left_out_and_counted() {
     drop(made(&path, GUID, "", &rows));
     let facts = Rocpd.read_facts(&path, &FactOptions::default()).expect("facts");
     assert_eq!(facts.span, Some((40_000, 1_000_006_000)), "ps");
-    let said = "left out 3 events (1 with a negative length, 2 days or decades away from all others)";
+    let said = "ignored 3 events (1 with a negative length, 2 days or decades away from all others)";
     assert!(facts.warnings.iter().any(|note| note.starts_with(said)), "{:?}", facts.warnings);
     let (chunk, _) = read(&path, &ChunkOptions { reach: facts.reach, ..ChunkOptions::default() }, 0).expect("read");
     assert_eq!(chunk.slices.start_ns.len(), 5);

@@ -76,7 +76,7 @@ fn damaged_files_are_refused() {
 fn databases_of_other_shapes_are_refused() {
     check_changed(
         "a version to come",
-        &["states 7.1", "schemas 3 and 4"],
+        &["gives schema 7.1", "schemas 3 and 4"],
         "UPDATE \"rocpd_metadata{}\" SET value = '7.1' WHERE tag = 'schema_version'",
     );
     check_changed(
@@ -224,8 +224,8 @@ fn hostile_views_are_written_anew_and_never_run() {
 fn cells_that_are_no_times_are_refused_with_their_place() {
     for (value, words) in [
         (Value::from("soon".to_owned()), "contains text instead of a time in ns"),
-        (Value::Blob(vec![1]), "holds blob"),
-        (Value::Real(1.5), "holds real"),
+        (Value::Blob(vec![1]), "contains blob"),
+        (Value::Real(1.5), "contains real"),
         (Value::from(i64::MAX), "exceeds the range"),
     ] {
         let place = ["table rocpd_region_", "row 2, column end"];
@@ -263,9 +263,9 @@ fn databases_that_do_not_go_together_are_not_merged() {
         }
         assert!(!folder.path().join("merged.db").exists(), "{change}: an output is left");
     };
-    refused("", GUID, &["two.db", "of the process 00000545-", "one.db"]);
+    refused("", GUID, &["two.db", "from the same process, 00000545-", "one.db"]);
     let version = "UPDATE \"rocpd_metadata{}\" SET value = '3.0.0' WHERE tag = 'schema_version'";
-    refused(version, OTHER_GUID, &["two.db", "schema 3.0.0", "one.db of 3"]);
+    refused(version, OTHER_GUID, &["two.db", "schema 3.0.0", "one.db has 3"]);
     refused(
         "ALTER TABLE \"rocpd_region{}\" ADD COLUMN more",
         OTHER_GUID,

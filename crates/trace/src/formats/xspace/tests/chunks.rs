@@ -155,7 +155,7 @@ fn an_event_that_ends_before_it_begins_costs_itself() {
     assert_eq!((chunk.slices.start_ns.len(), stats.left_out), (1, 1));
     let facts = read_facts(&path, &FactOptions::default()).expect("facts");
     assert_eq!(facts.events, 1);
-    assert!(facts.warnings[0].starts_with("left out 1 event (1 with a negative length"), "{:?}", facts.warnings);
+    assert!(facts.warnings[0].starts_with("ignored 1 event (1 with a negative length"), "{:?}", facts.warnings);
 }
 
 #[test]

@@ -114,7 +114,11 @@ fn an_ordinary_trace_says_nothing_of_pairs_of_another_clock() {
     assert!(!quiet.traces[0].notes.iter().any(|note| note.contains("pairs")), "{:?}", quiet.traces[0].notes);
     // Files that were named on purpose and are of no use are told.
     let told = calibrate(&request(&files, &planes[..2], Some(&pair_lines(BOOT_NS)))).expect("clocks");
-    assert!(told.traces[0].notes.iter().any(|note| note.contains("for another clock")), "{:?}", told.traces[0].notes);
+    assert!(
+        told.traces[0].notes.iter().any(|note| note.contains("for a different clock")),
+        "{:?}",
+        told.traces[0].notes
+    );
 }
 
 #[test]
@@ -193,5 +197,5 @@ fn a_raw_plane_is_not_tied_by_pairs_of_another_raw_clock() {
     let pairs =
         pair_lines(BOOT_NS - 2_000_000).replace("\"bracket_ns\"", "\"tracer_clock\":\"monotonic_raw\",\"bracket_ns\"");
     let said = calibrate(&request(&files, &raw, Some(&pairs))).expect_err("another clock").to_string();
-    assert!(said.contains("node 1: the plane /device:GPU:0") && said.contains("of the clock monotonic_raw"), "{said}");
+    assert!(said.contains("node 1: the plane /device:GPU:0") && said.contains("for the clock monotonic_raw"), "{said}");
 }

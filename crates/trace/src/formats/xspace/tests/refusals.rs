@@ -26,10 +26,10 @@ fn files_that_are_no_xspace_are_refused_with_the_place() {
     check("spaces", &b" ".repeat(100_000), "byte 0: not XSpace protobuf: field 4 of XSpace has wire type 0");
     check("JSON", b"{\"traceEvents\": []}", "byte 0: not the expected protobuf: field 15 has wire type 3");
     check("cut", &good[..good.len() - 20], "extends past the end");
-    check("cut in a header", &good[..good.len() - 6], "cut short");
+    check("cut in a header", &good[..good.len() - 6], "truncated");
     check("huge length", &[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 1], "extends past the end");
     check("longest length", &[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1], "extends past the end");
-    check("groups", &[0x0b].repeat(100_000), "field 1 of wire type 3");
+    check("groups", &[0x0b].repeat(100_000), "field 1 has wire type 3");
     let mut nested = Vec::new();
     for _ in 0..2000 {
         let inner = std::mem::take(&mut nested);

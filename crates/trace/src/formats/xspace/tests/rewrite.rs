@@ -156,5 +156,5 @@ fn a_time_that_does_not_fit_is_an_error() {
     let mut map = |time: Picoseconds| time * 3;
     let said =
         rewrite(&input, &files.path("out"), &RewriteOptions::default(), &mut map).expect_err("refused").to_string();
-    assert!(said.contains("does not fit 64 bits"), "{said}");
+    assert!(said.contains("does not fit in 64 bits"), "{said}");
 }

@@ -295,12 +295,13 @@ fn a_collective_whose_times_cannot_be_is_left_out_and_its_row_named() {
             (facts.collectives.len(), facts.collectives.left_out(), facts.notes.join("; "))
         };
         let (kept, left_out, notes) = said(&database);
-        let place = format!("in the table rocpd_region{}, row 2 is from {start} to {end} ns", database.suffix);
+        let place = format!("in the table rocpd_region{}, row 2 lasts from {start} to {end} ns", database.suffix);
         assert!((kept, left_out) == (1, 1) && notes.contains(&place), "{kept} {left_out} {notes}");
         // The same of kernels.
         database.kernel("ncclDevKernel_AllReduce", start, end);
         let (kept, left_out, notes) = said(&database);
-        let place = format!("in the table rocpd_kernel_dispatch{}, row 2 is from {start} to {end} ns", database.suffix);
+        let place =
+            format!("in the table rocpd_kernel_dispatch{}, row 2 lasts from {start} to {end} ns", database.suffix);
         assert!((kept, left_out) == (0, 1) && notes.contains(&place), "{kept} {left_out} {notes}");
     }
 }
@@ -394,7 +395,7 @@ fn many_rows_of_one_number_do_not_multiply() {
     assert_eq!((facts.collectives.len(), facts.pairs.len()), (20_001, 0));
     assert!(facts.communicators.iter().all(|known| !known.named), "{:?}", facts.communicators);
     let told = |parts: &[&str]| facts.notes.iter().any(|note| parts.iter().all(|part| note.contains(part)));
-    assert!(told(&["20001 calls", "more than 64 arguments", "rocpd_arg_"]), "{:?}", facts.notes);
+    assert!(told(&["20001 NCCL or RCCL calls", "more than 64 arguments", "rocpd_arg_"]), "{:?}", facts.notes);
     assert!(told(&["rocpd_event_", "several rows with the same id"]), "{:?}", facts.notes);
     // So do names and kernels.
     let rows = format!(

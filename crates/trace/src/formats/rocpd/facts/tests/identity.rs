@@ -203,7 +203,7 @@ fn a_trace_with_markers_needs_no_pairs_and_says_which_it_does_not_use() {
         let told = trace
             .notes
             .iter()
-            .any(|note| note.contains("of the clock monotonic") && note.contains("using the trace's own markers"));
+            .any(|note| note.contains("for the clock monotonic") && note.contains("using the trace's own markers"));
         assert_eq!(told, given, "{:?}", trace.notes);
     }
 }
