@@ -178,13 +178,16 @@ fn meet_anew(ranks: Vec<Tcp>, there: [bool; 4], expected: Rank) -> Vec<Tcp> {
 
 #[test]
 fn what_was_overheard_is_no_voice_where_ranks_meet_anew() {
-    let (mut ranks, line) = lined_up();
-    let between = Eavesdropper::before(line[0].1[0]);
-    ranks[3].line_up(&[(1, vec![between.address]), line[1].clone()]);
-    drop(ranks.remove(0));
-    meet_anew(ranks, [true; 4], 1);
-    let heard = between.heard();
-    assert_eq!(heard.len(), 1, "rank 3's way to rank 1");
+    // Where rank 2 is heard first, rank 1 needs no voice of rank 3.
+    let overheard = (0..ATTEMPTS_MAX).find_map(|_| {
+        let (mut ranks, line) = lined_up();
+        let between = Eavesdropper::before(line[0].1[0]);
+        ranks[3].line_up(&[(1, vec![between.address]), line[1].clone()]);
+        drop(ranks.remove(0));
+        meet_anew(ranks, [true; 4], 1);
+        between.heard().pop()
+    });
+    let heard = overheard.expect("rank 3's way to rank 1");
     // The next job with this key, and rank 3 is lost, too: rank 1 alone is no majority of three, whatever is said again.
     let (mut ranks, line) = lined_up();
     let mut alone = ranks.remove(1);
@@ -192,7 +195,7 @@ fn what_was_overheard_is_no_voice_where_ranks_meet_anew() {
     std::thread::scope(|scope| {
         let there = [true, true, false, true];
         let outcome = scope.spawn(move || alone.succeed(&there, Duration::from_secs(1), &within(4)));
-        check_replay_is_refused(&heard[0], line[0].1[0]);
+        check_replay_is_refused(&heard, line[0].1[0]);
         let error = outcome.join().unwrap().unwrap_err();
         assert!(matches!(error, Error::Minority { present: 1, of: 3, .. }), "{error:?}");
     });
@@ -259,3 +262,5 @@ fn another_user_with_the_guessed_key_is_no_rank() {
 /// What a rank says first, and that with its proof.
 const HELLO: usize = 84;
 const GREETING: usize = HELLO + 32;
+/// One in three does not speak.
+const ATTEMPTS_MAX: usize = 30;

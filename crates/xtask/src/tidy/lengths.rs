@@ -12,7 +12,7 @@ pub fn check(sources: &BTreeMap<String, String>) -> Vec<String> {
     let lines = judged.map(|(name, text)| (name, Source::new(text).lines_without_tests()));
     lines
         .filter(|(_, lines)| *lines > LINES_MAX)
-        .map(|(name, lines)| format!("{name}:1: {lines} lines without tests, more than {LINES_MAX}"))
+        .map(|(name, lines)| format!("{name}:1: {lines} lines of code without tests, more than {LINES_MAX}"))
         .collect()
 }
 
@@ -20,7 +20,7 @@ fn is_generated(text: &str) -> bool {
     text.lines().take(HEADER_LINES).any(|line| line.contains("@generated"))
 }
 
-const LINES_MAX: usize = 500;
+const LINES_MAX: usize = 450;
 
 /// How far down a generator's mark may stand.
 const HEADER_LINES: usize = 10;
@@ -37,9 +37,10 @@ mod tests {
 
     #[test]
     fn files_have_limits() {
-        let lines = "const A: u8 = 1;\n".repeat(500);
+        let lines = "const A: u8 = 1;\n".repeat(450);
         check(&lines, &[]);
-        check(&format!("//! A.\n{lines}"), &["501 lines without tests"]);
+        check(&format!("//! A.\n{lines}"), &[]);
+        check(&format!("{lines}\nfn a() {{}}\n"), &["451 lines of code"]);
         check(&format!("//! A, @generated.\n{lines}"), &[]);
         check(&format!("//! A.\n#[cfg(test)]\nmod tests {{\n{lines}}}\n"), &[]);
     }

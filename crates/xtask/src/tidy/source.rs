@@ -29,10 +29,9 @@ impl Source {
         Self { code, tests }
     }
 
-    /// Lines that are not under `#[cfg(test)]`.
+    /// Returns how many lines hold code outside tests.
     pub fn lines_without_tests(&self) -> usize {
-        let of_tests: usize = self.tests.iter().map(|range| self.code[range.clone()].lines().count()).sum();
-        self.code.lines().count() - of_tests
+        self.code_lines().filter(|(_, line)| !line.trim().is_empty()).count()
     }
 
     /// The lines outside tests with their numbers from 1, comments and literals blanked.
@@ -198,6 +197,6 @@ mod tests {
         assert_eq!(source.lines_without_tests(), 2);
         let numbers: Vec<_> = source.code_lines().filter(|(_, line)| !line.is_empty()).map(|(at, _)| at).collect();
         assert_eq!(numbers, [1, 6]);
-        assert_eq!(Source::new("a\n#[cfg(test)]\nmod tests;\nb\n").lines_without_tests(), 2);
+        assert_eq!(Source::new("//! A.\na\n\n#[cfg(test)]\nmod tests;\nb // c\n").lines_without_tests(), 2);
     }
 }
