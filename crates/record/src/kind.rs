@@ -1,7 +1,6 @@
-//! What sort of thing an event is, and sets of sorts.
+//! Kinds of events, and sets of kinds.
 //!
-//! Place in the flow: part of every [`Site`](crate::Site); a session records the kinds that it asks for. What it does not do: know how an
-//! event is written.
+//! Every [`Site`](crate::Site) has a kind; a session records the kinds that it asks for.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,9 @@
-//! Where everything lies in a recording: one stretch of memory, of a file or of none, in words of eight bytes.
+//! The layout of a recording: one contiguous region of eight-byte words, with or without a file
+//! behind it.
 //!
-//! Place in the flow: the writer (`memory`, `thread`) and the reader (`read`) both go by this page alone; docs/recorder_format.md says the
-//! same in words. All numbers are little-endian.
+//! This file is the only definition of the layout, for the writer (`memory`, `thread`) as well as
+//! the reader (`read`); docs/recorder_format.md describes it in prose. All numbers are
+//! little-endian.
 //!
 //! | part | holds |
 //! |---|---|
@@ -11,8 +13,6 @@
 //! | slots | a thread each: its open scopes, what it lost ([`slot`]) |
 //! | chunks | records of threads ([`chunk`], [`record`]) |
 //! | blocks | only where a writer thread streams: what chunks held before they were used again ([`block`]) |
-//!
-//! What it does not do: read or write any of it.
 
 /// How a recording begins: its name and the version of this page.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"PSREC\0\0\x02");

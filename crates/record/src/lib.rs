@@ -1,7 +1,9 @@
-//! Records what a process does: scopes, moments, values, flows, for the price of two clock reads, whole after a kill.
+//! Records scopes, moments, values and flows of a process at the cost of two clock reads per event,
+//! in a form that survives a kill.
 //!
-//! Place in the flow: beside everything; stands on `time` and `sys` alone, so that any library can carry it. Threads write into memory of their own
-//! ([`Session`] says where that is and what becomes of it when it is full); afterwards a [`Recording`] gives it back, with the clock pairs that put it on the
+//! The crate depends only on `time` and `sys`, so that any library can carry it. Each thread writes
+//! into its own memory ([`Session`] defines where that memory is and what happens when it is full).
+//! A [`Recording`] then returns the events together with the clock pairs that place them on the
 //! system clock.
 //!
 //! ```
@@ -34,7 +36,8 @@
 //! | [`tree`] | events of a thread by who is within whom |
 //! | `export`, with the feature of this name | recordings on the system clock or a reference clock, as traces |
 //!
-//! What it does not do: put times on a clock, or know formats of traces; `export` does, which needs the crate `trace`.
+//! Mapping times to another clock and writing trace formats need the crate `trace`; the module
+//! `export` does both.
 
 mod active;
 pub mod backend;

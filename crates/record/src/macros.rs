@@ -1,7 +1,8 @@
-//! The macros: a `static` site per place, and a call. Without the feature `recording` they do nothing.
+//! The recording macros, each of which expands to one `static` site and a call. Without the feature
+//! `recording` they do nothing.
 //!
-//! Place in the flow: what programs write. Arguments are typed by [`Argument`](crate::Argument). One behind `||` is made only if a session records
-//! the event and asks for details.
+//! [`Argument`](crate::Argument) defines the types of arguments. An argument behind `||` is
+//! evaluated only if a session records the event and asks for details.
 
 /// A scope until the end of the block: `let _step = scope!("step", step = 17);`. Its kind is `User`, or the one in front:
 /// `scope!(Kind::Io, "read", bytes = count, path = || path.display().to_string())`.

@@ -1,9 +1,11 @@
-//! A place in a program where events are made, and names that are known only when it runs: each has a number, which records hold.
+//! Sites, the places in a program where events are created, and names that are known only at run
+//! time. Each has a number, which records store.
 //!
-//! Place in the flow: macros make a `static` [`Site`]; the first event there numbers it and puts it on a list (`thread::define` then writes it
-//! into every recording). Neither takes memory, so that it may happen in a signal handler. Names of run time are interned in a
-//! table of bounded size, which takes a lock and memory: a signal handler uses sites and keys that are there already. A forked child has its own table.
-//! What it does not do: write definitions.
+//! Macros create a `static` [`Site`]. Its first event numbers it and adds it to a list
+//! (`thread::define` then writes it into every recording). Neither step allocates, so both may
+//! happen in a signal handler. Run-time names are interned in a table of bounded size, which takes
+//! a lock and allocates; a signal handler can therefore use only existing sites and keys. A forked
+//! child has its own table.
 
 use std::collections::HashMap;
 use std::ptr;

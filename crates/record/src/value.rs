@@ -1,7 +1,6 @@
-//! Values of arguments, from Rust's types to words.
+//! Conversion of argument values from Rust types to words.
 //!
-//! Place in the flow: macros hand values to an open [`Scope`](crate::Scope), which writes them into its record. Texts are bounded.
-//! What it does not do: know keys.
+//! Texts are bounded in length.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

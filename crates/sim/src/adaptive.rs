@@ -1,12 +1,12 @@
-//! Adaptive probing over a simulated run: what it sends, and how wrong the offsets are meanwhile.
+//! Adaptive probing over a simulated run: the packets it sends and the offset errors meanwhile.
 //!
-//! Place in the flow: beside `accuracy`, above [`Rounds`]. Every round is solved as in a live run, the [`Pacer`] decides as there
-//! ([`Pacer::after`]), and its decision is applied to all nodes before the next window. The same seed without a pacer is the
-//! fixed pace to compare with.
+//! As in a live run, every round is solved and the [`Pacer`] decides ([`Pacer::after`]); its
+//! decision applies to all nodes before the next window. The same seed without a pacer gives the
+//! fixed pace for comparison.
 //!
 //! The graph's assumption about asymmetry common to all edges of a node is left out: the simulated paths have none.
 //!
-//! What it does not do: lose rounds, judge what the watch says (`fault_cases`), print.
+//! It does not lose rounds or evaluate fault detection; `fault_cases` covers faults.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
-//! Windows of a generator, solved as a live run and recorded as `solve` reads them.
+//! The windows of a generator, solved as in a live run and recorded as `solve` reads them.
 //!
-//! Place in the flow: behind the generators `warming` and `coverage`, which share nothing before it: clocks, paths,
-//! queues and stamps are each one's own.
+//! The generators `warming` and `coverage` both end here and share nothing before it: each has its
+//! own clocks, paths, queues and stamps.
 
 use probe_sync_estimate::edge_fit::FitOptions;
 use probe_sync_estimate::round::{SolvedRound, Solver, SolverOptions, WindowCut, fit_window};

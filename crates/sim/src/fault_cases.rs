@@ -1,13 +1,13 @@
-//! The faults to survive, each run through the whole chain and held against the same run without it.
+//! The faults that a run must survive, each simulated end to end and compared with the same run
+//! without the fault.
 //!
-//! Place in the flow: beside `accuracy`, above [`Rounds`]: a [`FaultCase`] puts its faults into a scenario; [`run_case`] solves
-//! every round as a live run does, smooths the run as `solve` does, and notes what was named when, which healthy things were left
-//! out, and the healthy nodes' errors. [`compare`] holds them against the clean run of the same seed.
+//! A [`FaultCase`] adds its faults to a scenario. [`run_case`] solves every round as in a live run,
+//! smooths the run as `solve` does, and notes which faults were named and when, which healthy nodes
+//! or edges were left out, and the healthy nodes' errors. [`compare`] sets the result against the
+//! clean run of the same seed.
 //!
 //! Faults begin in the middle of a window, where they hurt most. What counts as healthy: every node that the case does not list as
 //! sick; nodes that are cut off count again two rounds after they are back. Errors are compared where both runs have an estimate.
-//!
-//! What it does not do: print; the command does.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,8 +1,10 @@
-//! Seeded clocks and a seeded network that drive the real [`Endpoint`](probe_sync_probe::Endpoint) code.
+//! Seeded clocks and a seeded network that drive the real [`Endpoint`](probe_sync_probe::Endpoint)
+//! code.
 //!
-//! Place in the flow: beside it. A simulated run gives what a real run gives, exchanges and counters, and also what a real
-//! run cannot: the true offset of every clock at any instant, and the exact fate of every packet. Timing claims and the
-//! accounting of lost, late, duplicated and foreign packets are tested against these.
+//! A simulated run returns what a real run does, exchanges and counters, and also what a real run
+//! cannot: the true offset of every clock at any instant, and the exact fate of every packet.
+//! Timing claims and the accounting of lost, late, duplicated and foreign packets are tested
+//! against these.
 //!
 //! One way through the folders: `scenario` (what a run is like) → `world` (clocks, network, stamps, the event loop) → `runs` (a run
 //! driven window by window; [`Rounds`] sends each window through the code of a live round) → [`accuracy`] (all methods on the same
@@ -13,7 +15,7 @@
 //! Time here is one true time, shown by node 0's clock unless a scenario lets that wander or step. Which node is the reference changes
 //! neither clocks nor packets. The same scenario and seed give the same bytes.
 //!
-//! What it does not do: simulate hosts (each node has its own clock and network address) or bandwidth.
+//! It does not model hosts (each node has its own clock and network address) or bandwidth.
 #![forbid(unsafe_code)]
 
 pub mod accuracy;

@@ -1,11 +1,10 @@
-//! Clocks that swing on a loaded machine: nothing steps there, so nothing may be called a step.
+//! Oscillating clocks on a loaded machine. No clock steps there, so every reported step is false.
 //!
-//! Place in the flow: beside `fault_cases`, above [`Rounds`]. A seed decides everything about a run: windows of 1, 2 or 4 s, load 0.2 to
-//! 0.8, 20 to 200 pairs per second, and in every other run pauses, in which a node's process does not run. All clocks but node 0's swing
-//! as those of `--inject-skew --skew-model sinusoid` do. [`run`] solves every round as a live run does, smooths the run as `solve`
-//! does, and counts what was named and which estimates their stated errors do not cover.
-//!
-//! What it does not do: print; the command does.
+//! The seed determines the whole run: windows of 1, 2 or 4 s, a load of 0.2 to 0.8, 20 to 200 pairs
+//! per second and, in every other run, pauses during which a node's process does not run. All
+//! clocks except node 0's oscillate as those of `--inject-skew --skew-model sinusoid` do. [`run`]
+//! solves every round as in a live run, smooths the run as `solve` does, and counts the reported
+//! faults and the estimates whose stated errors do not cover the truth.
 
 use probe_sync_estimate::faults::{Fault as Named, FaultKind as Kind};
 use probe_sync_estimate::round::{GlobalWindowData, SolvedRound};

@@ -1,6 +1,6 @@
 //! Reads of the host's clocks, and bracketed reads of two clocks at once.
 //!
-//! Place in the flow: the first stage; everything that must know the time gets it from here.
+//! All code that needs the time reads it here.
 //!
 //! Two clocks cannot be read at one instant. [`read_pair`] reads B, A, B: the reading of A happened between the two
 //! readings of B, so pairing it with their midpoint is wrong by at most half their distance, the bracket. A preempted
@@ -11,7 +11,7 @@
 //! Unless somebody vouched for the counters (`tsc=reliable`), the kernel compares those of all cores when they start, and gives `tsc` up where
 //! one was seen behind another (`check_tsc_warp` in arch/x86/kernel/tsc_sync.c). [`tsc_is_the_clocksource`] says whether it has.
 //!
-//! What it does not do: correct or convert clocks. A virtual clock (`SkewedClock`) is laid over these by the caller.
+//! It does not correct or convert clocks; callers lay a virtual clock (`SkewedClock`) over these.
 
 use std::sync::OnceLock;
 

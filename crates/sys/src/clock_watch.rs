@@ -1,7 +1,7 @@
-//! Notices when the system clock was stepped or slewed.
+//! Detects steps and slews of the system clock.
 //!
-//! Place in the flow: the node feeds it pairs of (system, `CLOCK_MONOTONIC_RAW`) readings, some ten per window, and asks
-//! at the window's end; an event marks the window. Pure: no clock is read here.
+//! The node supplies about ten pairs of (system, `CLOCK_MONOTONIC_RAW`) readings per window and
+//! asks at the window's end; an event marks the window. The module is pure and reads no clock.
 //!
 //! Between two pairs the system clock gains `g = Δsystem − Δraw`, of which the brackets of the readings leave
 //! `n = (bracket₁ + bracket₂)/2` uncertain. A clock of constant rate r has `g = r·Δraw`; r may be anything up to
@@ -17,8 +17,8 @@
 //! The limits: reads through the vDSO have brackets of 50 to 100 ns, so a block of 100 ms shows its rate to 1 ppm. NTP
 //! daemons in their steady state change the rate by much less than 1 ppm from window to window.
 //!
-//! What it does not do: say who did it (`discipline`), or correct anything. A rate that creeps by less than the limit from
-//! window to window is the clock's drift, and the estimators follow it.
+//! A rate that changes by less than the limit from window to window is ordinary drift of the clock,
+//! which the estimators follow. `discipline` finds out which program steers the clock.
 
 use probe_sync_time::{Duration, Raw, System, Timestamp};
 use serde::Serialize;

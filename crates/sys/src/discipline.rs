@@ -1,10 +1,10 @@
-//! Who steers the system clock, and whether it was disturbed.
+//! Detects the programs that steer the system clock, and disturbances of that clock.
 //!
-//! Place in the flow: `Discipline` and `steering_programs` are asked by `doctor`; [`ClockWatch`] runs beside the probes
-//! and marks windows in which the clock was stepped or slewed. Reference: `adjtimex(2)`; `modes = 0` only reads, and
-//! needs no rights.
+//! `doctor` uses `Discipline` and `steering_programs`; [`ClockWatch`] runs alongside the probes and
+//! marks windows in which the clock was stepped or slewed. Reference: `adjtimex(2)`; `modes = 0`
+//! only reads and needs no privileges.
 //!
-//! What it does not do: change the clock. Nothing in this project does.
+//! It never changes the clock; nothing in this project does.
 
 use std::fs;
 use std::path::Path;

@@ -1,9 +1,9 @@
-//! What this machine offers for measuring clocks, as a list of facts with advice.
+//! This machine's support for measuring clocks, as a list of facts with advice.
 //!
-//! Place in the flow: `probe_sync doctor` prints it. The network facts come from the drivers; the decisive one is a test
-//! that sends packets to itself and looks at the stamps that come.
+//! The network facts come from the drivers; the decisive one is a self-test that sends packets and
+//! inspects the stamps they receive.
 //!
-//! What it does not do: judge MPI (the command does), change anything, take longer than a second or so.
+//! It does not check MPI (the command does) and takes no longer than about a second.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 

@@ -1,15 +1,17 @@
-//! What a forked child must not keep: the sockets of the process that it was forked from.
+//! Closes, in a forked child, the sockets of the process that it was forked from.
 //!
-//! Place in the flow: whoever opens a socket for a session (`udp` here, `collective`) names it once. A launcher's process forks when it
-//! likes: data loaders, `multiprocessing`, a shell. The child has copies of all descriptors and none of the threads. As long as it
-//! lived, its copies would hold the ports and keep connections open whose owner has died, and the other ranks would wait for a deadline instead of seeing the
-//! end.
+//! Each socket that is opened for a session (`udp` here, `collective`) is registered once. A
+//! launcher's process may fork at any time, for data loaders, `multiprocessing` or a shell. The
+//! child has copies of all descriptors but none of the threads. While it lived, its copies would
+//! hold the ports and keep connections open after their owner had died, and the other ranks would
+//! wait for a deadline instead of seeing the connection close.
 //!
 //! In the child every such socket becomes `/dev/null` under the same number: its end is seen by the others as soon as the parent's ends, and a
 //! descriptor that somebody in the child closes later is nobody else's. Which descriptor is still which socket is asked of the kernel
 //! (its file system and inode), so nobody has to tell when a socket is closed. What is executed instead of forked inherits nothing: sockets are opened with `CLOEXEC`.
 //!
-//! What it does not do: touch the child's memory; who calls a session there is told so by the session.
+//! It does not touch the child's memory; a session that is called in the child reports the fork
+//! itself.
 
 use std::cell::RefCell;
 use std::fs::File;

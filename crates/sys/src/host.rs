@@ -1,9 +1,9 @@
-//! Which host this is, and the CPUs near its network interfaces.
+//! The identity of this host, and the CPUs near its network interfaces.
 //!
-//! Place in the flow: asked once at the start of a run; goes to `run.json`. The probe thread is pinned to the CPUs that
-//! the interface is attached to.
+//! It is determined once at the start of a run and stored in `run.json`. The probe thread is pinned
+//! to the CPUs that the interface is attached to.
 //!
-//! What it does not do: list interfaces (`interfaces`), configure anything but the calling thread's affinity.
+//! It changes nothing but the calling thread's affinity.
 
 use std::collections::BTreeSet;
 use std::ffi::CStr;

@@ -1,8 +1,6 @@
 //! The network interfaces of this host, their addresses, and the default route.
 //!
-//! Place in the flow: asked once at the start of a run, for the address to probe from, and by `doctor`.
-//!
-//! What it does not do: resolve names, watch for changes, configure anything.
+//! It does not watch for changes.
 
 use std::ffi::CStr;
 use std::fs;

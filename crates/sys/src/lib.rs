@@ -1,7 +1,9 @@
-//! Everything that asks the operating system: clocks, timers, timestamped UDP, the host and what it offers.
+//! Everything that asks the operating system: clocks, timers, timestamped UDP, and facts about the
+//! host.
 //!
-//! Place in the flow: clock → probe. The node (crate `probe-sync`) reads clocks here, moves the bytes of the `probe` state
-//! machines through [`udp`], and watches its own clock with [`discipline`]. Nothing here knows what a packet means.
+//! The node (crate `probe-sync`) reads clocks here, moves the bytes of the `probe` state machines
+//! through [`udp`], and watches its own clock with [`discipline`]. Nothing here knows the meaning
+//! of a packet.
 //!
 //! | module | holds |
 //! |---|---|

@@ -1,9 +1,11 @@
-//! Libraries that the loader would take from where this process happens to be.
+//! Detects libraries that the loader would take from the process's current directory.
 //!
-//! Place in the flow: asked before `tracer` loads a vendor's library. `LD_LIBRARY_PATH=$LD_LIBRARY_PATH:/opt/rocm/lib` has an empty part where the variable
-//! was unset, and an empty part is the current folder, which on shared scratch is another user's. The loader looks there for the library and for everything that
-//! the library needs, in subfolders by the machine's kind, too.
-//! What it does not do: guard libraries that the program itself is linked with, which the loader takes before the program begins.
+//! The check runs before `tracer` loads a vendor's library.
+//! `LD_LIBRARY_PATH=$LD_LIBRARY_PATH:/opt/rocm/lib` has an empty part if the variable was unset. An
+//! empty part means the current directory, which on shared scratch space may belong to another
+//! user. The loader searches it for the library and all its dependencies, including in
+//! subdirectories for the machine's type. It cannot protect libraries that the program itself is
+//! linked with, because the loader loads those before the program starts.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};

@@ -1,10 +1,11 @@
-//! The kernel's table of neighbours: which hardware address an address of the own network has.
+//! The kernel's neighbour table, which maps addresses of the local network to hardware addresses.
 //!
-//! Place in the flow: `doctor` shows it, and a start at which ranks are missing asks here what to say. A host that talks to more
-//! neighbours than `net.ipv4.neigh.default.gc_thresh3` (1024 where nobody raised it) cannot reach some of them: connections hang, and
-//! the kernel's log says "neighbour table overflow". All network namespaces of a kernel share the table and the limit.
+//! `doctor` shows it, and a start with missing ranks uses it for its error message. A host that
+//! talks to more neighbours than `net.ipv4.neigh.default.gc_thresh3` (1024 by default) cannot reach
+//! some of them: connections hang, and the kernel's log says "neighbour table overflow". All
+//! network namespaces of a kernel share the table and the limit.
 //!
-//! What it does not do: raise the limit.
+//! It does not raise the limit.
 
 use std::fs;
 

@@ -1,9 +1,9 @@
-//! What a network interface can stamp, and switching its hardware stamps on.
+//! The timestamping capabilities of a network interface, and the activation of its hardware stamps.
 //!
-//! Place in the flow: asked by the probe socket at bind and by `doctor`. References: `include/uapi/linux/ethtool.h`
-//! (`ETHTOOL_GET_TS_INFO`), `include/uapi/linux/net_tstamp.h` (`SIOCSHWTSTAMP`, needs `CAP_NET_ADMIN`).
+//! References: `include/uapi/linux/ethtool.h` (`ETHTOOL_GET_TS_INFO`),
+//! `include/uapi/linux/net_tstamp.h` (`SIOCSHWTSTAMP`, needs `CAP_NET_ADMIN`).
 //!
-//! What it does not do: switch hardware stamps off again: other programs may rely on them by then.
+//! It does not turn hardware stamps off again, because other programs may rely on them by then.
 
 use std::ffi::c_void;
 use std::io;

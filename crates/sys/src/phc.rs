@@ -1,6 +1,8 @@
-//! An interface's own clock (PHC, `/dev/ptpN`) and the conversion of its stamps to the system clock.
+//! An interface's own clock (PHC, `/dev/ptpN`) and the conversion of its stamps to the system
+//! clock.
 //!
-//! Place in the flow: `udp::stamping` converts each hardware stamp here; without a fresh conversion there is none.
+//! `udp::stamping` converts each hardware stamp here; without a fresh conversion the stamp is not
+//! used.
 //!
 //! The kernel reads system, PHC, system in one go (`PTP_SYS_OFFSET_EXTENDED`, several times; the narrowest counts), which
 //! gives one point of `offset(t) = system − PHC`, wrong by at most half the bracket. Points of the last second give the rate,
@@ -17,9 +19,9 @@
 //! By hand: offset 500 at PHC time 0 and 510 at 100 000, brackets of 4 each, give a rate of 100 ppm, known to 43 ppm. A stamp at
 //! 120 000 is 120 000 + 510 + 2 = 120 512, and wrong by at most 2 + 0.86.
 //!
-//! What it does not do: discipline either clock, or use a clock whose last point is older than [`STALE_NS`]. It was
-//! written from the kernel's documentation without such a device at hand; the arithmetic is tested with made clocks, the request
-//! is not.
+//! It does not discipline either clock, and it does not use a clock whose last point is older than
+//! [`STALE_NS`]. It was written from the kernel's documentation without such a device: tests cover
+//! the arithmetic with synthetic clocks, but not the request to the device.
 
 use std::collections::VecDeque;
 use std::fs::File;

@@ -1,10 +1,11 @@
-//! A socket of this host at which this user and root are heard, and nobody else.
+//! A socket of this host that accepts connections only from this user and root.
 //!
-//! Place in the flow: a run's `control.sock` and a recorder's. The socket's file has mode 600 before anybody can connect, and the system is asked who is at
-//! the other end, since a file system may not keep modes. Both ends name it by its open folder: an address has room for some hundred bytes, and folders have
-//! longer names.
+//! It serves a run's `control.sock` and a recorder's socket. The socket's file has mode 600 before
+//! anyone can connect, and the peer's credentials are checked as well, because a file system may
+//! not preserve modes. Both ends address it relative to its open directory, because an address
+//! holds only about a hundred bytes and directory paths can be longer.
 //!
-//! What it does not do: judge the folder (`files::OwnFolder`), or read what is said.
+//! It does not check the directory; `files::OwnFolder` does.
 
 use std::ffi::OsStr;
 use std::io;

@@ -1,8 +1,9 @@
-//! Ties of a process to its parent, of its threads to its signals, and how many files it may have open and how long they become.
+//! Process settings: a child's tie to its parent, the signal masks of threads, and the limits on
+//! open files and file sizes.
 //!
-//! Place in the flow: `probe_sync run --local N` starts its ranks as child processes; none may outlive it. A session in a launcher's
-//! process leaves the signals to the launcher's own threads. A master has a connection to every rank.
-//! What it does not do: handle signals; the command does.
+//! `probe_sync run --local N` starts its ranks as child processes, none of which may outlive it. A
+//! session in a launcher's process leaves the signals to the launcher's own threads. A master has a
+//! connection to every rank. It does not handle signals; the command does.
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit};
 

@@ -1,9 +1,10 @@
-//! A page of memory that several processes see: of a file, or of none, which forked children inherit.
+//! A page of memory shared by several processes, either of a file or anonymous and inherited by
+//! forked children.
 //!
-//! Place in the flow: the global clock lives in one (`probe-sync::clock`). A mapping stays what it is when its file is renamed or removed,
-//! and when its descriptor is closed.
+//! It holds the global clock (`probe-sync::clock`). A mapping stays valid when its file is renamed
+//! or removed and when its descriptor is closed.
 //!
-//! What it does not do: say what the words mean, or keep another process from writing.
+//! It does not prevent another process from writing.
 
 use std::fs::File;
 use std::io::Write as _;

@@ -1,9 +1,10 @@
-//! Whose process is at the other end of a TCP connection within this host.
+//! The owner of the process at the other end of a TCP connection within this host.
 //!
-//! Place in the flow: ranks that know each other by a name that others can guess ask before they believe (`collective`). Unix-domain sockets have
-//! `SO_PEERCRED`; of TCP the kernel's table of connections says who opened the other end.
+//! Ranks that know each other only by a guessable name check it before they trust a peer
+//! (`collective`). Unix-domain sockets have `SO_PEERCRED`; for TCP, the kernel's connection table
+//! states who opened the other end.
 //!
-//! What it does not do: know anything of other hosts, or of other network namespaces.
+//! It cannot identify peers on other hosts or in other network namespaces.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};

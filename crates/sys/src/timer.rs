@@ -1,13 +1,14 @@
 //! A timer of nanosecond resolution for one tokio task, and the timer slack of the calling thread.
 //!
-//! Place in the flow: the node's probe task waits on it together with its socket (`udp::wait`).
-//! tokio's own timers tick in milliseconds; the probe schedule needs some 10 µs. A `timerfd` on `CLOCK_MONOTONIC`,
-//! armed with an absolute time, is an ordinary descriptor to tokio and as precise as the kernel's high-resolution timers.
+//! The node's probe task waits on it together with its socket (`udp::wait`). tokio's own timers
+//! tick in milliseconds, but the probe schedule needs about 10 µs. A `timerfd` on
+//! `CLOCK_MONOTONIC`, armed with an absolute time, is an ordinary descriptor to tokio and as
+//! precise as the kernel's high-resolution timers.
 //!
 //! The descriptor is never read: setting a timerfd anew takes its expiry back, and tokio watches edges. That saves
 //! one system call per wake-up.
 //!
-//! What it does not do: periods. The probe schedule says what comes next each time.
+//! It is not periodic: the probe schedule sets the next time at each step.
 
 use std::num::NonZeroU64;
 use std::os::fd::{BorrowedFd, OwnedFd};

@@ -1,10 +1,11 @@
 //! The host's packages, cores and memory nodes, for `run.json`.
 //!
-//! Place in the flow: read once at the start of a run. With feature `hwloc` libhwloc counts, caches included; without it,
-//! or when libhwloc fails, the kernel's own files under `/sys/devices/system` do.
+//! It is read once at the start of a run. With feature `hwloc`, libhwloc does the counting and
+//! includes caches; without it, or if libhwloc fails, the kernel's own files under
+//! `/sys/devices/system` are used.
 //!
-//! What it does not do: choose CPUs. The CPUs near an interface come from `host::local_cpus`; libhwloc would read the
-//! same file.
+//! It does not choose CPUs. `host::local_cpus` returns those near an interface; libhwloc would read
+//! the same file.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,8 +1,7 @@
-//! The clocks that profilers stamp events with (timeline R), by name, and bracketed pairs of such a clock and the system
-//! clock.
+//! The clocks that profilers stamp events with (timeline R), by name, and bracketed pairs of such a
+//! clock and the system clock.
 //!
-//! Place in the flow: the snapshot sampler of crate `probe-sync` reads pairs here; crate `trace` turns them into the map
-//! R → S of its node.
+//! The crate `trace` turns these pairs into the map R → S of their node.
 //!
 //! | name | clock | profilers on it |
 //! |---|---|---|
@@ -21,8 +20,8 @@
 //! process has loaded already is preferred: it is the one that the profiler uses. They are never unloaded; profilers
 //! leave exit handlers behind.
 //!
-//! What it does not do: read a device's own counter (the vendors' libraries convert those), guess which clock is meant
-//! (`tracer_choice`), or fit anything.
+//! It does not read a device's own counter, because the vendors' libraries convert those.
+//! `tracer_choice` guesses which clock is meant.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::path::Path;

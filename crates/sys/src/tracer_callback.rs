@@ -1,9 +1,9 @@
-//! A tracer clock that the caller hands in, as a closure or as a C function.
+//! A tracer clock that the caller supplies as a closure or a C function.
 //!
-//! Place in the flow: a profiler, or the binding of another language, makes one through [`TracerClock`](crate::TracerClock); it is
-//! then read like any other tracer clock.
+//! A profiler or another language's binding creates one through
+//! [`TracerClock`](crate::TracerClock); it is then read like any other tracer clock.
 //!
-//! What it does not do: believe. A reading that fails is an error with its reason, and never a time.
+//! A failed reading is an error with its reason, never a time.
 
 use std::ffi::{c_int, c_void};
 use std::fmt;

@@ -1,7 +1,8 @@
-//! Which tracer clock the traces beside a run are on, where nobody says (`tracer_clock = auto`).
+//! The choice of the tracer clock for the traces recorded during a run if the user does not name
+//! one (`tracer_clock = auto`).
 //!
-//! Place in the flow: asked once per node when a run starts. What was chosen, and why, goes to the run's files: a wrong guess must be
-//! seen. The first that applies:
+//! It is made once per node when a run starts. The choice and its reason are stored in the run's
+//! files, because a wrong guess must be visible. The first row that applies decides:
 //!
 //! | what is here | clock | because |
 //! |---|---|---|
@@ -11,7 +12,8 @@
 //! | NVIDIA devices (`/dev/nvidia0`) and a CUPTI to load | `cupti` | traces of their kernels are on CUPTI's clock |
 //! | nothing of that | `boottime` | traces of CPUs are on Unix time and need no pairs; raw planes and rocpd are on boottime |
 //!
-//! What it does not do: look at traces; there are none yet. Clocks that the caller hands in are not asked about here.
+//! It does not examine traces, because none exist yet. It does not consider clocks that the caller
+//! supplies.
 
 use std::path::Path;
 

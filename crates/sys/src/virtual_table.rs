@@ -1,12 +1,15 @@
-//! Tables of SQLite whose rows a program hands out, without unsafe code of the program's own.
+//! SQLite virtual tables whose rows come from the program, without unsafe code in the program
+//! itself.
 //!
-//! Place in the flow: under queries over many databases (crate `trace`). SQLite asks a [`Source`] how it would find rows under the
-//! conditions at hand, and then takes them one by one from [`Rows`]. Here is what SQLite's interface in C wants: structures whose first
-//! field is its own (<https://sqlite.org/vtab.html>, by `rusqlite::vtab`).
+//! SQLite asks a [`Source`] how it would find rows under the given conditions, and then takes them
+//! one by one from [`Rows`]. This module provides the structures that SQLite's C interface
+//! requires, whose first field is SQLite's own (<https://sqlite.org/vtab.html>, by
+//! `rusqlite::vtab`).
 //!
-//! Only equalities are passed on, and only where the comparison is byte by byte: under another collation equal values may differ in bytes.
-//! SQLite evaluates a condition again unless the plan says that it need not, so a source may hand out more rows than were asked for, and never fewer.
-//! What it does not do: write, know what a table holds.
+//! Only equalities are passed on, and only where the comparison is byte by byte: under another
+//! collation equal values may differ in bytes. SQLite evaluates a condition again unless the plan
+//! says that it need not, so a source may hand out more rows than were asked for, and never fewer.
+//! The tables are read-only.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, CString, c_int};

@@ -4,7 +4,7 @@
 //! the formula that `truth.json` states.
 //! Two nodes by hand: off = 1000 ns, ppm = 10, t0 = 0. At t = 1 s the node reads 1 s + 1000 ns + 10 000 ns.
 //!
-//! What it does not do: wander at random; the simulator has that.
+//! A [`SkewedClock`] does not wander at random; the simulator has such clocks.
 
 use std::f64::consts::TAU;
 

@@ -7,8 +7,6 @@
 //!
 //! Two nodes by hand: j is 1000 ns ahead, one-way delay 200 ns. i sends at 0, j stamps 1200: `u = 1200 ≥ 1000`.
 //! j sends at its 2000, i stamps 1200: `l = 800 ≤ 1000`.
-//!
-//! What it does not do: judge an exchange, or fit several; crate `estimate` does.
 
 use std::fmt;
 

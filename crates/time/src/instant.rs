@@ -7,7 +7,7 @@
 //! Arithmetic saturates: a corrupt stamp near `i64::MAX` gives a huge difference, which later stages reject,
 //! and never a panic.
 //!
-//! What it does not do: convert a node's time into reference time; that needs an estimate and happens in crate
+//! Converting a node's time into reference time requires an estimate and is the task of crate
 //! `estimate`. The reference node alone needs none: [`Timestamp::on_reference`].
 
 use std::fmt;

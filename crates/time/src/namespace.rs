@@ -1,7 +1,7 @@
-//! By how much a Linux time namespace moves the kernel's clocks that count from the machine's start.
+//! The offsets by which a Linux time namespace shifts the kernel's clocks that count from boot.
 //!
-//! Place in the flow: `sys` reads it of a process; whatever leaves that process with times of such a clock states it. The system clock has no
-//! such offset, and the processor's counter has none either.
+//! `sys` reads them for a process; data that leaves the process with times of such a clock must
+//! state them. Neither the system clock nor the processor's counter has such an offset.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,8 +1,8 @@
 //! [`RoundId`]: which round.
 //!
-//! Place in the flow: given by the round loop to a window when it begins; the window's cuts, the round's solution and
-//! the records in the files carry it on.
-//! What it does not do: say when the round was; its window's timestamps do.
+//! The round loop assigns it to a window when the window begins; the window's cuts, the round's
+//! solution and the records in the files carry it. It does not state when the round took place; its
+//! window's timestamps do.
 
 use std::fmt;
 

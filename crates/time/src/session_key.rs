@@ -1,8 +1,8 @@
 //! [`SessionKey`]: what proves that a packet is of this run.
 //!
-//! Place in the flow: rank 0 draws it in the hand-shake, every rank learns it with the plan, and crate `probe` authenticates packets
-//! with it.
-//! What it does not do: reach a file or a message for people. Nothing here draws it or uses it.
+//! Rank 0 draws it in the handshake, every rank learns it with the plan, and crate `probe`
+//! authenticates packets with it. It is never written to a file or shown in a message. Drawing and
+//! using it are left to other crates.
 
 use std::fmt;
 

@@ -1,9 +1,11 @@
-//! How fast chunks become a trace, and how large it gets: `cargo bench -p probe-sync-trace --bench write`.
+//! Benchmark of how fast chunks become a trace, and how large the trace is:
+//! `cargo bench -p probe-sync-trace --bench write`.
 //!
-//! A job of 8 processes, each with a thread that launches and a stream that runs: nested calls, and a flow from each launch to its
-//! kernel. Measured are the writers alone, and with the sorter before them. With `--bench` a million slices are written, five times;
-//! without it (as tests are run) a few, once. The peer, Perfetto's own Python builder on the same slices: `bench/perfetto_builder.py`.
-//! What it does not do: read traces (`benches/kineto.rs`), write files.
+//! A job of 8 processes, each with a thread that launches and a stream that runs: nested calls, and
+//! a flow from each launch to its kernel. Measured are the writers alone, and with the sorter
+//! before them. With `--bench` a million slices are written, five times; without it (as tests are
+//! run) a few, once. The peer, Perfetto's own Python builder on the same slices:
+//! `bench/perfetto_builder.py`. `benches/kineto.rs` measures reading.
 
 use std::time::Instant;
 

@@ -1,11 +1,9 @@
 //! Rewrites every trace onto one clock, each in its own format.
 //!
-//! Place in the flow: after [`calibrate()`](crate::calibrate()). Both ends of every event go through the map, so durations follow
-//! the clock too. A time on the trace's timeline R becomes one on the reference clock by subtracting the correction: with node 1
-//! 2.5 ms ahead, its event at 10.0 ms is written at 7.5. Formats whose viewers draw each node from its own session start get one
-//! base for all nodes.
-//!
-//! What it does not do: make maps; print.
+//! Both ends of every event pass through the map, so durations follow the clock too. A time on the
+//! trace's timeline R becomes one on the reference clock by subtracting the correction: if node 1
+//! is 2.5 ms ahead, its event at 10.0 ms is written at 7.5 ms. Formats whose viewers draw each node
+//! from its own session start get one base for all nodes.
 
 use std::collections::VecDeque;
 use std::panic::resume_unwind;

@@ -1,8 +1,8 @@
-//! Judges whether causality holds between the traces, before and after their clocks are corrected.
+//! Checks whether causality holds between the traces, before and after their clocks are corrected.
 //!
-//! Place in the flow: after [`calibrate()`](crate::calibrate()); `collectives` does the judging. Traces whose clock is not known
-//! are left out of the verdict where any clock is known, and so are files into which several traces were merged: their parts do not
-//! say whose they are, so that two ranks' would be taken for one's. What it does not do: print, rewrite.
+//! If any clock is known, traces with an unknown clock are left out of the verdict. Files that
+//! several traces were merged into are left out too: their parts do not state their rank, so two
+//! ranks' parts would be taken for one's.
 
 use std::path::Path;
 

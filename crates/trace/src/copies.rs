@@ -1,8 +1,11 @@
-//! Files that hold what another file holds: profilers write one recording several times, and people keep what they unpacked.
+//! Detects files with the same contents as another file: profilers write one recording several
+//! times, and people keep unpacked copies.
 //!
-//! Place in the flow: between the files that a caller names and the traces that are read. JAX writes `HOST.xplane.pb`, and beside it `HOST.trace.json.gz` and, where asked,
-//! `perfetto_trace.json.gz`: the same events, with times since the session's start and no host, so that no clock fits them. Files of one name whose unpacked content is
-//! equal are copies wherever they lie. Length and checksum decide; of packed files both stand at their end. What it does not do: compare events.
+//! JAX writes `HOST.xplane.pb` and, next to it, `HOST.trace.json.gz` and optionally
+//! `perfetto_trace.json.gz`: the same events, with times since the session's start and no host, so
+//! that no clock fits them. Files of the same name whose unpacked contents are equal are copies,
+//! whatever directory they are in. Length and checksum decide; a packed file has both at its end.
+//! It does not compare events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

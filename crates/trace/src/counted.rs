@@ -1,7 +1,8 @@
-//! How much of the traces this process has read: for whoever shows how far long work is.
+//! The number of trace bytes that this process has read, for progress displays.
 //!
-//! Place in the flow: around the files of Kineto's JSON and of protobufs, packed or not, by every pass over them. A count of the process, as the system keeps one of all that is read: no
-//! result depends on it. What it does not do: count databases, whose pages SQLite reads.
+//! Every pass over Kineto JSON and protobuf files, packed or not, is counted. The count is global
+//! to the process, like the system's own I/O counters; no result depends on it. It does not count
+//! databases, whose pages SQLite reads.
 
 use std::io::{Read, Seek, SeekFrom};
 use std::sync::atomic::{AtomicU64, Ordering};

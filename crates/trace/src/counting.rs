@@ -1,7 +1,7 @@
-//! A time map that counts what it does, for the statistics of `align` and `merge`.
+//! A time map that collects the statistics of `align` and `merge`.
 //!
-//! Place in the flow: between a trace's map and its format. Times pass one by one; of the corrections a bounded sample is kept
-//! for their median. What it does not do: make maps, count what a format does.
+//! It sees every time that passes from a trace's format through its map, and keeps a bounded sample
+//! of the corrections for their median.
 
 use probe_sync_estimate::series::{Cursor, Place, TimeMap};
 use serde::Serialize;

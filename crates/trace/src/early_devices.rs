@@ -1,6 +1,4 @@
-//! What is told of devices whose kernels begin before their launch.
-//!
-//! Place in the flow: from what `check` and `lateness` have found of each trace into their notes. What it does not do: find, judge.
+//! The note on devices whose kernels begin before their launch.
 
 use crate::collectives::span;
 use crate::model::BeforeLaunch;

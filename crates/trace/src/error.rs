@@ -1,7 +1,7 @@
-//! The one error type of this crate: what failed, in which file, at which byte, for which node.
+//! The single error type of this crate: what failed, in which file, at which byte, for which node.
 //!
-//! Place in the flow: every stage returns it; the command line prints it as one line. What it does not do: hold notes on
-//! things that were survivable; those travel in results (`TraceFacts::notes` and the stages' own statistics).
+//! The command line prints it as one line. It does not carry notes on survivable problems, which
+//! are part of the results (`TraceFacts::notes` and the stages' own statistics).
 
 use std::path::{Path, PathBuf};
 

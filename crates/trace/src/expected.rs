@@ -1,7 +1,8 @@
-//! How much of its traces a command will read: for whoever shows how far long work is.
+//! The number of trace bytes that a command will read, for progress displays.
 //!
-//! Place in the flow: before the work, against [`bytes_read()`](crate::bytes_read()) while it goes on. Formats say how often they look at a file for what. What it does not do: read more of a
-//! file than its beginning, or refuse one.
+//! It is computed before the work and compared with [`bytes_read()`](crate::bytes_read())
+//! meanwhile. Formats state how many passes over a file each purpose takes. It reads no more than
+//! the beginning of a file, and refuses none.
 
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,4 @@
-//! A recording on its machine's system clock, and how it becomes a file.
-//!
-//! Place in the flow: `fill` and `clock` below it, `reference` above it. What it does not do: know another machine's clock.
+//! A recording on its machine's system clock, and its export to a file.
 
 use std::fs::Metadata;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,8 @@
-//! Floating-point operations of operators, by their names and the shapes of what goes in.
+//! Floating-point operation counts of operators, computed from their names and input shapes.
 //!
-//! Place in the flow: a hook. An operator states `shapes`, a JSON list of the dimensions of each tensor; a convolution also `stride`, `padding`,
-//! `dilation` (lists, one number per dimension; 1, 0, 1 where they are not stated) and `groups`. A multiplication and an addition are two operations.
+//! An operator states `shapes`, a JSON list of the dimensions of each tensor. A convolution also
+//! states `groups` and the lists `stride`, `padding` and `dilation`, with one number per dimension
+//! (1, 0 and 1 by default). A multiplication and an addition count as two operations.
 //!
 //! | operator | operations |
 //! |---|---|
@@ -11,7 +12,7 @@
 //! | conv1d, conv2d, conv3d, convolution: `[b, c, …] [o, c / groups, …]` | 2 × outputs × c / groups × size of the kernel |
 //! | add, mul | one for each element of the larger |
 //!
-//! What it does not do: know other operators. To those nothing is added.
+//! Unknown operators get no count.
 
 use serde::Deserialize;
 

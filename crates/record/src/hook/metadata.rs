@@ -1,6 +1,4 @@
-//! What the caller says of events: the same of all, of a kind or of all kinds.
-//!
-//! Place in the flow: a hook.
+//! A hook that adds the same caller-supplied arguments to all events or to all events of a kind.
 
 use super::{Additions, Hook};
 use crate::kind::{Kind, Kinds};

@@ -1,7 +1,7 @@
-//! Hooks: what is found out about events after the stop, and added to them.
+//! Hooks, which derive facts about events after the session has stopped and add them as arguments.
 //!
-//! Place in the flow: between a [`Recording`] and whoever writes it. Hooks see each event in the order of [`Recording::visit`] and add arguments; the
-//! recording stays as it is.
+//! Hooks run between a [`Recording`] and its consumer. They see each event in the order of
+//! [`Recording::visit`] and add arguments; the recording itself does not change.
 //!
 //! ```
 //! use probe_sync_record::hook::{Flops, Hooks};

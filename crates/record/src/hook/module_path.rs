@@ -1,9 +1,11 @@
-//! Which modules of a model an event is in: `net/layer1/conv`.
+//! The path of model modules that an event belongs to, such as `net/layer1/conv`.
 //!
-//! Place in the flow: a hook. A scope says that it is a module by an argument `module`; an event is in those scopes of its thread that are open around it.
-//! Events come in the order in which they end, those within before those around them: so modules are gathered first, one thread at a time, and found by time.
+//! A scope declares itself a module by the argument `module`; an event belongs to the module scopes
+//! that are open around it on its thread. Events arrive in the order in which they end, inner ones
+//! before outer ones. The hook therefore first collects the modules, one thread at a time, and then
+//! finds them by time.
 //!
-//! What it does not do: follow work to other threads or devices.
+//! It does not follow work to other threads or devices.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,7 @@
-//! Addresses as places in files: `libfoo.so+0x1234`, for `addr2line` and its like, with nothing but the recording.
+//! Addresses as positions in files, such as `libfoo.so+0x1234`, for `addr2line` and similar tools,
+//! from the recording alone.
 //!
-//! Place in the flow: a hook; [`ModuleMap`] is also what naming functions goes by.
+//! The hook that names functions uses [`ModuleMap`] as well.
 
 use super::{Additions, Hook};
 use crate::error::Error;

@@ -1,10 +1,11 @@
-//! The stack of the thread that asks, as raw addresses; they are named after the stop.
+//! The call stack of the current thread as raw addresses, which are symbolized after the session
+//! has stopped.
 //!
-//! Place in the flow: an argument, best behind `||`: `scope!("load", stack = || stack().value())`. The tables that every program has for its panics are
-//! walked; frame pointers, which would be faster, are not in most programs. The first stack of a session also writes down where the program's files are
-//! mapped (`session::modules`), so that addresses mean something when the process is gone.
-//!
-//! What it does not do: name.
+//! A stack is recorded as an argument, best behind `||`:
+//! `scope!("load", stack = || stack().value())`. The unwinder uses the tables that every program
+//! has for its panics; frame pointers would be faster, but most programs lack them. The first stack
+//! of a session also records where the program's files are mapped (`session::modules`), so that
+//! addresses keep their meaning after the process has exited.
 
 use std::ffi::{c_int, c_void};
 

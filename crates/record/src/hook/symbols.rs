@@ -1,7 +1,8 @@
-//! Addresses as functions, files and lines, by the debug information of the program's files.
+//! Addresses as functions, files and lines, from the debug information of the program's files.
 //!
-//! Place in the flow: a hook, in the process that recorded or in another one later, as long as the files are those that ran. An address whose file has
-//! no debug information gets the function that the file's symbols name, and otherwise its place in the file.
+//! The hook works in the recording process or later in another one, as long as the files are still
+//! those that ran. If a file has no debug information, an address gets the function that the file's
+//! symbols name, or else its position in the file.
 
 use std::collections::HashMap;
 

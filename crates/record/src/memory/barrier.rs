@@ -1,7 +1,9 @@
-//! A barrier that costs the other threads nothing: what they stored before it is seen after it, and they see what was stored before it.
+//! A memory barrier that costs the other threads nothing: the caller sees what they stored before
+//! it, and they see what was stored before it.
 //!
-//! Place in the flow: whoever ends a session closes the gate, calls [`everywhere`], and then looks whether a thread is writing. The threads
-//! themselves pay for no fence: Linux makes all running ones do it (`membarrier`, private expedited; Linux 4.14).
+//! To end a session, a thread closes the gate, calls [`everywhere`] and then checks whether any
+//! thread is still writing. The recording threads execute no fence themselves: Linux issues one on
+//! every running thread (`membarrier`, private expedited; Linux 4.14).
 
 use std::sync::atomic::{Ordering, fence};
 

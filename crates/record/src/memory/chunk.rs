@@ -1,6 +1,7 @@
-//! A chunk's first words: how it is put to use, handed from thread to thread, and read meanwhile.
+//! The header words of a chunk: how a chunk is put into use, handed from thread to thread, and read
+//! while it is written.
 //!
-//! Place in the flow: `pool` hands chunks out by it, `thread::lane` commits records, `session::stream` reads what is whole. A chunk has one writer at a time.
+//! A chunk has one writer at a time.
 //!
 //! Records are stored in any order; [`commit`] makes them known. A chunk that is used again has another generation, odd while its first words change: who has
 //! read them between two equal even ones has read those of one use. Over [`Word`], so that loom runs these lines in every interleaving.

@@ -1,8 +1,8 @@
-//! The gate: one number that every event looks at, 0 while nothing records.
+//! The gate: one number that every event checks, 0 while nothing is being recorded.
 //!
-//! Place in the flow: `active` opens and closes it; `event` looks at it. It lies on a page that the kernel empties in a forked child
-//! (`MADV_WIPEONFORK`, Linux 4.14): there the gate is closed without anybody's doing, and what else lies on the page, the list of sessions,
-//! is not there.
+//! The gate lies on a page that the kernel clears in a forked child (`MADV_WIPEONFORK`, Linux
+//! 4.14). In the child it is therefore closed automatically, and the list of sessions, which lies
+//! on the same page, is empty.
 //!
 //! The page is a static of the program's: one load says that nothing records. The linker puts what is zero at first where no file is mapped, as the
 //! kernel's advice demands.

@@ -1,7 +1,9 @@
-//! A lock of what sessions share: a mutex that a panic does not poison, and whose order the recorder's own atomics tell, too.
+//! A lock for the data that sessions share: a mutex that a panic does not poison and whose order is
+//! also visible in the recorder's own atomics.
 //!
-//! Place in the flow: never taken by an event of the usual case. ThreadSanitizer does not see what the standard library's mutex does, which is not
-//! instrumented, and would take everything under it for races; by [`Lock::turn`] it sees the order, and nobody else needs it.
+//! An event on the fast path never takes it. ThreadSanitizer does not see the synchronization of
+//! the standard library's mutex, which is not instrumented, and would report everything under it as
+//! a race. [`Lock::turn`] makes the order visible to it and has no other purpose.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};

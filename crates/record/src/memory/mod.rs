@@ -1,6 +1,5 @@
-//! The memory of recordings: mapped stretches of it, who may use which chunk, and the page that a forked child finds empty.
-//!
-//! Place in the flow: under `active` and `thread`. Uses [`crate::layout`] alone.
+//! The memory of recordings: mapped regions, the assignment of chunks to threads, and the page that
+//! is empty in a forked child.
 
 pub(crate) mod barrier;
 pub(crate) mod chunk;

@@ -1,7 +1,10 @@
-//! In which order threads see each other's stores: within an event or not, calling or gone.
+//! The order in which threads see each other's stores when events begin and end and when sessions
+//! or observers are removed.
 //!
-//! Place in the flow: [`crate::thread::block`] begins and ends events by it, whoever ends a session or removes an observer waits by it. A few lines each, over
-//! [`Word`], so that loom runs the same lines in every interleaving (`tests`), also with all orders taken away, which it must notice.
+//! [`crate::thread::block`] begins and ends events with these functions; a thread that ends a
+//! session or removes an observer waits with them. Each is a few lines over [`Word`], so that loom
+//! runs the same lines in every interleaving (`tests`), and also with all orderings removed, which
+//! it must detect.
 //!
 //! An event costs no fence: it says that its thread is within, and then looks at the gate, in this order for the compiler alone ([`Word::light`]). Whoever
 //! changes the gate makes all threads pass a full fence ([`Word::heavy`]: `membarrier`) before it looks who is within: either the event sees the new gate, or

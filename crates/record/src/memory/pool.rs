@@ -1,8 +1,9 @@
-//! Who may write into which chunk and slot.
+//! The assignment of chunks and slots to threads.
 //!
-//! Place in the flow: a thread asks for a chunk when its own is full. Nobody waits: lists are without locks. Under the policy
-//! "flight" the chunk that was completed first is given out again, under "stream" the writer thread gives back what it has written.
-//! A thread that ends leaves what is left of its chunk to the next one that begins.
+//! A thread asks for a chunk when its own is full. The lists are lock-free, so no thread waits.
+//! Under the policy "flight" the chunk that was completed first is reused; under "stream" the
+//! writer thread returns the chunks that it has written. A thread that ends leaves the rest of its
+//! chunk to the next thread that starts.
 
 use std::sync::atomic::Ordering;
 

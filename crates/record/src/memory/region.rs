@@ -1,8 +1,8 @@
-//! A stretch of memory as words: of the process alone, or of a file, where it outlives a kill.
+//! A region of memory as words, either private to the process or backed by a file that survives a
+//! kill.
 //!
-//! Place in the flow: a session has one; threads write into it by [`crate::layout`]. A file is given all its room at the start
-//! (`fallocate`), so that no store ever meets a full disk. All pages are touched at the start.
-//! What it does not do: know what the words mean.
+//! A file is allocated in full at the start (`fallocate`), so that no store ever hits a full disk.
+//! All pages are touched at the start.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;

@@ -1,8 +1,9 @@
-//! Moves what is in chunks into blocks behind them, in the session's file.
+//! Moves the contents of chunks into blocks behind them, in the session's file.
 //!
-//! Place in the flow: called by the session's thread every period, and by whoever hands over a device's events and finds no room. Threads that record are not
-//! waited for: what is committed is copied, a chunk that is
-//! completed and copied is free again. A block counts when [`header::BLOCK_BYTES`] says so; what is in the chunks meanwhile is found there.
+//! The session's thread calls it every period; so does code that hands over a device's events and
+//! finds no room. It does not wait for recording threads: it copies what is committed, and frees a
+//! chunk that is completed and copied. A block becomes valid through [`header::BLOCK_BYTES`]; until
+//! then its contents are found in the chunks.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;

@@ -1,7 +1,8 @@
-//! Observers: callbacks before a scope begins and after it has ended, of a thread or of the whole process, with and without a session.
+//! Observers: callbacks before a scope begins and after it has ended, for one thread or the whole
+//! process, with or without a session.
 //!
-//! Place in the flow: an [`Observer`] is put on the registry's list; threads leave the usual path of events and call it (`thread::observed`).
-//! While there is none, events cost what they cost.
+//! The registry lists each [`Observer`]; threads then leave the fast path of events and call it
+//! (`thread::observed`). Without observers, events cost no more than usual.
 //!
 //! ```
 //! use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,6 +1,4 @@
-//! How an observer is made, added and removed.
-//!
-//! Place in the flow: changes the registry's list, as sessions change theirs. What it does not do: call.
+//! Creation, registration and removal of observers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

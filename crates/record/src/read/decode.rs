@@ -1,6 +1,6 @@
-//! Records as events.
+//! Decodes records into events.
 //!
-//! Place in the flow: `index` brings pieces of chunks, this takes them apart. A record that cannot be ends its piece.
+//! `index` supplies pieces of chunks. An invalid record ends its piece.
 
 use super::definitions::{Definitions, SiteFacts};
 use crate::event::FlowPlace;

@@ -1,6 +1,6 @@
-//! What the numbers in a recording stand for.
+//! The definitions of a recording, which give its numbers their meaning.
 //!
-//! Place in the flow: read once, before the events.
+//! They are read once, before the events.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,8 @@
-//! Devices of a recording: their clocks, their queues, and what a device's times are on the recorder's clock.
+//! The devices of a recording: their clocks, their queues, and the map from a device's times to the
+//! recorder's clock.
 //!
-//! Place in the flow: filled in from definitions; `index` maps a device's events by it. A queue is a [`Thread`](super::Thread) with a
-//! [`Track`]; its events come in the recorder's ticks as all others do.
+//! A queue is a [`Thread`](super::Thread) with a [`Track`]; like all others, its events are in the
+//! recorder's ticks.
 
 use crate::backend::{DeviceMap, DevicePair};
 use crate::clock::ClockPair;

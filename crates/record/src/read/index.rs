@@ -1,6 +1,7 @@
-//! Where each thread's records are: in chunks, and in blocks of what chunks held before.
+//! The location of each thread's records, both in chunks and in the blocks that hold earlier
+//! contents of chunks.
 //!
-//! Place in the flow: made once from headers alone; events are decoded from it a piece at a time.
+//! The index is built once from headers alone; events are then decoded from it one piece at a time.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};

@@ -1,10 +1,8 @@
-//! Recordings: finished, copied from a session that goes on, or left by a process that was killed.
+//! Recordings that are finished, copied from a running session, or left behind by a killed process.
 //!
-//! Place in the flow: what exporters and the command read. A [`Recording`] knows its threads, definitions and clock pairs; events come thread by
-//! thread in the order in which they ended ([`Recording::visit`]), a piece in memory at a time. A file is believed in nothing: every number is looked
-//! at before it is used.
-//!
-//! What it does not do: map times.
+//! A [`Recording`] knows its threads, definitions and clock pairs. It returns events thread by
+//! thread in the order in which they ended ([`Recording::visit`]), with one piece in memory at a
+//! time. Files are untrusted: every number is checked before it is used.
 
 mod decode;
 mod definitions;

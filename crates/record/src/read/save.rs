@@ -1,6 +1,7 @@
-//! A recording as a file of its own.
+//! Saves a recording as a file of its own.
 //!
-//! Place in the flow: for snapshots, and recordings that had no file. Written beside its name and renamed, so that whoever looks finds a whole one.
+//! This serves snapshots and recordings without a file. The file is written under a temporary name
+//! and renamed, so that readers only ever find a complete one.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write as _};

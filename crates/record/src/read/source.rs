@@ -1,6 +1,4 @@
-//! Where a recording is read from: a file, the memory of a session that has ended, a copy of one that goes on.
-//!
-//! Place in the flow: under everything else that reads.
+//! The source of a recording: a file, the memory of a finished session, or a copy of a running one.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;

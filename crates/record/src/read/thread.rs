@@ -1,6 +1,4 @@
-//! A thread of a recording: who it is, what was lost, what is open.
-//!
-//! Place in the flow: filled in by `index`, read by whoever shows a recording.
+//! A thread of a recording: its identity, its losses and its open scopes.
 
 use super::device::Track;
 use crate::kind::Kind;

@@ -1,10 +1,9 @@
-//! Which events of a recording count: all, the last so many seconds, or what lies within windows.
+//! The selection of events in a recording: all, the last few seconds, or those within windows.
 //!
-//! Place in the flow: `index` asks before it hands an event out. A window is told by times of the recording's own clock, so that it is exact: an event
-//! belongs to one if it begins and ends within. A scope that crosses a window's limit is left out, and what it holds within the window is one scope less
-//! deep, so that depths tell which scopes lie in which as ever.
-//!
-//! What it does not do: decide when a window begins (`session`).
+//! Windows are exact because their limits are times of the recording's own clock: an event belongs
+//! to a window if it begins and ends within it. A scope that crosses a window's limit is left out,
+//! and the depth of the events inside it decreases by one, so that depths still describe the
+//! nesting.
 
 use std::collections::BTreeMap;
 

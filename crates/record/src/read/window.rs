@@ -1,6 +1,4 @@
 //! A window of a recording, as its definition states it.
-//!
-//! Place in the flow: `definitions` finds them, `view` goes by them.
 
 use crate::layout::window;
 

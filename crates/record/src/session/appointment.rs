@@ -1,10 +1,11 @@
-//! A span of the reference clock that shall be recorded: begun a little before, ended a little after, its limits found exactly.
+//! A scheduled recording of a span of the reference clock, which starts a little early and ends a
+//! little late so that the limits can be found exactly.
 //!
-//! Place in the flow: `live` keeps one at most; the session's helper goes on with it when it is due. Recording begins [`LEAD`] before the span and ends
-//! [`SETTLE`] after it; which ticks the limits were at is told by readings on both sides of each. So what wakes late matters only where it is late by
+//! A session has at most one appointment, which its helper thread carries out. Recording begins
+//! [`LEAD`] before the span and ends [`SETTLE`] after it; clock readings on both sides of each
+//! limit determine its tick. A late wake-up therefore matters only if it is late by more than
+//! [`LEAD`]; the window then begins when the recording did and reports this.
 //! [`LEAD`]: then the window begins when recording did, and says so.
-//!
-//! What it does not do: wait.
 
 use std::time::{Duration, Instant};
 

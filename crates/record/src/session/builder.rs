@@ -1,6 +1,7 @@
-//! How a session is asked for.
+//! The builder of a session.
 //!
-//! Place in the flow: [`Recorder::builder`] → settings → [`Builder::start`]. Everything that cannot be is refused here, before anything records.
+//! [`Recorder::builder`] → settings → [`Builder::start`]. Impossible settings are rejected here,
+//! before recording starts.
 
 use std::panic::Location;
 use std::path::Path;

@@ -1,10 +1,9 @@
-//! The socket at which a session is asked from outside: the session's end of [`crate::control`].
+//! The control socket of a session: the server side of [`crate::control`].
 //!
-//! Place in the flow: bound when a session is prepared, served from its start to its end, by a thread of its own and one for each that asks, at most
-//! [`ASKERS_MAX`], each in limited time. Whoever asks must be the session's user, or root: the file's mode says so, and the system is asked who is at the other
-//! end. A forked child has neither the thread nor the socket.
-//!
-//! What it does not do: decide what is possible (`live`).
+//! It is bound when a session is prepared and served until the session ends, by one thread plus one
+//! for each client. There are at most [`ASKERS_MAX`] clients, each with limited time. A client must
+//! run as the session's user or as root: the file's mode enforces this, and the peer's credentials
+//! are checked as well. A forked child has neither the thread nor the socket.
 
 use std::net::Shutdown;
 use std::os::fd::AsFd as _;

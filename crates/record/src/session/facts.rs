@@ -1,6 +1,4 @@
-//! What a recording says about its process, as JSON on the header's second page.
-//!
-//! Place in the flow: written when a session starts, read by `read`.
+//! The facts about its process that a recording stores as JSON on the header's second page.
 
 use probe_sync_sys::{BootClock, SystemClock, read_pair};
 use probe_sync_time::{Duration, SkewedClock};

@@ -1,7 +1,7 @@
-//! A session that is under way: paused, looked at, ended.
+//! A running session, which can be paused, inspected and ended.
 //!
-//! Place in the flow: made by `prepare`. Ending takes it off the list that threads see, waits until none is within an event that
-//! began before, and only then says that the recording is whole.
+//! Ending a session removes it from the list that threads see, waits until no thread is still
+//! within an event that began earlier, and only then marks the recording as complete.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

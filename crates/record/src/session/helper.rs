@@ -1,6 +1,7 @@
-//! The thread of a session: clock pairs every period, windows when they are due, and, under the policy "stream", chunks into blocks.
+//! The helper thread of a session: it takes clock pairs every period, handles windows when they are
+//! due and, under the policy "stream", moves chunks into blocks.
 //!
-//! Place in the flow: started and ended by the session. It never holds anything that an event waits for.
+//! It never holds a lock or resource that an event waits for.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

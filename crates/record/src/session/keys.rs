@@ -1,6 +1,6 @@
-//! Settings by their names, as text: for the C functions, and whoever else reads settings from outside.
+//! Session settings by name, as text, for the C functions and other external sources of settings.
 //!
-//! Place in the flow: before [`Builder::start`]. What it does not do: look at settings together; `start` does.
+//! It does not check settings against each other; [`Builder::start`] does.
 
 use std::time::Duration;
 

@@ -1,8 +1,9 @@
-//! A session as its holder, its helper and those who ask from outside share it: what records now, and which windows there are.
+//! The shared state of a session: what is being recorded and which windows exist, as seen by its
+//! holder, its helper and its control clients.
 //!
-//! Place in the flow: made by `prepare`; `handle` is the holder's end, `helper` goes on with what is due, `control` hears others. A session that is
-//! asked from outside, goes by a schedule or by windows has its recording read by windows: one opens when everything is recorded, and ends before anything
-//! is not.
+//! The recording of a session that is controlled from outside, or that follows a schedule or
+//! windows, is read by windows: a window opens once everything is being recorded and closes before
+//! anything stops being recorded.
 //!
 //! Locks are taken in this order: agenda, windows, the list of sessions.
 

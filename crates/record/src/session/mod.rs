@@ -1,7 +1,8 @@
-//! Sessions: what is recorded, from when to when, and where.
+//! Sessions, which define what is recorded, when and where.
 //!
-//! Place in the flow: a program's [`Builder`] makes a [`Session`]; threads find it through `active`. A thread of the session's own takes clock pairs and, under the
-//! policy "stream", moves chunks into blocks ([`helper`]).
+//! A program's [`Builder`] creates a [`Session`]; threads find it through `active`. The session's
+//! own thread takes clock pairs and, under the policy "stream", moves chunks into blocks
+//! ([`helper`]).
 //!
 //! | file | holds |
 //! |---|---|

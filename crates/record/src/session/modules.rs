@@ -1,8 +1,9 @@
-//! Which files are mapped to be run, and where: what addresses of stacks mean.
+//! The executable file mappings of the process, which give the addresses in stacks their meaning.
 //!
-//! Place in the flow: asked for by `hook::stack`; written into sessions as definitions, when the first stack is taken in them, and once more when they end, for what was loaded since.
+//! They are written into a session as definitions when it records its first stack, and again when
+//! it ends, to cover files loaded since.
 //!
-//! What it does not do: read those files.
+//! It does not read the mapped files.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};

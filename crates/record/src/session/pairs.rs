@@ -1,6 +1,7 @@
-//! Counter and system clock at one moment, into the recording.
+//! Clock pairs, which record the counter and the system clock at one moment.
 //!
-//! Place in the flow: at a session's start, by its helper every period, before a copy, at the end; whoever exports makes the map of them.
+//! Pairs are taken when a session starts, every period by its helper, before a copy, and at the
+//! end. The exporter builds its time map from them.
 
 use std::sync::atomic::Ordering;
 

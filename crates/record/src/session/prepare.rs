@@ -1,7 +1,7 @@
-//! Makes everything that a session needs, so that its start is cheap: memory, file, clock, helper, socket.
+//! Prepares everything that a session needs, so that starting it is cheap: memory, file, clock,
+//! helper and socket.
 //!
-//! Place in the flow: [`Builder`](crate::Builder) → here → `handle`. Everything that cannot be is refused here, before anything records. What it does not do:
-//! end a session.
+//! Impossible settings are rejected here, before recording starts.
 
 use std::io::Write as _;
 use std::panic::Location;

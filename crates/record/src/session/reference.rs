@@ -1,9 +1,10 @@
-//! The clock on which several nodes agree when to record, and how one of its times becomes ticks.
+//! The clock by which several nodes agree when to record, and the conversion of its times to ticks.
 //!
-//! Place in the flow: the caller of a builder gives it, as `probe_sync::GlobalClock::now_ns` of the page that a run keeps; the helper reads it before and
-//! after a limit of a window and draws a line between the two.
+//! The builder's caller supplies it, for example as `probe_sync::GlobalClock::now_ns` from the page
+//! that a run maintains. The helper reads it before and after each limit of a window and
+//! interpolates linearly between the two readings.
 //!
-//! What it does not do: keep that clock right. What it is wrong by, the window is.
+//! It does not correct that clock: an error of the clock shifts the window by the same amount.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

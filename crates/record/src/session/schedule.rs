@@ -1,10 +1,9 @@
-//! Which steps of a program are recorded: skip some, then over and over wait, warm up, record.
+//! The schedule of recorded steps: skip some, then repeatedly wait, warm up and record.
 //!
-//! Place in the flow: a builder has one, `Session::step` goes by it. The words and their meaning are those of `torch.profiler.schedule`: what happens in
-//! warm-up steps is recorded, so that memory and caches are as warm as they will be, and left out of what is read afterwards; `repeat` 0 goes on until the
-//! session ends. Each repetition's active steps are one window of the recording (`Recording::windows`, `Recording::window`).
-//!
-//! What it does not do: record.
+//! The terms and their meaning are those of `torch.profiler.schedule`. Warm-up steps are recorded,
+//! so that memory and caches are as warm as they will be, but are left out when the recording is
+//! read; `repeat` 0 repeats until the session ends. The active steps of each repetition form one
+//! window of the recording (`Recording::windows`, `Recording::window`).
 
 /// Numbers of steps. Step 0 begins with the session, the next one with each `Session::step`.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]

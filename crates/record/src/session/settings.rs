@@ -1,6 +1,4 @@
-//! How a session shall be: what its builder gathers.
-//!
-//! Place in the flow: between `builder` and `handle`.
+//! The settings of a session, as collected by its builder.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,6 +1,7 @@
-//! Who records in this process, by which configuration, and how that stands.
+//! The status of recording in this process: who records, and with which configuration.
 //!
-//! Place in the flow: for libraries that want to know before they start a session or make costly arguments, and for who asks from outside.
+//! It is meant for libraries that want to know before they start a session or compute expensive
+//! arguments, and for control clients.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;

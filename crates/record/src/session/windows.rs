@@ -1,7 +1,6 @@
-//! Windows of a recording while it is made.
+//! The windows of a recording in progress.
 //!
-//! Place in the flow: `live` opens and closes them; each is a definition in the recording, written when it opens, so that a kill leaves it there.
-//! What it does not do: say when.
+//! Each window is a definition in the recording, written when it opens, so that it survives a kill.
 
 use std::sync::atomic::Ordering;
 

@@ -1,6 +1,7 @@
-//! A thread of a session's own: clock pairs and blocks, the socket, who asks there.
+//! A worker thread of a session, used for clock pairs and blocks, for the control socket and for
+//! its clients.
 //!
-//! Place in the flow: `helper` and `control` start their threads by it. All signals are blocked in it.
+//! All signals are blocked in it.
 //!
 //! Not one of the standard library's: as such a thread starts it takes a lock (of the table for messages of stack overflows), which in a child that was forked
 //! meanwhile is held for ever by a thread that is not there. A session of the child would wait for its own thread without end.

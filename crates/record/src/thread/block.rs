@@ -1,7 +1,8 @@
-//! What a thread has for recording, and the usual case of an event: one session that wants everything.
+//! A thread's recording state, and the fast path of an event: a single session that records
+//! everything.
 //!
-//! Place in the flow: `event` asks for the thread's [`current`] block. A block is used again when its thread has ended, and never freed,
-//! so that whoever ends a session can look at all of them.
+//! A block is reused after its thread has ended and never freed, so that a thread that ends a
+//! session can inspect all blocks.
 //!
 //! An event begins with [`Block::begin`], which says that this thread is within one and then looks at the gate: either the thread
 //! sees that the gate has changed, or whoever changed it sees that the thread is within.

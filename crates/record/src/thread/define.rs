@@ -1,7 +1,8 @@
 //! Numbers sites and names, and writes their definitions into every session.
 //!
-//! Place in the flow: at the first event of a site, and whenever a name of run time is used as a key. A session that starts meanwhile writes all
-//! that are there ([`everything`]); what is written twice is the same.
+//! This happens at the first event of a site and whenever a run-time name is used as a key. A
+//! session that starts meanwhile writes all existing definitions ([`everything`]); writing one
+//! twice is harmless because both copies are equal.
 
 use crate::active::core::Core;
 use crate::active::registry::Registry;

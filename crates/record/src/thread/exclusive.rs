@@ -1,6 +1,6 @@
-//! A thread changes what others share: sessions, observers, names.
+//! A guard for a thread that changes shared state: sessions, observers or names.
 //!
-//! Place in the flow: taken before a lock that events may wait for. What it does not do: lock anything itself.
+//! It is taken before a lock that events may wait for. It does not lock anything itself.
 
 use std::sync::atomic::Ordering;
 

@@ -1,7 +1,7 @@
-//! A thread has its signals blocked: where a handler that records would come in between.
+//! A guard that blocks a thread's signals where a recording signal handler would interfere.
 //!
-//! Place in the flow: held for a few instructions by a thread that gets its block or gives it back, and by whoever starts a thread that shall have no signals at
-//! all.
+//! It is held for a few instructions while a thread acquires or releases its block, and while a
+//! thread is started that must run without signals.
 
 use std::mem::MaybeUninit;
 use std::ptr;

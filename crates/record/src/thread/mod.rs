@@ -1,7 +1,8 @@
-//! A thread's part: what it holds of every session, and how an event gets into them.
+//! The per-thread part of recording: a thread's state for every session, and the path of an event
+//! into them.
 //!
-//! Place in the flow: `event` calls [`block::Block`] for the usual case, one session without filters, and [`slow`] for all others. A
-//! [`lane::Lane`] is a thread's part of one session.
+//! `event` calls [`block::Block`] for the fast path, one session without filters, and [`slow`] for
+//! everything else. A [`lane::Lane`] is a thread's part of one session.
 
 pub(crate) mod block;
 pub(crate) mod define;

@@ -1,10 +1,8 @@
-//! Observers are called: before a scope begins and after it has ended.
+//! Calls observers before a scope begins and after it has ended.
 //!
-//! Place in the flow: `event` comes here off the usual path. Who is to be called is found within an event; the calls themselves come after it, when
-//! nobody waits for this thread. Scopes for which somebody was called lie on a stack of the thread, with what each observer gave. Within a call
-//! nothing is observed.
-//!
-//! What it does not do: record.
+//! The observers to call are determined within an event; the calls themselves follow it, when no
+//! other thread waits for this one. Observed scopes lie on a stack of the thread, with the value
+//! that each observer returned. Events within an observer's call are not observed.
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
-//! An event that is not the usual case: the first of its site or thread, after a change, or with several sessions, filters or observers.
+//! The slow path of an event: the first of its site or thread, the first after a change, or one
+//! with several sessions, filters or observers.
 //!
-//! Place in the flow: `event` comes here when [`Block::begin`] says no. What a signal handler records while its thread is within another event is
-//! counted, never mixed with it.
+//! `event` takes this path when [`Block::begin`] declines. Events that a signal handler records
+//! while its thread is within another event are counted and never mixed with that event.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,7 +1,9 @@
-//! A thread finds out what is recorded: at its first event, whenever the gate has changed, and when it ends.
+//! Updates a thread's view of the sessions: at its first event, whenever the gate has changed, and
+//! when the thread ends.
 //!
-//! Place in the flow: `slow` calls [`bring_up`] within an event. The list of sessions is read under its lock, which others hold only while sessions begin or end.
-//! No memory is asked for, so that a signal handler may come here.
+//! `slow` calls [`bring_up`] within an event. The list of sessions is read under its lock, which
+//! other threads hold only while sessions begin or end. The update does not allocate, so a signal
+//! handler may run it.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;

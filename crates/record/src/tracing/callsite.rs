@@ -1,7 +1,7 @@
-//! Places in a program that `tracing` knows, as sites of the recorder.
+//! Maps callsites of `tracing` to sites of the recorder.
 //!
-//! Place in the flow: the layer asks for one at every span and event. `tracing` has one description per place, which is never freed: its address is the
-//! key. A thread finds those that it has met in a small table of its own.
+//! `tracing` has one description per callsite, which is never freed, so its address serves as the
+//! key. Each thread caches the callsites that it has met in a small table.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;

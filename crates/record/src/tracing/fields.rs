@@ -1,6 +1,6 @@
-//! Values of a span's fields, kept from where they are stated to where they are recorded.
+//! The values of a span's fields, kept from where they are set to where they are recorded.
 //!
-//! Place in the flow: `tracing` visits, the layer hands them to a scope. One that is cleared keeps its memory.
+//! Clearing a set of values keeps its memory for reuse.
 
 use std::fmt::Write as _;
 use std::ops::Range;

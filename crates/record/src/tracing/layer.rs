@@ -1,7 +1,7 @@
-//! The layer: what it is told of spans and events, as calls of the recorder.
+//! The layer, which turns the spans and events of `tracing` into calls of the recorder.
 //!
-//! Place in the flow: between `tracing`'s registry and `event`. A span that is entered where it was made, and before the next is made, needs no state
-//! but this thread's; others have theirs among the registry's extensions.
+//! A span that is entered on the thread that created it, before the next one is created, needs only
+//! state of that thread; other spans keep theirs in the registry's extensions.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};

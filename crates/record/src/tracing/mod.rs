@@ -1,6 +1,7 @@
-//! What programs say through the crate `tracing`, as events of the recorder.
+//! Records the spans and events of the crate `tracing` as events of the recorder.
 //!
-//! Place in the flow: a [`RecordLayer`] is put on the program's subscriber; it records while a session does, and costs a load otherwise.
+//! Programs add a [`RecordLayer`] to their subscriber. It records while a session does; otherwise
+//! it costs one load.
 //!
 //! ```no_run
 //! use tracing_subscriber::prelude::*;
@@ -20,7 +21,7 @@
 //!
 //! Spans that a field makes while it describes itself are left out, as `tracing` does itself under a subscriber that is not the program's only one.
 //!
-//! What it does not do: filter. Levels and targets are the subscriber's; kinds are the session's.
+//! It does not filter: the subscriber chooses levels and targets, the session chooses kinds.
 
 mod callsite;
 mod fields;

@@ -1,7 +1,8 @@
-//! What belongs together over threads: a launch and what a device did for it, a forward call and its backward call.
+//! Links between related events of different threads: a launch and its work on a device, a forward
+//! call and its backward call.
 //!
-//! Place in the flow: trees of all threads, and events of devices, → places in them. A device's event knows its launch by the correlation id; a
-//! backward call knows its forward call by the sequence number, and the thread on which that was. What it does not do: compare times.
+//! A device's event identifies its launch by the correlation id; a backward call identifies its
+//! forward call by the sequence number and the forward call's thread. It does not compare times.
 
 use std::collections::HashMap;
 

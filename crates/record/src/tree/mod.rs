@@ -1,11 +1,12 @@
 //! The events of a thread as a tree.
 //!
-//! Place in the flow: a [`Recording`] → [`walk`], which gives every event with its [`Placed`] as it is read, in memory that does not grow
-//! with the recording; or → [`Tree`], which holds one thread whole. Who is within whom is known by the order of the records and their depths, not by
-//! times; times are made to fit (`place`). Scopes that are open when a recording ends, in order or by a kill, end with it and are marked.
-//! Nothing here calls itself: a tree may be as deep as a stack.
+//! [`walk`] returns every event of a [`Recording`] with its [`Placed`] as it is read, in memory
+//! that does not grow with the recording; a [`Tree`] holds one whole thread. Nesting follows from
+//! the order of the records and their depths, not from times; times are adjusted to fit (`place`).
+//! Scopes that are open when a recording ends, normally or by a kill, end with it and are marked.
+//! Nothing here is recursive, because a tree may be as deep as a stack.
 //!
-//! What it does not do: know a clock (the caller maps ticks) or a format.
+//! Times stay in ticks; the caller maps them to a clock.
 
 mod links;
 mod place;

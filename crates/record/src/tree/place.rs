@@ -1,8 +1,10 @@
-//! Where each event of a thread stands among the others: its parent, its depth, times that nest.
+//! The position of each event of a thread in the tree: its parent, its depth, and times that nest.
 //!
-//! Place in the flow: events in the order of their ends, as [`crate::Recording::visit`] gives them, one after the other through [`Placer::place`];
-//! kept is one entry for each depth. A record at depth d owns the records at depth d+1 before it, so a parent has its number before its own record
-//! comes: it gets it with its first child. A number whose record never comes is of a scope that was lost.
+//! Events pass through [`Placer::place`] one by one in the order of their ends, as
+//! [`crate::Recording::visit`] returns them; the placer keeps one entry per depth. A record at
+//! depth d owns the preceding records at depth d+1, so a parent needs a number before its own
+//! record arrives and receives it with its first child. A number whose record never arrives belongs
+//! to a lost scope.
 //!
 //! Times are made to nest after whatever map and rounding they have gone through, because viewers drop slices that overlap:
 //!
@@ -11,8 +13,8 @@
 //!   of JSON take what begins together for nested;
 //! * a scope ends after its last child begins, so that one without length at a scope's end is still within.
 //!
-//! Times of one thread are in order as they are recorded, so that all this moves them only where a map holds them back, or a clock is coarser than
-//! events are short; by 1 ns each then. What it does not do: hold events, know clocks.
+//! Times of one thread are in order as they are recorded, so that all this moves them only where a
+//! map holds them back, or a clock is coarser than events are short; by 1 ns each then.
 
 /// Where an event stands.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

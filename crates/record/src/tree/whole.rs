@@ -1,6 +1,6 @@
-//! A thread's tree in memory, for those who look at it from all sides.
+//! A whole thread's tree in memory, for consumers that need random access.
 //!
-//! Place in the flow: made by [`super::walk`]; exporters, which need every event once, do without.
+//! Exporters need each event only once and use [`super::walk`] instead.
 
 use std::collections::HashMap;
 

@@ -1,6 +1,5 @@
-//! A forward call and its backward call, which know each other by a sequence number and the forward call's thread.
-//!
-//! Place in the flow: scopes with arguments that the tree of events and exporters join.
+//! Forward calls and their backward calls, linked by a sequence number and the forward call's
+//! thread.
 
 use crate::event::{OF_SITE, Scope};
 use crate::site::Site;

@@ -1,7 +1,9 @@
-//! Collective operations and messages, in the words by which ranks' parts are paired.
+//! Collective operations and messages, with the names and arguments by which the parts of different
+//! ranks are paired.
 //!
-//! Place in the flow: `check` and others pair the parts of one operation by group and sequence number, and tell from the name what it orders; a name
-//! holds one of the words that they look for. A part is a scope from entering the operation to leaving it.
+//! `check` and other commands pair the parts of one operation by group and sequence number, and
+//! infer its ordering guarantees from the name, which contains one of the words they look for. A
+//! part is a scope from entering the operation to leaving it.
 
 use crate::event::{OF_SITE, Scope};
 use crate::kind::Kind;

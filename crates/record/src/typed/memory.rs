@@ -1,6 +1,6 @@
-//! Memory that is allocated, freed, or not to be had, on the host or a device.
+//! Allocations, frees and failed allocations of memory, on the host or a device.
 //!
-//! Place in the flow: moments of the kind `Memory`, with arguments that exporters show as totals over time.
+//! They are moments of the kind `Memory`, with arguments that exporters show as totals over time.
 
 use crate::event::{self, OF_SITE};
 use crate::kind::Kind;

@@ -1,9 +1,9 @@
-//! Events whose arguments others understand: collective operations, memory, backward passes, debug handles.
+//! Events with standardized arguments: collective operations, memory, backward passes and debug
+//! handles.
 //!
-//! Place in the flow: above `event`; each has a macro, and plain functions below it for programs that are not in Rust. What the arguments are called
-//! here is what exporters look for, and give the names that readers of each format know ([`keys`]).
-//!
-//! What it does not do: write formats.
+//! Each has a macro, and plain functions below it for programs not written in Rust. Exporters look
+//! for these argument names and translate them into the names that readers of each format know
+//! ([`keys`]).
 
 mod backward;
 mod collective;

@@ -1,9 +1,10 @@
-//! A signal handler records between any two instructions of the recorder: what it makes is recorded or counted, exactly.
+//! Tests in which a signal handler records between any two instructions of the recorder: each of
+//! its events must be either recorded or counted.
 //!
 //! The thread that is tried runs instruction by instruction (`ptrace`), in a process of its own; before each of them a signal comes, whose handler
 //! records. Timers find such moments once in some 10⁵ signals, or never.
 //!
-//! What it does not do: come between a thread's instructions while it has its signals blocked.
+//! They do not interrupt a thread while it has its signals blocked.
 
 use std::collections::BTreeMap;
 use std::path::Path;

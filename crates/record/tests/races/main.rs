@@ -1,10 +1,12 @@
-//! Threads record while sessions start and end, are read, adopt threads, are streamed, and observers come and go: for ThreadSanitizer.
+//! A ThreadSanitizer test in which threads record while sessions start and end, are read, adopt
+//! threads and are streamed, and while observers come and go.
 //!
-//! Place in the flow: `cargo xtask races` builds it with the sanitizer, and once more with orders taken away (`--cfg probe_sync_planted`), which must be seen.
-//! Without the sanitizer it is a short test of the same. It is no test of the harness, whose locks and channels are in the standard library, which is not
-//! instrumented: threads are joined, and tell each other things by atomics, and nothing else.
+//! `cargo xtask races` builds it with the sanitizer, and once more with memory orderings removed
+//! (`--cfg probe_sync_planted`), which must be detected. Without the sanitizer it is a short
+//! version of the same test. It does not use the test harness, whose locks and channels are in the
+//! uninstrumented standard library: threads communicate only by atomics and joins.
 //!
-//! What it does not do: look at what is recorded (`it`, `sessions`).
+//! It does not check the recorded events; `it` and `sessions` do.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

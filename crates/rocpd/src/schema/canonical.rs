@@ -1,8 +1,6 @@
-//! The views over the tables at hand, as statements.
+//! The views over the existing tables, as SQL statements.
 //!
-//! Place in the flow: last of `schema`; asks which tables and columns there are, picks the shapes of the schema, and leaves out what
-//! cannot be made.
-//! What it does not do: look at a database; what is there is asked of the caller.
+//! The caller says which tables and columns exist; views that cannot be created are left out.
 
 use super::shape::Shape;
 use super::union::quoted;

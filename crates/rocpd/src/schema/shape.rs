@@ -1,8 +1,8 @@
-//! From the shape of a view to its SQL: which tables it reads, how they are joined, which columns it gives.
+//! Translates the shape of a view into SQL: which tables it reads, how they are joined, and which
+//! columns it returns.
 //!
-//! Place in the flow: `views` and `views_by_track` hold the shapes; here they become queries, for `canonical`. Two things are done for every view, so
-//! that no shape can forget them: each join has the condition on guid, and a column that the tables at hand lack is not named.
-//! What it does not do: look at a database; what is there is asked of the caller.
+//! Two rules apply to every view here, so that no shape can forget them: each join includes the
+//! condition on the guid, and columns that the existing tables lack are never named.
 
 use super::union::quoted;
 

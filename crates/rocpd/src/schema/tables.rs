@@ -1,9 +1,10 @@
 //! The tables and tags of schema 3 and 3.0.0, as data.
 //!
-//! Place in the flow: what the writer creates, and what a merge creates anew. AMD's reader of 2026 compares columns (name, type, NOT NULL,
-//! default, key), foreign keys in their order, implicit indexes and the words of CHECKs; `fixtures/schema_3.txt` holds these facts of a
-//! database that rocprofv3 wrote, and a test compares.
-//! What it does not do: schemas after 3.0.0 (3.0.1 to 3.0.5, 4.x). Whoever rewrites a database keeps the definitions that it has.
+//! The writer and merges create these tables. AMD's reader of 2026 compares columns (name, type,
+//! NOT NULL, default, key), foreign keys in their order, implicit indexes and the text of CHECKs.
+//! `fixtures/schema_3.txt` holds these facts from a database that rocprofv3 wrote, and a test
+//! compares them. Schemas after 3.0.0 (3.0.1 to 3.0.5, 4.x) are not included; rewriting a database
+//! keeps its existing definitions.
 
 use super::union::quoted;
 

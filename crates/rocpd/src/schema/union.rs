@@ -1,8 +1,8 @@
-//! One name over the tables of several processes.
+//! Views that combine the tables of several processes under one name.
 //!
-//! Place in the flow: between the tables of a database and the views, which name tables without a suffix.
-//! SQLite refuses a compound of more than 500 selects (`SQLITE_LIMIT_COMPOUND_SELECT`), so more of them are nested.
-//! What it does not do: tables of unequal columns. `SELECT *` takes the first table's names, and SQLite refuses unequal counts.
+//! SQLite rejects a compound of more than 500 selects (`SQLITE_LIMIT_COMPOUND_SELECT`), so larger
+//! unions are nested. All tables must have the same columns: `SELECT *` takes the first table's
+//! names, and SQLite rejects unequal counts.
 
 /// An identifier in double quotes.
 pub fn quoted(name: &str) -> String {

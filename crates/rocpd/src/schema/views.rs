@@ -1,9 +1,9 @@
 //! The views of schemas 3 to 3.0.5, as shapes.
 //!
-//! Place in the flow: made into SQL by `shape`. Names, columns and their order are those of rocprofv3's `data_views` and `summary_views`
-//! (its `marker_views` are none), as readers know them. Columns that came with 3.0.2 and 3.0.3 have a question mark.
-//! What it does not do: `hip_events` of 3.0.4 and the places of `shader_array` and `wgp` (3.0.5) in `spm_counters`, whose columns were in
-//! no source that could be read.
+//! Names, columns and their order are those of rocprofv3's `data_views` and `summary_views`, as
+//! readers know them; its `marker_views` defines no views. Columns that were added in 3.0.2 and
+//! 3.0.3 have a question mark. `hip_events` of 3.0.4 and the positions of `shader_array` and `wgp`
+//! (3.0.5) in `spm_counters` are missing because no readable source stated their columns.
 
 use super::shape::{Joined, Shape, inner, left, of};
 

@@ -1,9 +1,10 @@
-//! The views of schema 4, in which events name a track in place of node, process and thread.
+//! The views of schema 4, in which events name a track instead of node, process and thread.
 //!
-//! Place in the flow: made into SQL by `shape`, where `rocpd_region` has a `track_id`. Names, columns and their order are those of
-//! rocprofv3's branch of 4.1.0; what another branch lacks is NULL. Its joins by pid and tid are joins by id here, as the foreign keys
-//! are, and the one between kernels and counters, which it makes by event alone, is by guid, too.
-//! What it does not do: take compressed columns apart; what is no text is no JSON, and gives NULL.
+//! They apply where `rocpd_region` has a `track_id`. Names, columns and their order are those of
+//! rocprofv3's 4.1.0 branch; columns that another branch lacks are NULL. Where rocprofv3 joins by
+//! pid and tid, these views join by id, as the foreign keys do; the join between kernels and
+//! counters, which rocprofv3 makes by event alone, also uses the guid. Compressed columns are not
+//! unpacked: a value that is not text is not JSON and yields NULL.
 
 use super::shape::{Joined, Shape, Source, inner, left, of};
 use super::views::{REGIONS_AND_SAMPLES, TOP, TOP_KERNELS};

@@ -1,11 +1,13 @@
-//! The buffer between a thread of the program and the writer's thread; neither ever waits for the other.
+//! The buffer between a thread of the program and the writer's thread; neither ever waits for the
+//! other.
 //!
-//! Place in the flow: `ThreadRecorder` puts events in, the flusher takes all of them out at once. There are two halves, each behind a
-//! lock that is only tried: the flusher holds one of them at a time, for the exchange of two pointers, so the other is free then. Other
-//! threads of the program may use the same recorder and hold a half for as long as one event takes to be put in; they are waited for
-//! by a bounded number of tries. So an event costs one exchange of an atomic word and one copy, and no call of the system.
-//! In a forked child a half may stay locked for ever; the same tries end there, and the event is dropped.
-//! What it does not do: order events of the two halves. Rows of a database have none.
+//! A buffer has two halves, each behind a lock that is only tried. The flusher holds one half at a
+//! time, just for the exchange of two pointers, so the other half is free then. Other threads of
+//! the program may use the same recorder and hold a half while they store one event; a bounded
+//! number of tries covers this. An event therefore costs one exchange of an atomic word and one
+//! copy, and no system call. In a forked child a half may stay locked forever; the tries then run
+//! out, and the event is dropped. It does not preserve the order of events across the two halves;
+//! rows of a database have no order.
 
 use std::hint;
 use std::sync::Mutex;

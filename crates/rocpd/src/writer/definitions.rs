@@ -1,9 +1,11 @@
-//! What events refer to: strings, threads, agents, queues, streams, kernels, counters, tracks.
+//! The objects that events refer to: strings, threads, agents, queues, streams, kernels, counters
+//! and tracks.
 //!
-//! Place in the flow: the program defines them through `Writer` and gets ids; the flusher inserts them before the first events that may
-//! refer to them. They are never dropped, or rows would refer to nothing, so they do not go through the bounded buffers. Their number is
-//! bounded all the same: beyond [`STRINGS_MAX`] strings or [`TEXT_BYTES_MAX`] bytes a name is replaced by [`REPLACEMENT`] and counted.
-//! What it does not do: look whether two agents or queues are the same.
+//! The program defines them through `Writer` and receives ids; the flusher inserts them before the
+//! first events that may refer to them. They are never dropped, because rows would then refer to
+//! nothing, so they do not pass through the bounded buffers. Their number is still bounded: beyond
+//! [`STRINGS_MAX`] strings or [`TEXT_BYTES_MAX`] bytes, a name is replaced by [`REPLACEMENT`] and
+//! counted. It does not detect duplicate agents or queues.
 
 use std::collections::{HashMap, HashSet};
 

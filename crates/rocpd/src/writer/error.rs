@@ -1,6 +1,7 @@
-//! What can go wrong with a database that is being written; each message says which file and what to do.
+//! The errors of writing a database; each message names the file and what to do.
 //!
-//! Place in the flow: given by `Writer::open` and `Writer::finish`. Calls that record an event have none: they drop and count.
+//! `Writer::open` and `Writer::finish` return them. Calls that record an event return no errors:
+//! they drop the event and count it.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,7 +1,8 @@
-//! What can be recorded: regions, kernels, copies, counters and samples, as plain values.
+//! The events that can be recorded: regions, kernels, copies, counters and samples, as plain
+//! values.
 //!
-//! Place in the flow: made by the program, moved into a buffer, from there into rows. Names are ids of strings that the writer holds, so
-//! that an event without arguments needs no memory of its own. Times are ns of CLOCK_BOOTTIME.
+//! Names are ids of strings that the writer holds, so an event without arguments needs no
+//! allocation. Times are in ns of CLOCK_BOOTTIME.
 
 /// A string of the database; the default is the empty one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

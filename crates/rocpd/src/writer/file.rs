@@ -1,7 +1,7 @@
-//! The file: made with tables, tags and views, and ended so that it stands alone.
+//! The database file, created with tables, tags and views, and finished so that it needs no other
+//! file.
 //!
-//! Place in the flow: `Writer::open` makes it before the writer's thread begins, so that what is refused is refused there.
-//! What it does not do: insert events.
+//! `Writer::open` creates it before the writer's thread starts, so that errors are reported there.
 
 use std::fs::{self, OpenOptions};
 use std::io;

@@ -1,9 +1,10 @@
-//! Which journal a file system can carry.
+//! The choice of a journal mode that the file system supports.
 //!
-//! Place in the flow: asked once when a database is made. SQLite's write-ahead log (WAL) has readers and writer share memory through a
-//! mapped file, which works among processes of one host only; on Lustre and NFS a reader on another host would see a broken database.
-//! There a rollback journal is kept, whose locks those file systems know.
-//! What it does not do: tell whether locks work (a Lustre mount without `flock` has none; SQLite then refuses to open).
+//! It is made once, when a database is created. With SQLite's write-ahead log (WAL), readers and
+//! the writer share memory through a mapped file, which works only among processes of one host; on
+//! Lustre and NFS a reader on another host would see a corrupt database. There the writer uses a
+//! rollback journal, whose locks those file systems support. It does not detect whether locks work:
+//! a Lustre mount without `flock` has none, and SQLite then refuses to open the file.
 
 use std::io;
 use std::path::Path;

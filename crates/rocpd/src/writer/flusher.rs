@@ -1,9 +1,9 @@
-//! The writer's thread: takes events out of the buffers and commits them.
+//! The writer's thread, which takes events out of the buffers and commits them.
 //!
-//! Place in the flow: between `buffer` and `insert`; the only one that touches the database once it is made. What could not be
-//! committed is kept and tried again, while the buffers fill and the program's events are dropped and counted: so what is in the file,
-//! what is dropped and what was recorded always add up.
-//! What it does not do: end on an error before it is told to.
+//! Once the database is created, only this thread touches it. Rows that could not be committed are
+//! kept and retried; meanwhile the buffers fill, and the program's events are dropped and counted.
+//! The events in the file plus the dropped ones therefore always equal the recorded ones. An error
+//! does not end the thread; it runs until it is asked to stop.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;

@@ -1,8 +1,9 @@
-//! What the program holds: the writer, and a recorder per thread.
+//! The handles that the program holds: the writer, and one recorder per thread.
 //!
-//! Place in the flow: the start of all writing. A [`ThreadRecorder`]'s calls cost a copy of the event and never wait; what defines
-//! (`intern`, `thread`, `agent` …) takes a short lock and is for the start, or for the first time that a name occurs.
-//! What it does not do: anything in a forked child, which has no writer's thread: there events are dropped, and ids are all zero.
+//! A call of a [`ThreadRecorder`] costs one copy of the event and never waits. Definitions
+//! (`intern`, `thread`, `agent` …) take a short lock; they belong at the start of the program or at
+//! the first use of a name. A forked child has no writer thread: there all events are dropped and
+//! all ids are zero.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};

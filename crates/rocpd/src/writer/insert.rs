@@ -1,8 +1,8 @@
-//! Rows of events and definitions, many in one statement.
+//! Inserts rows of events and definitions, many per statement.
 //!
-//! Place in the flow: called by the flusher inside of a transaction. A statement of SQLite with AUTOINCREMENT reads and writes its
-//! sequence's row once, however many rows it inserts, so rows go in [`ROWS`] at a time.
-//! What it does not do: begin or end transactions, or decide what is tried again.
+//! SQLite reads and writes the sequence's row of an AUTOINCREMENT table once per statement, however
+//! many rows the statement inserts, so rows are inserted [`ROWS`] at a time. It does not begin or
+//! end transactions.
 
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, Statement, params};

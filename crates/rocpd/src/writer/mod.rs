@@ -1,14 +1,16 @@
-//! Writes a database as rocprofv3 does, while the process runs: one per process, readable while it grows.
+//! Writes a database as rocprofv3 does, but while the process runs: one database per process,
+//! readable while it grows.
 //!
-//! Place in the flow: the end of a recorder. [`Writer::open`] makes the file; a [`ThreadRecorder`] per thread takes events from the
-//! program and returns at once; a thread of the writer's own moves them into the database, a transaction per interval or number of
-//! rows ([`Settings`]); [`Writer::finish`] ends it and gives a [`Report`].
+//! [`Writer::open`] creates the file; a [`ThreadRecorder`] per thread accepts events and returns at
+//! once; the writer's own thread moves them into the database, one transaction per interval or
+//! number of rows ([`Settings`]); [`Writer::finish`] ends it and returns a [`Report`].
 //!
 //! A call never waits for the file system: an event goes into a buffer of its thread, and where that is full because the disk is full or
 //! does not answer, the event is dropped and counted, in the report and in the file (tag [`DROPPED_TAG`]). What has been committed
 //! survives the end of the process at any moment. In a forked child a writer takes events and writes none: its file is its parent's.
 //!
-//! What it does not do: read a clock for events (times are given, on CLOCK_BOOTTIME as rocprofv3's), replace a file, or lock callers out.
+//! It does not read a clock for events: the caller passes times on CLOCK_BOOTTIME, as rocprofv3
+//! uses. It does not replace an existing file.
 //!
 //! ```
 //! use probe_sync_rocpd::writer::{Process, Region, Settings, Writer};

@@ -1,8 +1,9 @@
-//! The name of the output, with rocprofv3's keys replaced.
+//! The expansion of rocprofv3's keys in the output name.
 //!
-//! Place in the flow: first step of making a database. The keys and where their values come from are those of rocprofv3
-//! (`--output-file`, `--output-directory`): rank and size from the launcher's variables, `%nid%` the rank or else the pid.
-//! What it does not do: keys of the command line (`%argv%`, `%tag%`) and of the launch time, which name files that nobody finds again.
+//! The keys and the sources of their values are those of rocprofv3 (`--output-file`,
+//! `--output-directory`): rank and size come from the launcher's variables, and `%nid%` is the rank
+//! or, without one, the pid. It does not support keys of the command line (`%argv%`, `%tag%`) or of
+//! the launch time, because they make files hard to find again.
 
 use std::path::{Path, PathBuf};
 

@@ -1,9 +1,11 @@
-//! Which process a database is of: its node, its guid, its launcher's variables.
+//! The identity of the process that a database describes: its node, its guid and its launcher's
+//! variables.
 //!
-//! Place in the flow: given to `Writer::open`; rows of `rocpd_info_node` and `rocpd_info_process`, and the suffix of all tables.
-//! The guid is shaped as rocprofv3's: a UUID of version 7, whose first part is the start in milliseconds of CLOCK_BOOTTIME, the rest a
-//! hash of host, boot, pid and start, so that processes with one pid on several hosts, or one after the other, differ.
-//! What it does not do: store the whole environment. Variables that name rank, job and devices are kept, others may be secrets.
+//! It becomes the rows of `rocpd_info_node` and `rocpd_info_process` and the suffix of all tables.
+//! The guid has the form of rocprofv3's: a version 7 UUID that starts with the process's start time
+//! in milliseconds of CLOCK_BOOTTIME, followed by a hash of host, boot, pid and start time.
+//! Processes with the same pid, on different hosts or one after another, therefore differ. Only
+//! variables that name the rank, job and devices are stored, because others may be secrets.
 
 use std::collections::BTreeMap;
 use std::fs;

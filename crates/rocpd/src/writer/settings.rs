@@ -1,6 +1,4 @@
-//! How a database is written.
-//!
-//! Place in the flow: given to `Writer::open`.
+//! The settings of a database writer.
 
 use std::path::PathBuf;
 use std::time::Duration;

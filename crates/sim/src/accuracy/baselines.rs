@@ -1,6 +1,6 @@
-//! What others make of the same packets: one edge, one window in, that method's line out.
+//! The baseline methods, each of which fits a line to the same packets of one edge in one window.
 //!
-//! Place in the flow: beside `estimate::edge_fit` in the judging loop of `accuracy`. First the methods as they are described:
+//! The first group follows the published descriptions:
 //! - **mean** averages the offsets of all exchanges, as rocmProfileData's "ChronoSync" does. One exchange says
 //!   (u₁ + u₂ + l₁ + l₂)/4; a regression line carries the average to the window's midpoint (a bare mean would be wrong by the
 //!   rate difference times how far the exchanges' mean time lies off the midpoint).
@@ -16,7 +16,7 @@
 //!   largest vertical margin, to which that leads, is our own hull.
 //! - **ntp+** draws the line between the neighbouring windows' samples, later ones included.
 //!
-//! What it does not do: join edges to nodes (see `joining`), or state an uncertainty; none of them has one.
+//! They do not state an uncertainty.
 
 use probe_sync_estimate::edge_fit::EdgeWindow;
 use probe_sync_time::{Duration, Edge, Exchange, StampSource, System, Timestamp};

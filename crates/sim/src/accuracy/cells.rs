@@ -1,10 +1,9 @@
-//! The twelve cells in which methods are compared, and what is demanded of ours there.
+//! The twelve cells in which methods are compared, and the requirements that our method must meet
+//! there.
 //!
-//! Place in the flow: end of `accuracy`. A cell is a rate of coded pairs, a kind of stamps and a load; everything else is the
-//! base scenario's. The runs of many seeds are pooled into a [`CellOutcome`]; [`demands`] turns twelve of them into
-//! statements with a figure each, reached or not.
-//!
-//! What it does not do: run anything, or soften a demand that is missed.
+//! A cell is a rate of coded pairs, a kind of stamps and a load; everything else comes from the
+//! base scenario. The runs of many seeds are pooled into a [`CellOutcome`]; [`demands`] turns
+//! twelve of them into statements with one figure each, met or missed.
 
 use probe_sync_time::StampSource;
 use serde::Serialize;

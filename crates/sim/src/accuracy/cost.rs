@@ -1,9 +1,10 @@
-//! What probing costs a host: packets, bytes and processor time.
+//! The cost of probing to a host: packets, bytes and processor time.
 //!
-//! Place in the flow: beside `accuracy`'s figures in the planner's answer. Packets are counted in the simulation; a packet is
-//! sent by one host and received by another, so on average a host has both ends of as many packets as it sends.
+//! The simulation counts packets. Each packet is sent by one host and received by another, so on
+//! average a host sends as many packets as it receives.
 //!
-//! What it does not do: measure. The processor time of a packet was measured on real sockets once and is a constant here.
+//! It does not measure the processor time of a packet, which is a constant measured once on real
+//! sockets.
 
 use probe_sync_estimate::pacing::PACKET_CPU_NS;
 use probe_sync_probe::PACKET_BYTES;

@@ -1,13 +1,14 @@
-//! How the baselines turn edges into nodes: sums along a tree, or unweighted least squares over all loops.
+//! Joins the edges of a baseline into nodes, by sums along a tree or by unweighted least squares
+//! over all loops.
 //!
-//! Place in the flow: the last step of every baseline of `accuracy`; our own method has `estimate::graph` instead.
-//! An edge's line says θ = beta + alpha·x, x since its midpoint on the SOURCE's clock. When the reference reads M₀ the source
-//! reads M₀ + offset_src, so every line is first moved by dx = M₀ + offset_src − midpoint.
+//! Our own method uses `estimate::graph` instead. An edge's line is θ = beta + alpha·x, with x
+//! counted from its midpoint on the SOURCE's clock. When the reference reads M₀, the source reads
+//! M₀ + offset_src, so every line is first shifted by dx = M₀ + offset_src − midpoint.
 //!
 //! Least squares and Huygens' loop correction are one thing: the correction y of least norm that makes all loops of the
 //! measured θ sum to zero is what the projection onto the differences of potentials takes away (NSDI 2018, section 4.3).
 //!
-//! What it does not do: weigh, doubt or exclude an edge. That is the point of a baseline.
+//! It does not weight, question or exclude edges, which is what makes it a baseline.
 
 use std::collections::VecDeque;
 

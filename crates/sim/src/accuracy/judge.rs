@@ -1,8 +1,4 @@
-//! Runs one seed and judges all methods of a plan on the same packets.
-//!
-//! Place in the flow: above [`Rounds`] and `record`; the command runs it for many seeds.
-//!
-//! What it does not do: pool seeds (`cells`, `statistics`).
+//! Runs one seed and evaluates all methods of a plan on the same packets.
 
 use super::joining;
 use super::plan::{Method, Plan, SeedRun};

@@ -1,8 +1,4 @@
-//! What is compared: the methods, the plan of a comparison, and what a judged run holds.
-//!
-//! Place in the flow: under all of `accuracy`.
-//!
-//! What it does not do: judge (`judge`).
+//! The methods, the plan of a comparison, and the results of an evaluated run.
 
 use probe_sync_estimate::window::NodeWindowData;
 use probe_sync_time::{Duration, NodeId, Reference, Timestamp};

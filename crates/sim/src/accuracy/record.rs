@@ -1,11 +1,9 @@
-//! What is kept of a run while it is judged, and what each method makes of it.
+//! The data kept of a run during its evaluation, and the estimates of each method.
 //!
-//! Place in the flow: the middle of `accuracy`. Each round's packets become the baselines' lines at once; packets are kept only
-//! where our smoother will look at them again. After the last round every method's estimates are set beside the truth.
-//! Ours are those that the files of a live run and of `solve` hold: the solved rounds, and [`Smoothed`] without and with the
-//! recorded exchanges.
-//!
-//! What it does not do: fit or solve; `baselines`, `joining` and the crate `estimate` do.
+//! Each round's packets become the baselines' lines at once; packets are kept only if our smoother
+//! needs them later. After the last round every method's estimates are compared with the truth.
+//! Ours are those that the files of a live run and of `solve` contain: the solved rounds, and
+//! [`Smoothed`] without and with the recorded exchanges.
 
 use std::collections::VecDeque;
 

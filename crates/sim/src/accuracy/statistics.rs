@@ -1,9 +1,9 @@
-//! Errors of many nodes, windows and seeds pooled into the few numbers that are compared.
+//! The pooling of errors over many nodes, windows and seeds into the few figures that are compared.
 //!
-//! Place in the flow: end of `accuracy`. Quantiles are by nearest rank: the p99 of n values is the ⌈0.99·n⌉-th smallest, a
-//! value that occurred. Root mean square and half-widths are over all estimates that claim an interval.
+//! Quantiles use the nearest rank: the p99 of n values is the ⌈0.99·n⌉-th smallest, a value that
+//! occurred. The root mean square and half-widths cover all estimates that state an interval.
 //!
-//! What it does not do: weigh; each node of each window counts once.
+//! Errors are not weighted: each node of each window counts once.
 
 use super::plan::Judgement;
 

@@ -1,9 +1,7 @@
-//! The lines of the support vector machine, as Huygens draws them (Geng et al., NSDI 2018).
+//! The lines of the support vector machine, as Huygens computes them (Geng et al., NSDI 2018).
 //!
-//! Place in the flow: under the baselines of `accuracy`, over the machine of `edge_fit`. The points' regression line is the trend. The bias
-//! of a standard machine is free, so the constant feature is large here ([`FREE`]).
-//!
-//! What it does not do: choose packets; the callers decide which points count.
+//! The trend is the regression line of the points. A standard machine has a free bias, so the
+//! constant feature is large here ([`FREE`]).
 
 use probe_sync_estimate::edge_fit::svm::separating_line;
 pub(super) use probe_sync_estimate::edge_fit::svm::{Point, Units};

@@ -1,8 +1,7 @@
-//! What a cell of the table is like: who probes whom and how often, over which paths, with which clocks.
+//! The parameters of a cell of the table: who probes whom and how often, over which paths, with
+//! which clocks.
 //!
-//! Place in the flow: under all of `coverage`. Every figure is stated here, so that a row of a table can be read without the code.
-//!
-//! What it does not do: draw anything.
+//! Every figure is stated here, so that a row of a table can be understood without the code.
 
 use probe_sync_time::{Edge, StampSource};
 

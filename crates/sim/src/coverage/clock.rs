@@ -1,6 +1,6 @@
-//! The clocks of `coverage`: a rate that is piecewise constant, in pieces of a tenth of a second.
+//! The clocks of `coverage`, whose rates are piecewise constant in pieces of a tenth of a second.
 //!
-//! What it does not do: step.
+//! They do not step.
 
 use super::cell::ClockKind;
 use crate::world::random::Draws;

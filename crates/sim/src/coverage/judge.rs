@@ -1,9 +1,8 @@
-//! How far estimates are from the truth, in nanoseconds and in what they state. Those that the watch over faults calls invalid are not judged.
+//! The errors of estimates, in nanoseconds and in units of their stated uncertainty. Estimates that
+//! fault detection marks invalid are excluded.
 //!
-//! Place in the flow: end of `coverage`. The live estimates are judged at the middles of their windows from the second on; those of a whole run at four times
-//! per window, from the first window's middle to the last one's.
-//!
-//! What it does not do: decide whether a figure is good.
+//! Live estimates are evaluated at the middles of their windows, from the second window on; those
+//! of a whole run four times per window, from the first window's middle to the last one's.
 
 use probe_sync_estimate::record::OffsetRecord;
 use probe_sync_estimate::round::SolvedRound;

@@ -1,10 +1,13 @@
-//! Whether 95 % intervals hold 95 % of the truths, cell by cell; and what `solve` gains from windows of its own.
+//! Checks, cell by cell, whether 95 % intervals contain 95 % of the true values, and measures what
+//! `solve` gains from windows of its own.
 //!
-//! Place in the flow: beside [`warming`](crate::warming). A third generator, with its own clocks, hosts, paths and stamps; nothing was tuned on the seeds that
-//! its tables use. Its exchanges take the way of a live run: `fit_window` and one `Solver` for the live estimates, then [`Smoothed`] with all
-//! exchanges, as `probe_sync solve` has them, and without, as the end of a run.
+//! Like [`warming`](crate::warming), it has its own generator, the third, with its own clocks,
+//! hosts, paths and stamps; nothing was tuned on the seeds that its tables use. Its exchanges pass
+//! through the code of a live run: `fit_window` and one `Solver` for the live estimates, then
+//! [`Smoothed`] with all exchanges, as in `probe_sync solve`, and without them, as at the end of a
+//! run.
 //!
-//! What it does not do: drive endpoints, lose packets, or let clocks step.
+//! It does not drive endpoints, lose packets or let clocks step.
 
 mod cell;
 mod clock;

@@ -1,4 +1,5 @@
-//! A run as it was drawn: clocks, hosts, paths and all exchanges, cut into windows; and the truth.
+//! A generated run: clocks, hosts, paths and all exchanges, cut into windows, together with the
+//! truth.
 //!
 //! A packet takes the shortest delay, plus or minus half of the pair's asymmetry, what its two hosts add one way more than the other, and what
 //! it waits. The second packet of a coded pair meets the queue of the first in every other case.
@@ -6,7 +7,7 @@
 //! Stamps: hardware stamps have normal noise; kernel stamps are exact; user stamps are early when a packet is sent and late when it is received by
 //! exponential times, and a loaded host adds to its receive path what changes from second to second.
 //!
-//! What it does not do: lose packets, or estimate.
+//! No packets are lost.
 
 use probe_sync_estimate::round::{EdgeCut, WindowCut};
 use probe_sync_time::{Edge, Exchange, NodeId, Reference, StampSource, System, Timestamp};

@@ -1,7 +1,7 @@
-//! Lets a round happen, event by event.
+//! The event-by-event simulation of a round.
 //!
-//! Place in the flow: a `Plan` in, a [`RoundCost`] out. Events are a task that a core has done, and a message that has come to a host or a rank.
-//! What it does not do: know topologies.
+//! It turns a `Plan` into a [`RoundCost`]. An event is a task that a core has completed, or a
+//! message that has reached a host or rank.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

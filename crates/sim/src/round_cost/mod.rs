@@ -1,14 +1,15 @@
-//! What a round of a large run costs, by topology: how long it takes, messages, bytes, processor time.
+//! The cost of a round of a large run by topology: duration, messages, bytes and processor time.
 //!
-//! Place in the flow: beside the simulated measurements; `bench/scale` gives it the costs that it has measured on a machine and asks for sizes
-//! that no machine here has. [`RoundModel`] says who sends what to whom (`plan`), `events` lets it happen.
+//! `bench/scale` supplies costs measured on one machine and asks for sizes that no machine here
+//! has. [`RoundModel`] says who sends what to whom (`plan`), and `events` simulates it.
 //!
 //! Formula: every rank does one thing at a time, on one of its host's cores, first come, first served. A message costs its sender and its receiver
 //! processor time; between hosts it passes the sender's link, the latency, perhaps a tail, and the receiver's link, each link one message at a time.
 //! The gather ends when the root has everything, the delivery when the last rank has its part.
 //!
-//! What it does not do: run the backends' code, which needs sockets. How far off the model is of measured rounds is in `docs/scale.md`. Nor does it solve the
-//! graph; that time is measured in `bench/LOG.md`.
+//! It does not run the backends' code, which needs sockets; `docs/scale.md` states how far the
+//! model is from measured rounds. It does not solve the graph; `bench/LOG.md` has that time as
+//! measured.
 
 mod events;
 mod model;

@@ -1,6 +1,4 @@
-//! What a simulated round is made of, and what it has cost.
-//!
-//! Place in the flow: under all of `round_cost`. What it does not do: simulate.
+//! The parameters of a simulated round, and its cost.
 
 use serde::Deserialize;
 

@@ -1,10 +1,10 @@
-//! Who sends how much to whom, for every topology.
+//! The message plan of a round for every topology: who sends how much to whom.
 //!
-//! Place in the flow: made of a [`RoundModel`]; `events` lets it happen. Every rank sends at most one message towards the root, when it has those of all below
-//! it, and passes on what it is told.
+//! Every rank sends at most one message towards the root, once it has those of all ranks below it,
+//! and passes on what it receives.
 //!
-//! The tree is that of `probe_sync_collective`: the first of a list is the parent of the first of each of its K parts, and so on within the parts.
-//! What it does not do: time.
+//! The tree is that of `probe_sync_collective`: the first of a list is the parent of the first of
+//! each of its K parts, and so on within the parts.
 
 use super::model::{FRAME, Mode, RoundModel, Topology};
 

@@ -1,6 +1,6 @@
-//! The simulated round against what can be computed by hand.
+//! Tests of the simulated round against values that can be computed by hand.
 //!
-//! Place in the flow: tests of `round_cost`. What it does not do: compare with measured rounds; `bench/scale` does.
+//! `bench/scale` compares the model with measured rounds.
 
 use super::*;
 

@@ -1,6 +1,6 @@
-//! What a finished run gives: exchanges, counters, ground truth, clocks.
+//! The results of a finished run: exchanges, counters, ground truth and clocks.
 //!
-//! Place in the flow: the end of a simulated run; tests hold the endpoints' counters and the estimates against it.
+//! Tests compare the endpoints' counters and the estimates with the ground truth.
 
 use std::collections::BTreeMap;
 

@@ -1,12 +1,12 @@
 //! The round loop over a simulated run: the code of a live round, window by window.
 //!
-//! Place in the flow: above [`Running`], below `accuracy`, `fault_cases`, `adaptive` and whoever wants to look at each round and
-//! steer the next. One step advances to the window's end, cuts every node's window, makes each node's contribution with
-//! [`fit_window`] and solves the round with one [`Solver`] for the whole run: graph, watch, live smoother, clamp. A live run
+//! It serves callers that inspect each round and steer the next. One step advances to the window's
+//! end, cuts every node's window, computes each node's contribution with [`fit_window`] and solves
+//! the round with one [`Solver`] for the whole run: graph, watch, live smoother, clamp. A live run
 //! calls the same functions, with processes and messages in between.
 //!
-//! What it does not do: lose a node's results on their way to the master, smooth the run as a whole
-//! ([`Smoothed`](probe_sync_estimate::run::Smoothed)), or judge.
+//! It does not lose a node's results on their way to the master, and it does not smooth the run as
+//! a whole ([`Smoothed`](probe_sync_estimate::run::Smoothed) does).
 
 use probe_sync_estimate::Hosts;
 use probe_sync_estimate::edge_fit::FitOptions;

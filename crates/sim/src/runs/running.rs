@@ -1,10 +1,11 @@
-//! A simulated run under way: driven to any instant, cut into windows as a node's probe thread cuts them, and steered.
+//! A simulated run in progress, which can be advanced to any instant, cut into windows as a node's
+//! probe thread cuts them, and steered.
 //!
-//! Place in the flow: the event loop (`world`) below it, a simulated round loop above it. The caller advances to the end
-//! of a window, takes every node's [`WindowCut`], estimates, decides, changes the gaps, and goes on.
+//! The caller repeatedly advances to the end of a window, takes every node's [`WindowCut`],
+//! estimates, decides and changes the gaps.
 //!
-//! What it does not do: estimate, or carry the nodes' results; a caller that wants nodes to be cut off from the rounds
-//! must leave their cuts aside.
+//! It does not transport the nodes' results; to simulate nodes that are cut off from the rounds,
+//! the caller must ignore their cuts.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,7 @@
 //! Prepares a simulated run: endpoints, clocks and wires from a scenario and a seed.
 //!
-//! Place in the flow: a [`Scenario`] goes in; [`Simulation::start`] gives a [`Running`] that is driven step by step, and
-//! [`Simulation::run`] drives it in one go to its [`Outcome`]. The event loop is in `world`.
-//!
-//! What it does not do: fit or solve; it hands out exchanges and truth.
+//! [`Simulation::start`] turns a [`Scenario`] into a [`Running`] that is driven step by step;
+//! [`Simulation::run`] drives it in one go to its [`Outcome`].
 
 use probe_sync_probe::{Endpoint, EndpointConfig, topology};
 use probe_sync_time::{Duration, Edge, NodeId, RunId, System, Timestamp};

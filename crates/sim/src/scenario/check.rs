@@ -1,6 +1,7 @@
-//! Whether a scenario makes sense: every number within its range, every node one of the run's.
+//! Validates a scenario: every number must be within its range, and every node must be part of the
+//! run.
 //!
-//! What it does not do: judge whether it is realistic.
+//! It does not check whether a scenario is realistic.
 
 use std::ops::RangeInclusive;
 

@@ -1,4 +1,4 @@
-//! What goes wrong in a scenario, and when: of clocks, of nodes, of paths.
+//! The faults of a scenario and their times, for clocks, nodes and paths.
 //!
 //! In a scenario file:
 //!
@@ -7,10 +7,6 @@
 //! start_s = 24.0
 //! what.step = { node = 5, step_ns = 10_000_000 }
 //! ```
-//!
-//! Place in the flow: a part of the scenario; clocks, network and event loop ask it.
-//!
-//! What it does not do: carry the faults out.
 
 use probe_sync_time::NodeId;
 use serde::{Deserialize, Serialize};

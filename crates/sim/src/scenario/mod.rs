@@ -1,9 +1,9 @@
-//! What a simulated run is like: all numbers in one place, each with a default, read from TOML.
+//! The description of a simulated run: all numbers in one place, each with a default, read from
+//! TOML.
 //!
-//! Place in the flow: files of `bench/scenarios` and code make a [`Scenario`]; [`crate::Simulation::new`] checks it and runs
-//! it. Keys carry their units; every key may be left out; an unknown key is an error that names it and its line.
-//!
-//! What it does not do: read files, or check ranges (`check` does).
+//! A [`Scenario`] comes from a file of `bench/scenarios` or from code; [`crate::Simulation::new`]
+//! checks and runs it. Keys carry their units, and every key is optional; an unknown key is an
+//! error that states the key and its line.
 
 mod check;
 pub(crate) mod faults;

@@ -1,8 +1,4 @@
-//! What is common to all of a run: its cell, and who and when it starts from.
-//!
-//! Place in the flow: under all of `warming`.
-//!
-//! What it does not do: draw anything.
+//! The constants of a run: its cell, its reference node and its start time.
 
 use probe_sync_time::{NodeId, StampSource, System, Timestamp};
 

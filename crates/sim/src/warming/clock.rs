@@ -4,7 +4,7 @@
 //! ±[`RATE_NS_PER_S`]; a rate w that walks, by a normal step every [`STEP_S`] and straight in between; and onsets of warmth, which
 //! from s on add the rate `a·(1 − exp(−(t − s)/τ))`. The offset is continuous, and so is the rate.
 //!
-//! What it does not do: step.
+//! It does not step.
 
 use crate::world::random::Draws;
 

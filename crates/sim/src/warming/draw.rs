@@ -1,8 +1,4 @@
-//! A run as it was drawn: clocks, paths and all exchanges, cut into windows; and the truth.
-//!
-//! Place in the flow: over `clock` and `network`, under the run itself and its judge.
-//!
-//! What it does not do: estimate.
+//! A generated run: clocks, paths and all exchanges, cut into windows, together with the truth.
 
 use probe_sync_estimate::round::{EdgeCut, WindowCut};
 use probe_sync_probe::topology;

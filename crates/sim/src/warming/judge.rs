@@ -1,10 +1,9 @@
-//! A run's lines against the truth, and many seeds pooled.
+//! Compares a run's lines with the truth and pools many seeds.
 //!
-//! Place in the flow: end of `warming`. Judged is every node but the reference at every line of 250 ms; a line that says that
-//! the node was not reached or its clock disturbed is missing. Beside it: what somebody gets who joins the lines of the 4 s windows by
-//! straight lines, the live estimates at the windows' middles, and what the watch named.
-//!
-//! What it does not do: decide whether a figure is good.
+//! Every node except the reference is evaluated at every line of 250 ms; a line that marks its node
+//! as unreachable or its clock as disturbed counts as missing. Also evaluated are the lines of the
+//! 4 s windows joined by straight lines, the live estimates at the windows' middles, and the faults
+//! that were reported.
 
 use probe_sync_estimate::faults::FaultKind;
 use probe_sync_estimate::record::OffsetRecord;

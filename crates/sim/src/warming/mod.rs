@@ -1,13 +1,16 @@
-//! Clocks that warm up: how far the lines of a whole run are from the truth, and whether what they state holds.
+//! Clocks that warm up: the errors of the lines of a whole run, and whether their stated
+//! uncertainty covers them.
 //!
-//! Place in the flow: beside [`fault_cases`](crate::fault_cases). This is a second generator, written from a description and not
-//! from the first one (`world`), so that what was tuned on that one is judged on other data: 16 nodes with 6 neighbours, 20 coded pairs per second on each edge
-//! for 64 s; `clock` draws the clocks, `network` the paths and stamps. Its exchanges take the way of a live run: windows
-//! of 4 s, `fit_window`, one `Solver`; then [`Smoothed`] with all exchanges, lines every 250 ms. [`run`] judges these lines against
-//! the truth, from the first to the last, and [`WarmingOutcome`] pools seeds.
+//! This second generator was written from a description and not from the first one (`world`), so
+//! that code tuned on the first is evaluated on different data. It has 16 nodes with 6 neighbours
+//! each and 20 coded pairs per second on each edge for 64 s; `clock` generates the clocks,
+//! `network` the paths and stamps. Its exchanges pass through the code of a live run: windows of 4
+//! s, `fit_window`, one `Solver`; then [`Smoothed`] with all exchanges, with lines every 250 ms.
+//! [`run`] compares these lines with the truth, from the first to the last, and [`WarmingOutcome`]
+//! pools seeds.
 //!
-//! What it does not do: drive endpoints (`world` does), lose packets, or let clocks step. So a step that is named is false, and every line
-//! that is missing is a hole.
+//! It does not drive endpoints (`world` does), lose packets or let clocks step, so every reported
+//! step is false and every missing line is a gap.
 
 mod cell;
 mod clock;

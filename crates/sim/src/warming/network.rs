@@ -1,4 +1,4 @@
-//! Exchanges over paths that are asymmetric and whose two directions are busy to differing degrees.
+//! Exchanges over asymmetric paths whose two directions carry different loads.
 //!
 //! A packet takes the pair's constant, plus the pair's asymmetry along the edge and minus it back, and what it waits: its direction's load ρ is the share of
 //! the time in which there is a queue. The waiting time follows from bursts that come at random and take an exponential time to send: the
@@ -8,7 +8,7 @@
 //! Stamps: hardware ones have normal noise both ways; software ones are late on receipt, always by an exponential time and sometimes by a
 //! second, longer one.
 //!
-//! What it does not do: lose packets.
+//! No packets are lost.
 
 use probe_sync_time::{Edge, Exchange, StampSource, Timestamp};
 

@@ -1,4 +1,4 @@
-//! Small runs of the generator. Place in the flow: beside `warming`; the command prints the figures of large ones.
+//! Tests that run the generator at small sizes.
 
 use std::collections::BTreeSet;
 

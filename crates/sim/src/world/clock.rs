@@ -1,10 +1,11 @@
-//! A simulated system clock: its error's truth at any instant.
+//! A simulated system clock whose true error is known at any instant.
 //!
 //! `error(t) = skewed(t) + ∫ wander + ∫ slews + replayed(t)`: a [`SkewedClock`] (offset, rate, wave, steps), a rate that
 //! wanders and drifts with temperature, slews, and a recorded series. The wandering rate is constant over steps of
 //! [`STEP_NS`], so the error is a polygon, known exactly everywhere. How the parts are drawn is in `oscillator`.
 //!
-//! What it does not do: know who moved it; what a node notices of steps and slews is in [`WanderingClock::event_in`].
+//! It does not know why it stepped or slewed; [`WanderingClock::event_in`] returns what a node
+//! notices.
 
 use probe_sync_estimate::window::ClockEvent;
 use probe_sync_time::{Duration, NodeId, Reference, SkewedClock, System, Timestamp};

@@ -3,8 +3,6 @@
 //! Events lie in one binary heap by true time, ties in order of their making, so a run depends on nothing but scenario
 //! and seed. When probing stops the run goes on until everything in flight has ended: only then can counts of sent and
 //! received packets be compared exactly.
-//!
-//! What it does not do: cut windows or run rounds.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};

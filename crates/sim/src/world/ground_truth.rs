@@ -1,10 +1,8 @@
-//! Ground truth counters: what happened to each packet, counted by the network without asking the endpoints.
+//! Ground truth counters: the fate of each packet, counted by the network without asking the
+//! endpoints.
 //!
-//! Place in the flow: the event loop notes every packet that is sent and every copy that arrives; the counts leave with the run's
-//! outcome.
-//! Tests hold the endpoints' counters against these.
-//!
-//! What it does not do: lose or delay packets (`network` does).
+//! The event loop counts every packet sent and every copy that arrives; the run's outcome contains
+//! the counts. Tests compare the endpoints' counters with them.
 
 use std::collections::{BTreeMap, HashSet};
 

@@ -1,6 +1,5 @@
-//! Packets in flight and reports of stamps, kept aside so that the event heap moves small events only.
-//!
-//! What it does not do: decide whether or when they arrive (`network` does).
+//! Packets in flight and pending stamp reports, stored separately so that the event heap moves only
+//! small events.
 
 use probe_sync_probe::{PACKET_BYTES, TxContext};
 use probe_sync_time::{NodeId, Stamp};

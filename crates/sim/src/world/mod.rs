@@ -1,9 +1,8 @@
-//! The simulated world: clocks, network, stamps, and the event loop that drives the real endpoints through them.
+//! The simulated world: clocks, network, stamps, and the event loop that drives the real endpoints
+//! through them.
 //!
 //! `events` is the loop; it reads `clock`s that `oscillator` drew, sends packets over `network` (with `queue`), keeps them `in_flight`,
 //! and counts in `ground_truth` what happened to them. All randomness comes from `random`.
-//!
-//! What it does not do: cut windows, estimate.
 
 pub(crate) mod clock;
 pub(crate) mod events;

@@ -1,12 +1,11 @@
-//! What happens to a packet between two nodes: seeded delay, loss, duplication, stragglers, and foreign datagrams.
+//! The fate of a packet between two nodes: seeded delay, loss, duplication, stragglers, and foreign
+//! datagrams.
 //!
 //! One-way delay = the pair's base ± the pair's asymmetry + the direction's constant + queueing behind bursts (`queue`)
 //! + exponential jitter of its own (+ straggling). Jitter and straggling let packets overtake each other.
 //!
 //! Signs: with asymmetry b of the edge i→j the forward delay is base + b and the reverse delay base − b, so both kinds of
 //! packet agree on theta + b. See [`crate::Simulation::asymmetry_ns`].
-//!
-//! What it does not do: keep time; the event loop puts the arrivals in order.
 
 use probe_sync_probe::{ForeignCounters, PACKET_BYTES, Reject};
 use probe_sync_time::NodeId;

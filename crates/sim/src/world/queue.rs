@@ -1,4 +1,4 @@
-//! Queueing behind other people's bursts: the virtual workload of one direction of a path.
+//! Queueing behind bursts of other traffic, as the virtual workload of one direction of a path.
 //!
 //! Bursts come as a Poisson process, take an exponential time to send (mean b) and wait in one queue. The workload W(t) is
 //! the time that what is queued needs; it jumps at each burst and drains at rate 1. A probe packet is small: it waits W(t)
@@ -12,7 +12,7 @@
 //! more than [`MEMORY`]·τ after the one before gets a fresh draw from the steady state; what correlation is thrown away is
 //! below 4 % (measured in the test). Following a path between packets 50 ms apart would cost 2000 bursts for nothing.
 //!
-//! What it does not do: let packets overtake each other (a queue keeps their order), or lose them when it is long.
+//! Packets cannot overtake each other, and a long queue does not drop them.
 
 use crate::world::random::Draws;
 

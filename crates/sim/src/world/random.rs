@@ -1,11 +1,11 @@
-//! The few distributions that the simulator draws from, on small seeded generators.
+//! The few distributions that the simulator samples, on small seeded generators.
 //!
 //! Each clock, node and direction of the network draws from a generator of its own, named by seed, purpose and index.
 //! What happens on one path then leaves the numbers of all others alone: a run with a fault and the same run without it
 //! differ by the fault only. Hundreds of thousands of generators must fit into a cache, so each is eight bytes: SplitMix64
 //! (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014), a counter and a mixing function.
 //!
-//! What it does not do: cryptography.
+//! The generators are not cryptographically secure.
 
 /// A stream of random numbers.
 #[derive(Clone, Debug)]

@@ -1,8 +1,8 @@
-//! By how much the timestamps of a falseticker are wrong, and for which of its peers.
+//! The timestamp errors of a falseticker, by peer.
 //!
-//! Place in the flow: the event loop asks at every stamp; `stamps` adds the answer to what the clock shows.
+//! The event loop asks for the error of every stamp; `stamps` adds it to the clock's reading.
 //!
-//! What it does not do: wrong clocks; a clock's own faults are in `oscillator`.
+//! A clock's own faults are in `oscillator`.
 
 use probe_sync_time::{Edge, NodeId};
 

@@ -1,10 +1,8 @@
-//! A batch of datagrams out, a batch of datagrams in, with the control messages that carry timestamps.
+//! Sends and receives batches of datagrams, with the control messages that carry timestamps.
 //!
-//! Place in the flow: the only system calls of the probe socket. The layouts are the kernel's
-//! (`include/uapi/linux/{socket,errqueue,net_tstamp}.h`); they are read from byte slices, so that a message that is
-//! not what it should be gives `None` and never a wild read.
-//!
-//! What it does not do: decide what a message means, keep state, retry.
+//! These are the only system calls of the probe socket. The layouts are the kernel's
+//! (`include/uapi/linux/{socket,errqueue,net_tstamp}.h`). They are read from byte slices, so that a
+//! malformed message yields `None` and never an out-of-bounds read.
 
 use std::io;
 use std::mem::size_of;

@@ -1,7 +1,7 @@
-//! A UDP socket that says when each packet left and arrived.
+//! A UDP socket that reports when each packet left and arrived.
 //!
-//! Place in the flow: one [`TimestampedUdp`] per node carries all its edges; [`AsyncUdp`] lets one tokio task wait for
-//! it. Bytes go to and from the state machines of crate `probe`.
+//! One [`TimestampedUdp`] per node carries all its edges; [`AsyncUdp`] lets one tokio task wait for
+//! it.
 //!
 //! # Where stamps come from
 //! `SO_TIMESTAMPING` (Linux `Documentation/networking/timestamping.rst`) makes the kernel stamp a packet as it hands it
@@ -22,8 +22,6 @@
 //! `IP_RECVERR` brings ICMP errors to the error queue. The kernel also lets the next unrelated call on the socket fail
 //! with them; such a call is repeated. They are counted, kept by peer for [`TimestampedUdp::take_network_error`], and
 //! end nothing.
-//!
-//! What it does not do: wait, retransmit, know what a packet means.
 
 mod message;
 mod pending;

@@ -1,10 +1,12 @@
 //! Packets that wait for their transmit stamp.
 //!
-//! Place in the flow: `TimestampedUdp` enters a packet when it is sent and strikes it out when its stamp comes. Tokens
-//! count up, so a ring indexed by the token's low bits finds each in one step and needs no allocation. A packet whose
-//! place is needed, or that has waited too long, is lost: its stamp will not be waited for any more.
+//! `TimestampedUdp` adds a packet when it is sent and removes it when its stamp arrives. Tokens
+//! count up, so a ring indexed by the token's low bits finds each packet in one step and needs no
+//! allocation. A packet whose slot is needed, or that has waited too long, counts as lost and is no
+//! longer waited for.
 //!
-//! What it does not do: read the clock. A stepped clock makes a stamp count as lost, or be waited for longer, once.
+//! It does not read the clock. After a clock step, a stamp may once be counted as lost or be waited
+//! for longer.
 
 use std::collections::VecDeque;
 

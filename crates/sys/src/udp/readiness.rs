@@ -1,6 +1,7 @@
-//! Waiting for a [`TimestampedUdp`] and a timer in one tokio task.
+//! Waits for a [`TimestampedUdp`] and a timer in one tokio task.
 //!
-//! Place in the flow: the node's probe task is a loop of [`wait`], then emptying what is ready, then sending what is due.
+//! The node's probe task is a loop: [`wait`], empty the queues that are ready, send the packets
+//! that are due.
 //!
 //! # Edges
 //! tokio watches descriptors with edge-triggered epoll. A transmit stamp raises `EPOLLERR`, which tokio reports only to
@@ -16,7 +17,7 @@
 //! Kernel and interface stamps do not care when user code looks. [`AsyncUdp::polled`] leaves the socket out of epoll: packets and stamps
 //! wake nobody, the task looks when its timer says so ([`AsyncUdp::look`]), and takes all that came by a few system calls.
 //!
-//! What it does not do: fairness. The caller bounds how much it takes from each queue in a turn.
+//! It does not ensure fairness; the caller bounds how much it takes from each queue per turn.
 
 use std::future::{Future, pending, poll_fn};
 use std::net::SocketAddr;

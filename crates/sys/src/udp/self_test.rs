@@ -1,7 +1,9 @@
-//! Does a kind of stamps do what it promises? A few packets tell, before a run rests on it.
+//! A self-test that sends a few packets to check whether a kind of stamp works before a run depends
+//! on it.
 //!
-//! Place in the flow: `stamping` asks in mode `auto` before it chooses the interface's or the kernel's stamps. A driver that
-//! claims stamps may give none, or wrong ones; a note and the next poorer kind are better than a run without exchanges.
+//! In mode `auto`, `stamping` runs it before it chooses the interface's or the kernel's stamps. A
+//! driver that claims to support stamps may deliver none, or wrong ones; a note and the next poorer
+//! kind are better than a run without exchanges.
 //!
 //! Two kinds of packets, on a socket of its own. Packets to the own address come back by loopback: both stamps of each must come,
 //! the receive stamp not before the transmit stamp, in order, and between this program's own readings of the clock before
@@ -9,7 +11,7 @@
 //! which no bridge forwards, with a time to live of 1, to the discard port, without content. Nobody answers a group's packet.
 //! Of those only the transmit stamp is looked at; nothing here can make the interface stamp an arrival.
 //!
-//! What it does not do: choose (`stamping`), or wait long: a stamp that is not there within [`STAMP_LIMIT`] did not come.
+//! It does not wait long: a stamp that has not arrived within [`STAMP_LIMIT`] counts as missing.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};

@@ -1,10 +1,10 @@
-//! The descriptor under [`TimestampedUdp`](super::TimestampedUdp): opened with its options, and read from.
+//! The socket of [`TimestampedUdp`](super::TimestampedUdp), opened with its options, and the reads
+//! from it.
 //!
-//! Place in the flow: [`open`] makes the socket before stamps are asked for; [`fetch`] fills a batch from its receive
-//! queue or its error queue. `IP_RECVERR` lets an unrelated call fail with an earlier packet's ICMP error: [`fetch`]
-//! repeats such a call, and the caller repeats a send that [`is_network_error`] says failed so.
-//!
-//! What it does not do: keep state, read stamps, count.
+//! [`open`] creates the socket before stamps are requested; [`fetch`] fills a batch from its
+//! receive queue or its error queue. With `IP_RECVERR`, an unrelated call can fail with an earlier
+//! packet's ICMP error: [`fetch`] retries such a call, and the caller retries a send whose failure
+//! [`is_network_error`] recognizes.
 
 use std::io;
 use std::net::SocketAddr;

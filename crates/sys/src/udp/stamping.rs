@@ -1,10 +1,12 @@
-//! Asking the kernel for timestamps, the best kind that is to be had.
+//! Requests timestamps from the kernel, of the best available kind.
 //!
-//! Place in the flow: `TimestampedUdp` starts it at bind and has every control message read by it.
-//! The interface's stamps are on the interface's own clock; `phc` puts them on the system clock, and without that
-//! conversion they are not used. In mode `auto` each kind must pass a `self_test` before it is chosen.
+//! `TimestampedUdp` sets it up at bind and passes every control message to it. The interface's
+//! stamps are on the interface's own clock; `phc` converts them to the system clock, and without
+//! that conversion they are not used. In mode `auto` each kind must pass a `self_test` before it is
+//! chosen.
 //!
-//! What it does not do: reset what it set on the interface (`SIOCSHWTSTAMP`): others may use it by then.
+//! It does not undo its settings on the interface (`SIOCSHWTSTAMP`), because other programs may
+//! rely on them by then.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};

@@ -1,7 +1,4 @@
-//! What goes into and comes out of a [`TimestampedUdp`](super::TimestampedUdp).
-//!
-//! Place in the flow: options from the configuration go in; stamps, errors and counts come out.
-//! What it does not do: act. The socket does.
+//! The inputs and outputs of a [`TimestampedUdp`](super::TimestampedUdp).
 
 use std::io;
 use std::net::SocketAddr;

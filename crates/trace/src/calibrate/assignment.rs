@@ -1,10 +1,14 @@
-//! Whether the traces' own collectives allow the nodes that traces were given by a number.
+//! Uses the traces' own collectives to check the nodes that were assigned to traces by number.
 //!
-//! Place in the flow: the last step of `calibrate`, where a rank or a place in a list has settled whose a trace is. Two launchers may number the same hosts differently, and a restart
-//! renumbers ranks: then every trace is corrected by another node's offset. So the collectives are judged on the clocks that came of it, and where they break, every other
-//! assignment of these traces to these nodes is tried. One on which all hold is named. Where they hold, but only times say which operations belong together, clocks that are wrong by
-//! whole steps would pair others: if two traces that exchange their nodes hold as well with other pairs, the numbers alone decide nothing, and are refused too.
-//! What it does not do: take another assignment; a wrong guess would be as silent.
+//! The check applies if a rank or a position in a list determined a trace's node. Two launchers may
+//! number the same hosts differently, and a restart renumbers ranks; every trace would then be
+//! corrected by another node's offset. The collectives are therefore checked on the resulting
+//! clocks. If some are violated, every other assignment of these traces to these nodes is tried,
+//! and one under which all hold is named. If all hold but only times tell which operations belong
+//! together, clocks that are wrong by whole steps would pair the wrong operations. So if all hold
+//! equally, with other pairs, after two traces exchange their nodes, the numbers alone are not
+//! proof, and the assignment is also refused. It does not adopt another assignment, because a wrong
+//! guess would also go unnoticed.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};

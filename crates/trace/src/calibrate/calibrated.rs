@@ -1,7 +1,4 @@
-//! What came of a calibration: every trace with its map.
-//!
-//! Place in the flow: made by `calibrate`; `align`, `merge` and `check` work on it.
-//! What it does not do: learn clocks, write.
+//! The result of a calibration: every trace with its map.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,8 +1,8 @@
-//! The clock that traces are on together.
+//! The clock that all traces of a calibration share.
 //!
-//! Place in the flow: asked of a calibration. Traces that went through maps are on the wanted clock. As they stand in their files, traces are on one clock where all state the same
-//! one (`align` has written it), or where they come from one host: its processes share the boot clock, and they share the system clock.
-//! What it does not do: refuse anything.
+//! Traces that passed through maps are on the requested clock. Unmapped traces share a clock if all
+//! state the same one (written by `align`) or if they come from one host, whose processes share the
+//! boot clock and the system clock.
 
 use super::{Calibrated, CalibratedTrace};
 use crate::model::{Picoseconds, TraceClock, TraceFacts};

@@ -1,6 +1,6 @@
 //! Lengths of time as text.
 //!
-//! Place in the flow: for notes and refusals of a calibration. What it does not do: write instants (`measured`).
+//! Instants are formatted in `measured`.
 
 /// A length of time with the unit that suits its size.
 pub(super) fn length(ns: f64) -> String {

@@ -1,12 +1,13 @@
-//! Whether traces lie within what was measured.
+//! Checks whether traces lie within the measured span.
 //!
-//! Place in the flow: between the maps R → S and their use. First and last event of a trace are taken to its node's own system
-//! clock and compared with the span in which that node was measured, from the start of its first window to the end of its last.
-//! Beyond it a clock is not known: offsets of another day or another job would move a trace by seconds and say ±12 ms. So a
-//! trace that reaches further out than the caller allows is refused, with the length of time that would have to be allowed. The
-//! reference's own trace must lie within the measurement too, or it is another job's.
+//! The first and last event of a trace are mapped to its node's own system clock and compared with
+//! the span in which that node was measured, from the start of its first window to the end of its
+//! last. Outside that span a clock is unknown: offsets of another day or another job would shift a
+//! trace by seconds and state ±12 ms. A trace that extends further than the caller allows is
+//! therefore refused, and the error states the length of time that would have to be allowed. The
+//! reference's own trace must lie within the measurement too; otherwise it belongs to another job.
 //!
-//! What it does not do: judge gaps within the measurement; what is not known there is in the map's uncertainty.
+//! It does not check gaps within the measurement, which the map's uncertainty covers.
 
 use std::path::PathBuf;
 

@@ -1,11 +1,11 @@
-//! From what a caller names (traces, a run or a file of offsets) to one time map per trace.
+//! Turns a caller's request (traces, and a run or a file of offsets) into one time map per trace.
 //!
-//! Place in the flow: the first step of [`align()`](crate::align()), [`merge()`](crate::merge()) and
-//! [`check()`](crate::check()), the same for all three and for every front end. A [`Request`] says where the clocks are learnt
-//! from; `source` reads that, `nodes` reads the traces and settles whose they are, `clocks` makes the maps; [`Calibrated`] is
-//! what came of it. Signs: `t_ref = t_i − offset_i`.
+//! [`align()`](crate::align()), [`merge()`](crate::merge()) and [`check()`](crate::check()) all
+//! start here, for every front end. A [`Request`] says where the clocks come from; `source` reads
+//! that, `nodes` reads the traces and matches them to nodes, `clocks` builds the maps, and
+//! [`Calibrated`] is the result. Signs: `t_ref = t_i − offset_i`.
 //!
-//! What it does not do: print. What the user should know is in the result's notes and warnings. Nor does it write.
+//! It prints nothing: messages for the user are in the result's notes and warnings.
 
 mod assignment;
 mod calibrated;

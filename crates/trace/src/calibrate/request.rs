@@ -1,7 +1,4 @@
-//! What a caller names: traces, and where their clocks are learnt from.
-//!
-//! Place in the flow: made from a command line, by a launcher or from Python; taken by `calibrate`.
-//! What it does not do: read anything.
+//! A calibration request: the traces, and the source of their clocks.
 
 use std::path::PathBuf;
 

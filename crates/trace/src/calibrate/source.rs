@@ -1,6 +1,4 @@
-//! Where the clocks are learnt from, opened.
-//!
-//! Place in the flow: first step of `calibrate`. What it does not do: make maps.
+//! The opened source of the clocks.
 
 use crate::Error;
 use crate::clocks::{MarkFiles, Offsets, RunDirectory, Survey, Wanted};

@@ -1,7 +1,6 @@
 //! The traces of a request, and the snapshot pairs that belong to them.
 //!
-//! Place in the flow: second step of `calibrate`, after the source is open, because a run knows its hosts. What it does not
-//! do: read a trace itself; its format does.
+//! They are read after the source is open, because a run knows its hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

@@ -1,9 +1,11 @@
-//! Traces on CLOCK_BOOTTIME: whether the pairs at hand are of that clock, and of the same boot.
+//! Traces on CLOCK_BOOTTIME: checks whether the available pairs are of that clock and of the same
+//! boot.
 //!
-//! Place in the flow: under [`super::node_clock`]. rocprofiler stamps with CLOCK_BOOTTIME, which counts from the machine's start. Nothing but
-//! pairs says what the time was then, so such a trace is never taken as it is: where no pairs fit, it is refused, with what would do.
-//! Pairs that name another clock are none of it, however near their times are: CLOCK_MONOTONIC differs by what the machine slept, the raw
-//! clocks by what the system clock was slewed. Pairs far from the trace are of another boot. What it does not do: make maps.
+//! rocprofiler stamps with CLOCK_BOOTTIME, which counts from boot. Only pairs relate it to
+//! wall-clock time, so such a trace is never used unmapped: if no pairs fit, it is refused with
+//! advice. Pairs that name another clock are rejected, however close their times are:
+//! CLOCK_MONOTONIC differs by the time that the machine was suspended, the raw clocks by the slew
+//! of the system clock. Pairs far from the trace belong to another boot.
 
 use super::snapshots::Snapshots;
 use crate::model::{ClockPair, Picoseconds, TraceClock, TraceFacts};

@@ -1,9 +1,9 @@
-//! Text files read line by line with bounds.
+//! Bounded line-by-line reading of text files.
 //!
-//! Place in the flow: under the readers of offsets and snapshot pairs. A line longer than [`LONGEST_LINE`] is an error, so
-//! a gigabyte of spaces costs no memory; a last line without its line feed may be one that a killed run cut short, which
-//! the caller is told. A recording of days lies in several files ([`closed_segments`]), and what ranks went on with that took a lost one's place in others ([`continuations`]); they are read
-//! as one. What it does not do: parse.
+//! A line longer than [`LONGEST_LINE`] is an error, so a gigabyte of spaces costs no memory. A last
+//! line without its line feed may have been cut short when a run was killed, which is reported to
+//! the caller. A recording of days consists of several files ([`closed_segments`]), and ranks that
+//! replaced a lost one wrote others ([`continuations`]); all are read as one.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read};

@@ -1,11 +1,13 @@
 //! A node's time map: tracer clock R → system clock S → reference clock (→ a tracer clock again).
 //!
-//! Place in the flow: facts of a trace, offsets of a run and snapshot pairs → [`node_clock`] → [`NodeClock`], whose chain
-//! `align` and `merge` send every time through. Signs: `t_ref = t_i − offset_i`.
+//! [`node_clock`] builds a [`NodeClock`] from facts of a trace, offsets of a run and snapshot
+//! pairs; `align` and `merge` send every time through its chain. Signs: `t_ref = t_i − offset_i`.
 //!
-//! Where brackets around marks show that R is S (`brackets`), that is the map. Where nothing ties R to S, R is taken as S all the same: Kineto's absolute times and XSpace's Unix start are on CLOCK_REALTIME as
-//! long as that clock ran evenly during the trace. Kineto fits ONE straight line from the TSC to CLOCK_REALTIME, so under
-//! wander or a step only pairs can tell. A trace on the boot clock is never taken so (`boot`). What it does not do: read or write traces.
+//! Where brackets around marks show that R is S (`brackets`), that is the map. Where nothing ties R
+//! to S, R is taken as S all the same: Kineto's absolute times and XSpace's Unix start are on
+//! CLOCK_REALTIME as long as that clock ran evenly during the trace. Kineto fits ONE straight line
+//! from the TSC to CLOCK_REALTIME, so under wander or a step only pairs can tell. A trace on the
+//! boot clock is never taken so (`boot`).
 
 mod boot;
 mod brackets;

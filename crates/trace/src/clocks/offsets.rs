@@ -1,6 +1,6 @@
 //! Offsets of a run's nodes, read from `offsets.jsonl` or a table.
 //!
-//! Place in the flow: what `probe_sync` measured → [`Offsets`] → a map S_i → S_reference per node. Read are
+//! They yield the map S_i → S_reference of each node ([`Offsets`]). Supported inputs are:
 //! - JSON lines of this project: `window_start_ns`, `window_end_ns` (reference clock; the offset holds at the middle),
 //!   `node_id`, `offset_ns`, `drift_ppm`, `reachable`, `sigma_ns`, after a first line
 //!   `{"meta":true,"reference":0,"nodes":[…],"ranks":[…]}`;
@@ -9,8 +9,8 @@
 //!
 //! Where `sigma_ns` is not stated `residual_ns` (or `residual`) is taken for it.
 //!
-//! Lines pass one by one ([`read_lines`]): `survey` learns what a file knows, `wanted` keeps what some traces need of it. A last
-//! line cut short is left out and noted. What it does not do: judge the offsets.
+//! Lines pass one by one ([`read_lines`]): `survey` learns what a file knows, `wanted` keeps what
+//! some traces need of it. A last line cut short is left out and noted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

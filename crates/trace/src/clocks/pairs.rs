@@ -1,8 +1,8 @@
-//! From moments on two clocks to the map R → S of a node.
+//! Turns pairs of readings of two clocks into a node's map R → S.
 //!
-//! Place in the flow: [`ClockPair`]s of a trace or a sampler → [`PairMap`], the first hop of a node's map. What is
-//! smoothed is the correction `c = R − S` (see `series::smooth`): bends, steps of the system clock and late markers are
-//! told apart there.
+//! The [`ClockPair`]s of a trace or a sampler become a [`PairMap`], the first hop of a node's map.
+//! The correction `c = R − S` is smoothed (see `series::smooth`), which distinguishes bends, steps
+//! of the system clock and late markers.
 //!
 //! **What markers cannot say.** A marker reads S and is stamped on R some 5 to 40 µs later. The map sends a typical
 //! marker's stamp to the system time it carries, so every event is placed EARLY by the typical overhead. That is not

@@ -1,15 +1,19 @@
-//! Planes of a trace that are on a raw clock, which counts from the machine's start: whether the pairs at hand tell where it is.
+//! Planes of a trace that are on a raw clock, which counts from boot: checks whether the available
+//! pairs locate that clock in time.
 //!
-//! Place in the flow: under [`super::node_clock`]. A profiler converts its device's times to Unix time before it writes them;
-//! where it did not, a plane says 6686 s and means this morning (`formats::xspace` tells such planes by their spans). Snapshot
-//! pairs of the same clock close the loop: raw clock → system clock → reference. Pairs of the file come before pairs of the run.
+//! A profiler converts its device's times to Unix time before it writes them; if it did not, a
+//! plane says 6686 s and means this morning (`formats::xspace` recognizes such planes by their
+//! spans). Snapshot pairs of the same clock complete the chain raw clock → system clock →
+//! reference. Pairs in the file take precedence over pairs of the run.
 //!
-//! Three things have to agree before pairs are believed: they are of a clock that profilers stamp devices with, where the file
-//! names it; they were taken while the plane was recorded (within [`REACH_PS`]); and they put the plane inside the session that the file
-//! states. Raw clocks differ by what one of them was slewed since the machine's start, seconds in a day, and pairs of another one may put a
-//! short plane into a long session all the same, at a wrong place: so the name is asked first. Pairs that name no clock (those of the file, and
-//! of other samplers) are the profiler's own by their format. Anything else is refused: a note beside times that are decades away is
-//! no warning. What it does not do: make the map.
+//! Three things have to agree before pairs are believed: they are of a clock that profilers stamp
+//! devices with, where the file names it; they were taken while the plane was recorded (within
+//! [`REACH_PS`]); and they put the plane inside the session that the file states. Raw clocks differ
+//! by what one of them was slewed since the machine's start, seconds in a day, and pairs of another
+//! one may put a short plane into a long session all the same, at a wrong place: so the name is
+//! asked first. Pairs that name no clock (those of the file, and of other samplers) are the
+//! profiler's own by their format. Anything else is refused: a note beside times that are decades
+//! away is no warning.
 
 use super::snapshots::Snapshots;
 use crate::model::{ClockPair, PairKind, Picoseconds, TraceFacts, UNIX_TIME_MIN_PS};

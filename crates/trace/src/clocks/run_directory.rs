@@ -1,7 +1,8 @@
 //! The directory of a run of `probe_sync`, as alignment reads it.
 //!
-//! Place in the flow: `--run-dir` → offsets with hosts and ranks, snapshot pairs by node, and the moments at which the run saw
-//! a system clock step (`global_windows.jsonl`). What it does not do: need anything but `offsets.jsonl`.
+//! `--run-dir` supplies offsets with hosts and ranks, snapshot pairs by node, and the moments at
+//! which the run saw a system clock step (`global_windows.jsonl`). Only `offsets.jsonl` is
+//! required.
 
 use std::path::{Path, PathBuf};
 

@@ -1,11 +1,11 @@
 //! Snapshot pairs: moments at which a sampler read the tracer clock and the system clock together.
 //!
-//! Place in the flow: `snapshots/nodeN.snapshot_pairs.pb` or `.jsonl` of a run → [`Snapshots`]. The protobuf is
-//! `SnapshotPairs { repeated SnapshotPair pairs = 1; sampling_period_ns = 2; tracer_clock = 3; tracer_clock_reason = 4;
-//! namespace_ns = 5 }`, `SnapshotPair { sys_clock_ns = 1,
-//! tracer_clock_ns = 2, bracket_ns = 3 }`; JSON lines carry the same names. Files of other writers, and documents of earlier versions,
-//! have no bracket and name no clock: the bracket counts as [`UNSTATED_BRACKET_NS`], what samplers retry for.
-//! What it does not do: say whether the clock is a trace's (`planes`).
+//! `snapshots/nodeN.snapshot_pairs.pb` or `.jsonl` of a run become [`Snapshots`]. The protobuf is
+//! `SnapshotPairs { repeated SnapshotPair pairs = 1; sampling_period_ns = 2; tracer_clock = 3; tracer_clock_reason = 4; namespace_ns = 5 }`,
+//! `SnapshotPair { sys_clock_ns = 1, tracer_clock_ns = 2, bracket_ns = 3 }`; JSON lines use the
+//! same names. Files of other writers, and documents of earlier versions, have no bracket and name
+//! no clock: the bracket is then taken as [`UNSTATED_BRACKET_NS`], the limit above which samplers
+//! retry. It does not check whether the clock is that of a trace; `planes` does.
 
 use std::collections::BTreeSet;
 use std::fs::File;

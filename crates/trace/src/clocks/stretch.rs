@@ -1,11 +1,11 @@
-//! What a line of offsets covers, and what all lines of a node cover together.
+//! The span that a line of offsets covers, and the span that all lines of a node cover together.
 //!
-//! Place in the flow: made of every line as it is read; [`Ends`] gathers them without keeping them; what comes of it says which
-//! events are inside of what was measured. A window's limits are on the reference clock; an event is on its node's own, so that
-//! both are kept: own = reference + offset.
+//! [`Ends`] collects the spans without storing the lines; the result tells which events lie within
+//! the measurement. A window's limits are on the reference clock but an event is on its node's own
+//! clock, so both are kept: own = reference + offset.
 //!
-//! Lines that lie more than a day away from all others, at most three at either end, are not believed: one wrong digit would
-//! stretch the measured time to another century. What it does not do: read lines.
+//! Lines that lie more than a day away from all others, at most three at either end, are not
+//! believed: one wrong digit would stretch the measured time to another century.
 
 use probe_sync_estimate::series::OffsetSample;
 

@@ -1,13 +1,14 @@
-//! What a file of offsets knows, learnt in one pass that keeps no offset.
+//! The contents of a file of offsets, surveyed in one pass that keeps no offset.
 //!
-//! Place in the flow: the first reading of `offsets.jsonl` or a table → which nodes it has, their hosts and ranks, the reference,
-//! and from when until when each node was measured. Whose the traces are and when they ran is settled with that; only then
-//! [`Survey::offsets`] reads the file again for what they need. Memory grows with nodes, not with lines: 1000 nodes take 1 MB.
+//! The survey of `offsets.jsonl` or a table collects the nodes, their hosts and ranks, the
+//! reference, and the span in which each node was measured. This is enough to determine each
+//! trace's node and when it ran; only then does [`Survey::offsets`] read the file again for the
+//! offsets that the traces need. Memory grows with nodes, not with lines: 1000 nodes take 1 MB.
 //!
-//! What was measured of a node is from the start of its first window to the end of its last, of rounds that reached it; of the
-//! reference from the first of anybody's to the last. A reference that was lost and came back while another clock carried its timeline on
-//! ([`Survey::carried`]) was measured as any node.
-//! What it does not do: hold offsets (`wanted`).
+//! What was measured of a node is from the start of its first window to the end of its last, of
+//! rounds that reached it; of the reference from the first of anybody's to the last. A reference
+//! that was lost and came back while another clock carried its timeline on ([`Survey::carried`])
+//! was measured as any node.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,12 +1,14 @@
-//! Which offsets some traces need, and the second reading of a file for them.
+//! The offsets that a set of traces needs, and the second pass over a file that collects them.
 //!
-//! Place in the flow: whose the traces are and when they ran → [`Wanted`] → the samples of those nodes during those traces and the
-//! [`NEIGHBOURS`] nearest before and after, which say how a clock goes on and how much its offsets scatter. A run of a week is
-//! read for a trace of a minute in the memory that the minute takes: some 200 bytes a sample, and no more than [`MOST_SAMPLES`] of them.
+//! From the nodes of the traces and their times, [`Wanted`] selects the samples of those nodes
+//! during those traces, plus the [`NEIGHBOURS`] nearest before and after, which show how a clock
+//! continues and how much its offsets scatter. A run of a week is thus read for a trace of a minute
+//! in the memory that the minute takes: about 200 bytes per sample, and at most [`MOST_SAMPLES`] of
+//! them.
 //!
-//! Lines may be in any order and are sorted by their times on the reference clock; they stay as they are where times ascend on
-//! either clock, because a clock that was set back reads earlier and its lines are not out of order.
-//! What it does not do: judge the offsets.
+//! Lines may be in any order and are sorted by their times on the reference clock; they stay as
+//! they are where times ascend on either clock, because a clock that was set back reads earlier and
+//! its lines are not out of order.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};

@@ -1,10 +1,13 @@
-//! Which communicators of different processes are one, where each process knows them by handles of its own.
+//! Matches the communicators of different processes, each of which knows them only by local
+//! handles.
 //!
-//! Place in the flow: after all traces are read, before anything is matched. A profiler of NCCL calls records the communicator as an
-//! address, which is local to its process: it tells communicators apart there, and nothing elsewhere. Where the calls that made them are in the traces of all ranks, these tell which
-//! are one (`assignment`). For the others, what is known beside is how many
-//! ranks it has and which of them the process is (where the calls that made it are in the trace), and what was done in it. From
-//! that a communicator of one process is that of another only where no other assignment is possible:
+//! This happens after all traces are read and before any operation is matched. A profiler of NCCL
+//! calls records the communicator as an address, which distinguishes communicators only within its
+//! process. If the traces of all ranks contain the calls that created them, these calls show which
+//! are the same (`assignment`). Otherwise the available facts are a communicator's number of ranks
+//! and the process's rank in it (if the trace contains the call that created it), and the
+//! operations performed in it. Communicators of two processes are then matched only if no other
+//! assignment is possible:
 //!
 //! - **All ranks of the job.** A communicator as large as the job has every rank in it. Where each process has one such communicator in
 //!   which the same was done, these are one.
@@ -19,9 +22,10 @@
 //!   root as high as the number of processes allows, it has at least as many ranks as there are processes, and these are one. Who
 //!   has which rank in it is then known only where all processes state their rank of the job; else its roots are nobody's.
 //!
-//! "The same" is each kind of collective, with type, number of elements and root, equally often. Messages are left out of it: one rank's
-//! send is another's receive. Where the size of the job is not stated, the processes that used any communicator count as all.
-//! All else stays [`Instance::Communicator`], and `matching` says so of it. What it does not do: look at times.
+//! "The same" is each kind of collective, with type, number of elements and root, equally often.
+//! Messages are left out of it: one rank's send is another's receive. Where the size of the job is
+//! not stated, the processes that used any communicator count as all. All else stays
+//! [`Instance::Communicator`], and `matching` says so of it. It does not use times.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;

@@ -1,14 +1,17 @@
-//! Which process group did an operation run in, when the operation itself does not say: elimination by counts.
+//! Infers by elimination over counts which process group an operation ran in when the operation
+//! does not say.
 //!
-//! Place in the flow: under `matching`, for events that carry only a name and a shape.
-//! With n_g operations of one signature in group g, rank r must have seen c_r = Σ n_g over the groups g that contain r.
-//! A rank with one unknown group settles it (n_g is what is left of c_r), a rank with nothing left settles all its groups
-//! (n_g = 0), and so on until nothing moves. Example: groups [0,1,2,3] and [0,2]. Counts 10, 10, 10, 10: ranks 1 and 3
-//! know only the world, so it did 10, and nothing is left for [0,2]: order pairs them. Counts 20, 10, 20, 10: the world
-//! did 10 and [0,2] did 10, but WHICH of rank 0's twenty are the world's nothing says: ambiguous.
+//! This applies to events that carry only a name and a shape. With n_g operations of one signature
+//! in group g, rank r must have seen c_r = Σ n_g over the groups g that contain r. A rank with one
+//! unknown group determines it (n_g is the rest of c_r), a rank with no operations left determines
+//! all its groups (n_g = 0), and this repeats until nothing changes. Example: groups [0,1,2,3] and
+//! [0,2]. With counts 10, 10, 10, 10, ranks 1 and 3 are only in the world group, so it performed 10
+//! and none remain for [0,2]; the operations are paired by order. With counts 20, 10, 20, 10, the
+//! world group performed 10 and [0,2] performed 10, but nothing says WHICH of rank 0's twenty
+//! belong to the world group: they are ambiguous.
 //!
-//! What it does not do: guess an interleaving from times. Two patterns can both be causally feasible, and a wrong one
-//! would accuse clocks that are right.
+//! It does not guess an interleaving from times: two patterns can both be causally feasible, and a
+//! wrong one would blame correct clocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,8 +1,9 @@
-//! Collective operations: which parts belong together, whether causality holds, and what they say about the clocks.
+//! Collective operations: which parts belong together, whether causality holds, and what they
+//! reveal about the clocks.
 //!
-//! Place in the flow: formats deliver [`CollectiveParts`] per node → `matching` groups the parts of one operation
-//! over the nodes → [`check()`] judges happens-before under any time map; [`from_collectives`] turns the same groups into
-//! bounds on the clocks when nobody probed them.
+//! Formats deliver [`CollectiveParts`] per node; `matching` groups the parts of one operation
+//! across the nodes; [`check()`] evaluates happens-before under any time map; [`from_collectives`]
+//! derives bounds on the clocks from the same groups when no probes were sent.
 //!
 //! The rule. An all-to-all operation over group G cannot end anywhere before it has begun everywhere: on every rank of G
 //! the end is no earlier than the latest start on any rank of G. Rooted and point-to-point operations order only what
@@ -12,8 +13,6 @@
 //! operation with parts on n ranks has n edges, a broadcast or scatter n − 1 (every end but the root's), a reduce or
 //! gather 1 (the root's end), a send with its receive 1. Counting ordered pairs of ranks instead, n·(n − 1), was
 //! rejected: one late start would count n − 1 times.
-//!
-//! What it does not do: read files, or decide which time map is right.
 
 mod assignment;
 mod check;

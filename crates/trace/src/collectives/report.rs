@@ -1,7 +1,4 @@
 //! A check as text: one line per operation, before and after.
-//!
-//! Place in the flow: last step of `collectives`; the command line prints it. What it does not do: colours, widths of
-//! terminals.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

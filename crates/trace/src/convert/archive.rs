@@ -1,7 +1,7 @@
-//! An OTF2 archive among the outputs of a conversion.
+//! An OTF2 archive among the outputs of a conversion, with feature `otf2`.
 //!
-//! Place in the flow: beside the files of [`super`], with feature `otf2`. Every trace is handed to it in the order of time, and ended before the next.
-//! What it does not do: replace an archive that is there.
+//! It receives every trace in order of time and finishes it before the next. It does not replace an
+//! existing archive.
 
 use std::path::{Path, PathBuf};
 

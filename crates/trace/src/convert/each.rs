@@ -1,8 +1,8 @@
-//! Outputs of which each trace has its own, for formats that are of one process.
+//! One output per trace, for formats that describe a single process.
 //!
-//! Place in the flow: one of the kinds of outputs of a conversion. Files are made when their trace is read and finished when it has been, so that one is open at a
-//! time; all of them appear together with the other outputs. All count from one base, because xprof draws each file from its own start.
-//! What it does not do: know a format.
+//! A file is created when its trace is read and finished right after, so only one is open at a
+//! time; all of them appear together with the other outputs. All count from one base, because xprof
+//! draws each file from its own start.
 
 use std::path::{Path, PathBuf};
 

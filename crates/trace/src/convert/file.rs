@@ -1,6 +1,4 @@
-//! What was written into one output of a conversion.
-//!
-//! Place in the flow: under the outputs of a conversion, those of all traces and those of each. What it does not do: decide what goes into it.
+//! A summary of the contents of one output of a conversion.
 
 use std::path::PathBuf;
 

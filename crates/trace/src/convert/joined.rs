@@ -1,11 +1,10 @@
-//! The parts of one collective operation on all ranks, joined by flows, so that a viewer shows who came first and who came last, or as members
-//! of a communicator in OTF2.
+//! Joins the parts of one collective operation on all ranks, by flows, so that a viewer shows which
+//! rank came first and which last, or as members of a communicator in OTF2.
 //!
-//! Place in the flow: between the parts that facts hold, which `collectives` joins, and the chunks on their way to the writers. The ends
-//! of a flow go from part to part in the order of their starts on the clock of the outputs: the last arrow leads to the rank that
-//! the others waited for. Only operations are joined that are certain to be one; the others are counted. Held are three
-//! numbers per part, however long the traces are.
-//! What it does not do: judge whether an operation holds ([`check()`](crate::check())).
+//! A flow connects the parts in the order of their starts on the clock of the outputs, so the last
+//! arrow leads to the rank that the others waited for. Only operations that were matched with
+//! certainty are joined; the others are counted. Memory holds three numbers per part, however long
+//! the traces are. It does not check happens-before; [`check()`](crate::check()) does.
 
 use std::hash::BuildHasher as _;
 

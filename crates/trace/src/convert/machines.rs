@@ -1,8 +1,10 @@
-//! Which traces are on one clock, for outputs in which each machine keeps its own.
+//! Groups traces that share a clock into machines, for outputs in which each machine keeps its own
+//! clock.
 //!
-//! Place in the flow: between calibrated traces and the pass over them. Traces of one host that have the same map are of one machine; they are read together, so that its clock
-//! runs through the output once. Where the ways of two traces of a host to the common clock differ, as those of two profilers do, they are two machines. A trace that is on the
-//! common clock already is of none. What it does not do: read, write.
+//! Traces of one host with the same map form one machine; they are read together, so that its clock
+//! passes through the output once. If the maps of two traces of a host differ, as those of two
+//! profilers do, they form two machines. A trace that is already on the common clock belongs to
+//! none.
 
 use probe_sync_estimate::series::TimeMap;
 

@@ -1,9 +1,9 @@
-//! What operations are to OTF2: which collective, with which members, and which of them is the root.
+//! Translates operations for OTF2: the collective, its members and its root. It needs the feature
+//! `otf2`.
 //!
-//! Place in the flow: under [`super::joined`], with feature `otf2`. Members are the parts that the window keeps, in order of traces. The root is
-//! named where each trace has one part; else nothing says which of a trace's parts it is. An operation that OTF2 has no word for (a
-//! permutation, a message) has no members, and its slices stay regions.
-//! What it does not do: find slices.
+//! The members are the parts within the window, in order of traces. The root is named only if each
+//! trace has one part; otherwise nothing says which of a trace's parts it is. An operation that
+//! OTF2 does not define (a permutation, a message) has no members, and its slices remain regions.
 
 use probe_sync_otf2::CollectiveOperation;
 

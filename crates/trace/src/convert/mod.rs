@@ -1,9 +1,9 @@
-//! Traces of any of our formats, in one pass, as files of other formats.
+//! Converts traces of any supported format into files of other formats, in one pass.
 //!
-//! Place in the flow: after [`calibrate()`](crate::calibrate()). Each trace is read once, every time goes through its map, and what the
-//! window leaves is brought into the order of time and given to all writers chunk by chunk ([`crate::write`]). Without a clock source
-//! times stay as they are, and traces that are not on one clock are refused. Outputs appear when all of them are whole.
-//! What it does not do: make maps; print.
+//! Each trace is read once and every time passes through its map. The events within the window are
+//! sorted by time and passed to all writers chunk by chunk ([`crate::write`]). Without a clock
+//! source times stay as they are, and traces that are not on one clock are refused. Outputs appear
+//! once all of them are complete.
 
 #[cfg(feature = "otf2")]
 mod archive;

@@ -1,6 +1,4 @@
-//! What a reader of chunks is told of a trace.
-//!
-//! Place in the flow: between a calibrated trace and its format. What it does not do: read.
+//! The options for reading a trace as chunks.
 
 use crate::calibrate::CalibratedTrace;
 use crate::formats::ChunkOptions;

@@ -1,7 +1,7 @@
-//! Which events of the traces are wanted: from when until when, on the clock of the outputs.
+//! The window of requested events, on the clock of the outputs.
 //!
-//! Place in the flow: between reading and sorting. A bound is a time, a share of what the traces span, or a marker: an event of this
-//! name, whose start counts. What it does not do: cut events; one is in the window or it is not.
+//! A bound is a time, a fraction of the traces' span, or a marker: the start of an event of the
+//! given name. It does not cut events; an event is either in the window or not.
 
 use probe_sync_estimate::series::TimeMap;
 

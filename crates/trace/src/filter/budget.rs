@@ -1,8 +1,10 @@
-//! Which lengths of events have to go where an output may only be so large.
+//! The minimum length of events that fits an output into a size limit.
 //!
-//! Place in the flow: under `judge`. The rule: the shortest events are left out first, all that are shorter than one length; parts of collectives and steps stay. So what a viewer shows as a
-//! bar stays, what it shows as a hairline goes, and nothing loses what it is nested in. An attempt counts bytes by length as they are read; what the output then had
-//! says how these become bytes of the output. Lengths are told apart to 1/32. What it does not do: know events.
+//! All events shorter than one length are left out; parts of collectives and steps stay. Events
+//! that a viewer shows as bars therefore stay, those that it shows as hairlines go, and no event
+//! loses the one it is nested in. Each attempt counts bytes by length during reading; the size of
+//! the resulting output then shows how these translate into output bytes. Lengths are resolved to
+//! 1/32.
 
 /// Bytes by length.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
-//! A filter on chunks in the order of time: for the formats that are written from these.
+//! A filter on chunks in order of time, for the formats that are written from chunks.
 //!
-//! Place in the flow: between the sorter and the writers. A trace's events are gone through twice: first it is seen which ends of flows stay, then what stays is written.
-//! On what a track is drawn says whether its events ran on a device. What it does not do: sort, write.
+//! It passes over a trace's events twice: the first pass finds the flow ends that stay, the second
+//! writes the remaining events. The track of an event tells whether it ran on a device.
 
 use std::collections::HashMap;
 

@@ -1,6 +1,6 @@
-//! Where a trace's times are on the reference clock.
+//! The position of a trace's times on the reference clock.
 //!
-//! Place in the flow: under `judge` and `steps`. What it does not do: count what it maps, as what is written does.
+//! Unlike the times that are written, the times it maps do not enter the statistics.
 
 use probe_sync_estimate::series::TimeMap;
 

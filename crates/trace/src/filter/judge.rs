@@ -1,7 +1,8 @@
-//! Says of each event whether it stays.
+//! Decides for each event whether it stays.
 //!
-//! Place in the flow: formats that merge show every event with a time, on its own timeline; `chunks` those of chunks, on the reference clock. Parts of collectives are known
-//! by their times, which the facts hold. What it does not do: read, write.
+//! Formats that merge present every event with a time, on its own timeline; `chunks` presents those
+//! of chunks, on the reference clock. Parts of collectives are recognized by their times, which the
+//! facts contain.
 
 use std::cell::{Cell, RefCell};
 

@@ -1,9 +1,12 @@
-//! Which events of the traces go into a merged file: of which ranks, from when until when, of what kind, and how many bytes of them.
+//! Selects the events of the traces that go into a merged file, by rank, time span, kind and output
+//! size.
 //!
-//! Place in the flow: between the maps and the formats that merge. `wanted` is what the caller says, `steps` finds when steps of the program were, `judge` says of each
-//! event whether it stays, `budget` which lengths have to go where the output may only be so large, `chunks` does all this to chunks, `report` tells what was left out.
-//! Times are judged on the reference clock, so that the same moment is kept of all ranks; an event that reaches into the span stays whole. All traces take part in
-//! the calibration, whatever is written of them. What it does not do: cut events, or look for who was late ([`lateness()`](crate::lateness())).
+//! `wanted` holds the caller's selection, `steps` finds the times of the program's steps, `judge`
+//! decides for each event whether it stays, `budget` finds the minimum length under a size limit,
+//! `chunks` applies all this to chunks, and `report` states what was left out. Times are compared
+//! on the reference clock, so that the same moments of all ranks are kept; an event that reaches
+//! into the span is kept whole. All traces take part in the calibration, even those that are not
+//! written. It does not cut events.
 
 mod budget;
 mod chunks;

@@ -1,6 +1,4 @@
-//! What a filter left out, for people and for statistics.
-//!
-//! Place in the flow: from `judge` into [`MergeReport`](crate::MergeReport). What it does not do: decide.
+//! The report of what a filter left out, for users and for statistics.
 
 use crate::words::{counted, joined};
 use serde::Serialize;

@@ -1,8 +1,8 @@
-//! When the steps of the program were, on the reference clock.
+//! The times of the program's steps on the reference clock.
 //!
-//! Place in the flow: under `judge`, before the first event is judged. A step of all ranks begins when the first rank begins it and ends when the last one ends it. What
-//! states a step's number: the name of an event of the host (a pattern), or the run of a compiled program in which a collective took part, as in `lateness`. What it
-//! does not do: judge.
+//! A step of all ranks begins when the first rank begins it and ends when the last one ends it. Its
+//! number comes from the name of a host event (a pattern) or from the run of a compiled program in
+//! which a collective took part, as in `lateness`.
 
 use std::collections::BTreeMap;
 

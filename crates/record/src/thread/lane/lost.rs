@@ -1,9 +1,9 @@
-//! What finds no room in a lane: scopes too deep for a frame, records without a chunk, events of signal handlers.
+//! Accounting for events that find no room in a lane: scopes too deep for a frame, records without
+//! a chunk, and events of signal handlers.
 //!
-//! Place in the flow: called by the lane off the usual path. A scope without a frame is kept by its guard alone, and recorded when that is dropped;
-//! the lane knows how many are open, and since when. What a slot counts is told where its thread's records are, or in a definition when the thread leaves.
-//!
-//! What it does not do: decide what is lost.
+//! The guard alone keeps a scope without a frame and records it when dropped; the lane knows how
+//! many such scopes are open, and since when. The counts of a slot are reported with its thread's
+//! records, or in a definition when the thread leaves.
 
 use std::ptr;
 use std::sync::atomic::Ordering;

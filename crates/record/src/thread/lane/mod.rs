@@ -1,10 +1,9 @@
-//! A thread's part of one session: the chunk that it writes, and its open scopes.
+//! A thread's part of one session: the chunk it writes to and its open scopes.
 //!
-//! Place in the flow: held by the thread's block; only that thread calls it. An open scope is a frame in the thread's slot, laid out as the record
-//! that it will be, with its arguments; when it ends the frame is copied into the chunk. Both are in the session's memory, so that they are there
-//! after a kill. What is written is made known by one store ([`chunk::COMMITTED`], [`slot::LAST`]), after its words.
-//!
-//! What it does not do: read a clock, decide what is recorded.
+//! Only the owning thread calls its lane. An open scope is a frame in the thread's slot, laid out
+//! as the future record with its arguments; when the scope ends, the frame is copied into the
+//! chunk. Both are in the session's memory and therefore survive a kill. Written words are
+//! published by one store that follows them ([`chunk::COMMITTED`], [`slot::LAST`]).
 
 mod lost;
 

@@ -1,4 +1,4 @@
-//! Draws a clock: constants, wander, temperature, slews, and the faults that concern it.
+//! Generates a clock: constants, wander, temperature, slews, and the faults that affect it.
 //!
 //! Wander: over each step of Δ = [`STEP_NS`] the rate is constant, `f_{k+1} = f_k + N(0, σ²·Δ)`, and the error it adds is its
 //! integral, `x_{k+1} = x_k + f_k·Δ`. Temperature: changes come as a Poisson process (at most one per step) and move the
@@ -6,8 +6,6 @@
 //! `A·(1 − exp(−(t' − t)/τ))`.
 //!
 //! Each clock has its own streams of random numbers: a longer run has the same beginning.
-//!
-//! What it does not do: evaluate the clock (`clock`).
 
 use probe_sync_time::{Duration, NodeId, SkewedClock, Step, System, Timestamp, Wave};
 

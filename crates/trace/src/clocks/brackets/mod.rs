@@ -1,6 +1,8 @@
-//! Stamps between two readings of the system clock: whether the trace's timeline R is the system clock S, and how surely.
+//! Stamps between two readings of the system clock, which show whether the trace's timeline R is
+//! the system clock S, and how surely.
 //!
-//! Place in the flow: [`Bracket`]s of a trace → [`judge`] → either how far R is ahead of S, or pairs for [`super::pairs`].
+//! [`judge`] turns the [`Bracket`]s of a trace into the lead of R over S, or into pairs for
+//! [`super::pairs`].
 //!
 //! **What a bracket says.** S showed `before` ahead of the stamp and `after` behind it. At the stamp it showed something in between, so that
 //! `R − S` lies in `[R − after, R − before]`. No assumption is in that: not how long the profiler takes, nor where in the bracket it
@@ -18,11 +20,13 @@
 //!
 //! Where no constant fits, or only one above [`FURTHEST_STEADY_PS`], which is no error of a fit, the map goes through the middles.
 //!
-//! **How surely.** At a mark the map is off by at most the distance from where it puts the stamp to the farther reading. That is a hard bound,
-//! given for the middle one of the marks and for the worst. As a standard deviation, S being anywhere in `[l, h]` around the
-//! stamp: `σ² = (l² + l·h + h²)/3`, which is width/√12 in the middle of a bracket and width/√3 at its edge; that of the middle one of the
-//! marks holds for the trace, as one bracket's error is the next one's. Beyond the marks the rate is known to `√2·σ` over their span, and wanders.
-//! What it does not do: find steps or bends; pairs do.
+//! **How surely.** At a mark the map is off by at most the distance from where it puts the stamp to
+//! the farther reading. That is a hard bound, given for the middle one of the marks and for the
+//! worst. As a standard deviation, S being anywhere in `[l, h]` around the stamp:
+//! `σ² = (l² + l·h + h²)/3`, which is width/√12 in the middle of a bracket and width/√3 at its
+//! edge; that of the middle one of the marks holds for the trace, as one bracket's error is the
+//! next one's. Beyond the marks the rate is known to `√2·σ` over their span, and wanders. It does
+//! not detect steps or bends; `pairs` does.
 
 use probe_sync_estimate::series::{Continuation, Growth, Knot, Segment, TimeMap};
 use serde::Serialize;

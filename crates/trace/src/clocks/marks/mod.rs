@@ -1,12 +1,15 @@
-//! Marks of a trace and what its process read of the system clock around them.
+//! Marks of a trace, joined with the system clock readings that its process took around them.
 //!
-//! Place in the flow: after a trace's facts, before it is settled whose it is. The trace holds the stamps, `marks/rankR-TOKEN.jsonl` of the run the
-//! readings (`estimate::record`). Both are joined by the process's token and the mark's number, so that neither another process's
-//! readings nor those of an earlier life of its rank can be attached; and as the file's first line says which node the process was on,
-//! they prove whose trace it is. A trace holds more marks than the file (of several attempts the tightest is kept), and a file more than a trace.
+//! The trace holds the stamps, `marks/rankR-TOKEN.jsonl` of the run the readings
+//! (`estimate::record`). Both are joined by the process's token and the mark's number, so that
+//! readings of another process or of an earlier life of its rank cannot be attached. Because the
+//! file's first line states the node of the process, marks prove which node wrote the trace. A
+//! trace may hold more marks than the file, which keeps the tightest of several attempts, and a
+//! file more than a trace.
 //!
-//! What is odd is left out and counted: numbers that are there twice, readings that end before they begin, lines that are no marks. A
-//! last line may be cut short: the file is written while the job runs. What it does not do: judge clocks (`brackets`).
+//! What is odd is left out and counted: numbers that are there twice, readings that end before they
+//! begin, lines that are no marks. A last line may be cut short: the file is written while the job
+//! runs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

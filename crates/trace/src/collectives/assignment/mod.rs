@@ -1,6 +1,7 @@
-//! Which handles of different processes are one communicator, solved from what is known of how each was made.
+//! Determines which handles of different processes are one communicator, from how each was created.
 //!
-//! Place in the flow: under `communicators`. `ncclCommInitRank` is a collective itself, and blocks: it returns nowhere before all members have called it. So of two handles of one communicator
+//! `ncclCommInitRank` is itself a collective and blocks: it returns on no rank before all members
+//! have called it. Two handles of one communicator therefore satisfy these conditions:
 //!
 //! - the sizes are equal and the ranks differ, and each rank is there once;
 //! - the calls that made them overlap, where their times are on one clock;
@@ -13,7 +14,8 @@
 //! Where some rank has fewer handles of a size than others, handles are missing, as those of a process that died without a trace. Then nothing follows from what is left over, and only
 //! what was made after a certain communicator of the whole job is solved: from there on all processes are here.
 //!
-//! Memory grows with the square of the handles of one size: 4 MB for 4096 of them. What it does not do: guess where several solutions exist.
+//! Memory grows with the square of the handles of one size: 4 MB for 4096 of them. It does not
+//! guess if several solutions exist.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;

@@ -1,7 +1,7 @@
-//! Happens-before over matched collectives: which edges hold under a time map, which do not, and by how much.
+//! Happens-before over matched collectives: which edges hold under a time map, which do not, and by
+//! how much.
 //!
-//! Place in the flow: after `matching`; run once with the raw times and once with the corrected ones. How edges are
-//! counted is told in the module above.
+//! It runs once with the raw times and once with the corrected ones.
 //!
 //! Does uncertainty explain a broken edge? The two times were corrected with errors of standard deviations σ_e and σ_s,
 //! from different nodes and so taken as independent: the difference has √(σ_e² + σ_s²), and up to three times that is
@@ -14,10 +14,10 @@
 //! whose σ count between them. A trace that only markers tie to its clock may be early as a whole; so much more is explained
 //! where its end is the one that comes too soon. Two parts of one trace are on one timeline: nothing explains them.
 //!
-//! Verdict: a broken edge that uncertainty does not explain is a violation. Parts that could not be kept or read back are no
-//! part of the verdict, and it says so ([`CheckReport::unjudged_parts`]): edges that hold are then not enough. What a check comes to is
-//! its [`Outcome`], which a command shows in its exit status.
-//! What it does not do: judge ambiguous operations. They are counted apart.
+//! Verdict: a broken edge that uncertainty does not explain is a violation. Parts that could not be
+//! kept or read back are no part of the verdict, and it says so ([`CheckReport::unjudged_parts`]):
+//! edges that hold are then not enough. What a check comes to is its [`Outcome`], which a command
+//! shows in its exit status. Ambiguous operations are not judged; they are counted separately.
 
 use std::collections::BTreeMap;
 

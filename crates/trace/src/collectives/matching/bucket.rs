@@ -1,8 +1,8 @@
-//! The parts of all nodes that may belong together, as streams.
+//! Buckets: the parts of all nodes that may belong together, as streams.
 //!
-//! Place in the flow: under `matching`. Parts of one instance and kind whose programs state the same replica groups are a bucket;
-//! in it every node has a lane, or one per device where its trace tells them. Lanes are read in step, so that what is held is one number or one turn.
-//! What it does not do: decide what belongs together.
+//! A bucket holds the parts of one instance and kind whose programs state the same replica groups.
+//! Each node has one lane in it, or one per device if its trace distinguishes devices. Lanes are
+//! read in step, so only one number or one turn is held at a time.
 
 use std::collections::BTreeMap;
 

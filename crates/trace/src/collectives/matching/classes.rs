@@ -1,8 +1,9 @@
-//! Which operations are done in one order: the classes in which parts are paired by their places.
+//! Classes of operations that share one order, in which parts are paired by position.
 //!
-//! Place in the flow: under `matching`, before parts are handed over. Operations of one group are in one order on all its ranks, of whatever kind they are; messages between two
-//! ranks have an order of their own. Of operations that name no group the counts say in which they ran (`groups`). Each class is aligned once (`pairing`), and
-//! each bucket then knows which of its parts comes first in the common order. What it does not do: hand parts over.
+//! All ranks of a group perform its operations in one order, whatever their kind; messages between
+//! two ranks have their own order. For operations that name no group, the counts tell which group
+//! they ran in (`groups`). Each class is aligned once (`pairing`), and each bucket then knows which
+//! of its parts comes first in the common order.
 
 use std::collections::BTreeMap;
 

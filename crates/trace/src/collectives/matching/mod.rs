@@ -1,7 +1,6 @@
-//! Which parts on different nodes are one operation.
+//! Determines which parts on different nodes are one operation.
 //!
-//! Place in the flow: first step of [`check`](super::check()) and [`from_collectives`](super::from_collectives). Three ways,
-//! from certain to careful, told apart by [`Evidence`]:
+//! There are three ways, from certain to cautious, distinguished by [`Evidence`]:
 //! 1. XLA: module, run and operation are equal on all hosts. A host with several devices has a part for each, a loop
 //!    repeats all of them; `turns` says which part belongs to which turn of the loop. All devices of a program carry one
 //!    label, whichever replica group they are in, and so do those of a second mesh that runs it: parts belong together only
@@ -21,8 +20,9 @@
 //! All traces are walked together, label by label and number by number: an operation is handed over as soon as its parts are
 //! there, and none is kept. So memory does not grow with the traces, and none of their parts is left out.
 //!
-//! What belongs together is learnt once, with the clocks as well as they are known ([`Pairing`]), so that times before and after a correction are judged by the same pairs.
-//! What it does not do: pair what has no order. Operations of unknown root, peer or kind are counted and left.
+//! What belongs together is learnt once, with the clocks as well as they are known ([`Pairing`]),
+//! so that times before and after a correction are judged by the same pairs. It does not pair
+//! operations without an order: those of unknown root, peer or kind are counted and left unpaired.
 
 mod bucket;
 mod classes;

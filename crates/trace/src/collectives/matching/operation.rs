@@ -1,6 +1,4 @@
-//! An operation and its parts, as matching hands them over.
-//!
-//! Place in the flow: leaves under `matching`; `check` and `offsets` take them. What it does not do: find them.
+//! A matched operation and its parts.
 
 use serde::Serialize;
 

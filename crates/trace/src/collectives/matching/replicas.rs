@@ -1,14 +1,16 @@
-//! Which devices took part together in an operation of an XLA program: all of a program's devices carry one label, whichever
-//! replica group they are in, and a program that runs on two meshes at once carries it on both.
+//! Determines which devices took part together in an operation of an XLA program. All devices of a
+//! program carry one label, whichever replica group they are in, and a program that runs on two
+//! meshes at once carries it on both.
 //!
-//! Place in the flow: under `matching`, for parts that bear a module and an operation and whose programs state the same groups.
-//! Example: a mesh of 2 × 2 sums over its rows: devices 0 and 1 together, 2 and 3 together. To take the four for one operation
-//! would call every pair that begins after the other has ended broken, though no clock is wrong.
+//! It applies to parts that state a module and an operation and whose programs state the same
+//! groups. Example: a mesh of 2 × 2 sums over its rows: devices 0 and 1 together, 2 and 3 together.
+//! If the four were treated as one operation, every pair in which one begins after the other has
+//! ended would count as broken although no clock is wrong.
 //!
 //! All devices of a program together are a mesh: which of them a part ran on need not be known then, since all take part.
 //!
-//! What it does not do: read programs (`formats::xspace`), or guess where a trace does not hold its program, or where two
-//! traces number their devices alike: then the operation is ambiguous.
+//! It does not guess. If a trace lacks its program, or if two traces number their devices alike,
+//! the operation is ambiguous.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,6 +1,4 @@
-//! What matching takes for granted of groups and kinds, and how cautious it is.
-//!
-//! Place in the flow: a leaf under `matching`. What it does not do: look at parts.
+//! The assumptions of matching about groups and kinds, and its degree of caution.
 
 use crate::collectives::NodeCollectives;
 use crate::model::{CollectiveKind, GroupKey};

@@ -1,9 +1,11 @@
-//! Which parts of one execution are one turn of a loop.
+//! Determines which parts of one execution are one turn of a loop.
 //!
-//! Place in the flow: under `matching`, for operations that bear a module and a run. Where the traces tell the devices apart, the
-//! k-th part of each device is the k-th turn, since a device does one turn after the other. Where they do not, parts of one turn
-//! overlap, since each ends after all have begun, and parts of one device never do: so the largest equal division of a node's
-//! parts whose every piece overlaps is its number of devices. What it does not do: look at another node's times.
+//! It applies to operations that state a module and a run. If the traces distinguish the devices,
+//! the k-th part of each device is the k-th turn, because a device performs one turn after the
+//! other. If they do not, the number of devices is inferred from overlaps: parts of one turn
+//! overlap, because each ends after all have begun, but parts of one device never do. The largest
+//! equal division of a node's parts in which the parts of every piece overlap is therefore its
+//! number of devices. It does not use another node's times.
 
 use super::operation::{Part, same_node};
 

@@ -1,14 +1,15 @@
-//! Offsets and drifts from collectives alone: bounds and estimates when nobody probed.
+//! Offsets and drifts from collectives alone: bounds and estimates when no probes were sent.
 //!
-//! Place in the flow: beside `check`, on the same matched operations. An all-to-all operation with start S and end E on
-//! each node's own clock is a pair of one-way packets between every two nodes: what node i began at S_i, node j had
-//! received by E_j. With θ = offset_j − offset_i and τ the true instant of S_i:
-//!   E_j ≥ (node j's clock at τ) = S_i + θ(τ),  so  u = E_j − S_i ≥ θ  at the time S_i of node i's clock, and likewise
-//!   l = S_j − E_i ≤ θ  at the time E_i of node i's clock.
-//! That is exactly a forward and a reverse packet of `probe_sync_estimate::edge_fit`, with the operation's duration and
-//! waiting as the delay. So each pair of nodes becomes an edge, and `graph` turns the edges into offsets, drifts and hard
-//! intervals. Example: node 1 is 1000 ns ahead. Node 0 is in a barrier from 0 to 300, node 1 from 1100 to 1300 of its
-//! clock: u = 1300 − 0 = 1300 ≥ 1000, l = 1100 − 300 = 800 ≤ 1000, so the offset is in [800, 1300].
+//! An all-to-all operation with start S and end E on each node's own clock acts as a pair of
+//! one-way packets between every two nodes: node j had received by E_j what node i began to send at
+//! S_i. With θ = offset_j − offset_i and τ the true instant of S_i, E_j ≥ (node j's clock at τ) =
+//! S_i + θ(τ). So u = E_j − S_i ≥ θ at the time S_i of node i's clock, and likewise l = S_j − E_i ≤
+//! θ at the time E_i of node i's clock. These are exactly a forward and a reverse packet of
+//! `probe_sync_estimate::edge_fit`, with the operation's duration and waiting as the delay. Each
+//! pair of nodes thus becomes an edge, and `graph` turns the edges into offsets, drifts and hard
+//! intervals. Example: node 1 is 1000 ns ahead. Node 0 is in a barrier from 0 to 300, node 1 from
+//! 1100 to 1300 of its own clock: u = 1300 − 0 = 1300 ≥ 1000 and l = 1100 − 300 = 800 ≤ 1000, so
+//! the offset is in [800, 1300].
 //!
 //! The trace is cut into windows of some seconds ([`windows`]), and each window has its own offsets and bounds, so that a clock that
 //! swings or warms up is followed. What the bounds of a window assume, and how they survive a step, is derived in [`pair`].
@@ -25,7 +26,8 @@
 //! Where the parts are calls, all this holds only if every call waits for its operation ([`CollectiveOffsets::of_calls`]): a call that
 //! returns at once ends before others begin, and moves bounds and estimate alike.
 //!
-//! What it does not do: bound clocks by rooted or point-to-point operations (one direction only), or use ambiguous ones.
+//! It does not derive bounds from rooted or point-to-point operations, which have one direction
+//! only, or from ambiguous ones.
 
 mod nearest;
 mod options;

@@ -1,11 +1,14 @@
-//! The clocks nearest to the estimated ones on which no operation is broken.
+//! The clocks nearest to the estimated ones under which no operation is violated.
 //!
-//! Place in the flow: after the estimate of [`super::from_collectives`]. The estimate weighs ends of operations of all ranks and may break one of
-//! them, or a rooted one, by some µs. Each order "end E on node j not before start S on node i" is a half-space of the clocks' offsets and rates:
-//! with `x = (t − offset)/(1 + rate)`, counted from the middle, `x_j(E) ≥ x_i(S)`. The clocks are moved onto each broken one in turn, by the least
-//! step in units of their own standard deviations, until none is broken (cyclic projection onto convex sets). The true clocks, where they are straight
-//! lines, break none, and a step onto a convex set that holds the truth never leads away from it.
-//! What it does not do: widen or narrow bounds, use clocks that no operation joins to the reference, or go on where no straight lines satisfy all.
+//! The estimate of [`super::from_collectives`] weights the ends of operations of all ranks and may
+//! violate one of them, or a rooted one, by a few µs. Each order "end E on node j not before start
+//! S on node i" is a half-space of the clocks' offsets and rates: with
+//! `x = (t − offset)/(1 + rate)`, counted from the middle, `x_j(E) ≥ x_i(S)`. The clocks are
+//! projected onto each violated half-space in turn, by the smallest step in units of their own
+//! standard deviations, until none is violated (cyclic projection onto convex sets). If the true
+//! clocks are straight lines, they violate none, and a step onto a convex set that contains the
+//! truth never leads away from it. It does not change bounds, does not move clocks that no
+//! operation connects to the reference, and stops if no straight lines satisfy all orders.
 
 use super::used::Visit;
 use crate::collectives::matching::Order;

@@ -1,6 +1,4 @@
-//! The operations that offsets are learnt from, as stays of nodes on their own clocks.
-//!
-//! Place in the flow: filled while `matching` hands operations over; bounds, estimates and `nearest` read it. What it does not do: weigh.
+//! The operations from which offsets are estimated, as each node's start and end on its own clock.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,9 @@
-//! Which place in one rank's sequence is which in another's, and by what that is known.
+//! Determines which positions in the sequences of two ranks correspond, and on what evidence.
 //!
-//! Place in the flow: under `matching`, for operations of which only their order is known. Two ranks of a group do its operations in one order, but their traces may
-//! begin at different ones: a profiler that is started by request, or a trace that was cut. So equal numbers of operations prove nothing. What proves that the k-th of
-//! one trace is the (k + s)-th of another:
+//! It applies to operations of which only the order is known. Two ranks of a group perform its
+//! operations in one order, but their traces may begin at different operations, because a profiler
+//! was started on request or a trace was cut. Equal numbers of operations therefore prove nothing.
+//! Three kinds of evidence prove that the k-th operation of one trace is the (k + s)-th of another:
 //!
 //! 1. **The pattern of ends** (`pattern`). All members leave an operation nearly together, so the times between successive ends agree whatever the clocks show.
 //! 2. **Steps** (`stated`): both traces state numbered steps, and one shift alone puts each operation into the same step on both.
@@ -11,8 +12,6 @@
 //! Proofs that contradict each other prove nothing: a shift by steps is none where the pattern has another, or where times refute it and allow another. Where the clocks allow no shift at all, disjoint traces included, a clock is wrong, and the
 //! shift that breaks least stands for all. Everything is looked at in windows of [`WINDOW`] operations at the beginning and at the end of what two traces share: an
 //! operation that a trace lost in between would move all that follow.
-//!
-//! What it does not do: read files, judge clocks.
 
 mod pattern;
 mod sequence;

@@ -1,8 +1,9 @@
-//! The shift that the pattern of ends makes far likelier than every other.
+//! The shift that the pattern of ends makes far more likely than any other.
 //!
-//! Place in the flow: under `pairing`. All members leave an operation nearly together, so with the right shift the times between successive ends (GAPS) agree on both
-//! ranks up to a small scatter, whatever the clocks show. With a wrong shift they differ as the gaps of different operations of the job differ. A job whose steps are
-//! all alike gives no pattern: there the gaps agree with every shift.
+//! All members leave an operation nearly together. With the right shift, the times between
+//! successive ends (GAPS) therefore agree on both ranks up to a small scatter, whatever the clocks
+//! show; with a wrong shift they differ as the gaps of different operations of the job differ. A
+//! job whose steps are all alike has no pattern: its gaps agree with every shift.
 //!
 //! Let δ(k) be the difference of the k-th gap of the second trace and the gap beside it. Under a shift s each δ has the density f(δ; τ), a Cauchy distribution of the
 //! scale τ of all its δ, with a share of gaps of any length. A gap that has none beside it under another shift h would be as well foretold by the trace itself: by the gap that
@@ -15,9 +16,11 @@
 //! with no more than ln 1000 for one gap. Scales are fitted, and of N gaps whose true scales are equal the sum scatters by about 2·√N; so 6·√N is taken off. The shift
 //! is taken where what is left is more than ln 10⁶ against every other, with the traces in either order.
 //!
-//! All this takes the trace to show how unlike different stretches of the job are. A trace of a single step does not: its gaps differ from each other, and may still be those of
-//! the next step to the microsecond. So the trace has to repeat itself: its gaps are alike, or some distance of no more than half its length foretells them.
-//! What it does not do: use ends of operations in which not all wait.
+//! All this takes the trace to show how unlike different stretches of the job are. A trace of a
+//! single step does not: its gaps differ from each other, and may still be those of the next step
+//! to the microsecond. So the trace has to repeat itself: its gaps are alike, or some distance of
+//! no more than half its length foretells them. It ignores ends of operations in which not all
+//! ranks wait.
 
 use super::sequence::{Class, Sequence, overlap};
 

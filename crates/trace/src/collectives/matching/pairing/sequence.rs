@@ -1,7 +1,7 @@
 //! The operations of a group on each rank, in the order in which the rank began them.
 //!
-//! Place in the flow: under `pairing`; reads pieces of the parts' streams. Ranks of a group do its operations in one order, so a shift that puts different
-//! kinds beside each other is none. What it does not do: weigh what is left.
+//! All ranks of a group perform its operations in one order, so a shift that pairs different kinds
+//! is impossible.
 
 use std::collections::BTreeMap;
 

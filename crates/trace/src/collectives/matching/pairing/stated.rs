@@ -1,7 +1,8 @@
-//! The shift that numbered steps leave.
+//! The shift that numbered steps imply.
 //!
-//! Place in the flow: under `pairing`. A shift is left where every operation can be in a step of one number on both traces. It decides where it
-//! is the only one. What it does not do: know from which step on a profiler counts.
+//! A shift remains possible if every operation can be in a step of the same number on both traces.
+//! The steps decide if only one shift remains. It does not know at which step a profiler starts
+//! counting.
 
 use super::sequence::{Sequence, overlap};
 

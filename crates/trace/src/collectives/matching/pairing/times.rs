@@ -1,10 +1,12 @@
 //! The shifts that the clocks allow.
 //!
-//! Place in the flow: under `pairing`. Let a rank do its operations one after the other, and let S and E be start and end of its part. In an operation that all
-//! wait in nobody ends before all have begun: S of one ≤ E of the other. Of an operation a that comes before b, and both ranks do both: if all wait in b, E(a) of the
-//! one ≤ S(b) of the one ≤ E(b) of the other; if all wait in a, S(a) of the one ≤ E(a) of the other ≤ S(b) of the other. So where one trace begins before the other, or the
-//! two have nothing in common, what is at the border is held to that. All of it up to what the clocks may be wrong by ([`Class::room_ps`]).
-//! What it does not do: say that a clock is wrong.
+//! Assume that a rank performs its operations one after the other, and let S and E be the start and
+//! end of its part. In an operation in which all ranks wait, no rank ends before all have begun: S
+//! of one ≤ E of the other. Let both ranks perform operation a before operation b. If all wait in
+//! b, then E(a) of the one ≤ S(b) of the one ≤ E(b) of the other; if all wait in a, then S(a) of
+//! the one ≤ E(a) of the other ≤ S(b) of the other. These conditions constrain the border even if
+//! one trace begins before the other or the two have nothing in common. All of them hold up to the
+//! possible clock error ([`Class::room_ps`]). It does not conclude that a clock is wrong.
 
 use super::sequence::{Class, Seen, Sequence, overlap};
 
