@@ -1,8 +1,9 @@
-//! libFuzzer's inputs into the target of the library that the variable `FUZZ_TARGET` names; the library says what must hold.
+//! Passes libFuzzer's inputs to the fuzz target that the variable `FUZZ_TARGET` names; the library
+//! defines what must hold.
 //!
-//! Place in the flow: the program that `cargo xtask fuzz` builds with coverage and starts once for each target. One program for all: most of
-//! the time of a build went into linking the same code once for each.
-//! What it does not do: choose a target itself; without a known name it lists them and ends with status 2.
+//! `cargo xtask fuzz` builds this program with coverage and starts it once for each target. All
+//! targets share one program because most of the build time went into linking the same code once
+//! per target. Without a known target name it lists the targets and exits with status 2.
 #![no_main]
 
 use std::process::exit;

@@ -1,8 +1,10 @@
-//! What the fuzz targets do: arbitrary bytes into every parser and writer of probe_sync, and what must hold whatever they are.
+//! The fuzz targets, which feed arbitrary bytes to every parser and writer of probe_sync and check
+//! the invariants that must hold for any input.
 //!
-//! Place in the flow: beside it. `fuzz_targets/any.rs` hands libFuzzer's inputs to one function of [`TARGETS`];
-//! `tests/seeds.rs` hands all of them the seeds and a bounded number of mutations ([`mutation`]), which needs nothing
-//! but the compiler. `cargo xtask fuzz --seconds N` runs the former where a C++ compiler is there, else the latter.
+//! `fuzz_targets/any.rs` passes libFuzzer's inputs to one function of [`TARGETS`]; `tests/seeds.rs`
+//! passes the seeds and a bounded number of mutations ([`mutation`]) to all of them and needs only
+//! the compiler. `cargo xtask fuzz --seconds N` runs the former if a C++ compiler is available,
+//! otherwise the latter.
 //!
 //! A target fails by a panic. Beyond not panicking, hanging and growing, targets check what they can: what was accepted
 //! encodes to the same bytes, books balance.

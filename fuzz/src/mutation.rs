@@ -1,7 +1,8 @@
-//! A plain fuzzer: seeds, changed a little, from a number. Equal numbers give equal inputs.
+//! A simple fuzzer that derives slightly mutated seeds from a number. Equal numbers give equal
+//! inputs.
 //!
-//! Place in the flow: `tests/seeds.rs`. It has no feedback from the program, so it finds less than libFuzzer in the same
-//! time; it needs nothing but the compiler, and finds the same on every machine.
+//! It has no feedback from the program, so it finds less than libFuzzer in the same time, but it
+//! needs only the compiler and finds the same on every machine.
 
 /// A source of changed seeds.
 #[derive(Debug)]

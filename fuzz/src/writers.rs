@@ -1,7 +1,9 @@
-//! What writes: chunks of any content through the viewers' formats, any recorder's calls into a database, any database into CSV.
+//! Fuzz targets for writers: arbitrary chunks through the viewers' formats, arbitrary recorder
+//! calls into a database, arbitrary databases into CSV.
 //!
-//! The input says what a program hands to a writer. Whatever that is, a writer refuses it or gives an output in which a reader finds
-//! all of it: every slice with its whole length, every moment and value, every row. What it does not do: look at what viewers show.
+//! The input says what a program hands to a writer. Whatever that is, a writer refuses it or gives
+//! an output in which a reader finds all of it: every slice with its whole length, every moment and
+//! value, every row. They do not check what viewers display.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;

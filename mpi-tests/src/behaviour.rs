@@ -1,7 +1,7 @@
-//! What a job does when a rank does not behave.
+//! Jobs in which a rank misbehaves.
 //!
-//! Place in the flow: run by hand and by `cargo xtask test`, which looks at exit codes and texts.
-//! What it does not do: judge by itself, except for the late rank's name.
+//! `cargo xtask test` runs them and checks exit codes and messages; they can also be run by hand.
+//! They check nothing themselves, except the late rank's name.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
-//! Small questions to a group of ranks.
+//! Small queries about a group of ranks.
 //!
-//! Place in the flow: under every program here. What it does not do: communicate.
+//! They do not communicate.
 
 use probe_sync_collective::{Collective, ROOT};
 

@@ -1,9 +1,8 @@
-//! Programs that only mean something under `mpirun`: the shared suite on the MPI backend, what happens when a rank is
-//! late, waits, panics or aborts, and the bench of one sync round.
+//! Programs that only make sense under `mpirun`: the shared suite on the MPI backend, ranks that
+//! are late, wait, panic or abort, and the benchmark of one sync round.
 //!
-//! Place in the flow: `cargo xtask test` runs `suite` with 1, 2, 3 and 8 ranks; `bench` makes the figures of
-//! `bench/LOG.md`. The exit code is 1 when anything failed.
-//! What it does not do: test what needs no MPI. That is in each crate's own tests.
+//! `cargo xtask test` runs `suite` with 1, 2, 3 and 8 ranks; `bench` produces the figures of
+//! `bench/LOG.md`. The exit code is 1 if anything failed. Tests that need no MPI are in each crate.
 
 mod behaviour;
 mod bench;

@@ -1,8 +1,9 @@
-//! Runs the shared suite on MPI: every case, on every layout of hosts that the ranks can play, and over messages as beside a launcher.
+//! Runs the shared suite on MPI: every case, on every host layout that the ranks can emulate, and
+//! over messages as used alongside a launcher.
 //!
-//! Place in the flow: `mpirun -n N probe-sync-mpi-tests suite`. Each case gets a group of its own, duplicated from the
-//! job's; the job's group collects what the ranks complain about.
-//! What it does not do: run the cases that end the job (`abort` does).
+//! Run it as `mpirun -n N probe-sync-mpi-tests suite`. Each case gets its own group, duplicated
+//! from the job's; the job's group collects the ranks' complaints. It omits the cases that end the
+//! job, which `abort` runs.
 
 use std::time::{Duration, Instant};
 

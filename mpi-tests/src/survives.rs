@@ -1,10 +1,12 @@
-//! Ranks whose processes are killed while all go through rounds: the others go on, and agree on everything.
+//! Tests in which processes of ranks are killed during rounds: the other ranks continue and agree
+//! on everything.
 //!
-//! Place in the flow: `mpirun --with-ft ulfm -n 4 probe-sync-mpi-tests survives`, with Open MPI 5. A thread of each rank that is to be lost kills the process
-//! at some moment, so it is lost in the middle of whatever is under way. Every round is a gather, a broadcast, a scatter and an allgather; each rank checks
-//! what it is told, and tells the root what came of its last allgather, which must be the same everywhere.
-//! Rank 0 may be lost as well (`--root`), and after it the rank that has taken its place (`--second-root`).
-//! What it does not do: bring a rank back.
+//! Run it as `mpirun --with-ft ulfm -n 4 probe-sync-mpi-tests survives`, with Open MPI 5. A thread
+//! of each rank to be lost kills the process at some moment, so the rank is lost in the middle of
+//! an operation. Every round is a gather, a broadcast, a scatter and an allgather; each rank checks
+//! what it receives and reports the result of its last allgather to the root, which must be the
+//! same everywhere. Rank 0 may be lost as well (`--root`), and after it the rank that has taken its
+//! place (`--second-root`). It does not restart a rank.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,8 @@
-//! The traces that a caller means by files and folders.
+//! Finds the traces in the files and directories that a caller names.
 //!
-//! Place in the flow: first step of a calibration and of a query. In a folder a trace is what is named as a profiler names one, or a file of Kineto's kind that begins like one; not what this
-//! program wrote, which has its statistics beside it. What it does not do: read a trace.
+//! In a directory, a trace is a file named the way a profiler names one, or a file of Kineto's kind
+//! that begins like one. Files that this program wrote are skipped; their statistics lie next to
+//! them.
 
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,9 @@
-//! Clocks for a check of clocks that were learnt from the operations themselves: each operation is judged by what the other half of them says.
+//! Held-out clocks for checking clocks that were estimated from the operations themselves: each
+//! operation is judged by clocks estimated from the other half of them.
 //!
-//! Place in the flow: asked by `check` where `--from-collectives` was. That operations hold on clocks which were learnt from them says little; that they hold on clocks which know
-//! nothing of them does. What it does not do: change what `align` or `merge` use, which learn from all.
+//! `check` uses them with `--from-collectives`. Operations that hold on clocks estimated from them
+//! prove little; operations that hold on clocks estimated without them do. `align` and `merge`
+//! still use clocks estimated from all operations.
 
 use std::collections::HashSet;
 

@@ -1,8 +1,8 @@
-//! Work on the parts of one file on all processors, with the results in the order of the file.
+//! Processes the parts of one file on all processors and returns the results in file order.
 //!
-//! Place in the flow: under reading the facts of long lines. One thread cuts the file into parts and takes what was made of them; workers
-//! beside it do what needs no other part. Parts go to the workers in turn and come back from them in the same turn, so order needs no
-//! sorting, and no more than [`AHEAD`] of them per worker are in memory. What it does not do: stop a worker in its work.
+//! One thread cuts the file into parts and consumes the results; workers do everything that needs
+//! no other part. Parts go to the workers in turn and return in the same turn, so no sorting is
+//! needed, and at most [`AHEAD`] parts per worker are in memory. It does not interrupt a worker.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::Scope;

@@ -1,9 +1,11 @@
-//! From raw profiler traces to traces on one clock, and the proof that causality holds on it.
+//! Turns raw profiler traces into traces on one clock, and proves that causality holds on it.
 //!
-//! Flow: [`calibrate()`] reads what the traces know of their clocks and collectives ([`formats`], [`model`]), settles whose each
-//! is, and makes a time map per trace out of offsets and snapshot pairs ([`clocks`]) → [`align()`] rewrites every trace through its
-//! map, [`merge()`] puts all into one file, [`check()`] proves or disproves happens-before. The command line, launchers and other
-//! languages call these four. `query` asks databases of all processes with SQL, through the same maps. What it does not do: measure (crate `probe-sync`), draw, print.
+//! Flow: [`calibrate()`] reads what the traces know of their clocks and collectives ([`formats`],
+//! [`model`]), settles whose each is, and makes a time map per trace out of offsets and snapshot
+//! pairs ([`clocks`]) → [`align()`] rewrites every trace through its map, [`merge()`] puts all into
+//! one file, [`check()`] proves or disproves happens-before. The command line, launchers and other
+//! languages call these four. `query` asks databases of all processes with SQL, through the same
+//! maps. Measuring clocks is the task of crate `probe-sync`.
 #![forbid(unsafe_code)]
 
 mod align;

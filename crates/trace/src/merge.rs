@@ -1,9 +1,10 @@
 //! Puts the traces of all nodes into one file of their own format, each through its node's map.
 //!
-//! Place in the flow: after [`calibrate()`](crate::calibrate()); the formats do the joining. Nodes without a known clock are
-//! refused unless the caller allows them; then they go in unchanged and the output's metadata names them. The output's ending decides:
-//! a viewer's file (`.pftrace`, `.json`) takes traces of any formats and is written as [`convert`](crate::convert()) does; Kineto traces alone stay
-//! Kineto in `.json`. A `.tar` takes Perfetto traces, as they are, with the offsets of their clocks beside them (`perfetto_tar`). What it does not do: mix formats in a file of one of them, print.
+//! Nodes without a known clock are refused unless the caller allows them; their traces are then
+//! merged unchanged, and the output's metadata names them. The output's extension decides the
+//! format: a viewer's file (`.pftrace`, `.json`) accepts traces of any formats and is written as
+//! [`convert`](crate::convert()) does; Kineto traces alone stay Kineto in `.json`. A `.tar` takes
+//! Perfetto traces unchanged, with the offsets of their clocks next to them (`perfetto_tar`).
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;

@@ -1,6 +1,7 @@
-//! What of the traces is in no result: whole files that cannot be read, and events whose times cannot be believed.
+//! The parts of the traces that are missing from every result: unreadable files, and events with
+//! implausible times.
 //!
-//! Place in the flow: beside a calibration; every command's JSON document holds it. What it does not do: decide what is left out (`formats`, `nodes`).
+//! Every command's JSON document contains them.
 
 use std::path::PathBuf;
 

@@ -1,7 +1,6 @@
-//! Whether the traces of a command are on one clock at all.
+//! Checks whether the traces of a command are on one clock at all.
 //!
-//! Place in the flow: asked by every command that puts times of several traces side by side, before it does. What it does not do: learn clocks, or
-//! find out what traces say of theirs (`calibrate::common`).
+//! Every command that compares times of several traces makes this check first.
 
 use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};

@@ -1,7 +1,7 @@
-//! Where outputs and their statistics go, and what must not be overwritten.
+//! The paths of outputs and their statistics, and the files that must not be overwritten.
 //!
-//! Place in the flow: between the maps and the writing of `align`, `merge` and `check`. Beside an output is
-//! `NAME.alignment_stats.json`; those of several aligned traces are in a folder of their own. What it does not do: write traces.
+//! Next to an output lies `NAME.alignment_stats.json`; the statistics of several aligned traces are
+//! in a separate directory.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};

@@ -1,6 +1,5 @@
-//! What belongs together in the traces of a command, learnt with the clocks as well as they are known.
-//!
-//! Place in the flow: after [`calibrate()`](crate::calibrate()), before anybody looks at operations. What it does not do: judge them.
+//! The pairing of operations across the traces of a command, computed with the best available
+//! clocks.
 
 use crate::calibrate::{Calibrated, as_is};
 use crate::collectives::{MapTime, MatchOptions, Pairing};

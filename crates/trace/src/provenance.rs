@@ -1,7 +1,4 @@
-//! What an output says of how it came about: method, clock, uncertainty, versions.
-//!
-//! Place in the flow: between `calibrate` and the formats that have a place for such text, in `align` and `merge`.
-//! What it does not do: write it.
+//! The provenance that an output states: method, clock, uncertainty and versions.
 
 use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::formats::{ALIGNED_SIGMA, ALIGNED_TO};

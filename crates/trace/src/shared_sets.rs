@@ -1,6 +1,4 @@
-//! The real sets of `../shared/data`, whose clocks are known exactly, for tests.
-//!
-//! Place in the flow: under the tests of `clocks`, `collectives`, `lateness` and `formats`. What it does not do: read traces.
+//! The real data sets of `../shared/data`, whose clocks are known exactly, for tests.
 
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,6 @@
-//! Numbers with the things that they count, for people.
+//! Formats counts with their nouns for human-readable output.
 //!
-//! Place in the flow: under everything that prints, here, on the report page and in the command line. What it does not do: know other languages.
+//! The report page and the command line use it too. It supports English only.
 
 use std::fmt::Display;
 

@@ -1,6 +1,4 @@
-//! How many traces are worked on at once.
-//!
-//! Place in the flow: under reading facts and aligning. What it does not do: start threads.
+//! The number of traces that are processed at once.
 
 /// As many as there are processors, and few enough that memory stays bounded: each may hold some ten megabytes.
 pub(crate) fn workers() -> usize {

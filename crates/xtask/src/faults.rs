@@ -1,8 +1,10 @@
-//! `cargo xtask bench --faults`: every fault over every way of talking, with real processes, one command.
+//! `cargo xtask bench --faults`, which tests every fault over every transport, with real processes,
+//! in one command.
 //!
-//! Place in the flow: builds `probe_sync` with MPI, has Open MPI 5 installed where that can be had, and lets `bench/faults/run.py` hurt ranks and judge, then `bench/faults/listeners.py`
-//! measure what foreign clients of every listener cost. One cell over TCP is a step of `cargo xtask test`.
-//! What it does not do: judge; the scripts do, and say why a cell makes no sense.
+//! It builds `probe_sync` with MPI, installs Open MPI 5 if available, runs `bench/faults/run.py`,
+//! which injects faults into ranks and evaluates the results, and then `bench/faults/listeners.py`,
+//! which measures the cost of foreign clients of every listener. One cell over TCP is a step of
+//! `cargo xtask test`. The scripts judge the results and state why a cell makes no sense.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

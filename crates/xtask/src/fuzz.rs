@@ -1,13 +1,16 @@
-//! `cargo xtask fuzz`: arbitrary bytes into every parser, by libFuzzer where a C++ compiler is there.
+//! `cargo xtask fuzz`, which feeds arbitrary bytes to every parser, using libFuzzer if a C++
+//! compiler is available.
 //!
-//! Place in the flow: a command of its own. The tests of the package `fuzz`, which `cargo xtask test` runs with all others,
-//! give every target its seeds and a fixed number of their mutations, on every machine alike.
+//! It is a separate command. The tests of the package `fuzz`, which `cargo xtask test` runs with
+//! all others, give every target its seeds and a fixed number of mutations of them, the same on
+//! every machine.
 //!
-//! libFuzzer's coverage comes from flags that the stable compiler has (`-C passes=sancov-module`); no sanitizer, because those need
-//! a nightly compiler and our own code in the parsers is safe Rust. Without a C++ compiler, which libFuzzer's runtime
-//! needs, mutations go on for the given time instead. What libFuzzer learns stays in `target/fuzz/corpus`, what
-//! breaks a target in `target/fuzz/artifacts`.
-//! What it does not do: minimise inputs (libFuzzer does: `FUZZ_TARGET=NAME target/fuzz/HOST/fuzz/any -minimize_crash=1 FILE`).
+//! libFuzzer's coverage comes from flags that the stable compiler has (`-C passes=sancov-module`);
+//! no sanitizer, because those need a nightly compiler and our own code in the parsers is safe
+//! Rust. Without a C++ compiler, which libFuzzer's runtime needs, mutations go on for the given
+//! time instead. What libFuzzer learns stays in `target/fuzz/corpus`, what breaks a target in
+//! `target/fuzz/artifacts`. It does not minimise inputs; libFuzzer does:
+//! `FUZZ_TARGET=NAME target/fuzz/HOST/fuzz/any -minimize_crash=1 FILE`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

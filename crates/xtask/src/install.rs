@@ -1,4 +1,4 @@
-//! `cargo xtask install --prefix DIR`: the C interface where C programs look for it.
+//! `cargo xtask install --prefix DIR`, which installs the C interface where C programs look for it.
 //!
 //! | file | what |
 //! |---|---|
@@ -13,7 +13,7 @@
 //! cargo makes the archive and gcc links the library of it: rustc hands a version script of its own to the linker for a cdylib, and another one
 //! beside it has no effect. Everything but `ps_*` is local, so that two libraries written in Rust live in one process.
 //!
-//! What it does not do: build the command.
+//! It does not build the command.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,9 +1,11 @@
-//! `cargo xtask`: set up, demonstrate, test and keep this project tidy.
+//! `cargo xtask`, which sets up, demonstrates and tests this project and keeps it tidy.
 //!
-//! Place in the flow: beside it; nothing imports this package. Each command is a module of its own: [`setup`], [`demo`], [`mod@flow`],
-//! [`mod@python`], [`suite`] (the command `test`), [`codegen`] (with [`header`]), [`mod@install`], [`mod@fuzz`], [`mod@coverage`], [`tidy`], [`mod@bench`], [`mod@scale`], [`mod@faults`] (of the command `bench`); [`steps`] runs and tallies child processes for
-//! them, [`results`] writes their tables.
-//! What it does not do: measure clocks. It only calls the programs that do, as a user would.
+//! No other package imports this one. Each command is a module of its own: [`setup`], [`demo`],
+//! [`mod@flow`], [`mod@python`], [`suite`] (the command `test`), [`codegen`] (with [`header`]),
+//! [`mod@install`], [`mod@fuzz`], [`mod@coverage`], [`tidy`], [`mod@bench`], [`mod@scale`],
+//! [`mod@faults`] (of the command `bench`). [`steps`] runs child processes for them and tallies the
+//! results; [`results`] writes their tables. It does not measure clocks itself; it calls the
+//! programs that do, as a user would.
 #![forbid(unsafe_code)]
 
 mod bench;

@@ -1,14 +1,17 @@
-//! `cargo xtask python`: the Python package as its users get it, built, installed and tested in a virtual environment.
+//! `cargo xtask python`, which builds, installs and tests the Python package in a virtual
+//! environment, as its users receive it.
 //!
-//! Place in the flow: a command, and a part of `cargo xtask test` after the programs are built, since tests compare with the
-//! command line. Everything lies in `target/python`: `install.py` of `crates/python/tests` puts maturin and mypy there, maturin makes the wheel,
-//! and the tests run against what pip installed. Types are checked against the running library (`stubtest`), and the wheel is used by
-//! every Python from 3.10 to 3.13 that is here. Last the examples with JAX and torch run as jobs against the truth ([`flows`] runs these alone).
+//! It is also part of `cargo xtask test`, after the programs are built, because tests compare with
+//! the command line. Everything is stored in `target/python`: `install.py` of `crates/python/tests`
+//! installs maturin and mypy there, maturin builds the wheel, and the tests run against the
+//! installed package. Types are checked against the running library (`stubtest`), and the wheel is
+//! tested with every available Python from 3.10 to 3.13. Finally the examples with JAX and torch
+//! run as jobs and are compared with the truth ([`flows`] runs only these).
 //!
 //! The wheel that users get is optimised as a whole, which takes minutes. `cargo xtask test` builds one as it builds everything else; its
 //! size is not judged then.
 //!
-//! What it does not do: fail because the package registry cannot be reached; that is a skip with its reason.
+//! An unreachable package registry is not a failure but a skip with its reason.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,8 +1,10 @@
-//! `cargo xtask races`: the recorder under ThreadSanitizer, and once more with an order taken away, which must be seen.
+//! `cargo xtask races`, which runs the recorder under ThreadSanitizer, and once more with a memory
+//! ordering removed, which must be detected.
 //!
-//! Place in the flow: a command of its own; it builds the recorder twice, and what it stands on once, instrumented. The sanitizer is the compiler's, which the pinned stable one
-//! gives to whoever says `RUSTC_BOOTSTRAP=1`. The standard library is not instrumented: `tests/races` is written so that nothing depends on what it does.
-//! What it does not do: try all interleavings; loom does, in the recorder's own tests.
+//! It is a separate command that builds the recorder twice and its dependencies once, instrumented.
+//! The sanitizer is the compiler's; the pinned stable compiler offers it if `RUSTC_BOOTSTRAP=1` is
+//! set. The standard library is not instrumented, so `tests/races` is written not to depend on its
+//! synchronisation. It does not explore all interleavings; loom does, in the recorder's own tests.
 
 use std::path::Path;
 use std::process::Command;

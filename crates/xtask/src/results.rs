@@ -1,7 +1,7 @@
-//! Tables of `bench/LOG.md` that a command writes, between their marks.
+//! Tables in `bench/LOG.md` that a command writes between their markers.
 //!
-//! Place in the flow: last step of `bench --accuracy` and `flow --record`. A table stands between `<!-- NAME: begin -->` and
-//! `<!-- NAME: end -->`; the rest of the page is people's. What it does not do: make tables.
+//! A table stands between `<!-- NAME: begin -->` and `<!-- NAME: end -->`; the rest of the page is
+//! written by hand.
 
 use std::path::Path;
 

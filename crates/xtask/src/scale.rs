@@ -1,8 +1,10 @@
-//! `cargo xtask bench --scale`: what rounds cost from 2 ranks to 10 000 hosts, one command.
+//! `cargo xtask bench --scale`, which determines the cost of rounds from 2 ranks to 10 000 hosts
+//! with one command.
 //!
-//! Place in the flow: builds the programs, lets `bench/scale/run.py` measure and `bench/scale/hosts.py` run whole measurements on namespace hosts, and has the costs
-//! that were measured simulated by the bench `round_cost` of `probe-sync-sim`. A short form of the whole runs is a step of `cargo xtask test`.
-//! What it does not do: judge times; the whole runs are judged by what they found.
+//! It builds the programs, runs `bench/scale/run.py` for measurements and `bench/scale/hosts.py`
+//! for whole runs on namespace hosts, and passes the measured costs to the simulation, the bench
+//! `round_cost` of `probe-sync-sim`. A short form of the whole runs is a step of
+//! `cargo xtask test`. Times are not judged; the whole runs are judged by their results.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,8 +1,9 @@
-//! `cargo xtask setup`: what the optional features `mpi`, `hwloc` and `otf2` need, found or installed.
+//! `cargo xtask setup`, which finds or installs the dependencies of the optional features `mpi`,
+//! `hwloc` and `otf2`.
 //!
-//! Place in the flow: first step of `demo` and `test`, which ask [`Tools`] what can be built. The default build needs
-//! none of it, so nothing here is fatal: what cannot be had is named, with the command that would install it.
-//! What it does not do: run a package manager without being root, or any but Debian's.
+//! `demo` and `test` start with it and ask [`Tools`] what can be built. The default build needs
+//! none of these dependencies, so nothing here is fatal: a missing one is reported with the command
+//! that would install it. It runs a package manager only as root, and only Debian's.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,9 +1,9 @@
-//! Child processes with a deadline, and the tally of what passed, failed and was skipped.
+//! Child processes with a deadline, and the tally of passed, failed and skipped steps.
 //!
-//! Place in the flow: every command of `cargo xtask` runs its programs through [`Runner`]. The output of a step goes to
-//! `target/xtask/logs`; it is shown when the step fails, or always where a person wants to read it.
-//! Formula: a step that runs tests counts as the tests it reports, any other step as one.
-//! What it does not do: decide which steps there are; retry.
+//! Every command of `cargo xtask` runs its programs through [`Runner`]. The output of a step goes
+//! to `target/xtask/logs`. It is shown if the step fails, and always for steps whose output a
+//! person wants to read. A step that runs tests counts as the tests it reports, any other step as
+//! one. It does not retry.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,6 +1,7 @@
-//! Programs of the registry that commands here call: taken from `PATH` in the version that is asked for, or built below `target/tools`.
+//! Programs from the registry that commands call, taken from `PATH` in the requested version or
+//! built under `target/tools`.
 //!
-//! What it does not do: fail a test run because a registry cannot be reached; its callers decide.
+//! An unreachable registry is reported to the callers, which decide whether it is a failure.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,9 +1,10 @@
-//! The ways to do one round: gather a payload from every rank and give everyone the decision, or give every rank all payloads.
+//! The ways to perform one round: gather a payload from every rank and give everyone the decision,
+//! or give every rank all payloads.
 //!
-//! Place in the flow: run by the bench. The direct calls are what a C program would write, lengths known where that is
-//! the candidate's point; their buffers are made once. Rounds over TCP give the decision by a scatter, as the round loop does where another rank may take
-//! the master's place; over MPI by a broadcast.
-//! What it does not do: check what arrives. The suite does.
+//! The direct calls are those of a C program, with known lengths if that is the candidate's point;
+//! their buffers are allocated once. Rounds over TCP distribute the decision by a scatter, like the
+//! round loop when another rank may replace the master; rounds over MPI use a broadcast. They do
+//! not check the received data; the suite does.
 
 use std::ffi::c_int;
 use std::net::SocketAddr;

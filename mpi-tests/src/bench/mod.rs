@@ -1,12 +1,14 @@
-//! One sync round, measured: direct MPI calls as a C program would make them, our wrapper, our default round, messages as beside a launcher, TCP.
+//! Benchmark of one sync round: direct MPI calls as in a C program, our wrapper, our default round,
+//! messages as used alongside a launcher, and TCP.
 //!
-//! Place in the flow: `mpirun -n N probe-sync-mpi-tests bench`, one machine, because it compares clocks of the ranks.
-//! All candidates run interleaved in the same processes, in blocks whose order rotates; before each block all ranks
-//! meet in `MPI_Barrier`, and its first rounds are not counted. In each counted round every rank notes when it enters and
-//! when it leaves (`CLOCK_MONOTONIC`, shared by the processes). A round takes from the last entry to the last exit when
-//! ranks arrive apart (`--skewed-rounds`), and from the root's entry to its next one when rounds follow back to back.
-//! Ratios are between blocks that ran next to each other; the reported ratio is their median.
-//! What it does not do: compare with figures of other runs.
+//! `mpirun -n N probe-sync-mpi-tests bench` runs on one machine, because it compares clocks of the
+//! ranks. All candidates run interleaved in the same processes, in blocks whose order rotates;
+//! before each block all ranks meet in `MPI_Barrier`, and its first rounds are not counted. In each
+//! counted round every rank records when it enters and when it leaves (`CLOCK_MONOTONIC`, shared by
+//! the processes). A round lasts from the last entry to the last exit if ranks arrive apart
+//! (`--skewed-rounds`), and from the root's entry to its next entry if rounds follow back to back.
+//! Ratios compare adjacent blocks; the reported ratio is their median. It does not compare with
+//! figures of other runs.
 
 mod candidates;
 

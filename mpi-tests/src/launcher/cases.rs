@@ -1,6 +1,4 @@
-//! What the last rank's launcher does, and what the sessions say.
-//!
-//! Place in the flow: called by `main` on all ranks. What it does not do: end the job.
+//! The actions of the last rank's launcher, and the expected reports of the sessions.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

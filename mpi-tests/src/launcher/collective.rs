@@ -1,6 +1,7 @@
-//! Launchers that make an `MpiCollective` of the MPI that they have initialised: their own panics end nothing, and threads that may not call MPI are refused.
+//! Launchers that create an `MpiCollective` on the MPI they have initialised: their own panics do
+//! not end the job, and threads that may not call MPI are refused.
 //!
-//! Place in the flow: called by `main` on all ranks, with a thread level of the case's own. What it does not do: hold a session.
+//! Each case has its own thread level.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;

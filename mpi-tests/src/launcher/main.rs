@@ -1,9 +1,10 @@
-//! Launchers that do not behave, with a session over their MPI: the others' sessions say who it was, and the launcher's own allreduces go on. And launchers
-//! that make an `MpiCollective` of their MPI (`collective`).
+//! Launchers that misbehave, with a session over their MPI: the others' sessions name the culprit,
+//! and the launcher's own allreduces continue. It also contains launchers that create an
+//! `MpiCollective` on their MPI (`collective`).
 //!
-//! Place in the flow: `mpirun -n N probe-sync-mpi-launchers CASE`, run by `cargo xtask test`. Every rank judges what its own session said; one complaint ends
-//! the job with exit code 1. Rank 0 prints a line at the end.
-//! What it does not do: time anything. Limits are there so that it ends.
+//! Run it as `mpirun -n N probe-sync-mpi-launchers CASE`; `cargo xtask test` does. Every rank
+//! checks what its own session reported; one complaint ends the job with exit code 1. Rank 0 prints
+//! a line at the end. It does not measure times; its time limits only ensure that it ends.
 
 mod cases;
 mod collective;

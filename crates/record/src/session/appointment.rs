@@ -5,7 +5,6 @@
 //! [`LEAD`] before the span and ends [`SETTLE`] after it; clock readings on both sides of each
 //! limit determine its tick. A late wake-up therefore matters only if it is late by more than
 //! [`LEAD`]; the window then begins when the recording did and reports this.
-//! [`LEAD`]: then the window begins when recording did, and says so.
 
 use std::time::{Duration, Instant};
 

@@ -241,7 +241,7 @@ pub fn node_clock(
                 chain = chain.then(inverse, SMALLEST_TOLERANCE_NS);
             }
             None => {
-                notes.push("the tracer timeline is the system clock's, because no pairs distinguish them".to_owned())
+                notes.push("the tracer timeline is the system clock's, because no pairs distinguish them".to_owned());
             }
         }
     }

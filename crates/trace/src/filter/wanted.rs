@@ -1,6 +1,4 @@
-//! What the caller wants of the traces, and how it is said.
-//!
-//! Place in the flow: part of [`MergeSettings`](crate::MergeSettings). What it does not do: look at traces.
+//! The caller's selection of events, and its textual form.
 
 use std::fmt;
 use std::ops::RangeInclusive;

@@ -1,6 +1,4 @@
-//! Whether a file is packed with gzip: by its first two bytes, not by its name.
-//!
-//! Place in the flow: under the readers of all formats. What it does not do: unpack.
+//! Detects gzip files by their first two bytes, not by their names.
 
 use std::fs::File;
 use std::io::{Read, Seek};

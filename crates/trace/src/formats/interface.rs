@@ -1,7 +1,4 @@
-//! What every format of trace files offers, and the options and statistics that all formats share.
-//!
-//! Place in the flow: implemented by each format's folder, called through the list of formats by `align`, `merge` and whoever
-//! reads facts. What it does not do: know which formats there are.
+//! The interface of every trace format, and the options and statistics that all formats share.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

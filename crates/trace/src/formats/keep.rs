@@ -1,6 +1,6 @@
-//! What a format that merges asks of each event: whether it goes into the output.
+//! The query by which a merging format asks whether an event goes into the output.
 //!
-//! Place in the flow: part of [`MergeOptions`](super::MergeOptions); implemented by the crate's `filter`, which knows times, collectives and sizes. What it does not do: judge.
+//! The crate's `filter` implements it because it knows times, collectives and sizes.
 
 use crate::Error;
 use crate::model::Picoseconds;

@@ -1,7 +1,8 @@
-//! What the name of an event says of clocks and ranks: the project's own markers, marks, and those that a pattern finds.
+//! The clock and rank information in an event's name: the project's own markers, marks, and markers
+//! that a pattern finds.
 //!
-//! Place in the flow: under the readers of facts of databases and of Perfetto traces. One with ONE number, `clkmark#<true time>`, states no time of its node's clock and is none.
-//! What it does not do: judge whether they fit a clock.
+//! A name with only ONE number, `clkmark#<true time>`, states no time of its node's clock and is
+//! not a marker.
 
 use probe_sync_estimate::record::parse_mark_name;
 

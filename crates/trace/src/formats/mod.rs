@@ -1,13 +1,12 @@
 //! The formats of trace files, each a value behind one interface.
 //!
-//! Place in the flow: [`detect`] tells which format a file is of; the format reads its facts for `clocks` and `collectives`,
-//! and rewrites or merges its files for `align` and `merge`, which hand it a map per trace. Everything that is shared between
-//! formats ([`RewriteOptions`], [`MergeInput`], the statistics) is in `interface`; what only one format knows stays in its folder.
+//! [`detect`] recognises a file's format; the format reads its facts for `clocks` and
+//! `collectives`, and rewrites or merges its files for `align` and `merge`, which supply a map per
+//! trace. Everything that formats share ([`RewriteOptions`], [`MergeInput`], the statistics) is in
+//! `interface`; knowledge about a single format stays in its directory.
 //!
 //! A new format is a folder with a type that implements [`TraceFormat`], and a line in [`FORMATS`]. Inputs and outputs are
 //! paths, not streams of bytes: a database is opened by its own library.
-//!
-//! What it does not do: know nodes, make maps, mix formats.
 
 pub(crate) mod gzip;
 mod interface;

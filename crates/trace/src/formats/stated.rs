@@ -1,7 +1,7 @@
-//! A rank's part in an operation as its arguments state it, in PyTorch's words: "Collective name", "Process Group Name", "Seq" and others.
+//! A rank's part in an operation as its arguments state it, in PyTorch's words: "Collective name",
+//! "Process Group Name", "Seq" and others.
 //!
-//! Place in the flow: under the readers of formats. Kineto's kernels state them, and the annotations of a recorder do in every format that has arguments.
-//! What it does not do: decide which events are to be believed.
+//! Kineto's kernels state them, as do a recorder's annotations in every format that has arguments.
 
 use std::borrow::Cow;
 

@@ -1,8 +1,9 @@
-//! What a trace says beside its collectives: the steps of the program, and when the host launched what ran on a device.
+//! The context of the collectives in a trace: the program's steps, and the host launches of device
+//! work.
 //!
-//! Place in the flow: a second reading of the traces whose operations do not state their run themselves, as chunks, with their times as they are. Steps are
-//! events of the host whose name a pattern takes apart. A launch and its kernel bear one correlation number (Kineto) or are two ends of a flow (databases).
-//! What it does not do: map times, judge.
+//! Traces whose operations do not state their run are read a second time, as chunks with unmapped
+//! times. Steps are host events whose name matches a pattern. A launch and its kernel share a
+//! correlation number (Kineto) or are the two ends of a flow (databases).
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::panic::resume_unwind;

@@ -1,6 +1,7 @@
-//! Every rank's part in every operation as CSV: one row each, with what holds for the operation repeated.
+//! Every rank's part in every operation as CSV: one row per part, which repeats the operation's
+//! values.
 //!
-//! Place in the flow: last step; the command line writes it. Times are ns on the reference clock. What it does not do: sums; those are in the JSON.
+//! Times are in ns on the reference clock. Totals are only in the JSON.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! How long what makes a rank late lasts.
+//! The persistence over time of the causes that make a rank late.
 //!
 //! Lateness of successive steps is seldom independent: a slow input, a hot device or a busy host
 //! lasts for a while. Of N steps in which a value keeps a share ρ of itself from each to the next
@@ -17,8 +17,9 @@
 //! factors too, the comparison is blind: the slowest cosines alone look alike, and a factor that neighbours deny won.) The sum of the
 //! correlations (Geyer's initial sequence) was tried: it names three times as many by chance, since it stops at the first noise.
 //!
-//! What it does not do: see a slow part in few series that last not much longer than it does. In such a job it is a constant,
-//! and nothing tells it from a rank that is late.
+//! It cannot detect a slow component in a few series that are not much longer than the component
+//! lasts. In such a job the component looks constant and cannot be distinguished from a rank that
+//! is late.
 
 use std::collections::BTreeMap;
 

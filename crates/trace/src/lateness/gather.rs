@@ -1,6 +1,6 @@
-//! Takes the operations one by one as they are paired, and judges each.
+//! Receives the operations one by one as they are paired, and judges each.
 //!
-//! Place in the flow: between the pairing of parts and `summary`. Here times leave the traces' own timelines. What it does not do: join operations.
+//! This is where times leave the traces' own timelines.
 
 use std::collections::{BTreeSet, HashMap};
 

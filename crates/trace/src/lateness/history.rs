@@ -1,7 +1,5 @@
-//! All operations of a job in order of time: what led to what, and what it would have cost without one rank's delays.
-//!
-//! Place in the flow: over `operation`; `summary` tells the results. The model, and what it leaves out, is told in the module above.
-//! What it does not do: judge a single operation.
+//! All operations of a job in order of time: their dependencies, and the job's duration without one
+//! rank's delays.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,6 +1,4 @@
-//! What the comparison leaves out, and what limits it.
-//!
-//! Place in the flow: under `summary`. What it does not do: decide what belongs together (`collectives`).
+//! The omissions of the comparison, and its limits.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,4 @@
-//! What is told of each rank, host, operation and step.
-//!
-//! Place in the flow: under `summary`. What it does not do: say what the job would have saved, or who recurs.
+//! The reported results of each rank, host, operation and step.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
-//! Who was late, as a track beside the traces.
+//! A track that shows the last ranks next to the traces.
 //!
-//! Place in the flow: between [`Lateness`] and `merge`. Each operation in which somebody waited is a slice from its first arrival to its last: the time that was lost
-//! to whom it names. Viewers' formats take the chunk with the others; a merge within Kineto or XSpace takes a small trace of that format as one more input. What it
-//! does not do: judge.
+//! Each operation in which a rank waited is a slice from its first arrival to its last, that is,
+//! the time lost because of the rank it names. Viewers' formats take the chunk with the others; a
+//! merge within Kineto or XSpace takes a small trace of that format as an additional input.
 
 use std::path::PathBuf;
 

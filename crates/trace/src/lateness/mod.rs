@@ -1,8 +1,11 @@
-//! Who was late to the collective operations of a job, by how much, and how sure that is.
+//! The ranks that were late to the collective operations of a job, by how much, and how certain
+//! this is.
 //!
-//! Place in the flow: after [`calibrate()`](crate::calibrate()), on the maps and the pairing that [`check()`](crate::check()) uses. `context` reads the steps and launches
-//! of the traces, `operation` judges each operation, `history` joins them, `verdict` says who recurs, `summary` makes the [`Lateness`], which `text` and `csv` print
-//! and `marks` turns into a track. Everything but `context` is pure. What it does not do: learn clocks, or guess which parts belong together.
+//! It uses the maps and the pairing of [`check()`](crate::check()), after
+//! [`calibrate()`](crate::calibrate()). `context` reads the steps and launches of the traces,
+//! `operation` judges each operation, `history` connects them, `verdict` names the stragglers, and
+//! `summary` builds the [`Lateness`], which `text` and `csv` print and `marks` turns into a track.
+//! Everything except `context` is pure.
 //!
 //! # One operation
 //!

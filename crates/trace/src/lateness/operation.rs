@@ -1,7 +1,4 @@
-//! One operation: who came last, by how much, and how sure that is.
-//!
-//! Place in the flow: after the pairing of parts; `history` and `summary` take what is found here. The formulas are derived in the module above.
-//! What it does not do: look at another operation.
+//! The last rank of one operation, its lead, and how certain both are.
 
 use serde::Serialize;
 

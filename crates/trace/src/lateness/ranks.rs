@@ -1,6 +1,4 @@
-//! The ranks of a job, and their operations as they are told.
-//!
-//! Place in the flow: under `summary` and `lines`. What it does not do: sum up.
+//! The ranks of a job, and their operations in report form.
 
 use std::collections::BTreeSet;
 

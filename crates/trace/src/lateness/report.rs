@@ -1,7 +1,6 @@
-//! What is known of who was late: the types that are printed, and written as JSON.
+//! The lateness report: the types that are printed and written as JSON.
 //!
-//! Place in the flow: made by `summary` and `verdict`; `text`, `csv`, `marks` and programs of other people read them. All times are ns on the reference clock.
-//! What it does not do: compute.
+//! External programs read this JSON. All times are in ns on the reference clock.
 
 use crate::omitted::Omitted;
 use serde::Serialize;

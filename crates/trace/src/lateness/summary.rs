@@ -1,6 +1,4 @@
-//! From all judged operations to what is told of ranks, hosts, operations and steps.
-//!
-//! Place in the flow: after `gather`; asks `history` and `verdict`. What it does not do: print.
+//! Summarises all judged operations by rank, host, operation and step.
 
 use std::collections::{BTreeMap, BTreeSet};
 

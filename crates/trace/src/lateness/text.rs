@@ -1,6 +1,4 @@
-//! Who was late, as text of 80 columns.
-//!
-//! Place in the flow: last step; the command line prints it. What it does not do: compute, colours.
+//! The lateness report as text of 80 columns.
 
 use std::collections::HashMap;
 use std::fmt::Write;

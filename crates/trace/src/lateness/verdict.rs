@@ -1,6 +1,6 @@
-//! Who is late again and again, and not by chance.
+//! The ranks that are late repeatedly and beyond chance.
 //!
-//! Place in the flow: over the losses of each step and over `history`; the last step of `summary`.
+//! It is based on the losses of each step and on `history`.
 //!
 //! In every step somebody is last, so being last proves nothing. Let each step have the member (rank or host) that lost most of it, with this loss. Of the steps
 //! take those with the largest losses that together hold four fifths of all losses: K steps, out of which a member is the one m times. Were all n members

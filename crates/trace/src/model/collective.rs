@@ -1,6 +1,4 @@
-//! One rank's part in a collective operation: what it is, and how the others' parts are recognised.
-//!
-//! Place in the flow: made by `formats`, kept by `parts`, matched by `collectives`. What it does not do: decide what belongs together.
+//! One rank's part in a collective operation: its identity, and how to recognise the others' parts.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;

@@ -1,8 +1,9 @@
-//! What the stages tell each other about a trace, whatever its format.
+//! The format-independent data about a trace that the stages exchange.
 //!
-//! Place in the flow: `formats` fill [`TraceFacts`]; `clocks` use its markers and pairs, `collectives` its collectives.
-//! All times are `i128` picoseconds on the trace's own timeline R, absolute: base or session start plus what the file
-//! says, so that no digit of either format is lost. What it does not do: hold ordinary events; those are streamed.
+//! `formats` fill [`TraceFacts`]; `clocks` uses its markers and pairs, `collectives` its
+//! collectives. All times are absolute `i128` picoseconds on the trace's own timeline R: base or
+//! session start plus the file's value, so that no digit of either format is lost. It does not hold
+//! ordinary events, which are streamed.
 
 pub(crate) mod collective;
 mod reach;

@@ -1,7 +1,8 @@
-//! The numbered steps that a trace states, and in which of them its operations were issued.
+//! The numbered steps that a trace states, and the steps in which its operations were issued.
 //!
-//! Place in the flow: filled by `formats`, asked by `collectives::pairing`. A series is all events that are called alike but for their number, as
-//! `ProfilerStep#12` or `train_step#3`. What it does not do: say which series a user means by a step ([`crate::LatenessSettings`]).
+//! A series consists of all events whose names differ only in their number, such as
+//! `ProfilerStep#12` or `train_step#3`. It does not choose the series that the user considers a
+//! step; [`crate::LatenessSettings`] does.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,4 @@
-//! Times of traces, in picoseconds, and what two clocks make of them.
-//!
-//! Place in the flow: under everything of this crate that holds times. What it does not do: map.
+//! Times of traces, in picoseconds, and their relation between two clocks.
 
 /// A time in picoseconds since the epoch of its timeline.
 pub type Picoseconds = i128;

@@ -1,6 +1,6 @@
-//! What is known of the nodes whose offsets will be applied, and which of them a trace is of.
+//! The known facts about the nodes whose offsets will be applied, and the node of each trace.
 //!
-//! Place in the flow: filled from the offsets' first line; `nodes` asks it about every trace. Facts are
+//! A trace is matched to a node by these facts:
 //! - a host: the trace's own, which the run recorded for exactly one node;
 //! - a rank: the trace's own in a job of the size that the run's launcher had, which the run recorded on one node. It decides
 //!   where the host is not stated, or is that of several nodes;
@@ -11,8 +11,6 @@
 //! torchrun's rank 5. What a profiler writes is torch.distributed's number, which torchrun's `RANK` gives, or that of the launcher whose variables it
 //! has stored; it is looked for among ranks of the same launcher alone. What a program itself writes (`probe_sync.rank#3/8`) is meant for the run's ranks, whoever numbered them. A rank
 //! of another launcher decides only among the nodes of the trace's own host.
-//!
-//! What it does not do: read files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};

@@ -1,10 +1,11 @@
-//! The traces of a command: which node wrote each.
+//! The traces of a command, each with the node that wrote it.
 //!
-//! Place in the flow: first step of `align`, `merge` and `check`. What a trace says of host and rank is compared with what a run
-//! recorded of them ([`KnownNodes`]), and its marks with those that the run's processes left, which prove it; only a recorded fact or the caller's word gives a trace to a node. Where they disagree, or
-//! say nothing, the trace is refused: an offset applied to the wrong node makes every conclusion wrong. Names of files and their
-//! order are no facts: ranks 0, 8, 16 and 56 sort as 0, 16, 56, 8.
-//! What it does not do: read offsets or pairs (`clocks`), rewrite.
+//! The host and rank that a trace states are compared with those that a run recorded
+//! ([`KnownNodes`]), and its marks with those that the run's processes left, which prove the node.
+//! Only a recorded fact or the caller's word assigns a trace to a node. If they disagree or say
+//! nothing, the trace is refused, because an offset applied to the wrong node makes every
+//! conclusion wrong. File names and their order are not facts: ranks 0, 8, 16 and 56 sort as 0, 16,
+//! 56, 8.
 
 mod known;
 mod reading;

@@ -1,7 +1,7 @@
-//! The facts of all traces of a command, several read at once.
+//! Reads the facts of all traces of a command, several at once.
 //!
-//! Place in the flow: the first step of `nodes`; what the traces say is compared afterwards, in their order, so that nothing depends
-//! on who was read first. What it does not do: judge.
+//! The traces are compared afterwards, in their order, so that the result does not depend on which
+//! was read first.
 
 use std::panic::resume_unwind;
 use std::path::PathBuf;

@@ -1,7 +1,8 @@
-//! The traces of a rank that follow each other, as one: a schedule that repeats, folders of iterations and restarts leave several.
+//! Joins the consecutive traces of a rank into one: a repeating schedule, directories of
+//! iterations, and restarts leave several.
 //!
-//! Place in the flow: between the traces and whoever compares ranks, to whom a rank is one. A restarted process counts its operations from the beginning, so that
-//! numbers that an earlier trace had already are moved on. What it does not do: decide which traces are of one rank.
+//! A restarted process counts its operations from the beginning, so numbers that an earlier trace
+//! already used are shifted.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,15 +1,18 @@
-//! A trace's parts in collective operations, however many: interned labels in memory, parts in sorted runs on disk.
+//! Any number of a trace's parts in collective operations, as interned labels in memory and sorted
+//! runs of parts on disk.
 //!
-//! Place in the flow: formats push what they find, [`CollectiveParts::close`] ends that; `collectives` then walks label by label
-//! through all traces at once, each by a [`Cursor`] that merges the runs. A trace holds at most [`HELD_MAX`] parts in memory
-//! while it is read, and none once it had to write. Whenever [`FAN_IN`] runs are there that were merged equally often, they become
-//! one, and at the end at most [`RUNS_AT_END`] are left: a cursor holds 10 KiB per run and label that it reads, so at most 40 KiB per
-//! label, however long the trace. Each part is written about log16 of the number of runs times, and once more at the end; the file is
-//! at most about twice as large as the parts in it. Leaving parts out beyond a bound was rejected: a verdict on the first part of
-//! a trace says nothing of the rest.
+//! Formats push the parts that they find until [`CollectiveParts::close`]; `collectives` then walks
+//! label by label through all traces at once, using a [`Cursor`] per trace that merges the runs. A
+//! trace holds at most [`HELD_MAX`] parts in memory while it is read, and none once it had to
+//! write. Whenever [`FAN_IN`] runs have been merged equally often, they become one, and at the end
+//! at most [`RUNS_AT_END`] are left. A cursor holds 10 KiB per run and label that it reads, so at
+//! most 40 KiB per label, however long the trace. Each part is written about log16 of the number of
+//! runs times, and once more at the end; the file is at most about twice as large as the parts in
+//! it. Omitting parts beyond a bound was rejected, because a verdict on the first part of a trace
+//! says nothing about the rest.
 //!
-//! What cannot be kept all the same (labels beyond their bound, a disk that is full) is counted ([`CollectiveParts::left_out`])
-//! and ends up in the verdict. What it does not do: match, judge.
+//! What cannot be kept all the same (labels beyond their bound, a disk that is full) is counted
+//! ([`CollectiveParts::left_out`]) and ends up in the verdict.
 
 mod runs;
 mod spill;

@@ -1,8 +1,8 @@
-//! Sorted runs of parts: where they are, how they are read in step, and how several become one.
+//! Sorted runs of parts: their location, reading them in step, and merging several into one.
 //!
-//! Place in the flow: under [`super::CollectiveParts`]. A run is sorted by label, then number and time; the parts of one label in it
-//! are a slice. [`Merge`] walks slices of several runs in step and holds [`READ_AHEAD`] parts of each; [`merged`] writes what comes
-//! as one run. What it does not do: decide when runs are merged.
+//! A run is sorted by label, then number and time; the parts of one label in it are a slice.
+//! [`Merge`] walks slices of several runs in step and holds [`READ_AHEAD`] parts of each;
+//! [`merged`] writes the incoming parts as one run.
 
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 use std::io;

@@ -1,10 +1,11 @@
-//! Parts of collective operations on disk: fixed records in one file without a name.
+//! Parts of collective operations on disk, as fixed-size records in one unnamed file.
 //!
-//! Place in the flow: under [`super::CollectiveParts`], which writes sorted runs here once it holds many, and reads them back in
-//! order. All traces of a command share one file, since a thousand traces would need a thousand descriptors. The file is made
-//! in the folder for temporary files (`TMPDIR`) when the first run is written, and has no name any more by then, so that
-//! nothing is left behind however the program ends. A [`Region`] that nobody holds any more is used again for one of the same
-//! length, so that merging runs does not make the file grow by each. What it does not do: sort, or know what the records mean.
+//! [`super::CollectiveParts`] writes sorted runs here once it holds many parts, and reads them back
+//! in order. All traces of a command share one file, because a thousand traces would need a
+//! thousand descriptors. The file is created in the directory for temporary files (`TMPDIR`) when
+//! the first run is written. Its name is removed at once, so that nothing is left behind however
+//! the program ends. A [`Region`] that is no longer in use is reused for one of the same length, so
+//! merging runs does not make the file grow each time.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};

@@ -1,7 +1,7 @@
-//! The document `perfetto_manifest` of version 1, as it is written.
+//! The document `perfetto_manifest`, version 1, as it is written.
 //!
-//! Place in the flow: under `perfetto_tar`. Reference: Perfetto's `docs/reference/perfetto-manifest.md`; names are that page's. Trace processor knows the document by its first bytes, so that its one key comes first.
-//! What it does not do: decide what is in it.
+//! Reference: Perfetto's `docs/reference/perfetto-manifest.md`; names are those of that page. Trace
+//! processor recognises the document by its first bytes, so its only key comes first.
 
 use std::collections::BTreeMap;
 

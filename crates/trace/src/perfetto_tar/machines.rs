@@ -1,7 +1,9 @@
-//! Which traces of a TAR are of one machine and clock, what the machine is called, and the one offset of its clock.
+//! Groups the traces of a TAR by machine and clock, and determines each machine's name and the
+//! single offset of its clock.
 //!
-//! Place in the flow: under `perfetto_tar`. Traces of one node that have the same map are of one machine. Where the ways of two traces of a node to the common clock differ, as those of two
-//! profilers with snapshots of their own do, they are two: Perfetto gives a clock of a machine one offset. What it does not do: write.
+//! Traces of one node with the same map belong to one machine. If the maps of two traces of a node
+//! differ, as those of two profilers with their own snapshots do, they form two machines, because
+//! Perfetto gives each clock of a machine one offset.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,16 @@
-//! Perfetto traces that exist already, side by side in one TAR, with a `perfetto_manifest` that says on which machines they are and how far their clocks are apart.
+//! Existing Perfetto traces side by side in one TAR, with a `perfetto_manifest` that states their
+//! machines and the offsets between their clocks.
 //!
-//! Place in the flow: one of the outputs of [`merge()`](crate::merge()), of traces of the format Perfetto. Reference: Perfetto's `docs/reference/perfetto-manifest.md` and its reader
-//! `perfetto_manifest_reader.cc` (v58.2). All times stay as they are. The first trace is the one whose clock all are put on; every other file states one `offset_ns`: at one instant
-//! its clock shows T where that of the first file shows T + `offset_ns`. With R_i → S_0 the map of a file and S_0 → R_1 the inverse of that of the first,
-//! `offset_ns` is the middle of what R_i → R_1 adds to the times of the file, and half of the range of what it adds is left: the drift, which one number cannot
-//! state (`offset`). Files of one machine and clock share their offset, since Perfetto takes one clock of one machine for one clock.
-//! What it does not do: look into events, or put traces in that have no clock.
+//! It is one of the outputs of [`merge()`](crate::merge()), for traces in Perfetto's format.
+//! Reference: Perfetto's `docs/reference/perfetto-manifest.md` and its reader
+//! `perfetto_manifest_reader.cc` (v58.2). All times stay unchanged. All traces are put on the clock
+//! of the first; every other file states one `offset_ns`: at an instant at which its clock shows T,
+//! that of the first file shows T + `offset_ns`. With R_i → S_0 the map of a file and S_0 → R_1 the
+//! inverse of that of the first, `offset_ns` is the middle of the amounts that R_i → R_1 adds to
+//! the times of the file. Half of their range remains as an error: the drift, which one number
+//! cannot state (`offset`). Files of one machine and clock share their offset, because Perfetto
+//! treats one clock of one machine as a single clock. It does not inspect events, and it does not
+//! include traces without a clock.
 
 mod document;
 mod machines;

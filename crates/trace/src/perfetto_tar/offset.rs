@@ -1,7 +1,9 @@
-//! The one offset that stands for a time map over a span, and what it leaves.
+//! The single offset that represents a time map over a span, and its remaining error.
 //!
-//! Place in the flow: under `perfetto_tar`. A map adds `map(t) − t` to a time. Of all constants the middle of its least and its largest value over the span is off by the least, and by half of their
-//! difference at the worst. Both are at a corner of the map or an end of the span, because between corners it is straight. What it does not do: choose the span.
+//! A map adds `map(t) − t` to a time. Of all constants, the middle between the smallest and the
+//! largest value over the span has the smallest worst-case error, half of their difference. Both
+//! extremes are at a corner of the map or an end of the span, because the map is straight between
+//! corners.
 
 use probe_sync_estimate::series::TimeMap;
 

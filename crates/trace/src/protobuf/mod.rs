@@ -1,9 +1,8 @@
-//! The protobuf wire format: tags, varints and the fields of a message that is in memory; a file of any size as a
-//! `Source` of fields.
+//! The protobuf wire format: tags, varints and the fields of a message in memory, and a file of any
+//! size as a `Source` of fields.
 //!
-//! Place in the flow: under the format XSpace and the reader of snapshot pairs. Reference: the "Encoding" chapter of the Protocol Buffers
-//! documentation. What it does not do: groups (wire types 3 and 4), which none of these
-//! files has; they are refused.
+//! Reference: the "Encoding" chapter of the Protocol Buffers documentation. Groups (wire types 3
+//! and 4) are rejected, because none of these files has any.
 
 mod source;
 

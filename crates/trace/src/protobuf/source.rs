@@ -1,8 +1,7 @@
-//! The fields of a file, forward only, from a plain or gzip-packed file, through one small buffer.
+//! The fields of a plain or gzip-compressed file, read forward only through one small buffer.
 //!
-//! Place in the flow: under all of XSpace and the reader of snapshot pairs. A message is walked by its headers; what a caller does not
-//! want is skipped (by seeking in plain files), so a plane of many gigabytes costs no memory. What it does not do: go back;
-//! whoever needs two looks opens two sources.
+//! A message is walked by its headers; unwanted fields are skipped (by seeking in plain files), so
+//! a plane of many gigabytes costs no memory. It does not go back; two passes need two sources.
 
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};

@@ -1,6 +1,6 @@
-//! Rows in memory: what was read together, and what is kept because it is looked up again.
+//! Rows in memory: blocks that were read together, and a cache of rows for repeated lookups.
 //!
-//! Place in the flow: under `rows`. A cell keeps its type and its bytes. What it does not do: read.
+//! A cell keeps its type and its bytes.
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;

@@ -1,11 +1,15 @@
-//! Databases of all ranks as the CSV files of `rocpd convert`: one file for each kind of event.
+//! Writes the databases of all ranks as the CSV files of `rocpd convert`: one file per kind of
+//! event.
 //!
-//! Place in the flow: statements over the processes of a [`Query`], some of them at once ([`One`]); SQLite joins, sorts (on disk what exceeds its memory) and hands rows over one by one.
-//! What comes of a process waits in a file without a name until it is its turn. Names, columns and their order are those of rocprofv3's own writer, as its sources have them, and so are numbers that are not set (0) and quotes about all texts.
-//! Rows are ordered by guid, start, and end from the latest. Otherwise than there, `"` in a text is doubled, the counters' first column is called
-//! `Guid` as its content is, and `Host` and `Rank` come last where they are wanted.
+//! Statements run over the processes of a [`Query`], several at once ([`One`]); SQLite joins, sorts
+//! (on disk beyond its memory limit) and returns rows one by one. The rows of a process wait in an
+//! unnamed file until it is its turn. Names, columns and their order are those of rocprofv3's own
+//! writer, according to its sources, as are unset numbers (0) and quotes around all texts. Rows are
+//! ordered by guid, by start, and by end with the latest first. There are three differences: `"` in
+//! a text is doubled, the counters' first column is called `Guid` because it contains the guid, and
+//! `Host` and `Rank` come last if requested.
 //!
-//! What it does not do: learn clocks ([`Query::open`]).
+//! It does not calibrate clocks; [`Query::open`] does.
 
 use std::fs::File;
 use std::io::{BufWriter, Seek as _, Write};

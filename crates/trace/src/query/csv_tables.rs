@@ -1,9 +1,9 @@
-//! Which CSV files there are, and where their columns are from.
+//! The list of CSV files, and the sources of their columns.
 //!
-//! Place in the flow: under `csv`. Names, columns and their order are those of rocprofv3's own writer, as its sources have them.
+//! Names, columns and their order are those of rocprofv3's own writer, according to its sources.
 //!
-//! Agents are described as far as `rocpd_info_agent` does: most of it is JSON in its column `extdata`, which may be empty.
-//! What it does not do: run a statement.
+//! Agents are described as far as `rocpd_info_agent` does: most of it is JSON in its column
+//! `extdata`, which may be empty.
 
 use std::io::Write;
 

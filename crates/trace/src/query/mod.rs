@@ -1,13 +1,14 @@
-//! One SQL query over the databases of all processes, on one clock, with nothing copied.
+//! Runs one SQL query over the databases of all processes, on one clock, without copying them.
 //!
-//! Place in the flow: after [`calibrate()`](crate::calibrate()), beside `align` and `merge`. A connection in memory holds, for every table
-//! `rocpd_*` of the databases, one virtual table ([`probe_sync_sys::virtual_table`]): its rows are read from the files when they are asked for, their
-//! times go through the file's map as `align` writes them, and in front of each row stand the `host`, `rank` and `file` it comes from.
-//! Over them are the profiler's views, every join by guid. `tables` puts the parts of all files together, `rows` hands out rows, `pool`
-//! keeps few files open, `rights` bounds what a statement may do.
+//! A connection in memory holds one virtual table ([`probe_sync_sys::virtual_table`]) for every
+//! table `rocpd_*` of the databases. Its rows are read from the files on demand, their times pass
+//! through the file's map as in `align`, and each row starts with its `host`, `rank` and `file`.
+//! The profiler's views lie over these tables, with every join on the guid. `tables` combines the
+//! tables of all files, `rows` returns rows, `pool` limits the number of open files, and `rights`
+//! restricts statements.
 //!
-//! SQLite attaches ten databases (125 at most) and a stored view cannot name another file's tables; so many files need tables of our own.
-//! What it does not do: write, print, run what stands in a database.
+//! SQLite attaches ten databases (125 at most) and a stored view cannot name another file's tables;
+//! so many files need tables of our own. It does not execute anything stored in a database.
 
 mod blocks;
 mod csv;

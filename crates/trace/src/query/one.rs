@@ -1,9 +1,10 @@
-//! One process by itself: its tables and the profiler's views of them, on a connection of its own file.
+//! A single process: its tables and the profiler's views of them, on a connection to its own file.
 //!
-//! Place in the flow: under `csv`, which goes through whole views in the order of processes. Read by SQLite itself a row costs a fraction of what it does
-//! through a virtual table, and processes can be read at once. Names and columns are those of [`super::Query`], so that one statement fits all; a column or
-//! table that this process has not is NULL or empty. Times are as the file has them.
-//! What it does not do: map times, leave out what is outside of a window.
+//! `csv` uses it because it reads whole views in the order of processes. A row read by SQLite
+//! itself costs a fraction of one read through a virtual table, and several processes can be read
+//! at once. Names and columns are those of [`super::Query`], so that one statement fits all; a
+//! column or table that this process lacks is NULL or empty. Times are as in the file. It does not
+//! apply a time map or a window.
 
 use std::sync::Arc;
 

@@ -1,8 +1,7 @@
-//! Few open databases out of many: the one that was not used for longest is closed first.
+//! A pool that keeps few of many databases open and closes the least recently used one first.
 //!
-//! Place in the flow: under `rows`, which asks for a file whenever it needs rows and keeps none open itself. A database that was written to
-//! since it was first opened is refused, because rows of two states would be in one result.
-//! What it does not do: know statements.
+//! A database that was modified since it was first opened is refused, because one result would mix
+//! rows of two states.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,7 +1,7 @@
-//! What a caller's statement may do: read, and compute.
+//! The permissions of a caller's statement: reading and computing only.
 //!
-//! Place in the flow: set on the connection in memory after all its tables are made; SQLite asks it for every part of a statement before
-//! the first row. What it does not do: bound how long a statement runs.
+//! They are set on the connection in memory after all its tables exist; SQLite checks them for
+//! every part of a statement before the first row. They do not limit how long a statement runs.
 
 use rusqlite::Connection;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};

@@ -1,12 +1,13 @@
-//! The rows of a table over all processes, as a virtual table hands them out.
+//! The rows of a table over all processes, as a virtual table returns them.
 //!
-//! Place in the flow: SQLite asks [`Source`] which conditions help, and takes rows from a cursor. The process is chosen by guid, host,
-//! rank and file; inside of it a row by its id. A cursor reads some rows at a time and keeps no statement open, so that `pool` may close
-//! any file between two of them; rows that are looked up by id one beside the other are read together and kept ([`Lookups`]), because a view
-//! looks up the same few names for each of its rows.
+//! SQLite asks [`Source`] which conditions help, and takes rows from a cursor. Guid, host, rank and
+//! file select the process, and the id selects a row in it. A cursor reads a few rows at a time and
+//! keeps no statement open, so that `pool` may close any file in between. Rows with adjacent ids
+//! are read together and cached ([`Lookups`]), because a view looks up the same few names for each
+//! of its rows.
 //!
-//! Conditions on times are not passed on: a map may hold times back, so its inverse is no single time.
-//! What it does not do: decide which rows a statement wants; SQLite evaluates its conditions again.
+//! Conditions on times are not passed on: a map may hold times back, so its inverse is no single
+//! time. It may return rows that a statement does not want; SQLite evaluates its conditions again.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;

@@ -1,9 +1,8 @@
-//! The tables of all databases, put together by name.
+//! The tables of all databases, combined by name.
 //!
-//! Place in the flow: between a calibration and the connection in memory. A table has the columns that it has in any of the files, in the order of
-//! the first that has them; where a file lacks one it is NULL, and a note says so. Schemas of different major numbers are refused: their
-//! views differ.
-//! What it does not do: read rows.
+//! A table has the columns that it has in any of the files, in the order of the first file that has
+//! them; a column that a file lacks is NULL, and a note reports this. Schemas of different major
+//! versions are refused because their views differ.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -1,10 +1,12 @@
-//! Chrome's JSON (`.json`): microseconds with three digits after the point, since `baseTimeNanoseconds`.
+//! Chrome's JSON (`.json`), with times in microseconds to three decimals since
+//! `baseTimeNanoseconds`.
 //!
-//! Place in the flow: one of the formats behind [`super::TraceWriter`]; it is the third dialect of `formats::kineto`, which reads it
-//! back to the nanosecond. Viewers tell rows apart by two numbers, pid and tid, and know no devices below processes: a process keeps
-//! its pid where no other has it and gets a free number otherwise, a thread likewise, and what is below a device is a row named after
-//! both. Overlapping slices of a row go to lanes, since readers drop what neither nests nor follows. Numbers above 2^53 are texts,
-//! because readers take numbers for doubles. What it does not do: sort, pack.
+//! It is the third dialect of `formats::kineto`, which reads it back exactly to the nanosecond.
+//! Viewers identify rows by two numbers, pid and tid, and know no devices below processes: a
+//! process keeps its pid if no other has it and gets a free number otherwise, a thread likewise,
+//! and a row below a device is named after both. Overlapping slices of a row go to lanes, because
+//! readers drop slices that neither nest nor follow each other. Numbers above 2^53 are written as
+//! texts, because readers parse numbers as doubles. It does not sort or compress.
 
 use std::collections::HashSet;
 use std::io::Write;

@@ -1,9 +1,9 @@
-//! A piece of a trace: columns of events on tracks, over the chunk's own texts.
+//! A piece of a trace: columns of events on tracks, with the chunk's own texts.
 //!
-//! Place in the flow: readers fill chunks, [`super::TraceWriter`] takes them. All times are ns on one clock, usually Unix time of the
-//! reference node. Tracks are numbered in the order in which they are declared, over all chunks of a writer; a column names its
-//! track by that number. Columns of one table have one length ([`Chunk::check`]). What it does not do: order events
-//! ([`super::Sorter`]), or know a format.
+//! All times are in ns on one clock, usually Unix time of the reference node. Tracks are numbered
+//! in the order in which they are declared, over all chunks of a writer; a column refers to its
+//! track by that number. The columns of a table have equal lengths ([`Chunk::check`]). Events may
+//! be in any order; [`super::Sorter`] sorts them.
 
 use crate::Error;
 use crate::write::strings::{StringId, Strings};

@@ -1,6 +1,7 @@
-//! A trace in the making that is a file, packed where its name ends in `.gz`.
+//! A trace file in progress, compressed if its name ends in `.gz`.
 //!
-//! Place in the flow: [`super::TraceWriter`] over a file that appears when it is whole; errors name the file. What it does not do: make folders.
+//! It is a [`super::TraceWriter`] over a file that appears once it is complete; errors name the
+//! file. It does not create directories.
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};

@@ -1,7 +1,8 @@
-//! Ends of flows that wait for the slice that they belong to.
+//! Flow ends that wait for the slice they belong to.
 //!
-//! Place in the flow: under the writers; an end that was recorded apart belongs to the innermost slice that begins at its time on
-//! its track. Only ends of one time wait, so what is kept is small. What it does not do: join ends.
+//! A flow end that was recorded separately belongs to the innermost slice that begins at its time
+//! on its track. Only ends of one time wait, so little is stored. It does not join the two ends of
+//! a flow.
 
 use crate::write::chunk::{Chunk, Flow, Slices, TrackId};
 

@@ -1,7 +1,7 @@
-//! Pieces of JSON, as bytes: numbers, texts, microseconds, arguments.
+//! Writes pieces of JSON as bytes: numbers, texts, microseconds and arguments.
 //!
-//! Place in the flow: under the writers of Chrome's JSON and Kineto's. In Chrome's, numbers above 2^53 are texts, because its readers take numbers for doubles; in
-//! Kineto's they are numbers, as PyTorch writes them. What it does not do: know an event.
+//! In Chrome's JSON, numbers above 2^53 are written as texts because its readers parse numbers as
+//! doubles; in Kineto's they are numbers, as PyTorch writes them.
 
 use super::chunk::{ArgRange, Chunk, Value};
 

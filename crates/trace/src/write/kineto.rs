@@ -1,11 +1,14 @@
-//! PyTorch Kineto's JSON (`.pt.trace.json`), as HolisticTraceAnalysis, TensorBoard and Perfetto read it.
+//! PyTorch Kineto's JSON (`.pt.trace.json`), as HolisticTraceAnalysis, TensorBoard and Perfetto
+//! read it.
 //!
-//! Place in the flow: one of the formats behind [`super::TraceWriter`]; it is the third dialect of `formats::kineto`, which reads it
-//! back to the nanosecond. Like Kineto's own files it is of one process with its devices: `distributedInfo` states the rank where all processes are of
-//! one, and each device is a process of its own ([`super::kineto_rows`]) whose events name their device and stream. More processes are written all
-//! the same, each under its host and rank. Times count from the base that was told, or, as Kineto has it, from the start of a quarter, so that files of
-//! several ranks mostly share it. Overlapping slices of a row go to lanes, since readers drop what neither nests nor follows.
-//! What it does not do: sort, pack, make the spans of the profiler itself.
+//! It is the third dialect of `formats::kineto`, which reads it back exactly to the nanosecond.
+//! Like Kineto's own files it describes one process with its devices: `distributedInfo` states the
+//! rank if all processes have the same one, and each device is a process of its own
+//! ([`super::kineto_rows`]) whose events name their device and stream. Several processes can still
+//! be written, each under its host and rank. Times count from the given base or, as in Kineto, from
+//! the start of a quarter, so that files of several ranks mostly share it. Overlapping slices of a
+//! row go to lanes, because readers drop slices that neither nest nor follow each other. It does
+//! not sort or compress, and it does not write spans of the profiler itself.
 
 use std::io::Write;
 

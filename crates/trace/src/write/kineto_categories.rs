@@ -1,8 +1,9 @@
-//! What kind of event a slice is to Kineto's readers, from what the chunk calls it.
+//! Maps a slice's category in a chunk to the category that Kineto's readers know.
 //!
-//! Place in the flow: under [`super::kineto`]. Viewers and HolisticTraceAnalysis know `cpu_op`, `cuda_runtime`, `kernel` and a few more; chunks come
-//! from Kineto's own files, from databases of rocprofiler (`HIP_RUNTIME_API`, `KERNEL_DISPATCH`), from a recorder (`function`, `runtime`) and from
-//! formats without categories. What is none of these stays as it is. What it does not do: look at names of events.
+//! Viewers and HolisticTraceAnalysis know `cpu_op`, `cuda_runtime`, `kernel` and a few more; chunks
+//! come from Kineto's own files, from databases of rocprofiler (`HIP_RUNTIME_API`,
+//! `KERNEL_DISPATCH`), from a recorder (`function`, `runtime`) and from formats without categories.
+//! Other categories stay unchanged. It does not use event names.
 
 use super::chunk::Chunk;
 use super::strings::StringId;

@@ -1,9 +1,10 @@
-//! Flows as Kineto has them: small numbers, and a category that says what they join.
+//! Flows in Kineto's form: small numbers, and a category that says what they join.
 //!
-//! Place in the flow: under [`super::kineto`]. Readers join the ends of one number and category, and which category it is takes both ends: `ac2g` from
-//! the host to a device, `fwdbwd` between a call and its backward one, `flow` for all else. So the first end of a flow waits for the second. Numbers are
-//! counted from 1 on, since readers and `merge` want them small. Both are forgotten, the oldest first, when there are many flows: what memory holds is bounded,
-//! and an end that comes after that is one of another flow. What it does not do: find the slice of an end.
+//! Readers join ends of the same number and category, and the category depends on both ends: `ac2g`
+//! from the host to a device, `fwdbwd` between a call and its backward call, `flow` otherwise. The
+//! first end of a flow therefore waits for the second. Numbers count from 1, because readers and
+//! `merge` expect small ones. If there are many flows, waiting ends and numbers are forgotten,
+//! oldest first, which bounds the memory; an end that arrives later then belongs to a new flow.
 
 use super::chunk::FlowEnd;
 use super::remembered::Remembered;

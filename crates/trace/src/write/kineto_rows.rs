@@ -1,8 +1,10 @@
-//! Which numbers Kineto's viewers tell rows apart by: a pid for each process and each device, a tid for each row.
+//! The numbers by which Kineto's viewers identify rows: a pid for each process and device, a tid
+//! for each row.
 //!
-//! Place in the flow: under [`super::kineto`]. As Kineto has it, a device is a process beside the one that drives it: its pid is its number among
-//! the devices, a row's tid the number of the stream. A number that another has already, or none, becomes a free one, which no system gives.
-//! A process whose name is that of a device's plane (`/device:GPU:0`) is a device, too. What it does not do: write.
+//! As in Kineto, a device is a process next to the one that drives it: its pid is its number among
+//! the devices, and a row's tid is the number of the stream. A number that is missing or already in
+//! use is replaced by a free one that no system assigns. A process with the name of a device's
+//! plane (`/device:GPU:0`) is also a device.
 
 use std::collections::HashSet;
 

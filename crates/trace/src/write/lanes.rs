@@ -1,9 +1,10 @@
-//! Rows whose slices overlap without nesting, on as many lanes as that needs.
+//! Distributes overlapping slices of a row over as many lanes as they need to nest.
 //!
-//! Place in the flow: under the writers of formats that know only nested slices on a row. A slice goes to the first lane on which it
-//! nests into what is open there, or begins after all of it; else to a new one: none is dropped and none is shortened. What is kept
-//! is what is open, and per lane how far it was written. Slices that come out of order are put on a lane that was not written so far
-//! yet. What it does not do: write, sort.
+//! Formats that know only nested slices on a row need this. A slice goes to the first lane on which
+//! it nests into the open slices or begins after all of them, otherwise to a new lane; none is
+//! dropped or shortened. Memory holds the open slices and how far each lane has been written. A
+//! slice that arrives out of order goes to a lane that has not been written that far. It does not
+//! sort.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,7 +1,7 @@
-//! A machine whose events stand in a trace on the machine's own clock.
+//! A machine whose events are written on its own clock.
 //!
-//! Place in the flow: between whoever knows clocks and the writers of formats that can state them ([`super::TraceWriter::on_machine`]).
-//! What it does not do: map the times of events.
+//! Only formats that can state such clocks use it ([`super::TraceWriter::on_machine`]). It does not
+//! map the times of events.
 
 use probe_sync_estimate::series::TimeMap;
 

@@ -1,12 +1,12 @@
-//! Traces as streams of chunks, written in the formats of viewers: [`open`] → [`TraceWriter::write`] as often as wanted →
-//! [`TraceWriter::finish`].
+//! Writes streams of chunks as traces in viewers' formats: [`open`] → any number of
+//! [`TraceWriter::write`] → [`TraceWriter::finish`].
 //!
-//! Place in the flow: after the maps. Readers ([`TraceFormat::read_chunks`](crate::formats::TraceFormat::read_chunks)) give chunks in
-//! the order of their files, [`Sorter`] brings them into the order of time with memory that is bounded (it goes to disk), and any number
-//! of writers take each chunk. A writer is pure but for its output, which is anything that takes bytes; it keeps no state beside its own.
-//! Memory is bounded by the chunk and by the number of tracks.
+//! Readers ([`TraceFormat::read_chunks`](crate::formats::TraceFormat::read_chunks)) supply chunks
+//! in file order, [`Sorter`] sorts them by time in bounded memory (it spills to disk), and any
+//! number of writers take each chunk. A writer is pure except for its output, which is anything
+//! that accepts bytes. Memory is bounded by the chunk and by the number of tracks.
 //!
-//! What it does not do: map times, decide what is shown. Files are opened by [`TraceFile`] alone.
+//! Only [`TraceFile`] opens files.
 
 mod chrome;
 mod chunk;

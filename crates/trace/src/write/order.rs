@@ -1,8 +1,8 @@
-//! The events of a chunk's tables in one order of time.
+//! Iterates over the events of a chunk's tables in one order of time.
 //!
-//! Place in the flow: writers walk a chunk with [`in_order`]. At one time ends of flows come first, because the slices that begin then
-//! take them. Tables that are sorted give a sorted walk; others are walked as they are, each in its own order.
-//! What it does not do: sort.
+//! Writers walk a chunk with [`in_order`]. At equal times flow ends come first, because the slices
+//! that begin then take them. Sorted tables give a sorted walk; others are walked as they are, each
+//! in its own order. It does not sort.
 
 use crate::write::chunk::Chunk;
 

@@ -1,13 +1,14 @@
 //! Perfetto's protobuf (`.pftrace`), written event by event.
 //!
-//! Place in the flow: one of the formats behind [`super::TraceWriter`]. Reference: `protos/perfetto/trace` of Perfetto, of which the
-//! fields used are listed in `perfetto_fields`; the messages are few and flat, and encoding them by hand needs a third of the time of
-//! building structs first. What makes a slice small: names are interned, times count from the event before (an incremental clock of
-//! the sequence), and tracks have small numbers of their own. Perfetto tells processes apart by their pids: one whose pid another has, as on the next host or in
-//! the next container, gets a number that no system gives, and its name keeps the pid. An event that is
-//! earlier than the one before it states its time in full; after many such a new sequence is begun. Texts that were interned are
-//! forgotten, and a new sequence is begun, when they become many.
-//! What it does not do: sort (the reader of this format does), ring buffers, packets of other data sources.
+//! Reference: `protos/perfetto/trace` of Perfetto; `perfetto_fields` lists the fields used. The
+//! messages are few and flat, and encoding them by hand takes a third of the time of building
+//! structs first. Three things make a slice small: names are interned, times count from the
+//! previous event (an incremental clock of the sequence), and tracks have small numbers of their
+//! own. Perfetto identifies processes by pid: if another process, for example on the next host or
+//! in the next container, has the same pid, the process gets a number that no system assigns, and
+//! its name keeps the pid. An event that is earlier than the previous one states its time in full;
+//! after many of these a new sequence begins. When there are many interned texts, they are
+//! forgotten and a new sequence begins. It does not sort; the reader of this format does.
 
 use std::collections::HashSet;
 use std::io::Write;

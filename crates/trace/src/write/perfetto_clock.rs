@@ -1,10 +1,14 @@
-//! The clock of a machine in a Perfetto trace: `RemoteClockSync` packets, each with an instant on the machine's clock and on that of the trace.
+//! The clock of a machine in a Perfetto trace: `RemoteClockSync` packets, each with one instant on
+//! the machine's clock and on that of the trace.
 //!
-//! Place in the flow: under `perfetto_sequence`, asked before each packet that has a time. Reference: `remote_clock_sync.proto`, and what trace processor makes of it
-//! (`ProtoTraceReader::CalculateClockOffsets`, v52 and v58): of each packet one offset, the mean over its pairs of neighbours, which v52 applies to the packets that come after it and v58 to the times
-//! that come after it. So there is no slope, and a packet is due whenever the map has moved away from the last offset by [`OFF_NS_MIN`]. Both pairs of a packet are one instant:
-//! their mean is exact then. A new offset moves times back where the machine's clock runs fast; it waits for a gap in the events that is longer, or the begin of a slice could come before the
-//! end of the one before it. What it does not do: change times.
+//! It is consulted before each packet that has a time. Reference: `remote_clock_sync.proto`, and
+//! its use in trace processor (`ProtoTraceReader::CalculateClockOffsets`, v52 and v58), which
+//! computes one offset from each packet, the mean over its pairs of neighbours. v52 applies it to
+//! the packets that follow, v58 to the times that follow. Because there is no slope, a packet is
+//! due whenever the map has moved away from the last offset by [`OFF_NS_MIN`]. Both pairs of a
+//! packet are the same instant, so their mean is exact. If the machine's clock runs fast, a new
+//! offset moves times back; it waits for a gap between events longer than that, because otherwise a
+//! slice could begin before the end of the previous one. It does not change times.
 
 use super::machine::Machine;
 use super::perfetto_fields as field;

@@ -1,7 +1,6 @@
 //! The part of Perfetto's schema that is written or read: numbers of fields and values, by message.
 //!
-//! Place in the flow: under `perfetto`, and under the reader of facts in `formats`. Names are ours; the comment over each block names the message of `perfetto.protos`.
-//! What it does not do: encode.
+//! The names are ours; the comment over each block names the message of `perfetto.protos`.
 
 // Trace
 pub(crate) const TRACE_PACKET: u32 = 1;

@@ -1,7 +1,8 @@
-//! The packets of a sequence in a Perfetto trace: events with times that count from the one before, and texts that are stated once.
+//! The packets of a sequence in a Perfetto trace: events with times relative to the previous one,
+//! and texts that are stated once.
 //!
-//! Place in the flow: under `perfetto`, which knows tracks and lanes. Reference: `protos/perfetto/trace/trace_packet.proto` and
-//! `track_event/track_event.proto` of Perfetto, with the numbers of `perfetto_fields`. What it does not do: decide what is written.
+//! Reference: `protos/perfetto/trace/trace_packet.proto` and `track_event/track_event.proto` of
+//! Perfetto, with the numbers of `perfetto_fields`.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,9 @@
-//! Events of any table as records in one run of bytes: what the sorter keeps and what it writes to disk.
+//! Events of any table as records in one run of bytes, as the sorter keeps them and writes them to
+//! disk.
 //!
-//! Place in the flow: under `sorter`. A record is self-contained: its texts stand in it. Layout: kind, track, start, end, flow, name,
-//! category, arguments; whole numbers as varints, times in eight bytes. What it does not do: order, or check what it wrote itself.
+//! A record is self-contained and includes its texts. Layout: kind, track, start, end, flow, name,
+//! category, arguments; integers are varints, and times take eight bytes. It does not validate its
+//! own data when reading it back.
 
 use crate::protobuf::{put_varint, varint};
 use crate::write::chunk::{ArgRange, Args, Chunk, Flow, FlowEnd, TrackId, Value};

@@ -1,6 +1,4 @@
-//! What is kept of flows by their ids, within a bound: the oldest are forgotten first.
-//!
-//! Place in the flow: under the writers that number flows. What it does not do: know what a flow is.
+//! A bounded store of data about flows by id, which forgets the oldest first.
 
 use std::collections::{HashMap, VecDeque};
 

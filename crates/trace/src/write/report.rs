@@ -1,6 +1,4 @@
-//! What a writer is told before the first chunk, and what it says after the last.
-//!
-//! Place in the flow: between whoever converts and the writers. What it does not do: write.
+//! The writer's settings before the first chunk, and its report after the last.
 
 use serde::Serialize;
 

@@ -1,6 +1,6 @@
-//! Takes rows out of a chunk's tables.
+//! Removes rows from a chunk's tables.
 //!
-//! Place in the flow: for filters, between the sorter and the writers. Texts and arguments that no row names any more stay in the chunk. What it does not do: choose.
+//! Texts and arguments that no remaining row uses stay in the chunk.
 
 use super::chunk::{Counters, FlowPoints, Instants, Slices};
 

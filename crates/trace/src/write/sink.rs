@@ -1,6 +1,4 @@
-//! Where a writer's bytes go: a buffer before any [`Write`], and a count.
-//!
-//! Place in the flow: under every writer of this folder. What it does not do: files, gzip.
+//! The destination of a writer's bytes: a buffer in front of any [`Write`], with a byte count.
 
 use std::io::Write;
 

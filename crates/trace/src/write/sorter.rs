@@ -1,9 +1,9 @@
-//! Chunks in any order → chunks in the order of time, with memory that does not grow with the trace.
+//! Sorts chunks by time in memory that does not grow with the trace.
 //!
-//! Place in the flow: between the readers, whose files are in no order, and the writers. Events are kept as records; what exceeds
-//! [`MEMORY_BYTES`] goes, sorted, to a file without a name in the folder for temporary files (`TMPDIR`), and the runs are merged when
-//! they are read back. Tracks are collected and come first, since a file may name a thread after its events.
-//! What it does not do: know formats, map times.
+//! Readers need it because their files are in no particular order. Events are kept as records;
+//! beyond [`MEMORY_BYTES`] they go, sorted, to an unnamed file in the directory for temporary files
+//! (`TMPDIR`), and the runs are merged when they are read back. Tracks are collected and come
+//! first, because a file may name a thread after its events.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,8 +1,10 @@
-//! Many streams of bytes beside each other, with memory that is bounded: what does not fit goes to a file.
+//! Many parallel streams of bytes in bounded memory, with the excess in a file.
 //!
-//! Place in the flow: under writers of formats in which the parts of a row must stand together, though they come row by row in turn. What
-//! is in memory goes in blocks to one file without a name in the folder for temporary files (`TMPDIR`); a block begins with the place of the
-//! block before it of the same stream, so that nothing is kept per block until a stream is copied. What it does not do: know what it holds.
+//! It serves formats in which the parts of a row must be contiguous although they arrive
+//! interleaved with those of other rows. The contents of memory are written in blocks to one
+//! unnamed file in the directory for temporary files (`TMPDIR`). A block begins with the position
+//! of the previous block of the same stream, so nothing is stored per block until a stream is
+//! copied.
 
 use std::fs::File;
 use std::io::Write;

@@ -1,7 +1,7 @@
-//! The texts of a chunk, each held once where it is interned.
+//! The texts of a chunk, each stored once if it is interned.
 //!
-//! Place in the flow: under [`super::Chunk`]; readers intern names, writers look them up. A table belongs to one chunk, so that memory
-//! does not grow with a trace. What it does not do: remember texts of earlier chunks; writers whose format can refer back do.
+//! A table belongs to one chunk, so memory does not grow with a trace. It does not remember texts
+//! of earlier chunks; writers whose format supports back references do.
 
 use std::hash::BuildHasher;
 

@@ -1,11 +1,16 @@
-//! XSpace protobuf (`.xplane.pb`), as xprof reads it: a plane per process and device, a line per row, an event per slice.
+//! XSpace protobuf (`.xplane.pb`), as xprof reads it: a plane per process and device, a line per
+//! row, an event per slice.
 //!
-//! Place in the flow: one of the formats behind [`super::TraceWriter`]; `formats::xspace` reads it back, and its page has the messages. A message states its length
-//! before it begins, and the events of a line stand together, so that events go to a [`Spool`] line by line, and the file is written when the trace is finished: memory is
-//! that of the spool, of names and of rows. Times count in picoseconds from the base that was told, which is also the session's start (plane `Task Environment`): xprof draws
-//! each host from its own session's start, so that files of several hosts must share it. Without one it is the whole second before the first event. Moments are events
-//! that last for no time, counters stand on the line `_counters_`, flows are stats `flow`. Who the process is say the host's name and, where rank and number of ranks are
-//! known, the name of a marker. Overlapping slices of a row go to lanes. What it does not do: sort, write programs of XLA.
+//! `formats::xspace` reads it back and documents the messages. A message states its length first,
+//! and the events of a line are contiguous, so events go to a [`Spool`] line by line and the file
+//! is written when the trace is finished: memory is that of the spool, of names and of rows. Times
+//! count in picoseconds from the given base, which is also the session's start (plane
+//! `Task Environment`). xprof draws each host from its own session's start, so files of several
+//! hosts must share it. Without a given base it is the whole second before the first event. Moments
+//! are events of zero duration, counters are on the line `_counters_`, and flows are stats `flow`.
+//! The host's name identifies the process, as does a marker's name if the rank and number of ranks
+//! are known. Overlapping slices of a row go to lanes. It does not sort, and it does not write XLA
+//! programs.
 
 use std::io::Write;
 

@@ -1,6 +1,6 @@
 //! The numbers of the fields of an XSpace that are written.
 //!
-//! Place in the flow: under [`super::xspace`]; the whole message stands on the page of `formats::xspace`. What it does not do: encode.
+//! `formats::xspace` documents the whole message.
 
 /// Of the outermost message.
 pub(super) mod space {

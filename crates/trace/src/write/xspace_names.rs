@@ -1,8 +1,9 @@
 //! Names of events and stats by number, plane by plane.
 //!
-//! Place in the flow: under [`super::xspace`]. An event states the number of its name; which name that is stands in its plane. Entries go to the
-//! plane's streams when a name is first met; in memory is only what is needed to find it again, and that is forgotten when it becomes much: the name then
-//! has a second number, which readers take for the same name. What it does not do: write planes.
+//! An event states the number of its name, which its plane defines. An entry goes to the plane's
+//! stream when a name first occurs. Memory holds only the data needed to find it again, which is
+//! discarded when it becomes large; the name then gets a second number, which readers treat as the
+//! same name.
 
 use std::hash::BuildHasher;
 

@@ -1,9 +1,10 @@
-//! Which plane and line of an XSpace each track is.
+//! The plane and line of an XSpace for each track.
 //!
-//! Place in the flow: under [`super::xspace`]. A process is a plane `/host:CPU`, and a device a plane `/device:GPU:N` beside it; what stands below is a line. A process
-//! whose name is that of a plane keeps it. Viewers look for these names, so that further processes say whose they are behind them.
-//! Lines are made when something is on them; what is a line's number to others must be one in its plane, so that a second of one number, and one without
-//! any, gets a free one. What it does not do: write.
+//! A process is a plane `/host:CPU`, a device a plane `/device:GPU:N` next to it, and anything
+//! below is a line. A process that already has the name of a plane keeps it. Viewers look for these
+//! names, so the planes of further processes append their owner to them. Lines are created when
+//! they have contents. A line's number must be unique in its plane, so a row with a duplicate
+//! number or none gets a free one.
 
 use std::collections::HashSet;
 

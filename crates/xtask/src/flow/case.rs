@@ -1,6 +1,4 @@
-//! What a run of the flow is about: which clocks, on which machine, for how long; and what it must show.
-//!
-//! Place in the flow: from the command line to everything here. What it does not do: run.
+//! A case of the flow: its clocks, machine and duration, and the results it must show.
 
 use clap::ValueEnum;
 

@@ -1,10 +1,12 @@
-//! One run of the flow: the job and the measurement beside each other, then bending, aligning, judging.
+//! One run of the flow: the job and the measurement in parallel, followed by bending, aligning and
+//! judging.
 //!
-//! Place in the flow: called by [`super`], once per run; what it saw is an [`Outcome`]. Rank k of the job is node k of the measurement:
-//! all have the one machine's host name, so the rank that each trace states settles whose it is, as the run recorded it.
-//! The job gets ready first and waits, because a program that imports JAX and compiles is silent for seconds. Then the measurement starts,
-//! and the job is traced from its first packets until shortly before its last: a trace is in use up to its ends.
-//! All waiting is bounded, and all that was started ends with the run. What it does not do: judge what it saw.
+//! The result is an [`Outcome`]. Rank k of the job is node k of the measurement: all share the
+//! machine's host name, so the rank that each trace states determines its node, as the run recorded
+//! it. The job prepares first and waits, because a program that imports JAX and compiles is silent
+//! for seconds. Then the measurement starts, and the job is traced from its first packets until
+//! shortly before its last, because a trace is used right up to its ends. All waiting is bounded,
+//! and every process ends with the run.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,6 +1,4 @@
-//! Processes that run beside each other, and a load on the machine; both end with their owner.
-//!
-//! Place in the flow: under [`super::experiment`]. What it does not do: run one program and wait (`steps` does).
+//! Background processes, and a load on the machine; both end when their owner is dropped.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};

@@ -1,12 +1,16 @@
-//! `cargo xtask flow`: the whole way from a job to its mended traces, against known truth.
+//! `cargo xtask flow`, which tests the whole path from a job to its corrected traces against known
+//! truth.
 //!
-//! Place in the flow: what the README shows first, and in a short form a step of `cargo xtask test`. A real JAX job of four ranks
-//! is traced while `probe_sync run --inject-skew` measures beside it ([`experiment`]); the traces are bent by that run's virtual
-//! clocks, aligned with `--run-dir`, and every time is compared with the true one ([`outcome`]). With `--record` it does so for
-//! all clocks, with the machine as it is and with all cores busy, and writes the table ([`table`]) and the picture ([`picture`]) that are in the docs.
-//! Bending and judging are Python programs in `bench/flow`, which share no code with what they judge.
+//! It produces the README's first example, and a short form of it is a step of `cargo xtask test`.
+//! A real JAX job of four ranks is traced while `probe_sync run --inject-skew` measures alongside
+//! ([`experiment`]); the traces are bent by that run's virtual clocks and aligned with `--run-dir`,
+//! and every time is compared with the true one ([`outcome`]). With `--record` it does so for all
+//! clocks, with the machine as it is and with all cores busy, and writes the table ([`table`]) and
+//! the picture ([`picture`]) in the docs. Bending and judging are Python programs in `bench/flow`,
+//! which share no code with the programs under test.
 //!
-//! What it does not do: change the system's Python ([`python`] keeps JAX under `target/flow`); run on several machines.
+//! It does not change the system's Python ([`python`] keeps JAX under `target/flow`), and it runs
+//! on one machine only.
 
 mod case;
 mod experiment;

@@ -1,7 +1,7 @@
-//! What one run of the flow showed, and whether that is what it must show.
+//! The outcome of one run of the flow, and whether it meets the requirements.
 //!
-//! Place in the flow: made by [`super::experiment`] from the verdicts of `probe_sync check` and the figures of `bench/flow/judge.py`; told to people,
-//! and to [`super::table`] and [`super::picture`]. What it does not do: compute errors.
+//! It comes from the verdicts of `probe_sync check` and the figures of `bench/flow/judge.py`. It
+//! does not compute errors.
 
 use std::path::PathBuf;
 

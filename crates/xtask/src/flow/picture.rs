@@ -1,10 +1,11 @@
 //! The README's picture: the collectives of one step of the job, as recorded and after `align`.
 //!
-//! Place in the flow: last step of `flow --record`, from its first run; nothing in it is drawn by hand. A row is a rank, a bar a
-//! collective on it. A red line is a broken happens-before edge: it leads from an end to a start that, by the clocks, came after it, though
-//! nobody can leave such a collective before all have entered. Both panels have the same scale.
+//! The first run of `flow --record` produces it; nothing in it is drawn by hand. A row is a rank,
+//! and a bar a collective on it. A red line is a violated happens-before edge: it leads from an end
+//! to a start that came later according to the clocks, although no rank can leave such a collective
+//! before all have entered. Both panels have the same scale.
 //!
-//! What it does not do: judge; the counts that it prints are those of the bars that it draws.
+//! The printed counts are those of the bars in the picture.
 
 use std::fmt::Write as _;
 

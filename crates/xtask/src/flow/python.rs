@@ -1,7 +1,8 @@
-//! A Python that has JAX or torch, in a virtual environment of the project's own.
+//! A Python with JAX or torch, in a virtual environment of the project's own.
 //!
-//! Place in the flow: first. Everything lies below `target`; the system's Python only makes it. The versions are fixed, so that a
-//! figure can be had again, and printed. What it does not do: retry for long; where there is no network it says so.
+//! Everything is stored under `target`; the system's Python only creates it. The versions are
+//! pinned and printed, so that figures can be reproduced. It does not retry for long; without a
+//! network it reports this.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

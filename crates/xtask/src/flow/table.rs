@@ -1,8 +1,8 @@
 //! The table of `bench/LOG.md`: the runs of the flow by clocks and load.
 //!
-//! Place in the flow: last step of `flow --record`. Runs of one row share clocks and load; a range is from the least to the largest run, a worst
-//! figure the worst of all runs. Below the table stands what every run missed, and each that did not come to its end. What it does not
-//! do: leave one out.
+//! Runs in one row share clocks and load; a range goes from the smallest to the largest run, and a
+//! worst figure is the worst of all runs. Below the table are the requirements that each run
+//! missed, and the runs that did not finish. It omits no run.
 
 use super::case::Case;
 use super::outcome::{Outcome, milliseconds};

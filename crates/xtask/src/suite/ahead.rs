@@ -1,8 +1,8 @@
-//! What later steps download, fetched while others compile.
+//! Fetches the downloads of later steps while other steps compile.
 //!
-//! Place in the flow: begun first, joined before the first step that measures time. Each step asks for its tools by itself all the
-//! same, finds them there, and says why where it does not.
-//! What it does not do: fail. What it calls prints what it installs, between the lines of the steps that run meanwhile.
+//! It starts first and is joined before the first step that measures time. Each step still requests
+//! its own tools, finds them in place, or reports why it does not. It never fails. Its installers
+//! print between the lines of the steps that run meanwhile.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,8 +1,9 @@
-//! The report page in a real browser: `bench/browser`, with the program that was built, Debian's Chromium and axe-core.
+//! Tests the report page in a real browser: `bench/browser`, with the built program, Debian's
+//! Chromium and axe-core.
 //!
-//! Place in the flow: a part of `cargo xtask test`, after the programs are built. Chromium and its driver are installed where this is root, axe-core is fetched by `npm` into `target/browser`. What cannot be had is a skip with its
-//! reason; without axe-core alone everything else is looked at.
-//! What it does not do: fail because there is no network; judge times.
+//! Chromium and its driver are installed if the user is root, and `npm` fetches axe-core into
+//! `target/browser`. Anything unavailable is a skip with its reason; without axe-core, everything
+//! else is still tested. A missing network is not a failure, and times are not judged.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

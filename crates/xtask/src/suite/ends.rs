@@ -1,7 +1,9 @@
-//! Jobs that must end, promptly and with a reason: a rank panics, aborts, never comes, or lets go while the others gather.
+//! Tests jobs that must end promptly and with a reason: a rank panics, aborts, never arrives, or
+//! leaves while the others gather.
 //!
-//! Place in the flow: a part of the whole runs. `mpi-tests/src/behaviour.rs` misbehaves; here is what the job must say and that it must fail.
-//! What it does not do: judge how long it took. `mpirun --timeout` ends what hangs, and then the reason is missing.
+//! `mpi-tests/src/behaviour.rs` misbehaves; this module states the expected message and expects the
+//! job to fail. It does not measure how long the job took: `mpirun --timeout` ends a hanging job,
+//! whose reason is then missing.
 
 use std::path::Path;
 use std::process::Command;

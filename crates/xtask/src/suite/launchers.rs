@@ -1,8 +1,8 @@
-//! Sessions over a launcher's own MPI, in Rust: the example at every thread level, and launchers that do not behave.
+//! Tests sessions over a launcher's own MPI, in Rust: the example at every thread level, and
+//! launchers that misbehave.
 //!
-//! Place in the flow: a part of the whole runs. The example's run is compared with its truth by `probe-sync-testbed verify`; the programs of
-//! `mpi-tests/src/launcher` judge themselves. In C the same is under [`super::c_interface`].
-//! What it does not do: build the programs.
+//! `probe-sync-testbed verify` compares the example's run with its truth; the programs of
+//! `mpi-tests/src/launcher` judge themselves. [`super::c_interface`] has the equivalent in C.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,8 +1,9 @@
-//! The same programs over MPICH, beside Open MPI: the shared suite, the end of a job, and one measurement.
+//! Runs the MPI programs over MPICH in addition to Open MPI: the shared suite, the end of a job,
+//! and one measurement.
 //!
-//! Place in the flow: a part of the whole runs. rsmpi binds to the MPI whose `mpicc` it finds, so everything that uses it is built once more, into a directory
-//! of its own. Debian installs both side by side, as `mpicc.mpich` and `mpirun.mpich` (package `mpich`).
-//! What it does not do: repeat what does not touch MPI.
+//! rsmpi binds to the MPI whose `mpicc` it finds, so everything that uses it is built again in a
+//! directory of its own. Debian installs both side by side, as `mpicc.mpich` and `mpirun.mpich`
+//! (package `mpich`). It does not repeat tests that do not involve MPI.
 
 use std::path::Path;
 use std::process::Command;

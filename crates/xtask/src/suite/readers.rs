@@ -1,9 +1,10 @@
-//! Other people's readers on our output: xprof's converter, HolisticTraceAnalysis, Perfetto's trace processor.
+//! Tests our output with third-party readers: xprof's converter, HolisticTraceAnalysis and
+//! Perfetto's trace processor.
 //!
-//! Place in the flow: a part of `cargo xtask test`, after the programs are built. The checks are the Python scripts of
-//! `bench/readers`, each of which says what it compares; here they get a virtual environment under `target/readers`, and one
-//! step each. A reader that cannot be installed, or absent data, is a skip with its reason.
-//! What it does not do: fail because the network does; keep versions of the readers.
+//! The checks are the Python scripts of `bench/readers`, each of which states what it compares;
+//! each is one step in a virtual environment under `target/readers`. A reader that cannot be
+//! installed, or absent data, is a skip with its reason. A network failure is not a test failure.
+//! The versions of the readers are not pinned.
 
 use std::path::Path;
 use std::process::Command;

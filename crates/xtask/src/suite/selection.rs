@@ -1,9 +1,8 @@
-//! Which packages and features a step of `cargo xtask test` builds.
+//! The packages and features that each step of `cargo xtask test` builds.
 //!
-//! Place in the flow: asked by every step that calls cargo. Build time is what the command mostly costs, and cargo compiles
-//! a dependency again for every set of features that it is wanted with. So all steps that build to run use one selection,
-//! [`everything`]; leaving packages out whose tests have run already looks cheaper and is not.
-//! What it does not do: run anything.
+//! Build time dominates the command, and cargo compiles a dependency again for every set of
+//! features requested. All steps that build programs therefore use one selection, [`everything`];
+//! leaving out packages whose tests have already run looks cheaper but is not.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,9 +1,8 @@
 //! Whole measurements with injected skew, each compared with its truth.
 //!
-//! Place in the flow: last part of `cargo xtask test`. The binaries run as a user would run them; afterwards
-//! `probe-sync-testbed verify` reads the files of the run alone (offsets.jsonl and truth.json) and recomputes every
-//! true error, so a run that judges itself wrongly is caught.
-//! What it does not do: tests in process; those are the crates' own.
+//! The binaries run as a user would run them. Afterwards `probe-sync-testbed verify` reads only the
+//! run's files (offsets.jsonl and truth.json) and recomputes every true error, so a run that judges
+//! itself wrongly is detected.
 
 use std::path::Path;
 use std::process::Command;

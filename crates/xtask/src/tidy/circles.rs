@@ -1,9 +1,10 @@
-//! Circles between the files of one crate: a file that needs itself through others.
+//! Detects cycles between the files of one crate, in which a file depends on itself through others.
 //!
-//! Place in the flow: a rule of `cargo xtask tidy`, over the arrows of [`super::modules`].
-//! Formula: an arrow a → b lies on a circle when b reaches a. For every such arrow the shortest way back is searched in
-//! breadth, and each circle is reported once; a crate without complaint therefore has no circle of the arrows that are seen.
-//! What it does not do: list longer circles that consist of arrows already reported; follow names through `*` imports or macros.
+//! It is a rule of `cargo xtask tidy`, over the arrows of [`super::modules`]. An arrow a → b lies
+//! on a cycle if b reaches a. For every such arrow a breadth-first search finds the shortest way
+//! back, and each cycle is reported once; a crate without reports therefore has no cycle among the
+//! visible arrows. It does not list longer cycles made of arrows already reported, or follow names
+//! through `*` imports or macros.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -1,9 +1,9 @@
-//! Which crate may import which, checked against the manifests.
+//! The allowed imports between crates, checked against the manifests.
 //!
-//! Place in the flow: part of `cargo xtask tidy`. Data flows one way through the program, so a crate may depend only on
-//! crates of earlier stages; the table below is that order, and a new crate needs a line in it. Pure crates may in
-//! addition only use external crates that touch nothing.
-//! What it does not do: look at dev-dependencies. Tests may drive a crate from above.
+//! Data flows one way through the program, so a crate may depend only on crates of earlier stages;
+//! the table below is that order, and a new crate needs a line in it. In addition, pure crates may
+//! use only external crates without side effects. Dev-dependencies are exempt, because tests may
+//! drive a crate from a later stage.
 
 use std::path::Path;
 

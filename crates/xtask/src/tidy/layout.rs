@@ -1,8 +1,8 @@
-//! Where modules and tests are: one way for all crates.
+//! The layout of modules and tests, which is the same for all crates.
 //!
-//! Place in the flow: a rule of `cargo xtask tidy`. A module with children is `foo/mod.rs`. Small tests stand at the end of
-//! their file, larger ones in `tests.rs` in the folder of their module, and those from outside in `tests/it/main.rs`.
-//! What it does not do: say where a test belongs; only where its file is.
+//! A module with children is `foo/mod.rs`. Small tests are at the end of their file, larger ones in
+//! `tests.rs` in the directory of their module, and external ones in `tests/it/main.rs`. It checks
+//! only where a test's file is, not where the test belongs.
 
 use std::collections::BTreeMap;
 

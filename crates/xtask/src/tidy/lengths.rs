@@ -1,5 +1,4 @@
-//! How long files are: a rule of `cargo xtask tidy` for all Rust code that is neither generated nor
-//! a test. Clippy's `too_many_lines` judges functions.
+//! The limits on the length of functions and files.
 
 use std::collections::BTreeMap;
 

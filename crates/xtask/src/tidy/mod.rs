@@ -1,10 +1,12 @@
-//! `cargo xtask tidy`: the rules of this project that the compiler does not know.
+//! `cargo xtask tidy`, which checks the project rules that the compiler does not know.
 //!
-//! Place in the flow: a step of `cargo xtask test`. [`imports`] reads the manifests, [`source`] takes Rust text apart,
-//! and the rules are: pure crates stay pure, `unsafe` stays in its quarantine, every file says what it is, no path of
-//! somebody's machine is left behind (this file); crates import one way ([`imports`]) and so do the files of a crate
-//! ([`circles`]); files are short ([`lengths`]); tests are where all others are ([`layout`]).
-//! What it does not do: parse Rust fully. It blanks comments and literals and counts braces, which these rules need.
+//! [`imports`] reads the manifests, and [`source`] takes Rust text apart. These are the rules: pure
+//! crates stay pure, `unsafe` stays in its quarantine, every file states its purpose, and no path
+//! of someone's machine remains (all in this file); crates import in one direction ([`imports`]),
+//! and so do the files of a crate ([`circles`]); functions and files are short ([`lengths`]); tests
+//! are in their standard places ([`layout`]); retired words are not used ([`words`]). It does not
+//! fully parse Rust: it blanks comments and literals and counts braces, which is enough for these
+//! rules.
 
 mod circles;
 mod imports;

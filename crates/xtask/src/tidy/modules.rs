@@ -1,10 +1,11 @@
-//! The modules of one crate, and which of its files needs which.
+//! The modules of one crate, and the dependencies between its files.
 //!
-//! Place in the flow: part of `cargo xtask tidy`. [`super::paths`] reads each file; here the names are followed, through
-//! re-exports, to the file that defines the item. An arrow from one file to another means: the first names something
-//! that the second defines. A declaration `mod child;` is no arrow, and neither is `pub use child::Item` in a parent that
-//! does not use the item itself: a page of contents needs nothing.
-//! What it does not do: know types. A method is found through the name of its type, which some `use` must bring in.
+//! [`super::paths`] reads each file; this module follows the names, through re-exports, to the file
+//! that defines the item. An arrow from one file to another means that the first names an item that
+//! the second defines. A declaration `mod child;` is not an arrow, and neither is
+//! `pub use child::Item` in a parent that does not use the item itself, because a table of contents
+//! depends on nothing. It does not know types: a method is found through the name of its type,
+//! which some `use` must import.
 
 use std::collections::{BTreeMap, HashSet};
 

@@ -1,8 +1,9 @@
-//! What one Rust file declares and names: `mod` declarations, `use` declarations, paths in the code.
+//! The declarations and names in one Rust file: `mod` declarations, `use` declarations and paths in
+//! the code.
 //!
-//! Place in the flow: part of `cargo xtask tidy`; [`super::modules`] resolves what is read here. The text has comments,
-//! literals and tests blanked already ([`super::source`]), so words and punctuation are all there is.
-//! What it does not do: expand macros. A path that only a macro writes is not seen.
+//! [`super::modules`] resolves them. Comments, literals and tests are already blanked in the text
+//! ([`super::source`]), so it consists only of words and punctuation. It does not expand macros; a
+//! path that only a macro produces is not seen.
 
 /// Everything that a file says about other files.
 #[derive(Debug, Default)]

@@ -1,7 +1,7 @@
-//! What the path of a file says about it: its package, whether it is a crate's root, whether it holds only tests.
+//! The properties of a file that follow from its path: its package, whether it is a crate root, and
+//! whether it contains only tests.
 //!
-//! Place in the flow: part of `cargo xtask tidy`; all its rules ask here. Paths are those from the workspace's root.
-//! What it does not do: open a file.
+//! Paths are relative to the workspace root. It does not open files.
 
 /// A file of tests only: it may hold long scenario tables and touch what it likes.
 pub fn is_test_file(name: &str) -> bool {

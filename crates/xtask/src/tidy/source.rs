@@ -1,8 +1,9 @@
-//! Rust text taken apart as far as the tidy rules need it: code without comments and literals, and without tests.
+//! Rust text split as far as the tidy rules need it: code without comments and literals, tests, and
+//! functions.
 //!
-//! Place in the flow: `tidy` asks a [`Source`] for lines. Comments and the insides of string and character
-//! literals are replaced by blanks of the same shape, so that line numbers hold and braces can be counted.
-//! What it does not do: understand macros or types; `{` and `}` outside literals always pair up in Rust, which is enough.
+//! Comments and the contents of string and character literals are replaced by blanks of the same
+//! shape, so that line numbers stay valid and braces can be counted. It does not understand macros
+//! or types; `{` and `}` outside literals always pair up in Rust, which is enough.
 
 use std::ops::Range;
 

@@ -1,8 +1,9 @@
-//! `baseTimeNanoseconds`: what the times of a file count from, before and after rewriting.
+//! `baseTimeNanoseconds`, the origin of the times of a file, before and after rewriting.
 //!
-//! Place in the flow: `rewrite` must know the base before the first event, but many files state it after the last. It is
-//! guessed here (exactly where the head says it, else from the file's tail) and verified while the file is rewritten. Kineto's own base is
-//! the start of a quarter of 7 889 238 s, so that the times keep few digits. What it does not do: map times.
+//! `rewrite` needs the base before the first event, but many files state it after the last. It is
+//! therefore guessed (exactly if the head states it, otherwise from the file's tail) and verified
+//! while the file is rewritten. Kineto's own base is the start of a quarter of 7 889 238 s, which
+//! keeps times short.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};

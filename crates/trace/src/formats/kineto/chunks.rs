@@ -1,8 +1,9 @@
 //! A Kineto trace as chunks of columns, for the writers of other formats.
 //!
-//! Place in the flow: one pass over the file, every time through the map. Spans (`X`) become slices, `i` moments, `s`, `t` and `f` ends of
-//! flows; `rows` tells which track each stands on. Other phases are counted, not carried, and so are events whose times cannot be believed.
-//! What it does not do: order events, write.
+//! One pass over the file sends every time through the map. Spans (`X`) become slices, `i` events
+//! moments, and `s`, `t` and `f` events ends of flows; `rows` determines the track of each. Other
+//! phases, and events with implausible times, are counted but not carried over. It does not sort
+//! events.
 
 use std::borrow::Cow;
 use std::hash::BuildHasher;

@@ -1,7 +1,7 @@
-//! Which events are a rank's part in a collective operation, and how the other ranks' parts are recognised.
+//! Determines which events are a rank's part in a collective operation, and how to recognise the
+//! other ranks' parts.
 //!
-//! Place in the flow: `facts` shows every event; `collectives` (the crate's) judges what is found here. An operation shows up
-//! on several levels of a trace, and only one of them tells when data moved:
+//! An operation appears on several levels of a trace, and only one of them tells when data moved:
 //!
 //! | backend | level taken | levels left out, and why |
 //! |---|---|---|
@@ -9,10 +9,11 @@
 //! | any, by a recorder | annotations whose args state "Collective name": what the program itself says lasts as long as the operation | |
 //! | NCCL, RCCL | kernels with nccl or rccl in the name | `c10d::*`, `record_param_comms`, `nccl:*`: only enqueue; gpu_user_annotation: the kernel again |
 //!
-//! Taking the enqueuing calls too would count operations twice and see broken causality where there is none: they return
-//! before the operation has begun elsewhere. A gloo send or receive learns its peer and tag from the `c10d::send` or
-//! `c10d::recv_` in which it begins. Sequence numbers of point-to-point operations count per rank, not per pair, so those are
-//! only ordered. What it does not do: pair anything between ranks.
+//! Taking the enqueuing calls too would count operations twice and see broken causality where there
+//! is none: they return before the operation has begun elsewhere. A gloo send or receive learns its
+//! peer and tag from the `c10d::send` or `c10d::recv_` in which it begins. Sequence numbers of
+//! point-to-point operations count per rank, not per pair, so those are only ordered. It does not
+//! pair the parts of different ranks.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

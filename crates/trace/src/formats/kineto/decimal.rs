@@ -1,8 +1,8 @@
-//! Decimal microseconds, exactly: text ↔ picoseconds.
+//! Exact conversion between decimal microseconds as text and picoseconds.
 //!
-//! Place in the flow: under every reader and writer of `ts` and `dur`. A value is `mantissa · 10^(6 − fraction + exponent)`
-//! picoseconds in integers; `f64` is never involved, because at the scale of the epoch its step is 256 ns. What it does not
-//! do: decide what a value is relative to.
+//! Every reader and writer of `ts` and `dur` uses it. A value is
+//! `mantissa · 10^(6 − fraction + exponent)` picoseconds in integers; `f64` is not used, because at
+//! the scale of the epoch its step is 256 ns.
 
 use crate::model::Picoseconds;
 

@@ -1,9 +1,10 @@
-//! A trace file of any size as a sequence of items: keys and values of the root object, and the events one by one.
+//! A trace file of any size as a sequence of items: the keys and values of the root object, and the
+//! events one by one.
 //!
-//! Place in the flow: `source` → here → facts, rewriting, merging. The items together are the file, byte for byte, so that a
-//! writer which changes nothing copies everything. Events, keys and the few values that a caller asks for must fit into
-//! [`BUFFER_MAX`]; values of other keys are handed on in pieces and may be of any size. What it does not do: decode strings,
-//! validate what it only hands on.
+//! The items together are the file, byte for byte, so a writer that changes nothing copies
+//! everything. Events, keys and the few values that a caller requests must fit into [`BUFFER_MAX`];
+//! values of other keys are passed on in pieces and may be of any size. It does not decode strings
+//! or validate values that it only passes on.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};

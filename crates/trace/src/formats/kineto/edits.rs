@@ -1,6 +1,6 @@
 //! Replacements within one event, applied in one copy.
 //!
-//! Place in the flow: under `rewrite` and `merge`. Buffers are kept from event to event. What it does not do: know JSON.
+//! Buffers are reused from event to event.
 
 use std::ops::Range;
 

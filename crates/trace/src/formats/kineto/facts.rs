@@ -1,9 +1,10 @@
-//! What a Kineto trace says of itself: base, identity, clock markers, collectives.
+//! The facts of a Kineto trace: base, identity, clock markers and collectives.
 //!
-//! Place in the flow: a pass over the file, or two, fills `model::TraceFacts`. Times are kept relative until the end of the file,
-//! because the base may come last. Marks are events named so (`estimate::record`), markers events whose name carries the system clock's time, read just before the
-//! event began; the copies of annotations on a GPU's timeline (`gpu_user_annotation`) are no markers, they began when the
-//! GPU got there. What it does not do: hold ordinary events, judge collectives.
+//! One or two passes over the file fill `model::TraceFacts`. Times are kept relative until the end
+//! of the file, because the base may come last. Marks are events with the name of a mark
+//! (`estimate::record`). Markers are events whose name carries the system clock's time, read just
+//! before the event began. The copies of annotations on a GPU's timeline (`gpu_user_annotation`)
+//! are not markers, because they began when the GPU reached them.
 
 use std::path::Path;
 

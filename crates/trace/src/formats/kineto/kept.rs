@@ -1,9 +1,11 @@
-//! Which events of an input go into a merged file.
+//! The selection of an input's events for a merged file.
 //!
-//! Place in the flow: `merge` makes it of a filter. While the input is looked through it learns which launches are those of collectives, then in a pass of its own which ends
-//! of flows stay, and in the last one it is asked for each event. An end of a flow belongs to the slice that was written before it on its track, as Kineto writes
-//! them; it stays where that slice does and the flow's other end as well. Events that begin or end something in an event of its own (`B`, `E`, `b`, `e`, …) state no length, so none can be judged: they are left out and counted.
-//! What it does not do: judge.
+//! `merge` creates it from a filter. The first pass over the input finds the launches of
+//! collectives, another pass the flow ends that stay, and the last asks about each event. A flow
+//! end belongs to the slice that was written before it on its track, as Kineto writes them; it
+//! stays if that slice and the flow's other end stay. Events that mark a begin or an end separately
+//! (`B`, `E`, `b`, `e`, …) state no duration and cannot be filtered, so they are left out and
+//! counted.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher as _;

@@ -1,9 +1,9 @@
-//! All nodes' traces in one file, on one base, with no number used twice.
+//! Merges all nodes' traces into one file with one base and unique numbers.
 //!
-//! Place in the flow: after the maps are known; what comes out is what a viewer opens. Two passes over each input: the first
-//! finds the base, the first instant and the largest id, the second writes. Events keep their order and everything that is
-//! not a time or a number listed in `tracks`. What an input says beside its events goes under `nodes`, what the caller says
-//! under `probe_sync`. What it does not do: decide which nodes are fit to be merged, sort events.
+//! There are two passes over each input: the first finds the base, the first instant and the
+//! largest id, and the second writes. The order of events is kept, as is everything except times
+//! and the numbers listed in `tracks`. An input's data other than events goes under `nodes`, the
+//! caller's data under `probe_sync`. It does not sort events.
 
 use std::path::Path;
 

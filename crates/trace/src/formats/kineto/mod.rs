@@ -1,8 +1,9 @@
-//! PyTorch Kineto's Chrome JSON (`*.pt.trace.json`, plain or gzip): facts, rewriting and merging, as a stream.
+//! PyTorch Kineto's Chrome JSON (`*.pt.trace.json`, plain or gzip): facts, rewriting and merging,
+//! as a stream.
 //!
-//! Place in the flow: [`Kineto`] is the format behind the interface of [`super`]; `facts` fills `model::TraceFacts`, `rewrite`
-//! puts every time through a map, `merge` puts several nodes into one file. Three dialects exist, told apart by what they say
-//! of time:
+//! [`Kineto`] is the format behind the interface of [`super`]; `facts` fills `model::TraceFacts`,
+//! `rewrite` sends every time through a map, `merge` combines several nodes in one file. There are
+//! three dialects, distinguished by their times:
 //!
 //! | dialect | `ts`, µs | absolute picoseconds |
 //! |---|---|---|
@@ -10,9 +11,9 @@
 //! | nanoseconds | absolute, with ns digits | `ts · 10^6` |
 //! | based | since `baseTimeNanoseconds` | `base · 10^3 + ts · 10^6` |
 //!
-//! The base may stand before the events or after them. What is changed is written in the third dialect; what is not changed
-//! keeps its very digits, and what is not a time passes byte for byte, be it valid UTF-8 or not. What it does not do: decide
-//! what the map is.
+//! The base may stand before the events or after them. What is changed is written in the third
+//! dialect; what is not changed keeps its very digits, and what is not a time passes byte for byte,
+//! be it valid UTF-8 or not.
 
 mod base;
 mod chunks;

@@ -1,9 +1,9 @@
-//! Every time of a file through a map; everything else unchanged.
+//! Sends every time of a file through a map and leaves everything else unchanged.
 //!
-//! Place in the flow: clocks' map in, a trace of the same format out. A time is `base + ts`, a duration is mapped at both
-//! ends: `dur' = map(ts + dur) − map(ts)`. Results are rounded to whole nanoseconds, a monotone step, so that order, equal
-//! starts and nesting survive; a file that itself says more than nanoseconds keeps picoseconds. A value that the map leaves
-//! alone keeps its very digits. What it does not do: know clocks, count what a map extrapolated or clamped.
+//! A time is `base + ts`, and a duration is mapped at both ends: `dur' = map(ts + dur) − map(ts)`.
+//! Results are rounded to whole nanoseconds; rounding is monotone, so order, equal starts and
+//! nesting survive. A file with finer times than nanoseconds keeps picoseconds. A value that the
+//! map does not change keeps its exact digits.
 
 use std::path::Path;
 

@@ -1,9 +1,10 @@
-//! The rows of a trace that is read as chunks: which thread of the host or stream of a device each event stands on.
+//! The rows of a trace that is read as chunks: each event's host thread or device stream.
 //!
-//! Place in the flow: under `chunks`. An event's category says where it ran; the label of its process does not: PyTorch puts Python's frames of threads that it does not
-//! know on process 0, which is that of GPU 0. So a row is a process, a thread and a side, and events whose category names no side stand with those before them.
-//! Metadata events may stand anywhere, so that tracks are declared with the last chunk: threads and streams are numbered as they come, their processes and devices
-//! behind them. What it does not do: read events.
+//! An event's category tells where it ran. The label of its process does not: PyTorch assigns
+//! Python frames of unknown threads to process 0, which is that of GPU 0. A row is therefore a
+//! process, a thread and a side; events whose category names no side share the row of those before
+//! them. Metadata events may occur anywhere, so tracks are declared with the last chunk: threads
+//! and streams are numbered as they occur, their processes and devices after them.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};

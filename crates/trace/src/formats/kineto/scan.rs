@@ -1,9 +1,9 @@
-//! Where things are in JSON that is already in memory: strings, nested values, the members of an object.
+//! A scanner that locates strings, nested values and the members of an object in JSON in memory.
 //!
-//! Place in the flow: `document` feeds it buffers; facts, rewriting and merging ask it where the values of an event are.
-//! Nothing is decoded or copied but keys with escapes: strings may hold control characters and bytes that are no UTF-8, as real traces do. What
-//! is deeper than an object's own members is only checked for balanced brackets. Everything answers `None` when the
-//! buffer ends too early, and the caller comes again with more. What it does not do: validate all of JSON.
+//! Nothing is decoded or copied except keys with escapes, because strings in real traces may
+//! contain control characters and invalid UTF-8. Anything deeper than an object's own members is
+//! only checked for balanced brackets. Every function returns `None` if the buffer ends too early,
+//! and the caller retries with more data. It does not fully validate JSON.
 
 use std::borrow::Cow;
 use std::ops::Range;

@@ -1,10 +1,11 @@
-//! The file being written, plain or gzip, which appears under its name only when it is whole.
+//! The output file, plain or gzip, which appears under its name only when it is complete.
 //!
-//! Place in the flow: `rewrite` and `merge` append to [`Sink::out`]. Gzip (by the name's ending) is made by several threads:
-//! blocks go round-robin to workers, each deflates its block on its own and ends it with a sync flush, and a writer collects
-//! them in the same order. Blocks that refer to nothing before them and end on a byte's edge can be laid end to end, so the
-//! file is ONE gzip member: readers that stop after the first member (there are some) get everything. The blocks' checksums
-//! are combined. What it does not do: know JSON.
+//! `rewrite` and `merge` append to [`Sink::out`]. Gzip (chosen by the name's ending) uses several
+//! threads: blocks go round-robin to workers, each of which deflates its block independently and
+//! ends it with a sync flush, and a writer collects them in the same order. Such blocks refer to
+//! nothing before them and end on a byte boundary, so they can be concatenated. The file is
+//! therefore ONE gzip member, which matters because some readers stop after the first member. The
+//! blocks' checksums are combined.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

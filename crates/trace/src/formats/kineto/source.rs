@@ -1,7 +1,7 @@
-//! A trace's bytes: a plain file, or a gzip file that another thread inflates.
+//! A trace's bytes, from a plain file or from a gzip file that another thread inflates.
 //!
-//! Place in the flow: `document` reads from it. Gzip is told by its first two bytes, not by the file's name; files of
-//! several members are read whole. At most [`PIECES_AHEAD`] pieces wait between the threads. What it does not do: know JSON.
+//! Gzip is detected by its first two bytes, not by the file's name; files of several members are
+//! read completely. At most [`PIECES_AHEAD`] pieces wait between the threads.
 
 use std::fs::File;
 use std::io::{BufReader, Read};

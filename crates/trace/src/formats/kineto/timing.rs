@@ -1,7 +1,8 @@
-//! When an event is, or why that is not known: the one place that decides which events of a file are left out.
+//! The time of an event, or the reason why it is unknown. Only this module decides which events of
+//! a file are left out.
 //!
-//! Place in the flow: between `document` and everything that reads times. A number may stand in quotes. An event without a `ts`, and metadata, have no time to be
-//! wrong about. What it does not do: decide which times are believed (`model::reach`).
+//! A number may be quoted. An event without a `ts`, and metadata, have no time that could be wrong.
+//! `model::reach` decides which times are plausible.
 
 use super::decimal::{self, Decimal};
 use super::scan::EventSpans;

@@ -1,11 +1,12 @@
-//! New numbers for the processes, threads and ids of one node, so that no two nodes share any.
+//! New numbers for the processes, threads and ids of each node, so that no two nodes share any.
 //!
-//! Place in the flow: under `merge`. A `pid` may be a number, `"Spans"`, `"Traces"` or `""`, and GPUs are processes 0, 1, …
-//! on every node; viewers want whole numbers below 2^32. Node k's processes and threads get numbers from
-//! (k + 1)·[`STRIDE`] on, in order of appearance, a process and its main thread the same one. What Kineto puts into processes of
-//! their own, `Spans`, `Traces` and moments without one, are threads of the trace's process. Ids of flows and correlations
-//! are moved by k times a power of ten above every id, so that the old id can still be read off the new one. Names keep what
-//! the numbers were: `rank 2 · gpu-01 · python 30592`, `rank 2 · gpu-01 · GPU 0`. What it does not do: times.
+//! A `pid` may be a number, `"Spans"`, `"Traces"` or `""`, and GPUs are processes 0, 1, … on every
+//! node, but viewers require whole numbers below 2^32. Node k's processes and threads get numbers
+//! from (k + 1)·[`STRIDE`] upwards, in order of appearance; a process and its main thread get the
+//! same number. The contents of Kineto's separate processes (`Spans`, `Traces`, and moments without
+//! a process) become threads of the trace's process. Ids of flows and correlations are shifted by k
+//! times a power of ten above every id, so that the old id can still be read from the new one.
+//! Names keep the original numbers: `rank 2 · gpu-01 · python 30592`, `rank 2 · gpu-01 · GPU 0`.
 
 use std::collections::HashMap;
 use std::io::Write;

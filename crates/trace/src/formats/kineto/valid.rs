@@ -1,7 +1,10 @@
-//! Values that are no JSON (`NaN`, control characters in strings, bytes that are no UTF-8): found in what is passed on, and mended where that is asked for.
+//! Detects invalid JSON values (`NaN`, control characters in strings, invalid UTF-8) in copied text
+//! and repairs them on request.
 //!
-//! Place in the flow: `rewrite` and `merge` show it everything that they copy. PyTorch writes such values, and viewers take most of them; strict readers refuse the whole file.
-//! A file without any is checked at little cost by [`is_valid`]; [`Mender`] goes byte by byte, and only over what is not valid. What it does not do: mend brackets or commas.
+//! `rewrite` and `merge` pass everything that they copy to it. PyTorch writes such values, and most
+//! viewers accept them; strict readers reject the whole file. [`is_valid`] checks a valid file at
+//! little cost; [`Mender`] works byte by byte, and only on invalid text. It does not repair
+//! brackets or commas.
 
 use super::scan;
 

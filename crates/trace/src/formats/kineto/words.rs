@@ -1,6 +1,7 @@
-//! The words of a file in one form: categories as Kineto writes them today, numbers of processes and threads without quotes.
+//! Normalises the words of a file: categories as Kineto writes them today, and unquoted numbers of
+//! processes and threads.
 //!
-//! Place in the flow: under everything that tells events or tracks apart by what a file calls them. What it does not do: change what is copied from file to file.
+//! It does not change text that is copied from file to file.
 
 /// Where an event ran.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,10 +1,13 @@
-//! The clocks of a Perfetto trace: what its packets' numbers are as times on one of them.
+//! The clocks of a Perfetto trace, which convert its packets' timestamps to times on one of them.
 //!
-//! Place in the flow: under `facts`, told of every packet in the order of the file. Reference: `clock_snapshot.proto`, and `ProtoTraceReader::ParseClockSnapshot` and
-//! `ClockTracker` of trace processor v58. Times of packets are on the trace's clock: BOOTTIME, unless a snapshot names another (`primary_trace_clock`) or the packet or its
-//! sequence does. Clocks from 64 to 127 belong to a sequence, and a snapshot relates them to one that all packets share. Of other clocks the last snapshot that holds both says how far they are apart.
-//! The clock wanted is BOOTTIME, which v58 knows of every file by one name, whichever clock the trace is on; REALTIME where the trace is on that and never states BOOTTIME.
-//! What it does not do: read bytes.
+//! It receives every packet in the order of the file. Reference: `clock_snapshot.proto`, and
+//! `ProtoTraceReader::ParseClockSnapshot` and `ClockTracker` of trace processor v58. Times of
+//! packets are on the trace's clock, which is BOOTTIME unless a snapshot names another
+//! (`primary_trace_clock`) or the packet or its sequence does. Clocks 64 to 127 belong to a
+//! sequence, and a snapshot relates them to one that all packets share. For other clocks, the last
+//! snapshot that contains both determines their difference. The target clock is BOOTTIME, which v58
+//! knows by one name in every file whatever clock the trace is on, or REALTIME if the trace is on
+//! that and never states BOOTTIME.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,9 +1,11 @@
-//! What a Perfetto trace says of itself: its clock, when its events were, what ties that clock to the system clock, markers.
+//! The facts of a Perfetto trace: its clock, the times of its events, the relation of that clock to
+//! the system clock, and markers.
 //!
-//! Place in the flow: one pass over the packets fills `model::TraceFacts`; `packet` takes them apart, `clocks` makes times. A trace is refused that is of several machines
-//! already, or cannot be looked into; what counts as an event is whatever has a time and is not the recording's own. Nothing in it says whose it is but a marker
-//! (`probe_sync.rank#3/8`): the caller does.
-//! What it does not do: hold events, read collectives.
+//! One pass over the packets fills `model::TraceFacts`; `packet` decodes them, and `clocks`
+//! converts their times. A trace is refused if it already covers several machines or cannot be
+//! inspected. Everything with a time counts as an event unless it belongs to the recording itself.
+//! Only a marker (`probe_sync.rank#3/8`) states whose trace it is; without one the caller must. It
+//! does not read collectives.
 
 use std::io::Read;
 use std::path::Path;

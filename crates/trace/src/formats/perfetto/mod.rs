@@ -1,8 +1,10 @@
-//! Perfetto's protobuf (`.pftrace`), as traces that exist already.
+//! Existing traces in Perfetto's protobuf format (`.pftrace`).
 //!
-//! Place in the flow: one of the formats behind [`TraceFormat`]. Only facts are read: which clock the times are on, when its events were, and markers. The traces go as they are
-//! into a TAR that states the offsets of their clocks ([`perfetto_tar`](crate::perfetto_tar)); what this program itself writes in this format is in [`write`](crate::write).
-//! What it does not do: rewrite events, give them as chunks, read counters or collectives.
+//! Only facts are read: the clock of the times, the span of the events, and markers. The traces go
+//! unchanged into a TAR that states the offsets of their clocks
+//! ([`perfetto_tar`](crate::perfetto_tar)); [`write`](crate::write) contains this program's own
+//! writer for the format. It does not rewrite events, return them as chunks, or read counters and
+//! collectives.
 
 mod clocks;
 mod facts;

@@ -1,7 +1,7 @@
-//! One TracePacket of a Perfetto trace, as far as clocks, times and names of events are concerned.
+//! The clocks, times and event names of one TracePacket of a Perfetto trace.
 //!
-//! Place in the flow: under `facts`. Reference: `protos/perfetto/trace/trace_packet.proto` and `clock_snapshot.proto`, with the numbers of
-//! `write::perfetto_fields`. What it does not do: read files, or make times of numbers (`clocks`).
+//! Reference: `protos/perfetto/trace/trace_packet.proto` and `clock_snapshot.proto`, with the
+//! numbers of `write::perfetto_fields`.
 
 use crate::protobuf::{Fault, Field, Fields, Value, varint};
 use crate::write::perfetto_fields as field;

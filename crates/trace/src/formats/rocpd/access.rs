@@ -1,13 +1,13 @@
-//! How a database is opened: for reading, without running anything that stands in it, in one consistent state.
+//! Opens a database read-only, in one consistent state, without running anything that it contains.
 //!
-//! Place in the flow: under `facts` (a connection of its own) and `copy` (attached to the output's connection). SQLite does the
-//! reading; what is here sees to it that a file of somebody else cannot do more than be read: no views, no triggers, no trusted
-//! functions, no rows of a gigabyte.
+//! `facts` uses a connection of its own; `copy` attaches the database to the output's connection.
+//! SQLite does the reading; this module ensures that an untrusted file can only be read: no views,
+//! no triggers, no trusted functions, no rows of a gigabyte.
 //!
-//! A writer that was killed leaves a journal (`-journal`, `-wal`) beside its database, without which the file is not what was
-//! committed. SQLite must write to roll back, or to read a `-wal` for which there is no shared memory yet; so both are copied into the
-//! folder for temporary files first, and nothing is changed or left in the caller's.
-//! What it does not do: know tables.
+//! A writer that was killed leaves a journal (`-journal`, `-wal`) beside its database, without
+//! which the file is not what was committed. SQLite must write to roll back, or to read a `-wal`
+//! for which there is no shared memory yet; so both are copied into the folder for temporary files
+//! first, and nothing is changed or left in the caller's.
 
 use std::ffi::OsString;
 use std::fs::{self, File};

@@ -1,12 +1,14 @@
-//! What tables a database of rocprofv3 has, which of their columns are times, and what else stands in it.
+//! The catalog of a rocprofv3 database: its tables, the columns that hold times, and its other
+//! contents.
 //!
-//! Place in the flow: read once per database; `facts` and `copy` go by it. A process writes tables named
-//! `rocpd_region_<its uuid>` and so on; a merged database has those of many. Which uuids there are follows from the tables
-//! `rocpd_metadata<uuid>`.
+//! It is read once per database. A process writes tables named `rocpd_region_<its uuid>` and so on;
+//! a merged database has those of many. The tables `rocpd_metadata<uuid>` determine which uuids
+//! exist.
 //!
-//! One rule for all versions of the schema: in every table `rocpd_*` the columns `start`, `end`, `timestamp`, `init` and `fini` are
-//! times. Versions add tables and columns, and branches have carried different ones under one number, so columns decide.
-//! What it does not do: read rows, but those of the metadata.
+//! One rule for all versions of the schema: in every table `rocpd_*` the columns `start`, `end`,
+//! `timestamp`, `init` and `fini` are times. Versions add tables and columns, and branches have
+//! carried different ones under one number, so columns decide. The metadata tables are the only
+//! ones whose rows it reads.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,13 +1,15 @@
-//! Tables of one database into another, their times through a map, every other cell as it is.
+//! Copies the tables of one database into another, with their times sent through a map and every
+//! other cell unchanged.
 //!
-//! Place in the flow: under `rewrite`, for one input or many. The input is attached to the output's connection, so that SQLite moves the
-//! rows itself and no cell passes through another type: a table without times goes over record by record, and in one with
-//! times each statement `INSERT … SELECT` takes the new times from a function that hands them out in the order of the rows. They were
-//! read and mapped just before, [`ROWS`] rows at a time, so memory does not grow with the table.
+//! It handles one input or many. The input is attached to the output's connection, so SQLite moves
+//! the rows itself and no cell passes through another type. A table without times is copied record
+//! by record; for one with times, each `INSERT … SELECT` statement takes the new times from a
+//! function that returns them in the order of the rows. They are read and mapped just before,
+//! [`ROWS`] rows at a time, so memory does not grow with the table.
 //!
-//! Definitions of tables come from the input and are run; an authorizer lets them make that one table and nothing else, so a
-//! `CREATE TABLE … AS SELECT` or a second statement is refused. CHECKs are not evaluated: what stands in the input stays.
-//! What it does not do: views, tags.
+//! Definitions of tables come from the input and are run; an authorizer lets them make that one
+//! table and nothing else, so a `CREATE TABLE … AS SELECT` or a second statement is refused. CHECKs
+//! are not evaluated: what stands in the input stays. It does not copy views or tags.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,14 +1,17 @@
-//! Rows that are on CLOCK_MONOTONIC in a database whose other rows are on CLOCK_BOOTTIME.
+//! Rows on CLOCK_MONOTONIC in a database whose other rows are on CLOCK_BOOTTIME.
 //!
-//! Place in the flow: under `facts` and `copy`, where the caller says that it is so (`--cpu-clock monotonic`). `rocprof-sys` takes the times of calls of HIP, HSA
-//! and roctx and of kernels and copies from rocprofiler-sdk, which stamps with CLOCK_BOOTTIME; its own rows (functions, samples, lifetimes of process and threads)
-//! it stamps with CLOCK_MONOTONIC (ROCm/rocm-systems, pull request 11667, which changes it). The two differ by the time that the machine was
-//! suspended, and by nothing else; that is added first, and the map is that of CLOCK_BOOTTIME.
+//! It applies if the caller requests it (`--cpu-clock monotonic`). `rocprof-sys` takes the times of
+//! HIP, HSA and roctx calls and of kernels and copies from rocprofiler-sdk, which stamps with
+//! CLOCK_BOOTTIME; it stamps its own rows (functions, samples, lifetimes of processes and threads)
+//! with CLOCK_MONOTONIC (ROCm/rocm-systems, pull request 11667, which changes it). The two clocks
+//! differ only by the time that the machine was suspended; that difference is added first, and the
+//! result is mapped as CLOCK_BOOTTIME.
 //!
-//! Which row is whose says the category of its event: `rocm_hip_api`, `rocm_marker_api` and so on are rocprofiler-sdk's, but for `rocm_smi…`, which a thread of the
-//! profiler samples; `host`, `pthread`, `timer_sampling` and other lower-case names are the profiler's own. rocprofv3 writes upper-case names, and
-//! all its rows are on CLOCK_BOOTTIME. A row that says nothing is refused.
-//! What it does not do: find out how long a machine was suspended, but from rows that cannot be on one clock.
+//! Which row is whose says the category of its event: `rocm_hip_api`, `rocm_marker_api` and so on
+//! are rocprofiler-sdk's, but for `rocm_smi…`, which a thread of the profiler samples; `host`,
+//! `pthread`, `timer_sampling` and other lower-case names are the profiler's own. rocprofv3 writes
+//! upper-case names, and all its rows are on CLOCK_BOOTTIME. A row that says nothing is refused. It
+//! infers the suspended time only from rows that cannot be on one clock.
 
 use std::path::Path;
 

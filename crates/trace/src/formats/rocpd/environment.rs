@@ -1,9 +1,10 @@
-//! Which rank of its job a process is, by the environment that the profiler has stored.
+//! The rank of a process in its job, from the environment that the profiler stored.
 //!
-//! Place in the flow: under `facts`. rocprofv3 stores the variables of the process as one JSON object (those whose value holds a
-//! semicolon are left out), and rocprof-sys adds what MPI_Init said, as numbers. That is believed first: variables of launchers are inherited, so that each rank of an
-//! `mpirun` inside a batch step of Slurm has `SLURM_PROCID=0`. Then come torch.distributed and the launchers; those that runs of `probe_sync` do not record have
-//! numbers that are compared with nobody's. What it does not do: settle nodes.
+//! rocprofv3 stores the process's variables as one JSON object, without those whose value contains
+//! a semicolon; rocprof-sys adds the results of MPI_Init, as numbers. These numbers take
+//! precedence, because launchers' variables are inherited: each rank of an `mpirun` inside a batch
+//! step of Slurm has `SLURM_PROCID=0`. torch.distributed and the launchers follow. Numbers of
+//! launchers that runs of `probe_sync` do not record are never compared with others.
 
 use probe_sync_estimate::record::Launcher;
 use serde_json::{Map, Value};

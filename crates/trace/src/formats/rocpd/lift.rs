@@ -1,8 +1,8 @@
-//! A database of one schema as one of another, where that adds nothing but tags.
+//! Converts a database from one schema to another if the two differ only in tags.
 //!
-//! Place in the flow: between `copy` and the checks of a merge, on request only. Schema 3, of ROCm 7.0, and 3.0.0 have the same tables;
-//! readers of 2026 want three numbers and a date of creation among the tags. Branches have carried other tables under one number,
-//! so the columns decide. What it does not do: add tables or columns.
+//! A merge does this on request only. Schema 3, of ROCm 7.0, and 3.0.0 have the same tables;
+//! readers of 2026 also require three numbers and a creation date among the tags. Branches have
+//! used one number for different tables, so the columns decide. It does not add tables or columns.
 
 use std::path::Path;
 

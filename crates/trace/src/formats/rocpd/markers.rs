@@ -1,7 +1,8 @@
-//! What names and messages say of clocks and ranks: the project's own markers, marks, and those that a pattern finds.
+//! The clock and rank information in names and messages: the project's own markers, marks, and
+//! markers that a pattern finds.
 //!
-//! Place in the flow: under `facts`. A marker is the name of a region, or the message of a region's or sample's event. One with ONE
-//! number, `clkmark#<true time>`, states no time of its node's clock and is none. What it does not do: know what a marker is (`formats::marker`), judge whether they fit a clock.
+//! A marker is the name of a region, or the message of a region's or sample's event. A name with
+//! only ONE number, `clkmark#<true time>`, states no time of its node's clock and is not a marker.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 

@@ -1,9 +1,12 @@
-//! Databases of rocprofv3 (rocpd: SQLite, a file per process or merged): facts, rewriting and merging.
+//! Databases of rocprofv3 (rocpd: SQLite, one file per process or merged): facts, rewriting and
+//! merging.
 //!
-//! Place in the flow: [`Rocpd`] is the format behind the interface of [`super`]. `access` opens a file so that nothing in it runs,
-//! `catalog` knows its tables and which columns are times, `facts` fills `model::TraceFacts`, `copy` moves tables with their times through a map (`cpu_clock` knows which rows of `rocprof-sys` are on another clock), `rewrite` makes the output of
-//! one input or many. A time is nanoseconds of the writing node's CLOCK_BOOTTIME; 0 and NULL mean that it is not set.
-//! What it does not do: decide what the map is.
+//! [`Rocpd`] is the format behind the interface of [`super`]. `access` opens a file so that nothing
+//! in it runs, `catalog` knows its tables and which columns are times, `facts` fills
+//! `model::TraceFacts`, `copy` moves tables with their times through a map (`cpu_clock` knows which
+//! rows of `rocprof-sys` are on another clock), and `rewrite` creates the output from one input or
+//! many. A time is in nanoseconds of the writing node's CLOCK_BOOTTIME; 0 and NULL mean that it is
+//! not set.
 
 mod access;
 mod arguments;

@@ -1,8 +1,8 @@
-//! A database for those who ask for single tables of many: its processes, their tables, and connections that come and go.
+//! A database for queries that need single tables of many databases: its processes, their tables,
+//! and connections opened on demand.
 //!
-//! Place in the flow: between `access`, `catalog` and the queries over many databases (`crate::query`). A database may hold the tables of
-//! several processes; each set is a part with a guid of its own.
-//! What it does not do: hold a connection, read rows.
+//! A database may hold the tables of several processes; each set is a part with its own guid. It
+//! does not hold a connection.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};

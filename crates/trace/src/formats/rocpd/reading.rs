@@ -1,7 +1,7 @@
-//! A database being read: its rows by writer and base name, and the times of its tables.
+//! A database that is being read: its rows by writer and base name, and the times of its tables.
 //!
-//! Place in the flow: under `facts` and `collectives`. SQLite scans; what is asked for passes through here. A column that a version lacks
-//! reads as NULL. Tables are read without the file's indexes: one that is damaged would hide rows, and `quick_check` does not compare the two. What it does not do: understand rows.
+//! A column that a version lacks reads as NULL. Tables are read without the file's indexes, because
+//! a damaged index would hide rows and `quick_check` does not compare the two.
 
 use std::collections::HashSet;
 use std::path::Path;

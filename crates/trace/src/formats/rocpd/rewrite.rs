@@ -1,12 +1,12 @@
-//! One database or many into one, each through its map.
+//! Writes one database or many into one, each through its map.
 //!
-//! Place in the flow: `align` and `merge` come here; both make a new database by `copy`, so that an aligned database and its part of a
-//! merged one are equal. The profiler's views are written anew by `rocpd::schema`, over the tables of all processes: its own multiply
-//! rows where two processes have one number. What was done stands in the tags `probe_sync_*` of each process's metadata, by which a
-//! second alignment is refused.
+//! `align` and `merge` both create a new database by `copy`, so that an aligned database equals its
+//! part of a merged one. `rocpd::schema` recreates the profiler's views over the tables of all
+//! processes, because the original views multiply rows if two processes share a number. The tags
+//! `probe_sync_*` of each process's metadata record the alignment, so that a second one is refused.
 //!
-//! The output is made beside its name, without a journal, because a half one is thrown away; checked by SQLite; then renamed.
-//! What it does not do: choose maps.
+//! The output is made beside its name, without a journal, because a half one is thrown away;
+//! checked by SQLite; then renamed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::resume_unwind;

@@ -1,8 +1,8 @@
 //! The kinds of events in a database, and the statement that reads each with its names.
 //!
-//! Place in the flow: under `chunks`. Versions of the schema differ in columns, so a column that a table has not is read as NULL; from 4.x
-//! on rows name a track, which names the thread. Rows come in the order of their events, as their arguments do.
-//! What it does not do: read.
+//! Versions of the schema differ in columns, so a missing column reads as NULL; from 4.x on, rows
+//! name a track, which names the thread. Rows are returned in the order of their events, as are
+//! their arguments.
 
 use super::catalog::{Table, quoted};
 

@@ -1,10 +1,12 @@
 //! An XSpace as chunks of columns, for the writers of other formats.
 //!
-//! Place in the flow: one pass over the planes, every time through the map. A plane becomes a process, a line a thread of it (of a
-//! device's plane a stream), an event a slice with its own stats as arguments. Names come after the events that use them, so two sources walk
-//! the file: one ahead, which takes a plane's names; one behind, which then reads its lines. A line may be named after its
-//! events, so tracks are declared with the last chunk. The format states no pid. What it does not do: order events, write, carry stats of names,
-//! stats of bytes, events that have a count in place of a time (they are counted) or pairs of clock readings (a note says so).
+//! One pass over the planes sends every time through the map. A plane becomes a process, a line a
+//! thread of it (a stream on a device's plane), and an event a slice with its own stats as
+//! arguments. Names follow the events that use them, so two sources walk the file: the first
+//! collects a plane's names, the second then reads its lines. A line may be named after its events,
+//! so tracks are declared with the last chunk. The format states no pid. It does not carry over
+//! stats of names, stats of bytes, events with a count instead of a time (they are counted) or
+//! pairs of clock readings (a note reports them).
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -1,7 +1,7 @@
-//! The groups of numbers that an XLA instruction states, in its three spellings: listed, as a transposed count, along axes of a mesh.
+//! The device groups of an XLA instruction, in their three notations: listed, as a transposed
+//! count, or along the axes of a mesh.
 //!
-//! Place in the flow: a leaf under `programs`, which has the fields' numbers and knows what is counted. What it does not do: guess: an
-//! unknown field may mean anything, and makes the whole unknown.
+//! It does not guess: an unknown field could mean anything and makes the groups unknown.
 
 use crate::protobuf::{Fault, Fields, Value};
 

@@ -1,7 +1,7 @@
-//! One event: where its times stand, and how it is written with other times, links and stats.
+//! A single event: the position of its times, and how it is written with other times, links and
+//! stats.
 //!
-//! Place in the flow: leaves under `rewrite`; `facts` reads times with it, too. An event is one message in memory, at most a few
-//! kilobytes. What it does not do: map times, know lines and planes.
+//! An event is one message in memory, at most a few kilobytes.
 
 use super::fields::{event, plane, stat};
 use super::stat::{Stat, StatValue};

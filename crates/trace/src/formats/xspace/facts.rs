@@ -1,8 +1,7 @@
-//! Reads what a file knows of its node, its clock and its collectives.
+//! Reads a file's facts about its node, its clock and its collectives.
 //!
-//! Place in the flow: fills [`TraceFacts`] for `clocks` and `collectives`. Names come after the events that use them, so two
-//! sources walk the file: one ahead, which skips a plane's lines and keeps the few names that matter; one behind, which then
-//! reads those lines. What it does not do: judge pairs, match collectives, keep ordinary events.
+//! Names follow the events that use them, so two sources walk the file: the first skips a plane's
+//! lines and keeps the few relevant names, the second then reads those lines.
 
 use std::collections::BTreeMap;
 use std::path::Path;

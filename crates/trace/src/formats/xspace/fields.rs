@@ -1,7 +1,6 @@
-//! The numbers of the fields that this crate looks at, by message.
+//! The numbers of the fields that this crate reads or writes, by message.
 //!
-//! Place in the flow: under everything that reads or writes an XSpace. The whole message stands in the module above. What it does
-//! not do: name fields that are only copied.
+//! It omits fields that are only copied.
 
 /// Field numbers of the outermost message.
 pub(super) mod space {

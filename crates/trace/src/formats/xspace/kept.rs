@@ -1,7 +1,8 @@
-//! Which events of an input go into a merged file.
+//! The selection of an input's events for a merged file.
 //!
-//! Place in the flow: `merge` makes it of a filter, `rewrite` asks it for each event with a time. What names say is looked up before the events are read, since names
-//! come after them; only numbers of names that say something are held. What it does not do: judge.
+//! `merge` creates it from a filter, and `rewrite` asks it about each event with a time. Names
+//! follow the events that use them, so they are looked up before the events are read; only the
+//! numbers of relevant names are kept.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -1,7 +1,9 @@
-//! Of which run of its program a kernel is, and which of the job's devices it ran on, where only the host's events tell.
+//! The program run and the job-wide device of each kernel, if only the host's events state them.
 //!
-//! Place in the flow: beside `facts`, for profilers of GPUs. XLA's events on a GPU state module and operation, but no run, and their plane is numbered by the
-//! process. The host's plane, which comes after the devices', says the rest (read off files of jaxlib 0.11 with NCCL 2.28, and XLA's published source):
+//! This is needed for profilers of GPUs. XLA's events on a GPU state module and operation but no
+//! run, and their plane is numbered by the process. The host's plane, which follows the devices',
+//! contains the rest (as observed in files of jaxlib 0.11 with NCCL 2.28, and according to XLA's
+//! published source):
 //!
 //! ```text
 //! a thread of /host:CPU
@@ -17,9 +19,10 @@
 //! A launch is of the run that the events around it state, where all processes share its number ([`super::roles`]). `rank` is the place of the device in the clique's list
 //! of the job's devices.
 //!
-//! What it does not do: guess. Where some kernels of a file find their run, the others belong to no operation for certain: their order is not that of the other
-//! processes' any more. Where none does, order is what is left. A device of which two events say different things, or whose list is cut short, keeps the number of
-//! its plane.
+//! It does not guess. If some kernels of a file find their run, the others belong to no operation
+//! with certainty, because their order no longer matches that of the other processes; if none does,
+//! their order is used. A device with contradictory events, or with a truncated list, keeps the
+//! number of its plane.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -1,9 +1,9 @@
-//! Puts the files of several nodes into one, each through its own map.
+//! Merges the files of several nodes into one, each through its own map.
 //!
-//! Place in the flow: `merge` of the command line. All inputs share one session start, the earliest one after mapping.
-//! Planes, lines, displays and hosts get names and ids that no other has; ids that link events of one host (correlation,
-//! producer and consumer) are moved apart by node. Node 0's planes keep their names, because readers look for some of them
-//! by exact name. What it does not do: join metadata of equal programs, or draw.
+//! All inputs share one session start, the earliest one after mapping. Planes, lines, displays and
+//! hosts get unique names and ids; ids that link events of one host (correlation, producer and
+//! consumer) are shifted by node. Node 0's planes keep their names, because readers look for some
+//! of them by exact name. It does not merge the metadata of equal programs.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;

@@ -1,6 +1,4 @@
-//! Planes of our own that hold texts: what an output says of how it came about.
-//!
-//! Place in the flow: written by `rewrite` and `merge`, found again by their names in `facts`. What it does not do: decide what they say.
+//! Our own planes, whose texts state how an output was created.
 
 use super::event::put_stat_metadata;
 use super::fields::{plane, stat};

@@ -1,8 +1,11 @@
-//! XSpace protobuf (`*.xplane.pb`): facts, rewriting and merging, streamed at the level of the wire.
+//! XSpace protobuf (`*.xplane.pb`): facts, rewriting and merging, streamed at the level of the wire
+//! format.
 //!
-//! Place in the flow: [`XSpace`] is the format behind the interface of [`super`]; `facts` fills `model::TraceFacts`, `rewrite`
-//! puts every time through a map, `merge` puts several nodes into one file, `chunks` gives events to the writers of other formats. The message has five levels and no recursion (space, plane, line, event, stat), so hostile
-//! nesting cannot reach the stack; what these levels do not name is copied byte for byte and never parsed.
+//! [`XSpace`] is the format behind the interface of [`super`]; `facts` fills `model::TraceFacts`,
+//! `rewrite` sends every time through a map, `merge` combines several nodes in one file, and
+//! `chunks` supplies events to the writers of other formats. The message has five levels and no
+//! recursion (space, plane, line, event, stat), so hostile nesting cannot exhaust the stack;
+//! everything outside these levels is copied byte for byte and never parsed.
 //!
 //! ```text
 //! XSpace  planes=1 errors=2 warnings=3 hostnames=4
@@ -12,9 +15,9 @@
 //! XStat   metadata_id=1 (double=2 | uint64=3 | int64=4 | str=5 | bytes=6 | ref=7)
 //! ```
 //!
-//! R, the timeline of the file, is `profile_start_time + timestamp_ns + offset_ps`: `timestamp_ns` counts from the start of
-//! the session, although upstream's comment calls it Unix time. A plane may be on another clock all the same; `plane_clock` tells
-//! from where its lines begin. What it does not do: decide what the map is.
+//! R, the timeline of the file, is `profile_start_time + timestamp_ns + offset_ps`: `timestamp_ns`
+//! counts from the start of the session, although upstream's comment calls it Unix time. A plane
+//! may be on another clock all the same; `plane_clock` tells from where its lines begin.
 
 mod chunks;
 mod device_groups;

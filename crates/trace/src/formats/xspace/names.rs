@@ -1,9 +1,9 @@
-//! Which events are collectives, and of which kind, by their names.
+//! Recognises collectives and their kinds by event name.
 //!
-//! Place in the flow: `facts` asks about every event name once. XLA's host operations are named after themselves
-//! (`psum.7`, `all-gather`), kernels after the library (`ncclDevKernel_AllReduce_Sum_f32_RING_LL`). Fusions that merely
-//! contain such a word (`broadcast_multiply_fusion`, `reduce_fusion`) are computations of one device, hence whole names are
-//! compared, not parts. What it does not do: match instances; `collectives` does.
+//! Each event name is checked once. XLA names host operations after themselves (`psum.7`,
+//! `all-gather`) and kernels after the library (`ncclDevKernel_AllReduce_Sum_f32_RING_LL`). Fusions
+//! that merely contain such a word (`broadcast_multiply_fusion`, `reduce_fusion`) are computations
+//! of one device, so whole names are compared, not parts.
 
 use crate::model::CollectiveKind;
 

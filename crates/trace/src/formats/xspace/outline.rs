@@ -1,8 +1,9 @@
-//! What a file says apart from its lines: planes, their names and metadata, the session's start and stop, host names.
+//! The contents of a file apart from its lines: planes with their names and metadata, the session's
+//! start and stop, and host names.
 //!
-//! Place in the flow: a first walk that skips all lines (in plain files by seeking), because the start of the session and the
-//! names that events refer to by number usually come after the events. What it does not do: keep metadata; it shows each
-//! entry to a [`MetadataVisitor`], which keeps what it needs within its own bounds.
+//! A first pass skips all lines (by seeking in plain files), because the start of the session and
+//! the names that events refer to by number usually follow the events. It does not store metadata:
+//! a [`MetadataVisitor`] sees each entry and keeps what it needs within its own bounds.
 
 use std::path::Path;
 

@@ -1,9 +1,10 @@
-//! Which clock a plane's lines are on, told from where they begin.
+//! Infers the clock of a plane's lines from where they begin.
 //!
-//! Place in the flow: `outline` notes where the lines of each plane begin; `facts` and `rewrite` ask, and agree. Three clocks
-//! occur. Nearly always `timestamp_ns` counts from the session's start. Some writers leave Unix time. And a device's events
-//! stay on the tracer's raw clock, which counts from the machine's start, where a profiler failed to convert them: XLA subtracts
-//! the session's start only from times that are larger than it. Between them lie decades, so spans decide:
+//! `outline` records where the lines of each plane begin; `facts` and `rewrite` both ask here and
+//! therefore agree. Three clocks occur. Usually `timestamp_ns` counts from the session's start.
+//! Some writers leave Unix time. A device's events stay on the tracer's raw clock, which counts
+//! from boot, if a profiler failed to convert them: XLA subtracts the session's start only from
+//! times that are larger than it. The three are decades apart, so the spans decide:
 //!
 //! ```text
 //! first >= 1973 as Unix time                              Unix time
@@ -12,8 +13,8 @@
 //! last < -slack, and start + first is 0 to 3 years        raw, with the start taken away
 //! ```
 //!
-//! Without a stated start and stop all planes are taken as they stand. What it does not do: tell one raw clock from another, or
-//! where a raw clock is in time; pairs do (`clocks::planes`).
+//! Without a stated start and stop all planes are taken as they stand. It does not distinguish raw
+//! clocks or locate a raw clock in time; pairs do (`clocks::planes`).
 
 use crate::model::{PS_PER_NS, Picoseconds, UNIX_TIME_MIN_PS};
 

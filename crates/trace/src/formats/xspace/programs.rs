@@ -1,7 +1,8 @@
-//! The programs that a file holds, as far as they say which devices take part in a collective together.
+//! The programs in a file, as far as they state which devices take part in a collective together.
 //!
-//! Place in the flow: `outline` shows every entry of the plane `/host:metadata`, one per module; `facts` asks for an operation's
-//! replica groups. The fields, read off real files and XLA's published schema:
+//! `outline` passes on every entry of the plane `/host:metadata`, one per module; `facts` asks for
+//! an operation's replica groups. The fields, taken from real files and XLA's published schema,
+//! are:
 //!
 //! ```text
 //! HloProto                module=1
@@ -15,10 +16,12 @@
 //! device_assignment       replica_count=1 computation_count=2 computation_devices=3 (replica_device_ids=1)
 //! ```
 //!
-//! What the numbers in a group count depends on the operation ([`Mode`]); the device assignment turns them into the job's
-//! numbers of devices. Without it an operation's groups stay unknown, even where all devices take part: nothing would tell a program
-//! that runs on two meshes at once from one that runs on both together. A program may be hundreds of megabytes (constants), so it is walked, not held; only collectives are
-//! looked at. What it does not do: guess. Whatever is not understood in full leaves an operation's groups unknown.
+//! What the numbers in a group count depends on the operation ([`Mode`]); the device assignment
+//! turns them into the job's numbers of devices. Without it an operation's groups stay unknown,
+//! even where all devices take part: nothing would tell a program that runs on two meshes at once
+//! from one that runs on both together. A program may be hundreds of megabytes (constants), so it
+//! is walked, not held; only collectives are looked at. It does not guess: if anything about an
+//! operation is not fully understood, its groups are unknown.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

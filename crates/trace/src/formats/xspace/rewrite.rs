@@ -1,15 +1,16 @@
-//! Puts every time of a file through a map, event by event, without holding more than an event.
+//! Sends every time of a file through a map, event by event, holding only one event in memory.
 //!
-//! Place in the flow: `align` and [`super::merge`] call it with a node's time map. With session start `s`, line start `l`,
-//! offset `o`, duration `d` and map `m`, all in ps, and `b` the session start of the output:
+//! With session start `s`, line start `l`, offset `o`, duration `d` and map `m`, all in ps, and `b`
+//! the session start of the output:
 //!
 //! ```text
 //! l' = floor to ns of m(s + l) − b        o' = m(s + l + o) − b − l'        d' = m(s + l + o + d) − m(s + l + o)
 //! ```
 //!
-//! Whatever comes out equal to what went in is copied with its own bytes, so that the identity gives the same file. What it
-//! does not do: keep order (a map that is monotone does), touch aggregated events, which have a count and no time, or map
-//! the events of snapshot planes, which are on the system clock and only follow the base.
+//! Whatever comes out equal to what went in is copied with its own bytes, so that the identity
+//! gives the same file. It does not enforce order, which a monotone map preserves. It does not
+//! change aggregated events, which have a count and no time. Events of snapshot planes are not
+//! mapped, because they are on the system clock; they only follow the base.
 
 use std::path::Path;
 

@@ -1,7 +1,8 @@
-//! The names of a plane that matter to the reader of facts, and what an event's stats say by them.
+//! The names of a plane that matter to the reader of facts, and the meaning they give to an event's
+//! stats.
 //!
-//! Place in the flow: `facts` fills [`Tables`] from a plane's metadata before it reads the plane's lines; [`super::sift`] and it look events
-//! up in them. What it does not do: keep events.
+//! `facts` fills [`Tables`] from a plane's metadata before it reads the plane's lines; it and
+//! [`super::sift`] look up events in them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -1,8 +1,7 @@
-//! The events of a long line, sifted by several threads: what most are to the facts, counts and a span, is added up at once; those with more
-//! to say are left for `facts`, in order.
+//! Sifts the events of a long line with several threads: events that contribute only counts and a
+//! span are summed at once; the others are left for `facts`, in order.
 //!
-//! Place in the flow: beside `facts`, which reads runs of events and takes what is left. What it does not do: judge an event that it
-//! leaves, change a fact.
+//! It does not alter any fact.
 
 use std::ops::Range;
 

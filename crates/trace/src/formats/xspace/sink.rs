@@ -1,10 +1,11 @@
-//! The file being written: messages are opened and closed, and their lengths, known only at the end, are filled in.
+//! The output file, whose messages are opened and closed and whose lengths are filled in once they
+//! are known.
 //!
-//! Place in the flow: under `rewrite` and `merge`. An open message's length is a hole of the width that the input's length
-//! had. Most messages close while they are still in the buffer, where the hole is made to fit; a plane larger than the
-//! buffer is patched in the file (padded when the length shrank, moved by a byte or two when it outgrew its width, which
-//! happens at most once per factor of 128). So each event is mapped once, memory is bounded, and an unchanged length is
-//! written as it was. What it does not do: know what the messages mean.
+//! An open message's length is a placeholder as wide as the input's length. Most messages close
+//! while they are still in the buffer, where the placeholder is resized to fit. A plane larger than
+//! the buffer is patched in the file: it is padded if the length became shorter, and moved by a
+//! byte or two if the length outgrew its width, which happens at most once per factor of 128. Each
+//! event is therefore mapped once, memory is bounded, and an unchanged length is written as it was.
 
 use std::io::Write;
 use std::os::unix::fs::FileExt;

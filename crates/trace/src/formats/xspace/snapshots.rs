@@ -1,9 +1,10 @@
 //! The plane of snapshot pairs, as it is written.
 //!
-//! Place in the flow: the last plane of an aligned file, where the caller gives pairs and the input has none. An event per pair
-//! at the system clock's time, with the tracer clock's as a stat under both names that readers know. The times are the node's
-//! own: whoever reads such planes takes the pairs from tracer clock to system clock and the offsets from there to the reference,
-//! and would take the offset twice from pairs that were mapped. `facts` reads the plane back. What it does not do: choose pairs.
+//! It is the last plane of an aligned file if the caller supplies pairs and the input has none.
+//! Each pair is an event at the system clock's time, with the tracer clock's time as a stat under
+//! both names that readers know. The times are the node's own: readers of such planes use the pairs
+//! for the step from tracer clock to system clock and the offsets for the step to the reference, so
+//! mapped pairs would apply the offset twice. `facts` reads the plane back.
 
 use super::event::put_stat_metadata;
 use super::fields::{event, line, plane, stat};

@@ -1,6 +1,4 @@
 //! A stat: the number of its name, and its value.
-//!
-//! Place in the flow: a leaf under everything that looks at stats of events or planes. What it does not do: know names.
 
 use super::fields::stat;
 use crate::protobuf::{Fault, Fields, Value};

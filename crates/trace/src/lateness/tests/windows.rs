@@ -124,7 +124,7 @@ fn windows_that_are_shifted_by_a_step_accuse_neither_ranks_nor_clocks() {
                 assert!(!offsets.text().contains("certainly within 0 ns to 0 ns"), "{}", offsets.text());
             }
             Err(refused) => {
-                assert!(!steps && refused.to_string().contains("may begin with different ones"), "{refused}")
+                assert!(!steps && refused.to_string().contains("may begin with different ones"), "{refused}");
             }
         }
     }

@@ -1,11 +1,12 @@
-//! Communicators of collective operations, found when all their parts are written.
+//! The communicators of collective operations, determined once all their parts are written.
 //!
-//! Place in the flow: under [`super::Otf2`]. Which locations take part in an operation is known only at the end, since its parts are in
-//! different traces. So a location's events count its own collectives 0, 1, … in place of a communicator, and its table of
-//! numbers, which OTF2 has for this, says at the end which communicator each of them is in. A communicator is a process group with the
-//! locations that took part. Readers match the n-th operation of a communicator on all its members; where locations began
-//! two operations in different orders, these are in two communicators of the same members.
-//! What it does not do: write.
+//! The locations that take part in an operation are known only at the end, because its parts are in
+//! different traces. A location's events therefore state a running number 0, 1, … of its own
+//! collectives instead of a communicator. Its mapping table, which OTF2 provides for this, assigns
+//! a communicator to each number at the end. A communicator is a process group with the locations
+//! that took part. Readers match the n-th operation of a communicator on all its members; if
+//! locations began two operations in different orders, these belong to two communicators of the
+//! same members.
 
 use std::collections::BTreeMap;
 

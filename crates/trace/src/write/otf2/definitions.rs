@@ -1,8 +1,8 @@
-//! What an archive says of its locations once all events are written.
+//! The definitions of an archive's locations, written after all events.
 //!
-//! Place in the flow: last step of [`super::Otf2`]. The system tree is the machine with its hosts; below a host are groups of locations,
-//! a process each, and the devices of a process as groups that it created. What it does not do: regions and metrics, which were
-//! defined when they were met.
+//! The system tree is the machine with its hosts. Each host has groups of locations: one per
+//! process, and one per device, with the process as its creator. Regions and metrics are not
+//! included, because they are defined at their first use.
 
 use std::collections::BTreeMap;
 

@@ -1,12 +1,14 @@
-//! OTF2 archives, event by event: host → process or device → thread, stream or queue.
+//! OTF2 archives, written event by event: host → process or device → thread, stream or queue.
 //!
-//! Place in the flow: beside the formats behind [`super::TraceWriter`]; its output is a folder, so that it is opened apart. A row of a
-//! trace is a location. OTF2 knows only regions that nest: overlapping slices go to lanes, each a location of its own
-//! (`stream 3 (lane 2)`), none dropped and none shortened. A moment is a region of no length with the role `ARTIFICIAL`, a counter a
-//! metric of one member. Parts of collective operations are MpiCollectiveBegin and MpiCollectiveEnd within their region, in a
-//! communicator of the locations that took part (`communicators`). Memory holds what is open on each location, distinct texts (forgotten when they
-//! become many), and two numbers per part of a collective.
-//! What it does not do: sort, carry flows and arguments, decide what belongs together.
+//! Its output is a directory, so it is opened separately from the formats behind
+//! [`super::TraceWriter`]. A row of a trace is a location. OTF2 knows only regions that nest:
+//! overlapping slices go to lanes, each a location of its own (`stream 3 (lane 2)`), and none is
+//! dropped or shortened. A moment is a region of zero length with the role `ARTIFICIAL`, and a
+//! counter is a metric with one member. Parts of collective operations are MpiCollectiveBegin and
+//! MpiCollectiveEnd within their region, in a communicator of the locations that took part
+//! (`communicators`). Memory holds the open regions of each location, distinct texts (forgotten
+//! when there are many), and two numbers per part of a collective. It does not sort, and it does
+//! not write flows or arguments.
 
 mod communicators;
 mod definitions;

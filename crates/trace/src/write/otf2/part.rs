@@ -1,6 +1,6 @@
-//! Parts of collective operations, as whoever has joined them tells the writer.
+//! Parts of collective operations, as passed to the writer by the code that joined them.
 //!
-//! Place in the flow: beside the chunks that [`super::Otf2`] takes. What it does not do: say which slice it is; that is the caller's.
+//! The caller determines the slice of each part.
 
 use probe_sync_otf2::CollectiveOperation;
 

@@ -1,7 +1,7 @@
-//! Texts, regions and metrics, defined when they are first met.
+//! Texts, regions and metrics, defined at their first use.
 //!
-//! Place in the flow: under [`super::Otf2`]; OTF2 takes definitions at any time. Texts are forgotten when they become many: one that comes again is
-//! defined anew under another number, which readers take as they take the first. What it does not do: locations.
+//! OTF2 accepts definitions at any time. Texts are forgotten when there are many; one that recurs
+//! is defined again under another number, which readers treat as equal.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,9 @@
-//! What every writer must keep: all slices with their lengths, moments, flows, arguments and the tree of tracks.
+//! Tests of the data that every writer must preserve: all slices with their lengths, moments,
+//! flows, arguments and the tree of tracks.
 //!
-//! Outputs are read back here by readers of our own (fields of protobuf, `serde_json`, the format Kineto); other people's readers are in
-//! `bench/readers/perfetto_convert.py`. What it does not do: speed (`benches/write.rs`).
+//! Outputs are read back here by readers of our own (fields of protobuf, `serde_json`, the format
+//! Kineto); other people's readers are in `bench/readers/perfetto_convert.py`. `benches/write.rs`
+//! measures speed.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,6 +1,7 @@
-//! What the writers of traces of one process give, as this crate's own readers take it: Kineto's JSON and XSpace.
+//! Tests that this crate's own readers accept the output of the single-process writers, Kineto's
+//! JSON and XSpace.
 //!
-//! Other people's readers are in `bench/readers`. What it does not do: speed.
+//! Other people's readers are in `bench/readers`.
 
 use proptest::prelude::*;
 

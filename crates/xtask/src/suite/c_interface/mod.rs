@@ -1,8 +1,8 @@
-//! The C interface as its users get it: installed, linked, run.
+//! Tests the C interface as its users receive it: installed, linked and run.
 //!
-//! Place in the flow: a part of `cargo xtask test`. The archive is built by itself, as `cargo xtask install` does, so that no feature of another
-//! package (MPI above all) comes into it, and is installed into `target/xtask/c`. Programs of `crates/capi/tests/c`, `examples/c` and of
-//! the guide are compiled with all warnings as errors.
+//! The archive is built separately, as in `cargo xtask install`, so that no feature of another
+//! package (MPI above all) gets into it, and is installed into `target/xtask/c`. Programs of
+//! `crates/capi/tests/c`, `examples/c` and the guide are compiled with all warnings as errors.
 //!
 //! | module | steps |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | [`truth`] | what an example measured, against the `truth.json` of its run |
 //! | [`under_mpi`] | one library under Open MPI and under MPICH |
 //!
-//! What it does not do: time anything; `bench/clock.c` does, by hand.
+//! It does not measure times; `bench/clock.c` does, by hand.
 
 mod place;
 mod truth;

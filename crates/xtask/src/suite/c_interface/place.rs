@@ -1,6 +1,5 @@
-//! Where the C interface is installed, and how programs against it are compiled and run.
-//!
-//! Place in the flow: under all steps of the C interface. What it does not do: say which programs there are, but for the guide's.
+//! The place where the C interface is installed, and the functions that compile and run programs
+//! against it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,9 +1,10 @@
-//! What a C program measured, against the truth of its run.
+//! Compares the measurements of a C program with the truth of its run.
 //!
-//! Place in the flow: after an example with virtual clocks. It prints what `ps_session_round` gave, a line per node, `offset NODE MIDDLE OFFSET BOUND95
-//! LOW HIGH` in ns; `truth.json` of its run says what each node's clock showed.
-//! Formula: with a constant virtual clock node i shows t + off_i + ppm_i·1e-6·(t − t0_i) when node 0, which has none, shows t.
-//! What it does not do: other models of clocks; `probe-sync-testbed verify` has them.
+//! An example with virtual clocks prints the results of `ps_session_round`, one line per node,
+//! `offset NODE MIDDLE OFFSET BOUND95 LOW HIGH` in ns; `truth.json` of its run states what each
+//! node's clock showed. With a constant virtual clock, node i shows t + off_i + ppm_i·1e-6·(t −
+//! t0_i) when node 0, which has no virtual clock, shows t. Other clock models are not supported;
+//! `probe-sync-testbed verify` has them.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
-//! One library under Open MPI and under MPICH, whose communicators and binary interfaces differ.
+//! Tests one library under both Open MPI and MPICH, whose communicators and binary interfaces
+//! differ.
 //!
-//! Place in the flow: after the other steps of the C interface. Debian's packages are installed side by side, as `mpicc.openmpi` and `mpicc.mpich`;
-//! elsewhere there is one `mpicc`, of whatever MPI it is.
-//! What it does not do: install an MPI.
+//! Debian's packages are installed side by side, as `mpicc.openmpi` and `mpicc.mpich`; elsewhere
+//! there is one `mpicc`, of either implementation. It does not install an MPI.
 
 use std::path::PathBuf;
 use std::process::Command;

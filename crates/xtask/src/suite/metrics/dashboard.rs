@@ -1,6 +1,7 @@
-//! A Prometheus server scrapes a run of four ranks over HTTP, and every query of the dashboard is asked of it: each must find something.
+//! A test in which a Prometheus server scrapes a run of four ranks over HTTP and answers every
+//! query of the dashboard; each must return data.
 //!
-//! What it does not do: draw; Grafana itself is not started.
+//! Grafana itself is not started.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,10 +1,11 @@
-//! What Prometheus' own tool says of our metrics and alert rules.
+//! Checks our metrics and alert rules with Prometheus' own tool.
 //!
-//! Place in the flow: a part of `cargo xtask test`, after the programs are built: a run of four ranks leaves its `metrics.prom`, and `promtool` reads it and the rules
-//! of `docs/grafana` and proves them with their own samples. Then a Prometheus server scrapes a run, and every query of the dashboard must find something. Both programs are taken
-//! from `PATH`, or out of Debian's package `prometheus`, which is unpacked under `target/` and not installed.
+//! A run of four ranks leaves its `metrics.prom`; `promtool` reads it and the rules of
+//! `docs/grafana` and tests the rules with their own samples. Then a Prometheus server scrapes a
+//! run, and every query of the dashboard must return data. Both programs are taken from `PATH`, or
+//! from Debian's package `prometheus`, which is unpacked under `target/` and not installed.
 //!
-//! What it does not do: fail because there is no network.
+//! A missing network is not a failure.
 
 mod dashboard;
 

@@ -1,15 +1,18 @@
 //! A process's part in collective operations: its calls of NCCL or RCCL, with their arguments.
 //!
-//! Place in the flow: under `facts`; `collectives` (the crate's) judges. Calls are regions named `nccl…`; their arguments are rows of
-//! `rocpd_arg` of the same event. A communicator is an address in its process: here it tells the process's communicators apart, and
-//! `collectives::communicators` says which of other processes they are. What makes a communicator says how many ranks it has; where the
-//! address that it states is not the one that calls use, all that were made alike are told by their number.
+//! Calls are regions named `nccl…`; their arguments are rows of `rocpd_arg` of the same event. A
+//! communicator is an address, which distinguishes communicators within its process;
+//! `collectives::communicators` matches it to those of other processes. The call that creates a
+//! communicator states its number of ranks. If the address that it states differs from the one that
+//! later calls use, all communicators created alike are distinguished by their number.
 //!
-//! A call inside `ncclGroupStart` and `ncclGroupEnd` only takes note of an operation, which is issued at the group's end: it ends when
-//! the group ends. A call may return before its operation has run; so where kernels of NCCL are in the database, these are the parts,
-//! and calls are not looked at. Where there are none, calls are all there is, and a note says what that means.
-//! Regions of a recorder state their operation by their arguments, as its annotations do in other formats (`formats::stated`): they are parts beside these.
-//! What it does not do: pair anything between ranks.
+//! A call inside `ncclGroupStart` and `ncclGroupEnd` only takes note of an operation, which is
+//! issued at the group's end: it ends when the group ends. A call may return before its operation
+//! has run; so where kernels of NCCL are in the database, these are the parts, and calls are not
+//! looked at. Where there are none, calls are all there is, and a note says what that means.
+//! Regions of a recorder state their operation by their arguments, as its annotations do in other
+//! formats (`formats::stated`): they are parts beside these. It does not pair the parts of
+//! different ranks.
 
 mod call;
 mod row;

@@ -1,6 +1,4 @@
-//! What stands in a row that SQLite shows.
-//!
-//! Place in the flow: a leaf under [`super`]. What it does not do: know columns.
+//! The contents of a row that SQLite returns.
 
 use rusqlite::Row;
 use rusqlite::types::ValueRef;

@@ -1,6 +1,6 @@
 //! Regions that state their operation, as a recorder's do.
 //!
-//! Place in the flow: under [`super`]; `formats::stated` says what arguments mean. What it does not do: look at names of regions.
+//! `formats::stated` defines the meaning of their arguments. It does not use the names of regions.
 
 use super::row::{bytes, integer, time};
 use super::statements::{stated, states};

@@ -1,6 +1,5 @@
-//! What SQLite is asked for: calls of NCCL with their arguments, dispatches of its kernels, and regions that state their operation.
-//!
-//! Place in the flow: under [`super`], which reads the rows that come. What it does not do: run anything.
+//! The SQL statements for calls of NCCL with their arguments, dispatches of its kernels, and
+//! regions that state their operation.
 
 use crate::formats::rocpd::catalog::{Table, quoted};
 use crate::formats::rocpd::reading::{Behind, brought_up, join_one};

@@ -1,10 +1,9 @@
-//! What a database says of itself: process, host and rank, span, clock markers, collectives.
+//! The facts of a database: process, host and rank, span, clock markers and collectives.
 //!
-//! Place in the flow: fills `model::TraceFacts`; `environment` knows launchers' variables, `markers` names, `collectives` calls of
-//! NCCL. A database is known by the guid of its process and by its host: numbers of processes and machines repeat on other hosts. Its
-//! times are on CLOCK_BOOTTIME until an alignment has put them on another clock and said so. SQLite scans; what passes through here is
-//! what may be a marker or a collective.
-//! What it does not do: judge.
+//! A database is identified by the guid of its process and by its host, because numbers of
+//! processes and machines repeat on other hosts. Its times are on CLOCK_BOOTTIME unless an
+//! alignment has moved them to another clock and recorded this. SQLite scans the tables; only
+//! possible markers and collectives reach this code.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
