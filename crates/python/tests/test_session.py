@@ -205,7 +205,7 @@ class Sessions(Folder):
                 told = self.finish(recorder, words)
         self.assertEqual(len(told), 2, told)
         self.assertRegex(told[0], r"rank 0: stopped by ArithmeticError; waiting at most 0 s for the other ranks")
-        self.assertRegex(told[1], r"1 trace\(s\) did not come: .*a.*align them later")
+        self.assertRegex(told[1], r"1 trace\(s\) did not arrive: .*a.*align them later")
 
     def test_the_end_of_a_loop_or_a_program_is_no_error(self):
         for end in (StopIteration(), SystemExit(0), SystemExit()):
@@ -295,7 +295,7 @@ class Sessions(Folder):
     def test_what_does_not_come_in_time(self):
         session = self.start(rank=0, size=2, meeting=probe_sync.Meeting(["127.0.0.1"]))
         begun = time.monotonic()
-        with self.assertRaisesRegex(TimeoutError, "timed out waiting for ±100 ns after 300.0ms; 0 rounds"):
+        with self.assertRaisesRegex(TimeoutError, "timed out waiting for a bound of ±100 ns after 300.0ms; 0 rounds"):
             session.wait_until_bound(100, timeout=0.3)
         self.assertLess(time.monotonic() - begun, 1)
         with self.assertRaisesRegex(probe_sync.ConfigError, "give seconds"):

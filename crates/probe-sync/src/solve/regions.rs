@@ -355,7 +355,7 @@ fn common_ranks(regions: &[(&Region, Run)], composed: &[ComposedRegion], notes: 
             match places.get(&rank.node_id) {
                 Some(place) => ranks.push(RankRecord { node_id: NodeId(*place), ..rank.clone() }),
                 None => {
-                    lacking = Some(format!("rank {} of region {} is not on any of its nodes", rank.rank, region.name))
+                    lacking = Some(format!("rank {} of region {} is not on any of its nodes", rank.rank, region.name));
                 }
             }
         }
