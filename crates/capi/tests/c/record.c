@@ -80,7 +80,7 @@ static void wrong_uses(void)
     expect("nothing to adopt", ps_record_adopt(NULL, NULL), PS_ERROR_ARGUMENT, "record is NULL");
     expect("no such kind", ps_record_site_new(8, "eighth", &nowhere), PS_ERROR_ARGUMENT, "ps_record_kind");
     expect("site NULL", ps_record_site_new(PS_RECORD_USER, "a", NULL), PS_ERROR_ARGUMENT, "site is NULL");
-    expect("not UTF-8", ps_record_key("\xff", &number), PS_ERROR_ARGUMENT, "not UTF-8");
+    expect("not UTF-8", ps_record_key("\xff", &number), PS_ERROR_ARGUMENT, "not valid UTF-8");
     demand(record == NULL && nowhere == NULL, "that nothing came of it");
     demand(!ps_record_wanted(NULL) && !ps_record_enter(NULL, &scope) && !ps_record_enter(site(PS_RECORD_USER, "off"), NULL), "that NULL is nothing");
     demand(!ps_record_wanted(site(PS_RECORD_USER, "off")) && !ps_record_enter(site(PS_RECORD_USER, "off"), &scope), "that nothing records");
@@ -177,7 +177,7 @@ static void forked(ps_record *record)
         wrong = 0;
         demand(!ps_record_enter(site(PS_RECORD_USER, "in a child"), &scope), "that a child records nothing");
         expect("parent's", ps_record_finish(record, NULL), PS_ERROR_FORKED, "start one in this process");
-        expect("parent's", ps_record_snapshot(record, file("child.rec")), PS_ERROR_FORKED, "forked from");
+        expect("parent's", ps_record_snapshot(record, file("child.rec")), PS_ERROR_FORKED, "belongs to the parent");
         ps_record_free(record);
         expect("its own", ps_record_start(NULL, &own), PS_OK, "");
         demand(ps_record_enter(site(PS_RECORD_USER, "in a child"), &scope), "that it records then");

@@ -64,7 +64,7 @@ static void null_and_options(void)
     expect("options NULL", ps_options_new(NULL), PS_ERROR_ARGUMENT, "options is NULL");
     expect("options", ps_options_new(&options), PS_OK, "");
     expect("key NULL", ps_options_set(options, NULL, "1"), PS_ERROR_ARGUMENT, "key is NULL");
-    expect("not UTF-8", ps_options_set(options, "out", "\xff"), PS_ERROR_ARGUMENT, "not UTF-8");
+    expect("not UTF-8", ps_options_set(options, "out", "\xff"), PS_ERROR_ARGUMENT, "not valid UTF-8");
     expect("unknown key", ps_options_set(options, "windwo", "1s"), PS_ERROR_OPTION, "did you mean window?");
     expect("bad value", ps_options_set(options, "window", "3"), PS_ERROR_OPTION, "window");
     expect("no such file", ps_options_file(options, "no_such.toml"), PS_ERROR_OPTION, "no_such.toml");

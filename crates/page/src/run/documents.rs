@@ -67,7 +67,7 @@ impl Documents {
         match serde_json::from_slice(&text) {
             Ok(run) => documents.run = run,
             Err(error) => {
-                documents.notes.push(format!("run.json cannot be read: {error}. Its information is omitted."))
+                documents.notes.push(format!("run.json cannot be read: {error}. Its information is omitted."));
             }
         }
         documents.report = documents.or_noted("report.json", RunReport::read(directory));
