@@ -4,7 +4,7 @@
 //! crates stay pure, `unsafe` stays in its quarantine, every file states its purpose, and no path
 //! of someone's machine remains (all in this file); crates import in one direction ([`imports`]),
 //! and so do the files of a crate ([`circles`]); functions and files are short ([`lengths`]); tests
-//! are in their standard places ([`layout`]); retired words are not used ([`words`]). It does not
+//! are in their standard places ([`layout`]). It does not
 //! fully parse Rust: it blanks comments and literals and counts braces, which is enough for these
 //! rules.
 
