@@ -77,7 +77,7 @@ pub(crate) fn lets_go(world: &SimpleCommunicator, out: &Path) -> Result<(), Stri
         return Ok(());
     }
     let text = until_failed(world, &session, true)?;
-    if text.contains(&format!("rank {last} ended the run")) && text.contains("without stop()") {
+    if text.contains(&format!("rank {last} ended the run")) && text.contains("without calling stop()") {
         return Ok(());
     }
     Err(format!("does not say that rank {last} has let go: {text}"))
@@ -137,7 +137,7 @@ pub(crate) fn wrong_uses(world: &SimpleCommunicator, out: &Path) -> Result<(), S
     until_measuring(world, &session)?;
     let elsewhere = || session.step(BUDGET).err().map(|error| error.to_string()).unwrap_or_default();
     let error = std::thread::scope(|scope| scope.spawn(elsewhere).join()).map_err(|_| "a panic")?;
-    if !error.contains("another thread") {
+    if !error.contains("wrong thread") {
         return Err(format!("a step on another thread: {error}"));
     }
     session.stop().map_err(text)?;
