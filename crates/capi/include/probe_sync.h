@@ -1,4 +1,5 @@
-/* * probe_sync: measures the clock offsets between a job's nodes, and provides the reference time on all of them.
+/*
+ * probe_sync: measures the clock offsets between a job's nodes, and provides the reference time on all of them.
  *
  * A session measures on its own thread alongside the caller's work, with all signals blocked on that thread. It never prints, never ends the process or
  * the job, and calls MPI only through the functions of ps_messages, if given.

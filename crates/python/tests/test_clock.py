@@ -54,7 +54,7 @@ class Alone(Folder):
         self.assertTrue(np.all(np.abs(found - times) <= bounds + 1000), (found - times, bounds))
         raw, _ = self.clock.convert(np.array([time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)]), of="monotonic_raw")
         self.assertLess(abs(int(raw[0]) - time.time_ns()), 1_000_000_000)
-        with self.assertRaisesRegex(probe_sync.ClockError, "not known"):
+        with self.assertRaisesRegex(probe_sync.ClockError, "cannot be converted"):
             self.clock.convert(np.array([1], dtype=np.int64))
         with self.assertRaisesRegex(probe_sync.ConfigError, "realtime, monotonic_raw or boottime"):
             self.clock.convert(times, of="tai")

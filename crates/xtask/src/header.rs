@@ -50,7 +50,8 @@ const SOURCES: [&str; 7] =
 const NUMBERS: [&str; 4] = ["ps_threads", "ps_record_kind", "ps_record_type", "ps_record_flow_place"];
 
 const HEADER: &str = "\
-/* * probe_sync: measures the clock offsets between a job's nodes, and provides the reference time on all of them.
+/*
+ * probe_sync: measures the clock offsets between a job's nodes, and provides the reference time on all of them.
  *
  * A session measures on its own thread alongside the caller's work, with all signals blocked on that thread. It never prints, never ends the process or
  * the job, and calls MPI only through the functions of ps_messages, if given.
