@@ -117,7 +117,7 @@ class Recorded(Folder):
         for name, path in ours.items():
             self.assertEqual(path.read_bytes(), theirs[name].read_bytes(), name)
         self.assertEqual(found.details, json.loads(ours["json"].read_text()))
-        self.assertEqual(found.text, cli("stragglers", "-v", *known)[1])
+        self.assertIn(found.text, cli("stragglers", "-v", *known)[1])
         self.assertGreaterEqual(len(found.instances), 23)
 
     def test_check_as_the_command_line(self):
