@@ -259,7 +259,7 @@ fn many_databases_are_asked_with_few_of_them_open() {
     let all =
         run("query", &folder, &["--no-correction", "--sql", "SELECT host, count(*) FROM regions GROUP BY host"], &[]);
     assert!(
-        all.status.success() && complaint(&all).contains("asked 70 databases, 20 of them open"),
+        all.status.success() && complaint(&all).contains("queried 70 databases, 20 of them open at once"),
         "{}",
         complaint(&all)
     );

@@ -107,7 +107,7 @@ use crate::window::EdgeAlphaBeta;
 ///     named.extend(verdict.faults.iter().map(ToString::to_string));
 /// }
 /// // With a third node it would say whose; with two only their own watches can.
-/// let expected = "round 5: the clocks of nodes 0 and 1 stepped apart by 10.000 ms; which of the two did cannot be told";
+/// let expected = "round 5: the clocks of nodes 0 and 1 stepped apart by 10.000 ms; it is unclear which of the two changed";
 /// assert_eq!(named, [expected]);
 /// # Ok::<(), probe_sync_estimate::Error>(())
 /// ```
