@@ -1,14 +1,13 @@
-/*
- * probe_sync: how the clocks of a job's nodes differ, and the reference's time on all of them.
+/* * probe_sync: measures the clock offsets between a job's nodes, and provides the reference time on all of them.
  *
- * A session measures on a thread of its own beside the caller's work, with all signals blocked there; it never prints, ends the process or the job, and
- * calls no MPI but through the functions of ps_messages, where it is given some.
- * Functions return PS_OK or what kind of failure it was, and ps_last_error() then says on the same thread what to do about it. All may be called from any
- * thread; a handle is freed when nobody uses it any more. A process that forks before ps_session_start() may start sessions in parent and child; in
- * one that is forked off later only clocks go on.
+ * A session measures on its own thread alongside the caller's work, with all signals blocked on that thread. It never prints, never ends the process or
+ * the job, and calls MPI only through the functions of ps_messages, if given.
+ * Functions return PS_OK or the kind of failure; ps_last_error() on the same thread then says what to do about it. All functions may be called from any
+ * thread; free a handle only when nothing uses it any more. A process that forks before ps_session_start() may start sessions in the parent and in the
+ * child; after a later fork, only clocks keep working in the child.
  *
- * What the process does is recorded by ps_record_start() and the events between ps_record_enter() and ps_record_flow(), for the price of two readings of a
- * clock. Those return no status: they never fail, wait, print or take memory, and while nothing records they do nothing.
+ * ps_record_start() and the event functions from ps_record_enter() to ps_record_flow() record what the process does, at a cost of two clock reads per
+ * event. The event functions return no status: they never fail, wait, print or allocate memory, and they do nothing while there is no recording.
  *
  * Written by `cargo xtask codegen` from crates/capi/src: @generated, do not edit.
  */
