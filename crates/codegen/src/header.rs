@@ -1,8 +1,7 @@
-//! The C header of `crates/capi`, from its declarations.
+//! Generates the C header of `crates/capi` from its declarations.
 //!
-//! Place in the flow: a part of `cargo xtask codegen`. cbindgen reads the sources alone and compiles nothing; what C sees is what is
-//! `extern "C"` or used there.
-//! What it does not do: `probe_sync_mpi.h`, which is written by hand.
+//! cbindgen only reads the sources and compiles nothing; C sees the items that are `extern "C"` or
+//! used there. `probe_sync_mpi.h` is written by hand.
 
 use std::path::Path;
 
