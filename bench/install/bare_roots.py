@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Installs the packages as a newcomer would, in bare Debian roots without a compiler, and runs the demo.
+"""Installs the packages as a newcomer would, in bare roots of Debian and Ubuntu without a compiler, and runs the demo.
 
     cargo xtask package --check                            # makes the packages first
     python3 bench/install/bare_roots.py target/package     # again, of packages that are there
 
-debootstrap makes the roots (Debian 11 with glibc 2.31, and 12); it needs root. In each the tarball is unpacked and its
-command runs; Debian 12, whose Python the wheel serves, also gets `pip install WHEEL`. Each time from the install to the
-end of `probe_sync demo` is printed. Roots are removed at the end.
+debootstrap makes the roots (Debian 11 with glibc 2.31, Debian 12, Ubuntu 22.04 with glibc 2.35); it needs root. In each the tarball is
+unpacked and its command runs; roots with Python 3.10 or later, which the wheel serves, also get `pip install WHEEL`. Each time from the
+install to the end of `probe_sync demo` is printed. Roots are removed at the end. Fedora and Alma need dnf and mirrors of their own: not here.
 """
 
 import pathlib
@@ -16,7 +16,12 @@ import sys
 import tempfile
 import time
 
-ROOTS = {"bullseye": ["ca-certificates"], "bookworm": ["ca-certificates", "python3-pip", "python3-venv"]}
+DEBIAN = "http://deb.debian.org/debian"
+UBUNTU = "http://archive.ubuntu.com/ubuntu"
+WITH_PYTHON = ["ca-certificates", "python3-pip", "python3-venv"]
+# Suites, where each comes from, and what is in the root.
+ROOTS = {"bullseye": (DEBIAN, ["ca-certificates"]), "bookworm": (DEBIAN, WITH_PYTHON), "jammy": (UBUNTU, WITH_PYTHON)}
+UBUNTU_KEYS = pathlib.Path("/usr/share/keyrings/ubuntu-archive-keyring.gpg")
 LIMIT_S = 600
 
 
@@ -36,6 +41,13 @@ def within(root, script):
         sys.exit(f"the demo does not say what README shows:\n{said}")
 
 
+def source(mirror):
+    """What debootstrap needs to know of a mirror. Debian has no package with Ubuntu's keys: without them a root for a trial is not verified."""
+    if mirror == DEBIAN:
+        return []
+    return ["--components=main,universe", f"--keyring={UBUNTU_KEYS}" if UBUNTU_KEYS.exists() else "--no-check-gpg"]
+
+
 def newest(folder, pattern):
     found = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime)
     return found[-1] if found else sys.exit(f"no {pattern} in {folder}: cargo xtask package")
@@ -46,9 +58,9 @@ def main(folder):
     run("sha256sum", "--check", "SHA256SUMS", cwd=folder)
     if shutil.which("debootstrap") is None:
         sys.exit("debootstrap is not installed: apt-get install debootstrap")
-    for suite, packages in ROOTS.items():
+    for suite, (mirror, packages) in ROOTS.items():
         with tempfile.TemporaryDirectory(prefix="bare-root-") as root:
-            run("debootstrap", "--variant=minbase", f"--include={','.join(packages)}", suite, root)
+            run("debootstrap", "--variant=minbase", *source(mirror), f"--include={','.join(packages)}", suite, root, mirror)
             # As this machine reaches its registries.
             for path in ("/etc/resolv.conf", "/etc/ssl/certs/ca-certificates.crt", "/etc/pip.conf"):
                 if pathlib.Path(path).exists():

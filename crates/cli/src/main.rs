@@ -49,6 +49,7 @@ mod table;
 mod telling;
 mod trace_args;
 mod trace_notes;
+mod trace_table;
 mod traces;
 
 use std::io::Write;

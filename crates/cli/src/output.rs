@@ -29,6 +29,17 @@ pub(crate) fn tell(text: &str) -> anyhow::Result<()> {
     print(&screen::shown(text, &Term::stdout()))
 }
 
+/// The same of notes, whose lines are broken at 100 columns in a file, too.
+///
+/// # Errors
+/// When standard output cannot be written.
+pub(crate) fn tell_note(text: &str) -> anyhow::Result<()> {
+    match crate::table::is_wide() {
+        true => tell(text),
+        false => tell(&screen::broken(text, NOTE_COLUMNS)),
+    }
+}
+
 /// Writes a document.
 ///
 /// # Errors
@@ -86,3 +97,6 @@ impl std::fmt::Display for Usage {
         f.write_str("see probe_sync --help")
     }
 }
+
+/// Columns of lines for people where no terminal says how wide it is.
+const NOTE_COLUMNS: usize = 100;

@@ -27,7 +27,8 @@ fn fitted<'a>(text: &'a str, terminal: &Term) -> Cow<'a, str> {
     }
 }
 
-fn broken(text: &str, columns: usize) -> Cow<'_, str> {
+/// Breaks the lines of a text that are longer than so many columns, at spaces.
+pub(crate) fn broken(text: &str, columns: usize) -> Cow<'_, str> {
     // Tables are made for 80 columns; on a narrower terminal nothing helps.
     let columns = columns.max(80);
     let is_long = |line: &str| textwrap::core::display_width(line.trim_end()) > columns;

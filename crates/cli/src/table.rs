@@ -49,7 +49,8 @@ pub fn fitted(table: Table, first: &[usize]) -> String {
     if is_wide() { lines_of(&table) } else { narrowed(table, first) }
 }
 
-fn lines_of(table: &Table) -> String {
+/// A table as lines without spaces at their ends.
+pub fn lines_of(table: &Table) -> String {
     table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 

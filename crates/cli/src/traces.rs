@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 
 use probe_sync_trace::{
-    AlignSettings, AlignmentStats, Bound, Calibrated, CalibratedTrace, ClockSource, Error, MergeReport, MergeSettings,
-    Outcome, OutputClock, PlaneLayout, Ranks, Request, TraceOutput, TraceUse, Verdict, align, check, counted, merge,
+    AlignSettings, Bound, Calibrated, ClockSource, Error, MergeReport, MergeSettings, Outcome, OutputClock,
+    PlaneLayout, Ranks, Request, TraceOutput, TraceUse, Verdict, align, check, merge,
 };
 
 use crate::documents::{self, AlignedTrace};
@@ -16,6 +16,7 @@ use crate::progress::Reading;
 use crate::status::{Unjudged, Violations};
 use crate::trace_args::{AlignArgs, AsTheyAreArgs, CheckArgs, MergeArgs, TraceArgs};
 use crate::trace_notes::TraceNotes;
+use crate::trace_table::TraceTable;
 
 /// Rewrites every trace in its own format.
 ///
@@ -35,21 +36,22 @@ pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
         return not_written(verdict, &arguments.output, arguments.json);
     }
     let mut traces = Vec::new();
-    let mut notes = TraceNotes::default();
+    let mut table = TraceTable::default();
     for aligned in align(&calibrated, &arguments.output, settings)? {
         let aligned = aligned?;
         let (trace, output) = (&aligned.calibrated.trace, &aligned.output);
-        if arguments.json {
-            traces.push(AlignedTrace { path: trace.path.clone(), output: output.clone(), alignment: aligned.stats });
-        } else {
-            crate::output::tell(&summary(aligned.calibrated, output, &aligned.stats, &mut notes))?;
+        if !arguments.json {
+            table.add(aligned.calibrated, output, &aligned.stats);
         }
+        traces.push(AlignedTrace { path: trace.path.clone(), output: output.clone(), alignment: aligned.stats });
     }
     if arguments.json {
         crate::output::json(&documents::Align::new(traces, &calibrated, verdict.as_ref()))?;
+        return verdict.as_ref().map_or(Ok(()), ended);
     }
-    crate::output::tell(&notes.text())?;
-    judged(verdict.as_ref(), arguments.json)
+    verdict.as_ref().map_or(Ok(()), tell_verdict)?;
+    table.tell(&arguments.output)?;
+    verdict.as_ref().map_or(Ok(()), ended)
 }
 
 /// This is written of all traces, and no more is asked of them.
@@ -102,35 +104,27 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
     let report = merge(&calibrated, &arguments.output, settings)?;
     if arguments.json {
         crate::output::json(&documents::Merge::new(output, &calibrated, &report, verdict.as_ref()))?;
-        return judged(verdict.as_ref(), true);
+        return verdict.as_ref().map_or(Ok(()), ended);
     }
-    let mut notes = TraceNotes::default();
+    verdict.as_ref().map_or(Ok(()), tell_verdict)?;
+    let mut table = TraceTable::default();
     for (place, stats) in report.written.iter().zip(&report.traces) {
-        crate::output::tell(&summary(&calibrated.traces[*place], &arguments.output, stats, &mut notes))?;
+        table.add(&calibrated.traces[*place], &arguments.output, stats);
     }
-    crate::output::tell(&notes.text())?;
+    table.tell(&arguments.output)?;
     for note in &report.notes {
-        crate::output::tell(&format!("{note}\n"))?;
+        crate::output::tell_note(&format!("{note}\n"))?;
     }
     if let Some(filter) = &report.filter {
         crate::output::tell(&filter.text())?;
     }
-    judged(verdict.as_ref(), false)
+    verdict.as_ref().map_or(Ok(()), ended)
 }
 
-/// Ends with the violations that --validate found before anything was written.
+/// Ends with the violations that --validate found before anything was written; with JSON the document has said it.
 fn not_written(verdict: &Verdict<'_>, output: &Path, json: bool) -> anyhow::Result<()> {
     tracing::warn!("--validate: causality is violated; {} was not written", output.display());
-    judged(Some(verdict), json)
-}
-
-/// Ends as --validate asks; with JSON the document has said it.
-fn judged(verdict: Option<&Verdict<'_>>, json: bool) -> anyhow::Result<()> {
-    match verdict {
-        None => Ok(()),
-        Some(verdict) if json => ended(verdict),
-        Some(verdict) => print_verdict(verdict),
-    }
+    if json { ended(verdict) } else { print_verdict(verdict) }
 }
 
 /// Judges happens-before, before and after correction where clocks are known.
@@ -240,14 +234,18 @@ pub(crate) fn as_they_are(request: Request, asked: &AsTheyAreArgs) -> Request {
 }
 
 fn print_verdict(verdict: &Verdict<'_>) -> anyhow::Result<()> {
-    crate::output::tell(&verdict.text())?;
-    if crate::telling::telling().verbose {
-        crate::output::tell(&verdict.details())?;
-    }
-    for remark in verdict.remarks() {
-        crate::output::tell(&format!("{remark}\n"))?;
-    }
+    tell_verdict(verdict)?;
     ended(verdict)
+}
+
+fn tell_verdict(verdict: &Verdict<'_>) -> anyhow::Result<()> {
+    let text = match crate::telling::telling().verbose {
+        true => verdict.text() + &verdict.details(),
+        false => verdict.brief(),
+    };
+    let remarks: String = verdict.remarks().iter().map(|remark| format!("{remark}\n")).collect();
+    crate::output::tell(&text)?;
+    crate::output::tell_note(&remarks)
 }
 
 /// The status that a verdict is.
@@ -262,50 +260,6 @@ fn ended(verdict: &Verdict<'_>) -> anyhow::Result<()> {
             Err(Unjudged(format!("{} could not be checked; {rest}", verdict.result.unjudged())).into())
         }
     }
-}
-
-/// A trace in a line; what else there is to say of it goes to the notes, or stands below with -v.
-fn summary(of: &CalibratedTrace, output: &Path, stats: &AlignmentStats, notes: &mut TraceNotes) -> String {
-    let unmoved = of.map.is_none();
-    let correction = stats.correction_ns.filter(|_| !unmoved).map_or_else(
-        || {
-            let moved = if unmoved { "unchanged" } else { "moved to another clock" };
-            if stats.times > 0 { moved } else { "no times" }.to_owned()
-        },
-        |[least, median, most]| {
-            let text = crate::table::signed;
-            format!("moved by {} (median {}, to {})", text(least), text(median), text(most))
-        },
-    );
-    let uncertainty = match stats.uncertainty_ns {
-        ns if ns.is_finite() => format!("uncertainty up to {}", crate::table::unsigned(ns)),
-        _ => "uncertainty unknown".to_owned(),
-    };
-    let line = format!(
-        "{} → {}: {}, {correction}, {uncertainty}\n",
-        of.trace.path.display(),
-        output.display(),
-        counted(stats.events, "event")
-    );
-    let beyond = stats.extrapolated_before + stats.extrapolated_after;
-    let mut more = Vec::new();
-    let mut of_all = |count: u64, what: &str| {
-        if count > 0 {
-            let percent = 100.0 * count as f64 / stats.times.max(1) as f64;
-            more.push(format!("{count} of {} timestamps ({percent:.0} %) {what}", stats.times));
-        }
-    };
-    let outside = beyond - stats.beyond_pairs;
-    of_all(outside, "lie outside the measured time range, where the correction is extrapolated");
-    let of_pairs =
-        "lie before the first or after the last clock pair or marker of the trace, where its clock is extrapolated";
-    of_all(stats.beyond_pairs, of_pairs);
-    of_all(stats.clamped, "were moved later to keep the times of one clock in order");
-    if let (Some(node), Some(by)) = (stats.node, &stats.node_settled_by) {
-        more.push(format!("node {node}, by {by}"));
-    }
-    more.extend_from_slice(&stats.notes);
-    line + &notes.take(&of.trace.path, Some(&of.trace), &more)
 }
 
 pub(crate) const NOTHING_TO_JUDGE: &str =

@@ -8,6 +8,7 @@ use numpy::{IntoPyArray, PyArray1};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::window::NodeEstimate;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 /// One round: all nodes' clocks relative to the reference, in the order of `nodes`.
 #[pyclass(frozen, module = "probe_sync._native")]
@@ -57,6 +58,19 @@ impl Round {
         }
     }
 
+    /// Returns the arrays by name.
+    fn columns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let columns = PyDict::new(py);
+        columns.set_item("node", &self.nodes)?;
+        columns.set_item("offset_ns", &self.offset_ns)?;
+        columns.set_item("drift_ppm", &self.drift_ppm)?;
+        columns.set_item("sigma_ns", &self.sigma_ns)?;
+        columns.set_item("bound_lo_ns", &self.bound_lo_ns)?;
+        columns.set_item("bound_hi_ns", &self.bound_hi_ns)?;
+        columns.set_item("reachable", &self.reachable)?;
+        Ok(columns)
+    }
+
     /// The round itself.
     pub fn data(&self) -> &Arc<GlobalWindowData> {
         &self.data
@@ -87,6 +101,22 @@ impl Round {
     #[getter]
     fn window_ns(&self) -> (i64, i64) {
         (self.data.window_start.as_ns(), self.data.window_end.as_ns())
+    }
+
+    /// Returns a DataFrame with one row per node; requires pandas.
+    fn to_pandas<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        py.import("pandas")?.call_method1("DataFrame", (self.columns(py)?,))
+    }
+
+    /// Exports the rows as an Arrow stream (for polars, duckdb and others); requires pyarrow.
+    #[pyo3(signature = (requested_schema = None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let table = py.import("pyarrow")?.call_method1("table", (self.columns(py)?,))?;
+        table.call_method1("__arrow_c_stream__", (requested_schema,))
     }
 
     fn __len__(&self) -> usize {

@@ -1,5 +1,6 @@
 """Traces onto one clock: the same bytes as the command line writes, typed results, and errors that say what to do."""
 
+import contextlib
 import datetime
 import json
 import os
@@ -119,6 +120,50 @@ class Recorded(Folder):
         self.assertEqual(found.details, json.loads(ours["json"].read_text()))
         self.assertIn(found.text, cli("stragglers", "-v", *known)[1])
         self.assertGreaterEqual(len(found.instances), 23)
+
+    def test_a_summary_is_short_and_a_cell_of_a_notebook_one_line(self):
+        folder = data("torch/b_4node_offset_drift")
+        traces, offsets = sorted(folder.glob("node*.json.gz")), folder / "offsets.csv"
+        known = {"nodes": range(4), "offsets": offsets}
+        results = [
+            probe_sync.check(traces),
+            probe_sync.check(traces, **known),
+            probe_sync.align(traces, output=self.folder / "aligned", **known),
+            probe_sync.merge(traces, output=self.folder / "merged.json.gz", **known),
+            probe_sync.stragglers(traces, **known),
+            probe_sync.Offsets(offsets),
+        ]
+        for result in results:
+            with self.subTest(type(result).__name__):
+                self.assertLessEqual(len(str(result).splitlines()), 20)
+                self.assertEqual(len(repr(result).splitlines()), 1)
+                self.assertLess(len(repr(result)), 400)
+
+    def test_tables_for_pandas_and_arrow(self):
+        folder = data("torch/b_4node_offset_drift")
+        traces, offsets = sorted(folder.glob("node*.json.gz")), folder / "offsets.csv"
+        known = {"nodes": range(4), "offsets": offsets}
+        late = probe_sync.stragglers(traces, **known)
+        table = probe_sync.Offsets(offsets)
+        rows = sum(len(table.lines(node).at_ns) for node in table.nodes)
+        tables = [
+            (late, len(late.instances), "lead_ns"),
+            (probe_sync.align(traces, output=self.folder / "aligned", **known), 4, "correction_median_ns"),
+            (table, rows, "node"),
+            (table.lines(1), len(table.lines(1).at_ns), "offset_ns"),
+        ]
+        for result, length, column in tables:
+            with self.subTest(type(result).__name__):
+                with contextlib.suppress(ModuleNotFoundError):
+                    frame = result.to_pandas()
+                    self.assertEqual(len(frame), length)
+                    self.assertIn(column, frame.columns)
+                with contextlib.suppress(ModuleNotFoundError):
+                    import pyarrow
+
+                    read = pyarrow.table(result)
+                    self.assertEqual(read.num_rows, length)
+                    self.assertIn(column, read.column_names)
 
     def test_check_as_the_command_line(self):
         for kind, traces, _ in self.sets():
@@ -283,6 +328,10 @@ class Made(Folder):
         self.assertEqual(done.traces[1].stats.extrapolated_after, 2)
 
     def test_files_that_are_not_there(self):
+        with self.assertRaises(FileNotFoundError):
+            probe_sync.check(self.folder / "no.json")
+        with self.assertRaises(FileNotFoundError):
+            probe_sync.Offsets(self.folder / "no.jsonl")
         with self.assertRaisesRegex(probe_sync.FileError, "cannot open"):
             probe_sync.check(self.folder / "no.json")
         with self.assertRaises(OSError):

@@ -103,6 +103,11 @@ impl Verdict<'_> {
         collectives::table(self.before.as_ref(), &self.result)
     }
 
+    /// The verdict, the worst broken edges and the table of operations; one line counts what could not be judged.
+    pub fn brief(&self) -> String {
+        collectives::brief(self.before.as_ref(), &self.result)
+    }
+
     /// Every broken edge in a line, with its times and uncertainty.
     pub fn details(&self) -> String {
         collectives::details(&self.result)

@@ -1,8 +1,7 @@
 //! `cargo xtask`, which sets up, demonstrates and tests this project and keeps it tidy.
 //!
 //! No other package imports this one. Each command is a module of its own: [`setup`], [`demo`],
-//! [`mod@flow`], [`mod@python`], [`suite`] (the command `test`), [`codegen`] (with [`header`]),
-//! [`mod@install`], [`mod@fuzz`], [`mod@coverage`], [`tidy`], [`mod@bench`], [`mod@scale`],
+//! [`mod@flow`], [`mod@python`], [`suite`] (the command `test`), [`mod@install`], [`mod@fuzz`], [`mod@coverage`], [`tidy`], [`mod@bench`], [`mod@scale`],
 //! [`mod@faults`] (of the command `bench`). [`steps`] runs child processes for them and tallies the
 //! results; [`results`] writes their tables. It does not measure clocks itself; it calls the
 //! programs that do, as a user would.
@@ -10,13 +9,11 @@
 
 mod bench;
 mod book;
-mod codegen;
 mod coverage;
 mod demo;
 mod faults;
 mod flow;
 mod fuzz;
-mod header;
 mod install;
 mod package;
 mod python;
@@ -29,8 +26,9 @@ mod suite;
 mod tidy;
 mod tools;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
@@ -137,7 +135,7 @@ fn main() -> ExitCode {
         },
         Command::Python => python::python(&root),
         Command::Test { all, only } => suite::test(&root, if all { Tier::All } else { Tier::Quick }, only.as_deref()),
-        Command::Codegen { check } => codegen::codegen(&root, check),
+        Command::Codegen { check } => codegen(&root, check),
         Command::Fuzz { seconds, only } => fuzz::fuzz(&root, seconds, only.as_deref()),
         Command::Install { prefix } => install::install(&root, &prefix),
         Command::Coverage => coverage::coverage(&root),
@@ -162,9 +160,17 @@ fn main() -> ExitCode {
     }
 }
 
+/// Has the package `codegen` write the generated files, or compare them.
+fn codegen(root: &Path, check: bool) -> anyhow::Result<()> {
+    steps::visible(&mut suite::codegen(root, check), CODEGEN_LIMIT)
+}
+
 /// The workspace that `cargo xtask` was called in; asked at run time, so that no path is compiled in.
 fn root() -> PathBuf {
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     // crates/xtask is two levels below the root.
     manifest.and_then(|directory| directory.ancestors().nth(2).map(PathBuf::from)).unwrap_or_else(|| PathBuf::from("."))
 }
+
+/// Two cores, on which the generators are not built yet.
+const CODEGEN_LIMIT: Duration = Duration::from_secs(600);

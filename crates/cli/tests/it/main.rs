@@ -3,6 +3,7 @@
 mod adaptive;
 mod book;
 mod boot_clock;
+mod brief;
 mod clock;
 mod convert;
 mod databases;

@@ -15,7 +15,7 @@ This package never prints, installs no signal handlers, and does not link MPI. E
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._native import Clock, Meeting, Reading, Round, __version__
 from .errors import (
@@ -52,13 +52,17 @@ from .rocm import analyze_collective_operations, combine_traces
 from .session import Session, State, clock, current, start
 from .traces import align, check, merge, solve, stragglers
 
+if TYPE_CHECKING:
+    from . import jax as jax
+    from . import torch as torch
+else:
+    # Hidden from type checkers, which would accept any misspelt name because of it.
+    def __getattr__(name: str) -> Any:
+        """Imports `probe_sync.torch` and `probe_sync.jax` on first use; nothing else needs torch or JAX."""
+        if name in ("jax", "torch"):
+            return importlib.import_module(f"{__name__}.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
-
-def __getattr__(name: str) -> Any:
-    """`probe_sync.torch` and `probe_sync.jax` are imported on first use; nothing else needs torch or JAX."""
-    if name in ("jax", "torch"):
-        return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 __all__ = [

@@ -114,6 +114,10 @@ class Round:
     @property
     def reachable(self) -> npt.NDArray[np.bool_]:
         """True if fitted edges connect the node to the reference."""
+    def to_pandas(self) -> Any:
+        """Returns a DataFrame with one row per node; requires pandas."""
+    def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
+        """Exports the rows as an Arrow stream (for polars, duckdb and others); requires pyarrow."""
     def __len__(self) -> int: ...
 
 @final

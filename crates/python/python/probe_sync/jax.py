@@ -33,6 +33,9 @@ except ImportError as _error:
     raise ConfigError(f"probe_sync.jax: jax cannot be imported ({_error}); install jax in this environment") from _error
 
 if TYPE_CHECKING:
+    # Without JAX installed, type checkers treat its options as Any.
+    from jax.profiler import ProfileOptions  # type: ignore[import-not-found, unused-ignore]
+
     from ._settings import Path, Setting
     from .launch import Group
     from .results import MergeResult
@@ -46,15 +49,17 @@ class Trace:
     def __init__(
         self, log_dir: Path, merge: bool, group: Group | None, shared: bool | None, join_timeout: float, settings: dict[str, Setting]
     ) -> None:
-        self.log_dir = pathlib.Path(log_dir)
+        self.log_dir: pathlib.Path = pathlib.Path(log_dir)
+        self.rank: int
+        self.size: int
         self.rank, self.size = _recorder.place(group)
         self._stop = threading.Event()
         self._recorder = _recorder.Recorder(
             log_dir, group=group, around=_around, merge=merge, shared=shared, join_timeout=join_timeout, settings=settings
         )
         # A name that all processes make alike and no other run has.
-        self.session = f"probe_sync_{self._recorder.run_id}"
-        self.folder = self.log_dir / "plugins" / "profile" / self.session
+        self.session: str = f"probe_sync_{self._recorder.run_id}"
+        self.folder: pathlib.Path = self.log_dir / "plugins" / "profile" / self.session
         self._own: pathlib.Path | None = None
         self._thread = threading.Thread(target=self._mark_often, name="probe_sync_marks", daemon=True)
 
@@ -72,7 +77,7 @@ class Trace:
         """Returns the result of the merge, at process 0; waits for it up to `timeout` seconds."""
         return self._recorder.wait(timeout)
 
-    def _begin(self, profiler_options: Any) -> None:
+    def _begin(self, profiler_options: ProfileOptions | None) -> None:
         self._own = pathlib.Path(tempfile.mkdtemp(prefix=f".rank{self.rank}-", dir=self.log_dir))
         keywords = {} if profiler_options is None else {"profiler_options": profiler_options}
         _profiler.start_trace(self._own, **keywords)
@@ -114,7 +119,7 @@ def start_trace(
     merge: bool = True,
     group: Group | None = None,
     shared: bool | None = None,
-    profiler_options: Any = None,
+    profiler_options: ProfileOptions | None = None,
     join_timeout: float = 300.0,
     **settings: Setting,
 ) -> Trace:
@@ -145,9 +150,26 @@ def stop_trace() -> Trace:
 
 
 @contextlib.contextmanager
-def trace(log_dir: Path, **keywords: Any) -> Iterator[Trace]:
+def trace(
+    log_dir: Path,
+    *,
+    merge: bool = True,
+    group: Group | None = None,
+    shared: bool | None = None,
+    profiler_options: ProfileOptions | None = None,
+    join_timeout: float = 300.0,
+    **settings: Setting,
+) -> Iterator[Trace]:
     """Context manager that calls `start_trace` and `stop_trace`."""
-    found = start_trace(log_dir, **keywords)
+    found = start_trace(
+        log_dir,
+        merge=merge,
+        group=group,
+        shared=shared,
+        profiler_options=profiler_options,
+        join_timeout=join_timeout,
+        **settings,
+    )
     try:
         yield found
     finally:

@@ -19,10 +19,22 @@ import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ._native import Meeting, agreed_id
 from .errors import ConfigError, JoinError
+
+if TYPE_CHECKING:
+    # Without torch installed, type checkers treat its groups as Any.
+    from torch.distributed import ProcessGroup  # type: ignore[import-not-found, unused-ignore]
+
+
+class _Communicator(Protocol):
+    """The part of a communicator that `from_mpi4py` uses; every mpi4py.MPI.Comm has it."""
+
+    def Get_rank(self) -> int: ...  # noqa: N802
+    def Get_size(self) -> int: ...  # noqa: N802
+    def bcast(self, obj: Any, root: int = 0) -> Any: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +49,7 @@ class Group:
     """At rank 0: the meeting at which it listens."""
 
 
-def from_torch(group: Any = None) -> Group:
+def from_torch(group: ProcessGroup | None = None) -> Group:
     """Returns the ranks of `torch.distributed`, using `broadcast_object_list` in `group` (default: all ranks). Every rank of the group must call it."""
     try:
         distributed: Any = importlib.import_module("torch.distributed")
@@ -81,16 +93,18 @@ def from_jax() -> Group:
     return Group(rank, size, _checked(carried, "jax.distributed"))
 
 
-def from_mpi4py(comm: Any = None) -> Group:
+def from_mpi4py(comm: _Communicator | None = None) -> Group:
     """Returns the ranks of an mpi4py communicator (default: MPI.COMM_WORLD), using `comm.bcast`. The rounds then run over TCP, without MPI."""
     if comm is None:
         try:
-            comm = importlib.import_module("mpi4py.MPI").COMM_WORLD
+            world: _Communicator = importlib.import_module("mpi4py.MPI").COMM_WORLD
         except ImportError as error:
             raise ConfigError(f"from_mpi4py: mpi4py cannot be imported ({error}); install it, or use from_env()") from error
-    rank, size = int(comm.Get_rank()), int(comm.Get_size())
+    else:
+        world = comm
+    rank, size = int(world.Get_rank()), int(world.Get_size())
     meeting = Meeting() if rank == 0 else None
-    carried = comm.bcast(meeting.unique_id if meeting is not None else None, root=0)
+    carried = world.bcast(meeting.unique_id if meeting is not None else None, root=0)
     return Group(rank, size, _checked(carried, "mpi4py"), meeting)
 
 

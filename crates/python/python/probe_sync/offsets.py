@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _native, _settings
+from ._tables import Table
 from .errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class NodeLines:
+class NodeLines(Table):
     """One node's lines in a file of offsets."""
 
     at_ns: npt.NDArray[np.int64]
@@ -29,20 +29,15 @@ class NodeLines:
     sigma_ns: npt.NDArray[np.float64]
     """Standard deviation of the offset; NaN if not given."""
 
-    def to_pandas(self) -> Any:
-        """Returns a DataFrame with one row per line; requires pandas."""
-        return importlib.import_module("pandas").DataFrame(self._columns())
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Exports the rows as an Arrow stream (for polars, duckdb and others); requires pyarrow."""
-        return importlib.import_module("pyarrow").table(self._columns()).__arrow_c_stream__(requested_schema)
-
     def _columns(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 
-class Offsets:
-    """Offsets of all nodes by time, read from a run's directory, its `offsets.jsonl`, or a CSV of node, node time, offset."""
+class Offsets(Table):
+    """Offsets of all nodes by time, read from a run's directory, its `offsets.jsonl`, or a CSV of node, node time, offset.
+
+    As a table it has one row per line of the file, with the node in the first column.
+    """
 
     def __init__(self, path: _settings.Path) -> None:
         self._native = _native.Offsets(os.fspath(path))
@@ -93,6 +88,12 @@ class Offsets:
             raise ConfigError(f"times_ns has type {given.dtype}: give whole nanoseconds; a float cannot hold a time since 1970 to the nanosecond")
         times, sigmas = self._native.convert(np.ascontiguousarray(given, dtype=np.int64).reshape(-1), node)
         return times.reshape(given.shape), sigmas.reshape(given.shape)
+
+    def _columns(self) -> dict[str, Any]:
+        nodes = [(node, self.lines(node)._columns()) for node in self.nodes]
+        names = [field.name for field in dataclasses.fields(NodeLines)]
+        which = np.concatenate([np.full(len(lines["at_ns"]), node, dtype=np.uint32) for node, lines in nodes])
+        return {"node": which, **{name: np.concatenate([lines[name] for _, lines in nodes]) for name in names}}
 
     def __repr__(self) -> str:
         return f"<probe_sync.Offsets {self.path}: {len(self.nodes)} nodes against node {self.reference}>"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import math
 from typing import Any, Literal
+
+from ._tables import Table, columns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,8 +133,8 @@ class CheckResult(_Calibrated):
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class AlignResult(_Calibrated):
-    """Result of `align`."""
+class AlignResult(_Calibrated, Table):
+    """Result of `align`; as a table it has one row per trace."""
 
     traces: tuple[AlignedTrace, ...]
     """The traces, in order of nodes."""
@@ -149,6 +150,17 @@ class AlignResult(_Calibrated):
     def uncertainty_ns(self) -> float:
         """Largest standard deviation of any time."""
         return max((trace.stats.uncertainty_ns for trace in self.traces), default=0.0)
+
+    def _columns(self) -> dict[str, Any]:
+        # The correction in three columns; the notes are for people.
+        def row(trace: AlignedTrace) -> dict[str, Any]:
+            stats = dataclasses.asdict(trace.stats)
+            del stats["notes"]
+            ends = stats.pop("correction_ns") or (None, None, None)
+            corrections = zip(("correction_min_ns", "correction_median_ns", "correction_max_ns"), ends)
+            return {"path": trace.path, "output": trace.output, **stats, **dict(corrections)}
+
+        return columns([row(trace) for trace in self.traces])
 
     def __str__(self) -> str:
         return _line(self.traces, self.verdict, self.uncertainty_ns)
@@ -232,8 +244,8 @@ class Straggler:
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class StragglersResult(_Calibrated):
-    """Result of `stragglers`."""
+class StragglersResult(_Calibrated, Table):
+    """Result of `stragglers`; as a table it has one row per operation, without arrivals."""
 
     stragglers: tuple[Straggler, ...]
     """Consistent stragglers, most costly first."""
@@ -251,15 +263,8 @@ class StragglersResult(_Calibrated):
         named = ", ".join(f"rank {found.rank}" if found.rank is not None else f"host {found.host}" for found in self.stragglers)
         return f"<probe_sync.StragglersResult: {len(self.instances)} operations, stragglers: {named or 'none'}>"
 
-    def to_pandas(self) -> Any:
-        """Returns a DataFrame with one row per operation, without arrivals; requires pandas."""
-        pandas = importlib.import_module("pandas")
-        return pandas.DataFrame([{name: value for name, value in line.items() if name != "arrivals"} for line in self.instances])
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Exports the rows as an Arrow stream (for polars, duckdb and others); requires pyarrow."""
-        rows = [{name: value for name, value in line.items() if name != "arrivals"} for line in self.instances]
-        return importlib.import_module("pyarrow").Table.from_pylist(rows).__arrow_c_stream__(requested_schema)
+    def _columns(self) -> dict[str, Any]:
+        return columns([{name: value for name, value in line.items() if name != "arrivals"} for line in self.instances])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,7 +22,8 @@ import pathlib
 import sys
 import time
 import warnings
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
 
 from . import _recorder, launch
 from .errors import ConfigError
@@ -35,11 +36,22 @@ except ImportError as _error:
     raise ConfigError(f"probe_sync.torch: torch cannot be imported ({_error}); install torch in this environment") from _error
 
 if TYPE_CHECKING:
+    # Without torch installed, type checkers treat the base class as Any.
+    from torch.profiler import profile as _Profile  # type: ignore[import-not-found, unused-ignore]
+
     from ._settings import Path, Setting
     from .launch import Group
     from .results import MergeResult
+else:
+    _Profile = _profiler.profile
 
 __all__ = ["TraceHandler", "profile", "trace_handler"]
+
+
+class _Recording(Protocol):
+    """The part of a profiler that a handler uses."""
+
+    def export_chrome_trace(self, path: str) -> object: ...
 
 
 class TraceHandler:
@@ -48,7 +60,9 @@ class TraceHandler:
     def __init__(
         self, folder: Path, merge: bool, group: Group | None, shared: bool | None, join_timeout: float, settings: dict[str, Setting]
     ) -> None:
-        self.folder = pathlib.Path(folder)
+        self.folder: pathlib.Path = pathlib.Path(folder)
+        self.rank: int
+        self.size: int
         self.rank, self.size = _recorder.place(group)
         self._cycles = 0
         # What an earlier run left must not pass for this one's; the ranks meet after it.
@@ -61,7 +75,7 @@ class TraceHandler:
         self._hook = _optimizers.register_optimizer_step_post_hook(self._after_step)
         atexit.register(self._at_exit)
 
-    def __call__(self, prof: Any) -> None:
+    def __call__(self, prof: _Recording) -> None:
         """For `on_trace_ready`: writes the trace. Without a schedule there is only one trace, and this call ends the run."""
         if self._recorder.finished:
             # A failure to measure must not end a training job.
@@ -134,17 +148,24 @@ def trace_handler(
     return TraceHandler(folder, merge, group or _recorder.group_of(launch.torch_is_up(), launch.from_torch), shared, join_timeout, settings)
 
 
-class profile(_profiler.profile):  # type: ignore[misc]  # noqa: N801
+class profile(_Profile):  # type: ignore[misc, unused-ignore]  # noqa: N801
     """`torch.profiler.profile` with marks in `step()` and at both ends of a recording; requires a `trace_handler` as `on_trace_ready`."""
 
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        super().__init__(*arguments, **keywords)
-        handler = self.on_trace_ready
+    def __init__(self, *, on_trace_ready: TraceHandler | None = None, **keywords: Any) -> None:
+        super().__init__(on_trace_ready=on_trace_ready, **keywords)
+        handler = on_trace_ready
         if not isinstance(handler, TraceHandler):
             raise ConfigError("probe_sync.torch.profile: give on_trace_ready=probe_sync.torch.trace_handler(folder)")
         self._handler = handler
         if not launch.torch_is_up():
             self.preset_metadata_json("distributedInfo", json.dumps({"rank": handler.rank, "world_size": handler.size}))
+
+    def __enter__(self) -> profile:
+        super().__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        super().__exit__(kind, error, trace)
 
     def start_trace(self) -> None:
         """Starts recording, with a mark."""

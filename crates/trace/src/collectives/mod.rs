@@ -34,7 +34,7 @@ pub use self::matching::Evidence;
 pub(crate) use self::matching::{MatchOptions, Matching, Operation, Order, Pairing, match_operations};
 pub use self::offsets::{CollectiveOffsets, MAX_RATE_CHANGE_PPM};
 pub(crate) use self::offsets::{Half, OffsetOptions, from_collectives};
-pub(crate) use self::report::{details, lay_out, span, table};
+pub(crate) use self::report::{brief, details, lay_out, span, table};
 
 use crate::model::{GroupKey, MappedTime, Picoseconds, Steps};
 use crate::parts::CollectiveParts;

@@ -10,9 +10,28 @@ use crate::words::counted;
 /// A check as text: the verdict, the worst broken edges in a line each, the table of operations (with the same check before
 /// correction, if there is one), and what could not be judged.
 pub(crate) fn table(before: Option<&CheckReport>, after: &CheckReport) -> String {
+    outline(before, after, usize::MAX) + &limits(after)
+}
+
+/// A check as a text of some 20 lines: of many operations those with the most broken edges, and a line that counts what could not
+/// be judged.
+pub(crate) fn brief(before: Option<&CheckReport>, after: &CheckReport) -> String {
+    let parts = after.unordered_parts + after.unpaired_parts + after.unjudged_parts as usize;
+    let all = [(after.ambiguous_instances, "operation"), (after.unjudged_edges, "edge"), (parts, "part")];
+    let counts: Vec<String> =
+        all.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| counted(count, what)).collect();
+    let rest = match counts.is_empty() {
+        true => String::new(),
+        false => format!("not checked: {}; -v says why\n", counts.join(", ")),
+    };
+    outline(before, after, OPERATIONS_SHOWN) + &rest
+}
+
+/// The verdict, the worst broken edges and the table of operations.
+fn outline(before: Option<&CheckReport>, after: &CheckReport, operations_max: usize) -> String {
     let mut text = format!("{}\n", verdict(after));
     for edge in after.broken_edges.iter().take(EDGES_SHOWN) {
-        let _ = writeln!(text, "  {}", sentence(edge));
+        let _ = writeln!(text, "  {}", sentence(edge, &edge.label));
     }
     let hidden = after.broken - after.broken_edges.len().min(EDGES_SHOWN);
     if hidden > 0 {
@@ -26,7 +45,13 @@ pub(crate) fn table(before: Option<&CheckReport>, after: &CheckReport) -> String
         0 => "0".to_owned(),
         _ => format!("{broken} (by up to {})", span(worst_ns)),
     };
-    for line in &after.operations {
+    let mut operations: Vec<&OperationLine> = after.operations.iter().collect();
+    let hidden = operations.len().saturating_sub(operations_max);
+    if hidden > 0 {
+        operations.sort_by_key(|line| std::cmp::Reverse(line.broken));
+        operations.truncate(operations_max);
+    }
+    for line in operations {
         let known = previous.get(line.name.as_str());
         let before = known.map_or_else(String::new, |line| match (line.edges, line.unjudged_edges) {
             (0, 1..) => "unknown".to_owned(),
@@ -43,6 +68,15 @@ pub(crate) fn table(before: Option<&CheckReport>, after: &CheckReport) -> String
     rows.push(["all".to_owned(), after.instances.to_string(), after.edges.to_string(), was, now]);
     let keep: &[usize] = if before.is_some() { &[0, 1, 2, 3, 4] } else { &[0, 1, 2, 4] };
     lay_out(&mut text, &rows, keep);
+    if hidden > 0 {
+        let _ = writeln!(text, "… and {}; -v prints all", counted(hidden, "more operation"));
+    }
+    text
+}
+
+/// What could not be judged, with the reasons.
+fn limits(after: &CheckReport) -> String {
+    let mut text = String::new();
     ambiguous(&mut text, after);
     if after.unordered_parts + after.unpaired_parts > 0 {
         let _ = writeln!(
@@ -80,7 +114,7 @@ pub(crate) fn details(report: &CheckReport) -> String {
             text,
             "{}: end at {end_ns} ns on node {ended_node} ({ended_name}), begin at {start_ns} ns on node {started_node} \
              ({started_name}); {allowed}",
-            sentence(edge),
+            sentence(edge, &format!("{} ({})", edge.operation, edge.instance)),
         );
     }
     text
@@ -137,13 +171,13 @@ fn verdict(report: &CheckReport) -> String {
     }
 }
 
-/// `all_gather (group 0, number 8): rank 2 ended 19.612 ms before rank 1 began`.
-fn sentence(edge: &BrokenEdge) -> String {
-    let BrokenEdge { operation, instance, ended_name, started_name, .. } = edge;
+/// `all_gather #8: rank 2 ended 19.612 ms before rank 1 began`.
+fn sentence(edge: &BrokenEdge, operation: &str) -> String {
+    let BrokenEdge { ended_name, started_name, .. } = edge;
     // A name is `rank 2 (node 1, gpu-07)`; the details have the rest.
     let short = |name: &str| name.split(" (").next().unwrap_or_default().to_owned();
     let by = span(edge.by_ns);
-    format!("{operation} ({instance}): {} ended {by} before {} began", short(ended_name), short(started_name))
+    format!("{operation}: {} ended {by} before {} began", short(ended_name), short(started_name))
 }
 
 /// A length of time with a unit that suits it.
@@ -173,3 +207,5 @@ pub(crate) fn lay_out<const N: usize>(text: &mut String, rows: &[[String; N]], k
 
 /// Broken edges in the text; the details have more.
 const EDGES_SHOWN: usize = 3;
+/// Operations in a brief text.
+const OPERATIONS_SHOWN: usize = 10;

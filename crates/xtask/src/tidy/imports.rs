@@ -76,7 +76,7 @@ fn dependencies(manifest: &Table) -> Vec<String> {
 }
 
 /// Every package of ours and what it may import of ours.
-const MAY_IMPORT: [(&str, &[&str]); 24] = [
+const MAY_IMPORT: [(&str, &[&str]); 25] = [
     ("probe-sync-time", &[]),
     ("probe-sync-files", &[]),
     ("probe-sync-probe", &["probe-sync-time"]),
@@ -139,6 +139,7 @@ const MAY_IMPORT: [(&str, &[&str]); 24] = [
     ),
     ("probe-sync-mpi-launcher", &["probe-sync"]),
     ("probe-sync-testbed", &[]),
+    ("codegen", &[]),
     ("xtask", &[]),
 ];
 

@@ -181,6 +181,9 @@ pub struct BrokenEdge {
     pub operation: String,
     /// Which instance, in words.
     pub instance: String,
+    /// Operation and instance in as few words as name them.
+    #[serde(skip)]
+    pub label: String,
     /// The node on which it ended too early.
     pub ended_node: u32,
     /// That node's host.
@@ -327,6 +330,7 @@ impl<'a> Judge<'a> {
         self.report.broken_edges.push(BrokenEdge {
             operation: name.to_owned(),
             instance: instance_text(&end.part.label.instance, operation),
+            label: short_label(name, &end.part.label.instance, operation),
             ended_node: ended.node,
             ended_name: ended.name.to_owned(),
             end_ns: whole_ns(end.time.at),
@@ -426,6 +430,18 @@ pub(crate) fn instance_text(instance: &Instance, operation: &Operation<'_>) -> S
         Instance::Order { group, signature } => {
             let group = group.as_ref().map_or_else(String::new, |group| format!("group {}, ", group.name));
             format!("{group}{signature}, place {}", operation.turn)
+        }
+    }
+}
+
+/// `all_gather #8 of group 0`: an operation by its number, or its place, in its group.
+fn short_label(name: &str, instance: &Instance, operation: &Operation<'_>) -> String {
+    match instance {
+        Instance::Sequence { group } => format!("{name} #{} of group {}", operation.number, group.name),
+        Instance::Order { group: Some(group), .. } => format!("{name} #{} of group {}", operation.turn, group.name),
+        Instance::Order { group: None, .. } => format!("{name} #{}", operation.turn),
+        Instance::Hlo { .. } | Instance::Communicator { .. } => {
+            format!("{name} ({})", instance_text(instance, operation))
         }
     }
 }

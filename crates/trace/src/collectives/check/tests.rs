@@ -371,3 +371,25 @@ fn what_was_not_judged_is_in_the_table_only_where_there_is_some() {
     let parts = text(CheckReport { unjudged_parts: 3, ..CheckReport::default() });
     assert!(parts.contains("not checked: 3 parts with an unknown clock"), "{parts}");
 }
+
+#[test]
+fn a_brief_text_counts_what_it_leaves_out() {
+    let line =
+        |broken: usize| OperationLine { broken, name: format!("psum.{broken}"), ..OperationLine::new(Evidence::Label) };
+    let report = CheckReport {
+        edges: 9,
+        operations: (0..12).map(line).collect(),
+        ambiguous_instances: 3,
+        unordered_parts: 1,
+        ..CheckReport::default()
+    };
+    let text = crate::collectives::brief(None, &report);
+    assert!(text.contains("psum.11") && !text.contains("psum.1 "), "{text}");
+    assert!(
+        text.ends_with("… and 2 more operations; -v prints all\nnot checked: 3 operations, 1 part; -v says why\n"),
+        "{text}"
+    );
+    assert!(text.lines().count() <= 20, "{text}");
+    let all = crate::collectives::table(None, &report);
+    assert!(all.contains("psum.1 ") && !all.contains("-v"), "{all}");
+}
