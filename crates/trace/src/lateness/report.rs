@@ -3,11 +3,12 @@
 //! Place in the flow: made by `summary` and `verdict`; `text`, `csv`, `marks` and programs of other people read them. All times are ns on the reference clock.
 //! What it does not do: compute.
 
+use probe_sync_lateness::operation::{Class, LateIn};
+
 use crate::omitted::Omitted;
 use serde::Serialize;
 
 use super::history::CriticalPath;
-use super::operation::{Class, LateIn};
 use crate::collectives::Evidence;
 
 /// Who was late in a job.

@@ -76,7 +76,7 @@ fn dependencies(manifest: &Table) -> Vec<String> {
 }
 
 /// Every package of ours and what it may import of ours.
-const MAY_IMPORT: [(&str, &[&str]); 24] = [
+const MAY_IMPORT: [(&str, &[&str]); 25] = [
     ("probe-sync-time", &[]),
     ("probe-sync-files", &[]),
     ("probe-sync-probe", &["probe-sync-time"]),
@@ -114,6 +114,7 @@ const MAY_IMPORT: [(&str, &[&str]); 24] = [
     ("probe-sync-rocpd", &["probe-sync-time", "probe-sync-files"]),
     ("probe-sync-otf2", &[]),
     ("probe-sync-hang", &[]),
+    ("probe-sync-lateness", &[]),
     (
         "probe-sync-trace",
         &[
@@ -121,6 +122,7 @@ const MAY_IMPORT: [(&str, &[&str]); 24] = [
             "probe-sync-files",
             "probe-sync-estimate",
             "probe-sync-sys",
+            "probe-sync-lateness",
             "probe-sync-rocpd",
             "probe-sync-otf2",
         ],
@@ -145,8 +147,14 @@ const MAY_IMPORT: [(&str, &[&str]); 24] = [
 /// A front end imports whatever it needs.
 const ALL: &[&str] = &["*"];
 
-const PURE: [&str; 5] =
-    ["probe-sync-time", "probe-sync-global-clock", "probe-sync-probe", "probe-sync-estimate", "probe-sync-sim"];
+const PURE: [&str; 6] = [
+    "probe-sync-time",
+    "probe-sync-global-clock",
+    "probe-sync-probe",
+    "probe-sync-estimate",
+    "probe-sync-sim",
+    "probe-sync-lateness",
+];
 
 /// External crates that read no clock and do no input or output in the features that we use.
 const HARMLESS: [&str; 10] = [
