@@ -10,9 +10,11 @@
 //! |---|---|
 //! | `operation` | one operation, judged |
 //! | `host` | a host whose ranks all came last |
+//! | `live` | arrivals of a job that runs → who is late, and who is waited for |
 //!
 //! The derivation is on the page of `probe_sync_trace`'s lateness.
 #![forbid(unsafe_code)]
 
 pub mod host;
+pub mod live;
 pub mod operation;
