@@ -29,6 +29,7 @@ use super::request::{Asked, Request, Requests};
 use super::window::WindowPlan;
 use crate::Error;
 use crate::config::RoundMode;
+use crate::late::Said;
 use crate::measure::stop::Stop;
 
 /// One rank's side of it.
@@ -49,6 +50,8 @@ pub(super) struct Control {
     mute: bool,
     /// The master is another one: what was asked of the one before is asked again.
     again: bool,
+    /// What was said of late ranks, for [`Control::late`].
+    late: Vec<(Rank, Said)>,
 }
 
 /// Where a rank's rounds stand when it looks.
@@ -87,7 +90,13 @@ impl Control {
             anomaly: None,
             mute: false,
             again: false,
+            late: Vec::new(),
         }
+    }
+
+    /// What was said of late ranks since this was last asked.
+    pub fn late(&mut self) -> Vec<(Rank, Said)> {
+        std::mem::take(&mut self.late)
     }
 
     /// The master is another one.
@@ -149,6 +158,8 @@ impl Control {
                 Word::RoundEnds { .. } => {}
                 Word::RunEnds => here.stop.raise(),
                 Word::Note(note) => self.notes.hear(rank, note),
+                Word::Arrivals(word) => self.late.push((rank, Said::Arrivals(word))),
+                Word::Late(word) => self.late.push((rank, Said::Standing(word))),
             }
         }
         Ok(())

@@ -104,6 +104,7 @@ const MAY_IMPORT: [(&str, &[&str]); 25] = [
             "probe-sync-files",
             "probe-sync-probe",
             "probe-sync-estimate",
+            "probe-sync-lateness",
             "probe-sync-global-clock",
             "probe-sync-sys",
             "probe-sync-record",
