@@ -62,6 +62,8 @@ fn rendered(found: &Standing, all: bool) -> String {
             .iter()
             .map(|rank| format!("missing     rank {rank} is missing: the run has begun without it")),
     );
+    lines.extend(found.late.late.iter().map(|late| format!("late        {late}")));
+    lines.extend(found.late.waiting.iter().map(|wait| format!("waiting     {wait}")));
     let count = found.faults.len();
     lines.push(format!("faults      {count} in the last {}", counted(found.faults_of_rounds, "round")));
     let newest = found.faults.iter().skip(count.saturating_sub(FAULTS_MAX));

@@ -51,13 +51,7 @@ impl Arrivals {
     /// or is one of too many (16 384).
     #[inline]
     pub fn arrive(&self, group: &str, step: u64) {
-        self.arrive_at(group, step, SystemClock.now());
-    }
-
-    /// Says that this rank arrived at operation `step` of `group` when the system clock showed `at`, as [`Arrivals::arrive`] does; for records of arrivals that somebody else
-    /// keeps. In a group they come in the order in which they happened.
-    #[inline]
-    pub fn arrive_at(&self, group: &str, step: u64, at: Timestamp<System>) {
+        let at = SystemClock.now();
         let ring = self.0.get_or_init(Ring::new);
         let taken = ring.group(group).is_some_and(|group| ring.queue.push(Arrival { group, step, at }).is_ok());
         if !taken {
