@@ -8,6 +8,7 @@
 
 use std::path::PathBuf;
 
+use probe_sync::late::LateRecord;
 use probe_sync::solve::Solved;
 use probe_sync::standing::Standing;
 use probe_sync_page::{Mood, Page};
@@ -349,6 +350,7 @@ pub fn schemas() -> Vec<(&'static str, u32, Schema)> {
         ("doctor_strict", 1, of::<crate::peers::Gate>()),
         ("export", 1, of::<Export>()),
         ("hang", 1, of::<probe_sync_hang::Verdict>()),
+        ("late", 1, of::<LateRecord>()),
         ("merge", 2, of::<Merge<'static>>()),
         ("query", 1, of::<Query<'static>>()),
         ("record_convert", 1, of::<RecordConvert<'static>>()),
@@ -359,7 +361,7 @@ pub fn schemas() -> Vec<(&'static str, u32, Schema)> {
         ("run", probe_sync::report::SCHEMA, of::<probe_sync::report::RunReport>()),
         ("sim", 1, of::<crate::sim::Document>()),
         ("solve", 1, of::<Solve>()),
-        ("status", 2, of::<Standing>()),
+        ("status", 3, of::<Standing>()),
         ("stragglers", 4, of::<Lateness>()),
     ]
 }

@@ -57,6 +57,8 @@ fn rendered(found: &Standing, all: bool) -> String {
         lines.push(format!("reached     {reached} of {others} other nodes; worst 95 % interval {worst}"));
     }
     lines.extend(found.missing_ranks.iter().map(|rank| format!("missing     rank {rank}: the run started without it")));
+    lines.extend(found.late.late.iter().map(|late| format!("late        {late}")));
+    lines.extend(found.late.waiting.iter().map(|wait| format!("waiting     {wait}")));
     let count = found.faults.len();
     lines.push(format!("faults      {count} in the last {}", counted(found.faults_of_rounds, "round")));
     let newest = found.faults.iter().skip(count.saturating_sub(FAULTS_MAX));

@@ -5,7 +5,11 @@
 //! The mapping is its own inverse. [`gather`] to [`attendance`] are the operations of such a group;
 //! if `root` is rank 0 they are those of the inner group.
 
-use crate::{Attendance, Call, Collective, Deadline, Error, Frames, ROOT, Rank, check_frames, check_participants};
+use std::sync::Arc;
+
+use crate::{
+    Attendance, Call, Collective, Deadline, Error, Frames, ROOT, Rank, SideWork, check_frames, check_participants,
+};
 
 /// A rank's label, and a label's rank.
 pub(crate) fn exchanged(root: Rank, rank: Rank) -> Rank {
@@ -92,5 +96,22 @@ pub(crate) fn attendance(inner: &mut impl Collective, root: Rank) -> Attendance 
     Attendance {
         left: left.into_iter().map(|(label, error)| (exchanged(root, label), renamed(error, root))).collect(),
         back: back.into_iter().map(|(label, statement)| (exchanged(root, label), statement)).collect(),
+    }
+}
+
+/// Work that hears words by rank, for a group that knows ranks by their labels.
+pub(crate) fn work_by_rank(work: Arc<dyn SideWork>, root: Rank) -> Arc<dyn SideWork> {
+    if root == ROOT { work } else { Arc::new(WorkByRank { work, root }) }
+}
+
+#[derive(Debug)]
+struct WorkByRank {
+    work: Arc<dyn SideWork>,
+    root: Rank,
+}
+
+impl SideWork for WorkByRank {
+    fn turn(&self, heard: Vec<Call>) -> Vec<Vec<u8>> {
+        self.work.turn(heard.into_iter().map(|(label, word)| (exchanged(self.root, label), word)).collect())
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use probe_sync_files::OwnFolder;
 
 use crate::labels::{self, exchanged, renamed};
-use crate::{Attendance, Call, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, Traffic};
+use crate::{Attendance, Call, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, SideWork, Traffic};
 
 /// One rank of a group in which rank `master` has the backend's place 0.
 #[derive(Debug)]
@@ -118,6 +118,10 @@ impl<C: Collective> Collective for Led<C> {
 
     fn calls(&mut self) -> Result<Vec<Call>, Error> {
         labels::calls(&mut self.inner, self.master)
+    }
+
+    fn work_while_waiting(&mut self, work: Arc<dyn SideWork>) {
+        self.inner.work_while_waiting(labels::work_by_rank(work, self.master));
     }
 
     fn traffic(&self) -> Traffic {

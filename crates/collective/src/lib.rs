@@ -133,6 +133,12 @@ impl Traffic {
 /// A word that came beside the operations: who said it, and what ([`Collective::call`]).
 pub type Call = (Rank, Vec<u8>);
 
+/// What a rank does while an operation waits for others.
+pub trait SideWork: fmt::Debug + Send + Sync {
+    /// Takes the words that have come ([`Collective::call`]) and returns those to say. It does not wait.
+    fn turn(&self, heard: Vec<Call>) -> Vec<Vec<u8>>;
+}
+
 /// Where the root puts files that ranks bring.
 pub trait FilePlaces: fmt::Debug + Send + Sync {
     /// The folder, and the name in it, of a rank's file of this name, which is relative and leads nowhere else. Folders that are missing are made. None
@@ -226,6 +232,10 @@ pub trait Collective {
     fn calls(&mut self) -> Result<Vec<Call>, Error> {
         Ok(Vec::new())
     }
+
+    /// From now on an operation that waits for others does `work` about ten times a second: words are said and heard although a rank hangs. Backends that cannot do
+    /// nothing; their words come when the operation is over. After another rank has taken the root's place it must be asked for again.
+    fn work_while_waiting(&mut self, _work: Arc<dyn SideWork>) {}
 
     /// What was carried so far.
     fn traffic(&self) -> Traffic {

@@ -6,11 +6,12 @@
 //! 3. `join` — the hand-shake: who takes part, who is a node, where it is reached, who is the reference;
 //! 4. `measure` — the probe thread, snapshot pairs, virtual clocks, counters;
 //! 5. `pace` — how fast the next window probes, fixed or adaptive;
-//! 6. `report` — what the root keeps of a run: shared files, the judge of known truth, metrics, the final report;
-//! 7. `clock` — the global clock and what keeps it right;
-//! 8. `round` — the node's part, the exchange between ranks, the master's part, and the loop that joins them;
-//! 9. `session` — a run as an object ([`Session`]) and as a function ([`run()`]). Beside it `solve`: a run once more, from its files;
-//! 10. `regions` — several runs in one job, and one among their masters, put on one timeline by `solve`.
+//! 6. `late` — arrivals of the training loop, and which rank is late;
+//! 7. `report` — what the root keeps of a run: shared files, the judge of known truth, metrics, the final report;
+//! 8. `clock` — the global clock and what keeps it right;
+//! 9. `round` — the node's part, the exchange between ranks, the master's part, and the loop that joins them;
+//! 10. `session` — a run as an object ([`Session`]) and as a function ([`run()`]). Beside it `solve`: a run once more, from its files;
+//! 11. `regions` — several runs in one job, and one among their masters, put on one timeline by `solve`.
 //!
 //! `error`, `infinity` and `wire` (the bytes between ranks) stand below all rooms. A caller brings a `Collective`.
 #![forbid(unsafe_code)]
@@ -23,6 +24,7 @@ mod error;
 pub mod fuzzing;
 mod infinity;
 mod join;
+pub mod late;
 mod measure;
 mod pace;
 mod regions;
@@ -37,6 +39,7 @@ pub use clock::GlobalClock;
 pub use config::Config;
 pub use error::Error;
 pub use join::{KeyFile, PartOfJob};
+pub use late::{Arrivals, LateStanding, LateView};
 pub use measure::counters::Counter;
 pub use measure::snapshots;
 pub use measure::virtual_clocks::Truth;

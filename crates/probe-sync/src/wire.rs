@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use crate::Error;
 
 /// Raised whenever a wire type changes shape.
-pub const WIRE_VERSION: u8 = 19;
+pub const WIRE_VERSION: u8 = 20;
 
 /// The bytes of a value.
 pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {

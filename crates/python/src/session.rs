@@ -12,8 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use probe_sync::collective::{MAX_RANKS, UniqueId};
+use probe_sync::late::{LateLine, WaitLine};
 use probe_sync::{
-    Config, Error, FilesToRoot, GlobalClock, Progress, Request, RunReport, SessionBuilder, SessionHandle, State,
+    Arrivals, Config, Error, FilesToRoot, GlobalClock, LateView, Progress, Request, RunReport, SessionBuilder,
+    SessionHandle, State,
 };
 use probe_sync_estimate::round::GlobalWindowData;
 use pyo3::prelude::*;
@@ -30,6 +32,8 @@ use crate::waiting::{self, Until, Worker};
 pub struct Session {
     inner: Mutex<Inner>,
     clock: GlobalClock,
+    arrivals: Arrivals,
+    late: LateView,
     /// The process that started it: a fork has no such thread.
     process: u32,
 }
@@ -75,9 +79,9 @@ pub fn start(
     let builder = probe_sync::Session::builder_of(config);
     let builder = meet(builder, rank, size, meeting, unique_id)?;
     let handle = builder.start().map_err(|error| Failure::of_session(&error, false))?;
-    let clock = handle.clock();
+    let (clock, arrivals, late) = (handle.clock(), handle.arrivals(), handle.late());
     let inner = Inner { stage: Stage::Running(Arc::new(handle)), asked: false, state: None, latest: None };
-    Ok(Session { inner: Mutex::new(inner), clock, process: std::process::id() })
+    Ok(Session { inner: Mutex::new(inner), clock, arrivals, late, process: std::process::id() })
 }
 
 /// Leaves the page of the run in `out`, which has ended; what is wrong where it cannot.
@@ -194,6 +198,19 @@ impl Session {
     /// Reference time, also in a fork and after the end.
     fn clock(&self) -> Clock {
         Clock(self.clock.clone())
+    }
+
+    /// Arrives now at an operation of a group.
+    fn arrive(&self, group: &str, step: u64) {
+        self.arrivals.arrive(group, step);
+    }
+
+    /// Who is late and who is waited for, as JSON, with a sentence for each.
+    fn late(&self) -> PyResult<String> {
+        let standing = self.late.standing();
+        let late: Vec<(String, &LateLine)> = standing.late.iter().map(|line| (line.to_string(), line)).collect();
+        let waiting: Vec<(String, &WaitLine)> = standing.waiting.iter().map(|line| (line.to_string(), line)).collect();
+        serde_json::to_string(&(late, waiting)).map_err(|error| Failure::config(error.to_string()).into())
     }
 
     /// Begins a file of marks of this process, once the ranks have met.

@@ -232,6 +232,21 @@ class Torch(Mended):
             timeout=LIMIT_S,
         )
 
+    def test_watch_names_the_rank_that_is_late_while_the_job_runs(self):
+        """Rank 2 is late in every third step from 6 to 16 s; half a minute."""
+        done = self.run_job(self.folder, HERE / "torch_late.py", [])
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        ranks = [json.loads((self.folder / f"rank{rank}.json").read_text()) for rank in range(RANKS)]
+        for rank in ranks:
+            named = [at for at, _, late in rank["told"] if late == [2]]
+            cleared = [at for at, text, _ in rank["told"] if not text and named and at > named[0]]
+            self.assertTrue(named and cleared, rank["told"])
+            self.assertTrue(6 < named[0] < 16 < cleared[0] < 31, rank["told"])
+            self.assertEqual({one for _, _, late in rank["told"] for one in late}, {2})
+            self.assertEqual((rank["after"], rank["missed"]), ("", 0))
+        first = ranks[0]["told"][0]
+        print(f"{self.id()}: {first[0] - 6:.1f} s after the onset: {first[1]}")
+
     def test_the_example_is_mended(self):
         for model, largest_ns, folder in (("constant", 100, "traces"), ("sinusoid", 300, "rank$RANK")):
             with self.subTest(model=model):

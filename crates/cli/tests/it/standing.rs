@@ -45,7 +45,7 @@ fn a_run_is_seen_to_go_on_to_stall_and_to_end() {
     let out = folder.path().join("out");
     let child = begun(&out);
     let found = until(&out, "running", |found| found["round"]["number"].as_u64() >= Some(2));
-    assert_eq!((&found["state"], &found["schema"]), (&"running".into(), &2.into()), "{found:#}");
+    assert_eq!((&found["state"], &found["schema"]), (&"running".into(), &3.into()), "{found:#}");
     assert_eq!(found["process"], child.id(), "the master's: {found:#}");
     assert_eq!(found["round"]["window_s"].as_f64().map(f64::round), Some(1.0));
     let nodes = found["nodes"].as_array().expect("a list");

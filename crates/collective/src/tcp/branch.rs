@@ -245,7 +245,7 @@ impl Branch {
                 break;
             }
             let Some(slice) = wait.slice_until(enough) else { break };
-            peers.sleep(slice, &mut ready, wait.operation())?;
+            peers.sleep_and_work(slice, &mut ready, wait.operation())?;
         }
         let mut bytes = Vec::new();
         bundle.encode(&mut bytes);
@@ -302,7 +302,8 @@ impl Branch {
                 }
             }
             let Some(slice) = wait.slice_until(enough) else { return Err(wait.late(vec![ROOT])) };
-            peers.sleep(if end.is_some() { slice.min(END_TIME) } else { slice }, &mut ready, wait.operation())?;
+            let slice = if end.is_some() { slice.min(END_TIME) } else { slice };
+            peers.sleep_and_work(slice, &mut ready, wait.operation())?;
         };
         let mut told = Vec::new();
         if let Some(peer) = peers.at(place) {

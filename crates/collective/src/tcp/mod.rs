@@ -52,8 +52,8 @@ use std::sync::Arc;
 
 use crate::labels::exchanged;
 use crate::{
-    Attendance, Call, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, Traffic, Wait, check_frames,
-    check_participants, check_word,
+    Attendance, Call, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, SideWork, Traffic, Wait,
+    check_frames, check_participants, check_word,
 };
 use between_rounds::PerRound;
 use branch::{Branch, CONTROL};
@@ -405,6 +405,13 @@ impl Collective for Group {
             Tree::Star => {}
         }
         Ok(words.into_iter().map(|(place, word)| (self.peers.rank_of(place), word)).collect())
+    }
+
+    fn work_while_waiting(&mut self, work: Arc<dyn SideWork>) {
+        // Where connections last for a round, words come with its gather.
+        if self.per_round.is_none() {
+            self.peers.work_while_waiting(work);
+        }
     }
 
     fn traffic(&self) -> Traffic {

@@ -8,14 +8,14 @@ use std::io::{PipeReader, Read as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFlags, Timespec, epoll};
 
 use super::connection::Connection;
 use super::frame::{Hashed, Kind, Leaving};
 use super::sockets::poll_sockets;
-use crate::{Error, ROOT, Rank, Traffic, Wait};
+use crate::{Error, ROOT, Rank, SideWork, Traffic, Wait};
 
 /// The connections of a rank.
 #[derive(Debug)]
@@ -34,6 +34,8 @@ pub(super) struct Peers {
     gone: Vec<Gone>,
     /// What connections that are gone have carried.
     past: Traffic,
+    /// What is done while an operation waits, and when it was done last.
+    work: Option<(Arc<dyn SideWork>, Instant)>,
 }
 
 /// Connections that come while an operation waits for them.
@@ -85,6 +87,7 @@ impl Peers {
             rung: false,
             gone: Vec::new(),
             past: Traffic::default(),
+            work: None,
         };
         for (place, connection) in connections.into_iter().enumerate() {
             peers.put(place, connection)?;
@@ -294,7 +297,7 @@ impl Peers {
                 self.look_for(&mut ready, operation)?;
             }
             if ready.is_empty() && !self.rung {
-                self.sleep(slice, &mut ready, operation)?;
+                self.sleep_and_work(slice, &mut ready, operation)?;
             }
         }
     }
@@ -415,6 +418,49 @@ impl Peers {
         }
     }
 
+    /// From now on this is done while an operation waits.
+    pub fn work_while_waiting(&mut self, work: Arc<dyn SideWork>) {
+        self.work = Some((work, Instant::now()));
+    }
+
+    /// Sleeps as [`Peers::sleep`] does, and says and hears words now and then. Only where nothing is being sent: a word within a frame would break it.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn sleep_and_work(
+        &mut self,
+        limit: Duration,
+        ready: &mut Vec<usize>,
+        operation: &'static str,
+    ) -> Result<(), Error> {
+        self.sleep(limit, ready, operation)?;
+        let Some((work, last)) = &mut self.work else { return Ok(()) };
+        if last.elapsed() < WORK_EVERY {
+            return Ok(());
+        }
+        *last = Instant::now();
+        let work = Arc::clone(work);
+        let (rank, control) = (self.rank, 0);
+        let mut heard = Vec::new();
+        for place in 0..self.list.len() {
+            let from = self.rank_of(place);
+            // In a tree a rank has other connections as well, which carry no words.
+            let speaks = rank == ROOT || place == control;
+            if let Some(peer) = self.at(place).filter(|_| speaks) {
+                heard.extend(peer.words().into_iter().map(|word| (from, word)));
+            }
+        }
+        for word in work.turn(heard) {
+            let all = if rank == ROOT { self.present() } else { vec![control] };
+            for place in all {
+                if let Some(peer) = self.at(place) {
+                    peer.say(Kind::Word, 0, &word, operation)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Peers that have not come in time end the operation, unless the group goes on without them.
     ///
     /// # Errors
@@ -443,6 +489,9 @@ fn unwatchable(error: rustix::io::Errno) -> Error {
 
 /// The number of a bell, which no place has.
 const BELL: u64 = u64::MAX;
+
+/// Between two turns of what is done while an operation waits.
+const WORK_EVERY: Duration = Duration::from_millis(100);
 
 /// Bytes of a bell that are read at once.
 const BELL_READ: usize = 1024;

@@ -39,7 +39,7 @@ use super::rendezvous::{bind, bind_everywhere};
 use super::sockets::{LOOK, has_hung_up, poll_sockets, somebody_listens};
 use super::{Group, JobKey};
 use crate::labels::{self, exchanged, renamed};
-use crate::{Attendance, Call, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, Traffic, Wait};
+use crate::{Attendance, Call, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, SideWork, Traffic, Wait};
 
 /// One rank of a group whose connections form a star, or a tree beside it ([`TcpOptions::fan_out`]).
 #[derive(Debug)]
@@ -288,6 +288,10 @@ impl Collective for Tcp {
 
     fn calls(&mut self) -> Result<Vec<Call>, Error> {
         labels::calls(&mut self.group, self.root)
+    }
+
+    fn work_while_waiting(&mut self, work: Arc<dyn SideWork>) {
+        self.group.work_while_waiting(labels::work_by_rank(work, self.root));
     }
 
     fn traffic(&self) -> Traffic {

@@ -107,7 +107,7 @@ impl Trunk {
                 peers.lose_late(&late, &gathering.wait)?;
                 break;
             };
-            peers.sleep(slice, &mut ready, gathering.wait.operation())?;
+            peers.sleep_and_work(slice, &mut ready, gathering.wait.operation())?;
         }
         for frame in gathering.have.into_iter().skip(1) {
             frames.push(&frame.unwrap_or_default());

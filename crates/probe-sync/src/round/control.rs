@@ -30,6 +30,7 @@ use super::request::{Asked, Request, Requests};
 use super::window::WindowPlan;
 use crate::Error;
 use crate::config::RoundMode;
+use crate::late::Said;
 use crate::measure::stop::Stop;
 
 /// One rank's side of it.
@@ -50,6 +51,8 @@ pub(super) struct Control {
     mute: bool,
     /// The master is another one: what was asked of the one before is asked again.
     again: bool,
+    /// What was said of late ranks, for [`Control::late`].
+    late: Vec<(Rank, Said)>,
 }
 
 /// Where a rank's rounds stand when it looks.
@@ -88,7 +91,13 @@ impl Control {
             anomaly: None,
             mute: false,
             again: false,
+            late: Vec::new(),
         }
+    }
+
+    /// What was said of late ranks since this was last asked.
+    pub fn late(&mut self) -> Vec<(Rank, Said)> {
+        std::mem::take(&mut self.late)
     }
 
     /// The master is another one.
@@ -150,6 +159,8 @@ impl Control {
                 Word::RoundEnds { .. } => {}
                 Word::RunEnds => here.stop.raise(),
                 Word::Note(note) => self.notes.hear(rank, note),
+                Word::Arrivals(word) => self.late.push((rank, Said::Arrivals(word))),
+                Word::Late(word) => self.late.push((rank, Said::Standing(word))),
             }
         }
         Ok(())

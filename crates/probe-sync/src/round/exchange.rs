@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration as StdDuration;
 
-use probe_sync_collective::{self as collective, Attendance, Collective, Deadline, Frames, Rank, Traffic};
+use probe_sync_collective::{
+    self as collective, Attendance, Call, Collective, Deadline, Frames, Rank, SideWork, Traffic,
+};
 use probe_sync_estimate::window::NodeWindowData;
 use probe_sync_time::{Duration, NodeId, RoundId};
 
@@ -34,6 +36,8 @@ pub(crate) struct Exchange<'c> {
     /// Who takes the master's place, in this order.
     successors: Vec<Rank>,
     frames: Frames,
+    /// Words that came while an operation waited.
+    kept: Vec<Call>,
     round_timeout: Duration,
     stop: Arc<AtomicBool>,
     gathered_bytes: usize,
@@ -53,6 +57,7 @@ impl<'c> Exchange<'c> {
             per_round: joined.config.connections == Connections::PerRound,
             successors: joined.plan.successors.iter().map(|(rank, _)| *rank).collect(),
             frames: Frames::default(),
+            kept: Vec::new(),
             round_timeout,
             stop,
             gathered_bytes: 0,
@@ -331,7 +336,18 @@ impl<'c> Exchange<'c> {
     /// When the backend has failed, or names the rank whose bytes are wrong.
     pub fn words(&mut self) -> Result<Vec<(Rank, Word)>, Error> {
         let said = self.collective.calls()?;
-        said.into_iter().map(|(rank, bytes)| Ok((rank, wire::decode(&bytes, rank)?))).collect()
+        let kept = std::mem::take(&mut self.kept);
+        kept.into_iter().chain(said).map(|(rank, bytes)| Ok((rank, wire::decode(&bytes, rank)?))).collect()
+    }
+
+    /// Words that came while an operation waited are among the next [`Self::words`].
+    pub fn hear_again(&mut self, kept: Vec<Call>) {
+        self.kept.extend(kept);
+    }
+
+    /// From now on the backend does this while an operation waits.
+    pub fn work_while_waiting(&mut self, work: Arc<dyn SideWork>) {
+        self.collective.work_while_waiting(work);
     }
 
     /// The rank that gathers and decides.

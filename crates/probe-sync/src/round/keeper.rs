@@ -9,12 +9,14 @@ use std::time::Duration as StdDuration;
 
 use probe_sync_collective::Rank;
 use probe_sync_estimate::round::{GlobalWindowData, SolvedRound};
+use probe_sync_files::OwnFolder;
 use probe_sync_time::RoundId;
 
 use super::attendants::Attendants;
 use super::exchange::Exchange;
 use super::standby::Present;
 use crate::join::{Back, Hello, Joined, Notice};
+use crate::late::Totals;
 use crate::measure::account::RankAccount;
 use crate::pace::adaptive::PacingReport;
 use crate::report::{Observed, Recorder, RunReport, Stopped, TakenOver};
@@ -114,6 +116,16 @@ impl Keeper {
         self.latency = latency;
         self.recorder.record(&solved.data, latency);
         self.recorder.keep(&solved.data, solved.edges);
+    }
+
+    /// The folder of the run's files.
+    pub fn folder(&self) -> &OwnFolder {
+        self.recorder.folder()
+    }
+
+    /// What metrics tell of ranks that are late.
+    pub fn late(&mut self, totals: &Totals) {
+        self.recorder.late(totals);
     }
 
     /// What can wait until all ranks have the round.

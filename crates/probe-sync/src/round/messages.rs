@@ -55,6 +55,10 @@ pub(crate) enum Word {
     RunEnds,
     /// What a caller says to the others.
     Note(Vec<u8>),
+    /// To the root: a rank's arrivals ([`crate::late`]).
+    Arrivals(Vec<u8>),
+    /// From the root: who is late.
+    Late(Vec<u8>),
 }
 
 impl Broadcast {

@@ -15,6 +15,7 @@ mod control;
 pub(crate) mod decider;
 pub(crate) mod exchange;
 pub(crate) mod keeper;
+mod lateness;
 pub(crate) mod messages;
 pub(crate) mod node;
 pub(crate) mod notes;
@@ -22,6 +23,7 @@ mod recorded;
 pub(crate) mod request;
 mod returning;
 mod settle;
+pub(crate) mod side;
 pub(crate) mod standby;
 mod succession;
 mod window;
@@ -44,6 +46,7 @@ use self::messages::{Broadcast, Told};
 use self::node::Node;
 use self::notes::Notes;
 use self::request::{Request, Requests};
+use self::side::Side;
 use self::standby::{Present, Shadow, Standby};
 use self::window::WindowPlan;
 use crate::Error;
@@ -99,6 +102,8 @@ pub(crate) struct Rounds<'c> {
     begun: (Instant, StdDuration),
     /// When the run began, as the master's clock has it.
     masters_begin: Instant,
+    /// Which rank is late.
+    side: Arc<Side>,
     /// When the root decided on the window under way, on its node's clock.
     decided_at: Option<(NodeId, Timestamp<System>)>,
 }
@@ -119,6 +124,7 @@ pub(crate) struct Setup {
     pub notes: Notes,
     /// At a region's master: what the run among the masters says of its clock.
     pub timeline: Timeline,
+    pub side: Arc<Side>,
 }
 
 /// Who keeps a node from starting exchanges.
@@ -132,8 +138,10 @@ struct Probing {
 
 impl<'c> Rounds<'c> {
     /// The rounds of a run that begins now.
-    pub fn new(joined: &Arc<Joined>, exchange: Exchange<'c>, setup: Setup) -> Self {
-        let Setup { node, own, decider, keeper, attendants, feed, stop, pause, requests, notes, timeline } = setup;
+    pub fn new(joined: &Arc<Joined>, mut exchange: Exchange<'c>, setup: Setup) -> Self {
+        let Setup { node, own, decider, keeper, attendants, feed, stop, pause, requests, notes, timeline, side } =
+            setup;
+        exchange.work_while_waiting(side.clone());
         let (mode, pace) = (joined.config.rounds, Pace::configured(&joined.config));
         let start = pace.decision(joined.roster.start.on_reference(), false);
         let first = pace.window.min(joined.config.first_window.unwrap_or(pace.window));
@@ -167,6 +175,7 @@ impl<'c> Rounds<'c> {
             ended: false,
             begun: (Instant::now(), clock::process_cpu_time()),
             masters_begin: Instant::now(),
+            side,
             decided_at: None,
         }
     }
@@ -241,6 +250,7 @@ impl<'c> Rounds<'c> {
 
     /// Brings what was asked here to the master, and hears what others say.
     fn look(&mut self) -> Result<(), Error> {
+        self.exchange.hear_again(self.side.kept());
         let mut here = Here {
             mode: self.mode,
             exchange: &mut self.exchange,
@@ -252,7 +262,8 @@ impl<'c> Rounds<'c> {
             last: self.last.as_ref().map(|told| &told.round),
             round_id: self.round_id,
         };
-        self.control.look(&mut here)
+        self.control.look(&mut here)?;
+        self.look_for_late()
     }
 
     /// One round with the master there is, or with the one that takes its place when it is lost meanwhile.
@@ -429,6 +440,7 @@ impl<'c> Rounds<'c> {
             told.back.iter().for_each(|back| node.meet_again(back));
         }
         self.control.follow(round);
+        self.follow_late(round);
         let (length, pace) = (self.window.length(), self.pace.clone());
         if !self.ended {
             self.set_probing(Probing { paused_everywhere: round.decision.paused, ..self.probing });

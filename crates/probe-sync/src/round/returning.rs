@@ -74,6 +74,7 @@ impl<'c> Rounds<'c> {
         self.probing = Probing::default();
         // What was asked of the master may have been lost with the connection.
         self.control.ask_again();
+        self.look_for_late_while_waiting();
         self.begin_again(latest)
     }
 }

@@ -49,6 +49,7 @@ impl Rounds<'_> {
             }
             None => self.keep_last(),
         }
+        self.look_for_late_while_waiting();
         // What was asked of the lost one may have been lost with it.
         self.control.ask_again();
         Ok(())
@@ -109,6 +110,7 @@ impl Rounds<'_> {
         };
         let mut keeper = Box::new(Keeper::take_over(&self.joined, rank, present, taken_over)?);
         keeper.take_down(taken_over.first_round, &mut self.exchange);
+        self.side.late().lead(keeper.folder());
         self.exchange.go_on_without_lost(keeper.notice())?;
         (self.decider, self.keeper, self.masters_begin) = (Some(decider), Some(keeper), begun);
         Ok(())

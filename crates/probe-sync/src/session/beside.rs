@@ -17,6 +17,7 @@ use super::live::State;
 use super::reach::Floors;
 use crate::Error;
 use crate::clock::GlobalClock;
+use crate::late::{Arrivals, LateView};
 use crate::report::{RunReport, SIGMAS_95};
 use crate::round::request::{Request, Requests, Ticket};
 use crate::store::{MarkWriter, MarkedProcess};
@@ -43,6 +44,8 @@ pub(super) struct Flags {
     pub stop: Arc<AtomicBool>,
     pub pause: Arc<AtomicBool>,
     pub requests: Requests,
+    pub arrivals: Arrivals,
+    pub late: LateView,
     /// The owner waits for the end.
     pub awaited: Arc<AtomicBool>,
 }
@@ -209,6 +212,22 @@ impl SessionHandle {
     pub fn ask(&self, request: Request) -> Result<Ticket, Error> {
         self.in_own_process()?;
         self.flags.requests.ask(request)
+    }
+
+    /// Says that this rank arrives now at operation `step` of `group`, as [`Arrivals::arrive`] does.
+    #[inline]
+    pub fn arrive(&self, group: &str, step: u64) {
+        self.flags.arrivals.arrive(group, step);
+    }
+
+    /// Takes arrivals for threads that do not have this handle.
+    pub fn arrivals(&self) -> Arrivals {
+        self.flags.arrivals.clone()
+    }
+
+    /// Shows which ranks are late and which are waited for, on every rank; it stays when the session has ended.
+    pub fn late(&self) -> LateView {
+        self.flags.late.clone()
     }
 
     /// From the next round on this rank starts no exchanges. It answers those of the others, and rounds go on; where all ranks pause nothing is

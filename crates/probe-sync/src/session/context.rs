@@ -12,6 +12,7 @@ use probe_sync_time::{Clock as _, NodeId, StampSource, System, Timestamp};
 use crate::Config;
 use crate::clock::{GlobalClock, Timeline};
 use crate::join::PartOfJob;
+use crate::late::{Arrivals, LateView};
 use crate::round::notes::Notes;
 use crate::round::request::Requests;
 
@@ -39,6 +40,10 @@ pub struct Context {
     pub notes: Notes,
     /// At a region's master: what the run among the masters says of its clock.
     pub timeline: Timeline,
+    /// Where this rank's training loop says at which operations it arrives.
+    pub arrivals: Arrivals,
+    /// Where this rank is shown which ranks are late.
+    pub late: LateView,
 }
 
 impl Context {

@@ -16,6 +16,7 @@ use super::context::Context;
 use crate::clock::{self, Feed, Pages};
 use crate::config::{Connections, RoundMode, TracerClockChoice};
 use crate::join::{self, Hello, Joined, KeyFile, Notice, Plan, Ready, Roster, Statement};
+use crate::late::Turn;
 use crate::measure::prober::ProberSetup;
 use crate::measure::stop::Stop;
 use crate::measure::virtual_clocks::clock_of;
@@ -26,6 +27,7 @@ use crate::round::exchange::Exchange;
 use crate::round::keeper::Keeper;
 use crate::round::messages::Broadcast;
 use crate::round::node::Node;
+use crate::round::side::Side;
 use crate::round::standby::Present;
 use crate::round::{Rounds, Setup};
 use crate::store::{ReceivedFiles, RunDirectory, keep_successors};
@@ -100,9 +102,15 @@ pub(super) fn start<'c>(
     let (own, feed) = (joined.plan.node_of_rank[rank], feed(&joined, rank, context)?);
     let pause = Arc::clone(&context.pause);
     let (requests, notes, timeline) = (context.requests.clone(), context.notes.clone(), context.timeline.clone());
-    let setup = Setup { node, own, decider, keeper, attendants, feed, stop, pause, requests, notes, timeline };
+    let side = side(&joined, rank, context, keeper.as_deref());
+    let setup = Setup { node, own, decider, keeper, attendants, feed, stop, pause, requests, notes, timeline, side };
     let rounds = Rounds::new(&joined, exchange, setup);
     Ok(Begun { joined, rounds, hello: hello.ok() })
+}
+
+/// What this rank does to find who is late.
+fn side(joined: &Arc<Joined>, rank: usize, context: &Context, keeper: Option<&Keeper>) -> Arc<Side> {
+    Side::new(Turn::new(joined, rank, &context.arrivals, &context.late), keeper.map(Keeper::folder))
 }
 
 /// How long the hand-shake may take: rank 0 may still be meeting the others when this rank is there.
@@ -192,7 +200,8 @@ fn again<'c>(
     let pause = Arc::clone(&context.pause);
     let (requests, notes, timeline) = (context.requests.clone(), context.notes.clone(), context.timeline.clone());
     let (decider, keeper, attendants) = (None, None, None);
-    let setup = Setup { node, own, decider, keeper, attendants, feed, stop, pause, requests, notes, timeline };
+    let side = side(&joined, rank, context, keeper.as_deref());
+    let setup = Setup { node, own, decider, keeper, attendants, feed, stop, pause, requests, notes, timeline, side };
     let rounds = Rounds::new(&joined, exchange, setup).again(latest)?;
     Ok((joined, rounds))
 }

@@ -20,6 +20,7 @@ use probe_sync_time::{NodeId, RoundId};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::late::{LATE_FILE, LateRecord, LateStanding};
 use crate::report::SIGMAS_95;
 
 /// How a run stands.
@@ -44,6 +45,8 @@ pub struct Standing {
     pub faults: Vec<String>,
     /// How many of the last rounds were looked through for them.
     pub faults_of_rounds: usize,
+    /// Ranks that are late and ranks that are waited for, as `late.jsonl` says; nobody once the run has ended.
+    pub late: LateStanding,
 }
 
 /// What a run is doing.
@@ -152,7 +155,7 @@ pub fn standing(directory: &Path) -> Result<Standing, Error> {
     let process = holder(folder).or_else(|| holder(&folder.join(".lock")));
     let has_report = folder.join("report.json").is_file();
     let mut standing = Standing {
-        schema: 2,
+        schema: 3,
         run_dir: directory.into(),
         state: if has_report { State::Ended } else { State::Starting },
         process,
@@ -161,6 +164,7 @@ pub fn standing(directory: &Path) -> Result<Standing, Error> {
         nodes: Vec::new(),
         faults: Vec::new(),
         faults_of_rounds: 0,
+        late: if has_report { LateStanding::default() } else { late(folder) },
     };
     if !has_report && Holder::of(directory, folder, process) == Holder::Gone {
         standing.state = State::Broken;
@@ -201,6 +205,19 @@ pub fn standing(directory: &Path) -> Result<Standing, Error> {
         standing.faults_of_rounds = report.rounds;
     }
     Ok(standing)
+}
+
+/// What `late.jsonl` says; nobody where there is none. A wait is as long as it was when it was written, and since.
+fn late(folder: &Path) -> LateStanding {
+    let Ok(file) = open_regular(&newest(&folder.join(LATE_FILE))) else { return LateStanding::default() };
+    let lines: Vec<LateRecord> = last_lines(&file, |_| false).unwrap_or_default();
+    let written_ns = lines.first().map_or(0, |last| last.at_ns);
+    let mut standing = LateStanding::after(lines.into_iter().rev());
+    let written = file.metadata().and_then(|metadata| metadata.modified());
+    let since = written.ok().and_then(|written| SystemTime::now().duration_since(written).ok()).unwrap_or_default();
+    let now_ns = written_ns.saturating_add(i64::try_from(since.as_nanos()).unwrap_or(0));
+    standing.waiting.iter_mut().for_each(|wait| wait.waited_ns = wait.waited_ns.max(now_ns - wait.since_ns));
+    standing
 }
 
 /// Refuses a directory that is no run's.

@@ -2,6 +2,7 @@
 
 mod clock;
 mod ends;
+mod late;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

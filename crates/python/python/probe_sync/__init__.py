@@ -33,6 +33,7 @@ from .errors import (
     SessionFailed,
     WaitTimeout,
 )
+from .lateness import Late, LateStanding, Waiting
 from .launch import Group, from_env, from_hosts, from_jax, from_mpi4py, from_torch
 from .offsets import NodeLines, Offsets
 from .results import (
@@ -82,6 +83,8 @@ __all__ = [
     "FilterReport",
     "Group",
     "JoinError",
+    "Late",
+    "LateStanding",
     "Meeting",
     "MergeResult",
     "MissingFile",
@@ -99,6 +102,7 @@ __all__ = [
     "StragglersResult",
     "Verdict",
     "WaitTimeout",
+    "Waiting",
     "__version__",
     "align",
     "analyze_collective_operations",

@@ -8,15 +8,16 @@ import json
 import os
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from . import _native, _settings
+from . import _native, _settings, lateness
 from .errors import AlreadyStarted, ClockError, ConfigError, Error
 
 if TYPE_CHECKING:
     from ._native import Clock, Meeting, Round
+    from .lateness import LateStanding
     from .launch import Group
 
 
@@ -50,6 +51,12 @@ class Session:
 
     def __init__(self, native: _native.Session) -> None:
         self._native = native
+        # Without a call of Python's own between: it is called in every step.
+        self.arrive: Callable[[str, int], None] = native.arrive
+        """`arrive(group, step)` says that this rank arrives now at operation `step` of `group`, right before an operation that all members of the group wait in.
+
+        Every member calls it; who is late is found from it (`late`). It takes some 0.1 µs and never waits; what finds no room is dropped and counted.
+        """
         self._seen: Round | None = None
         # What a relative `out` is relative to, also where the program changes its folder.
         self._folder = _folder()
@@ -66,6 +73,10 @@ class Session:
     def clock(self) -> Clock:
         """The reference time, usable from all threads and forked children. It continues after the session's end, with growing bounds."""
         return self._native.clock()
+
+    def late(self) -> LateStanding:
+        """Which ranks are late and which are waited for, on every rank: at rank 0 as of now, elsewhere as of the last change or five seconds ago."""
+        return lateness.standing(self._native)
 
     def pause(self) -> None:
         """Stops starting exchanges on this rank from the next round on. If all ranks pause, nothing is measured and bounds grow."""

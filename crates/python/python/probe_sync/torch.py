@@ -1,4 +1,4 @@
-"""Puts the torch.profiler traces of all ranks on one clock: `trace_handler` for an unmodified loop, `profile` for more marks.
+"""Puts the torch.profiler traces of all ranks on one clock: `trace_handler` for an unmodified loop, `profile` for more marks. `watch` finds which rank is late without a profiler.
 
     handler = probe_sync.torch.trace_handler("traces", merge=True)
     with torch.profiler.profile(on_trace_ready=handler) as prof:
@@ -20,12 +20,14 @@ import importlib
 import json
 import pathlib
 import sys
+import threading
 import time
 import warnings
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from . import _recorder, launch
+from . import _collectives, _recorder, launch
+from . import session as _session
 from .errors import ConfigError
 
 try:
@@ -36,16 +38,20 @@ except ImportError as _error:
     raise ConfigError(f"probe_sync.torch: torch cannot be imported ({_error}); install torch in this environment") from _error
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     # Without torch installed, type checkers treat the base class as Any.
     from torch.profiler import profile as _Profile  # type: ignore[import-not-found, unused-ignore]
 
     from ._settings import Path, Setting
+    from .lateness import LateStanding
     from .launch import Group
     from .results import MergeResult
+    from .session import Session
 else:
     _Profile = _profiler.profile
 
-__all__ = ["TraceHandler", "profile", "trace_handler"]
+__all__ = ["TraceHandler", "Watch", "profile", "trace_handler", "watch"]
 
 
 class _Recording(Protocol):
@@ -148,6 +154,82 @@ def trace_handler(
     return TraceHandler(folder, merge, group or _recorder.group_of(launch.torch_is_up(), launch.from_torch), shared, join_timeout, settings)
 
 
+class Watch:
+    """Finds which rank is late while the job runs; `watch` makes it."""
+
+    def __init__(
+        self,
+        session: Session,
+        hooks: _collectives.Hooks,
+        is_own: bool,
+        on_late: Callable[[LateStanding], object] | None,
+    ) -> None:
+        self.session = session
+        self._hooks, self._is_own, self._on_late = hooks, is_own, on_late
+        self._known: set[Any] = set()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="probe_sync watch", daemon=True)
+        self._thread.start()
+
+    def verdict(self) -> str:
+        """A sentence for each rank or host that is late and each operation that is waited for; empty where there is none. On every rank."""
+        return str(self.session.late())
+
+    @property
+    def missed(self) -> int:
+        """Collectives of this rank whose number torch did not say."""
+        return self._hooks.missed
+
+    def stop(self) -> dict[str, Any] | None:
+        """Ends the watch, and the session where `watch` has started it; its report at rank 0. Every rank is to call it."""
+        self._ended.set()
+        self._thread.join()
+        self._hooks.remove()
+        return self.session.stop() if self._is_own else None
+
+    def _run(self) -> None:
+        while not self._ended.wait(_LOOK_S):
+            self._hooks.look()
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._on_late is None:
+            return
+        standing = self.session.late()
+        known = {found.key for found in (*standing.late, *standing.waiting)}
+        if known != self._known:
+            self._known = known
+            try:
+                self._on_late(standing)
+            except Exception as error:  # noqa: BLE001
+                # It must neither end the watch nor the job.
+                warnings.warn(f"probe_sync.torch.watch: on_late raised {error!r}", RuntimeWarning, stacklevel=1)
+
+
+def watch(
+    *,
+    on_late: Callable[[LateStanding], object] | None = None,
+    group: Group | None = None,
+    **settings: Setting,
+) -> Watch:
+    """Finds which rank is late from now on, by the collectives that each rank issues; every rank calls it, after `init_process_group`.
+
+    Where this process has a session that one is used; else one is started, with `settings` as those of `probe_sync.start`. `on_late` is called by a thread of its own,
+    on every rank, when a rank begins or ceases to be late or waited for.
+
+    Collectives are seen by hooks of the process groups, which torch has since 2.15, at some microseconds per collective; with an older torch call `session.arrive(group, step)` in the loop.
+    """
+    if not launch.torch_is_up():
+        raise ConfigError("probe_sync.torch.watch: call it after torch.distributed.init_process_group()")
+    distributed: Any = importlib.import_module("torch.distributed")
+    world = distributed.distributed_c10d._world
+    if not all(hasattr(made, "register_pre_hook") for made in world.pg_map):
+        raise ConfigError("probe_sync.torch.watch: this torch has no hooks of process groups; call session.arrive(group, step) in the loop instead")
+    running = _session.current()
+    session = running or _session.start(group=group or launch.from_torch(), **settings)
+    return Watch(session, _collectives.Hooks(session.arrive, lambda: list(world.pg_map)), running is None, on_late)
+
+
 class profile(_Profile):  # type: ignore[misc, unused-ignore]  # noqa: N801
     """`torch.profiler.profile` with marks in `step()` and at both ends of a recording; requires a `trace_handler` as `on_trace_ready`."""
 
@@ -194,3 +276,5 @@ def _around(name: str) -> tuple[int, int]:
 
 # The public one takes some 3 µs from the first reading to the second, this one 0.5 µs; torch has had it since 2.1.
 _enter: Any = getattr(_torch._C._profiler, "_RecordFunctionFast", None) or _profiler.record_function
+
+_LOOK_S = 0.5

@@ -4,9 +4,11 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use probe_sync_lateness::operation::{Arrival, ClockError, DEVIATIONS, judge};
+
 use super::context::{Context, StepSpans};
 use super::history::Held;
-use super::operation::{Arrival, ClockError, DEVIATIONS, Waits, judge};
+use super::waits::waits_of;
 use crate::Error;
 use crate::collectives::{NodeCollectives, Operation, Order, instance_text};
 use crate::early_devices;
@@ -68,7 +70,7 @@ impl<'a> Gatherer<'a> {
             arrivals.push(arrival);
         }
         let step = self.step(operation);
-        let waits = Waits::of(&operation.order, &arrivals);
+        let waits = waits_of(&operation.order, &arrivals);
         let mut judged = judge(&waits, &arrivals);
         // A call may return before its operation has run.
         if judged.is_impossible && operation.parts.iter().any(|part| self.nodes[part.node].parts.of_calls()) {

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::operation::{Arrival, DEVIATIONS, Judged, Waits, median};
+use probe_sync_lateness::operation::{Arrival, DEVIATIONS, Judged, Waits, median};
+
 use crate::collectives::Evidence;
 
 /// An operation that is held.

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use probe_sync_lateness::operation::{Class, DEVIATIONS, LateIn, median};
+
 use super::context::StepSpans;
 use super::dependence::{dependence, middle, places};
 use super::history::Held;
-use super::operation::{Class, DEVIATIONS, LateIn, median};
 use super::ranks::Ranks;
 use super::report::{AsRecorded, HostLine, LateInstance, OperationLine, RankLine, StepLine};
 

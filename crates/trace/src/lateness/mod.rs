@@ -48,12 +48,12 @@ mod history;
 mod left_out;
 mod lines;
 pub(crate) mod marks;
-mod operation;
 mod ranks;
 mod report;
 mod summary;
 mod text;
 mod verdict;
+mod waits;
 
 #[cfg(test)]
 mod tests;
@@ -74,7 +74,7 @@ use gather::Gatherer;
 
 pub use history::{CriticalPath, PathShare};
 pub use lines::lost_ns;
-pub use operation::{Class, LateIn};
+pub use probe_sync_lateness::operation::{Class, LateIn};
 pub use report::{
     ArrivalLine, AsRecorded, HostLine, LateInstance, Lateness, OperationLine, RankLine, StepLine, Straggler, Unpaired,
 };

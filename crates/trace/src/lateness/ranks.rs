@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use probe_sync_lateness::host::late_host;
+use probe_sync_lateness::operation::Arrival;
+
 use super::history::Held;
-use super::operation::{Arrival, DEVIATIONS};
 use super::report::{ArrivalLine, LateInstance};
 use crate::calibrate::{Calibrated, CalibratedTrace};
 
@@ -69,27 +71,9 @@ impl Ranks {
 
     /// The host all of whose ranks, two or more, came after all others.
     pub(super) fn late_host(&self, held: &Held) -> Option<LateHost<'_>> {
-        let counts = held.waits.is_all() && !held.judged.is_open;
-        let last = &held.arrivals[held.judged.latest.filter(|_| counts)?];
-        let host = &self.hosts[last.rank];
-        let (own, others): (Vec<&Arrival>, Vec<&Arrival>) =
-            held.arrivals.iter().partition(|arrival| self.hosts[arrival.rank] == *host);
-        let first = own.iter().min_by_key(|arrival| arrival.start_ns).filter(|_| own.len() > 1)?;
-        let before = others.iter().max_by_key(|arrival| arrival.start_ns)?;
-        let lead_ns = first.start_ns - before.start_ns;
-        if lead_ns <= 0 {
-            return None;
-        }
-        let certain = |own: &&Arrival| {
-            others.iter().all(|other| (own.start_ns - other.start_ns) as f64 > DEVIATIONS * own.error.with(other.error))
-        };
-        // Most operations have ended above: comparing all pairs is for those that are late.
-        Some(LateHost {
-            host,
-            lead_ns,
-            lead_sigma_ns: first.error.with(before.error),
-            is_certain: own.iter().all(certain),
-        })
+        let late = late_host(&held.waits, &held.judged, &held.arrivals, |rank| &self.hosts[rank])?;
+        let host = &self.hosts[held.arrivals[late.last].rank];
+        Some(LateHost { host, lead_ns: late.lead_ns, lead_sigma_ns: late.lead_sigma_ns, is_certain: late.is_certain })
     }
 }
 

@@ -2,11 +2,12 @@
 //!
 //! External programs read this JSON. All times are in ns on the reference clock.
 
+use probe_sync_lateness::operation::{Class, LateIn};
+
 use crate::omitted::Omitted;
 use serde::Serialize;
 
 use super::history::CriticalPath;
-use super::operation::{Class, LateIn};
 use crate::collectives::Evidence;
 
 /// Who was late in a job.

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use probe_sync_lateness::operation::DEVIATIONS;
+
 use super::dependence::{dependence, lateness};
 use super::gather::Gathered;
 use super::history::{Held, History, Saving};
 use super::left_out::{notes, unpaired, warnings};
 use super::lines::{as_recorded, host_lines, operation_lines, rank_lines, step_lines};
-use super::operation::DEVIATIONS;
 use super::ranks::Ranks;
 use super::report::{HostLine, LateInstance, Lateness, RankLine, SCHEMA, Straggler};
 use super::text::short;

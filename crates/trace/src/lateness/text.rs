@@ -5,7 +5,8 @@ use std::fmt::Write;
 
 use probe_sync_estimate::record::plain_name;
 
-use super::operation::LateIn;
+use probe_sync_lateness::operation::LateIn;
+
 use super::report::{LateInstance, Lateness, RankLine, Straggler, Unpaired};
 use crate::collectives::{lay_out, span};
 use crate::words::{counted, joined};
@@ -316,7 +317,7 @@ fn spans(numbers: &[u32]) -> String {
 /// The slope where it is certain.
 fn trend(line: &RankLine) -> String {
     match (line.trend_ns_per_s, line.trend_sigma_ns_per_s) {
-        (Some(slope), Some(sigma)) if slope.abs() > super::operation::DEVIATIONS * sigma => short(slope),
+        (Some(slope), Some(sigma)) if slope.abs() > probe_sync_lateness::operation::DEVIATIONS * sigma => short(slope),
         _ => "-".to_owned(),
     }
 }

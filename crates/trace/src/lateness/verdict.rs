@@ -109,7 +109,7 @@ pub(super) fn recurrent(units: &[Unit], chance: Chance) -> Vec<Recurrent> {
             .filter(|unit| unit.member == Some(member))
             .map(|unit| unit.lost_ns)
             .collect();
-        let typical = super::operation::median(own).unwrap_or(0);
+        let typical = probe_sync_lateness::operation::median(own).unwrap_or(0);
         let is_its = |place: &usize| units[*place].member == Some(member) && 2 * units[*place].lost_ns >= typical;
         let mut own: Vec<usize> = order.iter().copied().filter(is_its).collect();
         own.sort_unstable();

@@ -76,7 +76,7 @@ fn dependencies(manifest: &Table) -> Vec<String> {
 }
 
 /// Every package of ours and what it may import of ours.
-const MAY_IMPORT: [(&str, &[&str]); 25] = [
+const MAY_IMPORT: [(&str, &[&str]); 26] = [
     ("probe-sync-time", &[]),
     ("probe-sync-files", &[]),
     ("probe-sync-probe", &["probe-sync-time"]),
@@ -104,6 +104,7 @@ const MAY_IMPORT: [(&str, &[&str]); 25] = [
             "probe-sync-files",
             "probe-sync-probe",
             "probe-sync-estimate",
+            "probe-sync-lateness",
             "probe-sync-global-clock",
             "probe-sync-sys",
             "probe-sync-record",
@@ -114,6 +115,7 @@ const MAY_IMPORT: [(&str, &[&str]); 25] = [
     ("probe-sync-rocpd", &["probe-sync-time", "probe-sync-files"]),
     ("probe-sync-otf2", &[]),
     ("probe-sync-hang", &[]),
+    ("probe-sync-lateness", &[]),
     (
         "probe-sync-trace",
         &[
@@ -121,6 +123,7 @@ const MAY_IMPORT: [(&str, &[&str]); 25] = [
             "probe-sync-files",
             "probe-sync-estimate",
             "probe-sync-sys",
+            "probe-sync-lateness",
             "probe-sync-rocpd",
             "probe-sync-otf2",
         ],
@@ -146,8 +149,14 @@ const MAY_IMPORT: [(&str, &[&str]); 25] = [
 /// A front end imports whatever it needs.
 const ALL: &[&str] = &["*"];
 
-const PURE: [&str; 5] =
-    ["probe-sync-time", "probe-sync-global-clock", "probe-sync-probe", "probe-sync-estimate", "probe-sync-sim"];
+const PURE: [&str; 6] = [
+    "probe-sync-time",
+    "probe-sync-global-clock",
+    "probe-sync-probe",
+    "probe-sync-estimate",
+    "probe-sync-sim",
+    "probe-sync-lateness",
+];
 
 /// External crates that read no clock and do no input or output in the features that we use.
 const HARMLESS: [&str; 10] = [

@@ -5,6 +5,7 @@
 //! that readers accept. Names follow OpenMetrics: units are written out, counters end in `_total`.
 
 mod families;
+mod late;
 mod nodes;
 mod observed;
 mod process;
@@ -28,10 +29,12 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use self::families::{Count, Families, Histograms, Value, labels};
+use self::late::LateMetrics;
 use self::nodes::Nodes;
 pub(crate) use self::observed::Observed;
 pub(super) use self::server::MetricsServer;
 pub(super) use self::text::{prometheus_text, whole};
+use crate::late::Totals;
 use crate::measure::counters::Counter;
 use crate::store::StreamState;
 
@@ -62,6 +65,8 @@ pub(super) struct Metrics {
     faults: Families<Count>,
     stopped_files: Value,
     removed_bytes: Count,
+    /// Once a rank has arrived anywhere.
+    late: Option<LateMetrics>,
     /// What the counters of the backend showed last.
     carried: Traffic,
     target_ns: Option<f64>,
@@ -111,6 +116,7 @@ impl Metrics {
                 "removed",
                 "Recorded bytes of the root that were removed to stay within keep_bytes",
             ),
+            late: None,
             carried: Traffic::default(),
             told: HashMap::new(),
             target_ns,
@@ -213,6 +219,11 @@ impl Metrics {
         self.stopped_files.set((stopped + of_nodes).into());
         let removed: u64 = own.iter().map(|state| state.removed_bytes).sum();
         self.removed_bytes.inc_by(removed.saturating_sub(self.removed_bytes.get()));
+    }
+
+    /// Which ranks are late.
+    pub fn late(&mut self, totals: &Totals) {
+        self.late.get_or_insert_with(|| LateMetrics::register(&mut self.registry)).set(totals);
     }
 
     /// What is known at the end only: the ranks' accounts.

@@ -13,6 +13,7 @@ use probe_sync_estimate::faults::{Fault, FaultKind};
 use probe_sync_estimate::record::{OffsetRecord, OffsetsHeader};
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_estimate::window::{ClockEvent, EdgeAlphaBeta, NodeEstimate};
+use probe_sync_files::OwnFolder;
 use probe_sync_time::{Duration, NodeId, RoundId};
 use serde_json::{Value, json};
 
@@ -23,6 +24,7 @@ use super::phases::Phases;
 use super::whole::Whole;
 use super::{Carrier, NodeRow, RunReport, SIGMAS_95, TakenOver, TruthVerdict, documents, median};
 use crate::join::{Back, Hello, Joined, Ready, Roster};
+use crate::late::Totals;
 use crate::measure::account::RankAccount;
 use crate::measure::virtual_clocks::{self, Truth};
 use crate::pace::adaptive::PacingReport;
@@ -219,6 +221,16 @@ impl Recorder {
     /// Keeps what a recorded round was made of, for the offsets of the whole run.
     pub fn keep(&mut self, round: &GlobalWindowData, edges: Vec<EdgeAlphaBeta>) {
         self.whole.take(round, edges);
+    }
+
+    /// The folder of the run's files.
+    pub fn folder(&self) -> &OwnFolder {
+        self.directory.folder()
+    }
+
+    /// What metrics tell of ranks that are late.
+    pub fn late(&mut self, totals: &Totals) {
+        self.metrics.late(totals);
     }
 
     /// Takes what was observed of the round that was recorded last, and tells the metrics anew. Not before the broadcast: every rank waits for that.

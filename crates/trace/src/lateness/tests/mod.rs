@@ -7,8 +7,10 @@ mod incomplete;
 mod real;
 mod windows;
 
+use probe_sync_lateness::operation::{Arrival, Class, ClockError, Judged, LateIn, Waits, judge};
+
 use super::history::{Held, History};
-use super::operation::{Arrival, Class, ClockError, Judged, LateIn, Waits, judge};
+use super::waits::waits_of;
 use crate::collectives::{Evidence, Order};
 
 /// Arrival of a rank, µs, with σ of its own clock; the operation ends for all at `end`.
@@ -26,7 +28,7 @@ fn arrivals(starts_us: &[i64], sigma_us: f64, end_us: i64) -> Vec<Arrival> {
 }
 
 fn judged(order: &Order, arrivals: &[Arrival]) -> Judged {
-    judge(&Waits::of(order, arrivals), arrivals)
+    judge(&waits_of(order, arrivals), arrivals)
 }
 
 /// Who is named, who is tied, lead, spread and transfer, µs.

@@ -1,44 +1,44 @@
 //! The last rank of one operation, its lead, and how certain both are.
+//!
+//! The crate's page derives the formulas.
 
 use serde::Serialize;
 
-use crate::collectives::Order;
-
 /// One rank's part in an operation, on the reference clock.
 #[derive(Copy, Clone, Debug, PartialEq)]
-pub(crate) struct Arrival {
+pub struct Arrival {
     /// Place in the list of ranks.
-    pub(crate) rank: usize,
+    pub rank: usize,
     /// When it began to take part, ns: of several devices the latest start.
-    pub(crate) start_ns: i64,
+    pub start_ns: i64,
     /// When its first device was through, ns.
-    pub(crate) first_end_ns: i64,
+    pub first_end_ns: i64,
     /// When all its devices were, ns.
-    pub(crate) end_ns: i64,
+    pub end_ns: i64,
     /// When the host launched it, ns, where it ran on a device and the trace says so.
-    pub(crate) launch_ns: Option<i64>,
+    pub launch_ns: Option<i64>,
     /// When the rank began the step that it is in, ns, where steps are known.
-    pub(crate) begun_ns: Option<i64>,
+    pub begun_ns: Option<i64>,
     /// How sure `start_ns` is.
-    pub(crate) error: ClockError,
+    pub error: ClockError,
 }
 
 /// What a mapped time may be wrong by, as far as another rank's time is wrong by something else.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
-pub(crate) struct ClockError {
+pub struct ClockError {
     /// The clock that the trace is on; ranks of one node share it.
-    pub(crate) clock: u32,
+    pub clock: u32,
     /// Standard deviation on the reference clock, ns.
-    pub(crate) sigma_ns: f64,
+    pub sigma_ns: f64,
     /// The trace's own share of it, ns.
-    pub(crate) own_sigma_ns: f64,
+    pub own_sigma_ns: f64,
     /// It may be early by as much beside, ns.
-    pub(crate) early_by_ns: f64,
+    pub early_by_ns: f64,
 }
 
 impl ClockError {
     /// The standard deviation of the difference of two ranks' times, ns.
-    pub(crate) fn with(self, other: Self) -> f64 {
+    pub fn with(self, other: Self) -> f64 {
         let sigma = |error: Self| if self.clock == other.clock { error.own_sigma_ns } else { error.sigma_ns };
         // A delay that may be anything from 0 to E has the variance E²/12.
         let delay = |error: Self| error.early_by_ns * UNIFORM_SIGMA;
@@ -49,7 +49,7 @@ impl ClockError {
 
 /// Who waits for whom, as places in a list of arrivals.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Waits {
+pub enum Waits {
     /// Everybody for everybody.
     All,
     /// Each for these; whoever waits is among them.
@@ -57,41 +57,13 @@ pub(crate) enum Waits {
 }
 
 impl Waits {
-    /// Of an operation whose arrivals are in order of rank.
-    pub(crate) fn of(order: &Order, arrivals: &[Arrival]) -> Self {
-        let place = |rank: usize| arrivals.binary_search_by_key(&rank, |arrival| arrival.rank).ok();
-        let mut of: Vec<Vec<usize>> = (0..arrivals.len()).map(|own| vec![own]).collect();
-        match order {
-            Order::AllToAll => return Self::All,
-            Order::From(root) => {
-                let Some(root) = place(*root) else { return Self::Of(of) };
-                of.iter_mut().enumerate().filter(|(own, _)| *own != root).for_each(|(_, on)| on.push(root));
-            }
-            Order::To(root) => {
-                let Some(root) = place(*root) else { return Self::Of(of) };
-                of[root] = (0..arrivals.len()).collect();
-            }
-            Order::Between { source, destination } => {
-                let Some((source, destination)) = place(*source).zip(place(*destination)) else { return Self::Of(of) };
-                of[destination].push(source);
-            }
-            Order::Exchange(receivers) => {
-                for (receiver, senders) in receivers {
-                    let Some(receiver) = place(*receiver) else { continue };
-                    of[receiver].extend(senders.iter().filter_map(|sender| place(*sender)));
-                }
-            }
-        }
-        Self::Of(of)
-    }
-
     /// Whether it is of an operation that everybody waits in.
-    pub(crate) fn is_all(&self) -> bool {
+    pub fn is_all(&self) -> bool {
         *self == Self::All
     }
 
     /// Those whose start the end of one of so many arrivals must follow, itself included.
-    pub(crate) fn on(&self, place: usize, arrivals: usize) -> Vec<usize> {
+    pub fn on(&self, place: usize, arrivals: usize) -> Vec<usize> {
         match self {
             Self::All => (0..arrivals).collect(),
             Self::Of(of) => of[place].clone(),
@@ -129,46 +101,46 @@ pub enum LateIn {
 
 /// Who came last.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Judged {
+pub struct Judged {
     /// Place of the latest arrival that anybody waited for; None where nobody waited.
-    pub(crate) latest: Option<usize>,
+    pub latest: Option<usize>,
     /// Those who may have been last instead; empty: the latest is named, unless it may have been one that is not here.
-    pub(crate) tied: Vec<usize>,
+    pub tied: Vec<usize>,
     /// Nobody is named, whoever the latest is: a rank whose trace is missing may have been the last, or a clock is wrong.
-    pub(crate) is_open: bool,
+    pub is_open: bool,
     /// It ended before its last arrival beyond what uncertainty explains: a clock is wrong.
-    pub(crate) is_impossible: bool,
+    pub is_impossible: bool,
     /// From the second to the last arrival, ns: how much sooner all would have begun without the last.
-    pub(crate) lead_ns: i64,
+    pub lead_ns: i64,
     /// Its standard deviation, ns.
-    pub(crate) lead_sigma_ns: f64,
+    pub lead_sigma_ns: f64,
     /// From the first to the last arrival, ns; of a rooted operation or a message the longest wait.
-    pub(crate) spread_ns: i64,
+    pub spread_ns: i64,
     /// Its standard deviation, ns.
-    pub(crate) spread_sigma_ns: f64,
+    pub spread_sigma_ns: f64,
     /// From the last arrival to the first end, ns.
-    pub(crate) transfer_ns: i64,
+    pub transfer_ns: i64,
     /// What the time goes to, of operations that everybody waits in.
-    pub(crate) class: Option<Class>,
+    pub class: Option<Class>,
     /// How long each waited, ns, in order of the arrivals.
-    pub(crate) waits_ns: Vec<i64>,
+    pub waits_ns: Vec<i64>,
     /// Where the last rank lost its time.
-    pub(crate) late_in: Option<LateIn>,
+    pub late_in: Option<LateIn>,
 }
 
 impl Judged {
     /// Returns true if the part in this place may have been the last.
-    pub(crate) fn may_be_last(&self, place: usize) -> bool {
+    pub fn may_be_last(&self, place: usize) -> bool {
         self.latest == Some(place) || self.tied.contains(&place)
     }
 
     /// The place of the rank that is named.
-    pub(crate) fn named(&self) -> Option<usize> {
+    pub fn named(&self) -> Option<usize> {
         self.latest.filter(|_| self.tied.is_empty() && !self.is_open)
     }
 
     /// Names nobody.
-    pub(crate) fn leave_open(&mut self) {
+    pub fn leave_open(&mut self) {
         self.is_open = self.latest.is_some();
         self.late_in = None;
         self.class = self.class.map(|_| Class::Undecided);
@@ -176,7 +148,7 @@ impl Judged {
 }
 
 /// Judges one operation.
-pub(crate) fn judge(waits: &Waits, arrivals: &[Arrival]) -> Judged {
+pub fn judge(waits: &Waits, arrivals: &[Arrival]) -> Judged {
     let mut judged = Judged {
         latest: None,
         tied: Vec::new(),
@@ -271,12 +243,12 @@ fn late_in(last: usize, arrivals: &[Arrival]) -> Option<LateIn> {
 }
 
 /// The middle of some values, the lower of two; None without any.
-pub(crate) fn median<T: Ord + Copy>(mut values: Vec<T>) -> Option<T> {
+pub fn median<T: Ord + Copy>(mut values: Vec<T>) -> Option<T> {
     let middle = values.len().checked_sub(1)? / 2;
     Some(*values.select_nth_unstable(middle).1)
 }
 
 /// Standard deviations within which a difference is no evidence, as in `check`.
-pub(crate) const DEVIATIONS: f64 = 3.0;
+pub const DEVIATIONS: f64 = 3.0;
 /// √(1/12).
 const UNIFORM_SIGMA: f64 = 0.288_675_134_594_812_9;

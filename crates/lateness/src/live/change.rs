@@ -1,0 +1,223 @@
+//! When a member began to be late again and again, and when that ended.
+//!
+//! In every operation some member is last, so being last proves nothing. Take the operations that cost most: those whose loss (the lead of the last) is at least
+//! [`floor`], the smallest of the losses that together hold four fifths of those of the latest operations. If all n members are alike, the costly operation is member i's with
+//! probability p₀ = 1/n. Page's cumulative sum of the log-likelihood ratio of a member that has it with probability p₁,
+//!
+//! > Sₖ = max(0, Sₖ₋₁ + x·ln(p₁/p₀) + (1 − x)·ln((1 − p₁)/(1 − p₀))),  x = 1 where operation k is the member's,
+//!
+//! alarms at S ≥ h. Where nothing changes, the mean number of costly operations to a false alarm of one sum is at least eʰ (Lorden, Procedures for reacting to a change in
+//! distribution, Ann. Math. Statist. 42, 1971, theorem 2). There are two sums for each of n members, one for p₁ = p₀ + (1 − p₀)/4 and one for p₁ = p₀ + 3·(1 − p₀)/4, and
+//! ranks and hosts are tested both; with h = ln(4·n·10⁸) a group names a wrong member at most once in 10⁸ operations, while members are alike and operations independent. The
+//! member began to be late where its sum last left 0.
+//!
+//! Clocks may be wrong for the whole job. So an operation counts as costly where any member may have lost the floor (lead + 3σ), and as a member's only where it
+//! lost the floor for certain (lead − 3σ), by which the floor itself is found: no clock error within 3σ makes the sums larger than the true ones.
+//!
+//! It ends at the last operation that was the member's, when so many operations without another have passed as a member that is late at its rate so far shows once in a
+//! thousand times, and at least [`QUIET_NS`]; or when the sum of the opposite test exceeds ln 1000.
+
+use std::collections::HashMap;
+
+/// An operation as the tests of one kind of member see it.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub(crate) struct Loss {
+    /// When the last arrived, ns on the reference clock.
+    pub at_ns: i64,
+    /// The member that is named; None where clocks do not say which.
+    pub member: Option<u32>,
+    /// From the second to the last, ns.
+    pub lead_ns: i64,
+    /// What the clocks may change of it, 3σ, ns.
+    pub margin_ns: i64,
+}
+
+impl Loss {
+    /// What of the lead is certain, ns; 0 where no member is named.
+    pub fn certain_ns(&self) -> i64 {
+        self.member.map_or(0, |_| (self.lead_ns - self.margin_ns).max(0))
+    }
+}
+
+/// What is known of a member that has been last at costly operations since its sum left 0.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub(crate) struct Run {
+    /// Of the first of these operations, ns.
+    pub since_ns: i64,
+    /// Of the latest, ns.
+    pub last_ns: i64,
+    /// Operations of the group since then, costly or not.
+    pub operations: u64,
+    /// Operations that were the member's.
+    pub times: u64,
+    /// Operations since the latest of them.
+    pub quiet: u64,
+    /// Sum of their leads, ns.
+    pub lost_ns: i64,
+    /// Leads from here on count as the member's, ns: half the floor.
+    pub floor_ns: i64,
+    sums: [f64; 2],
+    doubt: f64,
+}
+
+/// The tests of one group: of all its ranks, or of all their hosts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Changes {
+    /// Members with a sum above 0.
+    runs: HashMap<u32, Run>,
+    /// Members that are late now.
+    late: HashMap<u32, Run>,
+}
+
+/// What an operation changed.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub(crate) enum Change {
+    /// The member is late, since `Run::since_ns`.
+    Begun(u32, Run),
+    /// The member is late no more, since `Run::last_ns`.
+    Ended(u32, Run),
+}
+
+impl Changes {
+    /// Takes the next operation of `members` members; `floor_ns` is [`floor`] of those before.
+    pub fn take(&mut self, loss: &Loss, members: usize, floor_ns: i64) -> Vec<Change> {
+        let mut changes = self.look_for_ends(loss, members, floor_ns);
+        let is_costly = floor_ns > 0 && loss.lead_ns + loss.margin_ns >= floor_ns;
+        for (member, run) in &mut self.runs {
+            run.pass(*member, loss);
+        }
+        if members < 2 || !is_costly {
+            return changes;
+        }
+        let of = loss.member.filter(|_| loss.certain_ns() >= floor_ns);
+        if let Some(member) = of.filter(|member| !self.late.contains_key(member)) {
+            let floor_ns = floor_ns / 2;
+            let first = || Run { since_ns: loss.at_ns, floor_ns, ..Run::default() }.after(member, loss);
+            self.runs.entry(member).or_insert_with(first);
+        }
+        let steps = Alternative::both(members);
+        self.runs.retain(|member, run| {
+            for (sum, step) in run.sums.iter_mut().zip(&steps) {
+                *sum = (*sum + if of == Some(*member) { step.hit } else { step.miss }).max(0.0);
+            }
+            run.floor_ns = floor_ns / 2;
+            run.sums.iter().any(|sum| *sum > 0.0)
+        });
+        let threshold = (4.0 * members as f64 * OPERATIONS_PER_FALSE_NAME).ln();
+        let begun = of.and_then(|member| Some((member, *self.runs.get(&member)?)));
+        if let Some((member, run)) = begun.filter(|(_, run)| run.sums.iter().any(|sum| *sum >= threshold)) {
+            let lasted_ns = (loss.at_ns - run.since_ns).max(1);
+            if run.lost_ns as f64 >= SHARE_MIN * lasted_ns as f64 {
+                self.runs.remove(&member);
+                self.late.insert(member, run);
+                changes.push(Change::Begun(member, run));
+            }
+        }
+        changes
+    }
+
+    /// Members that are late, and what is known of it.
+    pub fn late(&self) -> impl Iterator<Item = (u32, &Run)> {
+        self.late.iter().map(|(member, run)| (*member, run))
+    }
+
+    fn look_for_ends(&mut self, loss: &Loss, members: usize, floor_ns: i64) -> Vec<Change> {
+        let [low, _] = Alternative::both(members.max(2));
+        let mut ended = Vec::new();
+        self.late.retain(|member, run| {
+            let is_its = run.pass(*member, loss);
+            if loss.lead_ns + loss.margin_ns >= floor_ns.max(run.floor_ns) {
+                run.doubt = (run.doubt - if is_its { low.hit } else { low.miss }).max(0.0);
+            }
+            let is_over = run.has_gone_quiet(loss.at_ns) || run.doubt >= DOUBT_MAX;
+            if is_over {
+                ended.push(Change::Ended(*member, *run));
+            }
+            !is_over
+        });
+        ended
+    }
+}
+
+impl Run {
+    /// Counts an operation; true where the member was late.
+    fn pass(&mut self, member: u32, loss: &Loss) -> bool {
+        self.operations += 1;
+        let is_its = loss.member == Some(member) && loss.lead_ns >= self.floor_ns;
+        if is_its {
+            (self.times, self.quiet, self.last_ns) = (self.times + 1, 0, loss.at_ns);
+            self.lost_ns = self.lost_ns.saturating_add(loss.lead_ns);
+        } else {
+            self.quiet += 1;
+        }
+        is_its
+    }
+
+    fn after(mut self, member: u32, loss: &Loss) -> Self {
+        self.pass(member, loss);
+        self
+    }
+
+    /// Whether a member that is late at this rate would have been late again by now, but for one time in a thousand.
+    fn has_gone_quiet(&self, now_ns: i64) -> bool {
+        let before = self.operations.saturating_sub(self.quiet).max(1);
+        let rate = (self.times as f64 / before as f64).clamp(0.0, 0.999);
+        let chance = (1.0 - rate).ln() * self.quiet as f64;
+        now_ns - self.last_ns >= QUIET_NS && chance <= -DOUBT_MAX
+    }
+}
+
+/// What an operation adds to a sum.
+#[derive(Copy, Clone, Debug)]
+struct Alternative {
+    hit: f64,
+    miss: f64,
+}
+
+impl Alternative {
+    fn both(members: usize) -> [Self; 2] {
+        let before = 1.0 / members as f64;
+        ALTERNATIVES.map(|share| {
+            let after = before + share * (1.0 - before);
+            Self { hit: (after / before).ln(), miss: ((1.0 - after) / (1.0 - before)).ln() }
+        })
+    }
+}
+
+/// Returns the smallest of the largest of these losses that hold four fifths of their sum; 0 where there are too few. A loss that exceeds all smaller ones together says nothing
+/// of the rest and is set aside.
+pub(crate) fn floor(losses_ns: &[i64]) -> i64 {
+    if losses_ns.len() < LOSSES_MIN {
+        return 0;
+    }
+    let mut sorted = losses_ns.to_vec();
+    sorted.sort_unstable_by_key(|loss| std::cmp::Reverse(*loss));
+    let mut rest: i128 = sorted.iter().map(|loss| i128::from(*loss)).sum();
+    let exceeds = |loss: &&i64| {
+        rest -= i128::from(**loss);
+        i128::from(**loss) > rest
+    };
+    let aside = sorted.iter().take_while(exceeds).count().min(sorted.len() - LOSSES_MIN / 2);
+    let total: i128 = sorted[aside..].iter().map(|loss| i128::from(*loss)).sum();
+    let mut sum = 0;
+    for loss in &sorted[aside..] {
+        sum += i128::from(*loss);
+        if 5 * sum >= 4 * total {
+            return *loss;
+        }
+    }
+    0
+}
+
+/// So many operations of a group pass on average to a false name, and more.
+pub const OPERATIONS_PER_FALSE_NAME: f64 = 1e8;
+/// A member that costs less of the time is not named.
+pub const SHARE_MIN: f64 = 0.01;
+/// For so long a member must not have been late before it is late no more.
+pub const QUIET_NS: i64 = 3_000_000_000;
+/// How often a member that is late at an operation that costs has it, between the share of chance and always.
+const ALTERNATIVES: [f64; 2] = [0.25, 0.75];
+/// ln 1000.
+const DOUBT_MAX: f64 = 6.907_755_278_982_137;
+/// Losses by which the floor is settled, at least.
+const LOSSES_MIN: usize = 16;

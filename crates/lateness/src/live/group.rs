@@ -1,0 +1,219 @@
+//! Arrivals of all ranks in one group: paired by step, complete when every member has arrived.
+//!
+//! Members are the ranks that arrive; none is named before a group has been known for [`SETTLING_NS`], so that every member has been heard of. A step that is lower than the
+//! rank's last begins the steps anew: ranks that return to a checkpoint do so together.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::Clocks;
+use super::account::{Counts, Place};
+use super::change::{Change, Changes, Loss};
+use super::recent::{Judgement, Recent};
+use crate::host::late_host;
+use crate::operation::{Arrival, ClockError, DEVIATIONS, Waits, judge};
+
+/// Which time round, and which step.
+pub(crate) type Key = (u32, u64);
+
+/// A group of ranks that wait for each other.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Group {
+    members: BTreeMap<u32, Progress>,
+    pending: BTreeMap<Key, Pending>,
+    pub recent: Recent,
+    /// Of ranks and of hosts.
+    pub changes: [Changes; 2],
+    /// Operations that were judged since the run began.
+    pub operations: u64,
+    /// By rank and by host: how often it was last, and the sum of its leads, ns.
+    pub totals: [HashMap<u32, (u64, i64)>; 2],
+    first_heard_ns: Option<i64>,
+    hosts: usize,
+}
+
+/// How far a member has come.
+#[derive(Copy, Clone, Debug, Default)]
+struct Progress {
+    last: Option<Key>,
+    /// Operations in a row that the others had without it.
+    missed: u32,
+}
+
+/// An operation whose members have not all arrived.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pending {
+    /// Rank, and its own clock, ns.
+    pub arrivals: Vec<(u32, i64)>,
+    /// When the first of them was heard of, ns on the reference clock.
+    pub heard_ns: i64,
+}
+
+/// What one operation changed, of ranks (0) and of hosts (1).
+pub(crate) type Changed = (usize, Change);
+
+impl Group {
+    /// Takes an arrival, heard of at `now_ns`. False where the rank had arrived at this step before.
+    pub fn arrive(&mut self, rank: u32, step: u64, at_ns: i64, now_ns: i64) -> bool {
+        self.first_heard_ns.get_or_insert(now_ns);
+        let progress = self.members.entry(rank).or_default();
+        let key = match progress.last {
+            Some((_, last)) if step == last => return false,
+            Some((time, last)) => (time + u32::from(step < last), step),
+            None => (self.pending.last_key_value().map_or(0, |((time, _), _)| *time), step),
+        };
+        *progress = Progress { last: Some(key), missed: 0 };
+        let pending = self.pending.entry(key).or_insert_with(|| Pending { arrivals: Vec::new(), heard_ns: now_ns });
+        pending.arrivals.push((rank, at_ns));
+        true
+    }
+
+    /// Judges what is complete, and gives up what will not be.
+    pub fn settle(&mut self, now_ns: i64, places: &[Place], clocks: &dyn Clocks, counts: &mut Counts) -> Vec<Changed> {
+        let mut changed = Vec::new();
+        if self.first_heard_ns.is_none_or(|first_ns| now_ns - first_ns < SETTLING_NS) {
+            self.give_up_beyond(PENDING_MAX, counts);
+            return changed;
+        }
+        let hosts: std::collections::BTreeSet<u32> =
+            self.members.keys().filter_map(|rank| places.get(*rank as usize)).map(|place| place.host).collect();
+        self.hosts = hosts.len();
+        let keys: Vec<Key> = self.pending.keys().copied().collect();
+        for key in keys {
+            let Some(pending) = self.pending.get(&key) else { continue };
+            if pending.arrivals.len() == self.members.len() {
+                let arrivals = self.pending.remove(&key).map(|pending| pending.arrivals).unwrap_or_default();
+                match mapped(&arrivals, places, clocks) {
+                    Some(arrivals) => changed.extend(self.judge(&arrivals, places)),
+                    None => counts.without_clock += 1,
+                }
+                counts.operations += 1;
+            } else if self.has_passed(key, pending, now_ns) {
+                self.give_up(key);
+                counts.incomplete += 1;
+            }
+        }
+        self.give_up_beyond(PENDING_MAX, counts);
+        changed
+    }
+
+    /// Whether the operation went on without the members that it lacks: all others have arrived somewhere later, and so have those, or nothing came of them for long. What a
+    /// rank reports comes up to seconds later than what another does.
+    fn has_passed(&self, key: Key, pending: &Pending, now_ns: i64) -> bool {
+        let is_beyond =
+            |rank: &u32| self.members.get(rank).and_then(|member| member.last).is_some_and(|last| last > key);
+        let has_arrived = |rank: &u32| pending.arrivals.iter().any(|(other, _)| other == rank);
+        let has_skipped = |rank: &u32| has_arrived(rank) || is_beyond(rank);
+        pending.arrivals.iter().all(|(rank, _)| is_beyond(rank))
+            && (now_ns - pending.heard_ns >= REPORTS_WITHIN_NS || self.members.keys().all(has_skipped))
+    }
+
+    /// Forgets an operation that lacks members; a member that lacks in many is none any more.
+    fn give_up(&mut self, key: Key) {
+        let Some(pending) = self.pending.remove(&key) else { return };
+        let has_arrived = |rank: &u32| pending.arrivals.iter().any(|(other, _)| other == rank);
+        self.members.retain(|rank, progress| {
+            progress.missed = if has_arrived(rank) { 0 } else { progress.missed + 1 };
+            progress.missed < MISSED_MAX
+        });
+    }
+
+    fn give_up_beyond(&mut self, most: usize, counts: &mut Counts) {
+        while self.pending.len() > most {
+            self.pending.pop_first();
+            counts.incomplete += 1;
+        }
+    }
+
+    fn judge(&mut self, arrivals: &[Arrival], places: &[Place]) -> Vec<Changed> {
+        let judged = judge(&Waits::All, arrivals);
+        let rank_of = |place: usize| arrivals[place].rank as u32;
+        let host_of = |rank: usize| places.get(rank).map_or(u32::MAX, |place| place.host);
+        let host = late_host(&Waits::All, &judged, arrivals, host_of);
+        let certain = host.filter(|late| late.is_certain).map(|late| (host_of(arrivals[late.last].rank), late.lead_ns));
+        let at_ns = arrivals.iter().map(|arrival| arrival.start_ns).max().unwrap_or(0);
+        let named = judged.named().map(rank_of);
+        let floors_ns = self.recent.floors_ns();
+        let margin = |sigma_ns: f64| (DEVIATIONS * sigma_ns) as i64;
+        let of_ranks = Loss { at_ns, member: named, lead_ns: judged.lead_ns, margin_ns: margin(judged.lead_sigma_ns) };
+        let of_hosts = Loss {
+            at_ns,
+            member: certain.map(|(host, _)| host),
+            lead_ns: host.map_or(0, |late| late.lead_ns),
+            margin_ns: host.map_or(0, |late| margin(late.lead_sigma_ns)),
+        };
+        let mut changed = Vec::new();
+        let tests = [(of_ranks, self.members.len()), (of_hosts, self.hosts)];
+        for (kind, (loss, members)) in tests.iter().enumerate() {
+            changed.extend(self.changes[kind].take(loss, *members, floors_ns[kind]).into_iter().map(|one| (kind, one)));
+            if let Some(member) = loss.member {
+                let (times, lost_ns) = self.totals[kind].entry(member).or_default();
+                (*times, *lost_ns) = (*times + 1, lost_ns.saturating_add(loss.lead_ns));
+            }
+        }
+        self.operations += 1;
+        self.recent.take(Judgement {
+            at_ns,
+            lead_ns: judged.lead_ns,
+            certain_ns: tests.map(|(loss, _)| loss.certain_ns()),
+            lead_sigma_ns: judged.lead_sigma_ns,
+            spread_ns: judged.spread_ns,
+            rank: named,
+            host: certain,
+        });
+        changed
+    }
+
+    /// The first operation in which some member stands and others have not arrived: its key, itself, and who is missing.
+    pub fn stuck(&self) -> Option<(Key, &Pending, Vec<u32>)> {
+        let last = |rank: &u32| self.members.get(rank).and_then(|member| member.last);
+        let stands = |(key, pending): &(&Key, &Pending)| {
+            pending.arrivals.iter().any(|(rank, _)| last(rank).as_ref() == Some(*key))
+        };
+        let (key, pending) = self.pending.iter().find(stands)?;
+        let has_arrived = |rank: &u32| pending.arrivals.iter().any(|(other, _)| other == rank);
+        let missing: Vec<u32> = self.members.keys().filter(|rank| !has_arrived(rank)).copied().collect();
+        (!missing.is_empty()).then_some((*key, pending, missing))
+    }
+
+    /// The step at which a rank arrived last.
+    pub fn last_step(&self, rank: u32) -> Option<u64> {
+        self.members.get(&rank)?.last.map(|(_, step)| step)
+    }
+
+    /// Whether an operation still lacks members.
+    pub fn is_pending(&self, key: Key) -> bool {
+        self.pending.contains_key(&key)
+    }
+}
+
+/// The arrivals on the reference clock, in order of rank; None while some clock is not known.
+fn mapped(arrivals: &[(u32, i64)], places: &[Place], clocks: &dyn Clocks) -> Option<Vec<Arrival>> {
+    let map = |(rank, at_ns): &(u32, i64)| {
+        let (start_ns, sigma_ns) = clocks.on_reference(*rank, *at_ns)?;
+        let clock = places.get(*rank as usize)?.clock;
+        Some((*rank, start_ns, ClockError { clock, sigma_ns, ..ClockError::default() }))
+    };
+    let mut mapped: Vec<(u32, i64, ClockError)> = arrivals.iter().map(map).collect::<Option<_>>()?;
+    mapped.sort_unstable_by_key(|(rank, ..)| *rank);
+    // Ends are not known: nobody ends before the last has arrived.
+    let end_ns = mapped.iter().map(|(_, start_ns, _)| *start_ns).max()?;
+    let arrival = |(rank, start_ns, error): (u32, i64, ClockError)| Arrival {
+        rank: rank as usize,
+        start_ns,
+        first_end_ns: end_ns,
+        end_ns,
+        launch_ns: None,
+        begun_ns: None,
+        error,
+    };
+    Some(mapped.into_iter().map(arrival).collect())
+}
+
+/// So long after the first arrival of a group that was heard of its members are known, ns.
+pub(crate) const SETTLING_NS: i64 = 3_000_000_000;
+/// Reports of all ranks have come so long after the first of an operation, ns.
+const REPORTS_WITHIN_NS: i64 = 10_000_000_000;
+/// Operations of a group whose members have not all arrived; older ones are given up.
+const PENDING_MAX: usize = 1 << 12;
+/// A member that has missed so many operations in a row is none any more.
+const MISSED_MAX: u32 = 8;

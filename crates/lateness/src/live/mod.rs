@@ -1,0 +1,25 @@
+//! Which rank is late while a job runs, from the arrivals that its ranks report.
+//!
+//! Data flows one way: `batch` (bytes of one rank) → `group` (arrivals of all ranks, paired by group and step, and judged by `operation`) → `change` (when a member
+//! began to be late, and when that ended) → `watch` (all groups; who is waited for) → [`Event`]s and [`Standing`].
+//!
+//! The caller gives the time and says what the reference clock showed when a rank's clock showed something, and how sure that is ([`Clocks`]).
+
+mod account;
+mod batch;
+mod change;
+mod group;
+mod recent;
+mod watch;
+
+pub use account::{Counts, Place};
+pub use batch::{Batch, GroupArrivals, Stamp};
+pub use change::{OPERATIONS_PER_FALSE_NAME, QUIET_NS, SHARE_MIN};
+pub use recent::{WINDOWS_NS, Window};
+pub use watch::{Event, Lateness, Member, Standing, Waiting, Watch};
+
+/// What the caller knows of the ranks' clocks.
+pub trait Clocks {
+    /// Returns what the reference clock showed when the clock of `rank` showed `at_ns`, and the standard deviation of that, ns; None while it is not known.
+    fn on_reference(&self, rank: u32, at_ns: i64) -> Option<(i64, f64)>;
+}

@@ -1,0 +1,120 @@
+//! The latest operations of a group: what members lost in sliding windows, and what is usual.
+
+use std::collections::VecDeque;
+
+use super::change;
+use crate::operation::median;
+
+/// What happened in a group in a stretch of time that ends now.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// Length, ns.
+    pub length_ns: i64,
+    /// Operations of the group.
+    pub operations: u64,
+    /// Operations at which the member was last.
+    pub late: u64,
+    /// Sum of its leads, ns.
+    pub lost_ns: i64,
+}
+
+/// An operation that was judged.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Judgement {
+    /// When the last arrived, ns on the reference clock.
+    pub at_ns: i64,
+    /// Lead of the last, ns.
+    pub lead_ns: i64,
+    /// What of the leads is certain, of the rank that is named and of the host, ns; 0 where none is.
+    pub certain_ns: [i64; 2],
+    /// Standard deviation of the lead, ns.
+    pub lead_sigma_ns: f64,
+    /// From the first to the last arrival, ns.
+    pub spread_ns: i64,
+    /// The rank that is named.
+    pub rank: Option<u32>,
+    /// The host that is named, and its lead, ns.
+    pub host: Option<(u32, i64)>,
+}
+
+/// The latest operations of a group.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recent {
+    judged: VecDeque<Judgement>,
+    /// Of the latest operations, by ranks and by hosts.
+    floors_ns: [i64; 2],
+    until_floors: usize,
+    usual_spread_ns: i64,
+}
+
+impl Recent {
+    /// Takes the next operation; what is older than the longest window is forgotten.
+    pub fn take(&mut self, judged: Judgement) {
+        let oldest_ns = judged.at_ns.saturating_sub(WINDOWS_NS[1]);
+        let kept = |recent: &VecDeque<Judgement>| {
+            recent.len() >= KEPT_MAX
+                || (recent.len() > FLOOR_OF && recent.front().is_some_and(|first| first.at_ns < oldest_ns))
+        };
+        while kept(&self.judged) {
+            self.judged.pop_front();
+        }
+        self.judged.push_back(judged);
+        if self.until_floors > 0 {
+            self.until_floors -= 1;
+            return;
+        }
+        self.until_floors = FLOOR_EVERY.min(self.judged.len() / 8);
+        let latest = || self.judged.iter().rev().take(FLOOR_OF);
+        self.floors_ns =
+            [0, 1].map(|kind| change::floor(&latest().map(|judged| judged.certain_ns[kind]).collect::<Vec<_>>()));
+        self.usual_spread_ns = median(latest().map(|judged| judged.spread_ns).collect()).unwrap_or(0);
+    }
+
+    /// Losses from which operations count as costly, of ranks and of hosts, ns.
+    pub fn floors_ns(&self) -> [i64; 2] {
+        self.floors_ns
+    }
+
+    /// Median time from the first to the last arrival, ns.
+    pub fn usual_spread_ns(&self) -> i64 {
+        self.usual_spread_ns
+    }
+
+    /// When the latest operation was complete, ns.
+    pub fn latest_ns(&self) -> Option<i64> {
+        self.judged.back().map(|judged| judged.at_ns)
+    }
+
+    /// What the member lost in the `length_ns` before `now_ns`; `lead_of` gives its lead in an operation, ns, where it was late.
+    pub fn window(&self, now_ns: i64, length_ns: i64, lead_of: impl Fn(&Judgement) -> Option<i64>) -> Window {
+        let mut window = Window { length_ns, ..Window::default() };
+        let since_ns = now_ns.saturating_sub(length_ns);
+        for judged in self.judged.iter().rev().take_while(|judged| judged.at_ns >= since_ns) {
+            window.operations += 1;
+            if let Some(lead_ns) = lead_of(judged) {
+                window.late += 1;
+                window.lost_ns = window.lost_ns.saturating_add(lead_ns);
+            }
+        }
+        window
+    }
+
+    /// Median lead of the member's operations, and the median standard deviation of those leads, ns.
+    pub fn lead(&self, floor_ns: i64, lead_of: impl Fn(&Judgement) -> Option<i64>) -> (i64, f64) {
+        let own = || self.judged.iter().filter_map(|judged| lead_of(judged).map(|lead_ns| (lead_ns, judged)));
+        let large = || own().filter(|(lead_ns, _)| *lead_ns >= floor_ns);
+        let mut sigmas: Vec<f64> = large().map(|(_, judged)| judged.lead_sigma_ns).collect();
+        sigmas.sort_by(f64::total_cmp);
+        let lead_ns = median(large().map(|(lead_ns, _)| lead_ns).collect()).unwrap_or(0);
+        (lead_ns, sigmas.get(sigmas.len() / 2).copied().unwrap_or(0.0))
+    }
+}
+
+/// The sliding windows, ns: ten seconds and a minute.
+pub const WINDOWS_NS: [i64; 2] = [10_000_000_000, 60_000_000_000];
+/// Operations of a group that are kept at most: a minute at more than 130 per second.
+const KEPT_MAX: usize = 8192;
+/// The latest operations whose losses settle the floor.
+const FLOOR_OF: usize = 256;
+/// The floor is settled anew after so many operations.
+const FLOOR_EVERY: usize = 16;

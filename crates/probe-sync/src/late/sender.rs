@@ -1,0 +1,106 @@
+//! What a rank reports of its arrivals: once a second, in few words.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use probe_sync_lateness::live::{Batch, GroupArrivals, Stamp};
+use probe_sync_time::{SkewedClock, System, Timestamp};
+
+use super::arrivals::Arrivals;
+
+/// One rank's reports.
+#[derive(Debug)]
+pub(super) struct Sender {
+    arrivals: Arrivals,
+    /// The node's clock over the system's.
+    clock: SkewedClock,
+    last: Option<Instant>,
+    /// Words that may be said now.
+    credit: f64,
+}
+
+impl Sender {
+    pub fn new(arrivals: Arrivals, clock: SkewedClock) -> Self {
+        Self { arrivals, clock, last: None, credit: CREDIT_MAX }
+    }
+
+    /// Returns the words of a report if one is due. A rank that has arrived anywhere reports even when nothing has come since, so that the root knows.
+    pub fn words(&mut self, now: Instant, at: Timestamp<System>, word_max: usize) -> Vec<Vec<u8>> {
+        let since = self.last.map(|last| now.saturating_duration_since(last));
+        if !self.arrivals.has_begun() || since.is_some_and(|since| since < REPORT_EVERY) {
+            return Vec::new();
+        }
+        let earned = since.map_or(0.0, |since| since.as_secs_f64() * WORDS_PER_SECOND);
+        (self.last, self.credit) = (Some(now), (self.credit + earned).min(CREDIT_MAX));
+        let (words, left_out) = self.batch(at).encode(word_max, self.credit as usize);
+        self.credit -= words.len() as f64;
+        self.arrivals.drop_also(left_out);
+        words
+    }
+
+    /// Takes what has come until `at`, as a report.
+    pub fn batch(&mut self, at: Timestamp<System>) -> Batch {
+        // The clock was read before the ring is: what comes meanwhile is no earlier.
+        let mut groups: BTreeMap<u32, Vec<Stamp>> = BTreeMap::new();
+        for arrival in self.arrivals.take(TAKEN_MAX) {
+            let at_ns = self.clock.apply(arrival.at).as_ns();
+            groups.entry(arrival.group).or_default().push(Stamp { step: arrival.step, at_ns });
+        }
+        let named = |(group, arrivals)| GroupArrivals { name: self.arrivals.name(group).to_owned(), arrivals };
+        Batch {
+            as_of_ns: self.clock.apply(at).as_ns(),
+            is_whole: true,
+            dropped: self.arrivals.dropped(),
+            groups: groups.into_iter().map(named).collect(),
+        }
+    }
+
+    /// Counts the arrivals of a word that was not taken.
+    pub fn not_taken(&self, word: &[u8]) {
+        let lost =
+            Batch::decode(word).map_or(0, |batch| batch.groups.iter().map(|group| group.arrivals.len() as u64).sum());
+        self.arrivals.drop_also(lost);
+    }
+
+    /// True once the rank has arrived anywhere.
+    pub fn has_begun(&self) -> bool {
+        self.arrivals.has_begun()
+    }
+}
+
+/// Between two reports.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+/// Words of 4 KiB that a rank may say in the long run: some 4000 arrivals a second. A root that does not listen for two minutes is not flooded.
+const WORDS_PER_SECOND: f64 = 6.0;
+/// Words that a rank may say at once.
+const CREDIT_MAX: f64 = 32.0;
+/// Arrivals in a report.
+const TAKEN_MAX: usize = 1 << 15;
+
+#[cfg(test)]
+mod tests {
+    use probe_sync_sys::SystemClock;
+    use probe_sync_time::Clock as _;
+
+    use super::*;
+
+    #[test]
+    fn reports_come_once_a_second_and_a_flood_is_dropped_and_counted() {
+        let arrivals = Arrivals::default();
+        let mut sender = Sender::new(arrivals.clone(), SkewedClock::default());
+        let (begin, at) = (Instant::now(), SystemClock.now());
+        assert!(sender.words(begin, at, 4000).is_empty(), "nothing has arrived anywhere");
+        arrivals.arrive("grads", 1);
+        assert_eq!(sender.words(begin, at, 4000).len(), 1);
+        assert!(sender.words(begin + Duration::from_millis(900), at, 4000).is_empty());
+        assert_eq!(sender.words(begin + Duration::from_secs(1), at, 4000).len(), 1, "a report of nothing");
+        let (mut words, mut second) = (0, 1);
+        while second < 60 {
+            second += 1;
+            (0..16_000).for_each(|step| arrivals.arrive("grads", step));
+            words += sender.words(begin + Duration::from_secs(second), at, 4000).len();
+        }
+        assert!(words as f64 <= CREDIT_MAX + 60.0 * WORDS_PER_SECOND, "{words} words in a minute");
+        assert!(arrivals.dropped() > 100_000, "{}", arrivals.dropped());
+    }
+}

@@ -1,0 +1,157 @@
+//! One rank's part: reports at every rank, judgement at the root, and what callers see.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use probe_sync_collective::Rank;
+use probe_sync_estimate::round::GlobalWindowData;
+use probe_sync_files::OwnFolder;
+use probe_sync_sys::SystemClock;
+use probe_sync_time::{Clock as _, SkewedClock, System, Timestamp};
+
+use super::arrivals::Arrivals;
+use super::document::LateStanding;
+use super::root::{Estimates, Root, Totals};
+use super::sender::Sender;
+use crate::join::Joined;
+use crate::measure::virtual_clocks::clock_of;
+use crate::wire;
+
+/// What a caller sees of who is late. Clones are one.
+#[derive(Clone, Debug, Default)]
+pub struct LateView(Arc<Mutex<LateStanding>>);
+
+impl LateView {
+    /// Returns who is late and who is waited for. At the root it is as of a tenth of a second ago, elsewhere as of the last change or five seconds ago.
+    pub fn standing(&self) -> LateStanding {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, standing: LateStanding) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = standing;
+    }
+}
+
+/// What ranks say to each other beside the rounds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// To the root: arrivals of the rank that says so.
+    Arrivals(Vec<u8>),
+    /// From the root: who is late.
+    Standing(Vec<u8>),
+}
+
+/// One rank's part.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    joined: Arc<Joined>,
+    rank: Rank,
+    clock: SkewedClock,
+    sender: Sender,
+    view: LateView,
+    root: Option<Root>,
+    round: Option<GlobalWindowData>,
+    told: Option<Instant>,
+}
+
+impl Turn {
+    /// The part of a rank that arrives here and shows there who is late.
+    pub fn new(joined: &Arc<Joined>, rank: Rank, arrivals: &Arrivals, view: &LateView) -> Self {
+        let clock = clock_of(joined, joined.plan.node_of_rank[rank]);
+        let sender = Sender::new(arrivals.clone(), clock.clone());
+        let (joined, view) = (Arc::clone(joined), view.clone());
+        Self { joined, rank, clock, sender, view, root: None, round: None, told: None }
+    }
+
+    /// This rank is the root from now on, and writes into this folder.
+    pub fn lead(&mut self, folder: &OwnFolder) {
+        self.root = Some(Root::new(&self.joined, folder.clone()));
+    }
+
+    /// Takes in a solved round.
+    pub fn follow(&mut self, round: &GlobalWindowData) {
+        self.round = Some(round.clone());
+    }
+
+    /// Hears what others said, and returns what this rank says: nothing where no rank arrives anywhere.
+    pub fn take(&mut self, heard: Vec<(Rank, Said)>) -> Vec<Said> {
+        let (now, at) = (Instant::now(), SystemClock.now());
+        if self.root.is_some() { self.take_at_root(heard, now, at) } else { self.take_elsewhere(heard, now, at) }
+    }
+
+    /// Counts a report that was not taken.
+    pub fn not_taken(&self, said: &Said) {
+        if let Said::Arrivals(word) = said {
+            self.sender.not_taken(word);
+        }
+    }
+
+    /// At the root: what metrics tell; None where no rank has arrived anywhere.
+    pub fn totals(&self) -> Option<Totals> {
+        self.root.as_ref().map(Root::totals).filter(|totals| totals.counts.arrivals > 0)
+    }
+
+    fn take_elsewhere(&mut self, heard: Vec<(Rank, Said)>, now: Instant, at: Timestamp<System>) -> Vec<Said> {
+        for (rank, said) in heard {
+            if let Said::Standing(bytes) = said
+                && let Ok(standing) = wire::decode(&bytes, rank)
+            {
+                self.view.set(standing);
+            }
+        }
+        self.sender.words(now, at, WORD_MAX).into_iter().map(Said::Arrivals).collect()
+    }
+
+    fn take_at_root(&mut self, heard: Vec<(Rank, Said)>, now: Instant, at: Timestamp<System>) -> Vec<Said> {
+        let (Some(root), Some(round)) = (&mut self.root, &self.round) else { return Vec::new() };
+        let clocks = Estimates { round, node_of_rank: &self.joined.plan.node_of_rank };
+        let at_ns = self.clock.apply(at).as_ns();
+        // Until the root's own clock is known nothing is judged.
+        let Some((now_ns, _)) = probe_sync_lateness::live::Clocks::on_reference(&clocks, self.rank as u32, at_ns)
+        else {
+            return Vec::new();
+        };
+        let is_idle = heard.is_empty() && !self.sender.has_begun() && root.standing() == &LateStanding::default();
+        if is_idle {
+            return Vec::new();
+        }
+        for (rank, said) in heard {
+            if let Said::Arrivals(word) = said {
+                root.hear(rank, &word, now_ns);
+            }
+        }
+        if self.sender.has_begun() {
+            root.take(self.rank, self.sender.batch(at), now_ns);
+        }
+        let has_changed = root.advance(now_ns, &clocks);
+        let standing = root.standing();
+        self.view.set(standing.clone());
+        let is_due = self.told.is_none_or(|told| now.saturating_duration_since(told) >= TOLD_EVERY);
+        if !has_changed && (!is_due || standing == &LateStanding::default()) {
+            return Vec::new();
+        }
+        self.told = Some(now);
+        vec![Said::Standing(told(standing))]
+    }
+}
+
+/// As much of it as a word holds.
+fn told(standing: &LateStanding) -> Vec<u8> {
+    let mut lines = standing.late.len().max(standing.waiting.len());
+    loop {
+        let part = LateStanding {
+            late: standing.late.iter().take(lines).cloned().collect(),
+            waiting: standing.waiting.iter().take(lines).cloned().collect(),
+        };
+        let bytes = wire::encode(&part);
+        if bytes.len() <= WORD_MAX || lines == 0 {
+            return bytes;
+        }
+        lines /= 2;
+    }
+}
+
+/// Bytes of a word, less those around it.
+const WORD_MAX: usize = probe_sync_collective::WORD_MAX - 16;
+/// While somebody is late all ranks are told so again.
+const TOLD_EVERY: Duration = Duration::from_secs(5);

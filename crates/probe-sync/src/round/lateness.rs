@@ -1,0 +1,41 @@
+//! The round loop's part in finding who is late: between operations it tells and hears, and after a round the root's metrics tell.
+//!
+//! While an operation waits the backend does the same (`side`).
+
+use std::sync::Arc;
+
+use probe_sync_collective::SideWork;
+use probe_sync_estimate::round::GlobalWindowData;
+
+use super::Rounds;
+use super::messages::Word;
+use crate::Error;
+
+impl Rounds<'_> {
+    /// Tells the root of this rank's arrivals, or at the root finds who is late.
+    pub(super) fn look_for_late(&mut self) -> Result<(), Error> {
+        let mut late = self.side.late();
+        for said in late.take(self.control.late()) {
+            if !self.exchange.say(&Word::from(said.clone()))? {
+                late.not_taken(&said);
+            }
+        }
+        Ok(())
+    }
+
+    /// From now on the backend does so while an operation waits.
+    pub(super) fn look_for_late_while_waiting(&mut self) {
+        let side: Arc<dyn SideWork> = self.side.clone();
+        self.exchange.work_while_waiting(side);
+    }
+
+    /// At the root: takes in what a round says of the ranks' clocks, and tells the metrics of late ranks.
+    pub(super) fn follow_late(&mut self, round: &GlobalWindowData) {
+        let Some(keeper) = &mut self.keeper else { return };
+        let mut late = self.side.late();
+        late.follow(round);
+        if let Some(totals) = late.totals() {
+            keeper.late(&totals);
+        }
+    }
+}

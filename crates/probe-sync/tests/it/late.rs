@@ -1,0 +1,181 @@
+//! Ranks that are late while a job runs: four processes that wait for each other in every step, with clocks that are wrong by tens of milliseconds.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use probe_sync::collective::{Meeting, UniqueId};
+use probe_sync::late::{Late, LateEvent, LateLine, LateRecord, WaitLine};
+use probe_sync::{Config, Session, SessionHandle, Truth};
+use probe_sync_time::{NodeId, Timestamp};
+
+const RANKS: usize = 4;
+const LONG: Duration = Duration::from_secs(60);
+/// What the next step is like, as the parent says it.
+const USUAL: u8 = 0;
+const LATE: u8 = 1;
+const END: u8 = 2;
+
+/// The processes of a job, and the barrier in which they meet.
+struct Job {
+    out: PathBuf,
+    ranks: Vec<Child>,
+    barrier: Vec<TcpStream>,
+    _folder: tempfile::TempDir,
+}
+
+impl Job {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (id, out) = (folder.path().join("id"), folder.path().join("out"));
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback");
+        let port = listener.local_addr().expect("bound").port();
+        let start = |rank: usize| {
+            let mut command = Command::new(std::env::current_exe().expect("this test"));
+            command.args(["--exact", "late::rank", "--ignored", "--nocapture"]).stdout(Stdio::null());
+            command.env("LATE_TEST", format!("{rank} {port}")).env("LATE_ID", &id).env("LATE_OUT", &out);
+            command.spawn().expect("a process")
+        };
+        let ranks = (0..RANKS).map(start).collect();
+        let barrier = (0..RANKS).map(|_| listener.accept().expect("a rank").0).collect();
+        Self { out, ranks, barrier, _folder: folder }
+    }
+
+    /// One step, as soon as all ranks have come.
+    fn step(&mut self, kind: u8) {
+        self.barrier.iter_mut().for_each(|rank| rank.read_exact(&mut [0]).expect("a rank comes"));
+        self.barrier.iter_mut().for_each(|rank| rank.write_all(&[kind]).expect("a rank hears"));
+    }
+
+    fn steps(&mut self, kind: u8, limit: Duration, until: impl Fn(&[LateRecord]) -> bool) -> Duration {
+        let begun = Instant::now();
+        while !until(&self.lines()) {
+            assert!(begun.elapsed() < limit, "{:?}", self.lines());
+            self.step(kind);
+        }
+        begun.elapsed()
+    }
+
+    fn lines(&self) -> Vec<LateRecord> {
+        let text = std::fs::read_to_string(self.out.join("late.jsonl")).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).expect("a line")).collect()
+    }
+
+    fn end(mut self) -> tempfile::TempDir {
+        self.step(END);
+        let ended = self.ranks.iter_mut().map(|rank| rank.wait().expect("our own").success());
+        assert!(ended.collect::<Vec<_>>().iter().all(|ended| *ended));
+        self._folder
+    }
+}
+
+/// One rank; what it is comes by the environment.
+#[test]
+#[ignore = "a process of the tests below"]
+fn rank() {
+    let Ok(own) = std::env::var("LATE_TEST") else { return };
+    let (rank, port) = own.split_once(' ').expect("two numbers");
+    let (rank, port): (usize, u16) = (rank.parse().expect("a number"), port.parse().expect("a number"));
+    let session = session(rank, Path::new(&std::env::var("LATE_OUT").expect("a path")));
+    session.wait_until_bound(1_000_000, LONG).expect("a millisecond is soon known");
+    let mut barrier = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("the parent");
+    barrier.set_nodelay(true).expect("loopback");
+    let mut kind = [USUAL];
+    for step in 0.. {
+        std::thread::sleep(Duration::from_millis(20));
+        if kind[0] == LATE && rank == 2 && step % 3 == 0 {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        session.arrive("grads", step);
+        barrier.write_all(&[0]).expect("the parent");
+        barrier.read_exact(&mut kind).expect("the parent");
+        if kind[0] == END {
+            break;
+        }
+    }
+    session.stop().expect("in order");
+}
+
+fn session(rank: usize, out: &Path) -> SessionHandle {
+    let mut config = Config { out: out.to_owned(), ..Config::default() };
+    for (key, text) in [("window", "1s"), ("inject_skew", "7"), ("skew_offset", "50ms")] {
+        config.set(key, text, "test").expect("a key");
+    }
+    let id = PathBuf::from(std::env::var("LATE_ID").expect("a path"));
+    let builder = Session::builder(config);
+    if rank == 0 {
+        let meeting = Meeting::open(&[Ipv4Addr::LOCALHOST.into()]).expect("loopback");
+        let unnamed = id.with_extension("new");
+        std::fs::write(&unnamed, meeting.id().as_bytes()).and_then(|()| std::fs::rename(unnamed, id)).expect("ours");
+        return builder.host(meeting, RANKS).start().expect("a session");
+    }
+    let begun = Instant::now();
+    let bytes = loop {
+        match std::fs::read(&id) {
+            Ok(bytes) => break bytes,
+            Err(error) => assert!(begun.elapsed() < LONG, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    builder.join(UniqueId::from_bytes(&bytes).expect("an id"), rank, RANKS).start().expect("a session")
+}
+
+fn late(lines: &[LateRecord], event: LateEvent) -> Vec<LateLine> {
+    let of = |line: &LateRecord| match &line.about {
+        Late::Late(late) if line.event == event => Some(late.clone()),
+        _ => None,
+    };
+    lines.iter().filter_map(of).collect()
+}
+
+fn waits(lines: &[LateRecord], event: LateEvent) -> Vec<WaitLine> {
+    let of = |line: &LateRecord| match &line.about {
+        Late::Waiting(wait) if line.event == event => Some(wait.clone()),
+        _ => None,
+    };
+    lines.iter().filter_map(of).collect()
+}
+
+/// Some 20 s: members are known after 3 s, a rank is late for as long as it takes to be sure, and a wait is told after 2 s.
+#[test]
+fn one_that_is_late_in_every_third_step_is_named_and_one_that_is_stopped_is_waited_for() {
+    let mut job = Job::start();
+    let settled = Instant::now();
+    job.steps(USUAL, LONG, |_| settled.elapsed() > Duration::from_secs(5));
+    assert!(job.lines().is_empty(), "{:?}", job.lines());
+
+    let named = job.steps(LATE, Duration::from_secs(10), |lines| !late(lines, LateEvent::Begun).is_empty());
+    let lines = job.lines();
+    let begun = late(&lines, LateEvent::Begun);
+    assert_eq!(begun.iter().map(|late| late.rank).collect::<Vec<_>>(), [Some(2)]);
+    let cleared = job.steps(USUAL, Duration::from_secs(15), |lines| !late(lines, LateEvent::Ended).is_empty());
+    println!("named after {named:.1?}, cleared after {cleared:.1?}: {}", begun[0]);
+    assert!((9_000_000..12_000_000).contains(&begun[0].lead_ns), "{begun:?}");
+
+    // The clocks as they are: the rank whose clock is ahead of all others would have come last in every step.
+    let truth = Truth::read(&job.out).expect("readable").expect("virtual clocks");
+    let at = Timestamp::from_ns(begun[0].since_ns);
+    let raw = |rank: &usize| {
+        truth.offset_ns(NodeId(*rank as u32), at).unwrap_or(0.0) as i64 + if *rank == 2 { 10_000_000 } else { 0 }
+    };
+    let blamed = (0..RANKS).max_by_key(raw).expect("ranks");
+    assert_ne!(blamed, 2, "raw times would have named it as well");
+
+    let stopped = rustix::process::Pid::from_child(&job.ranks[3]);
+    rustix::process::kill_process(stopped, rustix::process::Signal::STOP).expect("our own");
+    let since = Instant::now();
+    while waits(&job.lines(), LateEvent::Begun).is_empty() {
+        assert!(since.elapsed() < Duration::from_secs(5), "{:?}", job.lines());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let wait = &waits(&job.lines(), LateEvent::Begun)[0];
+    println!("waited for after {:.1?}: {wait}", since.elapsed());
+    assert_eq!(wait.missing.iter().map(|missing| missing.rank).collect::<Vec<_>>(), [3]);
+    rustix::process::kill_process(stopped, rustix::process::Signal::CONT).expect("our own");
+    job.steps(USUAL, LONG, |lines| !waits(lines, LateEvent::Ended).is_empty());
+    let lines = job.lines();
+    assert_eq!(late(&lines, LateEvent::Begun).len(), 1, "{lines:?}");
+    job.end();
+}

@@ -1,0 +1,55 @@
+"""A rank of a job that is late in every third step for a while: `torch_late.py FOLDER`; writes what it was told into FOLDER/rankN.json.
+
+Clocks are wrong by up to 50 ms, so that recorded times would blame another rank. Run by torchrun.
+"""
+
+import json
+import pathlib
+import sys
+import time
+
+import probe_sync
+import torch
+import torch.distributed as dist
+
+SETTLED_S, LATE_S, CLEARED_S = 6.0, 16.0, 31.0
+
+
+def main(folder):
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    told = []
+    begun = time.monotonic()
+
+    def on_late(standing):
+        told.append([time.monotonic() - begun, str(standing), [late.rank for late in standing.late]])
+
+    settings = {"window": "1s", "inject_skew": 7, "skew_offset": "50ms", "tracer_clock": "none", "out": folder / "out"}
+    watch = probe_sync.torch.watch(on_late=on_late, **settings)
+    watch.session.wait_until_bound(1_000_000, timeout=60)
+    values, verdict, steps = torch.ones(1000), "", 0
+    dist.barrier()
+    begun, since = time.monotonic(), 0.0
+    while True:
+        # All ranks end with the same step.
+        dist.all_reduce(values)
+        end = torch.tensor([since >= CLEARED_S], dtype=torch.int32)
+        dist.broadcast(end, 0)
+        if end.item():
+            break
+        values.fill_(1.0)
+        time.sleep(0.02)
+        since = time.monotonic() - begun
+        if rank == 2 and steps % 3 == 0 and SETTLED_S <= since < LATE_S:
+            time.sleep(0.01)
+        if since < LATE_S:
+            verdict = watch.verdict() or verdict
+        steps += 1
+    after = watch.verdict()
+    what = {"told": told, "verdict": verdict, "after": after, "missed": watch.missed, "steps": steps}
+    (folder / f"rank{rank}.json").write_text(json.dumps(what))
+    watch.stop()
+    dist.destroy_process_group()
+
+
+main(pathlib.Path(sys.argv[1]))
