@@ -3,14 +3,18 @@
 //!
 //! `cargo bench -p probe-sync --bench agreed_start [-- [--starts N] [--counter raw|tsc] [--skew 0|1]]`
 //!
-//! Two processes with a session each wait by `GlobalClock::wait_until` for a time of the reference's clock; then two threads of one process
-//! wait in the same way for a time of `CLOCK_REALTIME`; and so on in turn. All say what `CLOCK_REALTIME` showed right after the wait. That is
-//! the truth: node 0 is the reference and has no virtual clock, node 1 has one of some ms and ppm (`--skew 0`: none either).
-//! The spread of a start is the distance between the two. Each waits on a core of its own, as launchers bind ranks: two that wait on one core
-//! begin one after the other. A first wait ends 200 µs before, so that caches hold the way out of a wait and the clock that is the truth, of ranks
-//! and of threads alike: otherwise the threads have read that clock just before, and the ranks take 1 to 2 µs to get at it.
+//! Two processes with a session each wait by `GlobalClock::wait_until` for a time of the
+//! reference's clock; then two threads of one process wait in the same way for a time of
+//! `CLOCK_REALTIME`; and so on in turn. All say what `CLOCK_REALTIME` showed right after the wait.
+//! That is the truth: node 0 is the reference and has no virtual clock, node 1 has one of some ms
+//! and ppm (`--skew 0`: none either). The spread of a start is the distance between the two. Each
+//! waits on a core of its own, as launchers bind ranks: two that wait on one core begin one after
+//! the other. A first wait ends 200 µs before, so that caches hold the way out of a wait and the
+//! clock that is the truth, of ranks and of threads alike: otherwise the threads have read that
+//! clock just before, and the ranks take 1 to 2 µs to get at it.
 //!
-//! A rank reads a line with the time, waits, and answers with a line; the process that asks has no session.
+//! A rank reads a line with the time, waits, and answers with a line; the process that asks has no
+//! session.
 //!
 //! It asserts no timing. Under `cargo test --benches` it runs only briefly, so that it keeps
 //! compiling and working.
@@ -51,7 +55,8 @@ fn main() -> Result<()> {
         std::thread::sleep(SETTLED);
     }
     let mut threads = [Waiting::start(0), Waiting::start(1)];
-    // Of ranks and of threads: by how much the first was late, the second, and how far they were apart.
+    // Of ranks and of threads: by how much the first was late, the second, and how far they were
+    // apart.
     let mut found: [[Vec<f64>; 3]; 2] = Default::default();
     for _ in 0..starts {
         let of_ranks = start(&mut ranks, Rank::ask, Rank::answer_ns)?;
@@ -148,7 +153,8 @@ impl Rank {
     }
 }
 
-/// What a rank does: says its id if it is the first, then what is known, then waits for every time that it is told.
+/// What a rank does: says its id if it is the first, then what is known, then waits for every time
+/// that it is told.
 fn rank_waits(rank: usize, id: Option<UniqueId>, counter: &str, skew: &str) -> Result<()> {
     let out = std::env::temp_dir().join(format!("probe_sync_start_{}", std::process::id()));
     let mut config = Config { out: out.clone(), ..Config::default() };

@@ -1,6 +1,7 @@
 //! What `Arrivals::arrive` costs, beside the reading of the system clock in it.
 //!
-//! `cargo bench -p probe-sync --bench arrive`: medians of blocks of 10 000 calls, in turn. It asserts no time.
+//! `cargo bench -p probe-sync --bench arrive`: medians of blocks of 10 000 calls, in turn. It
+//! asserts no time.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -2,13 +2,15 @@
 //!
 //! `cargo bench -p probe-sync --bench clock [-- --truth MODEL [--counter raw|tsc] [--seconds N] [--ranks N] [--window TEXT]]`
 //!
-//! Cost: the medians of blocks of readings in turn, beside `CLOCK_MONOTONIC_RAW` and `CLOCK_REALTIME` through the vDSO in the same
-//! process and minute; once more with a writer that publishes a new map a thousand times a second. Where the time-stamp counter may be
-//! used, a clock that counts by it is read in turn with the others.
+//! Cost: the medians of blocks of readings in turn, beside `CLOCK_MONOTONIC_RAW` and
+//! `CLOCK_REALTIME` through the vDSO in the same process and minute; once more with a writer that
+//! publishes a new map a thousand times a second. Where the time-stamp counter may be used, a clock
+//! that counts by it is read in turn with the others.
 //!
-//! Truth: `--ranks` processes with virtual clocks (`constant`, `sinusoid`, `steps`); each reads its clock a million times over the given
-//! time, between two readings of the system clock, which is the truth because node 0 has no virtual clock. A reading between which more than
-//! 1 µs passed says little and is judged by the intervals only.
+//! Truth: `--ranks` processes with virtual clocks (`constant`, `sinusoid`, `steps`); each reads its
+//! clock a million times over the given time, between two readings of the system clock, which is
+//! the truth because node 0 has no virtual clock. A reading between which more than 1 µs passed
+//! says little and is judged by the intervals only.
 //!
 //! It asserts no timing. Under `cargo test --benches` it runs only briefly, so that it keeps
 //! compiling and working.
@@ -193,7 +195,8 @@ fn config(model: &str, window: &str, counter: &str, ranks: usize) -> Result<Conf
     for (key, text) in [("window", window)].into_iter().chain(clocks) {
         config.set(key, text, "bench")?;
     }
-    // A session's budget is 1 % of a core of every host; here all ranks are on one, each in the place of a host.
+    // A session's budget is 1 % of a core of every host; here all ranks are on one, each in the
+    // place of a host.
     config.set("budget_cpu", &format!("{ranks}%"), "bench")?;
     if model == "steps" {
         config.set("duration", "60s", "bench")?;

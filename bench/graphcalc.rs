@@ -3,13 +3,14 @@
 //!
 //! `cargo bench -p probe-sync-estimate --bench graphcalc [-- [--out FOLDER] [--quick]]`
 //!
-//! Rounds of N nodes and degree 10 (a ring with seeded random chords) are solved whole (reweighting and hard intervals
-//! included), the covariance is timed apart, and one linear system of the same round is given to every solver:
-//! conjugate gradients, dense Cholesky, and nalgebra-sparse's Cholesky. With `--out` that system is written as triplets
-//! for `bench/graphcalc.py`, which times scipy on it. Medians of repeated runs on one core.
+//! Rounds of N nodes and degree 10 (a ring with seeded random chords) are solved whole (reweighting
+//! and hard intervals included), the covariance is timed apart, and one linear system of the same
+//! round is given to every solver: conjugate gradients, dense Cholesky, and nalgebra-sparse's
+//! Cholesky. With `--out` that system is written as triplets for `bench/graphcalc.py`, which times
+//! scipy on it. Medians of repeated runs on one core.
 //!
-//! "CG diff" is the largest difference from the dense solution, ns, with conjugate gradients stopped at 1e-6 standard
-//! deviations per node, a thousandth of what a round asks for.
+//! "CG diff" is the largest difference from the dense solution, ns, with conjugate gradients
+//! stopped at 1e-6 standard deviations per node, a thousandth of what a round asks for.
 //!
 //! It asserts no timing. Under `cargo test --benches` it runs only small sizes, so that it keeps
 //! compiling and working.
@@ -63,7 +64,8 @@ fn measure(nodes: usize, out: Option<&Path>) -> Result<(), Box<dyn Error>> {
         iterative.fill([0.0; 2]);
         laplacian.solve_iterative(&right, &mut iterative, tolerance, 10_000)
     });
-    // Dense and unordered sparse factors grow with the cube: 10240 nodes would take an hour and 3 GB.
+    // Dense and unordered sparse factors grow with the cube: 10240 nodes would take an hour and 3
+    // GB.
     let dense = (nodes <= 1024).then(|| time(nodes, || laplacian.solve_dense(&right)));
     let matrix = csc(&laplacian);
     let flat = DVector::from_iterator(2 * (nodes - 1), right[1..].iter().flatten().copied());
@@ -133,7 +135,8 @@ fn edge((src, dst): (usize, usize), midpoint_ns: i64, alpha: f64, beta: f64) -> 
     }
 }
 
-/// The linear system of such a round, with weights spread over two decades as reweighting spreads them.
+/// The linear system of such a round, with weights spread over two decades as reweighting spreads
+/// them.
 fn system(nodes: usize, edges: &[EdgeAlphaBeta]) -> (Laplacian, Vec<Pair>) {
     let mut random = ChaCha8Rng::seed_from_u64(8);
     let link = |edge: &EdgeAlphaBeta| {

@@ -1,8 +1,10 @@
-//! What the rocpd writer costs its caller, and what it loses, on a full disk, on a frozen one, and when it is killed.
+//! What the rocpd writer costs its caller, and what it loses, on a full disk, on a frozen one, and
+//! when it is killed.
 //!
-//! `cargo bench -p probe-sync-rocpd --bench rocpd_faults [-- FOLDER]`; FOLDER defaults to /dev/shm. As root it mounts a tmpfs of
-//! 64 MiB and an ext4 in a file, and freezes the latter with fsfreeze; another user gets the kills only. It prints the figures and ends
-//! with an error when a count is wrong.
+//! `cargo bench -p probe-sync-rocpd --bench rocpd_faults [-- FOLDER]`; FOLDER defaults to /dev/shm.
+//! As root it mounts a tmpfs of 64 MiB and an ext4 in a file, and freezes the latter with fsfreeze;
+//! another user gets the kills only. It prints the figures and ends with an error when a count is
+//! wrong.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -205,7 +207,8 @@ fn frozen(folder: &Path, until_end: bool) {
         println!("  finish gave up after {:?}: {error}", start.elapsed());
         let Error::Stalled { committed, open, dropped, .. } = error else { panic!("{error}") };
         run("fsfreeze", &["-u", name]);
-        // The writer's thread goes on when it can; the file has all that was not dropped in the end.
+        // The writer's thread goes on when it can; the file has all that was not dropped in the
+        // end.
         std::thread::sleep(Duration::from_secs(3));
         let connection = Connection::open(&path).expect("a database");
         let rows: i64 = connection.query_row("SELECT count(*) FROM rocpd_region", [], |row| row.get(0)).expect("rows");

@@ -1,7 +1,9 @@
-//! The rocpd writer against Python's `executemany`: rows per second, and what an event costs its caller.
+//! The rocpd writer against Python's `executemany`: rows per second, and what an event costs its
+//! caller.
 //!
-//! `cargo bench -p probe-sync-rocpd --bench rocpd_writer [-- FOLDER]`; FOLDER defaults to /dev/shm. Each round runs
-//! `bench/rocpd_executemany.py` and the writer one after the other, on the same rows, and prints both; then the calls are timed.
+//! `cargo bench -p probe-sync-rocpd --bench rocpd_writer [-- FOLDER]`; FOLDER defaults to /dev/shm.
+//! Each round runs `bench/rocpd_executemany.py` and the writer one after the other, on the same
+//! rows, and prints both; then the calls are timed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

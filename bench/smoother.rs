@@ -2,10 +2,12 @@
 //!
 //! `cargo bench -p probe-sync-estimate --bench smoother [-- --quick | --round]`
 //!
-//! Made-up rounds of N nodes and degree 10 (a ring with seeded chords), windows of 4 s, clocks whose rates walk, constant
-//! asymmetry per pair. Times are of one core; "peak" is the process's largest memory so far, rounds included.
+//! Made-up rounds of N nodes and degree 10 (a ring with seeded chords), windows of 4 s, clocks
+//! whose rates walk, constant asymmetry per pair. Times are of one core; "peak" is the process's
+//! largest memory so far, rounds included.
 //!
-//! With `--round` only what a live round costs: the graph, the watch and the live smoother together, and the smoother alone.
+//! With `--round` only what a live round costs: the graph, the watch and the live smoother
+//! together, and the smoother alone.
 //!
 //! It asserts no timing. Under `cargo test --benches` it runs only a small size, so that it keeps
 //! compiling and working.

@@ -3,11 +3,14 @@
 //!
 //! `cargo bench -p probe-sync-collective --bench tcp [-- --ranks N] [--blocks N] [--rounds N] [--payload BYTES] [--apart-us N] [--foreign N] [--per-round]`
 //!
-//! This process is rank 0, and each other rank is a process of its own on this machine. A round takes from rank 0's gather to the end of its broadcast;
-//! printed are the median over all rounds and the medians of the blocks. With `--apart-us` each rank sleeps up to that long before a round.
-//! With `--per-round` each rank connects for each round and hangs up after it.
-//! With `--foreign` a process of its own holds that many foreign connections where rank 0 listens, from before the ranks start until the end: a third says nothing, a third says a
-//! greeting byte by byte, a third says garbage and comes again. The time until all ranks have joined is printed too; the door is open during the rounds.
+//! This process is rank 0, and each other rank is a process of its own on this machine. A round
+//! takes from rank 0's gather to the end of its broadcast; printed are the median over all rounds
+//! and the medians of the blocks. With `--apart-us` each rank sleeps up to that long before a
+//! round. With `--per-round` each rank connects for each round and hangs up after it. With
+//! `--foreign` a process of its own holds that many foreign connections where rank 0 listens, from
+//! before the ranks start until the end: a third says nothing, a third says a greeting byte by
+//! byte, a third says garbage and comes again. The time until all ranks have joined is printed too;
+//! the door is open during the rounds.
 //!
 //! It asserts no timing. Under `cargo test --benches` it runs only briefly, so that it keeps
 //! compiling and working.

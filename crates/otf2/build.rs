@@ -10,7 +10,8 @@ use std::process::{Command, exit};
 
 fn main() {
     println!("cargo:rerun-if-env-changed=OTF2_CONFIG");
-    // Not whenever PATH changes, as with every Python environment: nearly all is built on this crate. One that failed runs again anyway.
+    // Not whenever PATH changes, as with every Python environment: nearly all is built on this
+    // crate. One that failed runs again anyway.
     if let Some(program) = found() {
         println!("cargo:rerun-if-changed={}", program.display());
     }

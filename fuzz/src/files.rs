@@ -1,6 +1,8 @@
-//! Files and messages: recorded exchanges, snapshot pairs, exports, configurations, and what ranks tell each other.
+//! Files and messages: recorded exchanges, snapshot pairs, exports, configurations, and what ranks
+//! tell each other.
 //!
-//! Readers that take a path get a file in a directory of memory (`/dev/shm` where it exists), one per thread.
+//! Readers that take a path get a file in a directory of memory (`/dev/shm` where it exists), one
+//! per thread.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +24,8 @@ pub fn probe_lines(data: &[u8]) {
     with_directory(|directory| {
         let (input, output) = ([directory.join("probes.jsonl")], directory.join("offsets.jsonl"));
         write(&input[0], data);
-        // The same bytes as packets of others, and as fits, ours or the XLA profiler's: most are none.
+        // The same bytes as packets of others, and as fits, ours or the XLA profiler's: most are
+        // none.
         let packets = Input::Packets { files: &input, window: None };
         let _ = solve_files(packets, &output, Lines::Sufficient, &Config::default());
         let _ = solve_files(Input::Windows(&input), &output, Lines::Sufficient, &Config::default());

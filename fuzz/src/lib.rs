@@ -6,11 +6,12 @@
 //! the compiler. `cargo xtask fuzz --seconds N` runs the former if a C++ compiler is available,
 //! otherwise the latter.
 //!
-//! A target fails by a panic. Beyond not panicking, hanging and growing, targets check what they can: what was accepted
-//! encodes to the same bytes, books balance.
+//! A target fails by a panic. Beyond not panicking, hanging and growing, targets check what they
+//! can: what was accepted encodes to the same bytes, books balance.
 //!
-//! Seeds lie in `corpus/NAME`, small and readable where the format is; an input that once failed is added there under a
-//! name that says what it was. What this does not do: look for wrong numbers in well-formed input (see the tests).
+//! Seeds lie in `corpus/NAME`, small and readable where the format is; an input that once failed is
+//! added there under a name that says what it was. What this does not do: look for wrong numbers in
+//! well-formed input (see the tests).
 #![forbid(unsafe_code)]
 
 mod files;

@@ -1,4 +1,5 @@
-//! Probe packets: the codec alone, and a whole endpoint that gets packets, stamps and time in any order.
+//! Probe packets: the codec alone, and a whole endpoint that gets packets, stamps and time in any
+//! order.
 
 use probe_sync_probe::{Endpoint, EndpointConfig, PACKET_BYTES, Packet, Schedule};
 use probe_sync_time::{Duration, NodeId, RunId, Stamp, StampSource, Timestamp};
@@ -10,8 +11,8 @@ pub fn packet(data: &[u8]) {
     }
 }
 
-/// Datagrams one after another, with time passing: nothing is sent to nodes outside the run, and what is in flight is
-/// bounded.
+/// Datagrams one after another, with time passing: nothing is sent to nodes outside the run, and
+/// what is in flight is bounded.
 pub fn endpoint(data: &[u8]) {
     let (spacing, timeout) = (Duration::from_us(100), Duration::from_ms(100));
     let Some(schedule) = Schedule::new(Duration::from_us(800), Duration::ZERO) else { return };

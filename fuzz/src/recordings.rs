@@ -1,14 +1,16 @@
 //! Recordings of the recorder: files that a killed process may have left, and anything else.
 //!
-//! An input stands for a file in which most words are zero: so many zero words (16 bits), so many words that are there (16 bits), those words, and so on.
-//! `make_recording_seeds.py` makes seeds of that kind.
+//! An input stands for a file in which most words are zero: so many zero words (16 bits), so many
+//! words that are there (16 bits), those words, and so on. `make_recording_seeds.py` makes seeds of
+//! that kind.
 
 use probe_sync_record::read::{Event, What};
 use probe_sync_record::{Error, Recording};
 
 use crate::files::with_directory;
 
-/// `Recording::open`: what is read is in order, is the same a second time, and takes no more memory than the file.
+/// `Recording::open`: what is read is in order, is the same a second time, and takes no more memory
+/// than the file.
 pub fn recording(data: &[u8]) {
     let file = expand(data);
     with_directory(|directory| {

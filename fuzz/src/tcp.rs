@@ -1,7 +1,8 @@
-//! The TCP backend as its root: a peer greets properly and then sends arbitrary frames or brings arbitrary files, or a foreign connection sends
-//! anything.
+//! The TCP backend as its root: a peer greets properly and then sends arbitrary frames or brings
+//! arbitrary files, or a foreign connection sends anything.
 //!
-//! Real sockets on loopback. The peer closes its side when its bytes are sent, so nobody waits for a deadline.
+//! Real sockets on loopback. The peer closes its side when its bytes are sent, so nobody waits for
+//! a deadline.
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -14,8 +15,9 @@ use probe_sync_collective::{
 };
 use probe_sync_files::OwnFolder;
 
-/// Rank 1 sends `data` where frames are due, in a star or a tree: as bytes, or as frames with their seals, each four bytes of kind, sequence and length and
-/// as many as that says. The root gets a payload or an error, and never more than was sent.
+/// Rank 1 sends `data` where frames are due, in a star or a tree: as bytes, or as frames with their
+/// seals, each four bytes of kind, sequence and length and as many as that says. The root gets a
+/// payload or an error, and never more than was sent.
 pub fn frames(data: &[u8]) {
     let Some((listener, address)) = listener() else { return };
     let Some((mode, data)) = data.split_first() else { return };
@@ -63,7 +65,8 @@ fn cut(mut data: &[u8]) -> Vec<(u8, u8, &[u8])> {
     frames
 }
 
-/// A foreign connection sends `data` to the open port; then the real rank 1 comes, and must be let in.
+/// A foreign connection sends `data` to the open port; then the real rank 1 comes, and must be let
+/// in.
 pub fn rendezvous(data: &[u8]) {
     let Some((listener, address)) = listener() else { return };
     std::thread::scope(|scope| {
@@ -80,8 +83,8 @@ pub fn rendezvous(data: &[u8]) {
     });
 }
 
-/// Rank 1 brings a file: as many bytes as the first one says are what it announces, the rest is one piece, both under their seals. The root has the
-/// whole file where it was announced, or nothing.
+/// Rank 1 brings a file: as many bytes as the first one says are what it announces, the rest is one
+/// piece, both under their seals. The root has the whole file where it was announced, or nothing.
 pub fn files(data: &[u8]) {
     let Some((listener, address)) = listener() else { return };
     let Ok(folder) = tempfile::tempdir() else { return };

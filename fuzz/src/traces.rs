@@ -1,7 +1,8 @@
 //! Traces and what belongs to them: XSpace, Kineto JSON, offsets, snapshot pairs, a run's windows.
 //!
-//! For both formats: whatever a reader accepts is rewritten with the identity to the same bytes (XSpace: to the form that its
-//! writers give), with another map without a panic, and merged with itself or refused; what was written is read again.
+//! For both formats: whatever a reader accepts is rewritten with the identity to the same bytes
+//! (XSpace: to the form that its writers give), with another map without a panic, and merged with
+//! itself or refused; what was written is read again.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,8 +27,8 @@ pub fn xspace(data: &[u8]) {
         let Some(facts) = accepted(&XSpace, &input) else { return };
         let plain = RewriteOptions::default();
         if XSpace.rewrite(&input, &output, &plain, &mut |time| time).is_ok() {
-            // Writers do not spell zeros out, and put a line's fields before its events; what does is brought into that
-            // form once, with the same content.
+            // Writers do not spell zeros out, and put a line's fields before its events; what does
+            // is brought into that form once, with the same content.
             let once = read(&output);
             let again = XSpace.read_facts(&output, &options()).expect("it reads what it wrote");
             assert_eq!(told(&again), told(&facts), "the identity changed something");
@@ -60,7 +61,8 @@ pub fn kineto(data: &[u8]) {
     });
 }
 
-/// A Perfetto trace that exists already: only its facts are read, and it goes nowhere but into a TAR.
+/// A Perfetto trace that exists already: only its facts are read, and it goes nowhere but into a
+/// TAR.
 pub fn perfetto(data: &[u8]) {
     with_directory(|directory| {
         let input = directory.join("in.pftrace");
@@ -233,8 +235,9 @@ pub fn snapshot_files(data: &[u8]) {
     });
 }
 
-/// What a process of a run read of its clock around its marks: whatever the file holds, a bracket is of a mark of the trace, its
-/// readings are in order, and the map that is made keeps the order of times.
+/// What a process of a run read of its clock around its marks: whatever the file holds, a bracket
+/// is of a mark of the trace, its readings are in order, and the map that is made keeps the order
+/// of times.
 pub fn marks(data: &[u8]) {
     with_directory(|directory| {
         let folder = directory.join("marks");

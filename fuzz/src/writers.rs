@@ -76,7 +76,8 @@ pub fn kineto(data: &[u8]) {
     json(OutputFormat::Kineto, data);
 }
 
-/// Chunks into an XSpace: planes, lines, events; moments and values are events without length, and a value states itself.
+/// Chunks into an XSpace: planes, lines, events; moments and values are events without length, and
+/// a value states itself.
 pub fn xspace(data: &[u8]) {
     let Some((told, report, trace)) = written(OutputFormat::XSpace, data) else { return };
     let (mut events, mut values, mut length_ps) = (0, 0, 0);

@@ -1,6 +1,8 @@
-//! Every seed and a bounded number of its mutations through every target: what runs where no fuzzer does.
+//! Every seed and a bounded number of its mutations through every target: what runs where no fuzzer
+//! does.
 //!
-//! `FUZZ_SECONDS` bounds the time of all targets together instead of their inputs; `FUZZ_TARGET` names the only one that runs.
+//! `FUZZ_SECONDS` bounds the time of all targets together instead of their inputs; `FUZZ_TARGET`
+//! names the only one that runs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;

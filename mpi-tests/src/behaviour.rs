@@ -126,7 +126,8 @@ fn report_used(group: &mut impl Collective, did: &str, used: f64, waited: Durati
     Ok(())
 }
 
-/// The last rank panics while the others wait. Panics that all ranks catch before are no reason to end.
+/// The last rank panics while the others wait. Panics that all ranks catch before are no reason to
+/// end.
 pub(crate) fn panic(mut group: MpiCollective) -> Result<(), String> {
     meet(&mut group)?;
     let last = group.size() - 1;
@@ -143,7 +144,8 @@ pub(crate) fn panic(mut group: MpiCollective) -> Result<(), String> {
     Err("the job went on after a panic".to_owned())
 }
 
-/// The last rank lets go of its end while the others gather; its farewell is no empty part, and whoever reads it ends the job.
+/// The last rank lets go of its end while the others gather; its farewell is no empty part, and
+/// whoever reads it ends the job.
 pub(crate) fn leaves(group: &MpiCollective, ranks_per_host: Option<usize>) -> Result<(), String> {
     let mut fresh = group.duplicate(MpiOptions { ranks_per_host }).map_err(text)?;
     meet(&mut fresh)?;

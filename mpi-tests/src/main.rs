@@ -29,7 +29,8 @@ struct Arguments {
 enum Program {
     /// The cases that every backend passes, on every layout of hosts that these ranks can play.
     Suite,
-    /// One sync round: C-equivalent MPI calls, our wrapper, our default round, the one beside a launcher and TCP, side by side.
+    /// One sync round: C-equivalent MPI calls, our wrapper, our default round, the one beside a
+    /// launcher and TCP, side by side.
     Bench(bench::Options),
     /// The last rank never comes: the root names it, and the job ends.
     Late,
@@ -37,7 +38,8 @@ enum Program {
     Wait(behaviour::WaitOptions),
     /// The last rank panics: the job must end although the others wait.
     Panic,
-    /// The last rank lets go of its end while the others gather: the root names it, and the job ends.
+    /// The last rank lets go of its end while the others gather: the root names it, and the job
+    /// ends.
     Leaves {
         /// Let every that many ranks play a host.
         #[arg(long)]
@@ -45,7 +47,8 @@ enum Program {
     },
     /// All ranks look for words while nobody says any; prints what the looking cost.
     Looks(behaviour::LookOptions),
-    /// Two ranks are killed while all go through rounds: the others go on. Needs Open MPI 5 and `mpirun --with-ft ulfm`.
+    /// Two ranks are killed while all go through rounds: the others go on. Needs Open MPI 5 and
+    /// `mpirun --with-ft ulfm`.
     Survives(survives::Options),
     /// The last rank aborts: the job must end with its reason.
     Abort,

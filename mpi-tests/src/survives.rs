@@ -21,13 +21,15 @@ pub(crate) struct Options {
     /// Let every that many ranks play a host.
     #[arg(long)]
     ranks_per_host: Option<usize>,
-    /// When rank 2 is killed, microseconds after the ranks have met. The last rank is killed after three times that.
+    /// When rank 2 is killed, microseconds after the ranks have met. The last rank is killed after
+    /// three times that.
     #[arg(long, default_value_t = 20_000)]
     after_us: u64,
     /// Kill rank 0 in place of rank 2.
     #[arg(long)]
     root: bool,
-    /// Kill rank 0 in place of rank 2, and rank 1 in place of the last rank, as long after it has taken rank 0's place.
+    /// Kill rank 0 in place of rank 2, and rank 1 in place of the last rank, as long after it has
+    /// taken rank 0's place.
     #[arg(long)]
     second_root: bool,
 }
@@ -101,7 +103,8 @@ fn rounds(group: &mut MpiCollective, victims: [Rank; 2], options: &Options) -> R
     Ok(())
 }
 
-/// Those who are left settle who is the root, and go on with the round after the last that any of them has finished.
+/// Those who are left settle who is the root, and go on with the round after the last that any of
+/// them has finished.
 fn another_root(group: &mut MpiCollective, known: &mut Known) -> Result<(), String> {
     // Bounded: every time round there is one rank less.
     loop {

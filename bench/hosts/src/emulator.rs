@@ -20,7 +20,8 @@ use crate::link::Links;
 use crate::namespace::Host;
 use crate::packet::{Header, Protocol};
 
-/// Relays packets between `hosts` until `stop`, and returns the links with their counts and the punctuality.
+/// Relays packets between `hosts` until `stop`, and returns the links with their counts and the
+/// punctuality.
 ///
 /// # Errors
 /// A device cannot be polled.

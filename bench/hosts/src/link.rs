@@ -31,10 +31,12 @@ pub(crate) struct LinkOptions {
     /// Packets lost, percent
     #[arg(long, default_value_t = 1.0)]
     pub(crate) loss: f64,
-    /// Range of the seeded asymmetry: a link is up to this much slower one way and faster the other way
+    /// Range of the seeded asymmetry: a link is up to this much slower one way and faster the other
+    /// way
     #[arg(long, default_value = "0us", value_parser = humantime::parse_duration)]
     pub(crate) asymmetry: Duration,
-    /// One link that is slower by so much from one host to another and as much faster on the way back, besides the seeded asymmetry
+    /// One link that is slower by so much from one host to another and as much faster on the way
+    /// back, besides the seeded asymmetry
     #[arg(long, value_name = "FROM:TO:DURATION")]
     pub(crate) asymmetric_link: Option<AsymmetricLink>,
     /// Never let a packet overtake an earlier one of its direction
@@ -121,7 +123,8 @@ struct Direction {
     counts: BTreeMap<Protocol, Counts>,
 }
 
-/// Exact counts of one protocol in one direction. `seen = dropped + delivered + refused + what is still under way`.
+/// Exact counts of one protocol in one direction.
+/// `seen = dropped + delivered + refused + what is still under way`.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Counts {
     /// Packets that entered the link.
@@ -149,13 +152,14 @@ impl Links {
         Self { options: options.clone(), directions }
     }
 
-    /// Decides a packet's fate: `None` when it is lost, otherwise when it comes out, given that it came in at `now`
-    /// (both since the emulator started).
+    /// Decides a packet's fate: `None` when it is lost, otherwise when it comes out, given that it
+    /// came in at `now` (both since the emulator started).
     pub(crate) fn admit(&mut self, from: usize, to: usize, protocol: Protocol, now: Duration) -> Option<Duration> {
         let direction = self.directions.get_mut(&(from, to))?;
         let counts = direction.counts.entry(protocol).or_default();
         counts.seen += 1;
-        // Both draws for every packet, so that a changed loss rate leaves the delays of the others alone.
+        // Both draws for every packet, so that a changed loss rate leaves the delays of the others
+        // alone.
         let lost = direction.random.random::<f64>() * 100.0 < self.options.loss_percent(from, to, protocol);
         let jitter_ns = direction.random.random_range(-1.0..=1.0) * nanoseconds(self.options.jitter);
         if lost {
@@ -194,7 +198,8 @@ impl Links {
 impl Direction {
     fn new(options: &LinkOptions, from: usize, to: usize) -> Self {
         let (low, high) = (from.min(to), from.max(to));
-        // Equal streams on both directions of a link for the asymmetry, different ones for the packets.
+        // Equal streams on both directions of a link for the asymmetry, different ones for the
+        // packets.
         let mut of_pair = ChaCha8Rng::seed_from_u64(options.link_seed);
         of_pair.set_stream(stream(low, high, 0));
         let slower = of_pair.random_range(-1.0..=1.0) * nanoseconds(options.asymmetry);

@@ -1,9 +1,10 @@
 //! `probe-sync-testbed`, which performs whole runs under known conditions and judges them from the
 //! outside.
 //!
-//! `netns` makes network namespaces that act as hosts with addresses of their own, joins them by TUN devices through
-//! [`emulator`] (delay, jitter, loss and asymmetry per direction, exact counts), runs `probe_sync` in them and compares.
-//! `verify` compares the files of any run that had skew injected with the truth that the run wrote down.
+//! `netns` makes network namespaces that act as hosts with addresses of their own, joins them by
+//! TUN devices through [`emulator`] (delay, jitter, loss and asymmetry per direction, exact
+//! counts), runs `probe_sync` in them and compares. `verify` compares the files of any run that had
+//! skew injected with the truth that the run wrote down.
 //!
 //! The testbed knows the program only by its command line and its files, as a user does, and
 //! imports none of its code. It never touches an address or interface outside the namespaces it has

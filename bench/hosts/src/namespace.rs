@@ -50,7 +50,8 @@ impl Namespaces {
         permitted()?;
         remove_stale();
         let mut made = Self { hosts: Vec::new() };
-        // Each host enters the list before it is complete, so that an error half-way removes it, too.
+        // Each host enters the list before it is complete, so that an error half-way removes it,
+        // too.
         for index in 0..count {
             let name = format!("{PREFIX}{}-{index}", std::process::id());
             let device = tun(&name)?;
@@ -83,11 +84,13 @@ impl Host {
         ip(&["link", "set", "dev", name, "netns", name])?;
         ip(&["-n", name, "link", "set", "dev", name, "name", INTERFACE])?;
         ip(&["-n", name, "link", "set", "dev", "lo", "up"])?;
-        // Without IPv6 the kernel sends nothing on its own, and every packet is one of the program's.
+        // Without IPv6 the kernel sends nothing on its own, and every packet is one of the
+        // program's.
         let off = "net.ipv6.conf.all.disable_ipv6=1";
         run(Command::new("ip").args(["netns", "exec", name, "sysctl", "-q", "-w", off]))?;
         ip(&["-n", name, "address", "add", &address, "dev", INTERFACE])?;
-        // The emulator may be off the processor for milliseconds; nothing may be lost here meanwhile.
+        // The emulator may be off the processor for milliseconds; nothing may be lost here
+        // meanwhile.
         ip(&["-n", name, "link", "set", "dev", INTERFACE, "txqueuelen", "20000", "up"])?;
         Ok(())
     }
@@ -110,7 +113,8 @@ impl Host {
         text.trim().parse().with_context(|| format!("{}: no statistics of {INTERFACE}: {text:?}", self.name))
     }
 
-    /// Packets that a full socket lost, from `/proc/net/snmp` (UDP, RcvbufErrors), and that found no socket (NoPorts).
+    /// Packets that a full socket lost, from `/proc/net/snmp` (UDP, RcvbufErrors), and that found
+    /// no socket (NoPorts).
     ///
     /// # Errors
     /// The statistics cannot be read.
@@ -138,7 +142,8 @@ fn tun(name: &str) -> Result<SyncDevice> {
     Ok(device)
 }
 
-/// Finds out by trying, because capabilities, containers and security modules forbid it each in its own way.
+/// Finds out by trying, because capabilities, containers and security modules forbid it each in its
+/// own way.
 fn permitted() -> Result<()> {
     if !Path::new("/dev/net/tun").exists() {
         bail!(NotPermitted("there is no /dev/net/tun".to_owned()));

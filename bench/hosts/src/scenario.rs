@@ -147,7 +147,8 @@ fn start(options: &Options, hosts: &[Host], program: &Path, rank: usize) -> Resu
     command.spawn().with_context(|| format!("starting rank {rank}"))
 }
 
-/// The exit statuses; ranks that are still there at the deadline, or when this program is told to stop, are ended.
+/// The exit statuses; ranks that are still there at the deadline, or when this program is told to
+/// stop, are ended.
 fn wait(children: &mut [Child], deadline: Instant, stop: &AtomicBool) -> Vec<Option<ExitStatus>> {
     let mut statuses = vec![None; children.len()];
     while statuses.contains(&None) && Instant::now() < deadline && !stop.load(Ordering::Relaxed) {
@@ -162,7 +163,8 @@ fn wait(children: &mut [Child], deadline: Instant, stop: &AtomicBool) -> Vec<Opt
 
 fn end(children: &mut [Child]) {
     for child in children {
-        // `ip netns exec` became the program itself, so this reaches it; one that has ended already is no error.
+        // `ip netns exec` became the program itself, so this reaches it; one that has ended already
+        // is no error.
         let _already_gone = child.kill();
         let _reaped = child.wait();
     }
@@ -185,7 +187,8 @@ struct LinkReport {
     directions: Vec<DirectionReport>,
     /// Per host: packets lost in the sending device's queue. Expected to be 0.
     device_drops: Vec<Option<u64>>,
-    /// Per host: UDP packets lost in a full socket, and packets for which there was no socket. Expected to be 0.
+    /// Per host: UDP packets lost in a full socket, and packets for which there was no socket.
+    /// Expected to be 0.
     socket_drops: Vec<Option<(u64, u64)>>,
 }
 
@@ -281,8 +284,8 @@ fn compare_packets(summary: &RunSummary, report: &LinkReport) -> Result<()> {
     )
 }
 
-/// The one direction that lost packets, and no other, is named as such by the third round: two rounds must show it, and each
-/// is judged a round later, when what was read late has been counted.
+/// The one direction that lost packets, and no other, is named as such by the third round: two
+/// rounds must show it, and each is judged a round later, when what was read late has been counted.
 fn compare_one_way(summary: &RunSummary, lossy: Option<OneWayLoss>) -> Result<()> {
     let named: Vec<&RunFault> = summary.faults.iter().filter(|fault| fault.kind == "one_way_loss").collect();
     let Some(OneWayLoss { from, to, .. }) = lossy else {
@@ -328,8 +331,9 @@ fn packet_complaints(run: &[RunPackets], link: &[DirectionReport]) -> Vec<String
 }
 
 fn limits(options: &Options) -> Limits {
-    // A node's errors are one draw, not many: the emulator delivers packets late by tens of µs, not equally in both directions, and no
-    // estimator can see that. So it is nodes that are outside (see `least_coverage`). With asymmetry on purpose a node of three may be.
+    // A node's errors are one draw, not many: the emulator delivers packets late by tens of µs, not
+    // equally in both directions, and no estimator can see that. So it is nodes that are outside
+    // (see `least_coverage`). With asymmetry on purpose a node of three may be.
     let asymmetric = !options.link.asymmetry.is_zero() || options.link.asymmetric_link.is_some();
     let coverage = asymmetric.then_some(2.0 / 3.0);
     Limits {
@@ -338,7 +342,8 @@ fn limits(options: &Options) -> Limits {
         median_ns: None,
         width_ratio: None,
         coverage,
-        // Few nodes tell little of coverage. What the emulator does besides made errors of up to 1.5 half-widths, beside other work.
+        // Few nodes tell little of coverage. What the emulator does besides made errors of up to
+        // 1.5 half-widths, beside other work.
         times_width: (!asymmetric).then_some(4.0),
         rounds: 2,
     }

@@ -30,10 +30,12 @@ pub(crate) struct Limits {
     /// Largest ratio of the median 95 % half-width to the median |error|
     #[arg(long)]
     pub(crate) width_ratio: Option<f64>,
-    /// Smallest share of errors inside the claimed 95 % [default: what a true claim misses in one run of a thousand]
+    /// Smallest share of errors inside the claimed 95 % [default: what a true claim misses in one
+    /// run of a thousand]
     #[arg(long)]
     pub(crate) coverage: Option<f64>,
-    /// Largest |error| in multiples of its own 95 % half-width [default: 2.5, where no coverage is given]
+    /// Largest |error| in multiples of its own 95 % half-width [default: 2.5, where no coverage is
+    /// given]
     #[arg(long)]
     pub(crate) times_width: Option<f64>,
     /// Fewest rounds that the run must have
@@ -169,7 +171,8 @@ impl Figures {
             let clock = clock(line.node_id)?;
             let [start, middle, end] =
                 [line.window_start_ns, line.middle_ns(), line.window_end_ns].map(|ns| reference.real_ns(ns));
-            // A node whose clock steps within the window has no offset in it; saying so is the right answer.
+            // A node whose clock steps within the window has no offset in it; saying so is the
+            // right answer.
             let refused = !line.reachable || line.clock_disturbed;
             if !refused || ![clock, reference].iter().any(|clock| clock.steps_within(start, end)) {
                 let offset = clock.error_ns(middle) - reference.error_ns(middle);
@@ -272,13 +275,16 @@ fn read_offsets(path: &Path) -> Result<Vec<Line>> {
         .collect()
 }
 
-/// The share of errors inside true 95 % intervals that a run of `nodes` nodes undercuts once in a thousand runs.
+/// The share of errors inside true 95 % intervals that a run of `nodes` nodes undercuts once in a
+/// thousand runs.
 ///
-/// A node's errors within a run are one draw, not many: they share the paths' asymmetry and the smoother's past. All nodes share
-/// what the reference's own stamps are wrong by, half of the variance where nodes are alike: two nodes 1 and 2 with own errors a, b
-/// and a reference with c are off by a − c and b − c. So of the n = nodes − 1 others, given c in units of one node's error,
-/// each is outside with p(c) = P(|x − c| > 1.96·√2), x normal, and their number is binomial. With 8 nodes 6 may be outside; errors that are
-/// too large for their intervals are found by [`TIMES_WIDTH`] then.
+/// A node's errors within a run are one draw, not many: they share the paths' asymmetry and the
+/// smoother's past. All nodes share what the reference's own stamps are wrong by, half of the
+/// variance where nodes are alike: two nodes 1 and 2 with own errors a, b and a reference with c
+/// are off by a − c and b − c. So of the n = nodes − 1 others, given c in units of one node's
+/// error, each is outside with p(c) = P(|x − c| > 1.96·√2), x normal, and their number is binomial.
+/// With 8 nodes 6 may be outside; errors that are too large for their intervals are found by
+/// [`TIMES_WIDTH`] then.
 fn least_coverage(nodes: u32) -> f64 {
     let n = f64::from(nodes.saturating_sub(1).max(1));
     let limit = NORMAL_95 * std::f64::consts::SQRT_2;
@@ -309,7 +315,8 @@ const NORMAL_95: f64 = 1.96;
 /// How often a run that claims truly may be refused.
 const FALSE_ALARMS: f64 = 1e-3;
 
-/// How many of its 95 % half-widths an error may be: a true claim exceeds that, 4.9 σ, less than once in ten thousand runs of 64 nodes.
+/// How many of its 95 % half-widths an error may be: a true claim exceeds that, 4.9 σ, less than
+/// once in ten thousand runs of 64 nodes.
 const TIMES_WIDTH: f64 = 2.5;
 
 /// Windows of different nodes end within this, ns.
@@ -329,7 +336,8 @@ mod tests {
         rounds: 2,
     };
 
-    /// A run of two nodes and two rounds: node 1 is 1000 ns ahead at 0 and gains 10 ppm, windows are 2 s long.
+    /// A run of two nodes and two rounds: node 1 is 1000 ns ahead at 0 and gains 10 ppm, windows
+    /// are 2 s long.
     fn run(error_ns: f64, sigma_ns: f64, bounds: &str, reachable: bool) -> String {
         let mut text = "{\"meta\":true,\"nodes\":[]}\n".to_owned();
         for (round, middle_s) in [(0, 1.0), (1, 3.0)] {
@@ -367,7 +375,8 @@ mod tests {
     #[test]
     fn a_true_claim_is_refused_once_in_a_thousand_runs() {
         let outside = |nodes: u32| ((1.0 - least_coverage(nodes)) * f64::from(nodes - 1)).round();
-        // Drawn 200 000 and 40 000 times: P(X > 6) = 0.0004 and P(X > 5) = 0.0016 of 7; P(X > 45) = 0.0008 and P(X > 44) = 0.0011 of 63.
+        // Drawn 200 000 and 40 000 times: P(X > 6) = 0.0004 and P(X > 5) = 0.0016 of 7; P(X > 45) =
+        // 0.0008 and P(X > 44) = 0.0011 of 63.
         assert_eq!([2, 8, 64].map(outside), [1.0, 6.0, 45.0]);
     }
 

@@ -18,7 +18,8 @@ struct Row {
 }
 
 impl Table {
-    /// A case that took so long, ns, and how many times as long as something else; `ask`: it should be no more.
+    /// A case that took so long, ns, and how many times as long as something else; `ask`: it should
+    /// be no more.
     pub fn ratio(&mut self, name: &str, ns: f64, other: f64, of: &'static str, ask: Option<f64>) {
         let ratio = Some((ns / other, of));
         self.rows.push(Row { name: name.into(), figure: format!("{ns:.1} ns"), ratio, ask });

@@ -37,7 +37,8 @@ typedef enum ps_status {
     PS_ERROR_FAILED = 5,
     // The session has ended or was stopped.
     PS_ERROR_ENDED = 6,
-    // The session belongs to the process that this one was forked from. Its clock can be read here.
+    // The session belongs to the process that this one was forked from. Its clock can be read
+    // here.
     PS_ERROR_FORKED = 7,
     // The wait timed out.
     PS_ERROR_TIMEOUT = 8,
@@ -75,7 +76,8 @@ typedef enum ps_phase {
     PS_PHASE_MEASURING = 1,
     // Ended normally.
     PS_PHASE_ENDED = 2,
-    // Failed; ps_last_error() gives the reason after the call to ps_session_state() that reported this phase.
+    // Failed; ps_last_error() gives the reason after the call to ps_session_state() that reported
+    // this phase.
     PS_PHASE_FAILED = 3,
 } ps_phase;
 
@@ -85,8 +87,8 @@ typedef enum ps_threads {
     PS_THREADS_OWN = 0,
     // Any thread, but only one at a time, which the caller ensures (MPI: SERIALIZED).
     PS_THREADS_ONE_AT_A_TIME = 1,
-    // Any thread, at any time (MPI: MULTIPLE). The session moves its messages itself and needs no calls of
-    // ps_session_step().
+    // Any thread, at any time (MPI: MULTIPLE). The session moves its messages itself and needs no
+    // calls of ps_session_step().
     PS_THREADS_ANY = 2,
 } ps_threads;
 
@@ -158,11 +160,12 @@ typedef struct ps_record_site ps_record_site;
 // One rank of a run.
 typedef struct ps_session ps_session;
 
-// Reads a profiler's own clock: stores nanoseconds in *ns and returns 0, or returns another number on failure.
+// Reads a profiler's own clock: stores nanoseconds in *ns and returns 0, or returns another number
+// on failure.
 typedef int (*ps_read_clock)(void *user_data, int64_t *ns);
 
-// Identifies a meeting: lets the other ranks find rank 0 and authenticates them. Anyone who has it can impersonate a
-// rank, so keep it secret.
+// Identifies a meeting: lets the other ranks find rank 0 and authenticates them. Anyone who has it
+// can impersonate a rank, so keep it secret.
 typedef struct ps_unique_id {
     // Opaque; send them to the other ranks unchanged.
     uint8_t bytes[128];
@@ -196,11 +199,12 @@ typedef struct ps_interval {
     int64_t bound95_ns;
 } ps_interval;
 
-// Starts to send count bytes to rank `to`, and copies them before it returns. Returns 0, or another number on failure.
+// Starts to send count bytes to rank `to`, and copies them before it returns. Returns 0, or
+// another number on failure.
 typedef int (*ps_send)(void *context, int to, const void *bytes, size_t count);
 
-// Makes progress on messages. Returns 1 and the next complete message, which stays valid until the next call; 0 if
-// there is none; or a negative number on failure.
+// Makes progress on messages. Returns 1 and the next complete message, which stays valid until the
+// next call; 0 if there is none; or a negative number on failure.
 typedef int (*ps_receive)(void *context, int *from, const void **bytes, size_t *count);
 
 // Returns nonzero if messages were still being sent at the last call of receive.
@@ -209,12 +213,13 @@ typedef int (*ps_sending)(void *context);
 // Describes why the last call failed, as text that stays valid until the next call.
 typedef const char *(*ps_describe)(void *context);
 
-// Called last. in_order is 1 if all ranks ended normally; the call then comes from a thread that may use the
-// launcher's library. If it is 0, the library may already be finalised, and the call may come from any thread.
+// Called last. in_order is 1 if all ranks ended normally; the call then comes from a thread that
+// may use the launcher's library. If it is 0, the library may already be finalised, and the call
+// may come from any thread.
 typedef void (*ps_release)(void *context, int in_order);
 
-// A launcher's own transport for messages between its ranks. None of the functions may wait for another rank, and
-// messages from one rank to another must arrive in order.
+// A launcher's own transport for messages between its ranks. None of the functions may wait for
+// another rank, and messages from one rank to another must arrive in order.
 typedef struct ps_messages {
     // Passed to every function.
     void *context;
@@ -254,7 +259,8 @@ typedef struct ps_state {
 
 // A node's clock in one round.
 typedef struct ps_node_estimate {
-    // This node's clock minus the reference clock, ns. Subtract it from a time on this node to get reference time.
+    // This node's clock minus the reference clock, ns. Subtract it from a time on this node to get
+    // reference time.
     double offset_ns;
     // Half-width of the 95 % interval around offset_ns; infinite if nothing is known.
     double bound95_ns;
@@ -270,9 +276,11 @@ typedef struct ps_node_estimate {
     uint32_t node;
     // Number of this node's edges used in the round.
     uint32_t edges;
-    // True if a chain of edges connects the node to the reference; otherwise the other fields are meaningless.
+    // True if a chain of edges connects the node to the reference; otherwise the other fields are
+    // meaningless.
     bool reachable;
-    // The clock of this node or of the reference was disturbed during the window: do not trust this estimate.
+    // The clock of this node or of the reference was disturbed during the window: do not trust
+    // this estimate.
     bool disturbed;
 } ps_node_estimate;
 
@@ -350,8 +358,8 @@ typedef struct ps_record_collective {
     int64_t rank;
 } ps_record_collective;
 
-// Memory that is allocated (bytes > 0) or freed (bytes < 0). Negative values (except in `bytes` and `device`) mean
-// unknown and are omitted.
+// Memory that is allocated (bytes > 0) or freed (bytes < 0). Negative values (except in `bytes`
+// and `device`) mean unknown and are omitted.
 typedef struct ps_record_memory {
     // Address of the memory.
     uint64_t address;
@@ -369,11 +377,12 @@ typedef struct ps_record_memory {
 extern "C" {
 #endif // __cplusplus
 
-// Returns the message of this thread's last failure, never NULL. It is valid until the thread's next failure.
+// Returns the message of this thread's last failure, never NULL. It is valid until the thread's
+// next failure.
 const char *ps_last_error(void);
 
-// Replaces the text of ps_last_error() on this thread; for layers on top of this library, such as probe_sync_mpi.h.
-// NULL clears the text.
+// Replaces the text of ps_last_error() on this thread; for layers on top of this library, such as
+// probe_sync_mpi.h. NULL clears the text.
 void ps_set_last_error(const char *text);
 
 // Returns the version of the library, for example "0.1.0".
@@ -382,17 +391,19 @@ const char *ps_version(void);
 // Creates settings with default values. Free them with ps_options_free().
 enum ps_status ps_options_new(struct ps_options **options);
 
-// Sets one key from its text, for example ("window", "250ms"). Keys and values are those of `probe_sync run --help`,
-// with underscores. A key set here takes precedence over the environment (PROBE_SYNC_WINDOW), and that over
-// ps_options_file().
+// Sets one key from its text, for example ("window", "250ms"). Keys and values are those of
+// `probe_sync run --help`, with underscores. A key set here takes precedence over the environment
+// (PROBE_SYNC_WINDOW), and that over ps_options_file().
 enum ps_status ps_options_set(struct ps_options *options, const char *key, const char *value);
 
-// Makes the session read settings from a TOML file (or JSON, if its name ends in .json) when it starts.
+// Makes the session read settings from a TOML file (or JSON, if its name ends in .json) when it
+// starts.
 enum ps_status ps_options_file(struct ps_options *options, const char *path);
 
-// Takes snapshot pairs of the caller's own clock, under a name of the caller's choice, instead of the key
-// tracer_clock. The function is called once now, and then from the session's threads, possibly from several at once,
-// until the session has ended. ps_session_stop() waits for that; ps_session_free() does not.
+// Takes snapshot pairs of the caller's own clock, under a name of the caller's choice, instead of
+// the key tracer_clock. The function is called once now, and then from the session's threads,
+// possibly from several at once, until the session has ended. ps_session_stop() waits for that;
+// ps_session_free() does not.
 enum ps_status ps_options_tracer_clock(struct ps_options *options,
                                        const char *name,
                                        ps_read_clock read,
@@ -401,9 +412,9 @@ enum ps_status ps_options_tracer_clock(struct ps_options *options,
 // Frees the settings (NULL is a no-op). Sessions started with them continue.
 void ps_options_free(struct ps_options *options);
 
-// Opens a meeting at rank 0; call it before sending the id to the other ranks. addresses lists the addresses of this
-// machine at which they can reach it, for example "10.0.0.1,fd00::1"; NULL means all addresses. Free the meeting with
-// ps_meeting_free().
+// Opens a meeting at rank 0; call it before sending the id to the other ranks. addresses lists the
+// addresses of this machine at which they can reach it, for example "10.0.0.1,fd00::1"; NULL means
+// all addresses. Free the meeting with ps_meeting_free().
 enum ps_status ps_meeting_open(const char *addresses, struct ps_meeting **meeting);
 
 // Gets the id of a meeting, to be sent to the other ranks.
@@ -412,38 +423,41 @@ enum ps_status ps_meeting_id(const struct ps_meeting *meeting, struct ps_unique_
 // Frees the meeting (NULL is a no-op). A session started with it continues.
 void ps_meeting_free(struct ps_meeting *meeting);
 
-// Opens the clock that a run on this host maintains in a file (key clock_page, flag --clock-page). Free it with
-// ps_clock_free().
+// Opens the clock that a run on this host maintains in a file (key clock_page, flag --clock-page).
+// Free it with ps_clock_free().
 enum ps_status ps_clock_open(const char *path, struct ps_clock **clock);
 
-// Gets the current reference time with its bounds. Returns PS_ERROR_UNKNOWN until the first round is solved.
+// Gets the current reference time with its bounds. Returns PS_ERROR_UNKNOWN until the first round
+// is solved.
 enum ps_status ps_clock_now(const struct ps_clock *clock, struct ps_time *now);
 
-// Returns the current reference time, ns since the Unix epoch, without bounds; the fastest way to read the clock.
-// Returns 0 until the first round is solved, and for NULL.
+// Returns the current reference time, ns since the Unix epoch, without bounds; the fastest way to
+// read the clock. Returns 0 until the first round is solved, and for NULL.
 int64_t ps_clock_now_ns(const struct ps_clock *clock);
 
-// Returns true if this reference time has certainly passed. Returns false for NULL, and until the reference time is
-// known.
+// Returns true if this reference time has certainly passed. Returns false for NULL, and until the
+// reference time is known.
 bool ps_clock_after(const struct ps_clock *clock, int64_t time_ns);
 
-// Returns true if this reference time is certainly still in the future. Returns false for NULL, and until the
-// reference time is known.
+// Returns true if this reference time is certainly still in the future. Returns false for NULL,
+// and until the reference time is known.
 bool ps_clock_before(const struct ps_clock *clock, int64_t time_ns);
 
 // Waits until the reference time is known.
 enum ps_status ps_clock_wait_until_known(const struct ps_clock *clock, uint32_t timeout_ms);
 
-// Waits until the clock shows time_ns, for example to start on several nodes at once. Returns PS_ERROR_TIMEOUT
-// immediately if that is more than limit_ms in the future, and PS_ERROR_UNKNOWN if the reference time is not known
-// yet.
+// Waits until the clock shows time_ns, for example to start on several nodes at once. Returns
+// PS_ERROR_TIMEOUT immediately if that is more than limit_ms in the future, and PS_ERROR_UNKNOWN
+// if the reference time is not known yet.
 enum ps_status ps_clock_wait_until(const struct ps_clock *clock, int64_t time_ns, uint32_t limit_ms);
 
-// Converts a time of this host's CLOCK_REALTIME, past or future, to reference time. Returns PS_ERROR_UNKNOWN if the
-// reference time is not known yet, or if that clock was stepped since then.
+// Converts a time of this host's CLOCK_REALTIME, past or future, to reference time. Returns
+// PS_ERROR_UNKNOWN if the reference time is not known yet, or if that clock was stepped since
+// then.
 enum ps_status ps_clock_of_realtime(const struct ps_clock *clock, int64_t realtime_ns, struct ps_interval *found);
 
-// Converts a time of this host's CLOCK_MONOTONIC_RAW to reference time, like ps_clock_of_realtime().
+// Converts a time of this host's CLOCK_MONOTONIC_RAW to reference time, like
+// ps_clock_of_realtime().
 enum ps_status ps_clock_of_raw(const struct ps_clock *clock, int64_t raw_ns, struct ps_interval *found);
 
 // Converts a time of this host's CLOCK_BOOTTIME to reference time, like ps_clock_of_realtime().
@@ -452,10 +466,10 @@ enum ps_status ps_clock_of_boottime(const struct ps_clock *clock, int64_t bootti
 // Frees the clock (NULL is a no-op).
 void ps_clock_free(struct ps_clock *clock);
 
-// Starts a session as rank `rank` of `size` on its own thread, and returns immediately; ps_session_state() reports
-// later failures. Rank 0 passes the meeting that it opened, the other ranks pass its id; the other argument may be
-// NULL, and both may be NULL if size is 1. options may be NULL. A process can have one session at a time. Free it with
-// ps_session_free().
+// Starts a session as rank `rank` of `size` on its own thread, and returns immediately;
+// ps_session_state() reports later failures. Rank 0 passes the meeting that it opened, the other
+// ranks pass its id; the other argument may be NULL, and both may be NULL if size is 1. options
+// may be NULL. A process can have one session at a time. Free it with ps_session_free().
 enum ps_status ps_session_start(const struct ps_options *options,
                                 const struct ps_meeting *meeting,
                                 const struct ps_unique_id *id,
@@ -463,63 +477,68 @@ enum ps_status ps_session_start(const struct ps_options *options,
                                 int size,
                                 struct ps_session **session);
 
-// Says that this rank arrives now at operation `step` of `group`. Call it on every member right before an operation
-// in which the members wait for each other; rank 0 finds who is late from it (`probe_sync status`). It takes some
-// tens of nanoseconds, takes no lock and may be called from any thread. `group` has at most 64 bytes of UTF-8. An
-// arrival that finds no room is dropped and counted.
+// Says that this rank arrives now at operation `step` of `group`. Call it on every member right
+// before an operation in which the members wait for each other; rank 0 finds who is late from it
+// (`probe_sync status`). It takes some tens of nanoseconds, takes no lock and may be called from
+// any thread. `group` has at most 64 bytes of UTF-8. An arrival that finds no room is dropped and
+// counted.
 enum ps_status ps_arrive(const struct ps_session *session, const char *group, uint64_t step);
 
-// Stops starting exchanges on this rank from the next round on. The rank still answers the others' exchanges, and
-// rounds continue.
+// Stops starting exchanges on this rank from the next round on. The rank still answers the others'
+// exchanges, and rounds continue.
 enum ps_status ps_session_pause(const struct ps_session *session);
 
 // Resumes measuring on this rank from the next round on.
 enum ps_status ps_session_resume(const struct ps_session *session);
 
-// Gets the session's clock, which remains valid after the session's end and in forked children. Free it with
-// ps_clock_free(), before or after the session.
+// Gets the session's clock, which remains valid after the session's end and in forked children.
+// Free it with ps_clock_free(), before or after the session.
 enum ps_status ps_session_clock(const struct ps_session *session, struct ps_clock **clock);
 
-// Ends the run on all ranks after the current window and a short final one; every rank must call this. At rank 0,
-// *report_json is set to the content of report.json, valid until the session is freed; elsewhere to NULL. report_json
-// itself may be NULL. Returns PS_ERROR_FAILED if the session had failed, and PS_ERROR_ENDED if it was already stopped.
+// Ends the run on all ranks after the current window and a short final one; every rank must call
+// this. At rank 0, *report_json is set to the content of report.json, valid until the session is
+// freed; elsewhere to NULL. report_json itself may be NULL. Returns PS_ERROR_FAILED if the session
+// had failed, and PS_ERROR_ENDED if it was already stopped.
 enum ps_status ps_session_stop(const struct ps_session *session, const char **report_json);
 
-// Frees the session (NULL is a no-op). A running session is asked to stop; this call does not wait for it. In a forked child the parent's session continues.
+// Frees the session (NULL is a no-op). A running session is asked to stop; this call does not wait
+// for it. In a forked child the parent's session continues.
 void ps_session_free(struct ps_session *session);
 
-// Starts a session like ps_session_start(), but the ranks communicate over the caller's own messages and need no
-// meeting. A NULL function or an invalid rank or size is PS_ERROR_ARGUMENT, and no function is called; otherwise
-// messages->release is called exactly once, whatever this function returns. The structure itself is copied. Unless
-// threads is PS_THREADS_ANY, the caller moves the messages with ps_session_step(); ps_session_stop(), the waits and
-// ps_session_free() also move them, on the same thread.
+// Starts a session like ps_session_start(), but the ranks communicate over the caller's own
+// messages and need no meeting. A NULL function or an invalid rank or size is PS_ERROR_ARGUMENT,
+// and no function is called; otherwise messages->release is called exactly once, whatever this
+// function returns. The structure itself is copied. Unless threads is PS_THREADS_ANY, the caller
+// moves the messages with ps_session_step(); ps_session_stop(), the waits and ps_session_free()
+// also move them, on the same thread.
 enum ps_status ps_session_start_over(const struct ps_options *options,
                                      const struct ps_messages *messages,
                                      struct ps_session **session);
 
-// Moves as many of the session's messages as possible within budget_us microseconds, plus at most one more. It never
-// waits for another rank. Call it between your own MPI calls, on the thread that may make them, at least every few
-// hundred milliseconds. Returns PS_ERROR_FAILED if the session failed, PS_ERROR_ARGUMENT if it needs no steps
-// (ps_session_needs_step), PS_ERROR_MPI on the wrong thread, and PS_ERROR_ENDED after ps_session_stop().
+// Moves as many of the session's messages as possible within budget_us microseconds, plus at most
+// one more. It never waits for another rank. Call it between your own MPI calls, on the thread
+// that may make them, at least every few hundred milliseconds. Returns PS_ERROR_FAILED if the
+// session failed, PS_ERROR_ARGUMENT if it needs no steps (ps_session_needs_step), PS_ERROR_MPI on
+// the wrong thread, and PS_ERROR_ENDED after ps_session_stop().
 enum ps_status ps_session_step(const struct ps_session *session, uint32_t budget_us);
 
 // Tells whether the caller must call ps_session_step().
 enum ps_status ps_session_needs_step(const struct ps_session *session, bool *needs);
 
-// Gets the state of the session, also after ps_session_stop(). If the session failed, the call still returns PS_OK,
-// and ps_last_error() gives the reason.
+// Gets the state of the session, also after ps_session_stop(). If the session failed, the call
+// still returns PS_OK, and ps_last_error() gives the reason.
 enum ps_status ps_session_state(const struct ps_session *session, struct ps_state *state);
 
-// Gets the last solved round and its first `capacity` nodes, in numerical order; round and nodes may be NULL. Returns
-// PS_ERROR_UNKNOWN until there is one.
+// Gets the last solved round and its first `capacity` nodes, in numerical order; round and nodes
+// may be NULL. Returns PS_ERROR_UNKNOWN until there is one.
 enum ps_status ps_session_round(const struct ps_session *session,
                                 struct ps_node_estimate *nodes,
                                 size_t capacity,
                                 struct ps_round *round);
 
-// Waits until the half-width of the 95 % interval of this node's offset is at most half_width_ns. Returns
-// PS_ERROR_UNREACHABLE after a few rounds if path and host asymmetry alone exceed it; otherwise PS_ERROR_TIMEOUT,
-// PS_ERROR_FAILED or PS_ERROR_ENDED.
+// Waits until the half-width of the 95 % interval of this node's offset is at most half_width_ns.
+// Returns PS_ERROR_UNREACHABLE after a few rounds if path and host asymmetry alone exceed it;
+// otherwise PS_ERROR_TIMEOUT, PS_ERROR_FAILED or PS_ERROR_ENDED.
 enum ps_status ps_session_wait_until_bound(const struct ps_session *session,
                                            uint32_t half_width_ns,
                                            uint32_t timeout_ms);
@@ -527,21 +546,22 @@ enum ps_status ps_session_wait_until_bound(const struct ps_session *session,
 // Waits until `rounds` rounds are solved. Fails like ps_session_wait_until_bound().
 enum ps_status ps_session_wait_rounds(const struct ps_session *session, uint64_t rounds, uint32_t timeout_ms);
 
-// Creates recording settings with default values: all threads, all kinds, and 64 MiB in memory; when that is full, new
-// events are dropped. Free them with ps_record_options_free().
+// Creates recording settings with default values: all threads, all kinds, and 64 MiB in memory;
+// when that is full, new events are dropped. Free them with ps_record_options_free().
 enum ps_status ps_record_options_new(struct ps_record_options **options);
 
-// Sets one key from its text: reach (process, thread), policy (drop_newest, flight, stream), bytes (64MiB), every
-// (200ms: how often a stream appends; set policy first), spill (a file that survives a kill), kinds (user,collective),
-// one_in, longer_than (20us), clock (best, tsc, monotonic_raw), pair_period (1s), threads, keep (5s), details, rank,
-// paused (true, false).
+// Sets one key from its text: reach (process, thread), policy (drop_newest, flight, stream), bytes
+// (64MiB), every (200ms: how often a stream appends; set policy first), spill (a file that
+// survives a kill), kinds (user,collective), one_in, longer_than (20us), clock (best, tsc,
+// monotonic_raw), pair_period (1s), threads, keep (5s), details, rank, paused (true, false).
 enum ps_status ps_record_options_set(struct ps_record_options *options, const char *key, const char *value);
 
 // Frees the settings (NULL is a no-op). Recordings started with them continue.
 void ps_record_options_free(struct ps_record_options *options);
 
-// Starts recording. options may be NULL. A process can have one recording with reach process at a time, and at most 8
-// including those with reach thread; a forked child may start its own. Free it with ps_record_free().
+// Starts recording. options may be NULL. A process can have one recording with reach process at a
+// time, and at most 8 including those with reach thread; a forked child may start its own. Free it
+// with ps_record_free().
 enum ps_status ps_record_start(const struct ps_record_options *options, struct ps_record **record);
 
 // Pauses recording until ps_record_resume(). Open scopes are still recorded when they end.
@@ -553,29 +573,32 @@ enum ps_status ps_record_resume(const struct ps_record *record);
 // Writes everything recorded so far to a file, replacing an existing one. Recording continues.
 enum ps_status ps_record_snapshot(const struct ps_record *record, const char *path);
 
-// Ends the recording. When this returns, all threads' events are complete, and `probe_sync record` can read the file.
-// path is a file for a copy, which a recording without the setting spill needs; NULL means no copy. The recording ends
-// even if the copy fails.
+// Ends the recording. When this returns, all threads' events are complete, and `probe_sync record`
+// can read the file. path is a file for a copy, which a recording without the setting spill needs;
+// NULL means no copy. The recording ends even if the copy fails.
 enum ps_status ps_record_finish(const struct ps_record *record, const char *path);
 
-// Frees the recording (NULL is a no-op) and ends it if it is running. In a forked child the parent's recording continues.
+// Frees the recording (NULL is a no-op) and ends it if it is running. In a forked child the
+// parent's recording continues.
 void ps_record_free(struct ps_record *record);
 
-// Adds the calling thread to a recording with reach thread that another thread started, until ps_record_adopted_free().
+// Adds the calling thread to a recording with reach thread that another thread started, until
+// ps_record_adopted_free().
 enum ps_status ps_record_adopt(const struct ps_record *record, struct ps_record_adopted **adopted);
 
 // Removes the thread from the recording (NULL is a no-op).
 void ps_record_adopted_free(struct ps_record_adopted *adopted);
 
-// Gets the site for a name and kind (one of ps_record_kind) of events; the same name and kind give the same site. Keep
-// it in a static variable. A process can have at most 2^20 sites per kind; they are never freed.
+// Gets the site for a name and kind (one of ps_record_kind) of events; the same name and kind give
+// the same site. Keep it in a static variable. A process can have at most 2^20 sites per kind;
+// they are never freed.
 enum ps_status ps_record_site_new(uint32_t kind, const char *name, const struct ps_record_site **site);
 
 // Returns true if an event of this site would be recorded now. Returns false for NULL.
 bool ps_record_wanted(const struct ps_record_site *site);
 
-// Begins a scope, which ps_record_leave() ends on the same thread, after the scopes within it. Returns true if the
-// scope is being recorded.
+// Begins a scope, which ps_record_leave() ends on the same thread, after the scopes within it.
+// Returns true if the scope is being recorded.
 bool ps_record_enter(const struct ps_record_site *site, struct ps_record_scope *scope);
 
 // Begins a scope like ps_record_enter(), with count arguments.
@@ -587,7 +610,8 @@ bool ps_record_enter_with(const struct ps_record_site *site,
 // Adds arguments to the innermost open scope. Arguments for any other scope are counted as lost.
 void ps_record_state(const struct ps_record_scope *scope, const struct ps_record_argument *arguments, size_t count);
 
-// Ends a scope and any scope within it that is still open. A zeroed scope, as after this call, and NULL are ignored.
+// Ends a scope and any scope within it that is still open. A zeroed scope, as after this call, and
+// NULL are ignored.
 void ps_record_leave(struct ps_record_scope *scope);
 
 // Records an instant event with count arguments.
@@ -596,27 +620,26 @@ void ps_record_instant(const struct ps_record_site *site, const struct ps_record
 // Records the new value of a counter.
 void ps_record_counter(const struct ps_record_site *site, double value);
 
-// Adds the open scope to a flow; all scopes with one id are joined, across threads. place is one of ps_record_flow_place; other values are ignored.
-void ps_record_flow(const struct ps_record_site *site,
-                    uint32_t place,
-                    uint64_t id);
+// Adds the open scope to a flow; all scopes with one id are joined, across threads. place is one
+// of ps_record_flow_place; other values are ignored.
+void ps_record_flow(const struct ps_record_site *site, uint32_t place, uint64_t id);
 
-// Begins a span, which may end on another thread. Returns its id for ps_record_span_end(), or 0 if it is not being
-// recorded.
+// Begins a span, which may end on another thread. Returns its id for ps_record_span_end(), or 0 if
+// it is not being recorded.
 uint64_t ps_record_span_begin(const struct ps_record_site *site);
 
 // Ends a span on this thread; 0 is ignored.
 void ps_record_span_end(const struct ps_record_site *site, uint64_t id);
 
-// Assigns this correlation id to events that begin on this thread from now on; device events use it to refer to their
-// launch. Returns the previous id for ps_record_correlate_pop().
+// Assigns this correlation id to events that begin on this thread from now on; device events use
+// it to refer to their launch. Returns the previous id for ps_record_correlate_pop().
 uint64_t ps_record_correlate_push(uint64_t id);
 
 // Restores the id that ps_record_correlate_push() returned.
 void ps_record_correlate_pop(uint64_t before);
 
-// Begins the scope of a collective, which ps_record_leave() ends. collective may be NULL if nothing is known about it.
-// Returns true if the scope is being recorded.
+// Begins the scope of a collective, which ps_record_leave() ends. collective may be NULL if
+// nothing is known about it. Returns true if the scope is being recorded.
 bool ps_record_collective_enter(const struct ps_record_site *site,
                                 const struct ps_record_collective *collective,
                                 struct ps_record_scope *scope);
@@ -624,8 +647,8 @@ bool ps_record_collective_enter(const struct ps_record_site *site,
 // Records that memory was allocated or freed now; NULL is ignored.
 void ps_record_memory_event(const struct ps_record_site *site, const struct ps_record_memory *memory);
 
-// Gets the key for an argument's name; the same name gives the same key in every recording of the process and its
-// children. A process can have at most 2^20 keys.
+// Gets the key for an argument's name; the same name gives the same key in every recording of the
+// process and its children. A process can have at most 2^20 keys.
 enum ps_status ps_record_key(const char *name, uint32_t *key);
 
 #ifdef __cplusplus

@@ -71,8 +71,8 @@ pub struct ps_clock {
     clock: GlobalClock,
 }
 
-/// Opens the clock that a run on this host maintains in a file (key clock_page, flag --clock-page). Free it with
-/// ps_clock_free().
+/// Opens the clock that a run on this host maintains in a file (key clock_page, flag --clock-page).
+/// Free it with ps_clock_free().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_clock_open(path: *const c_char, clock: *mut *mut ps_clock) -> ps_status {
     guard(|| {
@@ -83,7 +83,8 @@ pub unsafe extern "C" fn ps_clock_open(path: *const c_char, clock: *mut *mut ps_
     })
 }
 
-/// Gets the current reference time with its bounds. Returns PS_ERROR_UNKNOWN until the first round is solved.
+/// Gets the current reference time with its bounds. Returns PS_ERROR_UNKNOWN until the first round
+/// is solved.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_clock_now(clock: *const ps_clock, now: *mut ps_time) -> ps_status {
     guard(|| {
@@ -94,8 +95,8 @@ pub unsafe extern "C" fn ps_clock_now(clock: *const ps_clock, now: *mut ps_time)
     })
 }
 
-/// Returns the current reference time, ns since the Unix epoch, without bounds; the fastest way to read the clock.
-/// Returns 0 until the first round is solved, and for NULL.
+/// Returns the current reference time, ns since the Unix epoch, without bounds; the fastest way to
+/// read the clock. Returns 0 until the first round is solved, and for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_clock_now_ns(clock: *const ps_clock) -> i64 {
     let read = || {
@@ -105,16 +106,16 @@ pub unsafe extern "C" fn ps_clock_now_ns(clock: *const ps_clock) -> i64 {
     guarded(|_| 0, read)
 }
 
-/// Returns true if this reference time has certainly passed. Returns false for NULL, and until the reference time is
-/// known.
+/// Returns true if this reference time has certainly passed. Returns false for NULL, and until the
+/// reference time is known.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_clock_after(clock: *const ps_clock, time_ns: i64) -> bool {
     // SAFETY: the rule of the crate.
     asked(|| Ok(unsafe { borrowed(clock, "clock") }?.clock.after(reference(time_ns))))
 }
 
-/// Returns true if this reference time is certainly still in the future. Returns false for NULL, and until the
-/// reference time is known.
+/// Returns true if this reference time is certainly still in the future. Returns false for NULL,
+/// and until the reference time is known.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_clock_before(clock: *const ps_clock, time_ns: i64) -> bool {
     // SAFETY: the rule of the crate.
@@ -131,9 +132,9 @@ pub unsafe extern "C" fn ps_clock_wait_until_known(clock: *const ps_clock, timeo
     })
 }
 
-/// Waits until the clock shows time_ns, for example to start on several nodes at once. Returns PS_ERROR_TIMEOUT
-/// immediately if that is more than limit_ms in the future, and PS_ERROR_UNKNOWN if the reference time is not known
-/// yet.
+/// Waits until the clock shows time_ns, for example to start on several nodes at once. Returns
+/// PS_ERROR_TIMEOUT immediately if that is more than limit_ms in the future, and PS_ERROR_UNKNOWN
+/// if the reference time is not known yet.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_clock_wait_until(clock: *const ps_clock, time_ns: i64, limit_ms: u32) -> ps_status {
     guard(|| {
@@ -144,8 +145,9 @@ pub unsafe extern "C" fn ps_clock_wait_until(clock: *const ps_clock, time_ns: i6
     })
 }
 
-/// Converts a time of this host's CLOCK_REALTIME, past or future, to reference time. Returns PS_ERROR_UNKNOWN if the
-/// reference time is not known yet, or if that clock was stepped since then.
+/// Converts a time of this host's CLOCK_REALTIME, past or future, to reference time. Returns
+/// PS_ERROR_UNKNOWN if the reference time is not known yet, or if that clock was stepped since
+/// then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_clock_of_realtime(
     clock: *const ps_clock,
@@ -156,7 +158,8 @@ pub unsafe extern "C" fn ps_clock_of_realtime(
     unsafe { converted(clock, found, |clock| clock.of_system(Timestamp::<System>::from_ns(realtime_ns))) }
 }
 
-/// Converts a time of this host's CLOCK_MONOTONIC_RAW to reference time, like ps_clock_of_realtime().
+/// Converts a time of this host's CLOCK_MONOTONIC_RAW to reference time, like
+/// ps_clock_of_realtime().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_clock_of_raw(clock: *const ps_clock, raw_ns: i64, found: *mut ps_interval) -> ps_status {
     // SAFETY: the rule of the crate.

@@ -8,15 +8,16 @@ use std::panic::catch_unwind;
 use crate::pointers;
 use crate::status::{remember, remembered};
 
-/// Returns the message of this thread's last failure, never NULL. It is valid until the thread's next failure.
+/// Returns the message of this thread's last failure, never NULL. It is valid until the thread's
+/// next failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn ps_last_error() -> *const c_char {
     // A thread that is ending has no text any more.
     remembered(CStr::as_ptr).unwrap_or(c"".as_ptr())
 }
 
-/// Replaces the text of ps_last_error() on this thread; for layers on top of this library, such as probe_sync_mpi.h.
-/// NULL clears the text.
+/// Replaces the text of ps_last_error() on this thread; for layers on top of this library, such as
+/// probe_sync_mpi.h. NULL clears the text.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_set_last_error(text: *const c_char) {
     // SAFETY: the rule of the crate.

@@ -14,9 +14,10 @@
 //! | `clock` | the reference's time |
 //! | `record` | what the process does: recordings, and the events in them |
 //!
-//! One rule for every function, which is why none has a section of its own about it: a pointer is NULL or valid for what its type says, a handle
-//! comes from its `_new`, `_open` or `_start` and has not been freed, and nothing is freed while another thread uses it. A panic never leaves:
-//! it becomes a status.
+//! One rule for every function, which is why none has a section of its own about it: a pointer is
+//! NULL or valid for what its type says, a handle comes from its `_new`, `_open` or `_start` and
+//! has not been freed, and nothing is freed while another thread uses it. A panic never leaves: it
+//! becomes a status.
 //!
 //! It does not link MPI (the caller's mpicc compiles `include/probe_sync_mpi.h` and
 //! `src/probe_sync_mpi.c`), print or handle signals.

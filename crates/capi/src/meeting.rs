@@ -12,8 +12,8 @@ use crate::pointers::{Out, borrowed, optional_text, taken_back, text};
 use crate::status::{Failure, guard, ps_status};
 use ps_status::*;
 
-/// Identifies a meeting: lets the other ranks find rank 0 and authenticates them. Anyone who has it can impersonate a
-/// rank, so keep it secret.
+/// Identifies a meeting: lets the other ranks find rank 0 and authenticates them. Anyone who has it
+/// can impersonate a rank, so keep it secret.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub struct ps_unique_id {
@@ -31,9 +31,9 @@ pub struct ps_meeting {
     id: UniqueId,
 }
 
-/// Opens a meeting at rank 0; call it before sending the id to the other ranks. addresses lists the addresses of this
-/// machine at which they can reach it, for example "10.0.0.1,fd00::1"; NULL means all addresses. Free the meeting with
-/// ps_meeting_free().
+/// Opens a meeting at rank 0; call it before sending the id to the other ranks. addresses lists the
+/// addresses of this machine at which they can reach it, for example "10.0.0.1,fd00::1"; NULL means
+/// all addresses. Free the meeting with ps_meeting_free().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_meeting_open(addresses: *const c_char, meeting: *mut *mut ps_meeting) -> ps_status {
     guard(|| {

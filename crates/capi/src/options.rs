@@ -21,7 +21,8 @@ pub struct ps_options {
     tracer_clock: Option<TracerClock>,
 }
 
-/// Reads a profiler's own clock: stores nanoseconds in *ns and returns 0, or returns another number on failure.
+/// Reads a profiler's own clock: stores nanoseconds in *ns and returns 0, or returns another number
+/// on failure.
 pub type ps_read_clock = Option<unsafe extern "C" fn(user_data: *mut c_void, ns: *mut i64) -> c_int>;
 
 /// Creates settings with default values. Free them with ps_options_free().
@@ -35,9 +36,9 @@ pub unsafe extern "C" fn ps_options_new(options: *mut *mut ps_options) -> ps_sta
     })
 }
 
-/// Sets one key from its text, for example ("window", "250ms"). Keys and values are those of `probe_sync run --help`,
-/// with underscores. A key set here takes precedence over the environment (PROBE_SYNC_WINDOW), and that over
-/// ps_options_file().
+/// Sets one key from its text, for example ("window", "250ms"). Keys and values are those of
+/// `probe_sync run --help`, with underscores. A key set here takes precedence over the environment
+/// (PROBE_SYNC_WINDOW), and that over ps_options_file().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_options_set(
     options: *mut ps_options,
@@ -48,14 +49,16 @@ pub unsafe extern "C" fn ps_options_set(
         // SAFETY: the rule of the crate.
         let (options, key, value) =
             unsafe { (borrowed_mut(options, "options")?, text(key, "key")?, text(value, "value")?) };
-        // At once, so that the caller learns which line is wrong; keys that do not go together are refused at the start.
+        // At once, so that the caller learns which line is wrong; keys that do not go together are
+        // refused at the start.
         Config::default().set(key, value, "ps_options_set")?;
         options.entries.push((key.to_owned(), value.to_owned()));
         Ok(())
     })
 }
 
-/// Makes the session read settings from a TOML file (or JSON, if its name ends in .json) when it starts.
+/// Makes the session read settings from a TOML file (or JSON, if its name ends in .json) when it
+/// starts.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_options_file(options: *mut ps_options, path: *const c_char) -> ps_status {
     guard(|| {
@@ -67,9 +70,10 @@ pub unsafe extern "C" fn ps_options_file(options: *mut ps_options, path: *const 
     })
 }
 
-/// Takes snapshot pairs of the caller's own clock, under a name of the caller's choice, instead of the key
-/// tracer_clock. The function is called once now, and then from the session's threads, possibly from several at once,
-/// until the session has ended. ps_session_stop() waits for that; ps_session_free() does not.
+/// Takes snapshot pairs of the caller's own clock, under a name of the caller's choice, instead of
+/// the key tracer_clock. The function is called once now, and then from the session's threads,
+/// possibly from several at once, until the session has ended. ps_session_stop() waits for that;
+/// ps_session_free() does not.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_options_tracer_clock(
     options: *mut ps_options,

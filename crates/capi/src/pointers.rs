@@ -9,14 +9,16 @@ use std::ffi::{CStr, c_char};
 use crate::status::Failure;
 
 /// # Safety
-/// `pointer` is NULL or valid to read for as long as the reference is used, and nobody writes there meanwhile.
+/// `pointer` is NULL or valid to read for as long as the reference is used, and nobody writes there
+/// meanwhile.
 pub unsafe fn borrowed<'a, T>(pointer: *const T, name: &str) -> Result<&'a T, Failure> {
     // SAFETY: the caller's promise.
     unsafe { pointer.as_ref() }.ok_or_else(|| null(name))
 }
 
 /// # Safety
-/// `pointer` is NULL or valid to read and write for as long as the reference is used, and nobody else does meanwhile.
+/// `pointer` is NULL or valid to read and write for as long as the reference is used, and nobody
+/// else does meanwhile.
 pub unsafe fn borrowed_mut<'a, T>(pointer: *mut T, name: &str) -> Result<&'a mut T, Failure> {
     // SAFETY: the caller's promise.
     unsafe { pointer.as_mut() }.ok_or_else(|| null(name))
@@ -48,7 +50,8 @@ impl<T> Out<*mut T> {
 }
 
 /// # Safety
-/// `first` is NULL or valid to write for `count` values for as long as the slice is used, and nobody else touches them meanwhile.
+/// `first` is NULL or valid to write for `count` values for as long as the slice is used, and
+/// nobody else touches them meanwhile.
 pub unsafe fn fill<T: Copy>(first: *mut T, count: usize, values: impl Iterator<Item = T>) {
     if first.is_null() {
         return;

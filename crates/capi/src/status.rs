@@ -28,7 +28,8 @@ pub enum ps_status {
     PS_ERROR_FAILED = 5,
     /// The session has ended or was stopped.
     PS_ERROR_ENDED = 6,
-    /// The session belongs to the process that this one was forked from. Its clock can be read here.
+    /// The session belongs to the process that this one was forked from. Its clock can be read
+    /// here.
     PS_ERROR_FORKED = 7,
     /// The wait timed out.
     PS_ERROR_TIMEOUT = 8,

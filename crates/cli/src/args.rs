@@ -1,7 +1,7 @@
 //! The command line: what can be asked, and how it becomes a configuration.
 //!
-//! Flags that are configuration keys are kept as text and pass through `Config::set`, so that a flag, a variable and a
-//! file mean the same and fail alike.
+//! Flags that are configuration keys are kept as text and pass through `Config::set`, so that a
+//! flag, a variable and a file mean the same and fail alike.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -19,7 +19,8 @@ use crate::status::help;
 use crate::telling::Telling;
 use crate::trace_args::{AlignArgs, CheckArgs, ConvertArgs, MergeArgs, NodeList, StepArgs, StragglersArgs};
 
-/// Measures the clock offsets between the nodes of a cluster while a job runs, and puts its traces on one clock.
+/// Measures the clock offsets between the nodes of a cluster while a job runs, and puts its traces
+/// on one clock.
 #[derive(Parser, Debug)]
 #[command(name = "probe_sync", version, long_version = LONG_VERSION.as_str(), after_long_help = guide(GUIDE))]
 #[command(help_template = crate::help::template(), mut_args(crate::help::hide_rare))]
@@ -40,7 +41,8 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Parses the command line of this process. Rejects flags of `run` before another command, where they would have no effect.
+    /// Parses the command line of this process. Rejects flags of `run` before another command,
+    /// where they would have no effect.
     ///
     /// # Errors
     /// What is wrong with it, or that help or the version is asked for.
@@ -68,18 +70,20 @@ pub enum Command {
     /// Measure clock offsets: under mpirun, with torchrun-style variables, or with --local N
     #[command(after_long_help = guide(GUIDE))]
     Run(Box<RunArgs>),
-    /// Show the whole workflow on this machine in about ten seconds, checked against the truth: clock offsets, aligned traces,
-    /// stragglers
+    /// Show the whole workflow on this machine in about ten seconds, checked against the truth:
+    /// clock offsets, aligned traces, stragglers
     #[command(after_long_help = help())]
     Demo(crate::demo::args::DemoArgs),
-    /// Recompute offsets from recorded exchanges (--keep-probes) or recorded fits, using the data of the whole run for every round
+    /// Recompute offsets from recorded exchanges (--keep-probes) or recorded fits, using the data
+    /// of the whole run for every round
     #[command(after_long_help = help(), override_usage = SOLVE_USAGE)]
     Solve(SolveArgs),
-    /// Put the runs of several regions (sites, racks) on one timeline, using the run between their masters
+    /// Put the runs of several regions (sites, racks) on one timeline, using the run between their
+    /// masters
     #[command(after_long_help = help(), override_usage = COMPOSE_USAGE)]
     Compose(ComposeArgs),
-    /// Show what this machine supports (timestamps, MPI, permissions, clock discipline) and what to fix; exits with status 1 if
-    /// something prevents a measurement
+    /// Show what this machine supports (timestamps, MPI, permissions, clock discipline) and what to
+    /// fix; exits with status 1 if something prevents a measurement
     #[command(after_long_help = help())]
     Doctor(DoctorArgs),
     /// Rewrite traces onto the reference clock, in their own format
@@ -88,7 +92,8 @@ pub enum Command {
     /// Merge the traces of all nodes into one file, on one clock
     #[command(after_long_help = guide(TRACE_GUIDE))]
     Merge(MergeArgs),
-    /// Convert traces of any format to Perfetto and other formats in one pass, on the reference clock if it is known
+    /// Convert traces of any format to Perfetto and other formats in one pass, on the reference
+    /// clock if it is known
     #[command(after_long_help = guide(CONVERT_GUIDE))]
     Convert(ConvertArgs),
     #[cfg(feature = "rocpd")]
@@ -96,7 +101,8 @@ pub enum Command {
     /// Check that no collective ends on one rank before another rank has entered it
     #[command(after_long_help = guide(TRACE_GUIDE))]
     Check(CheckArgs),
-    /// Report which ranks were late to collectives, by how much, with what certainty, and at what cost
+    /// Report which ranks were late to collectives, by how much, with what certainty, and at what
+    /// cost
     #[command(after_long_help = guide(TRACE_GUIDE))]
     Stragglers(StragglersArgs),
     /// Report which ranks caused a job to hang, from the dumps of PyTorch's Flight Recorder
@@ -105,21 +111,23 @@ pub enum Command {
     /// Simulate the accuracy and cost of a run, and compare other methods on the same packets
     #[command(after_long_help = help())]
     Sim(Box<crate::sim::SimArgs>),
-    /// Print the current reference time and its uncertainty, from the clock that a run maintains with --clock-page
+    /// Print the current reference time and its uncertainty, from the clock that a run maintains
+    /// with --clock-page
     #[command(after_long_help = help())]
     Clock(ClockArgs),
-    /// Show the state of a run: whether it is running, stalled or ended, the age of the last round, the least certain nodes, and
-    /// faults. Only reads the run's files
+    /// Show the state of a run: whether it is running, stalled or ended, the age of the last round,
+    /// the least certain nodes, and faults. Only reads the run's files
     #[command(after_long_help = guide(STATUS_GUIDE))]
     Status(StatusArgs),
-    /// Write a run as one self-contained HTML page: a summary, offsets with their intervals, rates, faults, and which nodes probed
-    /// which; with --traces also corrections and stragglers
+    /// Write a run as one self-contained HTML page: a summary, offsets with their intervals, rates,
+    /// faults, and which nodes probed which; with --traces also corrections and stragglers
     #[command(after_long_help = help())]
     Report(ReportArgs),
     /// Control the run in a directory on this host, and wait until the command takes effect
     #[command(after_long_help = help())]
     Ctl(CtlArgs),
-    /// Control the host event recorder and read its recordings: inspect them, find where a process hangs, convert them to traces
+    /// Control the host event recorder and read its recordings: inspect them, find where a process
+    /// hangs, convert them to traces
     #[command(after_long_help = help())]
     Record(crate::record::RecordArgs),
     /// Write a run directory as one protobuf file (proto/probe_sync.proto, message RunExport)
@@ -157,7 +165,8 @@ pub struct RunArgs {
     settings: Settings,
 }
 
-/// The flags that are configuration keys, as key and text. They come from the configuration's own table.
+/// The flags that are configuration keys, as key and text. They come from the configuration's own
+/// table.
 #[derive(Clone, Debug, Default)]
 struct Settings(Vec<(String, String)>);
 
@@ -212,8 +221,8 @@ pub struct ReportArgs {
     /// Traces of the job: adds clock corrections, broken collectives and stragglers to the page
     #[arg(long, visible_alias = "trace", num_args = 1.., value_name = "FILE")]
     pub traces: Vec<PathBuf>,
-    /// The node that wrote each trace, in the order of the traces: 0 1 2 3, 0,1,2,3 or 0-3 [default: found from the host or rank in
-    /// each trace]
+    /// The node that wrote each trace, in the order of the traces: 0 1 2 3, 0,1,2,3 or 0-3
+    /// [default: found from the host or rank in each trace]
     #[arg(long, visible_alias = "node", num_args = 1.., value_name = "N", requires = "traces")]
     pub nodes: Vec<NodeList>,
     /// Assume one trace per node, listed in node order
@@ -264,29 +273,31 @@ pub struct SolveArgs {
     /// What was recorded
     #[command(flatten)]
     pub input: SolveInput,
-    /// With --packets: split the packets into windows of this length [default: one window]. With --at: the length of the window that
-    /// begins then [default: 4s]
+    /// With --packets: split the packets into windows of this length [default: one window]. With
+    /// --at: the length of the window that begins then [default: 4s]
     #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration, conflicts_with = "probes")]
     pub window: Option<probe_sync_time::Duration>,
     /// With --windows: ignore fits with fewer exchanges
     #[arg(long, value_name = "N", default_value_t = 0, conflicts_with_all = ["probes", "packets"])]
     pub min_pairs: u32,
-    /// With --windows: ignore fits with more losses per exchange than this (for example 0.6) [default: no limit]
+    /// With --windows: ignore fits with more losses per exchange than this (for example 0.6)
+    /// [default: no limit]
     #[arg(long, value_name = "RATIO", value_parser = ratio, conflicts_with_all = ["probes", "packets"])]
     pub max_loss_ratio: Option<f64>,
-    /// Start of the window of alpha_beta_nodeN.csv, in ns since 1970 on the nodes' clocks; these files do not contain it
+    /// Start of the window of alpha_beta_nodeN.csv, in ns since 1970 on the nodes' clocks; these
+    /// files do not contain it
     #[arg(long, value_name = "NS", conflicts_with_all = ["probes", "packets"])]
     pub at: Option<i64>,
     /// File to write the offsets to
     #[arg(short = 'o', long = "output", visible_alias = "out", value_name = "FILE")]
     pub out: PathBuf,
-    /// Which lines to write: auto (as many as linear interpolation needs), rounds (one per round), or one per interval (500ms, 1s; at
-    /// least 1ms). Between the midpoints of two rounds, hard intervals assume that no clock's rate changes by more than 3 ppm from
-    /// one to the next
+    /// Which lines to write: auto (as many as linear interpolation needs), rounds (one per round),
+    /// or one per interval (500ms, 1s; at least 1ms). Between the midpoints of two rounds, hard
+    /// intervals assume that no clock's rate changes by more than 3 ppm from one to the next
     #[arg(long, value_name = "auto|rounds|TIME", default_value = "auto")]
     pub knots: probe_sync::solve::Lines,
-    /// The node whose clock is the reference [default: that of the recorded run, from the offsets.jsonl in its directory; otherwise
-    /// node 0]
+    /// The node whose clock is the reference [default: that of the recorded run, from the
+    /// offsets.jsonl in its directory; otherwise node 0]
     #[arg(long, value_name = "NODE")]
     pub reference: Option<String>,
     /// Print JSON
@@ -300,14 +311,16 @@ pub struct SolveArgs {
 /// Flags of `compose`.
 #[derive(Args, Debug)]
 pub struct ComposeArgs {
-    /// The directory of the run between the regions' masters, or a file of its smoothed offsets. Its reference becomes the reference
-    /// of all regions
+    /// The directory of the run between the regions' masters, or a file of its smoothed offsets.
+    /// Its reference becomes the reference of all regions
     #[arg(long, value_name = "RUN")]
     pub masters: PathBuf,
-    /// A region's name and the directory of its run, or a file of its smoothed offsets. Repeat for each region
+    /// A region's name and the directory of its run, or a file of its smoothed offsets. Repeat for
+    /// each region
     #[arg(long = "region", value_name = "NAME=RUN", required = true, value_parser = named::<PathBuf>)]
     pub regions: Vec<(String, PathBuf)>,
-    /// The node of the masters' run that is this region's reference [default: the node on the same host, if there is only one]
+    /// The node of the masters' run that is this region's reference [default: the node on the same
+    /// host, if there is only one]
     #[arg(long = "master", value_name = "NAME=NODE", value_parser = named::<u32>)]
     pub masters_of: Vec<(String, u32)>,
     /// File to write the offsets of all nodes to
@@ -332,11 +345,13 @@ pub struct SolveInput {
     /// Recorded exchanges: probes/nodeN.jsonl of a run with --keep-probes
     #[arg(long, num_args = 1.., value_name = "FILE")]
     pub probes: Vec<PathBuf>,
-    /// Recorded fits: windows/nodeN.jsonl of any run. Almost as good as exchanges, and no packets are needed. Also those of the XLA
-    /// distributed profiler: probe_windows_nodeN.jsonl, alpha_beta_nodeN.csv, protobuf messages (docs/xla.md)
+    /// Recorded fits: windows/nodeN.jsonl of any run. Almost as good as exchanges, and no packets
+    /// are needed. Also those of the XLA distributed profiler: probe_windows_nodeN.jsonl,
+    /// alpha_beta_nodeN.csv, protobuf messages (docs/xla.md)
     #[arg(long, num_args = 1.., value_name = "FILE")]
     pub windows: Vec<PathBuf>,
-    /// One-way packets captured on both sides: CSV files with the columns src,dst,send_ns,recv_ns and optionally stamp
+    /// One-way packets captured on both sides: CSV files with the columns src,dst,send_ns,recv_ns
+    /// and optionally stamp
     #[arg(long, num_args = 1.., value_name = "FILE")]
     pub packets: Vec<PathBuf>,
 }
@@ -345,13 +360,13 @@ pub struct SolveInput {
 #[derive(Args, Debug)]
 #[command(mut_args(crate::help::hide_rare))]
 pub struct DoctorArgs {
-    /// Survey all hosts of the job and the paths between them, under mpirun, torchrun-style variables or --local N. Accepts every
-    /// flag of `run`; they apply to the probe packets
+    /// Survey all hosts of the job and the paths between them, under mpirun, torchrun-style
+    /// variables or --local N. Accepts every flag of `run`; they apply to the probe packets
     #[arg(long)]
     pub peers: bool,
 
-    /// With --peers: print one line per host, and exit with status 3 if a host's clock, UDP paths, timestamps or settings would
-    /// degrade a measurement
+    /// With --peers: print one line per host, and exit with status 3 if a host's clock, UDP paths,
+    /// timestamps or settings would degrade a measurement
     #[arg(long, requires = "peers")]
     pub strict: bool,
 
@@ -391,7 +406,8 @@ impl RunArgs {
         self.configuration_after(&[])
     }
 
-    /// The same, with settings (key and text) in place of the environment and the defaults that flags still override.
+    /// The same, with settings (key and text) in place of the environment and the defaults that
+    /// flags still override.
     ///
     /// # Errors
     /// As [`Self::configuration`].
@@ -520,7 +536,8 @@ mod tests {
         assert!(refused.contains("--window has no effect before 'run'"), "{refused}");
         assert!(read("probe_sync -q -v run").is_err());
     }
-    /// Of commands that have a result: `demo` is for people, and what `completions`, `man` and `config` print is a file of its own form.
+    /// Of commands that have a result: `demo` is for people, and what `completions`, `man` and
+    /// `config` print is a file of its own form.
     #[test]
     fn every_command_answers_in_json() {
         fn without(command: &clap::Command, path: &str, found: &mut Vec<String>) {

@@ -17,7 +17,8 @@ pub fn run(arguments: &ClockArgs) -> anyhow::Result<()> {
             arguments.page.display()
         );
     };
-    // The reading of the system clock came first: the difference is too small by what a reading takes.
+    // The reading of the system clock came first: the difference is too small by what a reading
+    // takes.
     let system_ns = system.duration_since(std::time::UNIX_EPOCH)?.as_nanos() as i64;
     let (node, reference) = clock.nodes().map_or((None, None), |(node, reference)| (Some(node), Some(reference)));
     if arguments.json {

@@ -21,7 +21,8 @@ use crate::traces::{as_they_are, calibrate_for, is_mark, request};
 /// Writes all traces in every format asked for.
 ///
 /// # Errors
-/// Names the trace or the output; no output appears then. CSV files are written after the others have appeared.
+/// Names the trace or the output; no output appears then. CSV files are written after the others
+/// have appeared.
 pub fn run(arguments: &ConvertArgs) -> anyhow::Result<()> {
     let outputs = outputs(arguments)?;
     let settings = settings(arguments);
@@ -62,7 +63,8 @@ fn settings(arguments: &ConvertArgs) -> ConvertSettings {
     }
 }
 
-/// Writes databases as CSV files; without a clock their times stay as they are, if they are of one host or this is asked for.
+/// Writes databases as CSV files; without a clock their times stay as they are, if they are of one
+/// host or this is asked for.
 #[cfg(feature = "rocpd")]
 fn write_csv(arguments: &ConvertArgs, settings: &ConvertSettings) -> anyhow::Result<Vec<CsvFile>> {
     let request = request(&arguments.input, &[])?;

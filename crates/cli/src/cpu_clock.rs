@@ -12,11 +12,13 @@ pub const CLOCKS: &str = "Clocks";
 /// Databases whose rows are on two clocks.
 #[derive(Args, Debug)]
 pub struct CpuClockArgs {
-    /// Databases of rocprof-sys: the clock of the rows that it stamped itself, if it differs from the CLOCK_BOOTTIME of device rows.
-    /// These rows are converted to CLOCK_BOOTTIME first. The two clocks differ by the time that the machine spent suspended
+    /// Databases of rocprof-sys: the clock of the rows that it stamped itself, if it differs from
+    /// the CLOCK_BOOTTIME of device rows. These rows are converted to CLOCK_BOOTTIME first. The two
+    /// clocks differ by the time that the machine spent suspended
     #[arg(help_heading = CLOCKS, long, value_name = "CLOCK", value_parser = ["monotonic"], requires = "suspended")]
     pub cpu_clock: Option<String>,
-    /// How long each host has been suspended since boot (CLOCK_BOOTTIME minus CLOCK_MONOTONIC): HOST=TIME, or TIME for all other hosts
+    /// How long each host has been suspended since boot (CLOCK_BOOTTIME minus CLOCK_MONOTONIC):
+    /// HOST=TIME, or TIME for all other hosts
     #[arg(help_heading = CLOCKS, long, num_args = 1.., value_name = "[HOST=]TIME", requires = "cpu_clock", value_parser = suspended)]
     pub suspended: Vec<(Option<String>, Duration)>,
 }

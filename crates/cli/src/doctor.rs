@@ -1,7 +1,8 @@
 //! `probe_sync doctor`: what this machine offers for measuring, and what to fix.
 //!
-//! The facts about timestamps, clocks and permissions come from `sys::doctor`; what MPI offers is looked at here, because
-//! only the command knows whether it was built with MPI. Exit status 1 when something prevents a measurement.
+//! The facts about timestamps, clocks and permissions come from `sys::doctor`; what MPI offers is
+//! looked at here, because only the command knows whether it was built with MPI. Exit status 1 when
+//! something prevents a measurement.
 
 use std::process::Command;
 

@@ -122,7 +122,8 @@ pub struct Solve {
     skipped_rounds: usize,
     /// Exchanges that no fit used: their stamps came from another source than their window's best.
     left_out_exchanges: u64,
-    /// Rounds after the reference was there for the last time, in which another node carried its timeline on.
+    /// Rounds after the reference was there for the last time, in which another node carried its
+    /// timeline on.
     carried_rounds: usize,
     /// Median half-width of the 95 % intervals, ns.
     half_width_95_ns: Option<f64>,

@@ -16,10 +16,12 @@ use crate::status::Unjudged;
 /// Flags of `hang`.
 #[derive(Args, Debug)]
 pub struct HangArgs {
-    /// Dumps, one per rank, or folders of dumps; each file's name ends with its rank, such as trace_12 or rank12.json
+    /// Dumps, one per rank, or folders of dumps; each file's name ends with its rank, such as
+    /// trace_12 or rank12.json
     #[arg(required = true, value_name = "DUMP")]
     dumps: Vec<PathBuf>,
-    /// Directory of the run that measured the job's clocks, used to compare times of ranks on different hosts
+    /// Directory of the run that measured the job's clocks, used to compare times of ranks on
+    /// different hosts
     #[arg(long, value_name = "DIR", conflicts_with = "clock_error")]
     run_dir: Option<PathBuf>,
     /// Largest difference between the hosts' clocks, if no run measured it; trusted as given

@@ -1,4 +1,5 @@
-//! What `probe_sync -h` shows: commands in groups, and of the settings of a run those that people use.
+//! What `probe_sync -h` shows: commands in groups, and of the settings of a run those that people
+//! use.
 
 use clap::Arg;
 use probe_sync::config::KEYS;

@@ -38,7 +38,8 @@ pub const HOW_TO_START: &str = "the rank of this process is unknown: start it wi
     MASTER_ADDR and MASTER_PORT set, or as `probe_sync run --local N`";
 
 impl Ranks {
-    /// Initialises MPI where mpirun started this process, for a run that `master` leads; `None` elsewhere.
+    /// Initialises MPI where mpirun started this process, for a run that `master` leads; `None`
+    /// elsewhere.
     ///
     /// # Errors
     /// How to rebuild a binary without MPI that was started by mpirun.
@@ -48,11 +49,12 @@ impl Ranks {
         }
         #[cfg(feature = "mpi")]
         {
-            // Each process goes by what it was told itself. Where they were not told the same there is one order all the same, and the hand-shake
-            // refuses the difference.
+            // Each process goes by what it was told itself. Where they were not told the same there
+            // is one order all the same, and the hand-shake refuses the difference.
             match probe_sync::mpi::MpiCollective::init_placed(|rank, size| Led::place(master, rank, size)) {
                 Ok(joined) => Ok(Some(Self::Mpi(Box::new(Led::new(joined, master))))),
-                // Whoever misses somebody says so, whatever its rank; the others wait for it and know nothing.
+                // Whoever misses somebody says so, whatever its rank; the others wait for it and
+                // know nothing.
                 Err(late @ probe_sync::collective::Error::Late { .. }) => {
                     let told =
                         format!("probe_sync: {}{late}; {}\n", rank_prefix(), probe_sync_sys::neighbours::advice());
@@ -70,11 +72,13 @@ impl Ranks {
         }
     }
 
-    /// Connects over TCP as torchrun-style variables say, for a run of this configuration where it is usable, until `stop` is raised; `None` when there are none. A rank
-    /// that lived before in the run's directory finds who took rank 0's place.
+    /// Connects over TCP as torchrun-style variables say, for a run of this configuration where it
+    /// is usable, until `stop` is raised; `None` when there are none. A rank that lived before in
+    /// the run's directory finds who took rank 0's place.
     ///
     /// # Errors
-    /// Names the variable that is missing or wrong, what is wrong with the key file, or the ranks that did not come.
+    /// Names the variable that is missing or wrong, what is wrong with the key file, or the ranks
+    /// that did not come.
     pub fn from_variables(stop: &Arc<AtomicBool>, config: Option<&Config>) -> anyhow::Result<Option<Self>> {
         if env::var_os("RANK").is_none() {
             return Ok(None);
@@ -118,7 +122,8 @@ impl Ranks {
         }
     }
 
-    /// After all ranks have met, and have parted into other groups: over TCP nothing is left of the meeting. MPI stays until the process ends.
+    /// After all ranks have met, and have parted into other groups: over TCP nothing is left of the
+    /// meeting. MPI stays until the process ends.
     pub fn met(self) -> Option<Self> {
         match self {
             #[cfg(feature = "mpi")]
@@ -127,7 +132,8 @@ impl Ranks {
         }
     }
 
-    /// Parts from the others. Returned are ranks whose processes hang and keep the launcher from ending the job, each with its number.
+    /// Parts from the others. Returned are ranks whose processes hang and keep the launcher from
+    /// ending the job, each with its number.
     pub fn leave(self) -> Vec<usize> {
         match self {
             #[cfg(feature = "mpi")]
@@ -149,7 +155,8 @@ impl Ranks {
     }
 }
 
-/// Ends the job with this status where processes hang that would keep it from ending. All must be said before.
+/// Ends the job with this status where processes hang that would keep it from ending. All must be
+/// said before.
 pub fn end_job_of_hung(hung: &[usize], status: Status) {
     if hung.is_empty() {
         return;
@@ -162,7 +169,8 @@ pub fn end_job_of_hung(hung: &[usize], status: Status) {
     let _ = status;
 }
 
-/// Lets this process have a descriptor for each rank: any may come to be the master, which needs them.
+/// Lets this process have a descriptor for each rank: any may come to be the master, which needs
+/// them.
 pub fn allow_connections(size: usize) {
     // Where that is not enough the master says so when they run out.
     if let Err(error) = allow_open_files((size + OTHER_DESCRIPTORS) as u64) {
@@ -266,7 +274,8 @@ impl WaitNotice {
 /// How long a rank waits for others without a word.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// What the environment says of connections. In a tree ranks wait for each other, so it is a star unless said otherwise where none stands between rounds.
+/// What the environment says of connections. In a tree ranks wait for each other, so it is a star
+/// unless said otherwise where none stands between rounds.
 fn options(config: Option<&Config>) -> anyhow::Result<TcpOptions> {
     let mut options = TcpOptions::from_environment()?;
     options.begin_after = config.and_then(Config::begin_after);
@@ -276,7 +285,8 @@ fn options(config: Option<&Config>) -> anyhow::Result<TcpOptions> {
     Ok(options)
 }
 
-/// torchrun sets MASTER_ADDR itself, to the host of the ranks from 0 on: a master on another host would not be found there. All ranks see that alike.
+/// torchrun sets MASTER_ADDR itself, to the host of the ranks from 0 on: a master on another host
+/// would not be found there. All ranks see that alike.
 fn check_torchruns_host(master: usize, size: usize, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<()> {
     let on_first = variable("LOCAL_WORLD_SIZE").and_then(|text| text.parse::<usize>().ok());
     match (variable("TORCHELASTIC_RUN_ID"), on_first) {
@@ -290,8 +300,8 @@ fn check_torchruns_host(master: usize, size: usize, variable: impl Fn(&str) -> O
     }
 }
 
-/// What a binary without MPI does under mpirun: with a rank in the environment mpirun is a mere launcher of processes that find
-/// each other over TCP.
+/// What a binary without MPI does under mpirun: with a rank in the environment mpirun is a mere
+/// launcher of processes that find each other over TCP.
 #[cfg(any(not(feature = "mpi"), test))]
 fn without_mpi(has_rank: bool) -> anyhow::Result<()> {
     if has_rank {
@@ -302,7 +312,8 @@ fn without_mpi(has_rank: bool) -> anyhow::Result<()> {
     Err(anyhow::anyhow!(reason).context(Usage))
 }
 
-/// True for the one process that talks to people: rank 0, or a process without ranks; with `--local` the one that starts the others.
+/// True for the one process that talks to people: rank 0, or a process without ranks; with
+/// `--local` the one that starts the others.
 pub fn speaks() -> bool {
     rank_text().is_none_or(|rank| rank == "0" && !local_child())
 }
@@ -350,7 +361,8 @@ fn job_key(key_file: Option<&Path>, variable: impl Fn(&str) -> Option<String>) -
     Ok(RankKey { key: JobKey::of(format!("{origin}={value}").as_bytes()), guessable: Some(origin.to_owned()) })
 }
 
-/// What tells this job's entry in a rendezvous from an earlier job's: the launcher's name of it, if it has one.
+/// What tells this job's entry in a rendezvous from an earlier job's: the launcher's name of it, if
+/// it has one.
 fn job_name(variable: impl Fn(&str) -> Option<String>) -> String {
     JOB_NAMES.iter().find_map(|name| Some(format!("{name}={}", variable(name)?))).unwrap_or_default()
 }
@@ -387,8 +399,8 @@ fn without_brackets(host: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
-/// Where rank 0 listens: on loopback where MASTER_ADDR is that, else on all addresses. Its own name may lead to 127.0.1.1, and its
-/// address may be one that a router translates.
+/// Where rank 0 listens: on loopback where MASTER_ADDR is that, else on all addresses. Its own name
+/// may lead to 127.0.1.1, and its address may be one that a router translates.
 fn listen(host: &str, port: u16) -> anyhow::Result<TcpListener> {
     match host.parse::<IpAddr>() {
         Ok(address) if address.is_loopback() => Ok(bind(SocketAddr::new(address, port))?),
@@ -410,11 +422,13 @@ fn rendezvous_limit() -> anyhow::Result<Duration> {
 /// The variable in which rank 0 hands the others its id, where it starts them itself.
 pub const ID: &str = "PROBE_SYNC_ID";
 
-/// The variable that names a store by which ranks meet, in place of `MASTER_ADDR` and `MASTER_PORT`.
+/// The variable that names a store by which ranks meet, in place of `MASTER_ADDR` and
+/// `MASTER_PORT`.
 const RENDEZVOUS: &str = "PROBE_SYNC_RENDEZVOUS";
 const RENDEZVOUS_LIMIT: Duration = Duration::from_secs(60);
 
-/// Variables in which launchers name a job, equal on all its ranks. Whoever may list jobs knows them.
+/// Variables in which launchers name a job, equal on all its ranks. Whoever may list jobs knows
+/// them.
 const JOB_NAMES: [&str; 6] =
     ["TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PMIX_NAMESPACE", "FLUX_JOB_ID", "PBS_JOBID", "LSB_JOBID"];
 

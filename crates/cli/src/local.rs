@@ -1,9 +1,10 @@
-//! `--local N`: this process is the master, rank 0 unless `--master` names another, and starts the other ranks as processes of the same binary, over TCP on loopback.
+//! `--local N`: this process is the master, rank 0 unless `--master` names another, and starts the
+//! other ranks as processes of the same binary, over TCP on loopback.
 //!
-//! It listens before it starts anyone, on a port that the system chooses, so no port can be taken or raced for; the others get its
-//! id in their environment.
-//! The others end with this process, or when their connection to rank 0 breaks; those that have not ended after
-//! [`FAREWELL`] are killed by pid.
+//! It listens before it starts anyone, on a port that the system chooses, so no port can be taken
+//! or raced for; the others get its id in their environment. The others end with this process, or
+//! when their connection to rank 0 breaks; those that have not ended after [`FAREWELL`] are killed
+//! by pid.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Child, Command, Stdio};
@@ -33,11 +34,12 @@ pub struct Connected {
     pub config: Result<probe_sync::Config, probe_sync::Error>,
 }
 
-/// This process's ranks, however they were started: by mpirun, by this process (`--local`; in its children no more), or by a launcher
-/// that sets variables.
+/// This process's ranks, however they were started: by mpirun, by this process (`--local`; in its
+/// children no more), or by a launcher that sets variables.
 ///
 /// # Errors
-/// What is wrong with the configuration, where nobody else needs to know it; how to start ranks; who did not come.
+/// What is wrong with the configuration, where nobody else needs to know it; how to start ranks;
+/// who did not come.
 pub fn connect(
     number: Option<u32>,
     config: Result<probe_sync::Config, probe_sync::Error>,
@@ -53,7 +55,8 @@ pub fn connect(
             if ranks.collective().size() == 1
                 && let Some(started) = Started::find(true)
             {
-                // Each of them is alone in MPI: that job ends here, and what the user has said of the ranks counts.
+                // Each of them is alone in MPI: that job ends here, and what the user has said of
+                // the ranks counts.
                 drop(ranks);
                 let named = Ranks::from_variables(stop, config.as_ref().ok())?;
                 ranks = named.ok_or_else(|| anyhow::Error::new(started).context(Usage))?;

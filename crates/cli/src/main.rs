@@ -1,7 +1,7 @@
 //! The command `probe_sync`: parses, calls the libraries, prints. Nothing is computed here.
 //!
-//! Under mpirun MPI is initialised before anything can exit, for wrong arguments too: a rank that leaves before `MPI_Init`
-//! can hang the job. The exit statuses are in `status`.
+//! Under mpirun MPI is initialised before anything can exit, for wrong arguments too: a rank that
+//! leaves before `MPI_Init` can hang the job. The exit statuses are in `status`.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -69,7 +69,8 @@ use telling::Telling;
 
 fn main() -> ExitCode {
     signals::survive_size_limit();
-    // Reads only, so that MPI knows the master; nothing exits for it before MPI is there: see above.
+    // Reads only, so that MPI knows the master; nothing exits for it before MPI is there: see
+    // above.
     let parsed = parse();
     let mpi = match Ranks::from_mpirun(master(&parsed)) {
         Ok(ranks) => ranks,
@@ -95,7 +96,8 @@ fn main() -> ExitCode {
             Err(anyhow::anyhow!("demo starts its own ranks; run it without mpirun").context(Usage))
         }
         (Ok(Cli { command: Some(command), .. }), _) => without_ranks(&command),
-        // A rank with a wrong command line must not leave the others waiting: it is refused like a wrong configuration.
+        // A rank with a wrong command line must not leave the others waiting: it is refused like a
+        // wrong configuration.
         (Err(error), Some(mpi)) if error.use_stderr() => {
             let reason = reason(&error);
             let wrong =
@@ -107,7 +109,8 @@ fn main() -> ExitCode {
     result.map_or_else(|error| failed(&error), |()| Status::Done.into())
 }
 
-/// What is wrong with a command line and the tips for it, in one line; how it should be used is told by --help.
+/// What is wrong with a command line and the tips for it, in one line; how it should be used is
+/// told by --help.
 fn reason(error: &clap::Error) -> String {
     let text = error.to_string();
     let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
@@ -116,14 +119,16 @@ fn reason(error: &clap::Error) -> String {
     said.strip_prefix("error: ").unwrap_or(&said).to_owned()
 }
 
-/// The command line; flags of the XLA distributed profiler's tools are read as ours, and one line says so.
+/// The command line; flags of the XLA distributed profiler's tools are read as ours, and one line
+/// says so.
 fn parse() -> Result<(Cli, Option<String>), clap::Error> {
     let usage = |reason: String| Cli::command().error(clap::error::ErrorKind::UnknownArgument, reason);
     let (arguments, line) = old_flags::translate(std::env::args_os().collect()).map_err(usage)?;
     Ok((Cli::read(&arguments)?, line))
 }
 
-/// The rank that is to lead: 0 where the command line or the configuration cannot be used, which all ranks are told later.
+/// The rank that is to lead: 0 where the command line or the configuration cannot be used, which
+/// all ranks are told later.
 fn master(parsed: &Result<(Cli, Option<String>), clap::Error>) -> usize {
     let run = match parsed {
         Ok((Cli { command: None, run, .. }, _)) => run,
@@ -251,7 +256,8 @@ fn somebody_reached(report: &probe_sync::RunReport) -> anyhow::Result<()> {
     anyhow::bail!("probes reached no node, so no offset is known; is UDP between the hosts filtered?")
 }
 
-/// Refuses to call a run done whose files lack what was measured. What was removed because it was asked for is no lack.
+/// Refuses to call a run done whose files lack what was measured. What was removed because it was
+/// asked for is no lack.
 fn recorded_whole(report: &probe_sync::RunReport) -> anyhow::Result<()> {
     let lacking = report.files.iter().filter(|file| file.reason.is_some()).map(|file| &file.name);
     let lacking: Vec<&String> = lacking.chain(&report.unwritten).collect();

@@ -49,7 +49,8 @@ fn farthest(node: &NodeStanding) -> f64 {
     node.hard_interval_ns.map(side).into_iter().fold(0.0, f64::max)
 }
 
-/// A name that leaves room for the numbers: its beginning and its end, where nodes differ. Hosts name themselves: what would move a terminal's cursor is `?`.
+/// A name that leaves room for the numbers: its beginning and its end, where nodes differ. Hosts
+/// name themselves: what would move a terminal's cursor is `?`.
 fn shortened(host: &str) -> String {
     let letters: Vec<char> = plain_name(host).chars().collect();
     if letters.len() <= HOST_MAX {

@@ -19,10 +19,12 @@ enum Becomes {
     Refused(&'static str),
 }
 
-/// A flag of theirs: the commands that take it, its name without dashes and with `_`, and what it becomes.
+/// A flag of theirs: the commands that take it, its name without dashes and with `_`, and what it
+/// becomes.
 struct Old(&'static [&'static str], &'static str, Becomes);
 
-/// Our arguments in place of theirs, and the line that says what was read as what; `arguments` begin with the program's name.
+/// Our arguments in place of theirs, and the line that says what was read as what; `arguments`
+/// begin with the program's name.
 ///
 /// # Errors
 /// Names the flag, and what to use in its place.
@@ -65,7 +67,8 @@ pub fn translate(arguments: Vec<OsString>) -> Result<(Vec<OsString>, Option<Stri
     Ok((ours, line))
 }
 
-/// The flag of theirs that an argument is: its name as it was written, its value after `=`, and what is known of it.
+/// The flag of theirs that an argument is: its name as it was written, its value after `=`, and
+/// what is known of it.
 fn known<'a>(command: &str, argument: &'a str) -> Option<(&'a str, Option<&'a str>, &'static Old)> {
     let flag = argument.strip_prefix("--")?;
     let (name, value) = flag.split_once('=').map_or((flag, None), |(name, value)| (name, Some(value)));

@@ -5,7 +5,8 @@
 //! well. Spans wait in a bounded queue, from which a thread of the SDK sends them: a slow or absent
 //! collector costs spans but delays no round.
 //!
-//! The exporter brings no client of its own without TLS and all that comes with it, so it gets a plain one: `http` only. A collector beside the job encrypts.
+//! The exporter brings no client of its own without TLS and all that comes with it, so it gets a
+//! plain one: `http` only. A collector beside the job encrypts.
 //!
 //! It does not export metrics (`--metrics-listen`) or logs.
 
@@ -37,7 +38,8 @@ impl Drop for Sender {
     }
 }
 
-/// The layer and what sends, where the environment asks for it; and why not, where it does and cannot be.
+/// The layer and what sends, where the environment asks for it; and why not, where it does and
+/// cannot be.
 pub fn layer<S>() -> (Option<impl Layer<S>>, Option<Sender>, Option<String>)
 where
     S: Subscriber + for<'span> LookupSpan<'span>,

@@ -21,7 +21,8 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// The same of text for people: on a terminal lines that are longer than it is wide are broken at spaces, and what a name of a host, file or event would have a terminal do stays undone.
+/// The same of text for people: on a terminal lines that are longer than it is wide are broken at
+/// spaces, and what a name of a host, file or event would have a terminal do stays undone.
 ///
 /// # Errors
 /// When standard output cannot be written.
@@ -64,7 +65,8 @@ pub(crate) fn write_whole(path: &Path, content: &[u8]) -> anyhow::Result<()> {
     probe_sync_files::write_whole(path, content).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Refuses to put a document in the place of a trace: the value of a flag that may stand alone is easily meant as one.
+/// Refuses to put a document in the place of a trace: the value of a flag that may stand alone is
+/// easily meant as one.
 ///
 /// # Errors
 /// Names it, and what to write.

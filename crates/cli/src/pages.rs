@@ -1,4 +1,5 @@
-//! Every command line of this program that the README and the pages of `docs` show must be one that it accepts.
+//! Every command line of this program that the README and the pages of `docs` show must be one that
+//! it accepts.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -45,7 +46,8 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// The words of each command of a script, as far as the pages use the shell's grammar: quotes, comments, lines that go on, and what separates commands.
+/// The words of each command of a script, as far as the pages use the shell's grammar: quotes,
+/// comments, lines that go on, and what separates commands.
 fn commands(script: &str) -> Vec<Vec<String>> {
     let script = script.replace("\\\n", " ");
     let (mut commands, mut words, mut word): (Vec<Vec<String>>, Vec<String>, Option<String>) = Default::default();

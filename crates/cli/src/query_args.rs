@@ -7,22 +7,24 @@ use clap::{Args, ValueEnum};
 use crate::status::help;
 use crate::trace_args::{AsTheyAreArgs, TraceArgs, WindowArgs};
 
-/// Run one SQL query over the rocprofv3 databases of all ranks, on the reference clock and without copying them
+/// Run one SQL query over the rocprofv3 databases of all ranks, on the reference clock and without
+/// copying them
 #[derive(Args, Debug)]
 #[command(after_long_help = help())]
 pub struct QueryArgs {
     /// Databases of rocprofv3, or folders of databases
     #[command(flatten)]
     pub input: TraceArgs,
-    /// The SQL statement. It sees the tables of a database, without the ids in their names (rocpd_kernel_dispatch), and the
-    /// profiler's views (kernels); each row begins with host, rank and file
+    /// The SQL statement. It sees the tables of a database, without the ids in their names
+    /// (rocpd_kernel_dispatch), and the profiler's views (kernels); each row begins with host, rank
+    /// and file
     #[arg(long, value_name = "SELECT")]
     pub sql: String,
     /// Output format of the rows
     #[arg(long, value_name = "FORMAT", default_value = "table")]
     pub format: Format,
-    /// Write one JSON document: schema number (docs/schemas), the clock of the times, the column names, and the rows as with --format
-    /// json
+    /// Write one JSON document: schema number (docs/schemas), the clock of the times, the column
+    /// names, and the rows as with --format json
     #[arg(long, conflicts_with = "format")]
     pub json: bool,
     /// File to write the rows to [default: standard output]

@@ -13,7 +13,8 @@ use crate::local::Connected;
 use crate::signals::Starting;
 use crate::{compose, output, progress};
 
-/// Measures in regions and prints, at rank 0. Also says which ranks hang to the end ([`Ranks::leave`]).
+/// Measures in regions and prints, at rank 0. Also says which ranks hang to the end
+/// ([`Ranks::leave`]).
 ///
 /// # Errors
 /// Those of [`Regions`]; regions that are not among the offsets of all.

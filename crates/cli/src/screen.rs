@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use console::Term;
 use probe_sync_estimate::record::is_invisible;
 
-/// A text as a terminal, or what stands in its place, takes it: names do nothing to it, and long lines fit.
+/// A text as a terminal, or what stands in its place, takes it: names do nothing to it, and long
+/// lines fit.
 pub(crate) fn shown(text: &str, terminal: &Term) -> String {
     fitted(&plain(text), terminal).into_owned()
 }
@@ -19,7 +20,8 @@ fn plain(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The rest of a line that is too long stands below, two columns further in. A word is never broken, so that paths can be copied; and what is no terminal takes all as it is.
+/// The rest of a line that is too long stands below, two columns further in. A word is never
+/// broken, so that paths can be copied; and what is no terminal takes all as it is.
 fn fitted<'a>(text: &'a str, terminal: &Term) -> Cow<'a, str> {
     match terminal.size_checked() {
         Some((_, columns)) if !crate::table::is_wide() => broken(text, usize::from(columns)),

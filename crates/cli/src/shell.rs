@@ -31,7 +31,8 @@ pub struct SchemasArgs {
 /// Flags of `man`.
 #[derive(Args, Debug)]
 pub struct ManArgs {
-    /// Write the pages of all commands to this directory, one file each (probe_sync.1, probe_sync-align.1, ...)
+    /// Write the pages of all commands to this directory, one file each (probe_sync.1,
+    /// probe_sync-align.1, ...)
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
 }
@@ -116,7 +117,8 @@ fn page(command: Command, name: &str) -> anyhow::Result<Vec<u8>> {
     Ok(text.into_bytes())
 }
 
-/// What a command teaches after its flags, as sections: a line in capitals begins one, and what follows such words on the same line is its text. Lines stay.
+/// What a command teaches after its flags, as sections: a line in capitals begins one, and what
+/// follows such words on the same line is its text. Lines stay.
 fn sections(guide: &str, page: &mut String) {
     for block in guide.split("\n\n").filter(|block| !block.trim().is_empty()) {
         let capitals = block.find(|c: char| !c.is_ascii_uppercase() && c != ' ').unwrap_or(block.len());
@@ -135,7 +137,8 @@ fn sections(guide: &str, page: &mut String) {
     }
 }
 
-/// Without spaces at the ends of lines, and breaks where there is a space already: `mandoc -Tlint` names them.
+/// Without spaces at the ends of lines, and breaks where there is a space already: `mandoc -Tlint`
+/// names them.
 fn plain(page: &str) -> String {
     let lines: Vec<&str> = page.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
     let breaks = |at: usize| lines.get(at).is_some_and(|line| *line == ".br" || line.starts_with(".sp"));

@@ -12,7 +12,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
-/// Raises the returned flag on SIGTERM, SIGINT and SIGHUP. The round under way ends early and everything is flushed.
+/// Raises the returned flag on SIGTERM, SIGINT and SIGHUP. The round under way ends early and
+/// everything is flushed.
 ///
 /// # Errors
 /// When the system refuses a handler.
@@ -24,8 +25,9 @@ pub fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Ends this process when a signal has raised `stop` and the start has not come to its end [`START_GRACE`] later: until then nothing looks at the flag that
-/// is stuck in a library or a file system. Whoever holds the returned guard says by dropping it that the start is over.
+/// Ends this process when a signal has raised `stop` and the start has not come to its end
+/// [`START_GRACE`] later: until then nothing looks at the flag that is stuck in a library or a file
+/// system. Whoever holds the returned guard says by dropping it that the start is over.
 ///
 /// # Errors
 /// When the system refuses a thread.
@@ -55,7 +57,8 @@ pub struct Starting {
     _over: SyncSender<()>,
 }
 
-/// The signals that ask for an end. A terminal that goes sends SIGHUP, which `nohup` lets this process ignore.
+/// The signals that ask for an end. A terminal that goes sends SIGHUP, which `nohup` lets this
+/// process ignore.
 fn ending_signals() -> impl Iterator<Item = i32> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).map(str::trim);
@@ -64,14 +67,15 @@ fn ending_signals() -> impl Iterator<Item = i32> {
     [SIGTERM, SIGINT].into_iter().chain(hangs_up)
 }
 
-/// Lets a file that becomes longer than this process may make it (`ulimit -f`) be an error of the write, as a full disk is, and not this
-/// process's end.
+/// Lets a file that becomes longer than this process may make it (`ulimit -f`) be an error of the
+/// write, as a full disk is, and not this process's end.
 pub fn survive_size_limit() {
     // What a refused handler leaves is the system's own way: the end.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
 }
 
-/// On the same signals removes the files that are not whole, then ends the process as the signal would have.
+/// On the same signals removes the files that are not whole, then ends the process as the signal
+/// would have.
 ///
 /// # Errors
 /// When the system refuses a handler or a thread.
@@ -92,7 +96,8 @@ pub fn remove_partials_on_signals() -> anyhow::Result<()> {
 const REFUSED: &str = "cannot handle SIGTERM, SIGINT and SIGHUP";
 /// What shells add to a signal's number.
 const SIGNALLED: i32 = 128;
-/// How long a start that was asked to end may take to its end: waits for other ranks end by themselves within some seconds.
+/// How long a start that was asked to end may take to its end: waits for other ranks end by
+/// themselves within some seconds.
 const START_GRACE: Duration = Duration::from_secs(15);
 /// How often a start is looked at.
 const LOOK: Duration = Duration::from_millis(100);

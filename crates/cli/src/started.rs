@@ -21,7 +21,8 @@ pub struct Started {
 }
 
 impl Started {
-    /// Of this process's environment; none where no launcher says that it has started more than one process. `mpi` says whether MPI was initialised.
+    /// Of this process's environment; none where no launcher says that it has started more than one
+    /// process. `mpi` says whether MPI was initialised.
     pub fn find(mpi: bool) -> Option<Self> {
         Self::of(|name| std::env::var(name).ok(), mpi)
     }
@@ -67,7 +68,8 @@ impl std::error::Error for Started {}
 const SRUN: &str = "srun";
 const PMI: &str = "the launcher";
 
-/// Launchers, and the variables in which they say how many processes they have started and which one this is; the nearest first.
+/// Launchers, and the variables in which they say how many processes they have started and which
+/// one this is; the nearest first.
 const SIZES: [(&str, &str, &str); 5] = [
     ("mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
     (PMI, "PMI_SIZE", "PMI_RANK"),

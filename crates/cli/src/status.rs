@@ -47,7 +47,8 @@ impl std::fmt::Display for Unfit {
 
 impl std::error::Error for Unfit {}
 
-/// No violation was found, but the verdict is on nothing, or on less than all; everything was printed.
+/// No violation was found, but the verdict is on nothing, or on less than all; everything was
+/// printed.
 #[derive(Clone, Debug)]
 pub struct Unjudged(pub String);
 
@@ -103,7 +104,8 @@ pub fn help() -> String {
     format!("EXIT STATUS  {}.", each.join("; "))
 }
 
-/// An error in one line. Some of the libraries' errors say their cause themselves: no cause is told twice.
+/// An error in one line. Some of the libraries' errors say their cause themselves: no cause is told
+/// twice.
 pub fn told(error: &anyhow::Error) -> String {
     let hint = Usage.to_string();
     let mut text = String::new();

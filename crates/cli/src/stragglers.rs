@@ -16,7 +16,8 @@ use crate::traces::{NOTHING_TO_JUDGE, request};
 /// Finds and tells who was late.
 ///
 /// # Errors
-/// Names the trace, or the output; [`Unjudged`] where there is no collective to judge, [`Violations`] where a clock is wrong.
+/// Names the trace, or the output; [`Unjudged`] where there is no collective to judge,
+/// [`Violations`] where a clock is wrong.
 pub fn run(arguments: &StragglersArgs) -> anyhow::Result<()> {
     let outputs: Vec<&Path> =
         [&arguments.json, &arguments.csv].into_iter().flatten().map(|path| path.as_path()).collect();

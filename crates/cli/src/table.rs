@@ -1,4 +1,5 @@
-//! The final report for people: one line per node, then what the truth says, what was lost, and what it cost.
+//! The final report for people: one line per node, then what the truth says, what was lost, and
+//! what it cost.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -43,8 +44,9 @@ pub fn is_wide() -> bool {
     WIDE.load(Ordering::Relaxed)
 }
 
-/// A table as text of at most 80 columns: where it is wider, columns are left out one by one, those that are named in the order in which they are named, then the rest from the last
-/// to the second; a line says which, and how to see them.
+/// A table as text of at most 80 columns: where it is wider, columns are left out one by one, those
+/// that are named in the order in which they are named, then the rest from the last to the second;
+/// a line says which, and how to see them.
 pub fn fitted(table: Table, first: &[usize]) -> String {
     if is_wide() { lines_of(&table) } else { narrowed(table, first) }
 }

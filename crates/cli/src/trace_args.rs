@@ -14,15 +14,16 @@ use crate::output::Usage;
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("given").multiple(true))]
 pub struct TraceArgs {
-    /// Traces, one per node or process, or folders of traces: XSpace (*.xplane.pb), PyTorch Kineto JSON (plain or gzip), rocprofv3
-    /// databases (*_results.db); for `merge` into a .tar also Perfetto traces (*.pftrace)
+    /// Traces, one per node or process, or folders of traces: XSpace (*.xplane.pb), PyTorch Kineto
+    /// JSON (plain or gzip), rocprofv3 databases (*_results.db); for `merge` into a .tar also
+    /// Perfetto traces (*.pftrace)
     #[arg(value_name = "TRACE", group = "given")]
     files: Vec<PathBuf>,
     /// Same as TRACE; positional files are read first
     #[arg(long, visible_alias = "trace", num_args = 1.., value_name = "FILE", group = "given")]
     traces: Vec<PathBuf>,
-    /// The node that wrote each trace, in the order of the traces: 0 1 2 3, 0,1,2,3 or 0-3 [default: found from the host or rank in
-    /// each trace]
+    /// The node that wrote each trace, in the order of the traces: 0 1 2 3, 0,1,2,3 or 0-3
+    /// [default: found from the host or rank in each trace]
     #[arg(long, visible_alias = "node", num_args = 1.., value_name = "N")]
     nodes: Vec<NodeList>,
     /// Assume one trace per node, listed in node order
@@ -34,13 +35,16 @@ pub struct TraceArgs {
     /// A file of offsets: offsets.jsonl of a run, or a CSV of node, node time, offset
     #[arg(help_heading = CLOCKS, long, value_name = "FILE", conflicts_with = "run_dir")]
     pub offsets: Option<PathBuf>,
-    /// How far outside the measured time events may lie (2s, 500ms); clocks are extrapolated there [default: 0s]
+    /// How far outside the measured time events may lie (2s, 500ms); clocks are extrapolated there
+    /// [default: 0s]
     #[arg(help_heading = CLOCKS, long, value_name = "TIME", value_parser = probe_sync::config::duration)]
     pub extrapolate: Option<probe_sync_time::Duration>,
-    /// Files with pairs of tracer clock and system clock, in the order of the traces (*.snapshot_pairs.pb or .jsonl)
+    /// Files with pairs of tracer clock and system clock, in the order of the traces
+    /// (*.snapshot_pairs.pb or .jsonl)
     #[arg(help_heading = CLOCKS, long, num_args = 1.., value_name = "FILE")]
     pub snapshots: Vec<PathBuf>,
-    /// Regular expression for events whose name contains the system time, in a group named system_ns
+    /// Regular expression for events whose name contains the system time, in a group named
+    /// system_ns
     #[arg(help_heading = CLOCKS, long, value_name = "REGEX")]
     pub snapshot_markers: Option<String>,
     /// Treat the traces' times as system clock times, and ignore markers and snapshots
@@ -52,8 +56,8 @@ pub struct TraceArgs {
     /// Estimate and bound the clocks using only the collectives in the traces
     #[arg(help_heading = CLOCKS, long, conflicts_with_all = ["run_dir", "offsets"])]
     pub from_collectives: bool,
-    /// Assume that no clock changes its rate by more than this within a window (10 s or more), in ppm; the bounds from collectives
-    /// hold under this assumption
+    /// Assume that no clock changes its rate by more than this within a window (10 s or more), in
+    /// ppm; the bounds from collectives hold under this assumption
     #[arg(help_heading = CLOCKS, long, value_name = "PPM", default_value_t = MAX_RATE_CHANGE_PPM, requires = "from_collectives")]
     pub max_rate_change: f64,
     /// Skip traces that cannot be read, and list them; otherwise one bad file is an error
@@ -72,7 +76,8 @@ pub struct AsTheyAreArgs {
 }
 
 impl TraceArgs {
-    /// Whether some are named without a flag, so that the value of a flag before them may be one of them.
+    /// Whether some are named without a flag, so that the value of a flag before them may be one of
+    /// them.
     pub fn are_positional(&self) -> bool {
         !self.files.is_empty()
     }
@@ -128,11 +133,12 @@ pub struct AlignArgs {
     /// Keep each event's correction (stat or argument timestamp_correction_ns)
     #[arg(long)]
     pub annotate: bool,
-    /// Write the run's snapshot pairs into the output (XSpace: plane /host:snapshots), for programs that read them there. Rejects
-    /// traces that already have this plane
+    /// Write the run's snapshot pairs into the output (XSpace: plane /host:snapshots), for programs
+    /// that read them there. Rejects traces that already have this plane
     #[arg(long)]
     pub embed_snapshots: bool,
-    /// Replace invalid JSON values in Kineto traces, such as NaN; otherwise they are copied and counted
+    /// Replace invalid JSON values in Kineto traces, such as NaN; otherwise they are copied and
+    /// counted
     #[arg(long)]
     pub repair: bool,
     /// Check happens-before on the aligned times, and write nothing if it is violated
@@ -148,9 +154,9 @@ pub struct AlignArgs {
 pub struct MergeArgs {
     #[command(flatten)]
     pub input: TraceArgs,
-    /// The file to write: combined.xplane.pb, combined.json.gz or combined.db for traces of that format; combined.pftrace (Perfetto)
-    /// or combined.json[.gz] (Chrome's JSON) for traces of any formats; combined.tar for unchanged Perfetto traces together with
-    /// their clock offsets
+    /// The file to write: combined.xplane.pb, combined.json.gz or combined.db for traces of that
+    /// format; combined.pftrace (Perfetto) or combined.json[.gz] (Chrome's JSON) for traces of any
+    /// formats; combined.tar for unchanged Perfetto traces together with their clock offsets
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
     #[command(flatten)]
@@ -172,7 +178,8 @@ pub struct MergeArgs {
     /// Drop tables that are not rocprofv3's; otherwise a database with such tables is rejected
     #[arg(long)]
     pub drop_foreign: bool,
-    /// Replace invalid JSON values in Kineto traces, such as NaN; otherwise they are copied and counted
+    /// Replace invalid JSON values in Kineto traces, such as NaN; otherwise they are copied and
+    /// counted
     #[arg(long)]
     pub repair: bool,
     /// Add a track that shows which rank was late to each collective, as `stragglers` does
@@ -191,7 +198,8 @@ pub struct MergeArgs {
 /// Which events are wanted, of `convert` and `query`.
 #[derive(Args, Debug)]
 pub struct WindowArgs {
-    /// Drop everything before this time: ns on the clock of the output, or a percentage of the traces' time span (30%)
+    /// Drop everything before this time: ns on the clock of the output, or a percentage of the
+    /// traces' time span (30%)
     #[arg(long, value_name = "TIME", conflicts_with = "start_marker")]
     start: Option<Bound>,
     /// Drop everything after this time
@@ -228,12 +236,14 @@ impl WindowArgs {
 #[derive(Args, Debug)]
 #[command(mut_arg("traces", |arg| arg.short('i').visible_alias("input")))]
 pub struct ConvertArgs {
-    /// Traces to convert; without offsets, times are unchanged, and traces of several hosts cannot share an output
+    /// Traces to convert; without offsets, times are unchanged, and traces of several hosts cannot
+    /// share an output
     #[command(flatten)]
     pub input: TraceArgs,
     #[command(flatten)]
     pub as_they_are: AsTheyAreArgs,
-    /// The formats to write; kineto, kineto.gz and xspace write one file per trace, NAME_TRACE.pt.trace.json and NAME_TRACE.xplane.pb
+    /// The formats to write; kineto, kineto.gz and xspace write one file per trace,
+    /// NAME_TRACE.pt.trace.json and NAME_TRACE.xplane.pb
     #[arg(short = 'f', long, num_args = 1.., required = true, value_name = "FORMAT", value_parser = ["pftrace", "perfetto", "json", "json.gz", "kineto", "kineto.gz", "xspace", "csv", "otf2"])]
     pub output_format: Vec<String>,
     /// Prefix of the outputs' names
@@ -251,16 +261,20 @@ pub struct ConvertArgs {
     pub output_path: PathBuf,
     #[command(flatten)]
     pub window: WindowArgs,
-    /// Databases: group device events by HSA queue instead of by the HIP stream that the program submitted to
+    /// Databases: group device events by HSA queue instead of by the HIP stream that the program
+    /// submitted to
     #[arg(long)]
     pub group_by_queue: bool,
-    /// Databases: number devices as on the node (absolute), among those visible to the process (relative), or per type
+    /// Databases: number devices as on the node (absolute), among those visible to the process
+    /// (relative), or per type
     #[arg(long, value_name = "HOW", default_value = "relative", value_parser = ["absolute", "relative", "type-relative"])]
     pub agent_index_value: String,
-    /// Join the parts of each collective operation on all ranks by a flow, from the first rank to the last
+    /// Join the parts of each collective operation on all ranks by a flow, from the first rank to
+    /// the last
     #[arg(long)]
     pub collective_flows: bool,
-    /// Perfetto: leave all times on their hosts' clocks and record how the clocks differ, so that Perfetto's trace processor maps them
+    /// Perfetto: leave all times on their hosts' clocks and record how the clocks differ, so that
+    /// Perfetto's trace processor maps them
     #[arg(long)]
     pub machines: bool,
     /// Omit the arguments of events
@@ -307,7 +321,8 @@ pub struct StragglersArgs {
 /// Which events are steps of the program.
 #[derive(Args, Debug)]
 pub struct StepArgs {
-    /// Regular expression for events that are steps of the program; its group named step (or else its first group) is the step number
+    /// Regular expression for events that are steps of the program; its group named step (or else
+    /// its first group) is the step number
     #[arg(long, value_name = "REGEX", default_value = probe_sync_trace::STEP_PATTERN)]
     pub step_name: String,
 }

@@ -1,7 +1,8 @@
 //! What there is to say of traces: each thing once, of however many traces it holds.
 //!
-//! The commands that read traces print a line for each, and collect what else there is to say of it here. Notes that differ
-//! in their numbers alone are one kind; `-v` prints all of them, each below its trace.
+//! The commands that read traces print a line for each, and collect what else there is to say of it
+//! here. Notes that differ in their numbers alone are one kind; `-v` prints all of them, each below
+//! its trace.
 
 use std::path::{Path, PathBuf};
 
@@ -25,8 +26,8 @@ struct Kind {
 }
 
 impl TraceNotes {
-    /// Takes what there is to say of a trace but for what was logged as a warning, and returns what is to be printed below
-    /// its line.
+    /// Takes what there is to say of a trace but for what was logged as a warning, and returns what
+    /// is to be printed below its line.
     pub fn take(&mut self, path: &Path, trace: Option<&NodeTrace>, notes: &[String]) -> String {
         self.traces += 1;
         let is_warning = |note: &String| trace.is_some_and(|trace| trace.facts.warnings.contains(note));
@@ -71,7 +72,8 @@ impl TraceNotes {
     }
 }
 
-/// The text with each number, and its unit, as one sign; names of hosts and files have numbers, too.
+/// The text with each number, and its unit, as one sign; names of hosts and files have numbers,
+/// too.
 fn without_numbers(note: &str) -> String {
     let mut words: Vec<&str> = Vec::new();
     for word in note.split(' ') {

@@ -51,7 +51,8 @@ impl TraceTable {
         self.rows.push([name(path), stats.events.to_string(), by, least, most, uncertainty]);
     }
 
-    /// Prints the sum, the table, and each kind of note once; with `-v` a line for each trace and all its notes.
+    /// Prints the sum, the table, and each kind of note once; with `-v` a line for each trace and
+    /// all its notes.
     ///
     /// # Errors
     /// When standard output cannot be written.
@@ -105,7 +106,8 @@ fn notes_of(stats: &AlignmentStats) -> Vec<String> {
     notes
 }
 
-/// A file's name, with its folder where that may tell it from others, and with its middle left out where it is long.
+/// A file's name, with its folder where that may tell it from others, and with its middle left out
+/// where it is long.
 fn name(path: &Path) -> String {
     let last: Vec<_> = path.iter().rev().take(2).collect();
     let whole: std::path::PathBuf = last.into_iter().rev().collect();

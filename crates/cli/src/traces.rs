@@ -21,7 +21,8 @@ use crate::trace_table::TraceTable;
 /// Rewrites every trace in its own format.
 ///
 /// # Errors
-/// Names the trace; traces written before stay. With `--validate` those of [`run_check`], and nothing is written where causality is violated.
+/// Names the trace; traces written before stay. With `--validate` those of [`run_check`], and
+/// nothing is written where causality is violated.
 pub fn run_align(arguments: &AlignArgs) -> anyhow::Result<()> {
     let request = request(&arguments.input, &[])?;
     let _progress = Reading::begin("align", &request, used_for(TraceOutput::Each));
@@ -67,7 +68,8 @@ pub(crate) fn is_mark(bound: &Bound) -> bool {
 /// Puts all traces into one file.
 ///
 /// # Errors
-/// Names the trace. With `--validate` those of [`run_check`], and nothing is written where causality is violated.
+/// Names the trace. With `--validate` those of [`run_check`], and nothing is written where
+/// causality is violated.
 pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
     let request = request(&arguments.input, std::slice::from_ref(&arguments.output))?;
     let request = as_they_are(request, &arguments.as_they_are);
@@ -121,7 +123,8 @@ pub fn run_merge(arguments: &MergeArgs) -> anyhow::Result<()> {
     verdict.as_ref().map_or(Ok(()), ended)
 }
 
-/// Ends with the violations that --validate found before anything was written; with JSON the document has said it.
+/// Ends with the violations that --validate found before anything was written; with JSON the
+/// document has said it.
 fn not_written(verdict: &Verdict<'_>, output: &Path, json: bool) -> anyhow::Result<()> {
     tracing::warn!("--validate: causality is violated; {} was not written", output.display());
     if json { ended(verdict) } else { print_verdict(verdict) }
@@ -168,7 +171,8 @@ pub(crate) fn calibrate_for(request: &Request, json: bool) -> anyhow::Result<Cal
     Ok(calibrated)
 }
 
-/// Calls the library. A trace that cannot be read refuses all, unless it may be left out: the message says how.
+/// Calls the library. A trace that cannot be read refuses all, unless it may be left out: the
+/// message says how.
 pub(crate) fn calibrated(request: &Request) -> anyhow::Result<Calibrated> {
     probe_sync_trace::calibrate(request).map_err(|error| {
         let path = match &error {

@@ -1,5 +1,5 @@
-//! Generates `crates/probe-sync/src/store/proto_generated.rs` from `proto/probe_sync.proto` and the C
-//! header of `crates/capi` from its declarations ([`header`]).
+//! Generates `crates/probe-sync/src/store/proto_generated.rs` from `proto/probe_sync.proto` and the
+//! C header of `crates/capi` from its declarations ([`header`]).
 //!
 //! `cargo xtask codegen` runs this program. It is a package of its own because its generators take
 //! longer to compile than the rest of `xtask`, and `cargo xtask demo` needs none of them.
@@ -36,14 +36,16 @@ fn main() -> ExitCode {
 /// Writes the generated files, or with `check` compares them with what is there.
 ///
 /// # Errors
-/// A source does not parse, rustfmt is missing, or with `check` a committed file is older than its source.
+/// A source does not parse, rustfmt is missing, or with `check` a committed file is older than its
+/// source.
 fn codegen(root: &Path, check: bool) -> Result<()> {
     settle(root, SCHEMA, GENERATED, &generate(root)?, check)?;
     settle(root, "crates/capi/src", header::TARGET, &header::generate(root)?, check)?;
     if check { Ok(()) } else { schemas(root) }
 }
 
-/// Has the command write the JSON Schemas of its documents. A test of the command compares them; a new one also needs its line in `RELEASED`.
+/// Has the command write the JSON Schemas of its documents. A test of the command compares them; a
+/// new one also needs its line in `RELEASED`.
 fn schemas(root: &Path) -> Result<()> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root).args(["run", "--locked", "--quiet", "-p", "probe-sync-cli", "--"]);

@@ -46,7 +46,8 @@ pub enum Error {
         /// Why, in the root's words.
         reason: String,
     },
-    /// The root is gone, and too few ranks have found each other to go on: the others may have gone on without them.
+    /// The root is gone, and too few ranks have found each other to go on: the others may have gone
+    /// on without them.
     #[error(
         "{operation}: the root is lost, and this rank can reach only {} of {of} ranks; a minority stops, because the other ranks may \
         have continued",

@@ -53,7 +53,8 @@ impl Frames {
         out.extend_from_slice(&self.bytes);
     }
 
-    /// Replaces the frames by those that [`Frames::encode`] wrote; false, and no frames, when `encoded` is not such.
+    /// Replaces the frames by those that [`Frames::encode`] wrote; false, and no frames, when
+    /// `encoded` is not such.
     pub fn decode(&mut self, encoded: &[u8]) -> bool {
         self.clear();
         self.append_encoded(encoded).unwrap_or_else(|| {

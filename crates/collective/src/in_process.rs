@@ -259,7 +259,8 @@ struct Shared {
 }
 
 impl Shared {
-    /// A thread that panics while it holds the lock leaves whole queues behind: every change is a single push or pop.
+    /// A thread that panics while it holds the lock leaves whole queues behind: every change is a
+    /// single push or pop.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -292,7 +293,8 @@ impl State {
         self.left.push((rank, reason));
     }
 
-    /// Of those who wait the first in line takes the root's place, where there is no line the lowest; all others have left, and what was under way is forgotten.
+    /// Of those who wait the first in line takes the root's place, where there is no line the
+    /// lowest; all others have left, and what was under way is forgotten.
     fn elect(&mut self) {
         let electing = std::mem::take(&mut self.electing);
         let next = self.line.iter().find(|rank| electing.contains(rank));

@@ -5,8 +5,8 @@
 //! backend would have given the master. Nothing else changes, so everything a backend supports (the
 //! return of a rank, another root) works for any master.
 //!
-//! By hand, 4 ranks, master 2: ranks 0, 1, 2, 3 of the run have the places 2, 1, 0, 3 in the backend's group. Rank 2 is lost and the backend's place 3 takes over:
-//! rank 3 of the run.
+//! By hand, 4 ranks, master 2: ranks 0, 1, 2, 3 of the run have the places 2, 1, 0, 3 in the
+//! backend's group. Rank 2 is lost and the backend's place 3 takes over: rank 3 of the run.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,8 +24,9 @@ pub struct Led<C> {
 }
 
 impl<C: Collective> Led<C> {
-    /// `inner` is this process's end, in the place that [`Self::place`] says. All ranks name the same master. One that there is not is as rank 0: the
-    /// hand-shake, which all ranks reach then, refuses it.
+    /// `inner` is this process's end, in the place that [`Self::place`] says. All ranks name the
+    /// same master. One that there is not is as rank 0: the hand-shake, which all ranks reach then,
+    /// refuses it.
     pub fn new(inner: C, master: Rank) -> Self {
         let master = if master < inner.size() { master } else { ROOT };
         Self { inner, master }

@@ -66,8 +66,9 @@ impl Deadline {
         Self { at: Instant::now() + limit, interrupt, grace: GRACE }
     }
 
-    /// A deadline that is later than this one by `more`, interrupted or not. A rank that waits for the root waits longer
-    /// than the root waits for the others: the root knows who is missing, so its error must come first.
+    /// A deadline that is later than this one by `more`, interrupted or not. A rank that waits for
+    /// the root waits longer than the root waits for the others: the root knows who is missing, so
+    /// its error must come first.
     #[must_use]
     pub fn extended(&self, more: Duration) -> Self {
         Self { at: self.at + more, grace: self.grace + more, interrupt: self.interrupt.clone() }
@@ -135,21 +136,24 @@ pub type Call = (Rank, Vec<u8>);
 
 /// What a rank does while an operation waits for others.
 pub trait SideWork: fmt::Debug + Send + Sync {
-    /// Takes the words that have come ([`Collective::call`]) and returns those to say. It does not wait.
+    /// Takes the words that have come ([`Collective::call`]) and returns those to say. It does not
+    /// wait.
     fn turn(&self, heard: Vec<Call>) -> Vec<Vec<u8>>;
 }
 
 /// Where the root puts files that ranks bring.
 pub trait FilePlaces: fmt::Debug + Send + Sync {
-    /// The folder, and the name in it, of a rank's file of this name, which is relative and leads nowhere else. Folders that are missing are made. None
-    /// where the root has the file already: then it is heard and dropped.
+    /// The folder, and the name in it, of a rank's file of this name, which is relative and leads
+    /// nowhere else. Folders that are missing are made. None where the root has the file already:
+    /// then it is heard and dropped.
     ///
     /// # Errors
     /// Why it is not taken; the rank is told so.
     fn place(&self, rank: Rank, name: &str) -> Result<Option<(OwnFolder, String)>, String>;
 }
 
-/// Gather and broadcast between the ranks of a run. Every rank calls the same operations in the same order.
+/// Gather and broadcast between the ranks of a run. Every rank calls the same operations in the
+/// same order.
 ///
 /// A waiting rank sleeps; it never spins a core that training needs for longer than 50 µs.
 pub trait Collective {
@@ -159,7 +163,8 @@ pub trait Collective {
     /// How many ranks there are.
     fn size(&self) -> usize;
 
-    /// The rank that gathers and decides: [`ROOT`] at first, or another that was asked for ([`Led`]), later whoever took its place ([`Self::succeed`]).
+    /// The rank that gathers and decides: [`ROOT`] at first, or another that was asked for
+    /// ([`Led`]), later whoever took its place ([`Self::succeed`]).
     fn root(&self) -> Rank {
         ROOT
     }
@@ -167,15 +172,16 @@ pub trait Collective {
     /// The backend's name for people: `"mpi"`, `"tcp"`, `"in-process"`.
     fn backend(&self) -> &'static str;
 
-    /// Whether a launcher signals all ranks when it signals one: mpirun does, on Ctrl-C as when a rank has died, and kills
-    /// a second later. Then an interrupted wait must be short; otherwise it must outlast the others' windows.
+    /// Whether a launcher signals all ranks when it signals one: mpirun does, on Ctrl-C as when a
+    /// rank has died, and kills a second later. Then an interrupted wait must be short; otherwise
+    /// it must outlast the others' windows.
     fn signals_reach_all(&self) -> bool {
         false
     }
 
-    /// Brings every participant's `payload` to the root. `participants` is indexed by rank, equal on all ranks, and
-    /// includes the root; the others contribute nothing and return at once. At the root `frames` holds one frame per
-    /// rank afterwards; elsewhere it is left empty.
+    /// Brings every participant's `payload` to the root. `participants` is indexed by rank, equal
+    /// on all ranks, and includes the root; the others contribute nothing and return at once. At
+    /// the root `frames` holds one frame per rank afterwards; elsewhere it is left empty.
     ///
     /// # Errors
     /// [`Error::Late`] names every rank whose data did not come in time.
@@ -193,8 +199,9 @@ pub trait Collective {
     /// [`Error::Late`] when the root's data did not come in time.
     fn broadcast(&mut self, buffer: &mut Vec<u8>, deadline: &Deadline) -> Result<(), Error>;
 
-    /// Brings each rank its own frame of `frames`, one per rank, which the root has; it replaces what `own` holds. The other ranks'
-    /// `frames` are not looked at. By default a broadcast of them all, of which each rank keeps its own.
+    /// Brings each rank its own frame of `frames`, one per rank, which the root has; it replaces
+    /// what `own` holds. The other ranks' `frames` are not looked at. By default a broadcast of
+    /// them all, of which each rank keeps its own.
     ///
     /// # Errors
     /// As [`Collective::broadcast`].
@@ -214,9 +221,10 @@ pub trait Collective {
         Ok(())
     }
 
-    /// Says `word`, of at most [`WORD_MAX`] bytes, beside the operations: the root to all ranks, any other rank to the root. It never waits for
-    /// those who hear it, who find it in [`Self::calls`] in the order in which it was said. A rank that is lost meanwhile shows in the next
-    /// operation. False where the backend carries no words.
+    /// Says `word`, of at most [`WORD_MAX`] bytes, beside the operations: the root to all ranks,
+    /// any other rank to the root. It never waits for those who hear it, who find it in
+    /// [`Self::calls`] in the order in which it was said. A rank that is lost meanwhile shows in
+    /// the next operation. False where the backend carries no words.
     ///
     /// # Errors
     /// When the backend has failed, or the word is too long.
@@ -224,8 +232,8 @@ pub trait Collective {
         Ok(false)
     }
 
-    /// What was said to this rank since this was last asked. Never waits; it also moves on what the backend has under way, so a rank that waits
-    /// for something else asks a few times a second.
+    /// What was said to this rank since this was last asked. Never waits; it also moves on what the
+    /// backend has under way, so a rank that waits for something else asks a few times a second.
     ///
     /// # Errors
     /// When the backend has failed.
@@ -233,8 +241,10 @@ pub trait Collective {
         Ok(Vec::new())
     }
 
-    /// From now on an operation that waits for others does `work` about ten times a second: words are said and heard although a rank hangs. Backends that cannot do
-    /// nothing; their words come when the operation is over. After another rank has taken the root's place it must be asked for again.
+    /// From now on an operation that waits for others does `work` about ten times a second: words
+    /// are said and heard although a rank hangs. Backends that cannot do nothing; their words come
+    /// when the operation is over. After another rank has taken the root's place it must be asked
+    /// for again.
     fn work_while_waiting(&mut self, _work: Arc<dyn SideWork>) {}
 
     /// What was carried so far.
@@ -242,7 +252,8 @@ pub trait Collective {
         Traffic::default()
     }
 
-    /// Brings every rank's `payload` to every rank (time-based rounds, Variant A). By default a gather and a broadcast.
+    /// Brings every rank's `payload` to every rank (time-based rounds, Variant A). By default a
+    /// gather and a broadcast.
     ///
     /// # Errors
     /// As [`Collective::gather`] and [`Collective::broadcast`].
@@ -260,15 +271,17 @@ pub trait Collective {
         Ok(())
     }
 
-    /// At the root, before [`Self::go_on_without_lost`]: the ranks without which the group has begun. Their frames are empty; they may come later, as ranks that
-    /// come back do ([`Attendance::back`]).
+    /// At the root, before [`Self::go_on_without_lost`]: the ranks without which the group has
+    /// begun. Their frames are empty; they may come later, as ranks that come back do
+    /// ([`Attendance::back`]).
     fn missing(&self) -> Vec<Rank> {
         Vec::new()
     }
 
-    /// At the root, where the backend can: from now on a rank that is lost or late ends no operation. It has left ([`Self::attendance`]),
-    /// its frames are empty, and the others go on. A process that is started in its place may come back: it is told `notice` first. Called
-    /// again it changes the notice.
+    /// At the root, where the backend can: from now on a rank that is lost or late ends no
+    /// operation. It has left ([`Self::attendance`]), its frames are empty, and the others go on. A
+    /// process that is started in its place may come back: it is told `notice` first. Called again
+    /// it changes the notice.
     ///
     /// # Errors
     /// When the system refuses what that needs.
@@ -276,12 +289,12 @@ pub trait Collective {
         Ok(())
     }
 
-    /// At the root, where the backend can, before [`Self::go_on_without_lost`]: from then on until [`Self::let_nobody_back`] ranks may bring files
-    /// ([`FileSender`]), beside all operations.
+    /// At the root, where the backend can, before [`Self::go_on_without_lost`]: from then on until
+    /// [`Self::let_nobody_back`] ranks may bring files ([`FileSender`]), beside all operations.
     fn receive_files(&mut self, _places: Arc<dyn FilePlaces>) {}
 
-    /// At the root: from now on nobody comes back; the group still goes on without those who are lost. The address at which they asked is
-    /// free afterwards.
+    /// At the root: from now on nobody comes back; the group still goes on without those who are
+    /// lost. The address at which they asked is free afterwards.
     fn let_nobody_back(&mut self) {}
 
     /// At the root: who has left and who asks to come back since this was last asked.
@@ -289,18 +302,20 @@ pub trait Collective {
         Attendance::default()
     }
 
-    /// At the root: lets a rank of [`Attendance::back`] take part from the next operation on, or says why not. True when it takes part.
+    /// At the root: lets a rank of [`Attendance::back`] take part from the next operation on, or
+    /// says why not. True when it takes part.
     fn admit(&mut self, _rank: Rank, _verdict: Result<(), String>) -> bool {
         false
     }
 
-    /// Where this rank was started in the place of one that had left: what the root has told it. It takes part in no operation before
-    /// [`Self::come_back`].
+    /// Where this rank was started in the place of one that had left: what the root has told it. It
+    /// takes part in no operation before [`Self::come_back`].
     fn notice(&mut self) -> Option<Vec<u8>> {
         None
     }
 
-    /// Tells the root what it must know of this rank, and returns when this rank takes part again: from the next broadcast on.
+    /// Tells the root what it must know of this rank, and returns when this rank takes part again:
+    /// from the next broadcast on.
     ///
     /// # Errors
     /// [`Error::Dismissed`] when the root does not want it, [`Error::Late`] when it says nothing.
@@ -308,8 +323,9 @@ pub trait Collective {
         Ok(())
     }
 
-    /// Before [`Self::go_on_without_lost`]: where the others reach this rank if it is to take the root's place, which the root itself never does: nowhere. None where the
-    /// backend has only one root.
+    /// Before [`Self::go_on_without_lost`]: where the others reach this rank if it is to take the
+    /// root's place, which the root itself never does: nowhere. None where the backend has only one
+    /// root.
     ///
     /// # Errors
     /// When the system refuses what that needs.
@@ -317,12 +333,16 @@ pub trait Collective {
         Ok(None)
     }
 
-    /// After that, the same on all ranks: who takes the root's place, in this order, and where each is reached.
+    /// After that, the same on all ranks: who takes the root's place, in this order, and where each
+    /// is reached.
     fn line_up(&mut self, _successors: &[(Rank, Vec<SocketAddr>)]) {}
 
-    /// The root is lost, and an operation has failed for that: settles with the ranks that are left who takes its place. More than half of those who
-    /// took part last (`there`, for each rank whether it did, the lost root among them) must find each other, and nobody else counts: two groups are never more than half of the same ranks.
-    /// Who finds more than half waits no longer than `late_by` for the rest. Afterwards they begin anew: what failed is repeated, with the new root.
+    /// The root is lost, and an operation has failed for that: settles with the ranks that are left
+    /// who takes its place. More than half of those who took part last (`there`, for each rank
+    /// whether it did, the lost root among them) must find each other, and nobody else counts: two
+    /// groups are never more than half of the same ranks. Who finds more than half waits no longer
+    /// than `late_by` for the rest. Afterwards they begin anew: what failed is repeated, with the
+    /// new root.
     ///
     /// # Errors
     /// [`Error::Minority`] when too few find each other; also when the backend has only one root.
@@ -333,32 +353,40 @@ pub trait Collective {
         })
     }
 
-    /// Whether the root has hung up, as far as can be seen without waiting. Where it only hangs, the next operation shows it.
+    /// Whether the root has hung up, as far as can be seen without waiting. Where it only hangs,
+    /// the next operation shows it.
     fn root_has_gone(&mut self) -> bool {
         false
     }
 
-    /// On another rank than the root, when its connection has broken: whether the root is there all the same. Takes two seconds at most.
+    /// On another rank than the root, when its connection has broken: whether the root is there all
+    /// the same. Takes two seconds at most.
     fn root_is_there(&mut self) -> bool {
         false
     }
 
-    /// On another rank than the root, when an operation has failed: gives its connection up and connects anew, to whoever is the root by then, with pauses that grow.
-    /// Then this rank is one that comes back ([`Self::notice`]). False where the backend cannot.
+    /// On another rank than the root, when an operation has failed: gives its connection up and
+    /// connects anew, to whoever is the root by then, with pauses that grow. Then this rank is one
+    /// that comes back ([`Self::notice`]). False where the backend cannot.
     ///
     /// # Errors
-    /// [`Error::Lost`] when nobody of the group is left, or the deadline is over; the text says who answered what.
+    /// [`Error::Lost`] when nobody of the group is left, or the deadline is over; the text says who
+    /// answered what.
     fn reconnect(&mut self, _deadline: &Deadline) -> Result<bool, Error> {
         Ok(false)
     }
 
-    /// At the root, when many ranks were lost at once: looks whether they have met anew around another root, who is that then.
+    /// At the root, when many ranks were lost at once: looks whether they have met anew around
+    /// another root, who is that then.
     fn superseded_by(&mut self) -> Option<Rank> {
         None
     }
 
-    /// On all ranks, before they say anything else: connections between ranks are to last for a round, from the first [`Self::round_is_over`] on. Until then they stand.
-    /// A rank that is no participant of a gather waits in it for its connection, and what [`Self::call`] says there comes with the next gather, and is not taken (false) where too much waits; at the root it says nothing.
+    /// On all ranks, before they say anything else: connections between ranks are to last for a
+    /// round, from the first [`Self::round_is_over`] on. Until then they stand. A rank that is no
+    /// participant of a gather waits in it for its connection, and what [`Self::call`] says there
+    /// comes with the next gather, and is not taken (false) where too much waits; at the root it
+    /// says nothing.
     ///
     /// # Errors
     /// [`Error::Setup`] where the backend cannot.
@@ -368,7 +396,8 @@ pub trait Collective {
         Err(Error::Setup { what: "per-round connections".to_owned(), reason })
     }
 
-    /// The next operation is a gather, and only after a while: where connections last for a round they end.
+    /// The next operation is a gather, and only after a while: where connections last for a round
+    /// they end.
     ///
     /// # Errors
     /// When the system refuses what the next round needs.
@@ -376,9 +405,9 @@ pub trait Collective {
         Ok(())
     }
 
-    /// Ends the whole job at once, on every rank, after an error that this rank cannot carry to the others.
-    /// Does not return where the backend can kill the job (`MPI_Abort`); otherwise breaks the connections, so that
-    /// the others fail promptly, and returns.
+    /// Ends the whole job at once, on every rank, after an error that this rank cannot carry to the
+    /// others. Does not return where the backend can kill the job (`MPI_Abort`); otherwise breaks
+    /// the connections, so that the others fail promptly, and returns.
     fn abort(&mut self, reason: &str);
 }
 
@@ -427,8 +456,8 @@ pub const WORD_MAX: usize = 4096;
 /// The rank that gathers and decides, where no other was asked for.
 pub const ROOT: Rank = 0;
 
-/// How long an interrupted wait goes on unless said otherwise: peers that were interrupted too need a moment to
-/// contribute, but mpirun kills a second after it has asked to end.
+/// How long an interrupted wait goes on unless said otherwise: peers that were interrupted too need
+/// a moment to contribute, but mpirun kills a second after it has asked to end.
 pub(crate) const GRACE: Duration = Duration::from_millis(500);
 
 #[cfg(test)]

@@ -59,7 +59,8 @@ impl Proxy {
         lock(&self.path).open = true;
     }
 
-    /// Forgets the connections of now, as a NAT does: neither end is told, and nothing arrives. New ones are carried.
+    /// Forgets the connections of now, as a NAT does: neither end is told, and nothing arrives. New
+    /// ones are carried.
     pub fn forget(&self) {
         let mut path = lock(&self.path);
         path.first_alive = path.connections;

@@ -142,7 +142,8 @@ fn each_gets_its_own(group: &mut dyn Collective) -> Result<(), String> {
     Ok(())
 }
 
-/// Words go between operations, before them and in their middle; a backend that carries none says so on every rank alike.
+/// Words go between operations, before them and in their middle; a backend that carries none says
+/// so on every rank alike.
 fn words_beside_the_operations(group: &mut dyn Collective) -> Result<(), String> {
     let mut heard: Vec<(Rank, Vec<u8>)> = Vec::new();
     let mut carried = 0;
@@ -324,5 +325,6 @@ const WORDS: usize = 30;
 /// How late a late rank is.
 const LATE: Duration = Duration::from_millis(1200);
 
-/// Payload lengths around every boundary that a backend may have: nothing, small, one slot, several slots.
+/// Payload lengths around every boundary that a backend may have: nothing, small, one slot, several
+/// slots.
 const LENGTHS: [usize; 9] = [0, 1, 7, 1024, 65_535, 65_536, 65_537, 200_000, 1 << 20];

@@ -22,15 +22,16 @@ pub struct Wait<'a> {
 }
 
 impl<'a> Wait<'a> {
-    /// The longest sleep between two looks at the interrupt flag. Ten wake-ups a second of 64 waiting ranks cost
-    /// about 0.3 % of one core.
+    /// The longest sleep between two looks at the interrupt flag. Ten wake-ups a second of 64
+    /// waiting ranks cost about 0.3 % of one core.
     pub const SLICE: Duration = Duration::from_millis(100);
 
     /// How long a wait may spin before it sleeps.
     pub const SPIN: Duration = Duration::from_micros(50);
 
-    /// The most that a look is charged during which others had the core: eight turns of theirs at most. With 64 ranks on two cores that leaves enough looks for
-    /// rounds that follow each other, and takes no more processor time than sleeping at once where ranks come apart.
+    /// The most that a look is charged during which others had the core: eight turns of theirs at
+    /// most. With 64 ranks on two cores that leaves enough looks for rounds that follow each other,
+    /// and takes no more processor time than sleeping at once where ranks come apart.
     const GIVING_WAY: Duration = Duration::from_micros(6);
 
     /// A wait that begins now.
@@ -47,8 +48,8 @@ impl<'a> Wait<'a> {
         }
     }
 
-    /// A wait that ends when three quarters of the time to the deadline have passed: a rank between others and the
-    /// root must report who is missing before the root's own wait ends.
+    /// A wait that ends when three quarters of the time to the deadline have passed: a rank between
+    /// others and the root must report who is missing before the root's own wait ends.
     pub fn begin_early(operation: &'static str, deadline: &'a Deadline) -> Self {
         Self { early: true, ..Self::begin(operation, deadline) }
     }
@@ -63,8 +64,9 @@ impl<'a> Wait<'a> {
         self.started.elapsed() < Self::SPIN
     }
 
-    /// True while this wait has looked for less than [`Self::SPIN`]; for one that asks between two looks. Whoever `gives_way`, by `sched_yield`, is
-    /// charged little of what it takes while others run: the core is theirs then.
+    /// True while this wait has looked for less than [`Self::SPIN`]; for one that asks between two
+    /// looks. Whoever `gives_way`, by `sched_yield`, is charged little of what it takes while
+    /// others run: the core is theirs then.
     pub fn may_look(&mut self, gives_way: bool) -> bool {
         let now = Instant::now();
         let since = now.saturating_duration_since(self.counted_at);
@@ -158,7 +160,8 @@ mod tests {
                 assert!(looks < 1_000_000_000, "a clock that stands still");
                 std::thread::sleep(Duration::from_micros(1));
             }
-            // A sleep of a microsecond takes longer than that: a look that gives way is charged six at most.
+            // A sleep of a microsecond takes longer than that: a look that gives way is charged six
+            // at most.
             let bound = if gives_way { 8 } else { 0 };
             assert!(looks >= bound, "{looks} looks");
             assert!(!wait.may_look(gives_way), "what is spent is spent");

@@ -26,8 +26,9 @@ impl Hosts {
         Self { first: first.into_iter().map(|node| node.0).collect() }
     }
 
-    /// Returns hosts from the nodes' host names, in order of nodes, where nothing better is known. A node without a name, or
-    /// with one that installers and images give, such as `localhost` or `ubuntu`, counts as a host of its own.
+    /// Returns hosts from the nodes' host names, in order of nodes, where nothing better is known.
+    /// A node without a name, or with one that installers and images give, such as `localhost` or
+    /// `ubuntu`, counts as a host of its own.
     ///
     /// ```
     /// use probe_sync_estimate::Hosts;
@@ -73,5 +74,6 @@ const COMMON_NAMES: [&str; 14] = [
     "ubuntu",
 ];
 
-/// Standard deviation of how much longer a host's way out is than its way in, halved, as a share of the median margin.
+/// Standard deviation of how much longer a host's way out is than its way in, halved, as a share of
+/// the median margin.
 pub(crate) const HOST_SHARE: f64 = 0.02;

@@ -37,7 +37,8 @@ impl Belief {
         Self { state: predicted_state(self.state, delta), covariance }
     }
 
-    /// A measurement of offset and rate with covariance `noise`; None where rounding has won over S.
+    /// A measurement of offset and rate with covariance `noise`; None where rounding has won over
+    /// S.
     pub(crate) fn innovation(&self, measured: Pair, noise: Block) -> Option<Innovation> {
         let total = [0, 1, 2].map(|k| self.covariance[k] + noise[k]);
         Innovation::new(total, [measured[0] - self.state[0], measured[1] - self.state[1]])
@@ -50,7 +51,8 @@ impl Belief {
         Self { state, covariance: updated_covariance(self.covariance, noise) }
     }
 
-    /// After a measurement of the offset alone that lies `off` from its prediction, with variance `noise`.
+    /// After a measurement of the offset alone that lies `off` from its prediction, with variance
+    /// `noise`.
     pub(crate) fn updated_by_offset(&self, off: f64, noise: f64) -> Self {
         let [xx, xf, ff] = self.covariance;
         let variance = xx + noise;
@@ -115,7 +117,8 @@ mod tests {
 
     #[test]
     fn one_step_by_hand() {
-        // P = 1 each, R = 1 each, no correlation: half of the innovation is taken in, half of the variance is left.
+        // P = 1 each, R = 1 each, no correlation: half of the innovation is taken in, half of the
+        // variance is left.
         let belief = Belief { state: [0.0, 0.0], covariance: [1.0, 0.0, 1.0] };
         let innovation = belief.innovation([10.0, -4.0], [1.0, 0.0, 1.0]).expect("positive");
         let after = belief.updated(&innovation, [1.0, 0.0, 1.0]);

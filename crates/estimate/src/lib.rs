@@ -1,13 +1,13 @@
 //! From exchanges to offsets with bounds, as pure functions.
 //!
-//! Flow: exchanges of one edge and window → purity weights → [`edge_fit`] (a line with covariance and hard
-//! bounds) → [`graph`] (all edges of a round → offset, drift, interval per node)
-//! → [`faults`] (this round against those before: what is wrong, and whose estimate must not be used)
-//! → [`smoother`] (all rounds together → offset and error of every node at any time). [`round`] joins these stages for one round,
-//! [`run`] for all rounds of a recorded run; [`mod@record`] is what a run's offsets look like in files
-//! → [`regions`] (offsets of two levels of runs on one timeline)
-//! → [`series`] (all rounds → a map of times per node).
-//! Nothing here reads a clock, opens a file, spawns a thread or logs.
+//! Flow: exchanges of one edge and window → purity weights → [`edge_fit`] (a line with covariance
+//! and hard bounds) → [`graph`] (all edges of a round → offset, drift, interval per node) →
+//! [`faults`] (this round against those before: what is wrong, and whose estimate must not be used)
+//! → [`smoother`] (all rounds together → offset and error of every node at any time). [`round`]
+//! joins these stages for one round, [`run`] for all rounds of a recorded run; [`mod@record`] is
+//! what a run's offsets look like in files → [`regions`] (offsets of two levels of runs on one
+//! timeline) → [`series`] (all rounds → a map of times per node). Nothing here reads a clock, opens
+//! a file, spawns a thread or logs.
 #![forbid(unsafe_code)]
 
 mod error;

@@ -4,8 +4,9 @@
 //! `q·[[Δ³/3, Δ²/2], [Δ²/2, Δ]]`. Given both ends, the mean path between them is the cubic through
 //! offsets and rates (Hermite), and its own variance at the fraction s is `q·Δ³·s³·(1−s)³/3`.
 //!
-//! The line that a window of length T gives is not the state at its middle: with uniformly spread packets the
-//! random walk adds q·T³/320 to the variance of the offset and q·T·0.059 to that of the rate.
+//! The line that a window of length T gives is not the state at its middle: with uniformly spread
+//! packets the random walk adds q·T³/320 to the variance of the offset and q·T·0.059 to that of the
+//! rate.
 
 use crate::edge_fit::{MAX_SKEW, WATCH_LIMIT_PPM};
 use crate::graph::linear::{Block, Pair};
@@ -31,7 +32,8 @@ pub(crate) fn window_excess(q: f64, window: f64) -> [f64; 2] {
     [q * window.powi(3) / 320.0, 0.059 * q * window]
 }
 
-/// Weights of the states (x, f) at both ends in the offset at the fraction `s` of `delta` seconds, and their slopes per second.
+/// Weights of the states (x, f) at both ends in the offset at the fraction `s` of `delta` seconds,
+/// and their slopes per second.
 pub(crate) fn hermite(s: f64, delta: f64) -> [[Pair; 2]; 2] {
     let (s2, s3) = (s * s, s * s * s);
     let value = [[2.0 * s3 - 3.0 * s2 + 1.0, (s3 - 2.0 * s2 + s) * delta], [3.0 * s2 - 2.0 * s3, (s3 - s2) * delta]];
@@ -45,9 +47,11 @@ pub(crate) fn bridge(q: f64, delta: f64, s: f64) -> f64 {
     q * delta.powi(3) * (s * (1.0 - s)).powi(3) / 3.0
 }
 
-/// Variance of the offset at the fraction `s` of `delta` seconds between two ends of these covariances, on the cubic. Errors of neighbouring
-/// offsets are nearly one (a path's asymmetry, a window that both have seen), so their parts are added, not their squares; errors
-/// of rates count as independent. With the weights h of [`hermite`]: `(h₀σ_a + h₁σ_b)²`, what the rates add, and the [`bridge`].
+/// Variance of the offset at the fraction `s` of `delta` seconds between two ends of these
+/// covariances, on the cubic. Errors of neighbouring offsets are nearly one (a path's asymmetry, a
+/// window that both have seen), so their parts are added, not their squares; errors of rates count
+/// as independent. With the weights h of [`hermite`]: `(h₀σ_a + h₁σ_b)²`, what the rates add, and
+/// the [`bridge`].
 pub(crate) fn variance_between([a, b]: [Block; 2], q: f64, delta: f64, s: f64) -> f64 {
     let [[wa, wb], _] = hermite(s, delta);
     let offsets = (wa[0] * a[0].sqrt() + wb[0] * b[0].sqrt()).powi(2);
@@ -57,10 +61,10 @@ pub(crate) fn variance_between([a, b]: [Block; 2], q: f64, delta: f64, s: f64) -
 }
 
 /// Returns the hard interval at the fraction `s` of `delta` seconds between two instants with known
-/// hard intervals, or beyond either (s < 0, s > 1). As within a window, each clock's rate is assumed
-/// to stay within a range of 3 ppm. The offset is then within r·Δ·s·(1 − s) of its
-/// chord; the extreme is the largest rate up to s and the smallest after it, or the reverse. Beyond
-/// an end the rate may differ from the chord's by r.
+/// hard intervals, or beyond either (s < 0, s > 1). As within a window, each clock's rate is
+/// assumed to stay within a range of 3 ppm. The offset is then within r·Δ·s·(1 − s) of its chord;
+/// the extreme is the largest rate up to s and the smallest after it, or the reverse. Beyond an end
+/// the rate may differ from the chord's by r.
 pub(crate) fn hard_between([a, b]: [[f64; 2]; 2], delta: f64, s: f64) -> [f64; 2] {
     if s == 0.0 || s == 1.0 {
         return if s == 0.0 { a } else { b };
@@ -142,7 +146,8 @@ mod tests {
 
     #[test]
     fn a_hard_interval_between_two_by_hand() {
-        // Ends of ± 100 ns, 2 s apart: in the middle the chord's interval and 3 µs, whatever the rate did, and as exactly the ends.
+        // Ends of ± 100 ns, 2 s apart: in the middle the chord's interval and 3 µs, whatever the
+        // rate did, and as exactly the ends.
         let ends = [[-100.0, 100.0], [900.0, 1100.0]];
         let near = |found: [f64; 2], expected: [f64; 2]| {
             let off = (found[0] - expected[0]).abs().max((found[1] - expected[1]).abs());

@@ -4,24 +4,25 @@
 //! so the change of the gap, Δgap = (recv₂−recv₁) − (send₂−send₁), is near zero for a clean pair.
 //! The weight is `w = 1 / (1 + (Δgap/ε)²)` with `ε = max(clock tick, 4·MAD of the tight cluster)`.
 //!
-//! The pair test of Huygens (Geng et al., NSDI 2018) is a hard gate on Δgap. It was rejected: under load few pairs
-//! pass and the fit starves. A weight leaves every packet in the window.
+//! The pair test of Huygens (Geng et al., NSDI 2018) is a hard gate on Δgap. It was rejected: under
+//! load few pairs pass and the fit starves. A weight leaves every packet in the window.
 //!
 //! It does not tell a queued packet from its clean partner; see `edge_fit` for that.
 
 use probe_sync_time::Duration;
 
-/// The weight, 0 to 1, of a pair whose gap changed by `gap_change`, where `epsilon_ns` (> 0) is the change at
-/// which the weight is one half.
+/// The weight, 0 to 1, of a pair whose gap changed by `gap_change`, where `epsilon_ns` (> 0) is the
+/// change at which the weight is one half.
 pub fn weight(gap_change: Duration, epsilon_ns: f64) -> f64 {
     let ratio = gap_change.as_ns_f64() / epsilon_ns;
     1.0 / (1.0 + ratio * ratio)
 }
 
-/// ε in ns: four times the median absolute deviation of the tight cluster of `gap_changes`, at least `tick_ns`.
+/// ε in ns: four times the median absolute deviation of the tight cluster of `gap_changes`, at
+/// least `tick_ns`.
 ///
-/// The tight cluster is the shortest interval that holds a quarter of the changes: even when three quarters of
-/// the pairs were queued it still measures the stamps' noise and not the queues.
+/// The tight cluster is the shortest interval that holds a quarter of the changes: even when three
+/// quarters of the pairs were queued it still measures the stamps' noise and not the queues.
 pub fn epsilon_ns(gap_changes: impl IntoIterator<Item = Duration>, tick_ns: f64) -> f64 {
     let mut sorted: Vec<f64> = gap_changes.into_iter().map(|change| change.as_ns_f64()).collect();
     sorted.sort_unstable_by(f64::total_cmp);

@@ -9,23 +9,30 @@
 //! estimate_i = offset_i + e_i − e_reference + what packets show of the rest
 //! ```
 //!
-//! More edges, packets or rounds do not reduce it. Hence it is no part of any fit's covariance, which they would divide it by, and is
-//! added here once. Within ±h every value is equally likely: variance (h_i² + h_reference²)/3.
+//! More edges, packets or rounds do not reduce it. Hence it is no part of any fit's covariance,
+//! which they would divide it by, and is added here once. Within ±h every value is equally likely:
+//! variance (h_i² + h_reference²)/3.
 //!
-//! Stamps that nobody converts have such an error too. Between the reading of the clock and the packet lies code that sending and receiving do not share, and
-//! whose shortest time differs from window to window by some ns, with caches and cores. Between ranks of one host, where nothing else is
-//! left, all nodes' errors moved together by 1 to 5 ns from round to round, and 64 to 93 % of them were inside of what edges and loops claimed to 95 %. With
-//! a standard deviation of 2 ns per node it is 96 % ([`FLOOR_NS`]; bench/LOG.md has other runs than those it was chosen by).
-//! Between hosts more is left: the transmit path of a host less its receive path (drivers, interrupt moderation, cores) moves all its edges
-//! alike and closes over every loop. Until a host has been measured, each of the two that an offset is between has a standard deviation of
-//! [`HOST_SHARE`] of the median margin of the edges between hosts.
-//! What of it changes from round to round on a loaded host is larger, and `crate::smoother` learns it from the run; this floor is what remains when a run shows none, and all that a single round has.
+//! Stamps that nobody converts have such an error too. Between the reading of the clock and the
+//! packet lies code that sending and receiving do not share, and whose shortest time differs from
+//! window to window by some ns, with caches and cores. Between ranks of one host, where nothing
+//! else is left, all nodes' errors moved together by 1 to 5 ns from round to round, and 64 to 93 %
+//! of them were inside of what edges and loops claimed to 95 %. With a standard deviation of 2 ns
+//! per node it is 96 % ([`FLOOR_NS`]; bench/LOG.md has other runs than those it was chosen by).
+//! Between hosts more is left: the transmit path of a host less its receive path (drivers,
+//! interrupt moderation, cores) moves all its edges alike and closes over every loop. Until a host
+//! has been measured, each of the two that an offset is between has a standard deviation of
+//! [`HOST_SHARE`] of the median margin of the edges between hosts. What of it changes from round to
+//! round on a loaded host is larger, and `crate::smoother` learns it from the run; this floor is
+//! what remains when a run shows none, and all that a single round has.
 //!
-//! Two nodes of one host by hand: bounds of 300 and 400 ns give √((90 000 + 160 000)/3 + 2·2²) = 289 ns, and 95 % of ±566 ns within hard ±700 ns. Without
-//! bounds √8 = 2.8 ns. On two hosts, with margins of 5 µs and without bounds: √(2·(2² + 100²)) = 141 ns.
+//! Two nodes of one host by hand: bounds of 300 and 400 ns give √((90 000 + 160 000)/3 + 2·2²) =
+//! 289 ns, and 95 % of ±566 ns within hard ±700 ns. Without bounds √8 = 2.8 ns. On two hosts, with
+//! margins of 5 µs and without bounds: √(2·(2² + 100²)) = 141 ns.
 //!
-//! **Large offsets.** Numbers of 64 bits are 256 ns apart where a host's clock shows 1970 (1.8·10¹⁸ ns from the others), 2 ns at 104 days. What an estimate is
-//! rounded by is added to sigma and to the hard bounds here as well. Below a second it is 10⁻⁷ ns.
+//! **Large offsets.** Numbers of 64 bits are 256 ns apart where a host's clock shows 1970 (1.8·10¹⁸
+//! ns from the others), 2 ns at 104 days. What an estimate is rounded by is added to sigma and to
+//! the hard bounds here as well. Below a second it is 10⁻⁷ ns.
 //!
 //! It does not widen hard bounds by the stamp errors; the fits have already done so.
 
@@ -127,11 +134,13 @@ impl StampErrors {
     }
 }
 
-/// Standard deviation of what the stamps of a node are wrong by, alike, where nothing is converted, ns.
+/// Standard deviation of what the stamps of a node are wrong by, alike, where nothing is converted,
+/// ns.
 const FLOOR_NS: f64 = 2.0;
 
-/// How often an offset is rounded to a number of 64 bits on its way from the edges to a file: as an edge's, at the round's time, in the sum over a path, as the
-/// estimate. Each is wrong by half a step at most, evenly.
+/// How often an offset is rounded to a number of 64 bits on its way from the edges to a file: as an
+/// edge's, at the round's time, in the sum over a path, as the estimate. Each is wrong by half a
+/// step at most, evenly.
 const ROUNDINGS: f64 = 4.0;
 /// Of less hard bounds are not widened, ns.
 const STEP_MIN_NS: f64 = 0.01;
@@ -153,7 +162,8 @@ mod tests {
     const TRUE_NS: i64 = 1_000;
     const BEGIN_NS: i64 = 1_790_000_000_000_000_000;
 
-    /// Hardware stamps of three nodes, node k being k·1000 ns ahead, whose conversions are wrong by these ns.
+    /// Hardware stamps of three nodes, node k being k·1000 ns ahead, whose conversions are wrong by
+    /// these ns.
     fn exchange(edge: Edge, wrong: [i64; NODES as usize], at: i64, seq: u32) -> Exchange {
         let clock = |node: NodeId, t: i64| t + i64::from(node.0) * TRUE_NS + wrong[node.index()];
         let (delay, jitter) = (500, i64::from(seq % 7));
@@ -163,7 +173,8 @@ mod tests {
         Exchange { edge, seq, stamp: StampSource::Hardware, t: [a, b, c, d, e, f, g, h].map(Timestamp::from_ns) }
     }
 
-    /// The last of ten live rounds, and the run smoothed, whose fits were told this bound for every node.
+    /// The last of ten live rounds, and the run smoothed, whose fits were told this bound for every
+    /// node.
     fn estimates(bound: f64) -> [Vec<NodeEstimate>; 2] {
         let wrong = [-550, 560, 20];
         let mut solver = Solver::new(SolverOptions::new(NODES as usize, NodeId(0)));
@@ -211,7 +222,8 @@ mod tests {
         [live, after]
     }
 
-    /// Two directions, two neighbours and ten rounds average nothing out: the error of 1110 ns must be within bounds and 95 %.
+    /// Two directions, two neighbours and ten rounds average nothing out: the error of 1110 ns must
+    /// be within bounds and 95 %.
     #[test]
     fn what_all_stamps_of_a_node_are_wrong_by_is_within_bounds_and_sigma_of_round_and_run() {
         for estimates in estimates(BOUND_NS) {
@@ -232,13 +244,15 @@ mod tests {
         for estimates in estimates(0.0) {
             assert!(estimates[1].bound_lo_ns > TRUE_NS as f64, "{:?}", estimates[1]);
             assert!(estimates[1].sigma_ns < 100.0, "{:?}", estimates[1]);
-            // Packets as even as these leave nothing else, and however many rounds there are they promise no more than stamps can keep.
+            // Packets as even as these leave nothing else, and however many rounds there are they
+            // promise no more than stamps can keep.
             assert!(estimates[1].asymmetry_sigma_ns >= 8.0_f64.sqrt(), "{:?}", estimates[1]);
             assert_eq!((estimates[0].sigma_ns, estimates[0].asymmetry_sigma_ns), (0.0, 0.0), "the reference is zero");
         }
     }
 
-    /// A host that shows 1970, or is 105 days or a century behind: the truth is within bounds always, within 95 % as often as it says, and nobody steps.
+    /// A host that shows 1970, or is 105 days or a century behind: the truth is within bounds
+    /// always, within 95 % as often as it says, and nobody steps.
     #[test]
     fn offsets_that_a_number_of_64_bits_cannot_hold_are_less_sure() {
         for away in [-1_790_000_000_000_000_123, -9_100_000_000_000_001, 3_155_760_000_000_000_077_i64] {

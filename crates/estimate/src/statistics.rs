@@ -48,7 +48,8 @@ pub(crate) fn lowest_by_moment(values: impl Iterator<Item = (f64, f64)>, apart: 
     lowest
 }
 
-/// One value for every moment, in order of time: of `(time, value)`, those within `apart` of a moment's first are joined.
+/// One value for every moment, in order of time: of `(time, value)`, those within `apart` of a
+/// moment's first are joined.
 pub(crate) fn by_moment(
     values: impl Iterator<Item = (f64, f64)>,
     apart: f64,
@@ -70,7 +71,8 @@ pub(crate) fn by_moment(
     joined
 }
 
-/// What leaves a host within so long is one moment, ns: more than a wake-up takes, less than lies between two of them.
+/// What leaves a host within so long is one moment, ns: more than a wake-up takes, less than lies
+/// between two of them.
 pub(crate) const MOMENT_NS: f64 = 1e6;
 
 /// Half the width of a normal distribution's 95 % interval, in standard deviations.
@@ -99,7 +101,8 @@ mod tests {
         // Two wake-ups of three packets, told out of order, and one packet alone.
         let packets = [(10.0, 7.0), (0.0, 5.0), (0.4, 3.0), (10.9, 9.0), (1.0, 4.0), (10.5, 8.0), (30.0, 1.0)];
         assert_eq!(lowest_by_moment(packets.into_iter(), 1.0), [1.0, 3.0, 7.0]);
-        // A stream without a pause is cut: what is further from a moment's first is the next moment.
+        // A stream without a pause is cut: what is further from a moment's first is the next
+        // moment.
         let stream = (0..6).map(|k| (f64::from(k) * 0.5, f64::from(k)));
         assert_eq!(lowest_by_moment(stream, 1.0), [0.0, 3.0]);
         assert_eq!(lowest_by_moment([].into_iter(), 1.0), [0.0; 0]);

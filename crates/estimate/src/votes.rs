@@ -13,8 +13,9 @@ pub(crate) fn cost(spreads: f64) -> f64 {
     spreads.abs().min(COST_MAX)
 }
 
-/// The fewest and the most votes that may lie before the step; None where the votes speak of something else. `costs`: before and after
-/// the step, in order of time; a place is clearly worse than another when it costs `clear` more.
+/// The fewest and the most votes that may lie before the step; None where the votes speak of
+/// something else. `costs`: before and after the step, in order of time; a place is clearly worse
+/// than another when it costs `clear` more.
 pub(crate) fn before_step(costs: &[[f64; 2]], clear: f64) -> Option<[usize; 2]> {
     let mut total: f64 = costs.iter().map(|cost| cost[1]).sum();
     // totals[k]: the first k are before the step.

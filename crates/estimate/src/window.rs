@@ -5,12 +5,14 @@
 //! master as [`NodeWindowData`]; `graph` turns all of them into one [`NodeEstimate`] per node. The
 //! solved round as a whole is [`crate::round::GlobalWindowData`].
 //!
-//! Signs: `theta(x) = alpha·x + beta` is offset_dst − offset_src, x in ns since `midpoint` on the SOURCE's clock.
+//! Signs: `theta(x) = alpha·x + beta` is offset_dst − offset_src, x in ns since `midpoint` on the
+//! SOURCE's clock.
 
 use probe_sync_time::{Edge, NodeId, RoundId, StampSource, System, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// The fitted line of one edge over one window. Existing readers know some fields under shorter names in JSON.
+/// The fitted line of one edge over one window. Existing readers know some fields under shorter
+/// names in JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EdgeAlphaBeta {
     /// The node that probed.
@@ -32,28 +34,35 @@ pub struct EdgeAlphaBeta {
     /// Exchanges started and not finished.
     #[serde(rename = "lost")]
     pub lost_count: u32,
-    /// Var(beta) ns², Cov(beta, alpha) ns, Var(alpha), of the random error alone (no path asymmetry).
+    /// Var(beta) ns², Cov(beta, alpha) ns, Var(alpha), of the random error alone (no path
+    /// asymmetry).
     pub covariance: [f64; 3],
-    /// Half the vertical gap between forward and reverse points, ns: the one-way delay floor if the path is
-    /// symmetric. The error that asymmetry can cause never exceeds it. Negative: no line separates the points.
+    /// Half the vertical gap between forward and reverse points, ns: the one-way delay floor if the
+    /// path is symmetric. The error that asymmetry can cause never exceeds it. Negative: no line
+    /// separates the points.
     pub margin_ns: f64,
-    /// Smallest theta at the midpoint that rates within 3 ppm allow, ns; −∞ where the packets do not bound it (JSON: null).
+    /// Smallest theta at the midpoint that rates within 3 ppm allow, ns; −∞ where the packets do
+    /// not bound it (JSON: null).
     #[serde(with = "infinite_low")]
     pub bound_lo_ns: f64,
-    /// Largest theta at the midpoint that rates within 3 ppm allow, ns; +∞ where the packets do not bound it (JSON: null).
+    /// Largest theta at the midpoint that rates within 3 ppm allow, ns; +∞ where the packets do not
+    /// bound it (JSON: null).
     #[serde(with = "infinite_high")]
     pub bound_hi_ns: f64,
-    /// Smallest and largest alpha at any time of the window. Shifting the midpoint by dx moves the bounds by at most these · dx.
+    /// Smallest and largest alpha at any time of the window. Shifting the midpoint by dx moves the
+    /// bounds by at most these · dx.
     pub alpha_bounds: [f64; 2],
-    /// False when no line, or parabola where one is proven, satisfies the packets: a clock stepped or changed its rate, or a timestamp is wrong.
-    /// The bounds may hold all the same; they are infinite where no rates within 3 ppm explain the packets.
+    /// False when no line, or parabola where one is proven, satisfies the packets: a clock stepped
+    /// or changed its rate, or a timestamp is wrong. The bounds may hold all the same; they are
+    /// infinite where no rates within 3 ppm explain the packets.
     pub feasible: bool,
     /// Mean purity weight of the coded pairs, 0 to 1.
     pub purity: f64,
     /// Where the stamps were taken.
     pub stamp: StampSource,
-    /// What all stamps of the source and of the destination may be wrong by, in one direction, because they were converted from an
-    /// interface's clock, ns. The hard bounds contain it; the covariance does not, because no averaging takes it out.
+    /// What all stamps of the source and of the destination may be wrong by, in one direction,
+    /// because they were converted from an interface's clock, ns. The hard bounds contain it; the
+    /// covariance does not, because no averaging takes it out.
     #[serde(default)]
     pub stamp_errors_ns: [f64; 2],
 }
@@ -101,9 +110,11 @@ impl NodeWindowData {
 /// How a node kept to the times of a round. For the metrics: no estimate uses it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Punctuality {
-    /// How long after its planned end the window was cut, on the node's clock, ns. None where the node knew no end yet, or was asked to stop.
+    /// How long after its planned end the window was cut, on the node's clock, ns. None where the
+    /// node knew no end yet, or was asked to stop.
     pub end_late_ns: Option<i64>,
-    /// When the decision about this window reached the node, on its clock. None in the first window of a process.
+    /// When the decision about this window reached the node, on its clock. None in the first window
+    /// of a process.
     #[serde(rename = "decision_at_ns")]
     pub decision_at: Option<Timestamp<System>>,
     /// The most commands that waited for the probe thread at once, since the window before was cut.
@@ -112,7 +123,8 @@ pub struct Punctuality {
     pub exchanges: Vec<(StampSource, u32)>,
     /// Files of the node that are not written, because the disk is full, say.
     pub files_stopped: u32,
-    /// Connections and messages to other ranks that the node's process has tried again, since it began.
+    /// Connections and messages to other ranks that the node's process has tried again, since it
+    /// began.
     #[serde(default)]
     pub control_retries: u64,
     /// Its snapshot pairs, since it began.
@@ -158,8 +170,9 @@ pub struct ClockEvent {
     #[serde(rename = "at_ns")]
     #[cfg_attr(feature = "schema", schemars(with = "i64"))]
     pub at: Timestamp<System>,
-    /// Between which readings of the node's clock the step was, or all of them: the last before it and the first after it, of the watch, or
-    /// closer where packets tell. A clock that was set back may show less after it.
+    /// Between which readings of the node's clock the step was, or all of them: the last before it
+    /// and the first after it, of the watch, or closer where packets tell. A clock that was set
+    /// back may show less after it.
     #[serde(rename = "step_between_ns", default)]
     #[cfg_attr(feature = "schema", schemars(with = "Option<[i64; 2]>"))]
     pub step_between: Option<[Timestamp<System>; 2]>,
@@ -180,19 +193,20 @@ pub struct NodeEstimate {
     pub reachable: bool,
     /// The robust reweighting settled.
     pub converged: bool,
-    /// Standard deviation of `offset_ns`, path asymmetry and the conversion of hardware stamps included, ns; +∞ (JSON: null) unless
-    /// `reachable`.
+    /// Standard deviation of `offset_ns`, path asymmetry and the conversion of hardware stamps
+    /// included, ns; +∞ (JSON: null) unless `reachable`.
     #[serde(with = "infinite_high")]
     pub sigma_ns: f64,
-    /// The part of `sigma_ns` that path asymmetry and the conversion of hardware stamps cause and no amount of probing reduces, ns; 0
-    /// where it is not told apart.
+    /// The part of `sigma_ns` that path asymmetry and the conversion of hardware stamps cause and
+    /// no amount of probing reduces, ns; 0 where it is not told apart.
     #[serde(default)]
     pub asymmetry_sigma_ns: f64,
     /// Standard deviation of `drift_ppm`; +∞ (JSON: null) unless `reachable`.
     #[serde(with = "infinite_high")]
     pub drift_sigma_ppm: f64,
-    /// Hard interval: an offset outside it cannot have produced the round's packets, unless within the window a clock jumped, its rate varied by
-    /// more than 3 ppm, or two clocks' rates differed by more than 500 ppm; −∞ or +∞ as null in JSON.
+    /// Hard interval: an offset outside it cannot have produced the round's packets, unless within
+    /// the window a clock jumped, its rate varied by more than 3 ppm, or two clocks' rates differed
+    /// by more than 500 ppm; −∞ or +∞ as null in JSON.
     #[serde(with = "infinite_low")]
     pub bound_lo_ns: f64,
     /// The upper end of the hard interval.

@@ -19,9 +19,10 @@ use crate::target::{Target, unusable};
 
 /// A file in the making; removed when it is dropped without a commit.
 ///
-/// A link is followed: what it leads to is replaced, and it stays a link; one that another user has put into a shared folder is refused. A
-/// file that is replaced keeps its mode, and its owner as far as the system allows. A pipe or a character device is written through and
-/// stays what it is; what was written to it cannot be taken back.
+/// A link is followed: what it leads to is replaced, and it stays a link; one that another user has
+/// put into a shared folder is refused. A file that is replaced keeps its mode, and its owner as
+/// far as the system allows. A pipe or a character device is written through and stays what it is;
+/// what was written to it cannot be taken back.
 ///
 /// ```
 /// use std::io::Write;
@@ -56,7 +57,8 @@ impl AtomicFile {
     /// Begins a file that will be called `path`, or opens the pipe or device of that name.
     ///
     /// # Errors
-    /// The path is no place for a file (a directory, a disk, a socket, no name), or the file beside it cannot be created.
+    /// The path is no place for a file (a directory, a disk, a socket, no name), or the file beside
+    /// it cannot be created.
     pub fn create(path: &Path) -> io::Result<Self> {
         match Target::of(path)? {
             Target::File(target) => Self::replacing(path, target),
@@ -93,7 +95,8 @@ impl AtomicFile {
         Ok(file)
     }
 
-    /// Begins a file that only this user may write, whatever it replaces: what others map or believe.
+    /// Begins a file that only this user may write, whatever it replaces: what others map or
+    /// believe.
     ///
     /// # Errors
     /// Those of [`Self::create_seekable`].
@@ -131,9 +134,9 @@ impl AtomicFile {
         Ok(writer.get_mut())
     }
 
-    /// Where the file is until it is whole, for libraries that open files by name; `None` for a pipe, a device, and in an
-    /// [`OwnFolder`](crate::OwnFolder). What is written there
-    /// by another way than this must be written before the commit.
+    /// Where the file is until it is whole, for libraries that open files by name; `None` for a
+    /// pipe, a device, and in an [`OwnFolder`](crate::OwnFolder). What is written there by another
+    /// way than this must be written before the commit.
     pub fn unfinished(&self) -> Option<&Path> {
         match &self.route {
             Route::Beside { partial, .. } => partial.as_ref().and_then(|partial| partial.place().path()),
@@ -155,7 +158,8 @@ impl AtomicFile {
         self.finish()
     }
 
-    /// As [`Self::commit`] without waiting for the disk: for files that can be made again, or are made again every round.
+    /// As [`Self::commit`] without waiting for the disk: for files that can be made again, or are
+    /// made again every round.
     ///
     /// # Errors
     /// Those of [`Self::commit`].
@@ -192,13 +196,14 @@ impl Write for AtomicFile {
 
 impl Drop for AtomicFile {
     fn drop(&mut self) {
-        // Without the buffer: what is going to be removed need not be written, and a commit has written it.
+        // Without the buffer: what is going to be removed need not be written, and a commit has
+        // written it.
         drop(self.writer.take().map(BufWriter::into_parts));
     }
 }
 
-/// Gives a file the mode of the one that it replaces, and its owner and group where the system lets this user. Permissions of a group
-/// that it could not be given to are left out.
+/// Gives a file the mode of the one that it replaces, and its owner and group where the system lets
+/// this user. Permissions of a group that it could not be given to are left out.
 pub(crate) fn keep_owner_and_mode(file: &File, replaced: &Stat) -> io::Result<()> {
     let own = file.metadata()?;
     let (user, group) = (Uid::from_raw(replaced.st_uid), Gid::from_raw(replaced.st_gid));

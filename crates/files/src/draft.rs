@@ -61,8 +61,9 @@ impl Draft {
         &self.path
     }
 
-    /// Waits until the disk has the content, then gives the file its name. What it replaces hands down its mode, and its owner as far as the system
-    /// allows; a new file is no more open than its inputs ([`no_more_open_than`](crate::no_more_open_than)).
+    /// Waits until the disk has the content, then gives the file its name. What it replaces hands
+    /// down its mode, and its owner as far as the system allows; a new file is no more open than
+    /// its inputs ([`no_more_open_than`](crate::no_more_open_than)).
     ///
     /// # Errors
     /// Nothing was written, or the file cannot be renamed; it is removed then.

@@ -9,8 +9,8 @@ use crate::owner;
 
 /// Where a path leads when the links at its end are followed. Nothing needs to be there.
 ///
-/// The system's `protected_symlinks` keeps other users' links from being followed in folders such as `/tmp`; here the rule holds in every folder, since a
-/// group may write a project's.
+/// The system's `protected_symlinks` keeps other users' links from being followed in folders such
+/// as `/tmp`; here the rule holds in every folder, since a group may write a project's.
 ///
 /// # Errors
 /// Another user has made one of the links, or they have no end.

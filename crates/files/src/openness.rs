@@ -21,7 +21,8 @@ pub(crate) struct Openness {
     group: Option<u32>,
 }
 
-/// Files that are made under these names from now on are no more open than `inputs`; what exists keeps its mode.
+/// Files that are made under these names from now on are no more open than `inputs`; what exists
+/// keeps its mode.
 ///
 /// ```
 /// use std::os::unix::fs::PermissionsExt;
@@ -55,14 +56,16 @@ impl Openness {
         Mode::from_raw_mode(self.mode)
     }
 
-    /// Takes from a new file what nobody but its user may have by its inputs: in another group than theirs are only others.
+    /// Takes from a new file what nobody but its user may have by its inputs: in another group than
+    /// theirs are only others.
     pub(crate) fn apply(self, file: &File) -> io::Result<()> {
         let about = file.metadata()?;
         let mode = about.mode() & 0o777 & self.within(about.gid());
         if mode == about.mode() & 0o777 { Ok(()) } else { Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?) }
     }
 
-    /// Of a folder of this group that was made with this mode: who may read the files in it may look for them.
+    /// Of a folder of this group that was made with this mode: who may read the files in it may
+    /// look for them.
     pub(crate) fn of_folder(self, mode: u32, group: u32) -> u32 {
         let files = self.within(group);
         mode & (files | (files & 0o444) >> 2)

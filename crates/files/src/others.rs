@@ -1,4 +1,5 @@
-//! What another user of the host puts into a folder, or at a name, harms nobody: links, pipes, hard links, folders and files of his.
+//! What another user of the host puts into a folder, or at a name, harms nobody: links, pipes, hard
+//! links, folders and files of his.
 //!
 //! As root the tests give files to another user; without root they skip that part, and say so.
 

@@ -26,7 +26,8 @@ use crate::place::Place;
 
 /// A folder of this user's own, or of root's, held open.
 ///
-/// Names are relative to it and may lead through folders in it, each of which is judged by the same rule.
+/// Names are relative to it and may lead through folders in it, each of which is judged by the same
+/// rule.
 ///
 /// ```
 /// use std::io::Write as _;
@@ -53,7 +54,8 @@ impl OwnFolder {
     /// Opens a folder. A link to it is followed where this user or root has made the link.
     ///
     /// # Errors
-    /// It is not there, or another user could change what is in it: the message names the folder, its owner and mode, and what to do.
+    /// It is not there, or another user could change what is in it: the message names the folder,
+    /// its owner and mode, and what to do.
     pub fn open(path: &Path) -> io::Result<Self> {
         let descriptor = open_folder(path)?;
         let about = rustix::fs::fstat(&descriptor)?;
@@ -67,8 +69,8 @@ impl OwnFolder {
         Ok(Self { path: path.to_owned(), descriptor: Arc::new(descriptor), user })
     }
 
-    /// Opens a folder of one's own that others may not write, and makes it where it is missing. Where it was made under a umask that lets others
-    /// write, that permission is taken away.
+    /// Opens a folder of one's own that others may not write, and makes it where it is missing.
+    /// Where it was made under a umask that lets others write, that permission is taken away.
     ///
     /// # Errors
     /// Those of [`Self::open`], and the folder cannot be made.
@@ -151,7 +153,8 @@ impl OwnFolder {
         self.opened(name.as_ref(), OFlags::RDWR | OFlags::CREATE | OFlags::APPEND)
     }
 
-    /// Opens a file in it for reading and writing, and makes it where it is missing; it is not emptied.
+    /// Opens a file in it for reading and writing, and makes it where it is missing; it is not
+    /// emptied.
     ///
     /// # Errors
     /// Those of [`Self::append`].
@@ -159,7 +162,8 @@ impl OwnFolder {
         self.opened(name.as_ref(), OFlags::RDWR | OFlags::CREATE)
     }
 
-    /// Begins a file that appears in it under this name when it is whole, in place of whatever has the name then.
+    /// Begins a file that appears in it under this name when it is whole, in place of whatever has
+    /// the name then.
     ///
     /// # Errors
     /// The file beside it cannot be made.
@@ -306,7 +310,8 @@ fn accepted_user(path: &Path, descriptor: &OwnedFd, about: &Stat) -> io::Result<
     }
 }
 
-/// Whether only the group may write a folder of this user's: where umask is 002, that is the user's own group, or one that the user has chosen.
+/// Whether only the group may write a folder of this user's: where umask is 002, that is the user's
+/// own group, or one that the user has chosen.
 fn is_own_group(about: &Stat, user: u32) -> bool {
     about.st_mode & 0o002 == 0 && about.st_uid == user
 }

@@ -5,7 +5,8 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 
-/// Whether what belongs to this user can do this process no harm: it is the process's own user, or root.
+/// Whether what belongs to this user can do this process no harm: it is the process's own user, or
+/// root.
 pub(crate) fn is_trusted(user: u32) -> bool {
     user == rustix::process::geteuid().as_raw() || user == 0
 }
@@ -20,7 +21,8 @@ pub(crate) fn is_sticky(folder: &Stat) -> bool {
     folder.st_mode & 0o1000 != 0
 }
 
-/// Who owns what this process makes in a folder. A file system may know its user by another number: NFS that squashes root, sshfs.
+/// Who owns what this process makes in a folder. A file system may know its user by another number:
+/// NFS that squashes root, sshfs.
 pub(crate) fn of_new_files(folder: &OwnedFd) -> io::Result<u32> {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let name = format!(".probe_sync.{}.{}", std::process::id(), since.as_nanos());

@@ -43,7 +43,8 @@ impl Partial {
         Ok(Self::make(&Place::at(target.to_owned()), private_folder)?.0)
     }
 
-    /// Makes a folder of this name, which must be free, for this user alone; it is removed with what is in it.
+    /// Makes a folder of this name, which must be free, for this user alone; it is removed with
+    /// what is in it.
     ///
     /// # Errors
     /// Something of that name is there, or it cannot be made.
@@ -57,7 +58,8 @@ impl Partial {
     fn make<T>(target: &Place, make: impl FnOnce(&Place) -> io::Result<T>) -> io::Result<(Partial, T)> {
         let place = target.sibling(beside(target.name())?);
         let mut list = list();
-        // A process that was killed may have left one under this number, and a link could lead anywhere.
+        // A process that was killed may have left one under this number, and a link could lead
+        // anywhere.
         place.remove()?;
         let made = make(&place)?;
         Ok((Self::listed(&mut list, place), made))
@@ -91,15 +93,16 @@ impl Drop for Partial {
     fn drop(&mut self) {
         if !self.renamed {
             let mut list = list();
-            // Another error is on its way already; that the file cannot be removed either is no news.
+            // Another error is on its way already; that the file cannot be removed either is no
+            // news.
             let _ = self.place.remove();
             list.remove(&self.number);
         }
     }
 }
 
-/// Removes every file of this process that is not whole, and holds up every thread that would begin or rename another one: for a
-/// process that ends right after.
+/// Removes every file of this process that is not whole, and holds up every thread that would begin
+/// or rename another one: for a process that ends right after.
 pub fn remove_partials() {
     let list = list();
     for place in list.values() {
@@ -116,7 +119,8 @@ fn private_folder(place: &Place) -> io::Result<()> {
 /// The name that something has until it is whole.
 fn beside(target: &Path) -> io::Result<PathBuf> {
     let mut name = target.file_name().ok_or_else(|| unusable("the path has no file name"))?.to_owned();
-    // Two processes that write the same file each have their own; the later rename wins, with a whole file.
+    // Two processes that write the same file each have their own; the later rename wins, with a
+    // whole file.
     name.push(format!(".{}{SUFFIX}", std::process::id()));
     Ok(target.with_file_name(name))
 }

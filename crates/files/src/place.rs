@@ -57,7 +57,8 @@ impl Place {
         Ok(rustix::fs::renameat(self.folder(), &self.name, to.folder(), &to.name)?)
     }
 
-    /// Removes a file, or a folder with what is in it; a link is not followed, and a missing file is no error.
+    /// Removes a file, or a folder with what is in it; a link is not followed, and a missing file
+    /// is no error.
     pub(crate) fn remove(&self) -> io::Result<()> {
         let removed = match self.stat() {
             Ok(found) if FileType::from_raw_mode(found.st_mode).is_dir() => self.remove_folder(),

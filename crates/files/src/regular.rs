@@ -1,4 +1,5 @@
-//! Regular files alone, for files that a program finds by itself: a pipe of that name would wait for its other end.
+//! Regular files alone, for files that a program finds by itself: a pipe of that name would wait
+//! for its other end.
 
 use std::fs::File;
 use std::io;
@@ -9,7 +10,8 @@ use rustix::fs::OFlags;
 
 use crate::target::is_open_elsewhere;
 
-/// Opens a regular file for reading; anything else is an error at once, but for what this process was given open (`/dev/fd/63`).
+/// Opens a regular file for reading; anything else is an error at once, but for what this process
+/// was given open (`/dev/fd/63`).
 ///
 /// # Errors
 /// It cannot be opened, or is a pipe, a socket, a device or a folder.

@@ -36,7 +36,8 @@ pub fn closed_segments(path: &Path) -> Vec<(u32, PathBuf)> {
     segments
 }
 
-/// All files of a recording, oldest first. `path` itself is the last, and always there unless only closed ones exist: who opens it learns that it is missing.
+/// All files of a recording, oldest first. `path` itself is the last, and always there unless only
+/// closed ones exist: who opens it learns that it is missing.
 pub fn segments(path: &Path) -> Vec<PathBuf> {
     let mut all: Vec<PathBuf> = closed_segments(path).into_iter().map(|(_, path)| path).collect();
     if all.is_empty() || path.exists() {
@@ -45,8 +46,9 @@ pub fn segments(path: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// Files of this name that go on where this one ends, with the first round of each: in folders beside it, `rank3-from-round17`, which a rank begins that takes the place
-/// of a lost one. From that round on they count.
+/// Files of this name that go on where this one ends, with the first round of each: in folders
+/// beside it, `rank3-from-round17`, which a rank begins that takes the place of a lost one. From
+/// that round on they count.
 pub fn continuations(path: &Path) -> Vec<(u64, PathBuf)> {
     let Some(name) = path.file_name() else { return Vec::new() };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -66,7 +68,8 @@ pub fn continuations(path: &Path) -> Vec<(u64, PathBuf)> {
     all
 }
 
-/// The last file of a recording: its successor's where others went on with it, and the last segment where the next one has not begun.
+/// The last file of a recording: its successor's where others went on with it, and the last segment
+/// where the next one has not begun.
 pub fn newest(path: &Path) -> PathBuf {
     let last = continuations(path).pop().map_or_else(|| path.to_owned(), |(_, path)| path);
     if last.is_file() { last } else { closed_segments(&last).pop().map_or(last, |(_, segment)| segment) }

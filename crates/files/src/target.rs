@@ -28,7 +28,8 @@ impl Target {
     /// What `path` leads to.
     ///
     /// # Errors
-    /// It has no file name, is a directory, a disk or a socket, is a chain of links without an end, or cannot be looked at.
+    /// It has no file name, is a directory, a disk or a socket, is a chain of links without an end,
+    /// or cannot be looked at.
     pub(crate) fn of(path: &Path) -> io::Result<Target> {
         if path.file_name().is_none() {
             return Err(unusable("the path has no file name"));
@@ -43,7 +44,8 @@ impl Target {
         }
     }
 
-    /// Neither a file nor nothing. Opened under the name that was given: `/dev/stdout` leads to no other name.
+    /// Neither a file nor nothing. Opened under the name that was given: `/dev/stdout` leads to no
+    /// other name.
     fn special(path: &Path, metadata: &fs::Metadata) -> io::Result<Target> {
         let kind = metadata.file_type();
         if kind.is_fifo() && !is_open_elsewhere(path) && !owner::is_trusted(metadata.uid()) {
@@ -65,7 +67,8 @@ impl Target {
     }
 }
 
-/// Whether `path` is a pipe or a character device: nothing can be replaced there, and nothing belongs beside it.
+/// Whether `path` is a pipe or a character device: nothing can be replaced there, and nothing
+/// belongs beside it.
 pub fn is_stream(path: &Path) -> bool {
     matches!(Target::of(path), Ok(Target::Stream(_)))
 }

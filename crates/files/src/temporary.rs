@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::partial::Partial;
 
-/// A folder in the system's temporary one, for this user alone; it is gone when it is dropped, and when a signal ends the process
-/// ([`remove_partials`](crate::remove_partials)).
+/// A folder in the system's temporary one, for this user alone; it is gone when it is dropped, and
+/// when a signal ends the process ([`remove_partials`](crate::remove_partials)).
 #[derive(Debug)]
 pub struct TemporaryFolder(Partial);
 

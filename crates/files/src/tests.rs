@@ -157,7 +157,8 @@ fn what_a_killed_process_left_is_no_obstacle_and_no_way_out() {
     assert_eq!(names(folder.path()), ["other", "out", "out.1.partial"]);
 }
 
-/// The removal stops every later writer of its process, so it has a process of its own: this test, run once more.
+/// The removal stops every later writer of its process, so it has a process of its own: this test,
+/// run once more.
 #[test]
 fn unfinished_files_are_removed_for_a_process_that_ends() {
     const FOLDER: &str = "FILES_TEST_FOLDER";

@@ -41,7 +41,8 @@ impl AtomicFolder {
     /// Something of that name is there already, or the folder beside it cannot be made.
     pub fn create(path: &Path) -> io::Result<Self> {
         refuse_existing(path)?;
-        // Other libraries open files in it by name: until it is whole nobody else may put links there.
+        // Other libraries open files in it by name: until it is whole nobody else may put links
+        // there.
         Ok(Self { partial: Partial::private_folder_beside(path)?, path: path.to_owned(), openness: Openness::of(path) })
     }
 
@@ -50,11 +51,13 @@ impl AtomicFolder {
         self.partial.place().name()
     }
 
-    /// Waits until the disk has the files, then gives the folder its name. Others may look into it as the umask says, and no more than into the inputs
+    /// Waits until the disk has the files, then gives the folder its name. Others may look into it
+    /// as the umask says, and no more than into the inputs
     /// ([`no_more_open_than`](crate::no_more_open_than)).
     ///
     /// # Errors
-    /// A file cannot be written, or something of that name has appeared; the folder is removed then.
+    /// A file cannot be written, or something of that name has appeared; the folder is removed
+    /// then.
     pub fn commit(self) -> io::Result<()> {
         sync(self.unfinished(), DEPTH_MAX)?;
         refuse_existing(&self.path)?;
@@ -66,7 +69,8 @@ impl AtomicFolder {
     }
 }
 
-/// Mode and group of a folder that this process makes here: nothing else shows the umask without changing it.
+/// Mode and group of a folder that this process makes here: nothing else shows the umask without
+/// changing it.
 fn usual(folder: &Path) -> io::Result<(u32, u32)> {
     let made = folder.join(".made");
     fs::DirBuilder::new().mode(FOLDER_MODE).create(&made)?;

@@ -1,22 +1,25 @@
 //! Two copies of a record and a version, shared by one writer and any number of readers, also in
 //! other processes.
 //!
-//! Readers read the copy of the version's parity; the writer writes the other one and then raises the version. A reader that sees the
-//! same version before and after has read one whole record. A writer that is stopped in mid-write stops nobody: the copy that readers
-//! use is whole. (The kernel calls this a sequence-counter latch.)
+//! Readers read the copy of the version's parity; the writer writes the other one and then raises
+//! the version. A reader that sees the same version before and after has read one whole record. A
+//! writer that is stopped in mid-write stops nobody: the copy that readers use is whole. (The
+//! kernel calls this a sequence-counter latch.)
 //!
-//! Why it is right. The writer of version v + 2 fills the copy that readers of v use. Before it does, it has stored v + 1, and a release
-//! fence stands between. A reader that has loaded any word of v + 2 passes an acquire fence, and then loads a version of at least v + 1: it
-//! tries again. All words are atomic, so there is no undefined reading.
+//! Why it is right. The writer of version v + 2 fills the copy that readers of v use. Before it
+//! does, it has stored v + 1, and a release fence stands between. A reader that has loaded any word
+//! of v + 2 passes an acquire fence, and then loads a version of at least v + 1: it tries again.
+//! All words are atomic, so there is no undefined reading.
 //!
-//! Whatever a reader needs besides, such as the time, it asks for between the two loads of the version: the answer then belongs to a
-//! moment at which this version was the latest.
+//! Whatever a reader needs besides, such as the time, it asks for between the two loads of the
+//! version: the answer then belongs to a moment at which this version was the latest.
 //!
 //! It does not support two writers.
 
 use std::sync::atomic::{self, AtomicU64, Ordering};
 
-/// A word that several threads or processes see. A trait so that the interleavings can be tested exhaustively.
+/// A word that several threads or processes see. A trait so that the interleavings can be tested
+/// exhaustively.
 pub trait Word {
     /// Its value.
     fn load(&self, order: Ordering) -> u64;
@@ -26,7 +29,8 @@ pub trait Word {
     fn fence(order: Ordering);
 }
 
-// Inlined into other crates: only there the ordering is a constant; otherwise each access is a call and a branch.
+// Inlined into other crates: only there the ordering is a constant; otherwise each access is a call
+// and a branch.
 impl Word for AtomicU64 {
     #[inline]
     fn load(&self, order: Ordering) -> u64 {
@@ -58,7 +62,8 @@ impl<'a, W: Word, const N: usize> Latch<'a, W, N> {
         Self { version, copies }
     }
 
-    /// Writes a record, and shows it where `still` says so at the last moment. Only one thread of one process may call this.
+    /// Writes a record, and shows it where `still` says so at the last moment. Only one thread of
+    /// one process may call this.
     pub fn write(&self, words: &[u64; N], still: impl FnOnce() -> bool) -> bool {
         // The writer's own last store.
         let next = self.version.load(Ordering::Relaxed).wrapping_add(1);
@@ -72,8 +77,8 @@ impl<'a, W: Word, const N: usize> Latch<'a, W, N> {
         shown
     }
 
-    /// Lets `read` load what it needs of one whole record. It may be called several times, and its last answer counts; None when
-    /// the record changed every time.
+    /// Lets `read` load what it needs of one whole record. It may be called several times, and its
+    /// last answer counts; None when the record changed every time.
     #[inline]
     pub fn read<T>(&self, mut read: impl FnMut(&'a [W; N]) -> T) -> Option<T> {
         for _ in 0..ATTEMPTS {
@@ -95,7 +100,8 @@ impl<'a, W: Word, const N: usize> Latch<'a, W, N> {
     }
 }
 
-/// A record is written a few times a second and read in 20 ns: one that changes so often is not written by our writer.
+/// A record is written a few times a second and read in 20 ns: one that changes so often is not
+/// written by our writer.
 const ATTEMPTS: usize = 1_000;
 
 #[cfg(test)]

@@ -14,8 +14,9 @@
 //! | [`latch`] | two copies and a version: readers never wait for a writer |
 //! | [`page`] | where each word lies, and who may read it |
 //!
-//! Two nodes by hand. Node 1's counter shows 5 000 when the reference shows 9 000, and the reference gains 10 ppm on it. At
-//! 1 005 000, a millisecond later, the reference shows 9 000 + 1 000 000 + 10 = 1 009 010.
+//! Two nodes by hand. Node 1's counter shows 5 000 when the reference shows 9 000, and the
+//! reference gains 10 ppm on it. At 1 005 000, a millisecond later, the reference shows 9 000 + 1
+//! 000 000 + 10 = 1 009 010.
 //!
 //! It does not read a counter (the caller passes readings in), map memory (`sys`) or estimate
 //! (`estimate`).

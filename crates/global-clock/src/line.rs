@@ -26,7 +26,8 @@ impl Rate {
         ((ns as i128 * self.0 as i128) >> SCALE) as i64
     }
 
-    /// The same of a rate within ± ½, as that of every line is: the upper half of one product, without a shift that its reader waits for.
+    /// The same of a rate within ± ½, as that of every line is: the upper half of one product,
+    /// without a shift that its reader waits for.
     #[inline]
     const fn over_below_half(self, ns: i64) -> i64 {
         let rate = self.0.wrapping_shl(i64::BITS - SCALE);

@@ -4,18 +4,21 @@
 //! Every solved round gives an [`Estimate`]; [`Map::follow`] makes the next map from the previous
 //! one and this estimate; readers call [`Map::reading`] and [`Map::interval`].
 //!
-//! **Slewing.** A new estimate differs from what the clock shows by some ns. From an instant a little ahead on (`from`), what is shown
-//! runs faster or slower than the estimate by [`SLEW_PPM`], until both meet. The map that is written holds the lines of the former map
-//! up to `from` too: whichever of the two a reader has, it shows the same before. So nothing goes back, in any thread, as long as the new map
-//! is there before `from`; the writer looks at the clock last of all ([`crate::Page::publish`]).
+//! **Slewing.** A new estimate differs from what the clock shows by some ns. From an instant a
+//! little ahead on (`from`), what is shown runs faster or slower than the estimate by [`SLEW_PPM`],
+//! until both meet. The map that is written holds the lines of the former map up to `from` too:
+//! whichever of the two a reader has, it shows the same before. So nothing goes back, in any
+//! thread, as long as the new map is there before `from`; the writer looks at the clock last of all
+//! ([`crate::Page::publish`]).
 //!
-//! **Bounds.** The estimate E holds at one instant of the counter, with a hard interval and a 95 % half-width there, and each grows with the distance
-//! in time from it. `earliest` and `latest` are E's hard interval, widened to what is shown where the clock is still slewing; the 95 %
+//! **Bounds.** The estimate E holds at one instant of the counter, with a hard interval and a 95 %
+//! half-width there, and each grows with the distance in time from it. `earliest` and `latest` are
+//! E's hard interval, widened to what is shown where the clock is still slewing; the 95 %
 //! half-width about what is shown is that of E plus the distance that is left.
 //!
-//! By hand. The clock shows 1 000 ns more than the new estimate, whose hard interval is ± 700 ns. At 500 ppm it takes 2 ms to come
-//! down. At the beginning of that: time = E + 1 000, earliest = E − 700, latest = E + 1 000. In the middle: time = E + 500,
-//! latest = E + 700.
+//! By hand. The clock shows 1 000 ns more than the new estimate, whose hard interval is ± 700 ns.
+//! At 500 ppm it takes 2 ms to come down. At the beginning of that: time = E + 1 000, earliest = E
+//! − 700, latest = E + 1 000. In the middle: time = E + 500, latest = E + 700.
 
 use probe_sync_time::{Counter, Duration, Reference, Timestamp};
 
@@ -50,7 +53,8 @@ pub struct Pairs {
     pub boot: i64,
     /// How much faster the system clock, and with it the boot clock, goes than the counter.
     pub rate: Rate,
-    /// How much faster `CLOCK_MONOTONIC_RAW` goes than the counter: by what the counter's scale is wrong.
+    /// How much faster `CLOCK_MONOTONIC_RAW` goes than the counter: by what the counter's scale is
+    /// wrong.
     pub raw_rate: Rate,
     /// Nobody has stepped the system clock since it showed this.
     pub steady_since: i64,
@@ -107,7 +111,8 @@ pub struct Map {
     pub round: u64,
     /// The time of the counter until which the next estimate is expected.
     pub fresh_until: i64,
-    /// What is shown: from each line's x on, that line. Ascending; the last one goes on for ever, the first one from ever.
+    /// What is shown: from each line's x on, that line. Ascending; the last one goes on for ever,
+    /// the first one from ever.
     pub knots: [Line; KNOTS],
     /// What is followed.
     pub estimate: Estimate,
@@ -153,7 +158,8 @@ impl Default for Estimate {
 }
 
 impl Estimate {
-    /// The reference at an instant of the counter, and how far it may be below and above, and in 95 %.
+    /// The reference at an instant of the counter, and how far it may be below and above, and in 95
+    /// %.
     #[inline]
     pub fn at(&self, counter: i64) -> (i64, [i64; 2], i64) {
         let away = counter.saturating_sub(self.line.x).saturating_abs();
@@ -176,8 +182,8 @@ impl Estimate {
     }
 }
 
-/// Converts times of another clock of this host: between the pairs of the map and those of just now they are interpolated; before, the map's
-/// rate holds. The further from both, the less is known.
+/// Converts times of another clock of this host: between the pairs of the map and those of just now
+/// they are interpolated; before, the map's rate holds. The further from both, the less is known.
 #[derive(Copy, Clone, Debug)]
 pub struct Converter {
     /// From that clock to the counter.
@@ -229,20 +235,23 @@ impl Map {
         self.estimate.interval(counter.as_ns(), 0)
     }
 
-    /// Converts times of this host's `CLOCK_MONOTONIC_RAW` where that is not what the map counts by: nobody steps it. `now` are readings of all
-    /// clocks taken just now; None where the host was suspended since the pairs were taken.
+    /// Converts times of this host's `CLOCK_MONOTONIC_RAW` where that is not what the map counts
+    /// by: nobody steps it. `now` are readings of all clocks taken just now; None where the host
+    /// was suspended since the pairs were taken.
     pub fn of_raw(&self, now: &Pairs) -> Option<Converter> {
         self.of_other(now, self.pairs.raw_rate, |pairs| pairs.raw)
     }
 
-    /// Converts times of this host's system clock. `now` are readings of all clocks taken just now; None where the system
-    /// clock was stepped since the pairs were taken: its times say nothing then.
+    /// Converts times of this host's system clock. `now` are readings of all clocks taken just now;
+    /// None where the system clock was stepped since the pairs were taken: its times say nothing
+    /// then.
     pub fn of_system(&self, now: &Pairs) -> Option<Converter> {
         let steady_since = self.pairs.steady_since;
         Some(Converter { steady_since, ..self.of_other(now, self.pairs.rate, |pairs| pairs.system)? })
     }
 
-    /// Converts times of this host's `CLOCK_BOOTTIME`, which nobody steps. None where the host was suspended in between.
+    /// Converts times of this host's `CLOCK_BOOTTIME`, which nobody steps. None where the host was
+    /// suspended in between.
     pub fn of_boot(&self, now: &Pairs) -> Option<Converter> {
         self.of_other(now, self.pairs.rate, |pairs| pairs.boot)
     }
@@ -269,7 +278,8 @@ impl Map {
         Self { status: Status::Synchronised, knots: [estimate.line; KNOTS], estimate, ..Self::default() }
     }
 
-    /// The map that follows `estimate` from `from` on. None while the last change is still to come at `now`.
+    /// The map that follows `estimate` from `from` on. None while the last change is still to come
+    /// at `now`.
     #[must_use]
     pub fn follow(&self, estimate: Estimate, now: i64, from: i64, adjust: Adjust) -> Option<Self> {
         if self.status == Status::Unsynchronised {
@@ -347,7 +357,8 @@ const LONGEST_SLEW_NS: f64 = 3.2e18;
 const SLEWED_PPM: f64 = 510.0;
 /// A step below this cannot be told from the readings' own error.
 const STEP_NS: i64 = 2_000;
-/// How well a rate is known that was measured over a second, and that may have changed a little since.
+/// How well a rate is known that was measured over a second, and that may have changed a little
+/// since.
 const RATE_ERROR: Rate = Rate(((1_i64 << 60) as f64 * 2e-6) as i64);
 
 #[cfg(test)]

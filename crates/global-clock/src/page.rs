@@ -11,14 +11,16 @@
 //! | 16 | the version of the record |
 //! | 32 to 71, 72 to 111 | two copies of the record: see `latch` |
 //!
-//! The reader reads the counter that the record names, between its two looks at the version, as far as the processor keeps the order: the
-//! second look may come before the count by a fraction of 1 µs. That does no harm, since a new map shows the same as the old one
-//! until long after it was written ([`crate::map`]).
+//! The reader reads the counter that the record names, between its two looks at the version, as far
+//! as the processor keeps the order: the second look may come before the count by a fraction of 1
+//! µs. That does no harm, since a new map shows the same as the old one until long after it was
+//! written ([`crate::map`]).
 //!
-//! All readings in a page are of the machine's own clocks, outside of any time namespace: writer and readers may be in different ones.
+//! All readings in a page are of the machine's own clocks, outside of any time namespace: writer
+//! and readers may be in different ones.
 //!
-//! A page of another layout, or of an earlier boot (whose counters were other ones), is refused. What its words may be, whatever they are, is
-//! only a wrong time: nothing panics.
+//! A page of another layout, or of an earlier boot (whose counters were other ones), is refused.
+//! What its words may be, whatever they are, is only a wrong time: nothing panics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -58,7 +60,8 @@ pub enum Unusable {
 }
 
 impl<'a> Page<'a> {
-    /// Makes a page of words that nobody reads yet, or says of one that nothing is known any more. Its maps will count by `source`.
+    /// Makes a page of words that nobody reads yet, or says of one that nothing is known any more.
+    /// Its maps will count by `source`.
     pub fn begin(words: &'a [AtomicU64; WORDS], identity: Identity, source: Source) -> Self {
         let Identity { boot, writer, node, reference } = identity;
         let header = [boot as u64, (boot >> 64) as u64, writer.into(), node.0.into(), reference.0.into()];
@@ -104,12 +107,14 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// Shows `map` to all readers, where `still` says at the last moment that it is early enough. Only one thread of one process may write.
+    /// Shows `map` to all readers, where `still` says at the last moment that it is early enough.
+    /// Only one thread of one process may write.
     pub fn publish(&self, map: &Map, still: impl FnOnce() -> bool) -> bool {
         self.latch().write(&encoded(map), still)
     }
 
-    /// The reference time, ns, when `count` reads the counter that it is told; None while nothing is known.
+    /// The reference time, ns, when `count` reads the counter that it is told; None while nothing
+    /// is known.
     #[inline]
     pub fn now_ns(&self, mut count: impl FnMut(Source) -> Timestamp<Counter>) -> Option<i64> {
         let read =
@@ -117,7 +122,8 @@ impl<'a> Page<'a> {
         self.latch().read(read).flatten()
     }
 
-    /// The reference time with its bounds when `count` reads the counter that it is told; None while nothing is known.
+    /// The reference time with its bounds when `count` reads the counter that it is told; None
+    /// while nothing is known.
     #[inline]
     pub fn now(&self, mut count: impl FnMut(Source) -> Timestamp<Counter>) -> Option<Reading> {
         let read = |copy: &Record| {

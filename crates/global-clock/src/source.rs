@@ -2,11 +2,13 @@
 //!
 //! The session that writes a page chooses the counter, and readers follow the page.
 //!
-//! The time-stamp counter is multiplied by a constant, a whole number of 2⁻⁶² ns per tick, so that every process gets the same ns of the same
-//! count. The constant need not be exact: a map holds from this counter to the reference, and what the constant is wrong by is in its rates.
+//! The time-stamp counter is multiplied by a constant, a whole number of 2⁻⁶² ns per tick, so that
+//! every process gets the same ns of the same count. The constant need not be exact: a map holds
+//! from this counter to the reference, and what the constant is wrong by is in its rates.
 //!
-//! By hand. At 2.5 GHz a tick is 0.4 ns: 1 844 674 407 370 955 161 parts. 1 000 000 ticks are 399 999 ns, rounded down. The count is taken four times
-//! and the product's upper half is the answer: a shift of 128 bits would cost a reader 1 ns. So a count may reach 2⁶², 36 years at 4 GHz.
+//! By hand. At 2.5 GHz a tick is 0.4 ns: 1 844 674 407 370 955 161 parts. 1 000 000 ticks are 399
+//! 999 ns, rounded down. The count is taken four times and the product's upper half is the answer:
+//! a shift of 128 bits would cost a reader 1 ns. So a count may reach 2⁶², 36 years at 4 GHz.
 
 /// What a map counts by.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]

@@ -321,5 +321,6 @@ impl Names {
     }
 }
 
-/// Ranks above are not taken for ranks without a dump where dumps do not state the members of groups.
+/// Ranks above are not taken for ranks without a dump where dumps do not state the members of
+/// groups.
 const LAST_RANK: u32 = 65_535;

@@ -6,7 +6,8 @@ use crate::judge::Judge;
 use crate::verdict::{Cause, Certainty, Fault, time};
 
 impl Judge<'_> {
-    /// Names the member of a stalled operation that stopped first, if the times of the last enqueues show it.
+    /// Names the member of a stalled operation that stopped first, if the times of the last
+    /// enqueues show it.
     pub fn by_time(&self, candidates: Vec<u32>, why: String) -> Cause {
         match self.first_to_stop(&candidates) {
             None => self.cause(candidates, Fault::Stalled, why, Certainty::Undecided),

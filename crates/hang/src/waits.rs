@@ -3,8 +3,8 @@
 //! A rank points to each of its unfinished operations. An operation points to the members that have
 //! not enqueued it, and to members that have enqueued it behind another unfinished operation. What
 //! a path leads to is what the rank waits for. A set of nodes that wait for each other and for
-//! nothing else is a *root*; a rank without unfinished operations waits for nothing and is a root by
-//! itself.
+//! nothing else is a *root*; a rank without unfinished operations waits for nothing and is a root
+//! by itself.
 //!
 //! A rank without a dump may be anywhere, so it is not a node. An operation that waits for such
 //! ranks alone is a root by itself.

@@ -15,7 +15,8 @@ pub struct LateHost {
     pub is_certain: bool,
 }
 
-/// Finds the host that was last as a whole in an operation that all wait in; `host_of` says where a rank runs.
+/// Finds the host that was last as a whole in an operation that all wait in; `host_of` says where a
+/// rank runs.
 pub fn late_host<H: PartialEq>(
     waits: &Waits,
     judged: &Judged,

@@ -104,13 +104,16 @@ pub enum LateIn {
 pub struct Judged {
     /// Place of the latest arrival that anybody waited for; None where nobody waited.
     pub latest: Option<usize>,
-    /// Those who may have been last instead; empty: the latest is named, unless it may have been one that is not here.
+    /// Those who may have been last instead; empty: the latest is named, unless it may have been
+    /// one that is not here.
     pub tied: Vec<usize>,
-    /// Nobody is named, whoever the latest is: a rank whose trace is missing may have been the last, or a clock is wrong.
+    /// Nobody is named, whoever the latest is: a rank whose trace is missing may have been the
+    /// last, or a clock is wrong.
     pub is_open: bool,
     /// It ended before its last arrival beyond what uncertainty explains: a clock is wrong.
     pub is_impossible: bool,
-    /// From the second to the last arrival, ns: how much sooner all would have begun without the last.
+    /// From the second to the last arrival, ns: how much sooner all would have begun without the
+    /// last.
     pub lead_ns: i64,
     /// Its standard deviation, ns.
     pub lead_sigma_ns: f64,
@@ -182,7 +185,8 @@ pub fn judge(waits: &Waits, arrivals: &[Arrival]) -> Judged {
     judged
 }
 
-/// What it comes to for those `who` wait for the latest of some; None where nobody waits for another.
+/// What it comes to for those `who` wait for the latest of some; None where nobody waits for
+/// another.
 fn verdict(who: &[usize], on: &[usize], arrivals: &[Arrival], waits_ns: &mut [i64]) -> Option<Judged> {
     let start = |place: usize| arrivals[place].start_ns;
     let latest = on.iter().copied().max_by_key(|place| (start(*place), std::cmp::Reverse(*place)))?;
@@ -227,7 +231,8 @@ fn class(judged: &Judged, arrivals: &[Arrival]) -> Class {
     }
 }
 
-/// Compares how late the last rank's launch was, against the middle of all, with how late it arrived.
+/// Compares how late the last rank's launch was, against the middle of all, with how late it
+/// arrived.
 fn late_in(last: usize, arrivals: &[Arrival]) -> Option<LateIn> {
     let launches: Option<Vec<i64>> = arrivals.iter().map(|arrival| arrival.launch_ns).collect();
     let launches = launches?;

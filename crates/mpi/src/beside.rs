@@ -6,8 +6,9 @@
 //! [`crate::MpiCollective`] is only for our own programs: it waits within its calls, for ranks
 //! whose launchers may be busy for minutes, and no other thread can drive it.
 //!
-//! MPI may be finalised while a session still runs. `MPI_Finalize` first deletes what is attached to `MPI_COMM_SELF`: that is how this learns of it,
-//! after which it calls MPI no more. A thread that is within a call then is waited for, for microseconds.
+//! MPI may be finalised while a session still runs. `MPI_Finalize` first deletes what is attached
+//! to `MPI_COMM_SELF`: that is how this learns of it, after which it calls MPI no more. A thread
+//! that is within a call then is waited for, for microseconds.
 //!
 //! It does not initialise or finalise MPI, and it waits for other ranks only in
 //! [`MpiMessages::beside`].
@@ -33,27 +34,32 @@ pub struct MpiMessages {
     mail: Mail,
 }
 
-// SAFETY: a communicator's handle is plain data, and MPI's requests belong to no thread. Which threads call MPI is `threads`' matter: it is
-// MPI's own level, and `collective::Carrier` moves nothing on a thread for which it is not enough.
+// SAFETY: a communicator's handle is plain data, and MPI's requests belong to no thread. Which
+// threads call MPI is `threads`' matter: it is MPI's own level, and `collective::Carrier` moves
+// nothing on a thread for which it is not enough.
 unsafe impl Send for MpiMessages {}
 
 impl MpiMessages {
-    /// As [`MpiMessages::beside`], for launchers that use rsmpi, in the version that this crate uses.
+    /// As [`MpiMessages::beside`], for launchers that use rsmpi, in the version that this crate
+    /// uses.
     ///
     /// # Errors
     /// As there.
     pub fn of(communicator: &impl mpi::traits::Communicator) -> Result<Self, Error> {
-        // SAFETY: rsmpi's communicators are valid as long as they are there; MPI runs, which is asked first.
+        // SAFETY: rsmpi's communicators are valid as long as they are there; MPI runs, which is
+        // asked first.
         unsafe { Self::beside(communicator.as_raw()) }
     }
 
-    /// A way to send between the ranks of `comm`, which all make this call; it waits for them, because `comm` is duplicated.
+    /// A way to send between the ranks of `comm`, which all make this call; it waits for them,
+    /// because `comm` is duplicated.
     ///
     /// # Safety
     /// `comm` is `MPI_COMM_NULL` or a communicator of the MPI that this process runs with.
     ///
     /// # Errors
-    /// [`Error::Setup`] where MPI does not run, this thread may not call it, or `comm` is no group of ranks; [`Error::Backend`] with what MPI says.
+    /// [`Error::Setup`] where MPI does not run, this thread may not call it, or `comm` is no group
+    /// of ranks; [`Error::Backend`] with what MPI says.
     pub unsafe fn beside(comm: ffi::MPI_Comm) -> Result<Self, Error> {
         let threads = running()?;
         // SAFETY: comparing handles reads no memory behind them.
@@ -136,7 +142,8 @@ impl Life {
         let life = Arc::new(Self { finalised: Mutex::new(false), key: Mutex::new(0) });
         let mut key = 0;
         let attached = Arc::into_raw(Arc::clone(&life));
-        // SAFETY: MPI runs. The attribute is a counted reference, which the callback for its deletion takes back, once.
+        // SAFETY: MPI runs. The attribute is a counted reference, which the callback for its
+        // deletion takes back, once.
         unsafe {
             let made = ffi::MPI_Comm_create_keyval(Some(not_copied), Some(deleted), &mut key, std::ptr::null_mut());
             check(made, "MPI_Comm_create_keyval")?;
@@ -189,7 +196,8 @@ unsafe extern "C" fn deleted(_: ffi::MPI_Comm, _: c_int, attribute: *mut c_void,
     ffi::MPI_SUCCESS as c_int
 }
 
-/// Which threads may call the MPI that the launcher has initialised; an error where this one may not.
+/// Which threads may call the MPI that the launcher has initialised; an error where this one may
+/// not.
 fn running() -> Result<Threads, Error> {
     if environment::is_finalized() {
         return Err(setup("MPI is already finalised; start the session before MPI_Finalize"));

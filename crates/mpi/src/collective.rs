@@ -32,11 +32,13 @@ use crate::ulfm::Ulfm;
 /// What can be chosen about the MPI backend.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct MpiOptions {
-    /// Every that many ranks of a host count as a host of their own, so that one machine can play several.
+    /// Every that many ranks of a host count as a host of their own, so that one machine can play
+    /// several.
     pub ranks_per_host: Option<usize>,
 }
 
-/// One rank of a job under `mpirun`. The thread that makes it owns MPI; the type cannot leave that thread.
+/// One rank of a job under `mpirun`. The thread that makes it owns MPI; the type cannot leave that
+/// thread.
 pub struct MpiCollective {
     pub(crate) rank: Rank,
     pub(crate) size: usize,
@@ -55,24 +57,28 @@ pub struct MpiCollective {
     pub(crate) rootless: bool,
     /// The others go on without this rank.
     pub(crate) dismissed: bool,
-    /// Of the words, and of parts that ranks were lost from; the operations' are counted where they are carried.
+    /// Of the words, and of parts that ranks were lost from; the operations' are counted where they
+    /// are carried.
     pub(crate) traffic: Traffic,
 }
 
 impl MpiCollective {
-    /// Initialises MPI and joins all ranks. Call it before anything in the program can exit, even before arguments are
-    /// read: a rank that leaves earlier can hang `mpirun`. If MPI is initialised already, its world is duplicated; then this is the
-    /// thread that initialised it, or its level is `MPI_THREAD_MULTIPLE`, and no panic of this process ends the job. Where MPI is ours, a panic that
-    /// unwinds past this value ends it.
+    /// Initialises MPI and joins all ranks. Call it before anything in the program can exit, even
+    /// before arguments are read: a rank that leaves earlier can hang `mpirun`. If MPI is
+    /// initialised already, its world is duplicated; then this is the thread that initialised it,
+    /// or its level is `MPI_THREAD_MULTIPLE`, and no panic of this process ends the job. Where MPI
+    /// is ours, a panic that unwinds past this value ends it.
     ///
     /// # Errors
-    /// [`Error::Setup`], also where this thread may not call MPI, or [`Error::Backend`] with what MPI says; [`Error::Late`] with the ranks that do not answer.
+    /// [`Error::Setup`], also where this thread may not call MPI, or [`Error::Backend`] with what
+    /// MPI says; [`Error::Late`] with the ranks that do not answer.
     pub fn init() -> Result<Self, Error> {
         Self::init_placed(|rank, _| rank)
     }
 
-    /// As [`MpiCollective::init`], where a process of rank r among n of MPI's world has the rank `place(r, n)` in this group; ranks that name the same place
-    /// follow each other there as in the world.
+    /// As [`MpiCollective::init`], where a process of rank r among n of MPI's world has the rank
+    /// `place(r, n)` in this group; ranks that name the same place follow each other there as in
+    /// the world.
     ///
     /// # Errors
     /// As [`MpiCollective::init`].
@@ -88,7 +94,8 @@ impl MpiCollective {
         Ok(group)
     }
 
-    /// Another group of the same ranks, independent of this one. It must be dropped before this one is.
+    /// Another group of the same ranks, independent of this one. It must be dropped before this one
+    /// is.
     ///
     /// # Errors
     /// As [`MpiCollective::init`].
@@ -125,7 +132,8 @@ impl MpiCollective {
         let leaders = comm.split((host.rank() == 0).then_some(0))?;
         let survival = match Ulfm::find() {
             Some(ulfm) => {
-                // SAFETY: the communicator is valid, and all its ranks were started by one mpirun, with the same parameters.
+                // SAFETY: the communicator is valid, and all its ranks were started by one mpirun,
+                // with the same parameters.
                 let [base, all] = [(); 2].map(|()| unsafe { Communicator::duplicate(comm.handle()) });
                 Some(Survival::new(ulfm, base?, all?))
             }
@@ -164,7 +172,8 @@ impl MpiCollective {
         result
     }
 
-    /// All ranks let go of their ends: they meet once more, asleep, so that nobody spins in MPI's own clean-up for long.
+    /// All ranks let go of their ends: they meet once more, asleep, so that nobody spins in MPI's
+    /// own clean-up for long.
     fn part(&mut self) -> Result<(), Error> {
         let deadline = Deadline::new(LAST_ROUND_LIMIT, None);
         let everyone = vec![true; self.size];
@@ -188,8 +197,10 @@ impl MpiCollective {
         self.parts.take().map_or(Ok(()), PartsOfRank::free)
     }
 
-    /// Lets go of the group, as dropping it does. The launcher waits for all processes of the job, so one that hangs keeps it from ending: returned at the root, where MPI is ours and goes on after
-    /// a loss, are those that hang when all others have ended, or seconds later. Who has nothing more to do or to say ends the job then, with its own status ([`crate::end_job`]).
+    /// Lets go of the group, as dropping it does. The launcher waits for all processes of the job,
+    /// so one that hangs keeps it from ending: returned at the root, where MPI is ours and goes on
+    /// after a loss, are those that hang when all others have ended, or seconds later. Who has
+    /// nothing more to do or to say ends the job then, with its own status ([`crate::end_job`]).
     pub fn leave(mut self) -> Vec<Rank> {
         self.let_go(true)
     }

@@ -82,7 +82,8 @@ pub(crate) fn resume(positions: impl Iterator<Item = (Rank, u64)> + Clone) -> Re
     Resume { at, holder: finished.next().map(|(rank, _)| rank) }
 }
 
-/// Operations that can be repeated. The board's ring lets the root be four announcements ahead of a rank, and each has a gather before it.
+/// Operations that can be repeated. The board's ring lets the root be four announcements ahead of a
+/// rank, and each has a gather before it.
 const KEPT: usize = 16;
 
 #[cfg(test)]

@@ -16,8 +16,8 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// From the lowest rank on each rank's host. With `ranks_per_host`, every that many ranks of a host count as a host
-    /// of their own, so that one machine can play several.
+    /// From the lowest rank on each rank's host. With `ranks_per_host`, every that many ranks of a
+    /// host count as a host of their own, so that one machine can play several.
     pub(crate) fn new(lowest: &[u64], ranks_per_host: Option<usize>) -> Self {
         let mut layout = Self { host_of: Vec::with_capacity(lowest.len()), ranks: Vec::new(), place: Vec::new() };
         let mut open: Vec<(u64, usize)> = Vec::new();
@@ -39,8 +39,9 @@ impl Layout {
         layout
     }
 
-    /// The same hosts without those ranks, led by `root` and renumbered; hosts of which nobody is left are gone. Where a rank hangs, the others of its host are each a host
-    /// of their own: it may wake and write into the memory that they shared.
+    /// The same hosts without those ranks, led by `root` and renumbered; hosts of which nobody is
+    /// left are gone. Where a rank hangs, the others of its host are each a host of their own: it
+    /// may wake and write into the memory that they shared.
     pub(crate) fn without(&self, lost: &[bool], hung: &[bool], root: Rank) -> Self {
         let mut ranks = Vec::new();
         for of_host in &self.ranks {
@@ -82,7 +83,8 @@ impl Layout {
         self.ranks.len()
     }
 
-    /// The ranks of a host in ascending order, but for the root, which is first; the first is its leader.
+    /// The ranks of a host in ascending order, but for the root, which is first; the first is its
+    /// leader.
     pub(crate) fn ranks(&self, host: usize) -> &[Rank] {
         &self.ranks[host]
     }

@@ -54,7 +54,8 @@ impl Leaders {
         Self { way, own_host, layout, watch, first_part: FIRST_PART_MIN, traffic: Traffic::default() }
     }
 
-    /// What this leader has sent to and received from other hosts. Of a collective call it counts its own part and what came of it.
+    /// What this leader has sent to and received from other hosts. Of a collective call it counts
+    /// its own part and what came of it.
     pub(crate) fn traffic(&self) -> Traffic {
         self.traffic
     }
@@ -64,8 +65,8 @@ impl Leaders {
         self.way.free()
     }
 
-    /// Brings the reports of all hosts with participants to the root: the frames of each host, empty for the others.
-    /// Away from the root the result is empty.
+    /// Brings the reports of all hosts with participants to the root: the frames of each host,
+    /// empty for the others. Away from the root the result is empty.
     pub(crate) fn gather(
         &mut self,
         operation: Operation,
@@ -87,8 +88,9 @@ impl Leaders {
         self.frames_of(operation, reports, report, &wait)
     }
 
-    /// Brings the frames of all hosts to all leaders. The reports go first, so that the root can say who is missing, and
-    /// so that a leader with missing ranks need not enter the collective calls.
+    /// Brings the frames of all hosts to all leaders. The reports go first, so that the root can
+    /// say who is missing, and so that a leader with missing ranks need not enter the collective
+    /// calls.
     pub(crate) fn allgather(
         &mut self,
         operation: Operation,
@@ -185,7 +187,8 @@ impl Leaders {
         Err(wait.late(others.map(|host| self.layout.ranks(host)[0]).collect()))
     }
 
-    /// Brings each leader what the root has for its host; `of_hosts` is looked at on the root alone.
+    /// Brings each leader what the root has for its host; `of_hosts` is looked at on the root
+    /// alone.
     pub(crate) fn scatter(
         &mut self,
         operation: Operation,
@@ -269,8 +272,9 @@ impl Leaders {
         Ok(())
     }
 
-    /// Receives one report from each host that takes part, except the root's own. On time-out every participant of the
-    /// hosts that said nothing is missing, and those that the other hosts reported.
+    /// Receives one report from each host that takes part, except the root's own. On time-out every
+    /// participant of the hosts that said nothing is missing, and those that the other hosts
+    /// reported.
     fn receive_reports(
         &mut self,
         operation: Operation,
@@ -295,7 +299,8 @@ impl Leaders {
         Err(wait.late(missing))
     }
 
-    /// One message from the leader of each of `hosts`, by host, and the hosts whose message has not come when the wait is over.
+    /// One message from the leader of each of `hosts`, by host, and the hosts whose message has not
+    /// come when the wait is over.
     pub(crate) fn receive(
         &mut self,
         operation: Operation,
@@ -426,8 +431,9 @@ impl Incoming {
     }
 }
 
-/// Waits until all requests are complete, those that `on_done(requests, index, bytes)` starts included. False when the
-/// wait is over before; the requests then keep their memory for ever. So they do when it fails because `watch` sees that a rank is lost.
+/// Waits until all requests are complete, those that `on_done(requests, index, bytes)` starts
+/// included. False when the wait is over before; the requests then keep their memory for ever. So
+/// they do when it fails because `watch` sees that a rank is lost.
 pub(crate) fn complete(
     requests: &mut Requests,
     wait: &mut Wait<'_>,
@@ -491,8 +497,9 @@ const FIRST_PART_MAX: usize = 1 << 20;
 /// The longest payload: a length beyond it is damage, not data.
 const PAYLOAD_MAX: usize = 1 << 30;
 
-/// Sleeps between looks at requests: a sixteenth of the time waited so far, within these bounds. The upper one keeps a
-/// long wait below 1 % of a core, the fraction keeps what the sleep adds to a short one below 7 %.
+/// Sleeps between looks at requests: a sixteenth of the time waited so far, within these bounds.
+/// The upper one keeps a long wait below 1 % of a core, the fraction keeps what the sleep adds to a
+/// short one below 7 %.
 const SLEEP_MIN: Duration = Duration::from_micros(20);
 const SLEEP_MAX: Duration = Duration::from_millis(1);
 

@@ -28,7 +28,8 @@ use crate::raw::{Communicator, Requests};
 /// # Errors
 /// [`Error::Late`] names the ranks that have not, at rank 0; elsewhere rank 0.
 pub(crate) fn meet() -> Result<(), Error> {
-    // SAFETY: MPI is initialised, by us; nobody else uses the world yet, and the handle is not freed.
+    // SAFETY: MPI is initialised, by us; nobody else uses the world yet, and the handle is not
+    // freed.
     let world = unsafe { Communicator::own(ffi::RSMPI_COMM_WORLD) }?;
     let limit = Deadline::new(LIMIT, None);
     if world.rank() == ROOT {

@@ -16,8 +16,9 @@ use crate::parts::PartsOfRank;
 use crate::survival::Survival;
 
 impl MpiCollective {
-    /// Runs one operation, again where a rank was lost meanwhile; afterwards the group is unusable if it failed. `brings` is what this rank must bring once
-    /// more where others lack it. `run` is told the rank that has finished the operation already, if there is one.
+    /// Runs one operation, again where a rank was lost meanwhile; afterwards the group is unusable
+    /// if it failed. `brings` is what this rank must bring once more where others lack it. `run` is
+    /// told the rank that has finished the operation already, if there is one.
     pub(crate) fn operate(
         &mut self,
         kind: Kind,
@@ -61,7 +62,8 @@ impl MpiCollective {
         result.map_err(|error| self.remember(error))
     }
 
-    /// What an error leaves of the group: another root may take a lost one's place, and a rank without which the others go on ends nobody's run but its own.
+    /// What an error leaves of the group: another root may take a lost one's place, and a rank
+    /// without which the others go on ends nobody's run but its own.
     pub(crate) fn remember(&mut self, error: Error) -> Error {
         let root = self.root();
         let root_lost = match &error {
@@ -96,7 +98,8 @@ impl MpiCollective {
         }
     }
 
-    /// Brings once more what others lack of the operations before this one; `resume` keeps count. The rank that has finished this one already.
+    /// Brings once more what others lack of the operations before this one; `resume` keeps count.
+    /// The rank that has finished this one already.
     fn repeat_until(
         &mut self,
         operation: Operation,
@@ -128,7 +131,8 @@ impl MpiCollective {
         Ok(resume.holder)
     }
 
-    /// All ranks that are left agree where they are, `at` on this one, and make of what they have a group without those who are lost.
+    /// All ranks that are left agree where they are, `at` on this one, and make of what they have a
+    /// group without those who are lost.
     pub(crate) fn go_on(&mut self, at: u64, deadline: &Deadline) -> Result<Resume, Error> {
         // Bounded: every time round there is one rank less.
         loop {
@@ -165,7 +169,8 @@ impl MpiCollective {
 
 /// Beyond what an operation has taken already, for its repetition.
 const REPEAT_LIMIT: Duration = Duration::from_secs(5);
-/// How long the ranks of a host may wait for the one that makes their board anew; where it is lost they learn of that.
+/// How long the ranks of a host may wait for the one that makes their board anew; where it is lost
+/// they learn of that.
 const REBUILD_LIMIT: Duration = Duration::from_secs(30);
 /// Repetitions because somebody was late and came then.
 const LATE_MAX: usize = 16;

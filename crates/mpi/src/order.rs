@@ -8,7 +8,8 @@ use probe_sync_collective::Error;
 use crate::raw::{Communicator, check, length_as_int};
 
 impl Communicator {
-    /// A communicator of the same processes, in the order of what `place` makes of each process's rank and the size.
+    /// A communicator of the same processes, in the order of what `place` makes of each process's
+    /// rank and the size.
     ///
     /// # Safety
     /// As [`Self::duplicate`].

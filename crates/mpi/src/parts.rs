@@ -38,7 +38,8 @@ pub(crate) struct PartsOfRank {
 }
 
 impl PartsOfRank {
-    /// Collective: everything on a communicator of the ranks of `host`, and on the one of all leaders.
+    /// Collective: everything on a communicator of the ranks of `host`, and on the one of all
+    /// leaders.
     pub(crate) fn new(
         comm: Communicator,
         host: Communicator,
@@ -65,12 +66,14 @@ impl PartsOfRank {
         Ok(parts)
     }
 
-    /// After ranks were lost: the board anew in the same memory, and messages between the leaders of the hosts as they are now. What was made for all ranks stays until the
-    /// process ends. Where it fails because another rank is lost, it is called again.
+    /// After ranks were lost: the board anew in the same memory, and messages between the leaders
+    /// of the hosts as they are now. What was made for all ranks stays until the process ends.
+    /// Where it fails because another rank is lost, it is called again.
     pub(crate) fn leave_out(&mut self, layout: &Layout, survival: &Survival, deadline: &Deadline) -> Result<(), Error> {
         self.leaders = None;
         self.words.forget(survival.lost(), layout.root());
-        // The new board has not counted the words that were said before: they are asked for by every look.
+        // The new board has not counted the words that were said before: they are asked for by
+        // every look.
         self.one_host = false;
         let (members, index) = (layout.ranks(layout.host_of()[self.rank]), layout.place(self.rank));
         let watch = survival.watch();
@@ -88,11 +91,12 @@ impl PartsOfRank {
     /// The way between hosts, and what a sleeping rank looks at.
     fn connect(&mut self, way: Option<Way>, layout: &Layout, watch: Option<Watch>) {
         if let Some(way) = way {
-            // Only asked to let MPI work; the board, which does, is gone before the communicator is freed.
+            // Only asked to let MPI work; the board, which does, is gone before the communicator is
+            // freed.
             let copy = way.comm().same();
             let watch_of_board = watch.clone();
-            // Messages of the last broadcast to other hosts may still need MPI's attention while this leader
-            // sleeps until its own ranks come.
+            // Messages of the last broadcast to other hosts may still need MPI's attention while
+            // this leader sleeps until its own ranks come.
             self.board.work_while_waiting(PROGRESS_EVERY, move || {
                 copy.progress();
                 watch_of_board.as_ref().is_some_and(Watch::sees_loss)
@@ -162,7 +166,8 @@ impl PartsOfRank {
         let Some(leaders) = &mut self.leaders else {
             return collect_all(&mut self.board, own_part, layout, frames, Wait::begin(name, deadline));
         };
-        // Early, so that the leaders' reports about missing ranks still reach the root within its deadline.
+        // Early, so that the leaders' reports about missing ranks still reach the root within its
+        // deadline.
         let report = report(&mut self.board, own_part, Wait::begin_early(name, deadline))?;
         let all = leaders.gather(operation, participants, &report, deadline)?;
         if rank == layout.root() {
@@ -189,7 +194,8 @@ impl PartsOfRank {
         self.board.announce(operation, buffer, &mut Wait::begin(name, deadline))
     }
 
-    /// To each rank its own frame: to each leader those of its host, in one piece, which it announces; each rank copies its own.
+    /// To each rank its own frame: to each leader those of its host, in one piece, which it
+    /// announces; each rank copies its own.
     pub(crate) fn scatter(
         &mut self,
         operation: Operation,
@@ -224,7 +230,8 @@ impl PartsOfRank {
         picked.whole(own, layout.root())
     }
 
-    /// Everyone's payload to everyone: to the leaders, between them by `MPI_Iallgatherv`, and from them to their ranks.
+    /// Everyone's payload to everyone: to the leaders, between them by `MPI_Iallgatherv`, and from
+    /// them to their ranks.
     pub(crate) fn allgather(
         &mut self,
         operation: Operation,
@@ -257,7 +264,8 @@ impl PartsOfRank {
         self.board.announce(operation, &encoded, &mut Wait::begin(name, deadline))
     }
 
-    /// In place of an allgather that `holder` has finished and others have not: its frames, `encoded` there, to all.
+    /// In place of an allgather that `holder` has finished and others have not: its frames,
+    /// `encoded` there, to all.
     pub(crate) fn pass_on(
         &mut self,
         operation: Operation,
@@ -349,7 +357,8 @@ fn report(board: &mut Board, part: Part<'_>, wait: Wait<'_>) -> Result<Report, E
     }
 }
 
-/// The frames of all hosts in order of rank. A host that took no part has none, nor has a rank that is lost.
+/// The frames of all hosts in order of rank. A host that took no part has none, nor has a rank that
+/// is lost.
 fn merge(layout: &Layout, hosts: &[Frames], frames: &mut Frames) {
     frames.clear();
     for (rank, &host) in layout.host_of().iter().enumerate() {
@@ -360,7 +369,8 @@ fn merge(layout: &Layout, hosts: &[Frames], frames: &mut Frames) {
     }
 }
 
-/// For each host where the frame of each of its ranks begins and the last ends (`u64`), then the frames.
+/// For each host where the frame of each of its ranks begins and the last ends (`u64`), then the
+/// frames.
 fn tables(layout: &Layout, frames: &Frames) -> Vec<Vec<u8>> {
     let table = |host: usize| {
         let ranks = layout.ranks(host);

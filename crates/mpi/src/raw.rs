@@ -30,7 +30,8 @@ pub fn check(code: c_int, operation: &'static str) -> Result<(), Error> {
 
 /// A communicator that returns errors instead of ending the job, freed explicitly.
 ///
-/// Freeing is collective, so nothing is freed on drop: after an error the peers may not be there to take part.
+/// Freeing is collective, so nothing is freed on drop: after an error the peers may not be there to
+/// take part.
 #[derive(Debug)]
 pub struct Communicator {
     handle: ffi::MPI_Comm,
@@ -42,8 +43,8 @@ impl Communicator {
     /// A copy of a communicator of the host program, so that our messages cannot meet its own.
     ///
     /// # Safety
-    /// MPI is initialised, this thread may call it, and `handle` is a valid communicator within the group of which
-    /// this process takes part in the call.
+    /// MPI is initialised, this thread may call it, and `handle` is a valid communicator within the
+    /// group of which this process takes part in the call.
     ///
     /// # Errors
     /// What MPI says.
@@ -90,7 +91,8 @@ impl Communicator {
         self.size
     }
 
-    /// Collective: one communicator per `color`, ordered by rank; `None` for those that name no colour.
+    /// Collective: one communicator per `color`, ordered by rank; `None` for those that name no
+    /// colour.
     ///
     /// # Errors
     /// What MPI says.
@@ -128,7 +130,8 @@ impl Communicator {
         check(unsafe { ffi::MPI_Barrier(self.handle) }, "MPI_Barrier")
     }
 
-    /// Collective and blocking: the root's bytes in everyone's buffer. All buffers must have the same length.
+    /// Collective and blocking: the root's bytes in everyone's buffer. All buffers must have the
+    /// same length.
     ///
     /// # Errors
     /// What MPI says, or a length or root that MPI cannot express.
@@ -155,15 +158,16 @@ impl Communicator {
         Ok(values)
     }
 
-    /// Collective and blocking: everyone's bytes to everyone. `parts` is equal on all ranks; `received` must have
-    /// exactly [`Parts::total`] bytes.
+    /// Collective and blocking: everyone's bytes to everyone. `parts` is equal on all ranks;
+    /// `received` must have exactly [`Parts::total`] bytes.
     ///
     /// # Errors
     /// What MPI says, or buffers whose lengths do not fit `parts`.
     pub fn allgatherv(&self, send: &[u8], parts: &Parts, received: &mut [u8]) -> Result<(), Error> {
         const NAME: &str = "MPI_Allgatherv";
         let count = self.check_parts(send, parts, received.len(), NAME)?;
-        // SAFETY: `check_parts` saw that every part lies within `received` and that `send` has `count` bytes.
+        // SAFETY: `check_parts` saw that every part lies within `received` and that `send` has
+        // `count` bytes.
         let code = unsafe {
             ffi::MPI_Allgatherv(
                 send.as_ptr().cast(),
@@ -194,8 +198,9 @@ impl Communicator {
         let mut memory = Memory { bytes: vec![0; parts.total()], sent: send, parts: Some(Box::new(parts.clone())) };
         requests.start(NAME, |request| {
             let parts = memory.parts.as_deref().unwrap_or(parts);
-            // SAFETY: `check_parts` saw that the lengths fit; the memory moves into the request set, but what these
-            // pointers name is on the heap and stays where it is until the request is complete.
+            // SAFETY: `check_parts` saw that the lengths fit; the memory moves into the request
+            // set, but what these pointers name is on the heap and stays where it is until the
+            // request is complete.
             let code = unsafe {
                 ffi::MPI_Iallgatherv(
                     memory.sent.as_ptr().cast(),
@@ -227,7 +232,8 @@ impl Communicator {
         let (count, root) = (length_as_int(buffer.len(), NAME)?, self.known_rank(root, NAME)?);
         requests.start(NAME, |request| {
             let pointer = buffer.as_mut_ptr().cast();
-            // SAFETY: the buffer has `count` bytes on the heap and lives in the request set until it is complete.
+            // SAFETY: the buffer has `count` bytes on the heap and lives in the request set until
+            // it is complete.
             let code = unsafe { ffi::MPI_Ibcast(pointer, count, ffi::RSMPI_UINT8_T, root, self.handle, request) };
             (code, Memory::of(buffer))
         })
@@ -281,7 +287,8 @@ impl Communicator {
     /// What MPI says.
     pub(crate) fn probe(&self) -> Result<Option<Waiting>, Error> {
         let (mut flag, mut bytes) = (0, 0);
-        // SAFETY: the handle is valid as long as `self`, the rest are local variables; the status is read where MPI has written it.
+        // SAFETY: the handle is valid as long as `self`, the rest are local variables; the status
+        // is read where MPI has written it.
         let status = unsafe {
             let mut status: ffi::MPI_Status = std::mem::zeroed();
             let (any, tag) = (ffi::RSMPI_ANY_SOURCE, ffi::RSMPI_ANY_TAG);
@@ -299,8 +306,9 @@ impl Communicator {
     /// Lets MPI move what it still has to move.
     pub(crate) fn progress(&self) {
         let mut flag = 0;
-        // SAFETY: the handle is valid, the flag is a local variable, and no status is asked for. The result does not
-        // matter: an error will come back from the operation that it belongs to.
+        // SAFETY: the handle is valid, the flag is a local variable, and no status is asked for.
+        // The result does not matter: an error will come back from the operation that it belongs
+        // to.
         unsafe {
             ffi::MPI_Iprobe(
                 ffi::RSMPI_ANY_SOURCE,
@@ -421,7 +429,8 @@ impl Requests {
         if self.done[index] { std::mem::take(&mut self.memory[index].bytes) } else { Vec::new() }
     }
 
-    /// Lets MPI work, and returns what is newly complete: each index, and how many bytes it received.
+    /// Lets MPI work, and returns what is newly complete: each index, and how many bytes it
+    /// received.
     pub(crate) fn poll(&mut self) -> Result<Vec<(usize, usize)>, Error> {
         let mut count: c_int = 0;
         // SAFETY: all four arrays have as many elements as there are requests.

@@ -22,8 +22,9 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Initialises MPI, unless that was done, with `MPI_THREAD_FUNNELED`: the thread that calls this one owns MPI. Where it was done, this is the thread
-    /// that did it, or the level is `MPI_THREAD_MULTIPLE`.
+    /// Initialises MPI, unless that was done, with `MPI_THREAD_FUNNELED`: the thread that calls
+    /// this one owns MPI. Where it was done, this is the thread that did it, or the level is
+    /// `MPI_THREAD_MULTIPLE`.
     pub(crate) fn start() -> Result<Self, Error> {
         let setup = |reason: String| Error::Setup { what: "MPI_Init".to_owned(), reason };
         if environment::is_finalized() {
@@ -54,8 +55,8 @@ impl Session {
         self.universe.is_some()
     }
 
-    /// Ends MPI if it was started here. All ranks must come here; on any other path the session is simply dropped,
-    /// which leaves MPI to the end of the process.
+    /// Ends MPI if it was started here. All ranks must come here; on any other path the session is
+    /// simply dropped, which leaves MPI to the end of the process.
     pub(crate) fn finish(mut self) {
         drop(self.universe.take());
     }
@@ -63,15 +64,17 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // The message of the panic is on standard error already. Nothing may unwind into MPI_Finalize.
+        // The message of the panic is on standard error already. Nothing may unwind into
+        // MPI_Finalize.
         if self.owns_mpi() && std::thread::panicking() {
             abort_job();
         }
     }
 }
 
-/// Open MPI spins while it waits, unless it knows that there are more ranks than cores; on hosts of one rank beside a job it does not,
-/// and takes the core from the job. Whoever sets the variable has decided.
+/// Open MPI spins while it waits, unless it knows that there are more ranks than cores; on hosts of
+/// one rank beside a job it does not, and takes the core from the job. Whoever sets the variable
+/// has decided.
 fn yield_when_idle() {
     let threads = std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
     if may_set(std::env::var_os(YIELD).is_some(), threads) {
@@ -90,13 +93,15 @@ pub fn abort_job() {
     end_job(ABORT_CODE);
 }
 
-/// Ends the whole job, with this exit code where the launcher passes it on. Returns only when MPI is not running.
+/// Ends the whole job, with this exit code where the launcher passes it on. Returns only when MPI
+/// is not running.
 pub fn end_job(code: i32) {
     if environment::is_initialized() && !environment::is_finalized() {
-        // MPICH's launcher drops what it has not forwarded yet when a rank aborts; the reason is in there.
+        // MPICH's launcher drops what it has not forwarded yet when a rank aborts; the reason is in
+        // there.
         std::thread::sleep(FORWARDING);
-        // SAFETY: MPI is running. From a thread that does not own MPI this is outside its contract, but the process
-        // is about to end, and waiting for the owner could mean waiting for ever.
+        // SAFETY: MPI is running. From a thread that does not own MPI this is outside its contract,
+        // but the process is about to end, and waiting for the owner could mean waiting for ever.
         unsafe {
             ffi::MPI_Abort(ffi::RSMPI_COMM_WORLD, code);
         }
@@ -120,8 +125,9 @@ fn check_thread() -> Result<(), Error> {
     Err(Error::Setup { what: "MPI".to_owned(), reason })
 }
 
-/// Whether a thread that waits within its calls may call MPI. At SERIALIZED nobody keeps the calls of two threads apart, so there, too, it must be
-/// the thread from which the host program's own calls come.
+/// Whether a thread that waits within its calls may call MPI. At SERIALIZED nobody keeps the calls
+/// of two threads apart, so there, too, it must be the thread from which the host program's own
+/// calls come.
 fn may_call(level: Threading, main_thread: bool) -> bool {
     main_thread || level == Threading::Multiple
 }

@@ -12,7 +12,8 @@
 //! one rank has finished is not repeated but its result is passed on, because all ranks must get
 //! the same result.
 //!
-//! Where the root is lost ([`Survival::succeed`]) every rank that is left comes to the first of the line that is left, which is the root from then on. What failed is not repeated here but by the
+//! Where the root is lost ([`Survival::succeed`]) every rank that is left comes to the first of the
+//! line that is left, which is the root from then on. What failed is not repeated here but by the
 //! caller, with the new root; so operations are counted on from the greatest number.
 //!
 //! No call of MPI is made that waits for everybody: a shrunk communicator would need one, and it
@@ -99,7 +100,8 @@ impl Survival {
         &self.hung
     }
 
-    /// When the group has ended: lets MPI bring what was said last on its way, which it otherwise does when it is finalised.
+    /// When the group has ended: lets MPI bring what was said last on its way, which it otherwise
+    /// does when it is finalised.
     pub fn linger(&self) {
         let begun = Instant::now();
         while begun.elapsed() < LINGER {
@@ -108,7 +110,8 @@ impl Survival {
         }
     }
 
-    /// At the root, when the group has ended: the ranks that hang, once the processes of all others have ended, or the time is over.
+    /// At the root, when the group has ended: the ranks that hang, once the processes of all others
+    /// have ended, or the time is over.
     pub fn alone_with_hung(&self, limit: Duration) -> Vec<Rank> {
         let hung: Vec<Rank> = (0..self.hung.len()).filter(|rank| self.hung[*rank]).collect();
         let begun = Instant::now();
@@ -148,7 +151,8 @@ impl Survival {
         self.goes_on = true;
     }
 
-    /// Whether the group goes on without those who are lost or late, and this rank is the one to say so.
+    /// Whether the group goes on without those who are lost or late, and this rank is the one to
+    /// say so.
     pub fn leaves_late_ranks_out(&self) -> bool {
         self.goes_on && self.rank == self.root
     }
@@ -163,11 +167,13 @@ impl Survival {
         &mut self.kept
     }
 
-    /// Settles with the others who is lost, and where those who are left go on. This rank is at operation `at`.
+    /// Settles with the others who is lost, and where those who are left go on. This rank is at
+    /// operation `at`.
     ///
     /// # Errors
-    /// [`Error::Lost`] when the root is lost, or the group does not go on without those who are. [`Error::Late`] names the ranks that do not come.
-    /// [`Error::Dismissed`] when the others go on without this rank.
+    /// [`Error::Lost`] when the root is lost, or the group does not go on without those who are.
+    /// [`Error::Late`] names the ranks that do not come. [`Error::Dismissed`] when the others go on
+    /// without this rank.
     pub fn agree(&mut self, at: u64, deadline: &Deadline) -> Result<Resume, Error> {
         if self.rank == self.root {
             return self.call_all(at, &deadline.extended(ANSWER_LIMIT));
@@ -182,11 +188,14 @@ impl Survival {
         self.rank != self.root && self.watch.failed().contains(&self.root)
     }
 
-    /// The root is lost: settles with those who are left who takes its place. Of the ranks that were `there` last more than half must come; who is not there `late_by` after that is
-    /// lost, too. All come with the number of their next operation; returned are the new root and the number of the first operation with it.
+    /// The root is lost: settles with those who are left who takes its place. Of the ranks that
+    /// were `there` last more than half must come; who is not there `late_by` after that is lost,
+    /// too. All come with the number of their next operation; returned are the new root and the
+    /// number of the first operation with it.
     ///
     /// # Errors
-    /// [`Error::Minority`] when too few come, [`Error::Dismissed`] when the others go on without this rank.
+    /// [`Error::Minority`] when too few come, [`Error::Dismissed`] when the others go on without
+    /// this rank.
     pub fn succeed(
         &mut self,
         at: u64,
@@ -360,7 +369,8 @@ impl Survival {
         [PRESENT, self.losses, at].into_iter().chain(known).collect()
     }
 
-    /// Waits for what `root` says; only until `given_up` where others have given it up and come to this rank. It is the root from then on.
+    /// Waits for what `root` says; only until `given_up` where others have given it up and come to
+    /// this rank. It is the root from then on.
     fn hear_root(&mut self, root: Rank, deadline: &Deadline, given_up: &Deadline) -> Result<Resume, Error> {
         let [mut wait, mut shorter] = [deadline, given_up].map(|limit| Wait::begin(RECOVERY, limit));
         // Said by ranks that have given the root up before this one has.
@@ -445,7 +455,8 @@ const RECOVERY: &str = "continuing without lost ranks";
 const SUCCESSION: &str = "succession";
 const FAILED: &str = "its process has failed (ULFM)";
 
-/// How long a rank may take to answer beyond the deadline of the operation. A rank that waits looks 20 times a second whether it is called.
+/// How long a rank may take to answer beyond the deadline of the operation. A rank that waits looks
+/// 20 times a second whether it is called.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_micros(200);
 
@@ -457,9 +468,11 @@ const MINORITY_LIMIT: Duration = Duration::from_secs(60);
 
 /// The root: say where you are.
 const CALL: u64 = 1;
-/// To the root: how often ranks were lost, the sender's operation, and the ranks that it knows to have failed.
+/// To the root: how often ranks were lost, the sender's operation, and the ranks that it knows to
+/// have failed.
 const PRESENT: u64 = 2;
-/// The root: how often ranks were lost, the first operation, who has finished it, and of each that is lost twice its number, and 1 more where it hangs.
+/// The root: how often ranks were lost, the first operation, who has finished it, and of each that
+/// is lost twice its number, and 1 more where it hangs.
 const GO: u64 = 3;
 /// To a rank that hangs: the others go on without it.
 const DISMISSED: u64 = 4;

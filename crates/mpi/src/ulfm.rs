@@ -30,7 +30,8 @@ impl Ulfm {
         if !enabled {
             return None;
         }
-        // SAFETY: each name is that of a function of these arguments, as the extension's header declares it; null was sorted out by `symbol`.
+        // SAFETY: each name is that of a function of these arguments, as the extension's header
+        // declares it; null was sorted out by `symbol`.
         unsafe {
             Some(Self {
                 get_failed: std::mem::transmute::<
@@ -50,7 +51,8 @@ impl Ulfm {
     /// # Errors
     /// What MPI says.
     pub fn failed(&self, comm: ffi::MPI_Comm) -> Result<Vec<Rank>, Error> {
-        // SAFETY: the communicator is valid, and the group is a local variable, which is freed below.
+        // SAFETY: the communicator is valid, and the group is a local variable, which is freed
+        // below.
         unsafe {
             let mut group = ffi::RSMPI_GROUP_NULL;
             check((self.get_failed)(comm, &mut group), "MPIX_Comm_get_failed")?;
@@ -60,10 +62,12 @@ impl Ulfm {
         }
     }
 
-    /// After this, waiting for a message from whomever on `comm` is possible again: this rank knows who has failed.
+    /// After this, waiting for a message from whomever on `comm` is possible again: this rank knows
+    /// who has failed.
     pub fn acknowledge(&self, comm: &Communicator) {
         let mut acknowledged = 0;
-        // SAFETY: the communicator is valid and the number a local variable. What fails here fails again where it matters.
+        // SAFETY: the communicator is valid and the number a local variable. What fails here fails
+        // again where it matters.
         unsafe { (self.ack_failed)(comm.handle(), comm.size() as c_int, &mut acknowledged) };
     }
 }

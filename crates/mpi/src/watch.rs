@@ -35,11 +35,13 @@ impl Watch {
         Self(Rc::new(RefCell::new(News { ulfm, base, mail: Mail::new(), lost, heard: VecDeque::new() })))
     }
 
-    /// Lets MPI work. True once a rank has failed which was not lost before, or somebody has said something.
+    /// Lets MPI work. True once a rank has failed which was not lost before, or somebody has said
+    /// something.
     pub fn sees_loss(&self) -> bool {
         let mut news = self.0.borrow_mut();
         news.listen();
-        // Open MPI takes in the launcher's news at one of some thousand calls only: the message of a rank that knows more comes first.
+        // Open MPI takes in the launcher's news at one of some thousand calls only: the message of
+        // a rank that knows more comes first.
         !news.heard.is_empty() || news.failed().into_iter().any(|rank| !news.lost[rank])
     }
 
@@ -92,7 +94,8 @@ impl News {
                     }
                 }
                 Ok(None) => return,
-                // A message from or to a rank that has failed, or a look that MPI refuses until that is known.
+                // A message from or to a rank that has failed, or a look that MPI refuses until
+                // that is known.
                 Err(_) => {
                     self.mail = Mail::new();
                     self.ulfm.acknowledge(&self.base);

@@ -11,7 +11,8 @@ use crate::raw::Communicator;
 pub(crate) enum Way {
     /// A communicator of the leaders, in the order of their hosts.
     OfLeaders(Communicator),
-    /// One of all ranks that ever were, and how often ranks were lost: what is still under way from before has another tag.
+    /// One of all ranks that ever were, and how often ranks were lost: what is still under way from
+    /// before has another tag.
     OfAll(Communicator, u64),
 }
 

@@ -18,18 +18,20 @@ use crate::board::{self, Memory};
 use crate::raw::{Communicator, check};
 use crate::watch::Watch;
 
-/// An open window. Freeing is collective and explicit; a window that is dropped stays until the process ends.
+/// An open window. Freeing is collective and explicit; a window that is dropped stays until the
+/// process ends.
 pub(crate) struct Window {
     handle: ffi::MPI_Win,
     /// Where the board lies.
     base: NonNull<u8>,
-    /// Bytes of the first board; after them stands for which loss of ranks the memory was zeroed last.
+    /// Bytes of the first board; after them stands for which loss of ranks the memory was zeroed
+    /// last.
     bytes: usize,
 }
 
 impl Window {
-    /// Collective over the ranks of one host: the window, and the board's memory in it, zeroed. The memory must not be
-    /// used after [`Window::free`].
+    /// Collective over the ranks of one host: the window, and the board's memory in it, zeroed. The
+    /// memory must not be used after [`Window::free`].
     pub(crate) fn open(host: &Communicator) -> Result<(Self, Memory), Error> {
         let bytes = board::bytes(host.size()) + size_of::<AtomicU64>() + board::ALIGNMENT;
         let own = if host.rank() == LEADER { bytes } else { 0 };
@@ -44,10 +46,12 @@ impl Window {
                 return Err(Error::Backend { operation: "MPI_Win_shared_query", reason });
             }
         };
-        // SAFETY: the padding is less than the alignment, by which the window is larger than the board.
+        // SAFETY: the padding is less than the alignment, by which the window is larger than the
+        // board.
         window.base = unsafe { base.byte_add(padding) };
         if host.rank() == LEADER {
-            // SAFETY: the window has that many bytes after the padding, and the others wait in the barrier below.
+            // SAFETY: the window has that many bytes after the padding, and the others wait in the
+            // barrier below.
             unsafe { window.base.write_bytes(0, board::bytes(host.size()) + size_of::<AtomicU64>()) };
         }
         window.bytes = board::bytes(host.size());
@@ -57,9 +61,11 @@ impl Window {
         Ok((window, memory))
     }
 
-    /// The same memory, zeroed by the member that `leads`, for a board of `members`, at most as many as before, after the loss number `losses`. None of those who are left
-    /// uses the board before, and all come here. Whoever has provided the memory may be lost: it stays mapped in the others. A window of their own would be a new one, which
-    /// Open MPI calls untested after a failure.
+    /// The same memory, zeroed by the member that `leads`, for a board of `members`, at most as
+    /// many as before, after the loss number `losses`. None of those who are left uses the board
+    /// before, and all come here. Whoever has provided the memory may be lost: it stays mapped in
+    /// the others. A window of their own would be a new one, which Open MPI calls untested after a
+    /// failure.
     ///
     /// # Errors
     /// When another rank is lost meanwhile, or the member that leads does not come.
@@ -71,10 +77,12 @@ impl Window {
         deadline: &Deadline,
         watch: &Watch,
     ) -> Result<Memory, Error> {
-        // SAFETY: `open` has left room for it after the board, aligned as the board is; all accesses are atomic.
+        // SAFETY: `open` has left room for it after the board, aligned as the board is; all
+        // accesses are atomic.
         let zeroed = unsafe { self.base.byte_add(self.bytes).cast::<AtomicU64>().as_ref() };
         if leads {
-            // SAFETY: the memory held a board of as many members; none of them is used any more, and the others wait below.
+            // SAFETY: the memory held a board of as many members; none of them is used any more,
+            // and the others wait below.
             unsafe { self.base.write_bytes(0, board::bytes(members)) };
             zeroed.store(losses, Release);
         }
@@ -104,8 +112,8 @@ impl Window {
 
     fn allocate(host: &Communicator, own: usize) -> Result<Self, Error> {
         let mut base = std::ptr::null_mut::<u8>();
-        // SAFETY: `host` is a communicator of ranks that share memory; MPI writes a pointer and a handle to the local
-        // variables whose addresses it gets.
+        // SAFETY: `host` is a communicator of ranks that share memory; MPI writes a pointer and a
+        // handle to the local variables whose addresses it gets.
         unsafe {
             let mut handle = ffi::RSMPI_WIN_NULL;
             let code = ffi::MPI_Win_allocate_shared(

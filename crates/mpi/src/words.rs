@@ -96,7 +96,8 @@ impl Words {
         Ok(heard)
     }
 
-    /// Ranks that are lost, and who is the root now: nobody speaks to them or hears them, and what they had begun to say is gone.
+    /// Ranks that are lost, and who is the root now: nobody speaks to them or hears them, and what
+    /// they had begun to say is gone.
     pub(crate) fn forget(&mut self, lost: &[bool], root: Rank) {
         (self.lost, self.root) = (lost.to_vec(), root);
         for (begun, _) in self.begun.iter_mut().zip(lost).filter(|(_, lost)| **lost) {
@@ -131,7 +132,8 @@ impl Words {
         Ok(())
     }
 
-    /// Collective, after all have flushed: gives the communicator back. Words that nobody has asked for are gone.
+    /// Collective, after all have flushed: gives the communicator back. Words that nobody has asked
+    /// for are gone.
     pub(crate) fn free(mut self) -> Result<(), Error> {
         self.hear(&mut Traffic::default())?;
         // A communicator with something under way stays until the process ends.
@@ -139,7 +141,8 @@ impl Words {
     }
 }
 
-/// Bytes of a word in one message: below what any transport sends without asking (Open MPI within a host: 4 KiB with its own header).
+/// Bytes of a word in one message: below what any transport sends without asking (Open MPI within a
+/// host: 4 KiB with its own header).
 const PIECE: usize = 2048;
 
 /// Messages on their way; whoever never looks must not fill the others' memory.

@@ -59,7 +59,8 @@ pub struct Archive {
     open: Vec<Option<NonNull<raw::OTF2_EvtWriter>>>,
 }
 
-// SAFETY: all handles are this value's own and are used through `&mut self` or `self` only; the library keeps its state in them.
+// SAFETY: all handles are this value's own and are used through `&mut self` or `self` only; the
+// library keeps its state in them.
 unsafe impl Send for Archive {}
 
 impl Archive {
@@ -71,7 +72,8 @@ impl Archive {
         errors::listen();
         let folder = CString::new(folder.as_os_str().as_bytes()).map_err(|_| Error::Path)?;
         let name = CString::new(name).map_err(|_| Error::Path)?;
-        // SAFETY: both texts end in NUL and live through the call; the other arguments are values of the header.
+        // SAFETY: both texts end in NUL and live through the call; the other arguments are values
+        // of the header.
         let handle = unsafe {
             raw::OTF2_Archive_Open(
                 folder.as_ptr(),
@@ -103,7 +105,8 @@ impl Archive {
         Ok(Self { handle, definitions, open: Vec::new() })
     }
 
-    /// States something of the whole archive; `name` is `PART::NAME` in capitals, digits and underlines.
+    /// States something of the whole archive; `name` is `PART::NAME` in capitals, digits and
+    /// underlines.
     ///
     /// # Errors
     /// [`Error::Library`], as of all calls below.
@@ -170,8 +173,8 @@ impl Archive {
         status(code, "write the start of a collective")
     }
 
-    /// A collective operation ends. How many bytes it moved is not stated: the format has no word for that, and readers add up what stands there, so
-    /// that it is 0.
+    /// A collective operation ends. How many bytes it moved is not stated: the format has no word
+    /// for that, and readers add up what stands there, so that it is 0.
     ///
     /// # Errors
     /// As [`Self::enter`].
@@ -311,7 +314,8 @@ impl Archive {
         status(code, "define a region")
     }
 
-    /// Defines a metric of one member, whose values are doubles that hold from their time on, under one number for both.
+    /// Defines a metric of one member, whose values are doubles that hold from their time on, under
+    /// one number for both.
     ///
     /// # Errors
     /// [`Error::Library`].
@@ -339,7 +343,8 @@ impl Archive {
         }
     }
 
-    /// Defines the group of all locations that take part in collectives, which members of communicators are places in.
+    /// Defines the group of all locations that take part in collectives, which members of
+    /// communicators are places in.
     ///
     /// # Errors
     /// [`Error::Library`].
@@ -389,8 +394,9 @@ impl Archive {
         }
     }
 
-    /// Says which communicators the numbers 0, 1, … of a location's collectives are; after [`Self::close_locations`], for every
-    /// location, those without collectives too, whose file of definitions readers expect.
+    /// Says which communicators the numbers 0, 1, … of a location's collectives are; after
+    /// [`Self::close_locations`], for every location, those without collectives too, whose file of
+    /// definitions readers expect.
     ///
     /// # Errors
     /// [`Error::Library`].
@@ -398,7 +404,8 @@ impl Archive {
         let archive = self.handle.as_ptr();
         // SAFETY: the archive is open, and its files of definitions are.
         let writer = pointer(unsafe { raw::OTF2_Archive_GetDefWriter(archive, location) }, "open a location's file")?;
-        // The library makes no table that changes no number, as of a location's one collective in communicator 0.
+        // The library makes no table that changes no number, as of a location's one collective in
+        // communicator 0.
         if (0..).zip(communicators).any(|(number, communicator)| number != *communicator) {
             // SAFETY: the list has as many entries as are announced; the library copies them.
             let map = unsafe {
@@ -469,7 +476,8 @@ fn text(value: &str) -> CString {
     CString::new(value.replace('\0', "\u{FFFD}")).expect("no NUL is left")
 }
 
-/// A table of a location's collectives is one definition, and a definition must fit: a million of them do.
+/// A table of a location's collectives is one definition, and a definition must fit: a million of
+/// them do.
 const DEFINITIONS_BYTES: u64 = 4 << 20;
 /// The smallest that the library takes.
 const CHUNK_BYTES: u64 = 256 << 10;

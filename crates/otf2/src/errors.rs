@@ -36,7 +36,8 @@ pub(crate) fn first(code: raw::OTF2_ErrorCode) -> Option<String> {
     Some(reason.to_string_lossy().into_owned())
 }
 
-/// Warnings have negative codes. The last argument is C's `va_list`, which is another type on every machine: the declaration says which.
+/// Warnings have negative codes. The last argument is C's `va_list`, which is another type on every
+/// machine: the declaration says which.
 extern "C" fn note<T>(
     _: *mut c_void,
     _: *const c_char,

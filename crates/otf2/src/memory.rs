@@ -25,8 +25,8 @@ extern "C" fn allocate(
     buffer: *mut *mut c_void,
     size: u64,
 ) -> *mut c_void {
-    // SAFETY: the library gives the address of a pointer that is the buffer's: null at first, and then what is put there below. It calls
-    // for one buffer on one thread at a time.
+    // SAFETY: the library gives the address of a pointer that is the buffer's: null at first, and
+    // then what is put there below. It calls for one buffer on one thread at a time.
     let chunks = unsafe {
         if (*buffer).is_null() {
             *buffer = Box::into_raw(Box::<Chunks>::default()).cast();

@@ -98,11 +98,13 @@ pub(crate) struct Mark {
     pub kind: &'static str,
     /// The sentence.
     pub text: String,
-    /// Faults that are told by this mark because they lie in one column; 1 where it stands for itself.
+    /// Faults that are told by this mark because they lie in one column; 1 where it stands for
+    /// itself.
     pub count: usize,
 }
 
-/// JSON that may stand in a `script` element: nothing in it can end the element, begin a comment or another element, or be a line's end to a script.
+/// JSON that may stand in a `script` element: nothing in it can end the element, begin a comment or
+/// another element, or be a line's end to a script.
 pub(crate) fn in_script(json: &str) -> String {
     let mut safe = String::with_capacity(json.len() + json.len() / 64);
     for character in json.chars() {

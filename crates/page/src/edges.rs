@@ -87,7 +87,8 @@ pub(crate) fn map<'a>(
     EdgeMap { without_file, ..edges.map(nodes, &loss) }
 }
 
-/// The map of windows that are at hand, of the rounds that they belong to. The rounds have no offset of the `reference`: it is 0.
+/// The map of windows that are at hand, of the rounds that they belong to. The rounds have no
+/// offset of the `reference`: it is 0.
 pub(crate) fn map_of<'a>(
     windows: &[NodeWindowData],
     nodes: &[NodeId],

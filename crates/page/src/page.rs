@@ -115,7 +115,8 @@ pub(crate) fn worst_rows(mut rows: Vec<NodeRow>) -> Vec<NodeRow> {
     rows
 }
 
-/// Faults on the axis of time; where several lie in one column of a long run one mark stands for them.
+/// Faults on the axis of time; where several lie in one column of a long run one mark stands for
+/// them.
 pub(crate) fn marks(faults: &[Fault], times: &Times, series: &Series) -> Vec<Mark> {
     let when = |fault: &Fault| times.get(&fault.began.0).or_else(|| times.get(&fault.round.0)).copied();
     let mut placed: Vec<(f64, &Fault)> = faults.iter().filter_map(|fault| Some((when(fault)?, fault))).collect();

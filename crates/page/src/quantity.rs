@@ -1,6 +1,7 @@
 //! Human-readable durations: a number with the unit that suits its size.
 
-/// A difference of clocks in nanoseconds, to the nanosecond, with the unit that suits its size, and its sign.
+/// A difference of clocks in nanoseconds, to the nanosecond, with the unit that suits its size, and
+/// its sign.
 pub fn signed(ns: f64) -> String {
     let sign = if ns < 0.0 { "-" } else { "+" };
     match ns.abs() {
@@ -12,7 +13,8 @@ pub fn signed(ns: f64) -> String {
     }
 }
 
-/// A length of time in nanoseconds, as a person needs it: four digits, without zeros at the end, with the unit that suits its size.
+/// A length of time in nanoseconds, as a person needs it: four digits, without zeros at the end,
+/// with the unit that suits its size.
 pub fn unsigned(ns: f64) -> String {
     if !ns.is_finite() {
         return "∞".into();

@@ -353,7 +353,8 @@ mod tests {
         }
     }
 
-    /// Node 1 gains 1 ppm from 5 ms on, known to ±10 ns, with one excursion, and steps by 1 ms in the round `step`.
+    /// Node 1 gains 1 ppm from 5 ms on, known to ±10 ns, with one excursion, and steps by 1 ms in
+    /// the round `step`.
     fn rounds(count: u64, excursion: u64, step: u64) -> Given {
         let round = |number: u64| {
             let at_ns = 1_700_000_000_000_000_000 + 1_000_000_000 * number as i64;

@@ -32,9 +32,11 @@ pub struct Simulated {
     pub stamp: StampSource,
     /// The estimates of one run, in any order; none where only tables were made.
     pub samples: Vec<Sample>,
-    /// What the nodes fitted in the last windows of this run, in order; none where only tables were made.
+    /// What the nodes fitted in the last windows of this run, in order; none where only tables were
+    /// made.
     pub windows: Vec<NodeWindowData>,
-    /// Exchanges on each node's out-edges that were lost, over the run; none where only tables were made.
+    /// Exchanges on each node's out-edges that were lost, over the run; none where only tables were
+    /// made.
     pub lost: Vec<u64>,
     /// Sentences that the simulation's own demands make: whether each holds, and what it says.
     pub demands: Vec<(bool, String)>,
@@ -219,7 +221,8 @@ mod tests {
 
     use super::*;
 
-    /// The reference's own, of round 1: 100 ms before the round's middle it finds node 1 58 ns ahead, which gains 0.5 ppm, 50 ns in these 100 ms.
+    /// The reference's own, of round 1: 100 ms before the round's middle it finds node 1 58 ns
+    /// ahead, which gains 0.5 ppm, 50 ns in these 100 ms.
     fn windows() -> Vec<NodeWindowData> {
         let [window_start, window_end] = [400_000_000, 1_400_000_000].map(Timestamp::from_ns);
         let edge = EdgeAlphaBeta {
@@ -283,7 +286,8 @@ mod tests {
         let truth = page.data.truth.as_ref().expect("judged");
         assert_eq!((truth.judged, truth.not_judged, truth.worst_error_ns, truth.coverage_95), (3, 1, 20.0, 2.0 / 3.0));
         assert_eq!((truth.outside_hard_interval, page.data.rounds, page.data.nodes.len()), (0, 2, 3));
-        // Node 1 is 105 ns ahead, and the edge from the reference to it says 108 ns at that moment: 3 ns more.
+        // Node 1 is 105 ns ahead, and the edge from the reference to it says 108 ns at that moment:
+        // 3 ns more.
         let edge = page.data.edges.edges[0];
         assert_eq!((page.data.edges.edges.len(), page.data.edges.rounds, page.data.edges.nodes.len()), (1, 1, 4));
         assert_eq!(

@@ -24,7 +24,8 @@ pub(crate) struct Extremes {
 }
 
 impl Columns {
-    /// For so many rounds of so many nodes whose values are shown, with others beside them or not: their rows need room, too.
+    /// For so many rounds of so many nodes whose values are shown, with others beside them or not:
+    /// their rows need room, too.
     pub fn new(rounds: usize, nodes: usize, others: bool) -> Self {
         let values = if others { VALUES_BESIDE_OTHERS } else { VALUES_MAX };
         let most = (values / nodes.max(1)).clamp(COLUMNS_MIN, COLUMNS_MAX);

@@ -31,7 +31,8 @@ pub struct Traces {
 /// What charts of traces draw.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct TraceData {
-    /// Edges and broken ones: as recorded, none where there is nothing to compare, and after alignment.
+    /// Edges and broken ones: as recorded, none where there is nothing to compare, and after
+    /// alignment.
     pub edges: [Option<[usize; 2]>; 2],
     /// Rows of the map.
     pub ranks: Vec<u32>,
@@ -72,7 +73,8 @@ pub(crate) struct Arrivals {
 }
 
 impl Traces {
-    /// Of traces whose clocks are known, with the check of their collectives; `lateness` is None where nobody could be compared, with the reason.
+    /// Of traces whose clocks are known, with the check of their collectives; `lateness` is None
+    /// where nobody could be compared, with the reason.
     pub fn new(calibrated: &Calibrated, verdict: &Verdict<'_>, lateness: Result<&Lateness, String>) -> Self {
         let mut traces = Self::default();
         traces.verdict.push(edges_in_words(verdict));

@@ -9,8 +9,8 @@ use crate::measure::account::RankAccount;
 use crate::round::messages::Broadcast;
 use crate::wire;
 
-/// Every type that a rank decodes from another rank's bytes. The first byte is taken for our own version, whatever it is: seeds
-/// outlive the version that wrote them.
+/// Every type that a rank decodes from another rank's bytes. The first byte is taken for our own
+/// version, whatever it is: seeds outlive the version that wrote them.
 ///
 /// # Panics
 /// When something was accepted that does not encode to bytes that decode to it.

@@ -3,17 +3,23 @@
 //! Flow of a run, and the rooms of this crate; a room imports only earlier ones:
 //! 1. `config` — the settings, from one table of keys;
 //! 2. `store` — the run's directory, its JSON lines, the protobuf export;
-//! 3. `join` — the hand-shake: who takes part, who is a node, where it is reached, who is the reference;
+//! 3. `join` — the hand-shake: who takes part, who is a node, where it is reached, who is the
+//!    reference;
 //! 4. `measure` — the probe thread, snapshot pairs, virtual clocks, counters;
 //! 5. `pace` — how fast the next window probes, fixed or adaptive;
 //! 6. `late` — arrivals of the training loop, and which rank is late;
-//! 7. `report` — what the root keeps of a run: shared files, the judge of known truth, metrics, the final report;
+//! 7. `report` — what the root keeps of a run: shared files, the judge of known truth, metrics, the
+//!    final report;
 //! 8. `clock` — the global clock and what keeps it right;
-//! 9. `round` — the node's part, the exchange between ranks, the master's part, and the loop that joins them;
-//! 10. `session` — a run as an object ([`Session`]) and as a function ([`run()`]). Beside it `solve`: a run once more, from its files;
-//! 11. `regions` — several runs in one job, and one among their masters, put on one timeline by `solve`.
+//! 9. `round` — the node's part, the exchange between ranks, the master's part, and the loop that
+//!    joins them;
+//! 10. `session` — a run as an object ([`Session`]) and as a function ([`run()`]). Beside it
+//!     `solve`: a run once more, from its files;
+//! 11. `regions` — several runs in one job, and one among their masters, put on one timeline by
+//!     `solve`.
 //!
-//! `error`, `infinity` and `wire` (the bytes between ranks) stand below all rooms. A caller brings a `Collective`.
+//! `error`, `infinity` and `wire` (the bytes between ranks) stand below all rooms. A caller brings
+//! a `Collective`.
 #![forbid(unsafe_code)]
 
 pub mod clock;

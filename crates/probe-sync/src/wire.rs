@@ -23,7 +23,8 @@ pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
 /// The value in `bytes`, which came from `rank`.
 ///
 /// # Errors
-/// [`Error::Wire`] names the rank when the version differs, or bytes are missing, wrong or left over.
+/// [`Error::Wire`] names the rank when the version differs, or bytes are missing, wrong or left
+/// over.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8], rank: usize) -> Result<T, Error> {
     let wrong = |reason: String| Error::Wire { rank, reason };
     match bytes.split_first() {

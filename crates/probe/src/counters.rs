@@ -1,10 +1,11 @@
 //! The counters of an endpoint. Every event of a packet or an exchange is counted.
 //!
-//! Packets lost from node i to node j, exactly, once both have stopped sending and the network has drained:
-//! `lost = sent(i towards j) − first_copies(j from i)`.
+//! Packets lost from node i to node j, exactly, once both have stopped sending and the network has
+//! drained: `lost = sent(i towards j) − first_copies(j from i)`.
 //!
-//! Every received packet has one fate: `received = accepted + duplicates + late + too_old + out_of_state`.
-//! Every exchange too: `started = finished + lost + in flight`.
+//! Every received packet has one fate:
+//! `received = accepted + duplicates + late + too_old + out_of_state`. Every exchange too:
+//! `started = finished + lost + in flight`.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;

@@ -1,8 +1,9 @@
 //! One node's end of all its edges: a prober and a responder behind one socket.
 //!
-//! The driver hands in datagrams, transmit stamps and the time; it takes out packets to send, finished exchanges and
-//! the instant of the next timer. After every `handle_…` call it polls [`Endpoint::poll_transmit`] and
-//! [`Endpoint::poll_exchange`] until they return `None`, then sleeps until [`Endpoint::next_timer`] or the next datagram.
+//! The driver hands in datagrams, transmit stamps and the time; it takes out packets to send,
+//! finished exchanges and the instant of the next timer. After every `handle_…` call it polls
+//! [`Endpoint::poll_transmit`] and [`Endpoint::poll_exchange`] until they return `None`, then
+//! sleeps until [`Endpoint::next_timer`] or the next datagram.
 //!
 //! It has no sockets, reads no clock and does not trust its driver: calls in any order, with any
 //! time and any bytes, neither panic nor let the state grow without bound.
@@ -34,18 +35,21 @@ pub struct EndpointConfig {
     pub schedule: Schedule,
     /// Time between the two packets of a coded pair.
     pub spacing: Duration,
-    /// How long an exchange may take before it is given up; longer at a pace at which nodes look for packets rarely ([`Schedule::look_period`]).
+    /// How long an exchange may take before it is given up; longer at a pace at which nodes look
+    /// for packets rarely ([`Schedule::look_period`]).
     pub exchange_timeout: Duration,
     /// Which life of this node this is: greater than in all before.
     pub incarnation: u32,
-    /// What packets are authenticated with; `None` trusts whoever knows the run id, which is right where nobody else can send.
+    /// What packets are authenticated with; `None` trusts whoever knows the run id, which is right
+    /// where nobody else can send.
     pub key: Option<SessionKey>,
 }
 
 impl EndpointConfig {
     /// The default of `spacing`.
     pub const SPACING: Duration = Duration::from_us(100);
-    /// The default of `exchange_timeout`. Stamps do not care when a starved process looks at them, so it is long.
+    /// The default of `exchange_timeout`. Stamps do not care when a starved process looks at them,
+    /// so it is long.
     pub const EXCHANGE_TIMEOUT: Duration = Duration::from_ms(1_000);
 }
 
@@ -140,8 +144,8 @@ impl Endpoint {
         self.responder.handle_timer(now, &mut self.outbox);
     }
 
-    /// Takes a datagram in that came from the address of node `from` (`None`: of no node) and was stamped `received` on this node's
-    /// system clock.
+    /// Takes a datagram in that came from the address of node `from` (`None`: of no node) and was
+    /// stamped `received` on this node's system clock.
     pub fn handle_packet(&mut self, datagram: &[u8], from: Option<NodeId>, received: Stamp, now: Timestamp<Monotonic>) {
         let now = self.advance(now);
         let packet = match self.admit(datagram, from) {
@@ -183,7 +187,8 @@ impl Endpoint {
         }
     }
 
-    /// The packet was sent, but its transmit stamp will never come: the exchange is dropped and counted.
+    /// The packet was sent, but its transmit stamp will never come: the exchange is dropped and
+    /// counted.
     pub fn handle_tx_lost(&mut self, context: TxContext, now: Timestamp<Monotonic>) {
         self.advance(now);
         if !context.kind.needs_tx_stamp() {
@@ -195,7 +200,8 @@ impl Endpoint {
         self.lose(context, Loss::StampMissing, AnswerLoss::StampMissing);
     }
 
-    /// The system refused to send the packet: it does not count as sent, and the exchange is dropped and counted.
+    /// The system refused to send the packet: it does not count as sent, and the exchange is
+    /// dropped and counted.
     pub fn handle_send_failed(&mut self, context: TxContext, now: Timestamp<Monotonic>) {
         self.advance(now);
         if let Some(peer) = self.peers.get_mut(&context.peer) {
@@ -228,8 +234,8 @@ impl Endpoint {
         self.responder.set_schedule(&schedule);
     }
 
-    /// Probes these nodes from now on, in turn, and no others. Exchanges in flight are not disturbed; counts and sequence
-    /// numbers of a node that is probed again go on.
+    /// Probes these nodes from now on, in turn, and no others. Exchanges in flight are not
+    /// disturbed; counts and sequence numbers of a node that is probed again go on.
     ///
     /// # Errors
     /// When a node is not one of the run's, is this one, or is given twice; then nothing changes.
@@ -239,9 +245,9 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Stops or resumes starting exchanges. A stopped endpoint ends what is in flight and goes on answering: once
-    /// [`Endpoint::in_flight`] is 0 everywhere and the network has drained, counts of sent and received packets compare
-    /// exactly.
+    /// Stops or resumes starting exchanges. A stopped endpoint ends what is in flight and goes on
+    /// answering: once [`Endpoint::in_flight`] is 0 everywhere and the network has drained, counts
+    /// of sent and received packets compare exactly.
     pub fn set_probing(&mut self, probing: bool) {
         self.prober.set_probing(probing, self.now);
     }
@@ -276,7 +282,8 @@ impl Endpoint {
         }
     }
 
-    /// The packet in a datagram, if it is one of this run for this node. The cheap questions come first.
+    /// The packet in a datagram, if it is one of this run for this node. The cheap questions come
+    /// first.
     fn admit(&self, datagram: &[u8], from: Option<NodeId>) -> Result<Packet, Reject> {
         let packet = Packet::decode(datagram)?;
         packet.check_addressee(self.run, self.node, self.nodes)?;
@@ -288,7 +295,8 @@ impl Endpoint {
         Ok(packet)
     }
 
-    /// `CLOCK_MONOTONIC` never goes back; a driver that mixes up its readings must not make alarms run twice.
+    /// `CLOCK_MONOTONIC` never goes back; a driver that mixes up its readings must not make alarms
+    /// run twice.
     fn advance(&mut self, now: Timestamp<Monotonic>) -> Timestamp<Monotonic> {
         self.now = self.now.max(now);
         self.now
@@ -315,8 +323,9 @@ impl EndpointConfig {
 }
 
 impl Peer {
-    /// Whether a request of this life of the peer is to be answered. A later life than all before begins with nothing: what the peer
-    /// asked in an earlier one is forgotten, and what comes of it still is refused.
+    /// Whether a request of this life of the peer is to be answered. A later life than all before
+    /// begins with nothing: what the peer asked in an earlier one is forgotten, and what comes of
+    /// it still is refused.
     fn lives_in(&mut self, incarnation: u32, responder: &mut Responder, peer: NodeId) -> bool {
         let latest = *self.incarnation.get_or_insert(incarnation);
         if is_newer(incarnation, latest) {

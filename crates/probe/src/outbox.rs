@@ -31,7 +31,8 @@ pub struct Transmit {
     pub to: NodeId,
     /// The datagram.
     pub bytes: [u8; PACKET_BYTES],
-    /// To be handed back with the transmit stamp. Third packets need none: see [`Kind::needs_tx_stamp`].
+    /// To be handed back with the transmit stamp. Third packets need none: see
+    /// [`Kind::needs_tx_stamp`].
     pub context: TxContext,
 }
 

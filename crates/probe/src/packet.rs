@@ -1,7 +1,8 @@
 //! The probe packet: 80 bytes, big-endian, the same length for all six kinds.
 //!
-//! Equal lengths matter: a longer packet takes longer to put on the wire, and the two packets of a coded pair, or the
-//! two directions, would differ by that serialisation delay. Unknown stamps are therefore sent as zeros, not left out.
+//! Equal lengths matter: a longer packet takes longer to put on the wire, and the two packets of a
+//! coded pair, or the two directions, would differ by that serialisation delay. Unknown stamps are
+//! therefore sent as zeros, not left out.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -17,8 +18,8 @@
 //! | 32..64 | four stamps of the SENDER's clock, ns: transmit 1, transmit 2, receive 1, receive 2 |
 //! | 64..80 | tag: the first 16 bytes of the keyed BLAKE3 hash of all before; zeros in a run without a key |
 //!
-//! Which stamps a kind carries is part of the format (`Pt3` both transmit stamps, `Pr3` too, and so on), so a
-//! decoded packet needs no further check. There is no checksum: UDP has one.
+//! Which stamps a kind carries is part of the format (`Pt3` both transmit stamps, `Pr3` too, and so
+//! on), so a decoded packet needs no further check. There is no checksum: UDP has one.
 
 use probe_sync_time::{NodeId, RunId, SessionKey, Stamp, StampSource, Timestamp};
 
@@ -53,7 +54,8 @@ impl Kind {
         (self as usize - 1) % 3
     }
 
-    /// True when the exchange needs this packet's transmit stamp: the coded pairs, not the third packets.
+    /// True when the exchange needs this packet's transmit stamp: the coded pairs, not the third
+    /// packets.
     pub const fn needs_tx_stamp(self) -> bool {
         self.place() < 2
     }
@@ -62,7 +64,8 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
 
-    /// For each stamp slot: must it be filled (`Some(true)`), empty (`Some(false)`), or either (`None`)?
+    /// For each stamp slot: must it be filled (`Some(true)`), empty (`Some(false)`), or either
+    /// (`None`)?
     const fn slots(self) -> [Option<bool>; 4] {
         const EMPTY: Option<bool> = Some(false);
         const FILLED: Option<bool> = Some(true);
@@ -93,7 +96,8 @@ pub struct Packet {
     pub seq: u32,
     /// Which repetition of a third packet this is, from 0 to `REPETITIONS_MAX`; 0 for the others.
     pub repetition: u8,
-    /// Which life of the node that started the exchange this belongs to: a node that starts anew takes a greater one.
+    /// Which life of the node that started the exchange this belongs to: a node that starts anew
+    /// takes a greater one.
     pub incarnation: u32,
     /// Transmit stamps of the sender's own packets 1 and 2, as far as they are known.
     pub tx: [Option<Stamp>; 2],
@@ -138,7 +142,8 @@ pub enum Reject {
 }
 
 impl Packet {
-    /// The bytes to send. Stamps that the kind does not carry must be `None`, as the decoder enforces.
+    /// The bytes to send. Stamps that the kind does not carry must be `None`, as the decoder
+    /// enforces.
     pub fn encode(&self, key: Option<&SessionKey>) -> [u8; PACKET_BYTES] {
         let mut bytes = [0; PACKET_BYTES];
         bytes[0..4].copy_from_slice(&MAGIC);
@@ -176,7 +181,8 @@ impl Packet {
         if differing == 0 { Ok(()) } else { Err(Reject::Tag) }
     }
 
-    /// Reads a datagram. Checks the format only; the endpoint checks the run, the nodes and the tag.
+    /// Reads a datagram. Checks the format only; the endpoint checks the run, the nodes and the
+    /// tag.
     ///
     /// # Errors
     /// The first reason, in the order of the fields, for which these bytes are not a probe packet.
@@ -240,7 +246,8 @@ fn tag(bytes: &[u8; PACKET_BYTES], key: &SessionKey) -> [u8; TAG_BYTES] {
     tag
 }
 
-/// The poorer of two sources: an exchange with stamps of two kinds is only as good as the poorer kind.
+/// The poorer of two sources: an exchange with stamps of two kinds is only as good as the poorer
+/// kind.
 pub(crate) fn poorer(a: StampSource, b: StampSource) -> StampSource {
     a.max(b)
 }

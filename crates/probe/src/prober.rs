@@ -1,15 +1,17 @@
 //! The prober's half of the exchange, which starts exchanges on the node's out-edges in turn and
 //! ends with eight timestamps.
 //!
-//! One exchange: `Pt1` at the start, `Pt2` one spacing later, `Pt3` as soon as both transmit stamps are known, since it
-//! carries them; then wait for `Pr1 Pr2 Pr3` in any order, until the exchange timeout. Several exchanges may be in
-//! flight, also to one peer: on a path of 2 ms with a gap of 800 µs they must be. The table is bounded, and so is each peer's part of
-//! it: one that is dead must not keep the others from being probed.
+//! One exchange: `Pt1` at the start, `Pt2` one spacing later, `Pt3` as soon as both transmit stamps
+//! are known, since it carries them; then wait for `Pr1 Pr2 Pr3` in any order, until the exchange
+//! timeout. Several exchanges may be in flight, also to one peer: on a path of 2 ms with a gap of
+//! 800 µs they must be. The table is bounded, and so is each peer's part of it: one that is dead
+//! must not keep the others from being probed.
 //!
 //! # Loss
-//! One packet of each direction is enough for an exchange. `Pr3`, which carries the responder's stamps, is asked for again by repeating
-//! `Pt3`, a few times; the answer to a lost `Pt3` comes the same way. When `Pr3` is there and a packet of the pair is not, it may only be
-//! late: the exchange waits for it a little, then ends without it.
+//! One packet of each direction is enough for an exchange. `Pr3`, which carries the responder's
+//! stamps, is asked for again by repeating `Pt3`, a few times; the answer to a lost `Pt3` comes the
+//! same way. When `Pr3` is there and a packet of the pair is not, it may only be late: the exchange
+//! waits for it a little, then ends without it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -48,7 +50,8 @@ pub(crate) struct Prober {
 /// Peer and sequence number.
 type FlightKey = (NodeId, u32);
 
-/// What an alarm is for. At the same instant a pending second packet comes first and the timeout last.
+/// What an alarm is for. At the same instant a pending second packet comes first and the timeout
+/// last.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Alarm {
     Second,
@@ -112,7 +115,8 @@ impl Prober {
     pub(crate) fn new(config: ProberConfig, now: Timestamp<Monotonic>) -> Self {
         let mut peers = config.out_edges;
         peers.sort_unstable();
-        // Starting with the next higher peer spreads the nodes: from the lowest, all would probe node 0 first.
+        // Starting with the next higher peer spreads the nodes: from the lowest, all would probe
+        // node 0 first.
         let turn = peers.partition_point(|peer| *peer < config.node);
         Self {
             run: config.run,
@@ -140,8 +144,8 @@ impl Prober {
         self.next_start = schedule.next_after(now);
     }
 
-    /// Probes `peers` from now on. Edges no longer probed are kept: the peer still remembers their sequence numbers, which
-    /// may not come twice, and exchanges in flight still end.
+    /// Probes `peers` from now on. Edges no longer probed are kept: the peer still remembers their
+    /// sequence numbers, which may not come twice, and exchanges in flight still end.
     pub(crate) fn set_out_edges(&mut self, peers: &[NodeId], now: Timestamp<Monotonic>) {
         let next = self.active.get(self.turn).and_then(|at| self.edges.get(*at)).map(|edge| edge.peer);
         let idle = self.active.is_empty();
@@ -180,7 +184,8 @@ impl Prober {
 
     /// Runs every alarm that is due, then starts at most one burst of exchanges.
     pub(crate) fn handle_timer(&mut self, now: Timestamp<Monotonic>, outbox: &mut Outbox) {
-        // Bounded: each turn removes an alarm, and the one that sets another sets it later than now.
+        // Bounded: each turn removes an alarm, and the one that sets another sets it later than
+        // now.
         while let Some(&(due, key, alarm)) = self.alarms.first() {
             if due > now {
                 break;
@@ -279,8 +284,8 @@ impl Prober {
         self.finished.pop_front()
     }
 
-    /// Counts of every out-edge since the last call, in order of peer. An edge no longer probed is among them as long as
-    /// it has something to report.
+    /// Counts of every out-edge since the last call, in order of peer. An edge no longer probed is
+    /// among them as long as it has something to report.
     pub(crate) fn cut_window(&mut self) -> Vec<EdgeWindowCounts> {
         let active = &self.active;
         let cut = |(at, edge): (usize, &mut OutEdge)| (active.binary_search(&at).is_ok(), edge.cut());
@@ -464,13 +469,15 @@ impl Flight {
     }
 }
 
-/// The transmit and receive stamps of a pair, a lost packet replaced by its partner; `None` when both were lost.
+/// The transmit and receive stamps of a pair, a lost packet replaced by its partner; `None` when
+/// both were lost.
 fn arrived(tx: [Stamp; 2], rx: [Option<Stamp>; 2]) -> Option<[(Stamp, Stamp); 2]> {
     let [first, second] = [rx[0].map(|rx| (tx[0], rx)), rx[1].map(|rx| (tx[1], rx))];
     Some([first.or(second)?, second.or(first)?])
 }
 
-/// How long a packet of a pair is waited for when the third has come before it. Packets overtake each other by microseconds.
+/// How long a packet of a pair is waited for when the third has come before it. Packets overtake
+/// each other by microseconds.
 pub(crate) fn reorder_grace(exchange_timeout: Duration) -> Duration {
     REORDER_GRACE.min(Duration::from_ns(exchange_timeout.as_ns() / 20))
 }
@@ -478,7 +485,8 @@ pub(crate) fn reorder_grace(exchange_timeout: Duration) -> Duration {
 /// Of all peers together; the receive buffer has room for what they answer.
 const MAX_IN_FLIGHT: usize = 1024;
 
-/// At a gap of 800 µs to one peer alone these are 50 ms. Fewer than the responder keeps, see `seen::SPAN` too.
+/// At a gap of 800 µs to one peer alone these are 50 ms. Fewer than the responder keeps, see
+/// `seen::SPAN` too.
 pub(crate) const MAX_PER_PEER: u64 = 64;
 
 /// A driver takes exchanges after every call; this many waiting ones mean that it does not.

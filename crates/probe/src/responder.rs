@@ -1,11 +1,12 @@
 //! The responder's half of the exchange, which collects a peer's `Pt1 Pt2 Pt3` and answers with
 //! `Pr1 Pr2 Pr3`.
 //!
-//! It answers once it has all three packets, in whatever order they came: then both receive stamps are known, and `Pt3`
-//! says that the prober knows its transmit stamps, so an answer is worth sending. Where `Pt3` is there and one of the pair is not, the
-//! answer waits a little and does without. `Pr2` leaves one spacing after `Pr1`, `Pr3` as soon as both transmit stamps are known, and
-//! again whenever the prober repeats `Pt3`.
-//! State is bounded: so many exchanges per peer, the oldest gives way.
+//! It answers once it has all three packets, in whatever order they came: then both receive stamps
+//! are known, and `Pt3` says that the prober knows its transmit stamps, so an answer is worth
+//! sending. Where `Pt3` is there and one of the pair is not, the answer waits a little and does
+//! without. `Pr2` leaves one spacing after `Pr1`, `Pr3` as soon as both transmit stamps are known,
+//! and again whenever the prober repeats `Pt3`. State is bounded: so many exchanges per peer, the
+//! oldest gives way.
 //!
 //! It has no timer for request timeouts: a peer's requests are checked when a packet of that peer
 //! arrives.
@@ -48,7 +49,8 @@ enum Alarm {
 struct Peer {
     /// The latest requests, by sequence number.
     requests: BTreeMap<u32, Request>,
-    /// The newest request that was dropped: what comes of it and of older ones is late, and is not answered a second time.
+    /// The newest request that was dropped: what comes of it and of older ones is late, and is not
+    /// answered a second time.
     dropped: Option<u32>,
     counters: AnswerCounters,
 }
@@ -106,9 +108,11 @@ impl Responder {
         self.alarms.first().map(|(due, ..)| *due)
     }
 
-    /// Queues every second packet that is due, and answers what has waited long enough for a lost packet.
+    /// Queues every second packet that is due, and answers what has waited long enough for a lost
+    /// packet.
     pub(crate) fn handle_timer(&mut self, now: Timestamp<Monotonic>, outbox: &mut Outbox) {
-        // Bounded: each turn removes an alarm, and the one that sets another sets it later than now.
+        // Bounded: each turn removes an alarm, and the one that sets another sets it later than
+        // now.
         while let Some(&(due, key, alarm)) = self.alarms.first() {
             if due > now {
                 break;
@@ -211,7 +215,8 @@ impl Responder {
         self.peers.iter().map(|(peer, state)| (*peer, state.counters))
     }
 
-    /// Answers when the request is whole; sets the limit of waiting when a packet of it may have been lost.
+    /// Answers when the request is whole; sets the limit of waiting when a packet of it may have
+    /// been lost.
     fn look(&mut self, key: RequestKey, now: Timestamp<Monotonic>, outbox: &mut Outbox) {
         let grace = reorder_grace(self.exchange_timeout);
         let Some(request) = self.request_mut(key).filter(|request| request.third_came) else { return };
@@ -246,7 +251,8 @@ impl Responder {
         }
     }
 
-    /// Drops the peer's requests whose prober has timed out by now, and the oldest where there are too many for one more.
+    /// Drops the peer's requests whose prober has timed out by now, and the oldest where there are
+    /// too many for one more.
     fn make_room(&mut self, peer: NodeId, wanted: u32, now: Timestamp<Monotonic>) {
         // Ends: each turn drops a request.
         loop {

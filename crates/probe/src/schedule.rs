@@ -1,16 +1,19 @@
 //! The start times of exchanges: at `t ≡ phase (mod burst · gap)` on the monotonic clock, `burst`
 //! of them together.
 //!
-//! A burst of exchanges costs one wake-up and few system calls. It goes to different peers in turn, or, as a train, to one: after a
-//! pause caches and processors are cold on both ends, the first packets of a train warm them, and the others show the path's least delay.
+//! A burst of exchanges costs one wake-up and few system calls. It goes to different peers in turn,
+//! or, as a train, to one: after a pause caches and processors are cold on both ends, the first
+//! packets of a train warm them, and the others show the path's least delay.
 //!
-//! All processes of a host read the same monotonic clock, so ranks that are given equal gaps and different phases
-//! interleave without talking to each other. A start that was missed, because the process did not run, is skipped and
-//! counted: catching up in a burst would queue the packets behind each other and falsify what they measure.
+//! All processes of a host read the same monotonic clock, so ranks that are given equal gaps and
+//! different phases interleave without talking to each other. A start that was missed, because the
+//! process did not run, is skipped and counted: catching up in a burst would queue the packets
+//! behind each other and falsify what they measure.
 
 use probe_sync_time::{Duration, Monotonic, Timestamp};
 
-/// The mean gap between exchange starts of one node, how many start together, and where in the gap they lie.
+/// The mean gap between exchange starts of one node, how many start together, and where in the gap
+/// they lie.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     gap_ns: i64,
@@ -20,12 +23,14 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// One start per `gap`, `phase` after each multiple of `gap` (taken modulo `gap`). `None` unless `gap` is positive.
+    /// One start per `gap`, `phase` after each multiple of `gap` (taken modulo `gap`). `None`
+    /// unless `gap` is positive.
     pub const fn new(gap: Duration, phase: Duration) -> Option<Self> {
         Self::in_bursts(gap, 1, phase)
     }
 
-    /// `burst` starts together per `burst · gap`, `phase` after each multiple of that. `None` unless `gap` and `burst` are positive.
+    /// `burst` starts together per `burst · gap`, `phase` after each multiple of that. `None`
+    /// unless `gap` and `burst` are positive.
     pub const fn in_bursts(gap: Duration, burst: u32, phase: Duration) -> Option<Self> {
         if gap.as_ns() <= 0 || burst == 0 {
             return None;
@@ -62,18 +67,21 @@ impl Schedule {
         Duration::from_ns(self.gap_ns.saturating_mul(self.burst as i64))
     }
 
-    /// How often a node at this pace looks for packets where none of them wakes it: a peer waits as long for its answer.
+    /// How often a node at this pace looks for packets where none of them wakes it: a peer waits as
+    /// long for its answer.
     pub fn look_period(&self) -> Duration {
         self.period().clamp(LOOK_LIMITS[0], LOOK_LIMITS[1])
     }
 
-    /// How long an exchange may take: `timeout`, or more where nodes look so rarely that an answer to a repeated packet would be too late.
-    /// Two nodes look for the packet and for the answer, after [`Schedule::repeat_after`] once more.
+    /// How long an exchange may take: `timeout`, or more where nodes look so rarely that an answer
+    /// to a repeated packet would be too late. Two nodes look for the packet and for the answer,
+    /// after [`Schedule::repeat_after`] once more.
     pub(crate) fn exchange_limit(&self, timeout: Duration) -> Duration {
         timeout.max(Duration::from_ns(LOOKS_PER_EXCHANGE * self.look_period().as_ns()))
     }
 
-    /// After which time without an answer a packet is repeated: a part of the timeout, and not before both nodes had time to look.
+    /// After which time without an answer a packet is repeated: a part of the timeout, and not
+    /// before both nodes had time to look.
     pub(crate) fn repeat_after(&self, timeout: Duration) -> Duration {
         Duration::from_ns((timeout.as_ns() / REPEATS_PER_TIMEOUT).max(LOOKS_PER_REPEAT * self.look_period().as_ns()))
     }
@@ -102,7 +110,8 @@ impl Schedule {
     }
 }
 
-/// Limits of the time between two looks for packets. The longest is that of the clock watch, which needs as many wake-ups.
+/// Limits of the time between two looks for packets. The longest is that of the clock watch, which
+/// needs as many wake-ups.
 const LOOK_LIMITS: [Duration; 2] = [Duration::from_ms(1), Duration::from_ms(250)];
 /// A packet and its answer need two looks at most, and their ways.
 const LOOKS_PER_REPEAT: i64 = 3;

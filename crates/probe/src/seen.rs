@@ -2,11 +2,12 @@
 //! tells a duplicate from a late first copy, so that `sent − first copies` is exactly the number of
 //! lost packets.
 //!
-//! Same idea as the anti-replay window of IPsec (RFC 4303, section 3.4.3): a bitmap of the latest [`SPAN`] sequence
-//! numbers, one per packet of a direction. What is older than the window cannot be told apart from a replay.
+//! Same idea as the anti-replay window of IPsec (RFC 4303, section 3.4.3): a bitmap of the latest
+//! [`SPAN`] sequence numbers, one per packet of a direction. What is older than the window cannot
+//! be told apart from a replay.
 //!
-//! A packet that is far ahead of the window moves it only when a second one confirms it: one packet must not be able to make all that
-//! follow look old.
+//! A packet that is far ahead of the window moves it only when a second one confirms it: one packet
+//! must not be able to make all that follow look old.
 
 use crate::packet::{Packet, REPETITIONS_MAX};
 
@@ -96,13 +97,14 @@ pub(crate) fn is_newer(a: u32, b: u32) -> bool {
     a != b && a.wrapping_sub(b) < 1 << 31
 }
 
-/// How many of the latest sequence numbers are remembered: those of a second at one per millisecond, because a third packet may be asked for
-/// again for most of an exchange timeout.
+/// How many of the latest sequence numbers are remembered: those of a second at one per
+/// millisecond, because a third packet may be asked for again for most of an exchange timeout.
 pub(crate) const SPAN: u32 = 1024;
 const WORDS: usize = (SPAN / u64::BITS) as usize;
 
-/// Sequence numbers by which a packet may be ahead of all before it: what a minute without packets hides at the fastest cadence to a single
-/// peer is less than 50 times that, and then the second packet confirms the first.
+/// Sequence numbers by which a packet may be ahead of all before it: what a minute without packets
+/// hides at the fastest cadence to a single peer is less than 50 times that, and then the second
+/// packet confirms the first.
 const JUMP_MAX: u32 = 1 << 16;
 
 /// Packets of a direction that are told apart: two coded ones and the third with its repetitions.

@@ -1,13 +1,15 @@
 //! Which nodes probe which: a ring plus random chords, the same on every rank.
 //!
-//! The ring makes the graph connected and gives each node an out-edge. Chords start as the circulant graph of the wanted
-//! degree (node i joined to i ± 2, i ± 3, …) and are then shuffled by double edge swaps, (a,b) (c,d) → (a,d) (c,b), which
-//! keep every degree exact; drawing chords at random instead leaves nodes short. Random chords make the graph's
-//! diameter, and with it the error between far nodes, grow as log N.
+//! The ring makes the graph connected and gives each node an out-edge. Chords start as the
+//! circulant graph of the wanted degree (node i joined to i ± 2, i ± 3, …) and are then shuffled by
+//! double edge swaps, (a,b) (c,d) → (a,d) (c,b), which keep every degree exact; drawing chords at
+//! random instead leaves nodes short. Random chords make the graph's diameter, and with it the
+//! error between far nodes, grow as log N.
 //!
-//! Orientation: the ring is a directed cycle; chords are oriented along trails (Hierholzer) that start at nodes of odd
-//! degree, so in- and out-degree of a node differ by at most 1. Whatever the prober's role does to the measured offset,
-//! the responder's does in reverse, and balanced roles cancel it.
+//! Orientation: the ring is a directed cycle; chords are oriented along trails (Hierholzer) that
+//! start at nodes of odd degree, so in- and out-degree of a node differ by at most 1. Whatever the
+//! prober's role does to the measured offset, the responder's does in reverse, and balanced roles
+//! cancel it.
 //!
 //! By hand: 5 nodes, 4 neighbours: ring 0→1→2→3→4→0 and the chords of the pentagram 0–2–4–1–3–0.
 //!
@@ -19,8 +21,9 @@ use probe_sync_time::Edge;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// The directed edges of a run, sorted: each undirected pair once (two nodes: both directions), about `neighbors`
-/// undirected edges per node, at least the ring. `neighbors ≥ nodes − 1` gives the complete graph.
+/// The directed edges of a run, sorted: each undirected pair once (two nodes: both directions),
+/// about `neighbors` undirected edges per node, at least the ring. `neighbors ≥ nodes − 1` gives
+/// the complete graph.
 pub fn edges(nodes: u32, neighbors: u32, seed: u64) -> Vec<Edge> {
     if nodes < 2 {
         return Vec::new();
@@ -35,7 +38,8 @@ pub fn edges(nodes: u32, neighbors: u32, seed: u64) -> Vec<Edge> {
     edges
 }
 
-/// Undirected pairs, beyond the ring, of the circulant graph of degree `neighbors` (one node may have one less).
+/// Undirected pairs, beyond the ring, of the circulant graph of degree `neighbors` (one node may
+/// have one less).
 fn circulant_chords(nodes: u32, neighbors: u32) -> Vec<[u32; 2]> {
     let neighbors = neighbors.min(nodes - 1);
     let whole = neighbors / 2;
@@ -81,8 +85,9 @@ fn orient(nodes: u32, chords: &[[u32; 2]]) -> Vec<Edge> {
         at[*a as usize].push((*b, index));
         at[*b as usize].push((*a, index));
     }
-    // A trail that starts at an odd node ends at an odd node, and each is the end of one trail. What they leave over has
-    // even degrees everywhere, at odd nodes too, so the trails of the second pass are closed.
+    // A trail that starts at an odd node ends at an odd node, and each is the end of one trail.
+    // What they leave over has even degrees everywhere, at odd nodes too, so the trails of the
+    // second pass are closed.
     let odd: Vec<u32> = (0..nodes).filter(|i| at[*i as usize].len() % 2 == 1).collect();
     let mut used = vec![false; chords.len()];
     let mut directed = Vec::with_capacity(chords.len());

@@ -117,7 +117,8 @@ impl Clock {
         }
     }
 
-    /// Converts times of a clock of this host to reference times, with the half-widths of their 95 % intervals.
+    /// Converts times of a clock of this host to reference times, with the half-widths of their 95
+    /// % intervals.
     #[pyo3(signature = (times, of="realtime"))]
     #[expect(clippy::needless_pass_by_value, reason = "Python's arguments are made for the call")]
     fn convert<'py>(&self, py: Python<'py>, times: PyReadonlyArray1<'py, i64>, of: &str) -> PyResult<Converted<'py>> {
@@ -172,7 +173,8 @@ impl Marks {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).next_name()
     }
 
-    /// Writes the readings of the system clock before and after the event. Returns False if they are invalid.
+    /// Writes the readings of the system clock before and after the event. Returns False if they
+    /// are invalid.
     fn write(&self, number: u64, before_ns: i64, after_ns: i64) -> PyResult<bool> {
         let mut writer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let written = writer.write(number, Timestamp::from_ns(before_ns), Timestamp::from_ns(after_ns));

@@ -123,7 +123,8 @@ fn is_missing(error: &(dyn std::error::Error + 'static)) -> bool {
     kind == Some(std::io::ErrorKind::NotFound)
 }
 
-/// The text with keywords in place of the command line's flags: `assume_order` for `--assume-order`.
+/// The text with keywords in place of the command line's flags: `assume_order` for
+/// `--assume-order`.
 fn with_keywords(text: &str) -> String {
     let mut parts = text.split("--");
     let mut told = parts.next().unwrap_or_default().to_owned();

@@ -67,7 +67,8 @@ impl Offsets {
         self.offsets.notes.clone()
     }
 
-    /// Returns the start and end of a node's measurement on its own clock, ns since 1970; None for a node without offsets.
+    /// Returns the start and end of a node's measurement on its own clock, ns since 1970; None for
+    /// a node without offsets.
     fn measured_ns(&self, node: u32) -> Option<(i128, i128)> {
         self.survey.measured(node).map(|span| (span.first_ns, span.last_ns))
     }

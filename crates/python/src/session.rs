@@ -60,7 +60,8 @@ enum Stage {
 /// The report as JSON, at rank 0, or what the session failed of.
 type Outcome = Result<Option<String>, Failure>;
 
-/// What [`Session::progress`] gives: phase, state (rank, node, nodes, reference, rounds) once it is known, and the reason of a failure.
+/// What [`Session::progress`] gives: phase, state (rank, node, nodes, reference, rounds) once it is
+/// known, and the reason of a failure.
 type Told = (&'static str, Option<(usize, u32, usize, u32, u64, Vec<usize>)>, Option<String>);
 
 /// Starts a session. Without `size` it is alone.
@@ -175,7 +176,8 @@ impl Session {
         Ok(found.map(|data| Round::new(py, data)))
     }
 
-    /// Waits until the half-width of the 95 % interval of this node's offset is at most `half_width_ns`.
+    /// Waits until the half-width of the 95 % interval of this node's offset is at most
+    /// `half_width_ns`.
     fn wait_until_bound(&self, py: Python<'_>, half_width_ns: u32, timeout: Option<f64>) -> PyResult<Round> {
         let what = format!("a bound of ±{half_width_ns} ns");
         let attempt = |handle: &SessionHandle, slice| handle.wait_until_bound(half_width_ns, slice);
@@ -253,7 +255,8 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the run with the window under way; the report as JSON at rank 0. Called again it gives the same.
+    /// Ends the run with the window under way; the report as JSON at rank 0. Called again it gives
+    /// the same.
     fn stop(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<String>> {
         self.refuse_fork()?;
         let until = Until::new(timeout)?;
@@ -307,7 +310,8 @@ enum Borrowed<T> {
 }
 
 impl Session {
-    /// Waits until `attempt` succeeds; where the run ends by itself before, for what `at_end` makes of the last round, if anything.
+    /// Waits until `attempt` succeeds; where the run ends by itself before, for what `at_end` makes
+    /// of the last round, if anything.
     fn wait<T: Send>(
         &self,
         py: Python<'_>,
@@ -376,7 +380,8 @@ impl Session {
 }
 
 impl Inner {
-    /// Takes note of where the session stands; once its thread has failed or ended by itself, of its end.
+    /// Takes note of where the session stands; once its thread has failed or ended by itself, of
+    /// its end.
     fn look(&mut self) {
         let Stage::Running(handle) = &self.stage else {
             return self.settle();

@@ -310,7 +310,8 @@ fn not_written(path: &Path, error: &dyn Display) -> Failure {
     Failure::file(format!("cannot write {}: {error}", path.display()))
 }
 
-/// Has `write` make a file under another name, and gives it this one when it is whole. What `write` is given lies in a folder of this user's alone.
+/// Has `write` make a file under another name, and gives it this one when it is whole. What `write`
+/// is given lies in a folder of this user's alone.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "what Python hands over is owned")]
 pub fn write_whole(path: PathBuf, write: &Bound<'_, PyAny>) -> PyResult<()> {

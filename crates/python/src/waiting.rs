@@ -57,7 +57,8 @@ impl Until {
     }
 }
 
-/// How work on a thread of its own says how far it is, and learns that nobody waits for it any more.
+/// How work on a thread of its own says how far it is, and learns that nobody waits for it any
+/// more.
 #[derive(Debug)]
 pub struct Worker<T> {
     sender: Sender<Message<T>>,
@@ -83,7 +84,8 @@ impl<T> Worker<T> {
     }
 }
 
-/// Runs `work` on a thread of its own and waits for it; `progress` is called with the share that is done.
+/// Runs `work` on a thread of its own and waits for it; `progress` is called with the share that is
+/// done.
 ///
 /// # Errors
 /// What a signal handler or `progress` raises; a panic of the work.
@@ -112,7 +114,8 @@ pub fn run<T: Send + 'static>(
 }
 
 fn listen<T: Send>(py: Python<'_>, receiver: Receiver<Message<T>>, progress: Option<&Bound<'_, PyAny>>) -> PyResult<T> {
-    // The interpreter is released with a lock around what only this thread uses: a receiver cannot be shared.
+    // The interpreter is released with a lock around what only this thread uses: a receiver cannot
+    // be shared.
     let receiver = Mutex::new(receiver);
     loop {
         let next = py.detach(|| receiver.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(SLICE));

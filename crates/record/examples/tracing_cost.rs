@@ -1,4 +1,5 @@
-//! What a span of `tracing` costs with this crate's layer, beside a layer that does nothing: processor time of one thread, taken in turns.
+//! What a span of `tracing` costs with this crate's layer, beside a layer that does nothing:
+//! processor time of one thread, taken in turns.
 //!
 //! `cargo run --release -p probe-sync-record --features tracing --example tracing_cost`
 

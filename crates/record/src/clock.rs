@@ -86,7 +86,8 @@ pub struct ClockPair {
     pub ticks: u64,
     /// The system clock, ns since 1970.
     pub system_ns: i64,
-    /// How far apart the counter's readings before and after the system clock's were, ticks: the pair is wrong by at most half of it.
+    /// How far apart the counter's readings before and after the system clock's were, ticks: the
+    /// pair is wrong by at most half of it.
     pub bracket_ticks: u64,
 }
 

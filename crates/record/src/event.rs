@@ -17,7 +17,8 @@ use crate::thread::slow::{self, Frame};
 use crate::thread::{block, define, observed, sync};
 use crate::value::{Argument, Arguments};
 
-/// Something that goes on from where it is made to where it is dropped, on one thread. What is within ends before; what does not is closed with it, and marked.
+/// Something that goes on from where it is made to where it is dropped, on one thread. What is
+/// within ends before; what does not is closed with it, and marked.
 #[must_use = "a scope ends when it is dropped; bind it to a name, as _step"]
 #[derive(Debug)]
 pub struct Scope {
@@ -131,8 +132,8 @@ impl Scope {
         }
     }
 
-    /// The scope as plain words, for languages that keep it themselves; it goes on until [`Scope::from_words`] gives it back. All zero: one that nobody
-    /// records.
+    /// The scope as plain words, for languages that keep it themselves; it goes on until
+    /// [`Scope::from_words`] gives it back. All zero: one that nobody records.
     #[inline]
     pub fn into_words(self) -> ScopeWords {
         let place = match self.frame {
@@ -148,10 +149,12 @@ impl Scope {
         words
     }
 
-    /// The scope of its words, to be ended by whoever drops it. Words that were used before, or on another thread, end nothing.
+    /// The scope of its words, to be ended by whoever drops it. Words that were used before, or on
+    /// another thread, end nothing.
     ///
     /// # Safety
-    /// They come from [`Scope::into_words`] in this process or one that it was forked from, unchanged, on any thread.
+    /// They come from [`Scope::into_words`] in this process or one that it was forked from,
+    /// unchanged, on any thread.
     #[inline]
     pub unsafe fn from_words(words: ScopeWords) -> Self {
         let frame = match words.place {
@@ -212,8 +215,8 @@ impl ScopeWords {
     /// In the lower bits; places in memory are multiples of eight.
     const OBSERVED: u64 = 3;
 
-    /// A scope begins, as by [`Scope::enter_with`], straight into the caller's memory: made first and copied then it would cost a third more. Whether
-    /// anybody records it.
+    /// A scope begins, as by [`Scope::enter_with`], straight into the caller's memory: made first
+    /// and copied then it would cost a third more. Whether anybody records it.
     #[inline]
     pub fn enter(site: &'static Site, arguments: &impl Arguments, words: &mut MaybeUninit<Self>) -> bool {
         let gate = gate::current();
@@ -274,7 +277,8 @@ impl ScopeWords {
     }
 }
 
-/// The key of a name that is known only when the program runs, for [`crate::Listed`]; the same for the same name. None where there are too many.
+/// The key of a name that is known only when the program runs, for [`crate::Listed`]; the same for
+/// the same name. None where there are too many.
 pub fn key(name: &str) -> Option<u32> {
     define::number_of_name(name)
 }
@@ -285,7 +289,8 @@ pub fn is_anything_wanted() -> bool {
     gate::current() != 0
 }
 
-/// Whether an event of this site would be recorded by anybody; it may be that a session's filter leaves it out all the same.
+/// Whether an event of this site would be recorded by anybody; it may be that a session's filter
+/// leaves it out all the same.
 #[inline]
 pub fn is_wanted(site: &'static Site) -> bool {
     let gate = gate::current();
@@ -299,7 +304,8 @@ pub fn is_wanted(site: &'static Site) -> bool {
     slow::within_for(site.bit, |block| block.kinds.get() & site.bit != 0).unwrap_or(false)
 }
 
-/// Something that happens now, with arguments by their places among the site's keys, [`OF_SITE`] added.
+/// Something that happens now, with arguments by their places among the site's keys, [`OF_SITE`]
+/// added.
 #[inline]
 pub fn instant(site: &'static Site, arguments: &impl Arguments) {
     simple(site, record::INSTANT, None, arguments);
@@ -410,7 +416,8 @@ impl Drop for Span {
     }
 }
 
-/// Events of this thread that begin while the guard lives have this id, as the number by which a device's events know their launch. Nests.
+/// Events of this thread that begin while the guard lives have this id, as the number by which a
+/// device's events know their launch. Nests.
 #[must_use = "the id holds until the guard is dropped"]
 #[derive(Debug)]
 pub struct Correlation {
@@ -423,7 +430,8 @@ pub fn correlate(id: u64) -> Correlation {
     Correlation { before: set_correlation(id), of_thread: PhantomData }
 }
 
-/// As [`correlate`], for whoever sets back what was before himself: it is returned, 0 where there was none.
+/// As [`correlate`], for whoever sets back what was before himself: it is returned, 0 where there
+/// was none.
 pub fn set_correlation(id: u64) -> u64 {
     sync::attached().map_or(0, |block| block.correlation.replace(id))
 }

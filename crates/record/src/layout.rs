@@ -44,7 +44,8 @@ pub(crate) mod header {
     pub const DEFINITIONS_TAKEN: usize = 9;
     /// Definitions that found no room.
     pub const DEFINITIONS_LOST: usize = 10;
-    /// Events that were lost where their thread has no slot, and the ticks of the first and the last.
+    /// Events that were lost where their thread has no slot, and the ticks of the first and the
+    /// last.
     pub const LOST: usize = 11;
     pub const LOST_FIRST: usize = 12;
     pub const LOST_LAST: usize = 13;
@@ -68,9 +69,11 @@ pub(crate) mod header {
     pub const PAUSES: usize = 22;
     /// Blocks that could not be written because the file system refused them.
     pub const BLOCKS_LOST: usize = 23;
-    /// 1: what counts is what lies within a window ([`super::window`]), also where there is none; 0: everything.
+    /// 1: what counts is what lies within a window ([`super::window`]), also where there is none;
+    /// 0: everything.
     pub const WINDOWED: usize = 24;
-    /// Events that a flight recorder has replaced by newer ones; what had been lost there is among them.
+    /// Events that a flight recorder has replaced by newer ones; what had been lost there is among
+    /// them.
     pub const REPLACED: usize = 32;
     /// Events whose loss stands in records or definitions: they are no longer in slots.
     pub const LOST_TOLD: usize = 33;
@@ -110,10 +113,12 @@ pub(crate) mod policy {
     pub const STREAM: u64 = 3;
 }
 
-/// Words of a clock pair: ticks, system clock in ns, width of the bracket in ticks, and the exclusive or of the three with [`MAGIC`].
+/// Words of a clock pair: ticks, system clock in ns, width of the bracket in ticks, and the
+/// exclusive or of the three with [`MAGIC`].
 pub(crate) const PAIR_WORDS: usize = 4;
 
-/// A definition: its first word is `MARK << 32 | kind << 16 | words of it all`, written last; the second its number. Then come its content's own words.
+/// A definition: its first word is `MARK << 32 | kind << 16 | words of it all`, written last; the
+/// second its number. Then come its content's own words.
 pub(crate) mod definition {
     /// Upper half of the first word of a definition that is whole.
     pub const MARK: u64 = 0x5053_4446;
@@ -125,19 +130,24 @@ pub(crate) mod definition {
     pub const THREAD: u64 = 3;
     /// A window: see [`super::window`]. Its number counts from 0.
     pub const WINDOW: u64 = 4;
-    /// What a thread's slot counted when the thread left it: lost events, ticks of the first and the last, events of signal handlers that came while it was
-    /// writing another, arguments without room, scopes opened too deep. Its number is the thread's serial number; a thread may have several.
+    /// What a thread's slot counted when the thread left it: lost events, ticks of the first and
+    /// the last, events of signal handlers that came while it was writing another, arguments
+    /// without room, scopes opened too deep. Its number is the thread's serial number; a thread may
+    /// have several.
     pub const LEFT: u64 = 5;
     /// Words of [`LEFT`].
     pub const LEFT_WORDS: usize = 8;
-    /// A thread without a thread, for events of a device: its serial number; the number of the device's clock, and which of the queue's threads it
-    /// is, << 32; then texts: device, queue.
+    /// A thread without a thread, for events of a device: its serial number; the number of the
+    /// device's clock, and which of the queue's threads it is, << 32; then texts: device, queue.
     pub const TRACK: u64 = 6;
-    /// Number of a device's clock; its count; then two words: the recorder's ticks, and how far apart its readings around the device's were.
+    /// Number of a device's clock; its count; then two words: the recorder's ticks, and how far
+    /// apart its readings around the device's were.
     pub const PAIR: u64 = 7;
-    /// Number of a device's clock; counts a second as stated, 0 for the recorder's own ticks; then texts: one, the backend.
+    /// Number of a device's clock; counts a second as stated, 0 for the recorder's own ticks; then
+    /// texts: one, the backend.
     pub const CLOCK: u64 = 8;
-    /// A file that was mapped to be run: its number; what its addresses are shifted by; then two words: where it begins and ends; then texts: its path.
+    /// A file that was mapped to be run: its number; what its addresses are shifted by; then two
+    /// words: where it begins and ends; then texts: its path.
     pub const MODULE: u64 = 9;
     /// Something to say about the recording; then texts: one.
     pub const NOTE: u64 = 10;
@@ -147,13 +157,15 @@ pub(crate) mod definition {
     pub const WORDS_MAX: usize = 0xffff;
 }
 
-/// Words of the definition of a window, by their place. They are written again when its limits are known better.
+/// Words of the definition of a window, by their place. They are written again when its limits are
+/// known better.
 pub(crate) mod window {
     /// When it begins, ticks.
     pub const FROM: usize = 2;
     /// When it ends, ticks; 0: it goes on.
     pub const TO: usize = 3;
-    /// What was asked for, ns on the reference clock; both 0 where it was not asked for by that clock.
+    /// What was asked for, ns on the reference clock; both 0 where it was not asked for by that
+    /// clock.
     pub const ASKED_FROM: usize = 4;
     pub const ASKED_TO: usize = 5;
     /// 1: its beginning had passed before anything was recorded, which [`FROM`] says.
@@ -177,7 +189,8 @@ pub(crate) mod slot {
     pub const INTERRUPTED: usize = 6;
     /// Arguments that found no room.
     pub const ARGUMENTS_LOST: usize = 7;
-    /// Scopes that were opened; changes with every one, so that a reader sees whether what it has read belongs together.
+    /// Scopes that were opened; changes with every one, so that a reader sees whether what it has
+    /// read belongs together.
     pub const OPENED: usize = 8;
     /// Scopes that were opened deeper than there is room.
     pub const TOO_DEEP: usize = 9;
@@ -199,9 +212,10 @@ pub(crate) mod chunk {
     pub const DRAINED: usize = 3;
     /// Threads that have written it, one after the other.
     pub const SEGMENTS: usize = 4;
-    /// Of each [`SEGMENT_WORDS`]: serial number << 32 | bytes from the chunk's beginning; a number that grows each time that the thread takes part anew; bytes
-    /// of records that the thread has written since then, before this segment. Segments of 100 and 60 bytes begin at 0 and 100: where the next one found is
-    /// not at the end of the one before, there is a gap.
+    /// Of each [`SEGMENT_WORDS`]: serial number << 32 | bytes from the chunk's beginning; a number
+    /// that grows each time that the thread takes part anew; bytes of records that the thread has
+    /// written since then, before this segment. Segments of 100 and 60 bytes begin at 0 and 100:
+    /// where the next one found is not at the end of the one before, there is a gap.
     pub const FIRST_SEGMENT: usize = 5;
     /// Words that tell of a segment.
     pub const SEGMENT_WORDS: usize = 3;
@@ -211,7 +225,8 @@ pub(crate) mod chunk {
         FIRST_SEGMENT + SEGMENT_WORDS * number
     }
 
-    /// The most segments there may be in a chunk of so many bytes: threads that record little and end leave its rest to others.
+    /// The most segments there may be in a chunk of so many bytes: threads that record little and
+    /// end leave its rest to others.
     pub const fn segments_max(chunk_bytes: usize) -> usize {
         chunk_bytes / 512
     }
@@ -227,9 +242,11 @@ pub(crate) mod chunk {
     }
 }
 
-/// A record: `site | kind << 32 | words << 40 | depth << 48`, then words by its kind, then arguments.
+/// A record: `site | kind << 32 | words << 40 | depth << 48`, then words by its kind, then
+/// arguments.
 pub(crate) mod record {
-    /// Begin, end, id. While it is open in a slot the second of them is the place of the scope around it instead.
+    /// Begin, end, id. While it is open in a slot the second of them is the place of the scope
+    /// around it instead.
     pub const SCOPE: u64 = 1;
     /// A scope that never ended: closed with the one around it.
     pub const UNFINISHED: u64 = 2;
@@ -244,7 +261,8 @@ pub(crate) mod record {
     /// Time, span.
     pub const ASYNC_BEGIN: u64 = 8;
     pub const ASYNC_END: u64 = 9;
-    /// Time of the first, of the last, number: events of this thread that were lost here. Its site is 0.
+    /// Time of the first, of the last, number: events of this thread that were lost here. Its site
+    /// is 0.
     pub const LOSS: u64 = 10;
     /// Words of a scope without arguments.
     pub const SCOPE_WORDS: usize = 4;
@@ -295,8 +313,10 @@ pub(crate) mod argument {
 pub(crate) mod block {
     /// The first word: this mark << 32 | bytes.
     pub const MARK: u64 = 0x5053_424c;
-    /// The second: serial number of the thread << 32 | where in the chunk the bytes lay. The third: the chunk's sequence. The fourth and the fifth: how often
-    /// its thread had taken part, and bytes of records before these, as of a segment. The sixth: the exclusive or of the five with [`super::MAGIC`].
+    /// The second: serial number of the thread << 32 | where in the chunk the bytes lay. The third:
+    /// the chunk's sequence. The fourth and the fifth: how often its thread had taken part, and
+    /// bytes of records before these, as of a segment. The sixth: the exclusive or of the five with
+    /// [`super::MAGIC`].
     pub const WORDS: usize = 6;
 }
 

@@ -4,7 +4,8 @@
 //! [`Argument`](crate::Argument) defines the types of arguments. An argument behind `||` is
 //! evaluated only if a session records the event and asks for details.
 
-/// A scope until the end of the block: `let _step = scope!("step", step = 17);`. Its kind is `User`, or the one in front:
+/// A scope until the end of the block: `let _step = scope!("step", step = 17);`. Its kind is
+/// `User`, or the one in front:
 /// `scope!(Kind::Io, "read", bytes = count, path = || path.display().to_string())`.
 #[macro_export]
 macro_rules! scope {
@@ -39,7 +40,8 @@ macro_rules! counter {
     }};
 }
 
-/// A flow begins (`flow!(Out, "request", id)`), passes (`Step`) or ends (`In`) in the scope that is open.
+/// A flow begins (`flow!(Out, "request", id)`), passes (`Step`) or ends (`In`) in the scope that is
+/// open.
 #[macro_export]
 macro_rules! flow {
     ($place:ident, $name:literal, $id:expr $(,)?) => {{
@@ -81,7 +83,8 @@ macro_rules! __keys {
     };
 }
 
-/// Arguments of a scope, sorted into those that are made at once and those behind `||`, each with its place among the keys.
+/// Arguments of a scope, sorted into those that are made at once and those behind `||`, each with
+/// its place among the keys.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __scope {

@@ -30,7 +30,8 @@ pub struct Site {
 }
 
 impl Site {
-    /// A place that makes events of one name and kind, with arguments of these keys, in their order.
+    /// A place that makes events of one name and kind, with arguments of these keys, in their
+    /// order.
     pub const fn new(
         name: &'static str,
         kind: Kind,
@@ -50,8 +51,8 @@ impl Site {
         }
     }
 
-    /// A place for a name that is known only when the program runs; the same for the same name and kind. It is kept as long as the program runs;
-    /// None where there are more than 2^20 of them.
+    /// A place for a name that is known only when the program runs; the same for the same name and
+    /// kind. It is kept as long as the program runs; None where there are more than 2^20 of them.
     pub fn named(kind: Kind, name: &str) -> Option<&'static Self> {
         let mut names = Names::lock();
         let of_kind = names.places.entry(kind).or_default();
@@ -94,18 +95,21 @@ impl Site {
         self.number.load(Ordering::Acquire)
     }
 
-    /// Puts it on the list, if it is not there, and gives it a number that is its own when it is published; None where there are too many. Its caller holds
-    /// the lock of the sessions: a recording that starts afterwards finds it. A child that was forked meanwhile begins anew.
+    /// Puts it on the list, if it is not there, and gives it a number that is its own when it is
+    /// published; None where there are too many. Its caller holds the lock of the sessions: a
+    /// recording that starts afterwards finds it. A child that was forked meanwhile begins anew.
     pub(crate) fn list(&'static self) -> Option<u32> {
         let number = next_number()?;
         let own = ptr::from_ref(self).cast_mut();
         let mut head = SITES.load(Ordering::Acquire);
-        // It has a successor when another process, from which this one was forked, was within this function.
+        // It has a successor when another process, from which this one was forked, was within this
+        // function.
         if !self.next.load(Ordering::Acquire).is_null() && Self::listed().any(|site| ptr::eq(site, self)) {
             return Some(number);
         }
         loop {
-            // The last one names itself, so that whoever was on the list before is known by its successor.
+            // The last one names itself, so that whoever was on the list before is known by its
+            // successor.
             let next = if head.is_null() { own } else { head };
             self.next.store(next, Ordering::Release);
             match SITES.compare_exchange_weak(head, own, Ordering::AcqRel, Ordering::Acquire) {
@@ -129,7 +133,8 @@ impl Site {
     fn listed() -> impl Iterator<Item = &'static Self> {
         let mut next = SITES.load(Ordering::Acquire);
         std::iter::from_fn(move || {
-            // SAFETY: only `list` puts pointers on the list, each to a site that lives as long as the program.
+            // SAFETY: only `list` puts pointers on the list, each to a site that lives as long as
+            // the program.
             let site: &'static Self = unsafe { next.as_ref() }?;
             let after = site.next.load(Ordering::Acquire);
             next = if after == next { ptr::null_mut() } else { after };

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::layout::{WORD, argument};
 
-/// A type that can stand in an argument. Another type hands over a [`Value`] of its own: how many words one takes is relied on where it is written.
+/// A type that can stand in an argument. Another type hands over a [`Value`] of its own: how many
+/// words one takes is relied on where it is written.
 pub trait Argument: ExactWords {
     /// Hands over the value.
     fn value(&self) -> Value<'_>;
@@ -25,7 +26,8 @@ pub trait Argument: ExactWords {
     }
 }
 
-/// Arguments of one event, whose types the compiler knows: pairs of key and value, nested as lists are.
+/// Arguments of one event, whose types the compiler knows: pairs of key and value, nested as lists
+/// are.
 pub trait Arguments: ExactWords {
     /// How many there are.
     fn count(&self) -> usize;
@@ -93,8 +95,10 @@ impl<T: Argument + ?Sized, R: Arguments> Arguments for ((u32, &T), R) {
     }
 }
 
-/// Arguments whose number is known only when the program runs: so many, and which each is. A key is a place of the site's, [`crate::event::OF_SITE`]
-/// added, or from [`crate::event::key`]. They are asked for several times, and should be the same each time: what takes more words than it did at first is left out.
+/// Arguments whose number is known only when the program runs: so many, and which each is. A key is
+/// a place of the site's, [`crate::event::OF_SITE`] added, or from [`crate::event::key`]. They are
+/// asked for several times, and should be the same each time: what takes more words than it did at
+/// first is left out.
 #[derive(Copy, Clone, Debug)]
 pub struct Listed<F>(pub usize, pub F);
 

@@ -1,6 +1,9 @@
-//! The tables of `probe_sync_sim::coverage`: whether 95 % intervals hold, and what a run gains whose end chooses its own windows.
+//! The tables of `probe_sync_sim::coverage`: whether 95 % intervals hold, and what a run gains
+//! whose end chooses its own windows.
 //!
-//! `cargo bench -p probe-sync-sim --bench coverage -- windows` prints the second, with 24 seeds; `-- cells` the first, with 60. Another number may follow, and after it the beginning of the cells' names.
+//! `cargo bench -p probe-sync-sim --bench coverage -- windows` prints the second, with 24 seeds;
+//! `-- cells` the first, with 60. Another number may follow, and after it the beginning of the
+//! cells' names.
 
 use std::process::ExitCode;
 use std::sync::Mutex;

@@ -1,7 +1,10 @@
-//! What rounds of up to 10 000 hosts cost by topology, simulated: `cargo bench -p probe-sync-sim --bench round_cost [-- COSTS.toml [--csv]]`.
+//! What rounds of up to 10 000 hosts cost by topology, simulated:
+//! `cargo bench -p probe-sync-sim --bench round_cost [-- COSTS.toml [--csv]]`.
 //!
-//! COSTS.toml is what `bench/scale/run.py` has measured on a machine (`bench/scale/costs.toml` without it). First the model is compared with the rounds that were
-//! measured there; then come tables for several networks, and from how many hosts on a tree is faster than a star. With `--csv` one line per round.
+//! COSTS.toml is what `bench/scale/run.py` has measured on a machine (`bench/scale/costs.toml`
+//! without it). First the model is compared with the rounds that were measured there; then come
+//! tables for several networks, and from how many hosts on a tree is faster than a star. With
+//! `--csv` one line per round.
 
 use std::error::Error;
 

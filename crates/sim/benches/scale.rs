@@ -1,7 +1,9 @@
-//! What a simulated packet costs, endpoints included: `cargo bench -p probe-sync-sim --bench scale [-- NAME]`.
+//! What a simulated packet costs, endpoints included:
+//! `cargo bench -p probe-sync-sim --bench scale [-- NAME]`.
 //!
-//! One line per run: quiet networks of several sizes, and cells with queues and noisy stamps. The cost per packet is an upper
-//! limit of what the endpoint's own logic costs a real node. NAME runs only the lines whose name begins with it.
+//! One line per run: quiet networks of several sizes, and cells with queues and noisy stamps. The
+//! cost per packet is an upper limit of what the endpoint's own logic costs a real node. NAME runs
+//! only the lines whose name begins with it.
 
 use std::time::Instant;
 

@@ -4,7 +4,8 @@
 //! decision applies to all nodes before the next window. The same seed without a pacer gives the
 //! fixed pace for comparison.
 //!
-//! The graph's assumption about asymmetry common to all edges of a node is left out: the simulated paths have none.
+//! The graph's assumption about asymmetry common to all edges of a node is left out: the simulated
+//! paths have none.
 //!
 //! It does not lose rounds or evaluate fault detection; `fault_cases` covers faults.
 
@@ -36,9 +37,9 @@ pub struct AdaptiveRun {
     pub steps: Vec<PacingStep>,
 }
 
-/// Simulates `duration` in windows of `window`: at the scenario's gap, or paced by `pacing`, whose cadence then is the first
-/// window's gap whatever the scenario says. `goes_on` hears which share is done, 0 to 1,
-/// and answers whether to go on; None when it said no.
+/// Simulates `duration` in windows of `window`: at the scenario's gap, or paced by `pacing`, whose
+/// cadence then is the first window's gap whatever the scenario says. `goes_on` hears which share
+/// is done, 0 to 1, and answers whether to go on; None when it said no.
 ///
 /// # Errors
 /// When the scenario cannot be run, or the window does not fit.

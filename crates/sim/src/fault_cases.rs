@@ -6,8 +6,9 @@
 //! or edges were left out, and the healthy nodes' errors. [`compare`] sets the result against the
 //! clean run of the same seed.
 //!
-//! Faults begin in the middle of a window, where they hurt most. What counts as healthy: every node that the case does not list as
-//! sick; nodes that are cut off count again two rounds after they are back. Errors are compared where both runs have an estimate.
+//! Faults begin in the middle of a window, where they hurt most. What counts as healthy: every node
+//! that the case does not list as sick; nodes that are cut off count again two rounds after they
+//! are back. Errors are compared where both runs have an estimate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +33,8 @@ pub struct FaultCase {
     pub name: &'static str,
     /// What goes wrong.
     pub faults: Vec<Fault>,
-    /// What must be named: any of these kinds, who, and the time from which it can be seen, s since the start.
+    /// What must be named: any of these kinds, who, and the time from which it can be seen, s since
+    /// the start.
     pub expected: Vec<(Vec<Kind>, Culprit, f64)>,
     /// Nodes whose estimates are not judged.
     pub sick: Vec<NodeId>,
@@ -73,7 +75,8 @@ pub struct Comparison {
     pub smoothed_ns: [f64; 2],
 }
 
-/// The faults to survive, on the edges that the seed gives. Needs nine nodes and `start_s` a good way into the run.
+/// The faults to survive, on the edges that the seed gives. Needs nine nodes and `start_s` a good
+/// way into the run.
 pub fn cases(base: &Scenario, edges: &[Edge], start_s: f64) -> Vec<FaultCase> {
     let after_reference = |places: u32| NodeId((base.reference.0 + places) % base.nodes.max(1));
     let node = after_reference(5);

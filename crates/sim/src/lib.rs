@@ -6,14 +6,17 @@
 //! Timing claims and the accounting of lost, late, duplicated and foreign packets are tested
 //! against these.
 //!
-//! One way through the folders: `scenario` (what a run is like) → `world` (clocks, network, stamps, the event loop) → `runs` (a run
-//! driven window by window; [`Rounds`] sends each window through the code of a live round) → [`accuracy`] (all methods on the same
-//! packets), [`fault_cases`] (every fault, named in time?), [`swinging`] (nothing named that did not happen), [`adaptive`] (the pace).
-//! Beside them stands [`warming`], a second generator with its own clocks and network, for which nothing was tuned,
-//! and [`round_cost`], which simulates what the messages of a round cost, not what it measures.
+//! One way through the folders: `scenario` (what a run is like) → `world` (clocks, network, stamps,
+//! the event loop) → `runs` (a run driven window by window; [`Rounds`] sends each window through
+//! the code of a live round) → [`accuracy`] (all methods on the same packets), [`fault_cases`]
+//! (every fault, named in time?), [`swinging`] (nothing named that did not happen), [`adaptive`]
+//! (the pace). Beside them stands [`warming`], a second generator with its own clocks and network,
+//! for which nothing was tuned, and [`round_cost`], which simulates what the messages of a round
+//! cost, not what it measures.
 //!
-//! Time here is one true time, shown by node 0's clock unless a scenario lets that wander or step. Which node is the reference changes
-//! neither clocks nor packets. The same scenario and seed give the same bytes.
+//! Time here is one true time, shown by node 0's clock unless a scenario lets that wander or step.
+//! Which node is the reference changes neither clocks nor packets. The same scenario and seed give
+//! the same bytes.
 //!
 //! It does not model hosts (each node has its own clock and network address) or bandwidth.
 #![forbid(unsafe_code)]

@@ -117,7 +117,8 @@ impl SwingingOutcome {
         self.named.iter().filter(|named| named.kind == Kind::RateJump).count()
     }
 
-    /// Faults of clocks and paths that did not happen. Rates did change, and nodes that pause for long do fall silent and lose packets.
+    /// Faults of clocks and paths that did not happen. Rates did change, and nodes that pause for
+    /// long do fall silent and lose packets.
     pub fn false_names(&self) -> impl Iterator<Item = &Named> {
         let wrong =
             [Kind::Step, Kind::Restart, Kind::Glitch, Kind::Falseticker, Kind::AsymmetricEdge, Kind::RouteChange];

@@ -2,14 +2,16 @@
 //!
 //! `cargo bench -p probe-sync-sys --bench loopback [-- --seconds S --gap-us G]`
 //!
-//! Two threads as two nodes, each with one socket and one tokio task, exchange packets in the pattern of an exchange:
-//! three there, three back, the first two of each 100 µs apart, the third as soon as the transmit stamps of the first two
-//! are known. Both read the same clock, so a stamp difference is a true one-way delay, and half the difference of the
-//! least delays there and back is the error that an offset from these stamps would have.
+//! Two threads as two nodes, each with one socket and one tokio task, exchange packets in the
+//! pattern of an exchange: three there, three back, the first two of each 100 µs apart, the third
+//! as soon as the transmit stamps of the first two are known. Both read the same clock, so a stamp
+//! difference is a true one-way delay, and half the difference of the least delays there and back
+//! is the error that an offset from these stamps would have.
 //!
-//! Prints a table: least delays, that error, CPU time of both threads per packet and as a part of one core at 7500
-//! packets per second (an exchange every 800 µs), and how late the timer woke the task. Then the cost of the system calls
-//! without any waiting, of clock reads, and what `ClockWatch` makes of this machine's clock.
+//! Prints a table: least delays, that error, CPU time of both threads per packet and as a part of
+//! one core at 7500 packets per second (an exchange every 800 µs), and how late the timer woke the
+//! task. Then the cost of the system calls without any waiting, of clock reads, and what
+//! `ClockWatch` makes of this machine's clock.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};

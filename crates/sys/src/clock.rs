@@ -2,14 +2,17 @@
 //!
 //! All code that needs the time reads it here.
 //!
-//! Two clocks cannot be read at one instant. [`read_pair`] reads B, A, B: the reading of A happened between the two
-//! readings of B, so pairing it with their midpoint is wrong by at most half their distance, the bracket. A preempted
-//! attempt has a wide bracket, so a few attempts are made and the narrowest is kept.
+//! Two clocks cannot be read at one instant. [`read_pair`] reads B, A, B: the reading of A happened
+//! between the two readings of B, so pairing it with their midpoint is wrong by at most half their
+//! distance, the bracket. A preempted attempt has a wide bracket, so a few attempts are made and
+//! the narrowest is kept.
 //!
-//! **The time-stamp counter.** While the kernel's clocksource is `tsc`, all of its clocks are this counter times something, on every core: the
-//! vDSO reads it as [`ordered_ticks`] does. So what it differs by from core to core is in `CLOCK_MONOTONIC_RAW` as well, no more and no less.
-//! Unless somebody vouched for the counters (`tsc=reliable`), the kernel compares those of all cores when they start, and gives `tsc` up where
-//! one was seen behind another (`check_tsc_warp` in arch/x86/kernel/tsc_sync.c). [`tsc_is_the_clocksource`] says whether it has.
+//! **The time-stamp counter.** While the kernel's clocksource is `tsc`, all of its clocks are this
+//! counter times something, on every core: the vDSO reads it as [`ordered_ticks`] does. So what it
+//! differs by from core to core is in `CLOCK_MONOTONIC_RAW` as well, no more and no less. Unless
+//! somebody vouched for the counters (`tsc=reliable`), the kernel compares those of all cores when
+//! they start, and gives `tsc` up where one was seen behind another (`check_tsc_warp` in
+//! arch/x86/kernel/tsc_sync.c). [`tsc_is_the_clocksource`] says whether it has.
 //!
 //! It does not correct or convert clocks; callers lay a virtual clock (`SkewedClock`) over these.
 
@@ -70,8 +73,8 @@ pub struct Pair<A: Domain, B: Domain> {
     pub bracket: Duration,
 }
 
-/// Reads `a` between two readings of `b`. Tries until the bracket is at most `narrow`, at most `PAIR_ATTEMPTS`
-/// times, and keeps the narrowest.
+/// Reads `a` between two readings of `b`. Tries until the bracket is at most `narrow`, at most
+/// `PAIR_ATTEMPTS` times, and keeps the narrowest.
 pub fn read_pair<A: Domain, B: Domain>(a: &impl Clock<A>, b: &impl Clock<B>, narrow: Duration) -> Pair<A, B> {
     let mut best = read_pair_once(a, b);
     for _ in 1..PAIR_ATTEMPTS {
@@ -108,7 +111,8 @@ impl Tsc {
     #[inline]
     pub fn ticks(&self) -> u64 {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: RDTSC touches no memory; `Self` exists only where /proc/cpuinfo lists the counter as usable.
+        // SAFETY: RDTSC touches no memory; `Self` exists only where /proc/cpuinfo lists the counter
+        // as usable.
         return unsafe { core::arch::x86_64::_rdtsc() };
         #[cfg(not(target_arch = "x86_64"))]
         0
@@ -151,11 +155,13 @@ impl TscFlags {
     }
 }
 
-/// The present count of the time-stamp counter, read after everything that comes before in the program; 0 on a processor that is not x86-64.
+/// The present count of the time-stamp counter, read after everything that comes before in the
+/// program; 0 on a processor that is not x86-64.
 ///
-/// LFENCE lets RDTSC wait for all earlier loads (Linux makes it do so on AMD processors, too), and the compiler moves no load or store past it.
-/// Loads after it may be done before it by as much as the processor looks ahead, a fraction of 1 µs. Linux' `rdtsc_ordered` does the same
-/// or takes RDTSCP, which was measured to cost 2 ns more; a second LFENCE costs 3.5 ns.
+/// LFENCE lets RDTSC wait for all earlier loads (Linux makes it do so on AMD processors, too), and
+/// the compiler moves no load or store past it. Loads after it may be done before it by as much as
+/// the processor looks ahead, a fraction of 1 µs. Linux' `rdtsc_ordered` does the same or takes
+/// RDTSCP, which was measured to cost 2 ns more; a second LFENCE costs 3.5 ns.
 #[inline]
 pub fn ordered_ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -171,7 +177,8 @@ pub fn ordered_ticks() -> u64 {
     0
 }
 
-/// Whether the time-stamp counter may serve as a clock now: it ticks at one rate, never stops, and the kernel's own clocks rest on it.
+/// Whether the time-stamp counter may serve as a clock now: it ticks at one rate, never stops, and
+/// the kernel's own clocks rest on it.
 ///
 /// # Errors
 /// Says what is missing.

@@ -3,19 +3,21 @@
 //! The node supplies about ten pairs of (system, `CLOCK_MONOTONIC_RAW`) readings per window and
 //! asks at the window's end; an event marks the window. The module is pure and reads no clock.
 //!
-//! Between two pairs the system clock gains `g = Δsystem − Δraw`, of which the brackets of the readings leave
-//! `n = (bracket₁ + bracket₂)/2` uncertain. A clock of constant rate r has `g = r·Δraw`; r may be anything up to
-//! ± some hundred ppm. Only changes count:
-//! - **Step**: g lies further than [`STEP_LIMIT_NS`] + uncertainty outside of what the rates just before and just after explain.
-//!   An interval in which a slew begins has a rate between the two, and is not taken for a step.
-//! - **Slew**: with steps taken out, the rate over a block of at least [`BLOCK_NS`] differs from the rate at the end of the
-//!   window before by more than [`SLEW_LIMIT_PPM`] + uncertainty.
+//! Between two pairs the system clock gains `g = Δsystem − Δraw`, of which the brackets of the
+//! readings leave `n = (bracket₁ + bracket₂)/2` uncertain. A clock of constant rate r has
+//! `g = r·Δraw`; r may be anything up to ± some hundred ppm. Only changes count:
+//! - **Step**: g lies further than [`STEP_LIMIT_NS`] + uncertainty outside of what the rates just
+//!   before and just after explain. An interval in which a slew begins has a rate between the two,
+//!   and is not taken for a step.
+//! - **Slew**: with steps taken out, the rate over a block of at least [`BLOCK_NS`] differs from
+//!   the rate at the end of the window before by more than [`SLEW_LIMIT_PPM`] + uncertainty.
 //!
-//! By hand, brackets 100 ns, pairs every 100 ms at 20 ppm: each interval gains 2000 ± 100 ns. One that gains 7000 holds a
-//! step of 5000 ns. Two in a row that gain 2500 are a slew of +5 ppm.
+//! By hand, brackets 100 ns, pairs every 100 ms at 20 ppm: each interval gains 2000 ± 100 ns. One
+//! that gains 7000 holds a step of 5000 ns. Two in a row that gain 2500 are a slew of +5 ppm.
 //!
-//! The limits: reads through the vDSO have brackets of 50 to 100 ns, so a block of 100 ms shows its rate to 1 ppm. NTP
-//! daemons in their steady state change the rate by much less than 1 ppm from window to window.
+//! The limits: reads through the vDSO have brackets of 50 to 100 ns, so a block of 100 ms shows its
+//! rate to 1 ppm. NTP daemons in their steady state change the rate by much less than 1 ppm from
+//! window to window.
 //!
 //! A rate that changes by less than the limit from window to window is ordinary drift of the clock,
 //! which the estimators follow. `discipline` finds out which program steers the clock.
@@ -54,8 +56,8 @@ impl ClockWatch {
         Self { spacing_ns: SPACING_NS, ..Self::default() }
     }
 
-    /// Takes a pair of readings; `bracket` as [`crate::Pair`] defines it. Pairs with a bracket wider than
-    /// `BRACKET_MAX_NS` are discarded, as are pairs in quick succession.
+    /// Takes a pair of readings; `bracket` as [`crate::Pair`] defines it. Pairs with a bracket
+    /// wider than `BRACKET_MAX_NS` are discarded, as are pairs in quick succession.
     pub fn observe(&mut self, system: Timestamp<System>, raw: Timestamp<Raw>, bracket: Duration) {
         let point = Point { system_ns: system.as_ns(), raw_ns: raw.as_ns(), bracket_ns: bracket.as_ns() };
         if !(0..=BRACKET_MAX_NS).contains(&point.bracket_ns) {
@@ -77,18 +79,19 @@ impl ClockWatch {
         self.points.push(point);
     }
 
-    /// Whether the clock has just been stepped by more than any rate explains: what a run must not wait to learn until the window ends. Steps
-    /// that are smaller show there.
+    /// Whether the clock has just been stepped by more than any rate explains: what a run must not
+    /// wait to learn until the window ends. Steps that are smaller show there.
     ///
-    /// By hand: between two readings that are 250 ms apart a clock that goes wrong by 1000 ppm gains 250 µs; one that gains more than 350 µs
-    /// was stepped.
+    /// By hand: between two readings that are 250 ms apart a clock that goes wrong by 1000 ppm
+    /// gains 250 µs; one that gains more than 350 µs was stepped.
     pub fn large_step(&self) -> bool {
         let [.., before, last] = &self.points[..] else { return false };
         let interval = Interval::between(&[*before, *last]);
         interval.gain_ns.abs() > LARGE_STEP_NS + RATE_MAX * interval.length_ns
     }
 
-    /// Ends the window: what happened in it. `None` also when there were fewer than two pairs to go by.
+    /// Ends the window: what happened in it. `None` also when there were fewer than two pairs to go
+    /// by.
     pub fn take_event(&mut self) -> Option<ClockEvent> {
         let mut intervals: Vec<Interval> = self.points.windows(2).map(Interval::between).collect();
         let last = *self.points.last()?;
@@ -119,7 +122,8 @@ impl ClockWatch {
         let known = self.rate.unwrap_or_else(|| median(blocks.iter().map(Interval::rate)).unwrap_or(latest));
         let change = |block: &Interval| block.rate() - known;
         let changed = |block: &&Interval| change(block).abs() > SLEW_LIMIT_PPM * 1e-6 + block.rate_uncertainty();
-        // A sudden change below the limit of a step must not count as a slew for having hit a short block.
+        // A sudden change below the limit of a step must not count as a slew for having hit a short
+        // block.
         let moved_ns: f64 = blocks.iter().filter(changed).map(|block| (change(block) * block.length_ns).abs()).sum();
         let largest = blocks.iter().filter(changed).max_by(|a, b| change(a).abs().total_cmp(&change(b).abs()));
         let slew = largest
@@ -172,7 +176,8 @@ impl Interval {
         self.uncertainty_ns / self.length_ns
     }
 
-    /// This interval and the one after it, as one. Doubts of inner ends cancel, so the larger one stands for both.
+    /// This interval and the one after it, as one. Doubts of inner ends cancel, so the larger one
+    /// stands for both.
     fn join(&self, next: &Self) -> Self {
         Self {
             length_ns: self.length_ns + next.length_ns,
@@ -203,7 +208,8 @@ fn take_steps(intervals: &mut [Interval], known: Option<f64>) -> Option<Step> {
     for index in 0..intervals.len() {
         let (earlier, rest) = intervals.split_at(index);
         let (interval, later) = (rest[0], &rest[1..]);
-        // Earlier intervals have their steps taken out already; among the later ones the median ignores one.
+        // Earlier intervals have their steps taken out already; among the later ones the median
+        // ignores one.
         let before = surrounding(earlier.iter().rev()).or(known.map(|rate| (rate, 0.0)));
         let after = surrounding(later.iter());
         let Some((before, after)) = before.or(after).zip(after.or(before)) else { continue };
@@ -339,7 +345,8 @@ mod tests {
             let mut window = |index: i64| {
                 for pair in 0..40 {
                     reading += 1;
-                    // A linear congruential generator is enough to place a reading within its bracket.
+                    // A linear congruential generator is enough to place a reading within its
+                    // bracket.
                     random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                     let slow = self.interrupted_every > 0 && reading % self.interrupted_every == 0;
                     let bracket = if slow { 60_000 } else { self.bracket_ns };
@@ -380,7 +387,8 @@ mod tests {
 
     #[test]
     fn steps_are_found_wherever_they_fall() {
-        // In the first window, in the middle, right before and right after a window's end (its last pair is at 1950).
+        // In the first window, in the middle, right before and right after a window's end (its last
+        // pair is at 1950).
         for (at_ms, window) in [(101, 0), (3000, 1), (3925, 1), (3951, 2), (4025, 2)] {
             for size in [5_000, -5_000, 1_000_000_000, -1_000_000_000] {
                 let scenario = Scenario { rates: vec![(0, 480.0)], steps: vec![(at_ms, size)], ..STEADY };
@@ -403,7 +411,8 @@ mod tests {
     #[test]
     fn slews_are_found_and_told_from_steps() {
         let slew = |from_ms, ppm: f64| Scenario { rates: vec![(0, 40.0), (from_ms, 40.0 + ppm)], ..STEADY };
-        // Reported once, in the window where it begins; the new rate is the clock's rate from then on.
+        // Reported once, in the window where it begins; the new rate is the clock's rate from then
+        // on.
         check("from a window's start", &slew(3950, 5.0), 6, &[(2, 0, 5.0)]);
         check("in the middle", &slew(3000, -5.0), 6, &[(1, 0, -5.0)]);
         check("within an interval", &slew(3025, 450.0), 6, &[(1, 0, 450.0)]);

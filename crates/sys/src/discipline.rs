@@ -16,7 +16,8 @@ use crate::host::read_line;
 /// What the kernel knows about the steering of `CLOCK_REALTIME`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Discipline {
-    /// Some program (chrony, ntpd, phc2sys, systemd-timesyncd) keeps the clock synchronised, and says so.
+    /// Some program (chrony, ntpd, phc2sys, systemd-timesyncd) keeps the clock synchronised, and
+    /// says so.
     pub synchronized: bool,
     /// The kernel's phase-locked loop is on.
     pub kernel_loop: bool,
@@ -40,7 +41,8 @@ impl Discipline {
     /// # Errors
     /// Where a sandbox forbids even to ask.
     pub(crate) fn read() -> Result<Self, Error> {
-        // SAFETY: `timex` is plain data for which all zeroes is a valid value; `modes = 0` asks only.
+        // SAFETY: `timex` is plain data for which all zeroes is a valid value; `modes = 0` asks
+        // only.
         let mut timex: libc::timex = unsafe { std::mem::zeroed() };
         // SAFETY: `timex` is the structure that the call reads and writes, and lives through it.
         let state = unsafe { libc::clock_adjtime(libc::CLOCK_REALTIME, &raw mut timex) };
@@ -85,8 +87,8 @@ pub(crate) enum SteeredClock {
     Interface,
 }
 
-/// The programs of this host that steer clocks, by the names of its processes. Those of other process namespaces are not seen: from
-/// within a container, the host's.
+/// The programs of this host that steer clocks, by the names of its processes. Those of other
+/// process namespaces are not seen: from within a container, the host's.
 pub(crate) fn steering_programs() -> Vec<Steering> {
     steering_programs_in(Path::new("/proc"))
 }

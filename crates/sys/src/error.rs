@@ -1,6 +1,7 @@
 //! What can go wrong between this crate and the operating system.
 //!
-//! Every message names the thing that failed and, where a user can do something about it, what to do.
+//! Every message names the thing that failed and, where a user can do something about it, what to
+//! do.
 
 use std::io;
 use std::net::SocketAddr;

@@ -6,9 +6,11 @@
 //! hold the ports and keep connections open after their owner had died, and the other ranks would
 //! wait for a deadline instead of seeing the connection close.
 //!
-//! In the child every such socket becomes `/dev/null` under the same number: its end is seen by the others as soon as the parent's ends, and a
-//! descriptor that somebody in the child closes later is nobody else's. Which descriptor is still which socket is asked of the kernel
-//! (its file system and inode), so nobody has to tell when a socket is closed. What is executed instead of forked inherits nothing: sockets are opened with `CLOEXEC`.
+//! In the child every such socket becomes `/dev/null` under the same number: its end is seen by the
+//! others as soon as the parent's ends, and a descriptor that somebody in the child closes later is
+//! nobody else's. Which descriptor is still which socket is asked of the kernel (its file system
+//! and inode), so nobody has to tell when a socket is closed. What is executed instead of forked
+//! inherits nothing: sockets are opened with `CLOEXEC`.
 //!
 //! It does not touch the child's memory; a session that is called in the child reports the fork
 //! itself.
@@ -21,7 +23,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FileType, fstat, makedev};
 
-/// Opens a socket that no child will have, not even one that another thread forks off meanwhile: that waits until the socket is named. So `open` must not wait.
+/// Opens a socket that no child will have, not even one that another thread forks off meanwhile:
+/// that waits until the socket is named. So `open` must not wait.
 ///
 /// # Errors
 /// Those of `open`.
@@ -35,7 +38,8 @@ pub fn opened<S: AsFd, E>(open: impl FnOnce() -> Result<S, E>) -> Result<S, E> {
     Ok(socket)
 }
 
-/// Keeps a socket that was opened elsewhere out of children that are forked off from now on. Where the system has no memory for it, children have the socket.
+/// Keeps a socket that was opened elsewhere out of children that are forked off from now on. Where
+/// the system has no memory for it, children have the socket.
 pub fn close_in_children(socket: impl AsFd) {
     if is_prepared() {
         name(&mut sockets(), socket.as_fd());
@@ -75,7 +79,8 @@ fn sockets() -> MutexGuard<'static, Vec<Kept>> {
     SOCKETS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Opens what takes the sockets' places, and asks, once, to be called at every fork. No lock: a child that is forked meanwhile would find it taken for ever.
+/// Opens what takes the sockets' places, and asks, once, to be called at every fork. No lock: a
+/// child that is forked meanwhile would find it taken for ever.
 fn is_prepared() -> bool {
     let known = NULL.load(Ordering::Acquire);
     // Somebody may have closed it, as daemons close whatever they find.
@@ -92,8 +97,9 @@ fn is_prepared() -> bool {
     if known >= 0 {
         return true;
     }
-    // SAFETY: the three functions live as long as the program. `before` and `in_parent` take and give back a lock; `in_child` calls only what may be
-    // called between fork and exec of a program with threads: fstat and dup3.
+    // SAFETY: the three functions live as long as the program. `before` and `in_parent` take and
+    // give back a lock; `in_child` calls only what may be called between fork and exec of a program
+    // with threads: fstat and dup3.
     unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) == 0 }
 }
 
@@ -113,7 +119,8 @@ extern "C" fn before() {
         return;
     }
     let list = sockets();
-    // A thread that is about to end has no place for it: the child may then find the list in change, and leaves it.
+    // A thread that is about to end has no place for it: the child may then find the list in
+    // change, and leaves it.
     let _ = HELD.try_with(|held| *held.borrow_mut() = Some(list));
 }
 
@@ -128,7 +135,8 @@ extern "C" fn in_child() {
         return;
     }
     for socket in list.iter().filter(|socket| socket.is_open()) {
-        // SAFETY: both numbers are open descriptors of this process, of which this is the only thread. Where the system refuses, the child keeps the socket.
+        // SAFETY: both numbers are open descriptors of this process, of which this is the only
+        // thread. Where the system refuses, the child keeps the socket.
         unsafe { libc::dup3(null, socket.number, libc::O_CLOEXEC) };
     }
     // Without freeing: the allocator is as some other thread has left it.
@@ -151,7 +159,8 @@ mod tests {
 
     use super::*;
 
-    /// Forks a child that lives until it is told to end: by a byte, since a child of another test may hold copies of these pipes, and they would not end.
+    /// Forks a child that lives until it is told to end: by a byte, since a child of another test
+    /// may hold copies of these pipes, and they would not end.
     fn fork_child() -> (libc::pid_t, impl FnOnce()) {
         let (hold, mut held) = std::io::pipe().expect("a pipe");
         let (mut ready, begun) = std::io::pipe().expect("a pipe");

@@ -23,7 +23,8 @@ use crate::interfaces::interfaces;
 pub struct Host {
     /// Its name.
     pub hostname: String,
-    /// A random number of this boot: equal on two ranks means that they share a kernel and its clocks.
+    /// A random number of this boot: equal on two ranks means that they share a kernel and its
+    /// clocks.
     pub boot_id: String,
     /// The architecture: `x86_64`, `aarch64`.
     pub machine: String,
@@ -46,10 +47,12 @@ impl Host {
     }
 }
 
-/// By how much this process's time namespace moves the clocks that count from the machine's start; nothing on a kernel without such namespaces.
-/// A restored container and `unshare --time` have one of their own, and the boot id does not tell.
+/// By how much this process's time namespace moves the clocks that count from the machine's start;
+/// nothing on a kernel without such namespaces. A restored container and `unshare --time` have one
+/// of their own, and the boot id does not tell.
 pub fn time_namespace() -> TimeNamespace {
-    // The file is of the namespace of the children, which differs only between an unshare(2) and the next fork.
+    // The file is of the namespace of the children, which differs only between an unshare(2) and
+    // the next fork.
     let initial = fs::read_link("/proc/self/ns/time").is_ok_and(|link| link.as_os_str() == INITIAL_TIME_NAMESPACE);
     let stated = || TimeNamespace::parse(&fs::read_to_string("/proc/self/timens_offsets").ok()?);
     if initial { TimeNamespace::default() } else { stated().unwrap_or_default() }
@@ -62,8 +65,8 @@ pub fn interface_of_address(address: IpAddr) -> Option<String> {
     Some(found.name)
 }
 
-/// The CPUs that `interface` is attached to and that this thread may use. `None` where the system does not say (a virtual
-/// interface) or none is allowed.
+/// The CPUs that `interface` is attached to and that this thread may use. `None` where the system
+/// does not say (a virtual interface) or none is allowed.
 pub fn local_cpus(interface: &str) -> Option<Vec<usize>> {
     // The name becomes part of a path.
     if interface.is_empty() || interface.contains(['/', '\0']) || interface.starts_with('.') {

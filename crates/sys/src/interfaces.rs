@@ -28,7 +28,8 @@ pub struct InterfaceAddress {
     pub ip: IpAddr,
     /// Leading bits that all addresses of the network share.
     pub prefix_length: u8,
-    /// The interface's number where the address is link-local, which alone does not say where it leads; else 0.
+    /// The interface's number where the address is link-local, which alone does not say where it
+    /// leads; else 0.
     pub scope_id: u32,
 }
 
@@ -73,15 +74,16 @@ pub fn interfaces() -> Result<Vec<Interface>, Error> {
     Ok(interfaces)
 }
 
-/// The interface through which packets to the world leave: the one of the default route with the least metric, IPv4
-/// before IPv6.
+/// The interface through which packets to the world leave: the one of the default route with the
+/// least metric, IPv4 before IPv6.
 pub fn default_interface() -> Option<String> {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     default_route_v4(&read("/proc/net/route")).or_else(|| default_route_v6(&read("/proc/net/ipv6_route")))
 }
 
-/// This host's addresses at which others may reach it: those of interfaces that are switched on, the one of the default route first. Link-local
-/// ones are left out, since they mean nothing elsewhere; loopback ones count only where there is nothing else.
+/// This host's addresses at which others may reach it: those of interfaces that are switched on,
+/// the one of the default route first. Link-local ones are left out, since they mean nothing
+/// elsewhere; loopback ones count only where there is nothing else.
 ///
 /// # Errors
 /// When the system refuses.
@@ -120,7 +122,8 @@ fn leading_ones(mask: IpAddr) -> u8 {
 }
 
 /// # Safety
-/// `address` is null or points to an address of the family that it names. The number is the scope of a link-local address.
+/// `address` is null or points to an address of the family that it names. The number is the scope
+/// of a link-local address.
 unsafe fn address_of(address: *const libc::sockaddr) -> Option<(IpAddr, u32)> {
     if address.is_null() {
         return None;
@@ -128,12 +131,14 @@ unsafe fn address_of(address: *const libc::sockaddr) -> Option<(IpAddr, u32)> {
     // SAFETY: not null, and every address begins with its family.
     match i32::from(unsafe { (*address).sa_family }) {
         libc::AF_INET => {
-            // SAFETY: the family says that it is a `sockaddr_in`; read unaligned, as nothing promises alignment.
+            // SAFETY: the family says that it is a `sockaddr_in`; read unaligned, as nothing
+            // promises alignment.
             let v4 = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
             Some((Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr)).into(), 0))
         }
         libc::AF_INET6 => {
-            // SAFETY: the family says that it is a `sockaddr_in6`; read unaligned, as nothing promises alignment.
+            // SAFETY: the family says that it is a `sockaddr_in6`; read unaligned, as nothing
+            // promises alignment.
             let v6 = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
             Some((Ipv6Addr::from(v6.sin6_addr.s6_addr).into(), v6.sin6_scope_id))
         }
@@ -141,7 +146,8 @@ unsafe fn address_of(address: *const libc::sockaddr) -> Option<(IpAddr, u32)> {
     }
 }
 
-/// `/proc/net/route`: interface, destination, gateway, flags, references, use, metric (decimal), mask, …; hexadecimal.
+/// `/proc/net/route`: interface, destination, gateway, flags, references, use, metric (decimal),
+/// mask, …; hexadecimal.
 fn default_route_v4(table: &str) -> Option<String> {
     let routes = table.lines().skip(1).filter_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -153,8 +159,8 @@ fn default_route_v4(table: &str) -> Option<String> {
     routes.min_by_key(|(metric, _)| *metric).map(|(_, interface)| interface)
 }
 
-/// `/proc/net/ipv6_route`: destination, its prefix length, source, its prefix length, next hop, metric, references, use,
-/// flags, interface; all hexadecimal.
+/// `/proc/net/ipv6_route`: destination, its prefix length, source, its prefix length, next hop,
+/// metric, references, use, flags, interface; all hexadecimal.
 fn default_route_v6(table: &str) -> Option<String> {
     let routes = table.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();

@@ -22,7 +22,8 @@
 //! | `shared_page` | memory that several processes see |
 //! | `virtual_table` (feature `virtual-tables`) | tables of SQLite whose rows a program hands out |
 //!
-//! Runs without privileges; with them (`CAP_NET_ADMIN`) it gets larger buffers and hardware stamps. 64-bit Linux ≥ 5.10.
+//! Runs without privileges; with them (`CAP_NET_ADMIN`) it gets larger buffers and hardware stamps.
+//! 64-bit Linux ≥ 5.10.
 
 pub mod clock;
 mod clock_watch;

@@ -11,7 +11,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
-/// A library, or a folder of libraries, that the loader would find by an empty or relative part of `LD_LIBRARY_PATH`.
+/// A library, or a folder of libraries, that the loader would find by an empty or relative part of
+/// `LD_LIBRARY_PATH`.
 pub(crate) fn planted() -> Option<PathBuf> {
     // The loader goes by what it was when the process began.
     let at_start = std::fs::read("/proc/self/environ").unwrap_or_default();
@@ -72,8 +73,9 @@ mod tests {
         }
     }
 
-    /// Loads a vendor's library in a process of its own, which begins with this `LD_LIBRARY_PATH` in a folder where somebody has put such libraries: the
-    /// loader reads the variable once. The libraries leave a file when they are loaded.
+    /// Loads a vendor's library in a process of its own, which begins with this `LD_LIBRARY_PATH`
+    /// in a folder where somebody has put such libraries: the loader reads the variable once. The
+    /// libraries leave a file when they are loaded.
     #[test]
     fn no_library_is_loaded_from_the_current_folder() {
         const CHILD: &str = "PROBE_SYNC_TEST_OF_LOADER";

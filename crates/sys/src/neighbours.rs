@@ -51,8 +51,8 @@ pub fn advice() -> String {
     }
 }
 
-/// Entries and overflows of `/proc/net/stat/arp_cache`: names in the first line, then a line per CPU, hexadecimal. The entries are
-/// counted once, the overflows by each CPU.
+/// Entries and overflows of `/proc/net/stat/arp_cache`: names in the first line, then a line per
+/// CPU, hexadecimal. The entries are counted once, the overflows by each CPU.
 fn parse(text: &str) -> Option<(u64, u64)> {
     let mut lines = text.lines();
     let names: Vec<&str> = lines.next()?.split_whitespace().collect();

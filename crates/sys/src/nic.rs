@@ -95,7 +95,8 @@ struct TsInfo {
     rx_reserved: [u32; 3],
 }
 
-/// Plain data whose every bit pattern is valid and that the named requests read and write in full, not beyond.
+/// Plain data whose every bit pattern is valid and that the named requests read and write in full,
+/// not beyond.
 ///
 /// # Safety
 /// The size and layout must be those of the kernel's structure for the requests it is used with.
@@ -117,8 +118,8 @@ fn request<T: Payload>(interface: &str, request: libc::c_ulong, payload: &mut T)
         *to = from as libc::c_char;
     }
     message.ifr_ifru.ifru_data = (payload as *mut T).cast::<c_void>().cast();
-    // SAFETY: `message` and the payload it points to live through the call, and `Payload` promises that the payload is
-    // what the kernel expects for the request.
+    // SAFETY: `message` and the payload it points to live through the call, and `Payload` promises
+    // that the payload is what the kernel expects for the request.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), request as _, &raw mut message) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -4,20 +4,23 @@
 //! `udp::stamping` converts each hardware stamp here; without a fresh conversion the stamp is not
 //! used.
 //!
-//! The kernel reads system, PHC, system in one go (`PTP_SYS_OFFSET_EXTENDED`, several times; the narrowest counts), which
-//! gives one point of `offset(t) = system − PHC`, wrong by at most half the bracket. Points of the last second give the rate,
-//! and a stamp taken at PHC time t becomes `t + offset(p) + rate·(t − p)` from the point p that leaves the least room for error:
+//! The kernel reads system, PHC, system in one go (`PTP_SYS_OFFSET_EXTENDED`, several times; the
+//! narrowest counts), which gives one point of `offset(t) = system − PHC`, wrong by at most half
+//! the bracket. Points of the last second give the rate, and a stamp taken at PHC time t becomes
+//! `t + offset(p) + rate·(t − p)` from the point p that leaves the least room for error:
 //!
 //! ```text
 //! |error| ≤ half bracket(p) + |t − p|·rate error,   rate error = (half(first) + half(last)) / span + WANDER
 //! ```
 //!
-//! That error is no noise: the bus is as slow in one direction in every reading, so neither more packets nor more rounds average
-//! it out. Hence a bound that holds all through a run is stated once ([`Phc::error_limit`]), for the hard bounds and sigma of
-//! whoever uses the stamps, and a stamp whose conversion may be worse is not given.
+//! That error is no noise: the bus is as slow in one direction in every reading, so neither more
+//! packets nor more rounds average it out. Hence a bound that holds all through a run is stated
+//! once ([`Phc::error_limit`]), for the hard bounds and sigma of whoever uses the stamps, and a
+//! stamp whose conversion may be worse is not given.
 //!
-//! By hand: offset 500 at PHC time 0 and 510 at 100 000, brackets of 4 each, give a rate of 100 ppm, known to 43 ppm. A stamp at
-//! 120 000 is 120 000 + 510 + 2 = 120 512, and wrong by at most 2 + 0.86.
+//! By hand: offset 500 at PHC time 0 and 510 at 100 000, brackets of 4 each, give a rate of 100
+//! ppm, known to 43 ppm. A stamp at 120 000 is 120 000 + 510 + 2 = 120 512, and wrong by at most 2
+//! + 0.86.
 //!
 //! It does not discipline either clock, and it does not use a clock whose last point is older than
 //! [`STALE_NS`]. It was written from the kernel's documentation without such a device: tests cover
@@ -44,7 +47,8 @@ pub(crate) struct Phc {
 type Reader = dyn Fn() -> io::Result<Vec<[i64; 3]>> + Send;
 
 impl Phc {
-    /// Opens `/dev/ptp{index}` and takes the first points. Takes [`START_POINTS`]` − 1` times [`PERIOD`].
+    /// Opens `/dev/ptp{index}` and takes the first points. Takes [`START_POINTS`]` − 1` times
+    /// [`PERIOD`].
     pub(crate) fn open(index: u32) -> Result<Self, Error> {
         let path = format!("/dev/ptp{index}");
         let fail = |error: io::Error| Error::File { path: path.clone(), reason: error.to_string() };
@@ -74,7 +78,8 @@ impl Phc {
         Ok(phc)
     }
 
-    /// Takes another point when the last is older than [`PERIOD`]. A failure makes the conversion go stale.
+    /// Takes another point when the last is older than [`PERIOD`]. A failure makes the conversion
+    /// go stale.
     pub(crate) fn refresh(&mut self) {
         let now = MonotonicClock.now();
         if now - self.sampled < PERIOD {
@@ -86,7 +91,8 @@ impl Phc {
         }
     }
 
-    /// A stamp of the interface on the system clock, wrong by at most [`Self::error_limit`]; None where that cannot be promised.
+    /// A stamp of the interface on the system clock, wrong by at most [`Self::error_limit`]; None
+    /// where that cannot be promised.
     pub(crate) fn to_system(&self, phc_ns: i64) -> Option<Timestamp<System>> {
         let (at, error_ns) = self.map.to_system(phc_ns)?;
         (error_ns <= self.error_limit_ns as f64).then_some(at)
@@ -104,10 +110,12 @@ impl Phc {
 
 /// Asks the kernel for [`SAMPLES`] readings.
 fn readings(device: &File) -> io::Result<Vec<[i64; 3]>> {
-    // SAFETY: the structure is plain data for which all zeroes is a valid value; zero also selects CLOCK_REALTIME.
+    // SAFETY: the structure is plain data for which all zeroes is a valid value; zero also selects
+    // CLOCK_REALTIME.
     let mut request: libc::ptp_sys_offset_extended = unsafe { std::mem::zeroed() };
     request.n_samples = SAMPLES;
-    // SAFETY: `request` is the structure that this request reads and writes, and lives through the call.
+    // SAFETY: `request` is the structure that this request reads and writes, and lives through the
+    // call.
     let result = unsafe { libc::ioctl(device.as_raw_fd(), libc::PTP_SYS_OFFSET_EXTENDED as _, &raw mut request) };
     if result < 0 {
         return Err(io::Error::last_os_error());
@@ -125,8 +133,8 @@ struct Point {
     half_ns: i64,
 }
 
-/// `[system before, PHC, system after]` with the least distance between the system readings. A system clock that was set back
-/// in between has none.
+/// `[system before, PHC, system after]` with the least distance between the system readings. A
+/// system clock that was set back in between has none.
 fn narrowest(triples: impl Iterator<Item = [i64; 3]>) -> Option<Point> {
     let bracket = |[before, _, after]: &[i64; 3]| after.saturating_sub(*before);
     let triple = triples.filter(|triple| bracket(triple) >= 0).min_by_key(bracket)?;
@@ -135,7 +143,8 @@ fn narrowest(triples: impl Iterator<Item = [i64; 3]>) -> Option<Point> {
     Some(Point { phc_ns, offset_ns: before.midpoint(after).saturating_sub(phc_ns), half_ns })
 }
 
-/// Brackets may become this much wider than they were at the start, and a point as old as two periods, before stamps are withheld.
+/// Brackets may become this much wider than they were at the start, and a point as old as two
+/// periods, before stamps are withheld.
 fn error_limit_ns(widest_ns: i64) -> i64 {
     2 * widest_ns + (WANDER * 2.0 * PERIOD.as_ns() as f64).ceil() as i64
 }
@@ -160,8 +169,8 @@ impl PhcMap {
             let surprise = point.offset_ns.saturating_sub(self.offset_at(&latest, point.phc_ns)) as f64;
             let explained = (latest.half_ns + point.half_ns) as f64 + self.rate_error * age_ns.saturating_abs() as f64;
             if surprise.abs() > explained {
-                // Stepped, or slewed: what was known of the offset is void. A step says nothing of the rate, which is a property of
-                // the oscillators; a slew does.
+                // Stepped, or slewed: what was known of the offset is void. A step says nothing of
+                // the rate, which is a property of the oscillators; a slew does.
                 let slewed = surprise.abs() / age_ns.saturating_abs().max(1) as f64;
                 if slewed <= MAX_RATE {
                     self.rate_error = self.rate_error.max(slewed + WANDER);
@@ -215,7 +224,8 @@ const POINTS: usize = 21;
 const STALE_NS: i64 = 2_000_000_000;
 /// A clock that is read worse than this has stamps that are worth less than the kernel's, ns.
 const WIDEST_HALF_NS: i64 = 10_000;
-/// How far the clocks' rates may wander from their mean of a second: what the watch of the system clock lets pass unseen.
+/// How far the clocks' rates may wander from their mean of a second: what the watch of the system
+/// clock lets pass unseen.
 const WANDER: f64 = 3e-6;
 /// No clock's rate against another's is beyond this.
 const MAX_RATE: f64 = 500e-6;
@@ -260,7 +270,8 @@ mod tests {
         // Two points 0.1 s apart: 6 ppm of the brackets and 3 ppm of wander; 10 ms after the last.
         let two = [(0, 500, 300), (100_000_000, 500, 300)];
         near(error(&two, 110_000_000), 301.0 + 10_000_000.0 * 9e-6);
-        // Between two points the nearer one counts, and one with a wide bracket only where the narrow one is far.
+        // Between two points the nearer one counts, and one with a wide bracket only where the
+        // narrow one is far.
         near(error(&two, 99_000_000), 301.0 + 1_000_000.0 * 9e-6);
         let wide = [(0, 500, 300), (100_000_000, 500, 5_000)];
         near(error(&wide, 100_000_000), 5_001.0);
@@ -301,8 +312,8 @@ mod tests {
         assert_eq!(narrowest(std::iter::once([1000, 1000, 900])), None);
     }
 
-    /// A made clock whose truth is known: 37 s ahead and 40 ppm fast with a rate that swings by 2 ppm, read over a bus that takes
-    /// 200 to 900 ns, nearly all of it on one side.
+    /// A made clock whose truth is known: 37 s ahead and 40 ppm fast with a rate that swings by 2
+    /// ppm, read over a bus that takes 200 to 900 ns, nearly all of it on one side.
     #[test]
     fn every_stamp_of_a_made_clock_lies_within_the_stated_error() {
         let system = |phc_ns: i64| {

@@ -37,8 +37,8 @@ pub fn listen(folder: impl AsFd, name: impl AsRef<OsStr>) -> io::Result<UnixList
     Ok(socket.into())
 }
 
-/// Connects to the socket of this name in an open folder, within `limit`; who listens there must be this user or root, or anybody where this
-/// user is root.
+/// Connects to the socket of this name in an open folder, within `limit`; who listens there must be
+/// this user or root, or anybody where this user is root.
 ///
 /// # Errors
 /// Nobody listens, or another user does.
@@ -93,7 +93,8 @@ mod tests {
         let long = folder.path().join("x".repeat(200));
         std::fs::create_dir(&long).expect("a folder");
         let opened = File::open(&long).expect("a folder");
-        // The mode of the file that `bind` makes, whatever the umask: between the two calls nobody has changed it.
+        // The mode of the file that `bind` makes, whatever the umask: between the two calls nobody
+        // has changed it.
         let socket = socket(SocketFlags::empty()).expect("a socket");
         fchmod(&socket, Mode::RUSR | Mode::WUSR).expect("ours");
         bind(&socket, &SocketAddrUnix::new(short_path(&opened, "bound")).expect("short")).expect("bound");

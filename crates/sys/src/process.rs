@@ -9,8 +9,8 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getppid, getrlimit, set_par
 
 use crate::Error;
 
-/// Asks the kernel to end this process with `SIGTERM` when the thread that started it ends. `parent` is the id of the
-/// process that is expected to be the parent.
+/// Asks the kernel to end this process with `SIGTERM` when the thread that started it ends.
+/// `parent` is the id of the process that is expected to be the parent.
 ///
 /// # Errors
 /// When the system refuses, or the parent has ended already.
@@ -24,8 +24,9 @@ pub fn end_with_parent(parent: u32) -> Result<(), Error> {
     Err(Error::System { operation: "tie the process to its parent", source: std::io::ErrorKind::NotFound.into() })
 }
 
-/// Raises the process's limit of open files to `count`, or to its hard limit where that is lower. It is never lowered. For a program of its own: in
-/// somebody else's process a higher limit breaks what uses `select`.
+/// Raises the process's limit of open files to `count`, or to its hard limit where that is lower.
+/// It is never lowered. For a program of its own: in somebody else's process a higher limit breaks
+/// what uses `select`.
 ///
 /// # Errors
 /// When the system refuses.
@@ -39,15 +40,15 @@ pub fn allow_open_files(count: u64) -> Result<(), Error> {
     setrlimit(Resource::Nofile, raised).map_err(Error::system("raise the limit of open files"))
 }
 
-/// Keeps signals away from the calling thread and from those that it starts later: handlers run on the process's other threads. Signals of
-/// a fault of the thread itself come all the same.
+/// Keeps signals away from the calling thread and from those that it starts later: handlers run on
+/// the process's other threads. Signals of a fault of the thread itself come all the same.
 ///
 /// # Errors
 /// When the system refuses.
 pub fn block_signals() -> Result<(), Error> {
     let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: sigfillset writes the whole set, sigdelset changes it; both fail only for bad arguments. pthread_sigmask reads it and changes the calling thread's
-    // mask, nothing else.
+    // SAFETY: sigfillset writes the whole set, sigdelset changes it; both fail only for bad
+    // arguments. pthread_sigmask reads it and changes the calling thread's mask, nothing else.
     let result = unsafe {
         libc::sigfillset(all.as_mut_ptr());
         for fault in FAULTS {
@@ -61,13 +62,16 @@ pub fn block_signals() -> Result<(), Error> {
     }
 }
 
-/// Does something that may make a file longer than this process's limit (RLIMIT_FSIZE, `ulimit -f`): that it fails is then all that happens, as on a
-/// full disk. By itself the system also sends the thread SIGXFSZ, which ends the process unless somebody has asked for another effect.
+/// Does something that may make a file longer than this process's limit (RLIMIT_FSIZE,
+/// `ulimit -f`): that it fails is then all that happens, as on a full disk. By itself the system
+/// also sends the thread SIGXFSZ, which ends the process unless somebody has asked for another
+/// effect.
 pub fn without_size_signal<T>(write: impl FnOnce() -> T) -> T {
     let mut signal = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: sigemptyset writes the whole set, sigaddset changes it; both fail only for bad arguments. pthread_sigmask reads it, writes the calling
-    // thread's former mask, and fails for bad arguments alone.
+    // SAFETY: sigemptyset writes the whole set, sigaddset changes it; both fail only for bad
+    // arguments. pthread_sigmask reads it, writes the calling thread's former mask, and fails for
+    // bad arguments alone.
     unsafe {
         libc::sigemptyset(signal.as_mut_ptr());
         libc::sigaddset(signal.as_mut_ptr(), libc::SIGXFSZ);
@@ -75,8 +79,9 @@ pub fn without_size_signal<T>(write: impl FnOnce() -> T) -> T {
     }
     let done = write();
     let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: both sets were written above. sigtimedwait takes the signal away where it is pending, without waiting; where it was blocked before, it stays
-    // so, and is nobody's to be surprised by.
+    // SAFETY: both sets were written above. sigtimedwait takes the signal away where it is pending,
+    // without waiting; where it was blocked before, it stays so, and is nobody's to be surprised
+    // by.
     unsafe {
         while libc::sigtimedwait(signal.as_ptr(), std::ptr::null_mut(), &raw const now) == libc::SIGXFSZ {}
         libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());

@@ -26,7 +26,8 @@ pub struct SharedPage {
     writable: bool,
 }
 
-// SAFETY: it is memory of atomic words, which any thread may use; the mapping has no tie to a thread.
+// SAFETY: it is memory of atomic words, which any thread may use; the mapping has no tie to a
+// thread.
 unsafe impl Send for SharedPage {}
 // SAFETY: as above.
 unsafe impl Sync for SharedPage {}
@@ -44,7 +45,8 @@ impl SharedPage {
         Self::mapped(file, true)
     }
 
-    /// The first page of a file that is open for reading and writing and empty, which becomes as long.
+    /// The first page of a file that is open for reading and writing and empty, which becomes as
+    /// long.
     ///
     /// # Errors
     /// When the file cannot be made so long or mapped, as on a full disk.
@@ -69,8 +71,9 @@ impl SharedPage {
     /// Its words.
     #[inline]
     pub fn words(&self) -> &[AtomicU64; PAGE_WORDS] {
-        // SAFETY: the mapping is so long, aligned to a page, and lives as long as `self`. Other processes change it by whole words only.
-        // Whoever stores into a page that was opened for reading is ended by the system; no memory is harmed.
+        // SAFETY: the mapping is so long, aligned to a page, and lives as long as `self`. Other
+        // processes change it by whole words only. Whoever stores into a page that was opened for
+        // reading is ended by the system; no memory is harmed.
         unsafe { self.words.as_ref() }
     }
 
@@ -93,13 +96,15 @@ impl SharedPage {
 
 impl Drop for SharedPage {
     fn drop(&mut self) {
-        // SAFETY: mapped by `mapped`, so long, and nobody has a reference to it any more. An error would leave it mapped.
+        // SAFETY: mapped by `mapped`, so long, and nobody has a reference to it any more. An error
+        // would leave it mapped.
         let _ = unsafe { munmap(self.words.as_ptr().cast(), PAGE_BYTES) };
     }
 }
 
-/// Gives an empty file all its blocks, so that no store into a mapping of it ever meets a full disk, which ends the process by SIGBUS. A file system
-/// without fallocate(2) gets zeros, which has the same effect.
+/// Gives an empty file all its blocks, so that no store into a mapping of it ever meets a full
+/// disk, which ends the process by SIGBUS. A file system without fallocate(2) gets zeros, which has
+/// the same effect.
 ///
 /// # Errors
 /// When there is no room.

@@ -5,8 +5,8 @@
 //! `CLOCK_MONOTONIC`, armed with an absolute time, is an ordinary descriptor to tokio and as
 //! precise as the kernel's high-resolution timers.
 //!
-//! The descriptor is never read: setting a timerfd anew takes its expiry back, and tokio watches edges. That saves
-//! one system call per wake-up.
+//! The descriptor is never read: setting a timerfd anew takes its expiry back, and tokio watches
+//! edges. That saves one system call per wake-up.
 //!
 //! It is not periodic: the probe schedule sets the next time at each step.
 
@@ -40,8 +40,8 @@ impl Timer {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let descriptor =
             rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags).map_err(Error::system("create a timer"))?;
-        // SAFETY: the descriptor is owned, so it stays open and the same until the `AsyncFd` is dropped, which `Self`
-        // never takes apart.
+        // SAFETY: the descriptor is owned, so it stays open and the same until the `AsyncFd` is
+        // dropped, which `Self` never takes apart.
         let descriptor = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) };
         let descriptor = descriptor.map_err(Error::system("watch a timer"))?;
         Ok(Self { descriptor, armed: None })
@@ -57,14 +57,15 @@ impl Timer {
         }
         self.program(deadline)?;
         self.armed = deadline;
-        // An expiry of the former setting that tokio has seen and nobody has waited for is stale now.
+        // An expiry of the former setting that tokio has seen and nobody has waited for is stale
+        // now.
         let _: std::io::Result<()> =
             self.descriptor.try_io(Interest::READABLE, |_| Err(std::io::ErrorKind::WouldBlock.into()));
         Ok(())
     }
 
-    /// Waits until the deadline has passed; for ever when the timer is stopped. Can be dropped and called again.
-    /// Returns at once while a passed deadline is still set.
+    /// Waits until the deadline has passed; for ever when the timer is stopped. Can be dropped and
+    /// called again. Returns at once while a passed deadline is still set.
     ///
     /// # Errors
     /// When the runtime is shutting down.
@@ -75,7 +76,8 @@ impl Timer {
             }
             let mut guard = self.descriptor.readable().await.map_err(Error::system("wait for a timer"))?;
             guard.clear_ready();
-            // Too early: an expiry of a former setting. Setting the timer again makes sure that no edge is lost.
+            // Too early: an expiry of a former setting. Setting the timer again makes sure that no
+            // edge is lost.
             if self.armed.is_some_and(|deadline| MonotonicClock.now() < deadline) {
                 self.program(self.armed)?;
             }
@@ -96,8 +98,9 @@ impl Timer {
     }
 }
 
-/// Sleeps until something was written into a pipe or its writing end is closed, at most for `limit`; true when it is so. A signal that
-/// this thread handles ends the sleep early, so that whoever waits for a flag that a handler raises need not look for it often.
+/// Sleeps until something was written into a pipe or its writing end is closed, at most for
+/// `limit`; true when it is so. A signal that this thread handles ends the sleep early, so that
+/// whoever waits for a flag that a handler raises need not look for it often.
 ///
 /// # Errors
 /// When the system refuses.
@@ -111,8 +114,8 @@ pub fn sleep_unless_told(pipe: BorrowedFd<'_>, limit: std::time::Duration) -> Re
     }
 }
 
-/// Lets the kernel delay this thread's sleeps by at most 1 µs (50 µs is usual). A timerfd is exact without it; sleeps in
-/// `poll`, futexes and the like are not.
+/// Lets the kernel delay this thread's sleeps by at most 1 µs (50 µs is usual). A timerfd is exact
+/// without it; sleeps in `poll`, futexes and the like are not.
 ///
 /// # Errors
 /// When the system refuses.

@@ -67,16 +67,18 @@ impl Topology {
     }
 }
 
-/// libhwloc's count; memory nodes are not a level of its tree, so the kernel's count stands for them.
+/// libhwloc's count; memory nodes are not a level of its tree, so the kernel's count stands for
+/// them.
 #[cfg(feature = "hwloc")]
 fn with_hwloc(numa_nodes: usize) -> Option<Topology> {
     use hwloc2::ObjectType;
 
-    // Where the system refuses this call, as under a strict seccomp filter, libhwloc makes it again and again without end.
+    // Where the system refuses this call, as under a strict seccomp filter, libhwloc makes it again
+    // and again without end.
     crate::host::allowed_cpus().ok()?;
     let topology = hwloc2::Topology::new()?;
-    // Asked by type, never "which type is at this depth": a newer libhwloc may answer with a type that the binding does
-    // not know.
+    // Asked by type, never "which type is at this depth": a newer libhwloc may answer with a type
+    // that the binding does not know.
     let count =
         |kind: ObjectType| topology.depth_for_type(&kind).map_or(0, |depth| topology.size_at_depth(depth) as usize);
     let levels = [

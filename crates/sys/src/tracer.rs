@@ -11,14 +11,15 @@
 //! | `cupti` | `CUptiResult cuptiGetTimestamp(uint64_t *)` of libcupti | NVIDIA |
 //! | any other | a closure or a C function that the caller hands in (`tracer_callback`) | any |
 //!
-//! `tsc`: ns = ticks · rate, ns 0 at tick 0. The rate is measured when the clock is opened, against `CLOCK_MONOTONIC_RAW`,
-//! over `CALIBRATION`; two brackets of some 100 ns over 100 ms leave about 1 ppm. That error is the same in all pairs
-//! of one opened clock, and the map made of them takes it out again, provided that the trace's ticks are turned into ns
-//! by the same rate: [`TracerClock::ns_per_tick`] states it, and the sampler records it.
+//! `tsc`: ns = ticks · rate, ns 0 at tick 0. The rate is measured when the clock is opened, against
+//! `CLOCK_MONOTONIC_RAW`, over `CALIBRATION`; two brackets of some 100 ns over 100 ms leave about 1
+//! ppm. That error is the same in all pairs of one opened clock, and the map made of them takes it
+//! out again, provided that the trace's ticks are turned into ns by the same rate:
+//! [`TracerClock::ns_per_tick`] states it, and the sampler records it.
 //!
-//! The vendors' libraries are loaded at run time, because the same program runs on nodes without them. A copy that the
-//! process has loaded already is preferred: it is the one that the profiler uses. They are never unloaded; profilers
-//! leave exit handlers behind.
+//! The vendors' libraries are loaded at run time, because the same program runs on nodes without
+//! them. A copy that the process has loaded already is preferred: it is the one that the profiler
+//! uses. They are never unloaded; profilers leave exit handlers behind.
 //!
 //! It does not read a device's own counter, because the vendors' libraries convert those.
 //! `tracer_choice` guesses which clock is meant.
@@ -94,12 +95,14 @@ pub struct TracerPair {
     pub system: Timestamp<System>,
     /// The reading of the tracer clock in between.
     pub tracer: Timestamp<Tracer>,
-    /// Distance between the two readings of the system clock. The pair is wrong by at most half of it.
+    /// Distance between the two readings of the system clock. The pair is wrong by at most half of
+    /// it.
     pub bracket: Duration,
 }
 
 impl TracerClock {
-    /// Opens a clock: loads the vendor's library, or measures the rate of the counter (takes `CALIBRATION`).
+    /// Opens a clock: loads the vendor's library, or measures the rate of the counter (takes
+    /// `CALIBRATION`).
     ///
     /// # Errors
     /// [`Error::TracerClock`] names the clock and says what is missing.
@@ -114,15 +117,16 @@ impl TracerClock {
                 Source::Tsc(tsc, TickRate::calibrate(tsc).map_err(refuse)?)
             }
             TracerClockName::Rocprofiler => Source::Vendor(VendorFunction::load(&ROCPROFILER).map_err(refuse)?),
-            // Without a driver CUPTI 13 calls itself until the stack is full, and takes the process with it.
+            // Without a driver CUPTI 13 calls itself until the stack is full, and takes the process
+            // with it.
             TracerClockName::Cupti if !has_nvidia_driver() => return Err(refuse(NO_NVIDIA_DRIVER.into())),
             TracerClockName::Cupti => Source::Vendor(VendorFunction::load(&CUPTI).map_err(refuse)?),
         };
         Self { name: name.as_str().into(), source, reason: "set in the configuration".into() }.proven()
     }
 
-    /// A clock that `read` tells the time of, ns, under a name of the caller's choice. Pairs of a clock that goes by one of the names
-    /// above are taken for that clock's by readers.
+    /// A clock that `read` tells the time of, ns, under a name of the caller's choice. Pairs of a
+    /// clock that goes by one of the names above are taken for that clock's by readers.
     ///
     /// # Errors
     /// [`Error::TracerClock`] when the name is unusable or the first reading fails.
@@ -136,8 +140,9 @@ impl TracerClock {
     /// As [`TracerClock::of_callback`], for a C function.
     ///
     /// # Safety
-    /// `read` may be called with `user_data` from any thread, also from several at once, until this clock and all clones of it are
-    /// dropped (a run drops its own when it ends), does not unwind, and writes nothing but the one number through its pointer.
+    /// `read` may be called with `user_data` from any thread, also from several at once, until this
+    /// clock and all clones of it are dropped (a run drops its own when it ends), does not unwind,
+    /// and writes nothing but the one number through its pointer.
     ///
     /// # Errors
     /// As [`TracerClock::of_callback`].
@@ -153,8 +158,8 @@ impl TracerClock {
         Self { name: name.into(), source: Source::Callback(callback), reason: "provided by the caller".into() }.proven()
     }
 
-    /// A library may load and still refuse to tell the time (no driver, no device); that must show now. The first call may also
-    /// take long, because the library sets itself up in it.
+    /// A library may load and still refuse to tell the time (no driver, no device); that must show
+    /// now. The first call may also take long, because the library sets itself up in it.
     fn proven(self) -> Result<Self, Error> {
         self.now()?;
         Ok(self)
@@ -175,13 +180,15 @@ impl TracerClock {
         &self.reason
     }
 
-    /// Whether another process that opens a clock of this name has the same one until the machine starts anew. A counter's rate is
-    /// calibrated by each process, and what a library or a caller tells may begin with the process.
+    /// Whether another process that opens a clock of this name has the same one until the machine
+    /// starts anew. A counter's rate is calibrated by each process, and what a library or a caller
+    /// tells may begin with the process.
     pub fn outlives_process(&self) -> bool {
         matches!(self.source, Source::Monotonic | Source::MonotonicRaw | Source::Boottime)
     }
 
-    /// What this process's time namespace adds to the clock, ns. Processes of other namespaces see it without that.
+    /// What this process's time namespace adds to the clock, ns. Processes of other namespaces see
+    /// it without that.
     pub fn namespace_ns(&self) -> i64 {
         let namespace = host::time_namespace();
         match &self.source {
@@ -205,7 +212,8 @@ impl TracerClock {
     /// The present reading.
     ///
     /// # Errors
-    /// [`Error::TracerClock`] when the vendor's library or the caller's function fails; the other clocks never do.
+    /// [`Error::TracerClock`] when the vendor's library or the caller's function fails; the other
+    /// clocks never do.
     pub fn now(&self) -> Result<Timestamp<Tracer>, Error> {
         let ns = match &self.source {
             Source::Monotonic => MonotonicClock.now().as_ns(),
@@ -218,8 +226,8 @@ impl TracerClock {
         Ok(Timestamp::from_ns(ns))
     }
 
-    /// Reads this clock between two readings of `system`. Tries until the bracket is below `narrow`, at most
-    /// `PAIR_ATTEMPTS` times, and keeps the narrowest.
+    /// Reads this clock between two readings of `system`. Tries until the bracket is below
+    /// `narrow`, at most `PAIR_ATTEMPTS` times, and keeps the narrowest.
     ///
     /// # Errors
     /// As [`TracerClock::now`].
@@ -306,13 +314,15 @@ impl TickRate {
 
 /// A vendor's library and the function in it that tells the time.
 struct Vendor {
-    /// File names, the best first; the loader looks for plain names where `LD_LIBRARY_PATH` and its cache say.
+    /// File names, the best first; the loader looks for plain names where `LD_LIBRARY_PATH` and its
+    /// cache say.
     libraries: &'static [&'static CStr],
     function: &'static CStr,
     advice: &'static str,
 }
 
-/// The C signature that both vendors' functions share: a status, 0 for success, and the time in ns through the pointer.
+/// The C signature that both vendors' functions share: a status, 0 for success, and the time in ns
+/// through the pointer.
 type ReadTime = unsafe extern "C" fn(*mut u64) -> c_int;
 
 /// A vendor's function, loaded.
@@ -325,7 +335,8 @@ struct VendorFunction {
 impl VendorFunction {
     fn load(vendor: &Vendor) -> Result<Self, String> {
         let library = open_library(vendor.libraries).map_err(|why| format!("{why}; {}", vendor.advice))?;
-        // SAFETY: `library` is a handle that dlopen gave out and nobody closes; the name is a C string.
+        // SAFETY: `library` is a handle that dlopen gave out and nobody closes; the name is a C
+        // string.
         let symbol = unsafe { libc::dlsym(library, vendor.function.as_ptr()) };
         if symbol.is_null() {
             return Err(format!(
@@ -334,15 +345,17 @@ impl VendorFunction {
                 vendor.advice
             ));
         }
-        // SAFETY: a function of this name has this signature in the vendors' headers (rocprofiler-sdk/rocprofiler.h,
-        // cupti_result.h with cupti_activity.h): a C enum as result, a pointer to a 64-bit unsigned as argument.
+        // SAFETY: a function of this name has this signature in the vendors' headers
+        // (rocprofiler-sdk/rocprofiler.h, cupti_result.h with cupti_activity.h): a C enum as
+        // result, a pointer to a 64-bit unsigned as argument.
         let read_time = unsafe { std::mem::transmute::<*mut c_void, ReadTime>(symbol) };
         Ok(Self { read_time, name: vendor.function })
     }
 
     fn read(self) -> Result<i64, String> {
         let mut ns = 0_u64;
-        // SAFETY: the signature is right (see `load`), `ns` is valid for the one write, and the library stays loaded.
+        // SAFETY: the signature is right (see `load`), `ns` is valid for the one write, and the
+        // library stays loaded.
         let status = unsafe { (self.read_time)(&raw mut ns) };
         if status != 0 {
             return Err(format!("{} failed with status {status}", self.name.to_string_lossy()));
@@ -374,8 +387,9 @@ fn open_library(names: &[&CStr]) -> Result<*mut c_void, String> {
 /// The first library of the list that the loader gives out under these flags.
 fn open_library_with(names: &[&CStr], flags: c_int) -> Option<*mut c_void> {
     names.iter().find_map(|name| {
-        // SAFETY: the name is a C string. Loading runs the library's initialisers; these are the vendors' own libraries, which the
-        // user asked for by the name of the clock, or by a choice of clocks on a host with the vendor's devices.
+        // SAFETY: the name is a C string. Loading runs the library's initialisers; these are the
+        // vendors' own libraries, which the user asked for by the name of the clock, or by a choice
+        // of clocks on a host with the vendor's devices.
         let handle = unsafe { libc::dlopen(name.as_ptr(), flags) };
         (!handle.is_null()).then_some(handle)
     })
@@ -388,7 +402,8 @@ fn last_loader_error() -> String {
     if text.is_null() {
         return "no reason given".into();
     }
-    // SAFETY: a non-null result is a C string that stays until this thread's next call of the loader; it is copied here.
+    // SAFETY: a non-null result is a C string that stays until this thread's next call of the
+    // loader; it is copied here.
     let text: CString = unsafe { CStr::from_ptr(text) }.to_owned();
     text.to_string_lossy().into_owned()
 }
@@ -429,13 +444,15 @@ const CUPTI: Vendor = Vendor {
     advice: "install CUPTI, part of the CUDA toolkit, or add its lib64 directory to LD_LIBRARY_PATH",
 };
 
-/// What the bracket of a snapshot must stay below; a wider one is worth less than the clocks' own disagreement.
+/// What the bracket of a snapshot must stay below; a wider one is worth less than the clocks' own
+/// disagreement.
 pub const SNAPSHOT_BRACKET: Duration = Duration::from_us(5);
 
 /// How long the rate of the counter is measured.
 const CALIBRATION: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// Bits after the point of a tick's length: 2^-48 relative to ticks of 0.3 ns loses a second in a million years.
+/// Bits after the point of a tick's length: 2^-48 relative to ticks of 0.3 ns loses a second in a
+/// million years.
 const RATE_BITS: u32 = 48;
 
 const NO_STEADY_COUNTER: &str = "this machine has no TSC with a constant rate (constant_tsc and nonstop_tsc in /proc/cpuinfo); use \
@@ -507,9 +524,11 @@ mod tests {
         }
     }
 
-    /// What a C library would register: counts its calls through its user data and fails on every third.
+    /// What a C library would register: counts its calls through its user data and fails on every
+    /// third.
     unsafe extern "C" fn registered(user_data: *mut c_void, ns: *mut i64) -> c_int {
-        // SAFETY: the test registers it with a counter that outlives the clock, and `ns` is the caller's.
+        // SAFETY: the test registers it with a counter that outlives the clock, and `ns` is the
+        // caller's.
         unsafe {
             let calls =
                 (*user_data.cast::<std::sync::atomic::AtomicI64>()).fetch_add(1, std::sync::atomic::Ordering::SeqCst);
@@ -522,7 +541,8 @@ mod tests {
     fn a_c_function_is_a_tracer_clock_and_its_failures_are_told() {
         let calls = std::sync::atomic::AtomicI64::new(0);
         let user_data = (&raw const calls).cast_mut().cast::<c_void>();
-        // SAFETY: `registered` is called with the counter that it expects, which lives longer than the clock.
+        // SAFETY: `registered` is called with the counter that it expects, which lives longer than
+        // the clock.
         let clock = unsafe { TracerClock::of_c_function("my_profiler", registered, user_data) }.expect("reads");
         assert_eq!(
             (clock.name(), clock.reason(), clock.ns_per_tick()),

@@ -9,8 +9,9 @@ use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::sync::Arc;
 
-/// A C function that reads a tracer's clock: writes nanoseconds through `ns` and returns 0, or returns another number, which is
-/// shown to the user, and then need not write. `user_data` is what was registered with it.
+/// A C function that reads a tracer's clock: writes nanoseconds through `ns` and returns 0, or
+/// returns another number, which is shown to the user, and then need not write. `user_data` is what
+/// was registered with it.
 ///
 /// ```c
 /// int read_clock(void *user_data, int64_t *ns);
@@ -33,8 +34,8 @@ impl Callback {
     }
 
     /// # Safety
-    /// `read` may be called with `user_data` from any thread, also from several at once, for as long as this or a clone of it
-    /// lives, and writes nothing but the one number.
+    /// `read` may be called with `user_data` from any thread, also from several at once, for as
+    /// long as this or a clone of it lives, and writes nothing but the one number.
     pub(crate) unsafe fn of_c(read: ReadTracerClock, user_data: *mut c_void) -> Self {
         let function = CFunction { read, user_data };
         Self::new(move || function.call())
@@ -50,7 +51,8 @@ struct CFunction {
     user_data: *mut c_void,
 }
 
-// SAFETY: whoever made it promised that the function may be called with this pointer from any thread.
+// SAFETY: whoever made it promised that the function may be called with this pointer from any
+// thread.
 unsafe impl Send for CFunction {}
 // SAFETY: and from several at once.
 unsafe impl Sync for CFunction {}

@@ -21,7 +21,8 @@ use crate::tracer::is_loaded;
 use crate::{Error, TracerClock, TracerClockName};
 
 impl TracerClock {
-    /// Opens the clock that traces on this host are likely to be on; [`TracerClock::reason`] says why.
+    /// Opens the clock that traces on this host are likely to be on; [`TracerClock::reason`] says
+    /// why.
     ///
     /// # Errors
     /// When not even the clock that every system has can be read.
@@ -67,7 +68,8 @@ impl Sight {
     }
 }
 
-/// A guess must not keep a run from starting: where the clock cannot be opened it is the one that every system has.
+/// A guess must not keep a run from starting: where the clock cannot be opened it is the one that
+/// every system has.
 fn open(sight: &Sight, open: impl Fn(TracerClockName) -> Result<TracerClock, Error>) -> Result<TracerClock, Error> {
     let (name, why) = sight.choice();
     match open(name) {

@@ -27,8 +27,9 @@ pub trait Source: Send + Sync + 'static {
     /// `CREATE TABLE x(…)`: names and types of the columns.
     fn definition(&self) -> String;
 
-    /// How rows would be found. `equal` are columns, by number, of which the value is going to be given; one may be there twice. `used`
-    /// has a bit for each column that is asked for, and the highest stands for all from the 64th on.
+    /// How rows would be found. `equal` are columns, by number, of which the value is going to be
+    /// given; one may be there twice. `used` has a bit for each column that is asked for, and the
+    /// highest stands for all from the 64th on.
     fn plan(&self, equal: &[usize], used: u64) -> Plan;
 
     /// What hands them out, not begun.
@@ -38,9 +39,11 @@ pub trait Source: Send + Sync + 'static {
 /// How rows would be found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Which of the equalities are made use of, by place in what was given, in the order in which their values are wanted.
+    /// Which of the equalities are made use of, by place in what was given, in the order in which
+    /// their values are wanted.
     pub equal: Vec<usize>,
-    /// Which of these SQLite need not evaluate again, by place in `equal`: the rows meet them, whatever type the value has.
+    /// Which of these SQLite need not evaluate again, by place in `equal`: the rows meet them,
+    /// whatever type the value has.
     pub exact: Vec<usize>,
     /// What [`Rows::begin`] is told.
     pub text: String,
@@ -55,7 +58,8 @@ pub trait Rows {
     /// Begins anew, as the plan's text says, with the values of its equalities.
     ///
     /// # Errors
-    /// What the rows come from cannot be read; the text of [`Error::ModuleError`] ends the statement.
+    /// What the rows come from cannot be read; the text of [`Error::ModuleError`] ends the
+    /// statement.
     fn begin(&mut self, plan: &str, values: &[ValueRef<'_>]) -> Result<()>;
 
     /// Goes to the next row.
@@ -70,8 +74,9 @@ pub trait Rows {
     /// A cell of the row at hand.
     fn cell(&self, column: usize) -> ValueRef<'_>;
 
-    /// The number of the row at hand: no other row of the table has it, and it has no other, however it was found. Where conditions are joined
-    /// by OR, SQLite looks for the rows of each, and takes those of one number for one row.
+    /// The number of the row at hand: no other row of the table has it, and it has no other,
+    /// however it was found. Where conditions are joined by OR, SQLite looks for the rows of each,
+    /// and takes those of one number for one row.
     ///
     /// # Errors
     /// It has none.

@@ -1,8 +1,8 @@
 //! The [`Clock`] trait and [`SkewedClock`], a virtual clock with known error laid over a real one.
 //!
 //! `node(t) = t + off_ns + ppm·1e-6·(t − t0_ns) + amp_ns·sin(2π·(t − t0_ns)/period_ns + phase) + Σ step_ns·[t ≥ at_ns]`,
-//! the formula that `truth.json` states.
-//! Two nodes by hand: off = 1000 ns, ppm = 10, t0 = 0. At t = 1 s the node reads 1 s + 1000 ns + 10 000 ns.
+//! the formula that `truth.json` states. Two nodes by hand: off = 1000 ns, ppm = 10, t0 = 0. At t =
+//! 1 s the node reads 1 s + 1000 ns + 10 000 ns.
 //!
 //! A [`SkewedClock`] does not wander at random; the simulator has such clocks.
 
@@ -41,7 +41,8 @@ pub struct Wave {
 }
 
 impl Wave {
-    /// The angle that has passed after `since`. Whole periods are taken off as integers: nothing is lost far from the start.
+    /// The angle that has passed after `since`. Whole periods are taken off as integers: nothing is
+    /// lost far from the start.
     fn angle(&self, since: Duration) -> f64 {
         let period_ns = self.period_ns.max(1);
         TAU * (since.as_ns().rem_euclid(period_ns) as f64 / period_ns as f64) + self.phase_rad
@@ -105,8 +106,8 @@ impl SkewedClock {
         t + Duration::from_ns_f64(self.error_ns(t))
     }
 
-    /// The time on the clock underneath at which this clock shows `shown`. Where a step makes it show an instant twice or
-    /// never, some time near the step.
+    /// The time on the clock underneath at which this clock shows `shown`. Where a step makes it
+    /// show an instant twice or never, some time near the step.
     ///
     /// ```
     /// # use probe_sync_time::{SkewedClock, Timestamp};
@@ -124,8 +125,9 @@ impl SkewedClock {
         at
     }
 
-    /// The clock without its wave: what a comparison with another clock of the same oscillator shows. Temperature moves
-    /// `CLOCK_MONOTONIC_RAW` as it moves the system clock; steps, and the rate that a daemon sets, move only the latter.
+    /// The clock without its wave: what a comparison with another clock of the same oscillator
+    /// shows. Temperature moves `CLOCK_MONOTONIC_RAW` as it moves the system clock; steps, and the
+    /// rate that a daemon sets, move only the latter.
     #[must_use]
     pub fn without_wave(&self) -> Self {
         Self { wave: None, ..self.clone() }
@@ -165,7 +167,8 @@ mod tests {
 
     #[test]
     fn a_wave_by_hand() {
-        // 1000 ns over 4 s, at its crest when t = t0: 0 a second later, −1000 after two; the rate is −ω·amp at the crossing.
+        // 1000 ns over 4 s, at its crest when t = t0: 0 a second later, −1000 after two; the rate
+        // is −ω·amp at the crossing.
         let wave = Wave { amp_ns: 1000.0, period_ns: 4_000_000_000, phase_rad: TAU / 4.0 };
         let clock = SkewedClock { wave: Some(wave), ppm: 10.0, ..SkewedClock::default() };
         let at = |seconds: i64| Timestamp::from_ns(seconds * 1_000_000_000);

@@ -1,12 +1,12 @@
 //! Nodes, edges, and the eight timestamps of one finished exchange.
 //!
-//! An exchange on edge i→j is six packets: `Pt1 Pt2 Pt3` from i to j, then `Pr1 Pr2 Pr3` back. Packets 1 and 2
-//! of each direction are the coded pair; packet 3 carries their transmit stamps. Forward packets bound
-//! θ = offset_j − offset_i from above, `recv_j − send_i ≥ θ`; reverse packets bound it from below,
-//! `send_j − recv_i ≤ θ`.
+//! An exchange on edge i→j is six packets: `Pt1 Pt2 Pt3` from i to j, then `Pr1 Pr2 Pr3` back.
+//! Packets 1 and 2 of each direction are the coded pair; packet 3 carries their transmit stamps.
+//! Forward packets bound θ = offset_j − offset_i from above, `recv_j − send_i ≥ θ`; reverse packets
+//! bound it from below, `send_j − recv_i ≤ θ`.
 //!
-//! Two nodes by hand: j is 1000 ns ahead, one-way delay 200 ns. i sends at 0, j stamps 1200: `u = 1200 ≥ 1000`.
-//! j sends at its 2000, i stamps 1200: `l = 800 ≤ 1000`.
+//! Two nodes by hand: j is 1000 ns ahead, one-way delay 200 ns. i sends at 0, j stamps 1200:
+//! `u = 1200 ≥ 1000`. j sends at its 2000, i stamps 1200: `l = 800 ≤ 1000`.
 
 use std::fmt;
 
@@ -112,12 +112,13 @@ impl StampSource {
 
 /// One finished exchange on an edge: eight timestamps of one kind of source.
 ///
-/// Where one packet of a coded pair was lost, its two stamps are those of its partner: whoever knows nothing of that sees
-/// the partner twice, and [`Exchange::forward_arrived`] and [`Exchange::reverse_arrived`] give it once. Two packets that both
-/// arrived never have equal stamps.
+/// Where one packet of a coded pair was lost, its two stamps are those of its partner: whoever
+/// knows nothing of that sees the partner twice, and [`Exchange::forward_arrived`] and
+/// [`Exchange::reverse_arrived`] give it once. Two packets that both arrived never have equal
+/// stamps.
 ///
-/// All stamps are on the system clock of the node that took them: `…_tx` of `Pt` and `…_rx` of `Pr` on the
-/// source's, the others on the destination's.
+/// All stamps are on the system clock of the node that took them: `…_tx` of `Pt` and `…_rx` of `Pr`
+/// on the source's, the others on the destination's.
 ///
 /// ```
 /// use probe_sync_time::{Edge, Exchange, StampSource, Timestamp};
@@ -180,13 +181,15 @@ impl Exchange {
         self.t[4..6] != self.t[6..8]
     }
 
-    /// How much the spacing of the forward coded pair changed on the way, `(recv₂−recv₁) − (send₂−send₁)`.
+    /// How much the spacing of the forward coded pair changed on the way,
+    /// `(recv₂−recv₁) − (send₂−send₁)`.
     pub fn forward_gap_change(&self) -> Duration {
         let t = &self.t;
         (t[3] - t[1]) - (t[2] - t[0])
     }
 
-    /// How much the spacing of the reverse coded pair changed on the way, `(recv₂−recv₁) − (send₂−send₁)`.
+    /// How much the spacing of the reverse coded pair changed on the way,
+    /// `(recv₂−recv₁) − (send₂−send₁)`.
     pub fn reverse_gap_change(&self) -> Duration {
         let t = &self.t;
         (t[7] - t[5]) - (t[6] - t[4])

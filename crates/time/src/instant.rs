@@ -1,11 +1,11 @@
 //! Timestamps, durations and rates: the arithmetic of one clock.
 //!
-//! A [`Timestamp`] belongs to a [`Domain`], the timeline it was read on. Two timestamps of one domain differ by
-//! a [`Duration`]; timestamps of different domains do not mix without an explicit, named conversion.
-//! Two nodes' system clocks share the domain [`System`] but not a clock: [`Timestamp::ahead_of`] names the difference
-//! across them, and `-` is for two readings of one clock.
-//! Arithmetic saturates: a corrupt stamp near `i64::MAX` gives a huge difference, which later stages reject,
-//! and never a panic.
+//! A [`Timestamp`] belongs to a [`Domain`], the timeline it was read on. Two timestamps of one
+//! domain differ by a [`Duration`]; timestamps of different domains do not mix without an explicit,
+//! named conversion. Two nodes' system clocks share the domain [`System`] but not a clock:
+//! [`Timestamp::ahead_of`] names the difference across them, and `-` is for two readings of one
+//! clock. Arithmetic saturates: a corrupt stamp near `i64::MAX` gives a huge difference, which
+//! later stages reject, and never a panic.
 //!
 //! Converting a node's time into reference time requires an estimate and is the task of crate
 //! `estimate`. The reference node alone needs none: [`Timestamp::on_reference`].
@@ -54,7 +54,8 @@ domain!(
     "monotonic_raw"
 );
 domain!(
-    /// What a host's global clock counts by: `CLOCK_MONOTONIC_RAW`, or the processor's time-stamp counter times a constant.
+    /// What a host's global clock counts by: `CLOCK_MONOTONIC_RAW`, or the processor's time-stamp
+    /// counter times a constant.
     Counter,
     "counter"
 );
@@ -113,9 +114,10 @@ impl<D: Domain> Timestamp<D> {
 impl Timestamp<System> {
     /// This reading minus the reading `other` of another node's system clock: `S_i − S_j`.
     ///
-    /// Not a span of time: it is the difference of the two clocks plus the time that passed between the two readings,
-    /// with sign. For a packet from i to j, `u = recv_j.ahead_of(send_i) = offset_j − offset_i + delay`. For two
-    /// readings of one clock use `-`, which does give the time that passed.
+    /// Not a span of time: it is the difference of the two clocks plus the time that passed between
+    /// the two readings, with sign. For a packet from i to j,
+    /// `u = recv_j.ahead_of(send_i) = offset_j − offset_i + delay`. For two readings of one clock
+    /// use `-`, which does give the time that passed.
     ///
     /// ```
     /// # use probe_sync_time::{Duration, System, Timestamp};
@@ -133,8 +135,8 @@ impl Timestamp<System> {
         Duration::from_ns(self.ns.saturating_sub(other.ns))
     }
 
-    /// This reading as reference time, when the node that took it is the reference: its system clock is the reference
-    /// clock. No other node's reading may be converted this way.
+    /// This reading as reference time, when the node that took it is the reference: its system
+    /// clock is the reference clock. No other node's reading may be converted this way.
     #[must_use]
     pub const fn on_reference(self) -> Timestamp<Reference> {
         Timestamp::from_ns(self.ns)

@@ -4,9 +4,9 @@
 //! It imports no other crate of this project. Absolute times are `i64` nanoseconds, because at
 //! Unix-epoch scale one step of `f64` is 256 ns. Only differences are ever converted to `f64`.
 //!
-//! Signs, with two nodes: node 1 is 1000 ns ahead of node 0, so `offset_1 = S_1 − S_0 = +1000 ns`. An event
-//! that node 1 stamps 5000 happened at 5000 − 1000 = 4000 on node 0's clock: a time becomes a reference time
-//! by subtracting the offset.
+//! Signs, with two nodes: node 1 is 1000 ns ahead of node 0, so `offset_1 = S_1 − S_0 = +1000 ns`.
+//! An event that node 1 stamps 5000 happened at 5000 − 1000 = 4000 on node 0's clock: a time
+//! becomes a reference time by subtracting the offset.
 //!
 //! It does not handle leap seconds.
 #![forbid(unsafe_code)]

@@ -8,8 +8,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A round of a run, counted from 0. A round solves one window, so this is the window's number too, and the sequence
-/// number in the files.
+/// A round of a run, counted from 0. A round solves one window, so this is the window's number too,
+/// and the sequence number in the files.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]

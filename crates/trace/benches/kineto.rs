@@ -1,6 +1,8 @@
-//! How fast Kineto JSON is rewritten: `cargo bench -p probe-sync-trace --bench kineto [-- OPTIONS]`.
+//! How fast Kineto JSON is rewritten:
+//! `cargo bench -p probe-sync-trace --bench kineto [-- OPTIONS]`.
 //!
-//! The input is a real file merged with itself until the size is reached. Options and what is printed: module `support`.
+//! The input is a real file merged with itself until the size is reached. Options and what is
+//! printed: module `support`.
 
 mod support;
 

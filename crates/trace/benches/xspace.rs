@@ -1,7 +1,8 @@
 //! How fast XSpace is rewritten: `cargo bench -p probe-sync-trace --bench xspace [-- OPTIONS]`.
 //!
-//! The input is made by repeating a real file's events, line by line, until the size is reached: merged with itself it would
-//! have thousands of planes instead of long lines. Options and what is printed: module `support`.
+//! The input is made by repeating a real file's events, line by line, until the size is reached:
+//! merged with itself it would have thousands of planes instead of long lines. Options and what is
+//! printed: module `support`.
 
 mod support;
 

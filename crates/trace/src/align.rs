@@ -26,10 +26,12 @@ use crate::workers::workers;
 pub struct AlignSettings {
     /// Keep each event's correction in the output, under the name `timestamp_correction_ns`.
     pub annotate: bool,
-    /// Write the run's snapshot pairs into the output, as the plane `/host:snapshots` of an XSpace. A trace that has this plane is
-    /// refused: what stands in it is the profiler's, or was taken beside it.
+    /// Write the run's snapshot pairs into the output, as the plane `/host:snapshots` of an XSpace.
+    /// A trace that has this plane is refused: what stands in it is the profiler's, or was taken
+    /// beside it.
     pub embed_snapshots: bool,
-    /// Write valid JSON where a trace holds values that are not, such as `NaN`; without it they are passed on and counted.
+    /// Write valid JSON where a trace holds values that are not, such as `NaN`; without it they are
+    /// passed on and counted.
     pub repair: bool,
 }
 
@@ -44,8 +46,8 @@ pub struct Aligned<'a> {
     pub stats: AlignmentStats,
 }
 
-/// Traces being aligned, several at once: nothing is written before the first [`Iterator::next`], and
-/// after an error no further ones are begun.
+/// Traces being aligned, several at once: nothing is written before the first [`Iterator::next`],
+/// and after an error no further ones are begun.
 #[derive(Debug)]
 #[must_use = "traces are written as the iterator is driven"]
 pub struct Aligning<'a> {
@@ -63,8 +65,9 @@ pub struct Aligning<'a> {
     _folders: NewFolders,
 }
 
-/// Aligns every trace into `output`: a file for a single trace, else a directory, which is made. Each output appears when it is
-/// whole, and its statistics with it; after an error nothing more is begun, and what is written stays.
+/// Aligns every trace into `output`: a file for a single trace, else a directory, which is made.
+/// Each output appears when it is whole, and its statistics with it; after an error nothing more is
+/// begun, and what is written stays.
 ///
 /// ```
 /// use probe_sync_trace::{AlignSettings, ClockSource, Request, align, calibrate};
@@ -85,8 +88,9 @@ pub struct Aligning<'a> {
 /// ```
 ///
 /// # Errors
-/// A trace whose clock is not known; outputs that would overwrite an input or each other. While it runs: those of the formats,
-/// with file and byte, and of writing; [`Error::Unfinished`] where other outputs are written already: these come before it.
+/// A trace whose clock is not known; outputs that would overwrite an input or each other. While it
+/// runs: those of the formats, with file and byte, and of writing; [`Error::Unfinished`] where
+/// other outputs are written already: these come before it.
 pub fn align<'a>(calibrated: &'a Calibrated, output: &Path, settings: AlignSettings) -> Result<Aligning<'a>, Error> {
     if let Some(unknown) = calibrated.traces.iter().find(|trace| trace.map.is_none()) {
         let reason = unknown.notes.last().map_or("give --run-dir, --offsets or --from-collectives", String::as_str);
@@ -117,7 +121,8 @@ pub fn align<'a>(calibrated: &'a Calibrated, output: &Path, settings: AlignSetti
     })
 }
 
-/// The pairs that belong into a trace's output: those taken while it was recorded, and a minute around.
+/// The pairs that belong into a trace's output: those taken while it was recorded, and a minute
+/// around.
 fn embedded(calibrated: &CalibratedTrace) -> Result<Vec<ClockPair>, Error> {
     let CalibratedTrace { trace, snapshots, .. } = calibrated;
     let refuse = |why: &str| {
@@ -168,7 +173,8 @@ impl<'a> Iterator for Aligning<'a> {
 }
 
 impl<'a> Aligning<'a> {
-    /// Takes what a batch came to: its outputs, then the first error, which says what is written, and is the last that is told.
+    /// Takes what a batch came to: its outputs, then the first error, which says what is written,
+    /// and is the last that is told.
     fn take(&mut self, batch: Vec<Result<Aligned<'a>, Error>>) {
         let mut failed = None;
         for result in batch {
@@ -226,8 +232,8 @@ fn write(
     Ok(stats)
 }
 
-/// One base for several nodes whose format needs one, because viewers draw each host from its own session start: the earliest
-/// start after mapping.
+/// One base for several nodes whose format needs one, because viewers draw each host from its own
+/// session start: the earliest start after mapping.
 fn common_base(traces: &[CalibratedTrace]) -> Result<Option<i64>, Error> {
     let mixed = traces.windows(2).any(|pair| pair[0].trace.format != pair[1].trace.format);
     if traces.len() < 2 || mixed {

@@ -34,7 +34,8 @@ pub struct Verdict<'a> {
     pub result: CheckReport,
 }
 
-/// Judges happens-before on the times as they are and, where clocks are known, on the corrected ones.
+/// Judges happens-before on the times as they are and, where clocks are known, on the corrected
+/// ones.
 ///
 /// ```
 /// use probe_sync_trace::{Request, calibrate, check};
@@ -82,7 +83,8 @@ pub fn check(calibrated: &Calibrated) -> Verdict<'_> {
     Verdict { calibrated, pairing, before, result, is_held_out }
 }
 
-/// A trace's times as they are in the file. On a clock that counts from the machine's start they say nothing next to those of other hosts (`unrelated`).
+/// A trace's times as they are in the file. On a clock that counts from the machine's start they
+/// say nothing next to those of other hosts (`unrelated`).
 fn as_is(calibrated: &CalibratedTrace, unrelated: bool) -> Option<Box<MapTime<'_>>> {
     let has_raw = !calibrated.trace.facts.since_boot.is_empty();
     Some(Box::new(move |at| {
@@ -103,7 +105,8 @@ impl Verdict<'_> {
         collectives::table(self.before.as_ref(), &self.result)
     }
 
-    /// The verdict, the worst broken edges and the table of operations; one line counts what could not be judged.
+    /// The verdict, the worst broken edges and the table of operations; one line counts what could
+    /// not be judged.
     pub fn brief(&self) -> String {
         collectives::brief(self.before.as_ref(), &self.result)
     }
@@ -113,7 +116,8 @@ impl Verdict<'_> {
         collectives::details(&self.result)
     }
 
-    /// What limits the verdict: traces that are left out, are beyond the measured offsets, or have devices whose times are early.
+    /// What limits the verdict: traces that are left out, are beyond the measured offsets, or have
+    /// devices whose times are early.
     pub fn remarks(&self) -> Vec<String> {
         let known = self.before.is_some();
         let remark = |CalibratedTrace { trace, map, clock, measured, .. }: &CalibratedTrace| {
@@ -144,17 +148,19 @@ impl Verdict<'_> {
             .collect()
     }
 
-    /// Traces of which the launches show that a device's times are early. It changes no verdict: by how much other kernels are early is not known, and what would
-    /// be allowed for it could hide a clock that is wrong.
+    /// Traces of which the launches show that a device's times are early. It changes no verdict: by
+    /// how much other kernels are early is not known, and what would be allowed for it could hide a
+    /// clock that is wrong.
     fn early_devices(&self) -> Option<String> {
         let traces = self.calibrated.traces.iter().map(|of| &of.trace);
         let found = traces.map(|trace| (trace.path.display().to_string(), trace.facts.before_launch()));
         early_devices::told(found, "a broken edge there may be caused by this and not by a clock")
     }
 
-    /// Writes both checks as JSON, and beside them the sums that the XLA distributed profiler's `validate_collectives.py` writes:
-    /// `violations` are broken edges that uncertainty does not explain, `overlaps` the other edges, `warnings` what could not be judged,
-    /// `gap_count` and `avg_gap_ns` the starts of operations of all ranks.
+    /// Writes both checks as JSON, and beside them the sums that the XLA distributed profiler's
+    /// `validate_collectives.py` writes: `violations` are broken edges that uncertainty does not
+    /// explain, `overlaps` the other edges, `warnings` what could not be judged, `gap_count` and
+    /// `avg_gap_ns` the starts of operations of all ranks.
     ///
     /// # Errors
     /// The file would overwrite an input, or cannot be written.
@@ -221,8 +227,8 @@ mod tests {
 
     const GROUPS: [&str; 2] = ["[0, 1, 2]", "[0, 2]"];
 
-    /// Rank `rank` of three, whose clock is 1 ms ahead of the one before: sums in the group of all, and sums without a number that
-    /// may be of either group.
+    /// Rank `rank` of three, whose clock is 1 ms ahead of the one before: sums in the group of all,
+    /// and sums without a number that may be of either group.
     fn trace(folder: &Path, rank: u32) -> PathBuf {
         let kernel = |name: &str, ts: u32, args: &str| {
             let ts = ts + 1000 * rank;

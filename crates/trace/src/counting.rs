@@ -28,16 +28,19 @@ pub struct AlignmentStats {
     pub times: u64,
     /// Times held back so that order on a line is kept; 0 on a continuous map.
     pub clamped: u64,
-    /// Times before the node was first measured, from the start of its first window, or before the first pair that its clock is tied by.
+    /// Times before the node was first measured, from the start of its first window, or before the
+    /// first pair that its clock is tied by.
     pub extrapolated_before: u64,
     /// Times after the end of its last window, or after the last pair.
     pub extrapolated_after: u64,
     /// Of these, times within the measurement that lie before the first or after the last pair.
     #[serde(skip)]
     pub beyond_pairs: u64,
-    /// Smallest, median and largest correction (new time minus old), ns; None where times went from one clock to another.
+    /// Smallest, median and largest correction (new time minus old), ns; None where times went from
+    /// one clock to another.
     pub correction_ns: Option<[f64; 3]>,
-    /// Largest standard deviation of any mapped time, ns; infinite (JSON: null) where the clock is not known.
+    /// Largest standard deviation of any mapped time, ns; infinite (JSON: null) where the clock is
+    /// not known.
     pub uncertainty_ns: f64,
     /// The base of the output's times, ns.
     pub base_ns: Option<i64>,

@@ -47,7 +47,8 @@ pub struct Expected {
     facts: Part,
     /// To write.
     written: Part,
-    /// Some of it lies in databases, whose pages SQLite reads: [`bytes_read()`](crate::bytes_read()) knows nothing of them.
+    /// Some of it lies in databases, whose pages SQLite reads:
+    /// [`bytes_read()`](crate::bytes_read()) knows nothing of them.
     pub has_databases: bool,
 }
 

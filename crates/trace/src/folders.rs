@@ -49,10 +49,12 @@ pub(crate) fn of_request(request: &Request) -> Result<Found, Error> {
     }
 }
 
-/// Files as they are, and for each folder what is wanted in it and below; copies of a trace are left out unless the order of traces decides.
+/// Files as they are, and for each folder what is wanted in it and below; copies of a trace are
+/// left out unless the order of traces decides.
 ///
 /// # Errors
-/// A folder that cannot be listed, holds nothing that is wanted, too much, or folders too deep; a folder where the order of traces decides.
+/// A folder that cannot be listed, holds nothing that is wanted, too much, or folders too deep; a
+/// folder where the order of traces decides.
 pub(crate) fn search(request: &Request, wanted: Wanted) -> Result<Found, Error> {
     let (mut paths, mut folders) = (Vec::new(), Vec::new());
     for path in &request.traces {

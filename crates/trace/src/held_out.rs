@@ -22,7 +22,8 @@ pub(crate) struct HeldOut {
 }
 
 impl HeldOut {
-    /// Learns the clocks from each half; None where they were not learnt from collectives, or one half does not suffice for all traces.
+    /// Learns the clocks from each half; None where they were not learnt from collectives, or one
+    /// half does not suffice for all traces.
     pub(crate) fn learn(calibrated: &Calibrated, pairing: &Pairing) -> Option<Self> {
         let found = calibrated.collectives.as_ref()?;
         let traces: Vec<&NodeTrace> = calibrated.traces.iter().map(|of| &of.trace).collect();
@@ -49,7 +50,8 @@ impl HeldOut {
         (others.len() < TIMES_MAX).then_some(Self { clocks, others })
     }
 
-    /// Where the times of a trace are, by its place, on the clock that was learnt without their operation.
+    /// Where the times of a trace are, by its place, on the clock that was learnt without their
+    /// operation.
     pub(crate) fn look(&self, place: usize) -> Box<MapTime<'_>> {
         Box::new(move |at| self.clocks[usize::from(!self.others.contains(&at))][place].look(at))
     }

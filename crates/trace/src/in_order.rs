@@ -25,7 +25,8 @@ pub(crate) trait Stages {
     fn take(&mut self, made: Self::Made) -> Result<(), Self::Error>;
 }
 
-/// Lets workers do `work` on all parts. Of errors the one of the earliest part counts, as without workers.
+/// Lets workers do `work` on all parts. Of errors the one of the earliest part counts, as without
+/// workers.
 pub(crate) fn in_order<S: Stages>(mut stages: S, work: impl Fn(S::Given) -> S::Made + Sync) -> Result<(), S::Error> {
     std::thread::scope(|scope| {
         // Dropped before the scope ends, whatever happens: then the workers end, too.

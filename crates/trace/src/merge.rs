@@ -42,7 +42,8 @@ pub struct MergeSettings {
     pub schema: Option<String>,
     /// Leave out what databases hold beside the profiler's tables, instead of refusing it.
     pub drop_foreign: bool,
-    /// Write valid JSON where a Kineto trace holds values that are not, such as `NaN`; without it they are passed on and counted.
+    /// Write valid JSON where a Kineto trace holds values that are not, such as `NaN`; without it
+    /// they are passed on and counted.
     pub repair: bool,
     /// Add a track that says who was late to each collective.
     pub mark_late: Option<LatenessSettings>,
@@ -73,7 +74,8 @@ pub struct MergeReport {
     pub filter: Option<FilterReport>,
 }
 
-/// Merges all traces, each through its map, into `output`, which appears when it is whole; its statistics are beside it.
+/// Merges all traces, each through its map, into `output`, which appears when it is whole; its
+/// statistics are beside it.
 ///
 /// ```
 /// use probe_sync_trace::{ClockSource, MergeSettings, Request, calibrate, merge};
@@ -100,8 +102,8 @@ pub struct MergeReport {
 /// ```
 ///
 /// # Errors
-/// Traces of two formats into a file of one of them, a node without a map where that is not allowed, an output that would overwrite an input, and whatever
-/// reading and writing meet.
+/// Traces of two formats into a file of one of them, a node without a map where that is not
+/// allowed, an output that would overwrite an input, and whatever reading and writing meet.
 pub fn merge(calibrated: &Calibrated, output: &Path, settings: MergeSettings) -> Result<MergeReport, Error> {
     calibrated.refuse_overwriting(&[output.to_owned()])?;
     let all = calibrated;
@@ -254,7 +256,8 @@ fn refuse_filter(output: &Path, settings: &MergeSettings, reason: &str) -> Resul
     }
 }
 
-/// The viewers' format that an output's ending asks for; none where the output is a trace of the inputs' own format.
+/// The viewers' format that an output's ending asks for; none where the output is a trace of the
+/// inputs' own format.
 pub(crate) fn format_for_viewers(output: &Path, all_kineto: bool) -> Option<OutputFormat> {
     let name = output.file_name()?.to_string_lossy().to_lowercase();
     let plain = name.strip_suffix(".gz").unwrap_or(&name);
@@ -386,7 +389,8 @@ fn one_format(traces: &[CalibratedTrace]) -> Result<&'static dyn TraceFormat, Er
     }
 }
 
-/// Writes the output, with a trace of marks that is on the common clock already; what the format says of it, and what was done to each trace.
+/// Writes the output, with a trace of marks that is on the common clock already; what the format
+/// says of it, and what was done to each trace.
 fn write(
     format: &dyn TraceFormat,
     calibrated: &Calibrated,

@@ -11,7 +11,8 @@ use serde::Serialize;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Omitted {
-    /// Traces that cannot be read, where the request allows to leave them out; else one refuses all.
+    /// Traces that cannot be read, where the request allows to leave them out; else one refuses
+    /// all.
     pub traces: Vec<OmittedTrace>,
     /// Events of the others.
     pub events: Vec<OmittedEvents>,

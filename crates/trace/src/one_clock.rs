@@ -18,7 +18,8 @@ pub(crate) enum Otherwise {
 /// Returns the name of the clock that all traces are on.
 ///
 /// # Errors
-/// [`Error::Request`] where no source of clocks was named, else [`Error::Nodes`]: names a trace that is not on the others' clock. `purpose` is what they are compared for.
+/// [`Error::Request`] where no source of clocks was named, else [`Error::Nodes`]: names a trace
+/// that is not on the others' clock. `purpose` is what they are compared for.
 pub(crate) fn expect(calibrated: &Calibrated, purpose: &str, otherwise: Otherwise) -> Result<String, Error> {
     calibrated.common_clock().map_err(|reason| {
         let as_they_are = match otherwise {
@@ -35,13 +36,15 @@ pub(crate) fn expect(calibrated: &Calibrated, purpose: &str, otherwise: Otherwis
     })
 }
 
-/// Says of a trace without a map, whose times are unchanged, which clock that is and how sure they are on it.
+/// Says of a trace without a map, whose times are unchanged, which clock that is and how sure they
+/// are on it.
 pub(crate) fn note_unchanged(calibrated: &Calibrated, of: &CalibratedTrace, stats: &mut AlignmentStats) {
     if of.map.is_some() {
         return;
     }
     let common = calibrated.common_clock();
-    // On the clock of the host itself times are exact; what was aligned is as sure as it says; else zero would be a claim.
+    // On the clock of the host itself times are exact; what was aligned is as sure as it says; else
+    // zero would be a claim.
     stats.uncertainty_ns = match &common {
         Ok(_) if of.is_on_clock_of_host() => 0.0,
         Ok(_) => of.trace.facts.aligned_sigma_ns.unwrap_or(f64::INFINITY),

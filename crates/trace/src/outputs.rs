@@ -14,8 +14,8 @@ use crate::Error;
 use crate::calibrate::{Calibrated, CalibratedTrace};
 
 impl Calibrated {
-    /// Refuses outputs that are an input under any name, or whose statistics would be: writing would destroy it. New outputs and their statistics are
-    /// no more open than the inputs.
+    /// Refuses outputs that are an input under any name, or whose statistics would be: writing
+    /// would destroy it. New outputs and their statistics are no more open than the inputs.
     ///
     /// # Errors
     /// [`Error::Request`] names both.
@@ -36,7 +36,8 @@ impl Calibrated {
     }
 }
 
-/// One output per trace: `output` itself for a single trace, else a directory, which is made, and vanishes if nothing comes into it.
+/// One output per trace: `output` itself for a single trace, else a directory, which is made, and
+/// vanishes if nothing comes into it.
 pub(crate) fn for_each(traces: &[CalibratedTrace], output: &Path) -> Result<(Vec<PathBuf>, NewFolders), Error> {
     if traces.len() == 1 && !output.is_dir() {
         return Ok((vec![output.to_owned()], NewFolders::default()));
@@ -55,8 +56,8 @@ pub(crate) fn for_each(traces: &[CalibratedTrace], output: &Path) -> Result<(Vec
     Ok((all, folders))
 }
 
-/// Names for the outputs of these inputs: their own, and where two have one name the folders by which they differ before it, as in
-/// `hostA.1_results.db`.
+/// Names for the outputs of these inputs: their own, and where two have one name the folders by
+/// which they differ before it, as in `hostA.1_results.db`.
 pub(crate) fn names(inputs: &[&Path]) -> Vec<OsString> {
     let name = |path: &Path| path.file_name().unwrap_or_default().to_owned();
     let distinct: BTreeSet<OsString> = inputs.iter().map(|path| name(path)).collect();
@@ -97,8 +98,8 @@ pub(crate) fn is_statistics(path: &Path) -> bool {
     in_folder || path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(STATISTICS))
 }
 
-/// The statistics of one of several outputs: in a folder of their own, because HTA takes every JSON file beside the traces for
-/// another trace. The folder is made.
+/// The statistics of one of several outputs: in a folder of their own, because HTA takes every JSON
+/// file beside the traces for another trace. The folder is made.
 fn statistics_in_folder(output: &Path) -> Result<PathBuf, Error> {
     let folder = output.with_file_name(STATISTICS_FOLDER);
     let made = follow_own_links(&folder).and_then(|folder| NewFolders::create(&folder));
@@ -112,7 +113,8 @@ fn in_statistics_folder(output: &Path) -> PathBuf {
     output.with_file_name(STATISTICS_FOLDER).join(name)
 }
 
-/// Writes the statistics of an output: beside it, or in the folder of those of several. Beside a pipe or a device nothing belongs.
+/// Writes the statistics of an output: beside it, or in the folder of those of several. Beside a
+/// pipe or a device nothing belongs.
 pub(crate) fn write_statistics(output: &Path, several: bool, statistics: &impl Serialize) -> Result<(), Error> {
     if probe_sync_files::is_stream(output) {
         return Ok(());

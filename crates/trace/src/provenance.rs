@@ -18,8 +18,8 @@ pub(crate) fn of_job(calibrated: &Calibrated, uncalibrated: &[String]) -> Vec<(S
     pairs
 }
 
-/// Of one trace, written alone or as a part of a merge. One whose clock is not known is on no common timeline, and says none; one that was
-/// aligned before says all of this already.
+/// Of one trace, written alone or as a part of a merge. One whose clock is not known is on no
+/// common timeline, and says none; one that was aligned before says all of this already.
 pub(crate) fn of_trace(calibrated: &Calibrated, trace: &CalibratedTrace) -> Vec<(String, String)> {
     let name = trace.trace.name.clone();
     if trace.map.is_none() {
@@ -35,7 +35,8 @@ pub(crate) fn of_trace(calibrated: &Calibrated, trace: &CalibratedTrace) -> Vec<
     pairs
 }
 
-/// Traces on clocks of their own are on no common timeline; those that were aligned before are on theirs.
+/// Traces on clocks of their own are on no common timeline; those that were aligned before are on
+/// theirs.
 pub(crate) fn of_calibration(calibrated: &Calibrated) -> Vec<(String, String)> {
     let mut pairs = vec![version(), ("probe_sync_method".to_owned(), calibrated.method.to_owned())];
     let traces = &calibrated.traces;

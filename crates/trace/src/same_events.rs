@@ -1,4 +1,5 @@
-//! Slices, ends of flows and lengths of every real trace of `../shared/data`, before and after each command that writes traces, by readers that share nothing with the crate's.
+//! Slices, ends of flows and lengths of every real trace of `../shared/data`, before and after each
+//! command that writes traces, by readers that share nothing with the crate's.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -197,7 +198,8 @@ fn calibrated(traces: &[PathBuf], folder: &Path) -> Calibrated {
     std::fs::write(&offsets, "node,node_realtime_ns,offset_vs_node0_ns\n".to_owned() + &rows.collect::<String>())
         .expect("written");
     let nodes = (0..traces.len() as u32).collect();
-    // Databases are on the machine's boot clock, which here is as far from the system clock throughout.
+    // Databases are on the machine's boot clock, which here is as far from the system clock
+    // throughout.
     let is_database = traces[0].extension().is_some_and(|ending| ending == "db");
     let snapshots: Vec<PathBuf> = traces.iter().filter(|_| is_database).map(|_| folder.join("pairs.jsonl")).collect();
     let pair = |boot: i64| {
@@ -213,7 +215,8 @@ fn calibrated(traces: &[PathBuf], folder: &Path) -> Calibrated {
     calibrate(&request).expect("calibrated")
 }
 
-/// Checks that what align, merge and convert write of a framework's traces has what the traces have.
+/// Checks that what align, merge and convert write of a framework's traces has what the traces
+/// have.
 fn check(framework: &str) {
     let sum = |all: &mut dyn Iterator<Item = Tally>| all.fold(Tally::default(), Tally::plus);
     for set in sets(framework) {

@@ -14,7 +14,8 @@ pub(crate) fn folder(name: &str) -> Option<PathBuf> {
     None
 }
 
-/// offsets.csv of one node: its own time and its offset, ns, interpolated; exact to a few ns between rows 20 ms apart.
+/// offsets.csv of one node: its own time and its offset, ns, interpolated; exact to a few ns
+/// between rows 20 ms apart.
 pub(crate) struct Exact(Vec<(i128, i128)>);
 
 impl Exact {

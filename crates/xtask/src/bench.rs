@@ -37,8 +37,8 @@ pub fn bench(root: &Path) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
 }
 
-/// Simulates the twelve cells, the faults, swinging clocks, adaptive probing and clocks that warm up, and writes their tables into
-/// bench/LOG.md.
+/// Simulates the twelve cells, the faults, swinging clocks, adaptive probing and clocks that warm
+/// up, and writes their tables into bench/LOG.md.
 ///
 /// # Errors
 /// When a simulation fails or the marks are missing.

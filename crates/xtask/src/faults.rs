@@ -15,10 +15,12 @@ use anyhow::{Context, Result};
 use crate::setup;
 use crate::steps::{self, Count, Runner};
 
-/// Runs all cells and measures all listeners; files go to `out`, or `target/faults`. `install_ulfm` brings Open MPI 5 to `target/ulfm`, or says why it cannot.
+/// Runs all cells and measures all listeners; files go to `out`, or `target/faults`. `install_ulfm`
+/// brings Open MPI 5 to `target/ulfm`, or says why it cannot.
 ///
 /// # Errors
-/// The program does not build, a cell did not do as it must, or a round took more than a tenth longer.
+/// The program does not build, a cell did not do as it must, or a round took more than a tenth
+/// longer.
 pub fn faults(root: &Path, out: Option<PathBuf>, install_ulfm: impl FnOnce(&Path) -> Result<(), String>) -> Result<()> {
     let tools = setup::setup(root, setup::Wanted::Mpi)?;
     let out = out.unwrap_or_else(|| root.join("target/faults"));
@@ -46,7 +48,8 @@ pub fn faults(root: &Path, out: Option<PathBuf>, install_ulfm: impl FnOnce(&Path
     steps::visible(&mut listeners, LIMIT).and(judged)
 }
 
-/// One cell with a program of the development profile: a rank of a tree is cut off, told so when its network is back, and returns.
+/// One cell with a program of the development profile: a rank of a tree is cut off, told so when
+/// its network is back, and returns.
 pub fn cell(runner: &mut Runner, root: &Path) {
     let out = root.join("target/xtask/runs/faults");
     let mut command = script(root, CELLS, &out, &steps::target(root).join("debug/probe_sync"));

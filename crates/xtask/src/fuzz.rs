@@ -74,7 +74,8 @@ fn targets(root: &Path) -> Result<Vec<String>> {
 }
 
 fn instrumented_build(root: &Path, host: &str, profile: &str) -> Command {
-    // Naming the target, even the host, keeps the flags away from build scripts, which could not be linked with them.
+    // Naming the target, even the host, keeps the flags away from build scripts, which could not be
+    // linked with them.
     let arguments = ["build", "--locked", "--package", PACKAGE, "--features", "libfuzzer", "--target", host];
     let mut command = cargo(root, &arguments);
     command.args(["--profile", profile]).env("CARGO_TARGET_DIR", folder(root)).env("RUSTFLAGS", COVERAGE.join(" "));

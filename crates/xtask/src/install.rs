@@ -10,8 +10,9 @@
 //! | `lib/cmake/probe_sync/` | for `find_package(probe_sync)` |
 //! | `bin/probe_sync` | the command, where it was built in release mode |
 //!
-//! cargo makes the archive and gcc links the library of it: rustc hands a version script of its own to the linker for a cdylib, and another one
-//! beside it has no effect. Everything but `ps_*` is local, so that two libraries written in Rust live in one process.
+//! cargo makes the archive and gcc links the library of it: rustc hands a version script of its own
+//! to the linker for a cdylib, and another one beside it has no effect. Everything but `ps_*` is
+//! local, so that two libraries written in Rust live in one process.
 //!
 //! It does not build the command.
 
@@ -100,7 +101,8 @@ fn link(lib: &Path) -> Result<()> {
     std::fs::write(&script, VERSION_SCRIPT).context("writing the version script")?;
     let mut gcc = Command::new("gcc");
     gcc.args(["-shared", "-o", SONAME]).arg(format!("-Wl,-soname,{SONAME}"));
-    // Everything of the archive, of which then only what `ps_*` needs stays. It is never unloaded: a thread may run in it.
+    // Everything of the archive, of which then only what `ps_*` needs stays. It is never unloaded:
+    // a thread may run in it.
     gcc.args(["-Wl,--version-script=libprobe_sync.map", "-Wl,--gc-sections", "-Wl,-z,nodelete", "-Wl,-z,defs"]);
     gcc.args([
         "-Wl,--strip-debug",

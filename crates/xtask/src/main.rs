@@ -1,10 +1,10 @@
 //! `cargo xtask`, which sets up, demonstrates and tests this project and keeps it tidy.
 //!
 //! No other package imports this one. Each command is a module of its own: [`setup`], [`demo`],
-//! [`mod@flow`], [`mod@python`], [`suite`] (the command `test`), [`mod@install`], [`mod@fuzz`], [`mod@coverage`], [`tidy`], [`mod@bench`], [`mod@scale`],
-//! [`mod@faults`] (of the command `bench`). [`steps`] runs child processes for them and tallies the
-//! results; [`results`] writes their tables. It does not measure clocks itself; it calls the
-//! programs that do, as a user would.
+//! [`mod@flow`], [`mod@python`], [`suite`] (the command `test`), [`mod@install`], [`mod@fuzz`],
+//! [`mod@coverage`], [`tidy`], [`mod@bench`], [`mod@scale`], [`mod@faults`] (of the command
+//! `bench`). [`steps`] runs child processes for them and tallies the results; [`results`] writes
+//! their tables. It does not measure clocks itself; it calls the programs that do, as a user would.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -49,13 +49,15 @@ enum Command {
     Setup,
     /// Set up, build, and measure 8 ranks with injected skew on this machine
     Demo,
-    /// Trace a real JAX job while its nodes' clocks are measured, align its traces, and compare every time with the true one
+    /// Trace a real JAX job while its nodes' clocks are measured, align its traces, and compare
+    /// every time with the true one
     Flow(flow::Settings),
     /// Build the Python package, install it into a virtual environment, and test it there
     Python,
     /// Set up, build, and run the quick tests, in at most a quarter of an hour on two cores
     Test {
-        /// Run everything else as well: lints, long tests, readers, torch, JAX, browsers, sanitizers
+        /// Run everything else as well: lints, long tests, readers, torch, JAX, browsers,
+        /// sanitizers
         #[arg(long)]
         all: bool,
         /// Run only the steps, of both tiers, whose name contains this
@@ -77,9 +79,11 @@ enum Command {
         #[arg(long, value_name = "TEXT")]
         only: Option<String>,
     },
-    /// Count which lines of the recorder its tests run, where cargo-llvm-cov and LLVM's tools are there
+    /// Count which lines of the recorder its tests run, where cargo-llvm-cov and LLVM's tools are
+    /// there
     Coverage,
-    /// Run the recorder under ThreadSanitizer, and again with an order taken away, which must be seen
+    /// Run the recorder under ThreadSanitizer, and again with an order taken away, which must be
+    /// seen
     Races,
     /// Make the documentation's site, and check its links, shell blocks and manifests
     Book,
@@ -92,7 +96,8 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
-    /// Check what the compiler cannot: purity, order of imports, circles of files, headers, lengths, layout, words
+    /// Check what the compiler cannot: purity, order of imports, circles of files, headers,
+    /// lengths, layout, words
     Tidy,
     /// Build the C libraries and install them with headers, pkg-config and CMake files
     Install {
@@ -102,16 +107,19 @@ enum Command {
     },
     /// Run the benches in release mode and print their figures
     Bench {
-        /// Instead: simulate the twelve cells and write the tables into bench/LOG.md, section "Accuracy in simulation"
+        /// Instead: simulate the twelve cells and write the tables into bench/LOG.md, section
+        /// "Accuracy in simulation"
         #[arg(long)]
         accuracy: bool,
         /// Seeds per cell
         #[arg(long, value_name = "N", requires = "accuracy", default_value_t = 50)]
         seeds: u32,
-        /// Instead: rounds of 2 to 128 ranks here and of up to 100 namespace hosts, every backend beside direct MPI calls, and simulated ones up to 10 000 hosts
+        /// Instead: rounds of 2 to 128 ranks here and of up to 100 namespace hosts, every backend
+        /// beside direct MPI calls, and simulated ones up to 10 000 hosts
         #[arg(long, conflicts_with = "accuracy", group = "with_files")]
         scale: bool,
-        /// Instead: every fault over every way of talking with real processes, judged, and what foreign clients of every listener cost (needs root)
+        /// Instead: every fault over every way of talking with real processes, judged, and what
+        /// foreign clients of every listener cost (needs root)
         #[arg(long, conflicts_with = "accuracy", group = "with_files")]
         faults: bool,
         /// With --scale: few rounds of few sizes, to see that it works
@@ -165,7 +173,8 @@ fn codegen(root: &Path, check: bool) -> anyhow::Result<()> {
     steps::visible(&mut suite::codegen(root, check), CODEGEN_LIMIT)
 }
 
-/// The workspace that `cargo xtask` was called in; asked at run time, so that no path is compiled in.
+/// The workspace that `cargo xtask` was called in; asked at run time, so that no path is compiled
+/// in.
 fn root() -> PathBuf {
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     // crates/xtask is two levels below the root.

@@ -1,10 +1,12 @@
-//! `cargo xtask package`: the command as people install it: a tarball, Debian packages with and without MPI, a Python wheel.
+//! `cargo xtask package`: the command as people install it: a tarball, Debian packages with and
+//! without MPI, a Python wheel.
 //!
-//! Everything comes into `target/package`, with its `SHA256SUMS`. What has no MPI is linked by zig against [`GLIBC`], so that
-//! it runs on distributions older than the one that builds it: cargo-zigbuild and zig come from PyPI as programs, and need no
-//! other Rust target. cargo-deb makes the Debian packages, as `crates/cli/Cargo.toml` describes them; maturin makes the wheel.
-//! Tarball and Debian packages carry the manual pages and completions that the built program itself prints.
-//! [`check`] installs them into bare Debian roots.
+//! Everything comes into `target/package`, with its `SHA256SUMS`. What has no MPI is linked by zig
+//! against [`GLIBC`], so that it runs on distributions older than the one that builds it:
+//! cargo-zigbuild and zig come from PyPI as programs, and need no other Rust target. cargo-deb
+//! makes the Debian packages, as `crates/cli/Cargo.toml` describes them; maturin makes the wheel.
+//! Tarball and Debian packages carry the manual pages and completions that the built program itself
+//! prints. [`check`] installs them into bare Debian roots.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -48,7 +50,8 @@ pub fn package(root: &Path, kind: Option<Kind>) -> Result<()> {
     sums(&folder)
 }
 
-/// Installs tarball and wheel into bare Debian roots, without a compiler, and runs `probe_sync demo` in each.
+/// Installs tarball and wheel into bare Debian roots, without a compiler, and runs
+/// `probe_sync demo` in each.
 ///
 /// # Errors
 /// debootstrap is missing or ends with an error, or something does not run there.
@@ -88,9 +91,9 @@ fn path_with(programs: &Path) -> Result<std::ffi::OsString> {
     std::env::join_paths(all).context("a folder that PATH cannot name")
 }
 
-/// Builds the command against an old glibc, or with Debian's MPI, and puts it without debug information into `bin`, and what
-/// it prints of itself, packed pages into `man`, completions into `completions`, below the staging folder, whose path it
-/// returns.
+/// Builds the command against an old glibc, or with Debian's MPI, and puts it without debug
+/// information into `bin`, and what it prints of itself, packed pages into `man`, completions into
+/// `completions`, below the staging folder, whose path it returns.
 fn staged(root: &Path, folder: &Path, target: &Path, features: Option<&str>) -> Result<PathBuf> {
     let mut build = Command::new("cargo");
     let built = if let Some(features) = features {
@@ -128,7 +131,8 @@ fn staged(root: &Path, folder: &Path, target: &Path, features: Option<&str>) -> 
     Ok(stage)
 }
 
-/// The same bytes of the same sources and tools: sorted, without owners, at the time of the sources' last commit.
+/// The same bytes of the same sources and tools: sorted, without owners, at the time of the
+/// sources' last commit.
 fn tarball(root: &Path, folder: &Path) -> Result<PathBuf> {
     let target = steps::target(root);
     let stage = staged(root, folder, &target, None)?;

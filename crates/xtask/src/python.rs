@@ -8,8 +8,8 @@
 //! tested with every available Python from 3.10 to 3.13. Finally the examples with JAX and torch
 //! run as jobs and are compared with the truth ([`flows`] runs only these).
 //!
-//! The wheel that users get is optimised as a whole, which takes minutes. `cargo xtask test` builds one as it builds everything else; its
-//! size is not judged then.
+//! The wheel that users get is optimised as a whole, which takes minutes. `cargo xtask test` builds
+//! one as it builds everything else; its size is not judged then.
 //!
 //! An unreachable package registry is not a failure but a skip with its reason.
 
@@ -86,7 +86,8 @@ fn command_line(runner: &mut Runner, root: &Path) {
     runner.command("build the command line", Count::Step, BUILD, &mut cli);
 }
 
-/// Tools, wheel and package; None where a step did not succeed, and then all later steps are skipped.
+/// Tools, wheel and package; None where a step did not succeed, and then all later steps are
+/// skipped.
 fn installed(runner: &mut Runner, root: &Path, kind: Wheel) -> Option<PathBuf> {
     let there = runner.prerequisite(STEPS[0], Count::Step, INSTALL, &mut installer(root));
     let wheel = if there && root.join(VENV).join("bin/mypy").exists() {
@@ -110,7 +111,8 @@ pub fn installer(root: &Path) -> Command {
     install
 }
 
-/// The jobs of `flows.py`, with the libraries that can be had; one that cannot is a skip, and the other runs all the same.
+/// The jobs of `flows.py`, with the libraries that can be had; one that cannot is a skip, and the
+/// other runs all the same.
 fn example_jobs(runner: &mut Runner, root: &Path, jax: bool, torch: bool) {
     for (wanted, job) in [(jax, &JAX), (torch, &TORCH)] {
         if !wanted || !runner.wants(job.step) {

@@ -146,7 +146,8 @@ fn install(root: &Path, wanted: Wanted) -> Result<()> {
     if wanted == Wanted::Everything { install_all(root, &OTF2_PACKAGES) } else { Ok(()) }
 }
 
-/// Installs Debian's packages. The lists are fetched only when they lack a package, because that alone takes a while.
+/// Installs Debian's packages. The lists are fetched only when they lack a package, because that
+/// alone takes a while.
 pub fn install_all(root: &Path, packages: &[&str]) -> Result<()> {
     if steps::visible(&mut apt(root, &["install"], packages), INSTALL_LIMIT).is_ok() {
         return Ok(());
@@ -174,7 +175,8 @@ fn is_otf2_3(version: &str) -> bool {
     number.and_then(|major| major.parse::<u32>().ok()).is_some_and(|major| major >= 3)
 }
 
-/// bindgen finds libclang through these places, too; the loader's cache covers an ordinary installation.
+/// bindgen finds libclang through these places, too; the loader's cache covers an ordinary
+/// installation.
 fn has_libclang() -> bool {
     let named = std::env::var_os("LIBCLANG_PATH").is_some();
     let cached = ["ldconfig", "/sbin/ldconfig"]

@@ -50,14 +50,16 @@ pub struct Tally {
 }
 
 impl Runner {
-    /// A runner whose logs go below `root/target/xtask/logs`; with `only`, other steps are left out silently.
+    /// A runner whose logs go below `root/target/xtask/logs`; with `only`, other steps are left out
+    /// silently.
     pub fn new(root: &Path, only: Option<&str>) -> Result<Self> {
         let logs = root.join("target/xtask/logs");
         std::fs::create_dir_all(&logs).with_context(|| format!("creating {}", logs.display()))?;
         Ok(Self::empty(logs, only.map(str::to_owned), None))
     }
 
-    /// Returns a runner for steps that run at the same time as this one's, and says nothing meanwhile.
+    /// Returns a runner for steps that run at the same time as this one's, and says nothing
+    /// meanwhile.
     pub fn in_background(&self) -> Self {
         Self::empty(self.logs.clone(), self.only.clone(), Some(String::new()))
     }
@@ -124,7 +126,8 @@ impl Runner {
         self.failed.last().is_none_or(|(last, _)| last != name)
     }
 
-    /// Runs a check inside this process as the step `name`; true when it succeeded (or was not asked for).
+    /// Runs a check inside this process as the step `name`; true when it succeeded (or was not
+    /// asked for).
     pub fn check(&mut self, name: &str, check: impl FnOnce() -> Result<()>) -> bool {
         if !self.wants(name) {
             return true;
@@ -186,8 +189,8 @@ impl Runner {
 }
 
 impl Tally {
-    /// Sums the summary lines of `cargo test` ("4 passed; 0 failed; 1 ignored") and of our own runners
-    /// ("4 passed, 0 failed, 1 skipped").
+    /// Sums the summary lines of `cargo test` ("4 passed; 0 failed; 1 ignored") and of our own
+    /// runners ("4 passed, 0 failed, 1 skipped").
     pub fn parse(output: &str) -> Self {
         let mut sum = Self::default();
         // Not what a test that passes prints of others.
@@ -312,12 +315,14 @@ fn descendants(ancestor: u32) -> Vec<u32> {
     found.split_off(1)
 }
 
-/// The parent in a line of `/proc/PID/stat`; the command name in front of it may hold spaces and brackets.
+/// The parent in a line of `/proc/PID/stat`; the command name in front of it may hold spaces and
+/// brackets.
 fn parent(stat: &str) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// A port that is free now, below those that the system gives to outgoing connections. Another program may take it before the job does; the job says so then.
+/// A port that is free now, below those that the system gives to outgoing connections. Another
+/// program may take it before the job does; the job says so then.
 pub fn free_port() -> Result<u16> {
     let mut drawn =
         (0..PORTS.len()).map(|_| PORTS.start + (RandomState::new().hash_one(()) % PORTS.len() as u64) as u16);
@@ -353,7 +358,8 @@ fn of_failures(output: &str) -> Vec<&str> {
     output.lines().filter(is_shown).collect()
 }
 
-/// Why a step failed, short enough for a list of all that failed: whoever keeps only the ends of a long log sees it there.
+/// Why a step failed, short enough for a list of all that failed: whoever keeps only the ends of a
+/// long log sees it there.
 fn reason(how: &str, output: &str) -> String {
     let lines: Vec<&str> = of_failures(output).into_iter().filter(|line| !line.trim().is_empty()).collect();
     let (mut said, mut goes_on) = (Vec::new(), false);
@@ -416,8 +422,8 @@ fn listed(reasons: &BTreeMap<&str, u32>) -> String {
     reasons.iter().map(|(reason, count)| format!("{count} × {reason}")).collect::<Vec<_>>().join(", ")
 }
 
-/// A line with the programs that took longest, from cargo's `Running PROGRAM` and libtest's `finished in 1.23s`; empty when
-/// nothing took a second.
+/// A line with the programs that took longest, from cargo's `Running PROGRAM` and libtest's
+/// `finished in 1.23s`; empty when nothing took a second.
 fn slowest(output: &str) -> String {
     let mut program = "";
     let mut times = Vec::new();
@@ -446,7 +452,8 @@ const POLL: Duration = Duration::from_millis(20);
 
 const TAIL_LINES: usize = 120;
 
-/// By which a line says what went wrong: cargo's and the compiler's, the test runners' of Rust and Python, exceptions of Python.
+/// By which a line says what went wrong: cargo's and the compiler's, the test runners' of Rust and
+/// Python, exceptions of Python.
 const FAULTS: [&str; 6] = ["error: ", "error[", "panicked at ", "FAIL: ", "ERROR: ", "Error: "];
 
 /// What is repeated of a step that failed.

@@ -4,9 +4,11 @@
 //! cargo build -p probe-sync-mpi-launcher && mpirun -n 8 target/debug/mpi_launcher funneled /tmp/out
 //! ```
 //!
-//! The first argument is the thread level that MPI is initialised with: single, funneled, serialized or multiple. At multiple the session's own thread sends
-//! its messages; else the launcher gives it [`BUDGET`] after every allreduce. All ranks of this machine share one clock in truth, so virtual clocks are laid
-//! over what is measured. `examples/c/mpi_launcher.c` is the same in C.
+//! The first argument is the thread level that MPI is initialised with: single, funneled,
+//! serialized or multiple. At multiple the session's own thread sends its messages; else the
+//! launcher gives it [`BUDGET`] after every allreduce. All ranks of this machine share one clock in
+//! truth, so virtual clocks are laid over what is measured. `examples/c/mpi_launcher.c` is the same
+//! in C.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -50,7 +52,8 @@ fn train(
     config.set("inject_skew", "7", "mpi_launcher")?;
     // 1 % of a core of each host is the budget; here every rank stands for a host.
     config.set("budget_cpu", &format!("{}%", world.size()), "mpi_launcher")?;
-    // A communicator of another binding: `unsafe { MpiMessages::beside(raw) }`. All ranks come here.
+    // A communicator of another binding: `unsafe { MpiMessages::beside(raw) }`. All ranks come
+    // here.
     let session = Session::builder(config).over(MpiMessages::of(world)?).start()?;
 
     let (started, mut longest, mut busiest) = (Instant::now(), Duration::ZERO, Duration::ZERO);
@@ -67,7 +70,8 @@ fn train(
             longest = longest.max(before.0.elapsed());
             busiest = busiest.max(processor_time().saturating_sub(before.1));
         }
-        // All ranks leave the loop together, and each knows its clock by then: the first that stops ends the run.
+        // All ranks leave the loop together, and each knows its clock by then: the first that stops
+        // ends the run.
         let known = session.wait_until_bound(WANTED_BOUND_NS, Duration::ZERO).is_ok() || started.elapsed() > LONGEST;
         let (own, mut all) = (u8::from(started.elapsed() > TRAINING && known), 0);
         world.all_reduce_into(&own, &mut all, SystemOperation::min());
@@ -98,7 +102,8 @@ fn train(
     Ok(())
 }
 
-/// Of this thread: where more ranks run than there are cores, a step is interrupted for longer than it takes.
+/// Of this thread: where more ranks run than there are cores, a step is interrupted for longer than
+/// it takes.
 fn processor_time() -> Duration {
     let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(used).unwrap_or_default()

@@ -28,7 +28,8 @@ pub(crate) fn before_mpi() -> Result<(), String> {
     refused(unsafe { MpiMessages::beside(ffi::RSMPI_COMM_WORLD) }, "MPI is not initialised")
 }
 
-/// The others learn who is late, of rank 0 unless it is rank 0, and their allreduces go on. The rank itself learns it from its next step.
+/// The others learn who is late, of rank 0 unless it is rank 0, and their allreduces go on. The
+/// rank itself learns it from its next step.
 pub(crate) fn silent(world: &SimpleCommunicator, out: &Path, silent: i32) -> Result<(), String> {
     let session = start(world, out)?;
     until_measuring(world, &session)?;
@@ -83,7 +84,8 @@ pub(crate) fn lets_go(world: &SimpleCommunicator, out: &Path) -> Result<(), Stri
     Err(format!("does not say that rank {last} has let go: {text}"))
 }
 
-/// The others name the rank that finalises MPI with a session; that rank gets its session back here.
+/// The others name the rank that finalises MPI with a session; that rank gets its session back
+/// here.
 pub(crate) fn until_finalise(world: &SimpleCommunicator, out: &Path) -> Result<Option<SessionHandle>, String> {
     let (rank, last) = (world.rank(), last(world));
     let session = start(world, out)?;
@@ -147,7 +149,8 @@ pub(crate) fn wrong_uses(world: &SimpleCommunicator, out: &Path) -> Result<(), S
 /// A communicator between the even and the odd ranks.
 fn between_halves(world: &SimpleCommunicator) -> Result<Result<MpiMessages, probe_sync::collective::Error>, String> {
     let own = world.split_by_color(Color::with_value(world.rank() % 2)).ok_or("no communicator")?;
-    // SAFETY: both leaders are of the world, and all ranks come here; the handle is used before MPI ends.
+    // SAFETY: both leaders are of the world, and all ranks come here; the handle is used before MPI
+    // ends.
     unsafe {
         let mut between = ffi::RSMPI_COMM_NULL;
         let other = (world.rank() + 1) % 2;
@@ -179,8 +182,8 @@ fn until_measuring(world: &SimpleCommunicator, session: &SessionHandle) -> Resul
     Ok(())
 }
 
-/// The launcher's own loop, until the sessions of all ranks have failed; what this rank's said. Who steps no more looks at the state alone, and steps
-/// once the others are done.
+/// The launcher's own loop, until the sessions of all ranks have failed; what this rank's said. Who
+/// steps no more looks at the state alone, and steps once the others are done.
 fn until_failed(world: &SimpleCommunicator, session: &SessionHandle, steps: bool) -> Result<String, String> {
     let (limit, mut failed) = (Instant::now(), None);
     while all(world, failed.is_some() || !steps) < 1 {
@@ -208,7 +211,8 @@ fn step(session: &SessionHandle) -> Result<(), String> {
     }
 }
 
-/// The launcher's own allreduce: 1 where it holds on all ranks. It also sums something that must come out right.
+/// The launcher's own allreduce: 1 where it holds on all ranks. It also sums something that must
+/// come out right.
 fn all(world: &SimpleCommunicator, holds: bool) -> i32 {
     std::thread::sleep(COMPUTING);
     let (mut sum, mut holding) = (0, 0);

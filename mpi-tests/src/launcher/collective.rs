@@ -12,7 +12,8 @@ use probe_sync::mpi::MpiCollective;
 
 use super::Case;
 
-/// The launcher catches a panic of its own on another thread, and one on the thread that holds the group; rounds go on.
+/// The launcher catches a panic of its own on another thread, and one on the thread that holds the
+/// group; rounds go on.
 pub(crate) fn panics() -> Result<(), String> {
     let mut group = MpiCollective::init().map_err(text)?;
     round(&mut group)?;
@@ -38,7 +39,8 @@ pub(crate) fn panics() -> Result<(), String> {
     round(&mut another)
 }
 
-/// Another thread may make a group at MULTIPLE alone; the thread that has initialised MPI always may.
+/// Another thread may make a group at MULTIPLE alone; the thread that has initialised MPI always
+/// may.
 pub(crate) fn threads(case: Case, level: Threading) -> Result<(), String> {
     let elsewhere = std::thread::spawn(|| {
         let mut group = MpiCollective::init().map_err(text)?;

@@ -140,7 +140,8 @@ fn windows(made: &Made<'_>, node: u32, random: &mut Random) -> Result<String> {
     Ok(text)
 }
 
-/// Kineto traces of a job on the nodes of a made run: an all-reduce in each step, to which one rank comes late. Numbers of steps are not in order of time.
+/// Kineto traces of a job on the nodes of a made run: an all-reduce in each step, to which one rank
+/// comes late. Numbers of steps are not in order of time.
 pub fn traces(folder: &Path, ranks: u32, host: &dyn Fn(u32) -> String) -> Result<Vec<PathBuf>> {
     let all: Vec<u32> = (0..ranks).collect();
     let mut paths = Vec::new();

@@ -131,7 +131,8 @@ async fn page_holds(
 
 /// Opens the page and waits until its script has come to its end.
 ///
-/// A browser that has just started may still load its own first page, and that may take the place of ours. Then ours is opened again, and only what was asked for after that counts.
+/// A browser that has just started may still load its own first page, and that may take the place
+/// of ours. Then ours is opened again, and only what was asked for after that counts.
 async fn open(name: &str, browser: &Browser, server: &Server) -> Result<()> {
     let begun = Instant::now();
     browser.client.goto(&server.address).await?;
@@ -205,7 +206,8 @@ const BLANK: &str = "
     }
     return blank;";
 
-/// Takes every value of every choice, all nodes and none and all again, and zooms into a chart and out of it.
+/// Takes every value of every choice, all nodes and none and all again, and zooms into a chart and
+/// out of it.
 const CHOICES: &str = "
     for (const select of document.querySelectorAll('select')) {
         for (const option of [...select.options].slice(0, 3)) { select.value = option.value; select.dispatchEvent(new Event('change')); }

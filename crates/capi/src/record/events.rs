@@ -3,8 +3,9 @@
 //! No function here waits, fails, allocates memory or retains a string. A call with a NULL pointer
 //! records nothing.
 //!
-//! A scope is the caller's own struct. What is wrong with the order of calls is seen by the recorder: a scope that is left too late has been
-//! closed with the one around it, and is marked so in the recording; one that is left twice, or on another thread, ends nothing.
+//! A scope is the caller's own struct. What is wrong with the order of calls is seen by the
+//! recorder: a scope that is left too late has been closed with the one around it, and is marked so
+//! in the recording; one that is left twice, or on another thread, ends nothing.
 
 use std::ffi::c_char;
 use std::mem::{MaybeUninit, offset_of};
@@ -72,8 +73,9 @@ pub struct ps_record_scope {
     pub reserved: u32,
 }
 
-/// Gets the site for a name and kind (one of ps_record_kind) of events; the same name and kind give the same site. Keep
-/// it in a static variable. A process can have at most 2^20 sites per kind; they are never freed.
+/// Gets the site for a name and kind (one of ps_record_kind) of events; the same name and kind give
+/// the same site. Keep it in a static variable. A process can have at most 2^20 sites per kind;
+/// they are never freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_site_new(
     kind: u32,
@@ -97,8 +99,8 @@ pub unsafe extern "C" fn ps_record_wanted(site: *const ps_record_site) -> bool {
     guarded(|_| false, || Ok(unsafe { known(site) }.is_some_and(event::is_wanted)))
 }
 
-/// Begins a scope, which ps_record_leave() ends on the same thread, after the scopes within it. Returns true if the
-/// scope is being recorded.
+/// Begins a scope, which ps_record_leave() ends on the same thread, after the scopes within it.
+/// Returns true if the scope is being recorded.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_enter(site: *const ps_record_site, scope: *mut ps_record_scope) -> bool {
     // SAFETY: the rule of the crate.
@@ -140,7 +142,8 @@ pub unsafe extern "C" fn ps_record_state(
     guard(state);
 }
 
-/// Ends a scope and any scope within it that is still open. A zeroed scope, as after this call, and NULL are ignored.
+/// Ends a scope and any scope within it that is still open. A zeroed scope, as after this call, and
+/// NULL are ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_leave(scope: *mut ps_record_scope) {
     let leave = || {
@@ -179,7 +182,8 @@ pub unsafe extern "C" fn ps_record_counter(site: *const ps_record_site, value: f
     with(site, |site| event::counter(site, value));
 }
 
-/// Adds the open scope to a flow; all scopes with one id are joined, across threads. place is one of ps_record_flow_place; other values are ignored.
+/// Adds the open scope to a flow; all scopes with one id are joined, across threads. place is one
+/// of ps_record_flow_place; other values are ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_flow(site: *const ps_record_site, place: u32, id: u64) {
     let places = [FlowPlace::Out, FlowPlace::Step, FlowPlace::In];
@@ -188,8 +192,8 @@ pub unsafe extern "C" fn ps_record_flow(site: *const ps_record_site, place: u32,
     }
 }
 
-/// Begins a span, which may end on another thread. Returns its id for ps_record_span_end(), or 0 if it is not being
-/// recorded.
+/// Begins a span, which may end on another thread. Returns its id for ps_record_span_end(), or 0 if
+/// it is not being recorded.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_span_begin(site: *const ps_record_site) -> u64 {
     // SAFETY: the rule of the crate.
@@ -202,8 +206,8 @@ pub unsafe extern "C" fn ps_record_span_end(site: *const ps_record_site, id: u64
     with(site, |site| Span::of_id(site, id).end());
 }
 
-/// Assigns this correlation id to events that begin on this thread from now on; device events use it to refer to their
-/// launch. Returns the previous id for ps_record_correlate_pop().
+/// Assigns this correlation id to events that begin on this thread from now on; device events use
+/// it to refer to their launch. Returns the previous id for ps_record_correlate_pop().
 #[unsafe(no_mangle)]
 pub extern "C" fn ps_record_correlate_push(id: u64) -> u64 {
     guarded(|_| 0, || Ok(event::set_correlation(id)))

@@ -34,8 +34,8 @@ pub struct ps_record_collective {
     pub rank: i64,
 }
 
-/// Memory that is allocated (bytes > 0) or freed (bytes < 0). Negative values (except in `bytes` and `device`) mean
-/// unknown and are omitted.
+/// Memory that is allocated (bytes > 0) or freed (bytes < 0). Negative values (except in `bytes`
+/// and `device`) mean unknown and are omitted.
 #[repr(C)]
 #[derive(Copy, Clone, Debug)]
 pub struct ps_record_memory {
@@ -51,8 +51,8 @@ pub struct ps_record_memory {
     pub reserved: i64,
 }
 
-/// Begins the scope of a collective, which ps_record_leave() ends. collective may be NULL if nothing is known about it.
-/// Returns true if the scope is being recorded.
+/// Begins the scope of a collective, which ps_record_leave() ends. collective may be NULL if
+/// nothing is known about it. Returns true if the scope is being recorded.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_collective_enter(
     site: *const ps_record_site,

@@ -54,8 +54,8 @@ pub struct ps_record_adopted {
     adopted: Adopted,
 }
 
-/// Creates recording settings with default values: all threads, all kinds, and 64 MiB in memory; when that is full, new
-/// events are dropped. Free them with ps_record_options_free().
+/// Creates recording settings with default values: all threads, all kinds, and 64 MiB in memory;
+/// when that is full, new events are dropped. Free them with ps_record_options_free().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_options_new(options: *mut *mut ps_record_options) -> ps_status {
     guard(|| {
@@ -66,10 +66,10 @@ pub unsafe extern "C" fn ps_record_options_new(options: *mut *mut ps_record_opti
     })
 }
 
-/// Sets one key from its text: reach (process, thread), policy (drop_newest, flight, stream), bytes (64MiB), every
-/// (200ms: how often a stream appends; set policy first), spill (a file that survives a kill), kinds (user,collective),
-/// one_in, longer_than (20us), clock (best, tsc, monotonic_raw), pair_period (1s), threads, keep (5s), details, rank,
-/// paused (true, false).
+/// Sets one key from its text: reach (process, thread), policy (drop_newest, flight, stream), bytes
+/// (64MiB), every (200ms: how often a stream appends; set policy first), spill (a file that
+/// survives a kill), kinds (user,collective), one_in, longer_than (20us), clock (best, tsc,
+/// monotonic_raw), pair_period (1s), threads, keep (5s), details, rank, paused (true, false).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_options_set(
     options: *mut ps_record_options,
@@ -95,8 +95,9 @@ pub unsafe extern "C" fn ps_record_options_free(options: *mut ps_record_options)
     });
 }
 
-/// Starts recording. options may be NULL. A process can have one recording with reach process at a time, and at most 8
-/// including those with reach thread; a forked child may start its own. Free it with ps_record_free().
+/// Starts recording. options may be NULL. A process can have one recording with reach process at a
+/// time, and at most 8 including those with reach thread; a forked child may start its own. Free it
+/// with ps_record_free().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_start(options: *const ps_record_options, record: *mut *mut ps_record) -> ps_status {
     guard(|| {
@@ -133,9 +134,9 @@ pub unsafe extern "C" fn ps_record_snapshot(record: *const ps_record, path: *con
     })
 }
 
-/// Ends the recording. When this returns, all threads' events are complete, and `probe_sync record` can read the file.
-/// path is a file for a copy, which a recording without the setting spill needs; NULL means no copy. The recording ends
-/// even if the copy fails.
+/// Ends the recording. When this returns, all threads' events are complete, and `probe_sync record`
+/// can read the file. path is a file for a copy, which a recording without the setting spill needs;
+/// NULL means no copy. The recording ends even if the copy fails.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_finish(record: *const ps_record, path: *const c_char) -> ps_status {
     guard(|| {
@@ -155,7 +156,8 @@ pub unsafe extern "C" fn ps_record_finish(record: *const ps_record, path: *const
     })
 }
 
-/// Frees the recording (NULL is a no-op) and ends it if it is running. In a forked child the parent's recording continues.
+/// Frees the recording (NULL is a no-op) and ends it if it is running. In a forked child the
+/// parent's recording continues.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_free(record: *mut ps_record) {
     guard(|| {
@@ -169,7 +171,8 @@ pub unsafe extern "C" fn ps_record_free(record: *mut ps_record) {
     });
 }
 
-/// Adds the calling thread to a recording with reach thread that another thread started, until ps_record_adopted_free().
+/// Adds the calling thread to a recording with reach thread that another thread started, until
+/// ps_record_adopted_free().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_adopt(record: *const ps_record, adopted: *mut *mut ps_record_adopted) -> ps_status {
     guard(|| {

@@ -56,8 +56,8 @@ pub struct ps_record_argument {
     pub value: ps_record_value,
 }
 
-/// Gets the key for an argument's name; the same name gives the same key in every recording of the process and its
-/// children. A process can have at most 2^20 keys.
+/// Gets the key for an argument's name; the same name gives the same key in every recording of the
+/// process and its children. A process can have at most 2^20 keys.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_record_key(name: *const c_char, key: *mut u32) -> ps_status {
     guard(|| {
@@ -71,7 +71,8 @@ pub unsafe extern "C" fn ps_record_key(name: *const c_char, key: *mut u32) -> ps
 /// Arguments as the recorder takes them.
 ///
 /// # Safety
-/// `first` is NULL or points to `count` arguments, whose texts are NULL or C strings; all stay as they are while the result is used.
+/// `first` is NULL or points to `count` arguments, whose texts are NULL or C strings; all stay as
+/// they are while the result is used.
 #[inline]
 pub(super) unsafe fn listed(first: *const ps_record_argument, count: usize) -> impl Arguments {
     // SAFETY: the caller's promise.
@@ -82,7 +83,8 @@ pub(super) unsafe fn listed(first: *const ps_record_argument, count: usize) -> i
 /// What C gave. Numbers go straight to their words: as a [`Value`] each would be taken apart twice.
 struct Given<'a>(&'a [ps_record_argument]);
 
-// SAFETY: `words` and `write` go through the same arguments, which stay as they are while this borrows them.
+// SAFETY: `words` and `write` go through the same arguments, which stay as they are while this
+// borrows them.
 unsafe impl ExactWords for Given<'_> {}
 
 impl Arguments for Given<'_> {

@@ -48,13 +48,14 @@ enum Stage {
     Stopped(Option<String>),
 }
 
-/// The process that has a session that runs; 0 while there is none. A forked child finds its parent's and may start its own.
+/// The process that has a session that runs; 0 while there is none. A forked child finds its
+/// parent's and may start its own.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
-/// Starts a session as rank `rank` of `size` on its own thread, and returns immediately; ps_session_state() reports
-/// later failures. Rank 0 passes the meeting that it opened, the other ranks pass its id; the other argument may be
-/// NULL, and both may be NULL if size is 1. options may be NULL. A process can have one session at a time. Free it with
-/// ps_session_free().
+/// Starts a session as rank `rank` of `size` on its own thread, and returns immediately;
+/// ps_session_state() reports later failures. Rank 0 passes the meeting that it opened, the other
+/// ranks pass its id; the other argument may be NULL, and both may be NULL if size is 1. options
+/// may be NULL. A process can have one session at a time. Free it with ps_session_free().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_session_start(
     options: *const ps_options,
@@ -73,10 +74,11 @@ pub unsafe extern "C" fn ps_session_start(
     })
 }
 
-/// Says that this rank arrives now at operation `step` of `group`. Call it on every member right before an operation
-/// in which the members wait for each other; rank 0 finds who is late from it (`probe_sync status`). It takes some
-/// tens of nanoseconds, takes no lock and may be called from any thread. `group` has at most 64 bytes of UTF-8. An
-/// arrival that finds no room is dropped and counted.
+/// Says that this rank arrives now at operation `step` of `group`. Call it on every member right
+/// before an operation in which the members wait for each other; rank 0 finds who is late from it
+/// (`probe_sync status`). It takes some tens of nanoseconds, takes no lock and may be called from
+/// any thread. `group` has at most 64 bytes of UTF-8. An arrival that finds no room is dropped and
+/// counted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_arrive(session: *const ps_session, group: *const c_char, step: u64) -> ps_status {
     guard(|| {
@@ -87,8 +89,8 @@ pub unsafe extern "C" fn ps_arrive(session: *const ps_session, group: *const c_c
     })
 }
 
-/// Stops starting exchanges on this rank from the next round on. The rank still answers the others' exchanges, and
-/// rounds continue.
+/// Stops starting exchanges on this rank from the next round on. The rank still answers the others'
+/// exchanges, and rounds continue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_session_pause(session: *const ps_session) -> ps_status {
     guard(|| {
@@ -114,8 +116,8 @@ pub unsafe extern "C" fn ps_session_resume(session: *const ps_session) -> ps_sta
     })
 }
 
-/// Gets the session's clock, which remains valid after the session's end and in forked children. Free it with
-/// ps_clock_free(), before or after the session.
+/// Gets the session's clock, which remains valid after the session's end and in forked children.
+/// Free it with ps_clock_free(), before or after the session.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_session_clock(session: *const ps_session, clock: *mut *mut ps_clock) -> ps_status {
     guard(|| {
@@ -126,9 +128,10 @@ pub unsafe extern "C" fn ps_session_clock(session: *const ps_session, clock: *mu
     })
 }
 
-/// Ends the run on all ranks after the current window and a short final one; every rank must call this. At rank 0,
-/// *report_json is set to the content of report.json, valid until the session is freed; elsewhere to NULL. report_json
-/// itself may be NULL. Returns PS_ERROR_FAILED if the session had failed, and PS_ERROR_ENDED if it was already stopped.
+/// Ends the run on all ranks after the current window and a short final one; every rank must call
+/// this. At rank 0, *report_json is set to the content of report.json, valid until the session is
+/// freed; elsewhere to NULL. report_json itself may be NULL. Returns PS_ERROR_FAILED if the session
+/// had failed, and PS_ERROR_ENDED if it was already stopped.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_session_stop(session: *const ps_session, report_json: *mut *const c_char) -> ps_status {
     guard(|| {
@@ -147,14 +150,16 @@ pub unsafe extern "C" fn ps_session_stop(session: *const ps_session, report_json
     })
 }
 
-/// Frees the session (NULL is a no-op). A running session is asked to stop; this call does not wait for it. In a forked child the parent's session continues.
+/// Frees the session (NULL is a no-op). A running session is asked to stop; this call does not wait
+/// for it. In a forked child the parent's session continues.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_session_free(session: *mut ps_session) {
     guard(|| {
         // SAFETY: the rule of the crate.
         let Some(session) = (unsafe { taken_back(session) }) else { return Ok(()) };
         if session.process != std::process::id() {
-            // Its thread and its locks are the parent's: letting go of them here may touch what is not there.
+            // Its thread and its locks are the parent's: letting go of them here may touch what is
+            // not there.
             std::mem::forget(session);
             return Ok(());
         }

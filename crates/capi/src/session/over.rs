@@ -24,16 +24,17 @@ pub enum ps_threads {
     PS_THREADS_OWN = 0,
     /// Any thread, but only one at a time, which the caller ensures (MPI: SERIALIZED).
     PS_THREADS_ONE_AT_A_TIME = 1,
-    /// Any thread, at any time (MPI: MULTIPLE). The session moves its messages itself and needs no calls of
-    /// ps_session_step().
+    /// Any thread, at any time (MPI: MULTIPLE). The session moves its messages itself and needs no
+    /// calls of ps_session_step().
     PS_THREADS_ANY = 2,
 }
 
-/// Starts to send count bytes to rank `to`, and copies them before it returns. Returns 0, or another number on failure.
+/// Starts to send count bytes to rank `to`, and copies them before it returns. Returns 0, or
+/// another number on failure.
 pub type ps_send =
     Option<unsafe extern "C" fn(context: *mut c_void, to: c_int, bytes: *const c_void, count: usize) -> c_int>;
-/// Makes progress on messages. Returns 1 and the next complete message, which stays valid until the next call; 0 if
-/// there is none; or a negative number on failure.
+/// Makes progress on messages. Returns 1 and the next complete message, which stays valid until the
+/// next call; 0 if there is none; or a negative number on failure.
 pub type ps_receive = Option<
     unsafe extern "C" fn(context: *mut c_void, from: *mut c_int, bytes: *mut *const c_void, count: *mut usize) -> c_int,
 >;
@@ -41,12 +42,13 @@ pub type ps_receive = Option<
 pub type ps_sending = Option<unsafe extern "C" fn(context: *mut c_void) -> c_int>;
 /// Describes why the last call failed, as text that stays valid until the next call.
 pub type ps_describe = Option<unsafe extern "C" fn(context: *mut c_void) -> *const c_char>;
-/// Called last. in_order is 1 if all ranks ended normally; the call then comes from a thread that may use the
-/// launcher's library. If it is 0, the library may already be finalised, and the call may come from any thread.
+/// Called last. in_order is 1 if all ranks ended normally; the call then comes from a thread that
+/// may use the launcher's library. If it is 0, the library may already be finalised, and the call
+/// may come from any thread.
 pub type ps_release = Option<unsafe extern "C" fn(context: *mut c_void, in_order: c_int)>;
 
-/// A launcher's own transport for messages between its ranks. None of the functions may wait for another rank, and
-/// messages from one rank to another must arrive in order.
+/// A launcher's own transport for messages between its ranks. None of the functions may wait for
+/// another rank, and messages from one rank to another must arrive in order.
 #[repr(C)]
 #[derive(Copy, Clone, Debug)]
 pub struct ps_messages {
@@ -70,11 +72,12 @@ pub struct ps_messages {
     pub release: ps_release,
 }
 
-/// Starts a session like ps_session_start(), but the ranks communicate over the caller's own messages and need no
-/// meeting. A NULL function or an invalid rank or size is PS_ERROR_ARGUMENT, and no function is called; otherwise
-/// messages->release is called exactly once, whatever this function returns. The structure itself is copied. Unless
-/// threads is PS_THREADS_ANY, the caller moves the messages with ps_session_step(); ps_session_stop(), the waits and
-/// ps_session_free() also move them, on the same thread.
+/// Starts a session like ps_session_start(), but the ranks communicate over the caller's own
+/// messages and need no meeting. A NULL function or an invalid rank or size is PS_ERROR_ARGUMENT,
+/// and no function is called; otherwise messages->release is called exactly once, whatever this
+/// function returns. The structure itself is copied. Unless threads is PS_THREADS_ANY, the caller
+/// moves the messages with ps_session_step(); ps_session_stop(), the waits and ps_session_free()
+/// also move them, on the same thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_session_start_over(
     options: *const ps_options,
@@ -91,10 +94,11 @@ pub unsafe extern "C" fn ps_session_start_over(
     })
 }
 
-/// Moves as many of the session's messages as possible within budget_us microseconds, plus at most one more. It never
-/// waits for another rank. Call it between your own MPI calls, on the thread that may make them, at least every few
-/// hundred milliseconds. Returns PS_ERROR_FAILED if the session failed, PS_ERROR_ARGUMENT if it needs no steps
-/// (ps_session_needs_step), PS_ERROR_MPI on the wrong thread, and PS_ERROR_ENDED after ps_session_stop().
+/// Moves as many of the session's messages as possible within budget_us microseconds, plus at most
+/// one more. It never waits for another rank. Call it between your own MPI calls, on the thread
+/// that may make them, at least every few hundred milliseconds. Returns PS_ERROR_FAILED if the
+/// session failed, PS_ERROR_ARGUMENT if it needs no steps (ps_session_needs_step), PS_ERROR_MPI on
+/// the wrong thread, and PS_ERROR_ENDED after ps_session_stop().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_session_step(session: *const ps_session, budget_us: u32) -> ps_status {
     guard(|| {
@@ -139,7 +143,8 @@ struct GivenMessages {
     released: bool,
 }
 
-// SAFETY: which threads call the functions is what `threads` says, and `collective::Carrier` keeps to it; `release` out of order may be called by any.
+// SAFETY: which threads call the functions is what `threads` says, and `collective::Carrier` keeps
+// to it; `release` out of order may be called by any.
 unsafe impl Send for GivenMessages {}
 
 impl GivenMessages {
@@ -162,7 +167,8 @@ impl GivenMessages {
     }
 
     fn failed(&self, operation: &'static str) -> Error {
-        // SAFETY: the caller's promise: a text that stays until the next call, which is not before it was copied.
+        // SAFETY: the caller's promise: a text that stays until the next call, which is not before
+        // it was copied.
         let text = unsafe { optional_text((self.describe)(self.context)) };
         let reason = text.map_or_else(|| "no reason given".into(), CStr::to_string_lossy).into_owned();
         Error::Backend { operation, reason }
@@ -208,7 +214,8 @@ impl Messages for GivenMessages {
 
     fn send(&mut self, to: usize, message: Vec<u8>) -> Result<(), Error> {
         let bytes = message.as_ptr().cast();
-        // SAFETY: the caller's promise; the bytes are valid during the call, and ranks fit (`numbered`).
+        // SAFETY: the caller's promise; the bytes are valid during the call, and ranks fit
+        // (`numbered`).
         let code = unsafe { (self.send)(self.context, to as c_int, bytes, message.len()) };
         if code == 0 { Ok(()) } else { Err(self.failed("send")) }
     }

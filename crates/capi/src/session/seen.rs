@@ -27,7 +27,8 @@ pub enum ps_phase {
     PS_PHASE_MEASURING = 1,
     /// Ended normally.
     PS_PHASE_ENDED = 2,
-    /// Failed; ps_last_error() gives the reason after the call to ps_session_state() that reported this phase.
+    /// Failed; ps_last_error() gives the reason after the call to ps_session_state() that reported
+    /// this phase.
     PS_PHASE_FAILED = 3,
 }
 
@@ -69,7 +70,8 @@ pub struct ps_round {
 #[repr(C)]
 #[derive(Copy, Clone, Debug)]
 pub struct ps_node_estimate {
-    /// This node's clock minus the reference clock, ns. Subtract it from a time on this node to get reference time.
+    /// This node's clock minus the reference clock, ns. Subtract it from a time on this node to get
+    /// reference time.
     pub offset_ns: f64,
     /// Half-width of the 95 % interval around offset_ns; infinite if nothing is known.
     pub bound95_ns: f64,
@@ -85,14 +87,16 @@ pub struct ps_node_estimate {
     pub node: u32,
     /// Number of this node's edges used in the round.
     pub edges: u32,
-    /// True if a chain of edges connects the node to the reference; otherwise the other fields are meaningless.
+    /// True if a chain of edges connects the node to the reference; otherwise the other fields are
+    /// meaningless.
     pub reachable: bool,
-    /// The clock of this node or of the reference was disturbed during the window: do not trust this estimate.
+    /// The clock of this node or of the reference was disturbed during the window: do not trust
+    /// this estimate.
     pub disturbed: bool,
 }
 
-/// Gets the state of the session, also after ps_session_stop(). If the session failed, the call still returns PS_OK,
-/// and ps_last_error() gives the reason.
+/// Gets the state of the session, also after ps_session_stop(). If the session failed, the call
+/// still returns PS_OK, and ps_last_error() gives the reason.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_session_state(session: *const ps_session, state: *mut ps_state) -> ps_status {
     let mut reason = None;
@@ -111,8 +115,8 @@ pub unsafe extern "C" fn ps_session_state(session: *const ps_session, state: *mu
     status
 }
 
-/// Gets the last solved round and its first `capacity` nodes, in numerical order; round and nodes may be NULL. Returns
-/// PS_ERROR_UNKNOWN until there is one.
+/// Gets the last solved round and its first `capacity` nodes, in numerical order; round and nodes
+/// may be NULL. Returns PS_ERROR_UNKNOWN until there is one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_session_round(
     session: *const ps_session,
@@ -135,9 +139,9 @@ pub unsafe extern "C" fn ps_session_round(
     })
 }
 
-/// Waits until the half-width of the 95 % interval of this node's offset is at most half_width_ns. Returns
-/// PS_ERROR_UNREACHABLE after a few rounds if path and host asymmetry alone exceed it; otherwise PS_ERROR_TIMEOUT,
-/// PS_ERROR_FAILED or PS_ERROR_ENDED.
+/// Waits until the half-width of the 95 % interval of this node's offset is at most half_width_ns.
+/// Returns PS_ERROR_UNREACHABLE after a few rounds if path and host asymmetry alone exceed it;
+/// otherwise PS_ERROR_TIMEOUT, PS_ERROR_FAILED or PS_ERROR_ENDED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ps_session_wait_until_bound(
     session: *const ps_session,

@@ -1,7 +1,9 @@
-//! `probe_sync demo`: the whole way from wrong clocks to a verdict on one machine, judged against the truth.
+//! `probe_sync demo`: the whole way from wrong clocks to a verdict on one machine, judged against
+//! the truth.
 //!
-//! Four processes measure each other on clocks that are wrong on purpose. A recorded job, part of this program, is stamped
-//! with those clocks; then the ordinary commands mend its traces, and every time is compared with the true one.
+//! Four processes measure each other on clocks that are wrong on purpose. A recorded job, part of
+//! this program, is stamped with those clocks; then the ordinary commands mend its traces, and
+//! every time is compared with the true one.
 
 pub mod args;
 mod recorded;

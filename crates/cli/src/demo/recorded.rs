@@ -1,8 +1,9 @@
 //! The recorded job in this program, stamped with the clocks of a run.
 //!
-//! `examples/traces/torch` was recorded on four clocks whose errors are known. Those errors are removed, the job is moved
-//! into the measured time, and the run's clocks are put in their place: the files are what four nodes with such clocks would
-//! have written. Only JSON is used here, and none of the code that is to mend the traces.
+//! `examples/traces/torch` was recorded on four clocks whose errors are known. Those errors are
+//! removed, the job is moved into the measured time, and the run's clocks are put in their place:
+//! the files are what four nodes with such clocks would have written. Only JSON is used here, and
+//! none of the code that is to mend the traces.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -43,7 +44,8 @@ impl TraceSet {
         Ok(Self { traces: traces.collect::<anyhow::Result<_>>()? })
     }
 
-    /// Writes the traces as the clocks of a run would have stamped them, with the job in the middle of the measured time.
+    /// Writes the traces as the clocks of a run would have stamped them, with the job in the middle
+    /// of the measured time.
     ///
     /// # Errors
     /// Names the file that cannot be written.
@@ -127,7 +129,8 @@ impl Trace {
     }
 }
 
-/// The errors of the clocks on which the traces were recorded, by node: what the clock showed, and how far it was ahead, ns.
+/// The errors of the clocks on which the traces were recorded, by node: what the clock showed, and
+/// how far it was ahead, ns.
 fn errors() -> anyhow::Result<[Vec<(i64, i64)>; TRACES.len()]> {
     let mut errors = [const { Vec::new() }; TRACES.len()];
     for row in csv::Reader::from_reader(OFFSETS).deserialize() {
@@ -137,7 +140,8 @@ fn errors() -> anyhow::Result<[Vec<(i64, i64)>; TRACES.len()]> {
     Ok(errors)
 }
 
-/// The error when the clock showed this time: on a straight line between the known ones, constant before and after them.
+/// The error when the clock showed this time: on a straight line between the known ones, constant
+/// before and after them.
 fn error_at(known: &[(i64, i64)], shown_ns: i64) -> i64 {
     let next = known.partition_point(|(at, _)| *at <= shown_ns);
     match (next.checked_sub(1).and_then(|last| known.get(last)), known.get(next)) {

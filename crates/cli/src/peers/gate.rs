@@ -1,6 +1,7 @@
 //! `doctor --peers --strict`: whether each host of a job is fit for it, in one line.
 //!
-//! A host is unfit if its clock, its UDP paths, its timestamps or its settings would spoil the job or its measurement.
+//! A host is unfit if its clock, its UDP paths, its timestamps or its settings would spoil the job
+//! or its measurement.
 
 use probe_sync::RunReport;
 use probe_sync::report::NodeRow;

@@ -38,7 +38,8 @@ use survey::{EdgeSeen, HostState};
 /// Measures and prints.
 ///
 /// # Errors
-/// When the ranks cannot talk, the run is refused, or something prevents a measurement, after everything was printed.
+/// When the ranks cannot talk, the run is refused, or something prevents a measurement, after
+/// everything was printed.
 pub fn run(arguments: &DoctorArgs, mpi: Option<Ranks>) -> anyhow::Result<()> {
     let folder = Folder::new()?;
     let config = arguments.run.configuration_after(&settings(&folder.path.join("out")));
@@ -70,8 +71,8 @@ pub fn run(arguments: &DoctorArgs, mpi: Option<Ranks>) -> anyhow::Result<()> {
     shown
 }
 
-/// What is measured unless flags say otherwise: all pairs of up to 33 nodes, for some seconds, at one pace: fewer packets would not show
-/// that one of a hundred is lost.
+/// What is measured unless flags say otherwise: all pairs of up to 33 nodes, for some seconds, at
+/// one pace: fewer packets would not show that one of a hundred is lost.
 fn settings(out: &Path) -> Vec<(String, String)> {
     let out = out.display().to_string();
     let settings = [

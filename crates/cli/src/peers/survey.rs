@@ -3,9 +3,10 @@
 //! Rank 0 builds the survey from every host's description of itself, the report of the short run
 //! and the last fits of its edges.
 //!
-//! Packets by direction tell who reaches whom: they are counted where they leave and where they arrive. A node answers only what
-//! arrives, so a direction in which nothing was sent says nothing. Signs of the asymmetry: an edge's θ minus the difference of its
-//! ends' offsets; two nodes alone have none, whatever their path is like.
+//! Packets by direction tell who reaches whom: they are counted where they leave and where they
+//! arrive. A node answers only what arrives, so a direction in which nothing was sent says nothing.
+//! Signs of the asymmetry: an edge's θ minus the difference of its ends' offsets; two nodes alone
+//! have none, whatever their path is like.
 
 use std::collections::BTreeMap;
 

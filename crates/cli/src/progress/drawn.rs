@@ -1,4 +1,5 @@
-//! What is drawn in place at the foot of a terminal, one thing at a time, and how everything else stays above it.
+//! What is drawn in place at the foot of a terminal, one thing at a time, and how everything else
+//! stays above it.
 
 use std::io::{IsTerminal as _, Write};
 use std::sync::{Mutex, PoisonError};
@@ -28,7 +29,8 @@ pub fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
 }
 
-/// Standard error, where it does not run into what is drawn in place: what is written there stays above it.
+/// Standard error, where it does not run into what is drawn in place: what is written there stays
+/// above it.
 pub struct AboveTheLine;
 
 impl Write for AboveTheLine {

@@ -1,4 +1,5 @@
-//! What a person sees while a run goes on: the nodes' table, drawn in place on a terminal; a line per round otherwise.
+//! What a person sees while a run goes on: the nodes' table, drawn in place on a terminal; a line
+//! per round otherwise.
 
 use std::time::Duration;
 
@@ -83,8 +84,8 @@ impl Observer for RunProgress {
 }
 
 impl RunProgress {
-    /// The table of the nodes that are known worst, as many as the terminal has room for, and the round's line. Nothing is wider than the terminal: what
-    /// wraps cannot be drawn anew.
+    /// The table of the nodes that are known worst, as many as the terminal has room for, and the
+    /// round's line. Nothing is wider than the terminal: what wraps cannot be drawn anew.
     fn drawn(&self, round: &GlobalWindowData, line: &str) -> String {
         let (rows, columns) = Term::stderr().size();
         let others = round.all_nodes.iter().filter(|node| node.node_id != round.reference);

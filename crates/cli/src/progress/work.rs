@@ -31,7 +31,8 @@ impl Work {
         Self { what: what.into(), begun: Instant::now(), shown }
     }
 
-    /// This share of the work is done, 0 to 1, in terms of time; `doing` is what comes next. Shares of several threads may come in any order.
+    /// This share of the work is done, 0 to 1, in terms of time; `doing` is what comes next. Shares
+    /// of several threads may come in any order.
     pub fn at(&self, share: f64, doing: &str) {
         let elapsed = self.begun.elapsed();
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);

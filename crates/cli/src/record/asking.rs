@@ -14,7 +14,8 @@ use crate::output;
 /// Whom to ask, and how to print.
 #[derive(clap::Args, Debug)]
 pub struct Asked {
-    /// Folders that hold the sockets of sessions (the command goes to all of them), or single sockets
+    /// Folders that hold the sockets of sessions (the command goes to all of them), or single
+    /// sockets
     #[arg(required = true, value_name = "DIR")]
     pub paths: Vec<PathBuf>,
     /// Print JSON, one line per session

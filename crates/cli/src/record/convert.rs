@@ -24,25 +24,27 @@ pub struct ConvertArgs {
     /// Recordings
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// Output format: kineto (PyTorch's JSON: HolisticTraceAnalysis, TensorBoard), xspace (xprof), pftrace (Perfetto), json (Chrome),
-    /// rocpd (a rocprofv3 database)
+    /// Output format: kineto (PyTorch's JSON: HolisticTraceAnalysis, TensorBoard), xspace (xprof),
+    /// pftrace (Perfetto), json (Chrome), rocpd (a rocprofv3 database)
     #[arg(short, long, value_name = "FORMAT", value_parser = clap::builder::ValueParser::new(|text: &str| text.parse::<Format>()))]
     pub format: Format,
     /// The file to write, or the directory for several recordings
     #[arg(short, long, value_name = "PATH")]
     pub output: PathBuf,
-    /// The directory of a probe_sync run: converts times to its reference clock, as `align` does. Without it, times are on each
-    /// machine's system clock
+    /// The directory of a probe_sync run: converts times to its reference clock, as `align` does.
+    /// Without it, times are on each machine's system clock
     #[arg(long, value_name = "DIR")]
     pub run_dir: Option<PathBuf>,
-    /// Offsets to use instead of --run-dir: offsets.jsonl of a run, or a CSV of node, node time, offset
+    /// Offsets to use instead of --run-dir: offsets.jsonl of a run, or a CSV of node, node time,
+    /// offset
     #[arg(long, value_name = "FILE", conflicts_with = "run_dir")]
     pub offsets: Option<PathBuf>,
-    /// The node that wrote each recording, in the order of the files: 0 1 2 3, 0,1,2,3 or 0-3 [default: found from the host or rank
-    /// in each recording]
+    /// The node that wrote each recording, in the order of the files: 0 1 2 3, 0,1,2,3 or 0-3
+    /// [default: found from the host or rank in each recording]
     #[arg(long, visible_alias = "node", num_args = 1.., value_name = "N")]
     pub nodes: Vec<NodeList>,
-    /// How far outside the measured time events may lie (2s, 500ms); clocks are extrapolated there [default: 0s]
+    /// How far outside the measured time events may lie (2s, 500ms); clocks are extrapolated there
+    /// [default: 0s]
     #[arg(long, value_name = "TIME", value_parser = probe_sync::config::duration)]
     pub extrapolate: Option<probe_sync_time::Duration>,
     /// Print JSON, one line per trace

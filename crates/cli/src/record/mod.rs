@@ -27,7 +27,8 @@ pub struct RecordArgs {
 pub enum Verb {
     /// Summarise recordings: process, threads, event counts, losses, clock
     Inspect(inspect::InspectArgs),
-    /// Show where a process hangs, or where it was when it was killed: each thread's open scopes and how long they have been open
+    /// Show where a process hangs, or where it was when it was killed: each thread's open scopes
+    /// and how long they have been open
     Recover(recover::RecoverArgs),
     /// Write recordings as traces, on the system clock or on a run's reference clock
     Convert(convert::ConvertArgs),
@@ -35,7 +36,8 @@ pub enum Verb {
     Start(start::StartArgs),
     /// Stop sessions until they are started again
     Stop(stop::StopArgs),
-    /// Save a copy of what sessions have recorded so far, for example from a flight recorder; they keep recording
+    /// Save a copy of what sessions have recorded so far, for example from a flight recorder; they
+    /// keep recording
     Snapshot(snapshot::SnapshotArgs),
 }
 

@@ -21,8 +21,8 @@ pub struct RecoverArgs {
     /// The recording of a process that is running, hangs, or was killed
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Write everything that was recovered as a trace; the file name's ending selects the format: .pt.trace.json, .pftrace or .json,
-    /// with or without .gz
+    /// Write everything that was recovered as a trace; the file name's ending selects the format:
+    /// .pt.trace.json, .pftrace or .json, with or without .gz
     #[arg(short, long, value_name = "OUT")]
     pub output: Option<PathBuf>,
     /// Print JSON

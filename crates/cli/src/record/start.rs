@@ -10,7 +10,8 @@ use crate::output::Usage;
 /// Flags of `record start`.
 #[derive(Args, Debug)]
 pub struct StartArgs {
-    /// Reference time at which to start: ns since the Unix epoch, or +2s from now. Nodes given the same time record the same interval
+    /// Reference time at which to start: ns since the Unix epoch, or +2s from now. Nodes given the
+    /// same time record the same interval
     #[arg(long, value_name = "TIME", requires = "span", allow_hyphen_values = true)]
     pub at: Option<String>,
     /// How long to record, for example 200ms

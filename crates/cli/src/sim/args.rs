@@ -15,19 +15,21 @@ pub struct SimArgs {
     /// Compare all methods in twelve cells (rate, timestamps, load) and check the requirements
     #[arg(long, conflicts_with_all = ["scenario", "nodes", "neighbors", "load", "rate", "stamps"])]
     pub cells: bool,
-    /// Inject each fault of a list into the scenario; report which faults are detected, when, and what they cost the healthy nodes
+    /// Inject each fault of a list into the scenario; report which faults are detected, when, and
+    /// what they cost the healthy nodes
     #[arg(long, conflicts_with_all = ["cells", "adaptive", "methods", "truth"])]
     pub faults: bool,
-    /// Let clocks swing on a loaded machine without any steps; report false alarms and estimates that are further from the truth than
-    /// they claim
+    /// Let clocks swing on a loaded machine without any steps; report false alarms and estimates
+    /// that are further from the truth than they claim
     #[arg(long, conflicts_with_all = ["cells", "faults", "adaptive", "methods", "truth", "scenario", "nodes", "neighbors", "reference",
         "load", "rate", "stamps", "duration", "window"])]
     pub swinging: bool,
-    /// Compare a fixed cadence with adaptive probing at --target-error: packets, and errors relative to the target
+    /// Compare a fixed cadence with adaptive probing at --target-error: packets, and errors
+    /// relative to the target
     #[arg(long, conflicts_with_all = ["cells", "methods", "truth", "rate", "stamps"])]
     pub adaptive: bool,
-    /// Simulate clocks that warm up, from a second generator with its own parameters; report errors every 250 ms and whether the
-    /// stated intervals hold
+    /// Simulate clocks that warm up, from a second generator with its own parameters; report errors
+    /// every 250 ms and whether the stated intervals hold
     #[arg(long, conflicts_with_all = ["cells", "faults", "adaptive", "swinging", "scenario", "nodes", "reference", "neighbors", "load", "rate", "stamps",
         "duration", "window", "methods", "truth"])]
     pub warming: bool,
@@ -49,28 +51,31 @@ pub struct SimArgs {
     /// Fraction of the time during which a packet meets a queue, 0 to 0.95
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub load: Option<f64>,
-    /// Coded pairs per second, per edge and direction [default: the cadence of a real run, 800us per host]
+    /// Coded pairs per second, per edge and direction [default: the cadence of a real run, 800us
+    /// per host]
     #[arg(long, value_name = "PAIRS_PER_S", value_parser = rate)]
     pub rate: Option<f64>,
     /// Timestamps: hw (8 ns noise) or sw (0.5 us, one-sided)
     #[arg(long, value_name = "KIND")]
     pub stamps: Option<StampKind>,
-    /// Simulated time [default: that of the scenario file; without one 64s, or 16s for more than 16 nodes]
+    /// Simulated time [default: that of the scenario file; without one 64s, or 16s for more than 16
+    /// nodes]
     #[arg(long, value_parser = probe_sync::config::duration)]
     pub duration: Option<Duration>,
     /// Length of a window [default: that of the scenario file; 4s without one]
     #[arg(long, value_parser = probe_sync::config::duration)]
     pub window: Option<Duration>,
-    /// Number of seeds, counting from 1 [default: 50 with --cells, 20 with --faults, 200 with --swinging, 12 with --warming, 5 with
-    /// --adaptive, otherwise 1]
+    /// Number of seeds, counting from 1 [default: 50 with --cells, 20 with --faults, 200 with
+    /// --swinging, 12 with --warming, 5 with --adaptive, otherwise 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000), conflicts_with = "seed")]
     pub seeds: Option<u64>,
     /// Run only this seed
     #[arg(long, value_name = "SEED")]
     pub seed: Option<u64>,
-    /// Methods, separated by commas: ntp, ntp+, huygens, huygens+, svm, svm+, mean, hull, live, smooth, probe_sync [default: all with
-    /// --cells; otherwise probe_sync per window (hull), round by round (live), over the run (smooth), and from all packets of the run
-    /// (probe_sync, up to 64 nodes)]
+    /// Methods, separated by commas: ntp, ntp+, huygens, huygens+, svm, svm+, mean, hull, live,
+    /// smooth, probe_sync [default: all with --cells; otherwise probe_sync per window (hull), round
+    /// by round (live), over the run (smooth), and from all packets of the run (probe_sync, up to
+    /// 64 nodes)]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = method)]
     pub methods: Vec<Method>,
     /// Largest change of a pair's gap that huygens' filter accepts with hardware timestamps, ns
@@ -82,8 +87,9 @@ pub struct SimArgs {
     /// Unit of length in which svm+ and huygens+ have C = 1, in halves of the smallest round trip
     #[arg(long, value_name = "X", default_value_t = Tuning::default().svm_unit, value_parser = positive)]
     pub svm_unit: f64,
-    /// Write accuracy.csv, plots, the page report.html and, with --cells, accuracy.md to this directory; with --faults, --swinging,
-    /// --adaptive or --warming, write faults.csv, swinging.csv, adaptive.csv or warming.csv and a page instead
+    /// Write accuracy.csv, plots, the page report.html and, with --cells, accuracy.md to this
+    /// directory; with --faults, --swinging, --adaptive or --warming, write faults.csv,
+    /// swinging.csv, adaptive.csv or warming.csv and a page instead
     #[arg(short = 'o', long = "output", visible_alias = "out", value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Print the result as JSON, with a schema number (docs/schemas)
@@ -123,7 +129,8 @@ impl SimArgs {
         }
     }
 
-    /// The file, or the base of the cells at the cadence of a real run with software stamps; changed by the flags.
+    /// The file, or the base of the cells at the cadence of a real run with software stamps;
+    /// changed by the flags.
     ///
     /// # Errors
     /// Names the file or the field that is wrong.
@@ -194,7 +201,8 @@ fn method(text: &str) -> Result<Method, String> {
 /// Above this many nodes not all packets are kept.
 pub const LARGE: u32 = 64;
 
-/// Above this many nodes a run is shorter by default: it has nodes and packets enough, and somebody waits for the answer.
+/// Above this many nodes a run is shorter by default: it has nodes and packets enough, and somebody
+/// waits for the answer.
 const MANY: u32 = 16;
 
 const LARGE_DURATION: Duration = Duration::from_ms(16_000);

@@ -25,7 +25,8 @@ pub struct Document {
     simulation: &'static str,
     /// Runs of each line, or of all lines together where they share the seeds.
     seeds: usize,
-    /// What was simulated: what all cells have in common, or the one scenario; null where each line has one of its own.
+    /// What was simulated: what all cells have in common, or the one scenario; null where each line
+    /// has one of its own.
     pub scenario: Option<Simulated>,
     /// What a host pays; null where nobody asked for it.
     pub cost: Option<Cost>,
@@ -98,7 +99,8 @@ pub struct MethodRow {
 pub struct FaultRow {
     pub fault: String,
     pub runs: usize,
-    /// Most rounds from the fault's begin to its name; null where some run named none, or there was none.
+    /// Most rounds from the fault's begin to its name; null where some run named none, or there was
+    /// none.
     pub worst_delay_rounds: Option<u64>,
     /// Faults that were not named.
     pub unnamed: usize,
@@ -146,7 +148,8 @@ pub struct AdaptiveRow {
     /// `fixed` or `adaptive`.
     pub pace: &'static str,
     pub packets: u64,
-    /// Share of nodes and rounds whose error is within the target; without an estimate they are not.
+    /// Share of nodes and rounds whose error is within the target; without an estimate they are
+    /// not.
     pub within: Option<f64>,
     /// The error live.
     pub p99_ns: Option<f64>,

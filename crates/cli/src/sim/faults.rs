@@ -30,7 +30,8 @@ pub const SEEDS: u64 = 20;
 struct Row {
     name: String,
     runs: usize,
-    /// Largest number of rounds from a fault's begin to its naming; None where one was not named in some run.
+    /// Largest number of rounds from a fault's begin to its naming; None where one was not named in
+    /// some run.
     worst_delay: Option<u64>,
     unnamed: usize,
     others: usize,
@@ -56,7 +57,8 @@ pub fn run(arguments: &SimArgs, seeds: &mut Seeds) -> anyhow::Result<()> {
     }
     let names: Vec<&str> = cases(&base, &[], start_s).iter().map(|case| case.name).collect();
     let cells = if arguments.scenario.is_some() { Vec::new() } else { Cell::all().to_vec() };
-    // Clocks that warm up, at the rate of the faults: 200 pairs per second would cost hours and show the same.
+    // Clocks that warm up, at the rate of the faults: 200 pairs per second would cost hours and
+    // show the same.
     let warming: Vec<Cell> = cells.iter().copied().filter(|cell| cell.pairs_per_second < 200.0).collect();
     seeds.expect(names.len() + 1 + cells.len() + warming.len());
     let stopped = || anyhow::anyhow!("stopped by a signal; nothing was written");
@@ -205,7 +207,8 @@ fn ratio(with: f64, without: f64) -> f64 {
     if without > 0.0 { with / without } else { f64::NAN }
 }
 
-/// A clock that warms up has changed its rate, and that may be said; anything else is a false alarm.
+/// A clock that warms up has changed its rate, and that may be said; anything else is a false
+/// alarm.
 fn without_rates(mut run: CaseOutcome) -> CaseOutcome {
     run.others.retain(|named| named.kind != FaultKind::RateJump);
     run

@@ -55,7 +55,8 @@ pub fn write(out: &Path, simulation: &Simulation<'_>) -> anyhow::Result<()> {
     crate::output::write_whole(&out.join(REPORT_PAGE), simulated.page()?.html()?.as_bytes())
 }
 
-/// Writes the rows of a simulation that has no run to show over time, `NAME.csv` and a page of them.
+/// Writes the rows of a simulation that has no run to show over time, `NAME.csv` and a page of
+/// them.
 ///
 /// # Errors
 /// Names the file that cannot be written.

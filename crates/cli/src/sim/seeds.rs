@@ -60,8 +60,8 @@ impl Seeds {
         })
     }
 
-    /// Does the same work for all seeds. The work tells which share of its time is over, hears whether to go on, and gives None when it is not to; this then
-    /// does, too.
+    /// Does the same work for all seeds. The work tells which share of its time is over, hears
+    /// whether to go on, and gives None when it is not to; this then does, too.
     ///
     /// # Errors
     /// The first seed's that failed.
@@ -118,8 +118,8 @@ impl Seeds {
     }
 }
 
-/// Simulates on this thread while another solves what is simulated: neither asks the other for anything, so the results are those of
-/// doing both in turn.
+/// Simulates on this thread while another solves what is simulated: neither asks the other for
+/// anything, so the results are those of doing both in turn.
 fn beside(make: &mut dyn FnMut() -> Option<Window>, take: &mut (dyn FnMut(Window) + Send)) {
     std::thread::scope(|scope| {
         // One window is solved, one may wait, and one is simulated: each holds all its packets.

@@ -1,4 +1,5 @@
-//! Adaptive probing as its users run it: real packets with a target, the simulated comparison, and what is refused.
+//! Adaptive probing as its users run it: real packets with a target, the simulated comparison, and
+//! what is refused.
 
 use crate::support::{complaint, output, probe_sync, report};
 

@@ -1,5 +1,5 @@
-//! Databases of rocprofv3 on CLOCK_BOOTTIME: what ties them, what is refused, and the collectives in them, on sets whose clocks are
-//! known exactly.
+//! Databases of rocprofv3 on CLOCK_BOOTTIME: what ties them, what is refused, and the collectives
+//! in them, on sets whose clocks are known exactly.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -79,7 +79,8 @@ pub fn run(command: &str, traces: &[PathBuf], flags: &[&str], files: &[(&str, &[
     output(command)
 }
 
-/// Edges and broken ones of operations of all ranks and of rooted ones, and those of them that uncertainty does not explain.
+/// Edges and broken ones of operations of all ranks and of rooted ones, and those of them that
+/// uncertainty does not explain.
 fn edges(done: &Output, report: &Path) -> ([(u64, u64); 2], u64) {
     let text = std::fs::read(report).unwrap_or_else(|_| panic!("no report: {}", complaint(done)));
     let report: Value = serde_json::from_slice(&text).expect("JSON");
@@ -114,7 +115,8 @@ fn pairs_or_collectives_repair_boot_clocks_that_differ_by_hours() {
         assert!(done.status.success(), "{}", complaint(&done));
 
         let done = set.run("check", &[&of_nodes[..], &["--from-collectives"]].concat(), &[("--json", &report)]);
-        // Each half of the operations is judged by clocks that the other half gave, which are less certain.
+        // Each half of the operations is judged by clocks that the other half gave, which are less
+        // certain.
         let ([all, rooted], violations) = edges(&done, &report[0]);
         assert_eq!(([all.0, rooted.0], violations), ([clean[0].0, clean[1].0], 0), "{name} alone");
         assert!(done.status.success(), "{}", complaint(&done));

@@ -1,4 +1,5 @@
-//! What the commands on traces print by default: the verdict first, and no more than fits on a screen.
+//! What the commands on traces print by default: the verdict first, and no more than fits on a
+//! screen.
 
 use crate::support::{output, probe_sync};
 

@@ -32,7 +32,8 @@ fn another_process_reads_the_references_time() {
         std::thread::sleep(Duration::from_millis(50));
     };
     let number = |key: &str| now[key].as_i64().expect("a number");
-    // Rank 0 keeps it, node 0 is the reference and has no virtual clock: reference time is this machine's system clock.
+    // Rank 0 keeps it, node 0 is the reference and has no virtual clock: reference time is this
+    // machine's system clock.
     assert!(number("earliest_ns") <= after && number("latest_ns") >= before, "{now}");
     assert_eq!((number("node"), number("reference"), &now["status"]), (0, 0, &"synchronised".into()), "{now}");
     let ended = wait(run);

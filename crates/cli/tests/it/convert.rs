@@ -15,7 +15,8 @@ use crate::traces::{data, traces};
 /// Name, start and length of a span, ns.
 type Span = (String, i128, i128);
 
-/// A number of microseconds with up to three digits after the point, as it stands in the file: doubles would round it.
+/// A number of microseconds with up to three digits after the point, as it stands in the file:
+/// doubles would round it.
 fn ns(number: &Value) -> i128 {
     let text = number.to_string();
     let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
@@ -135,7 +136,8 @@ fn the_parts_of_a_collective_are_joined_in_the_order_in_which_ranks_came() {
 #[test]
 fn arrows_are_on_the_operation_and_on_nothing_that_begins_with_it() {
     let scratch = tempfile::tempdir().expect("a temporary directory");
-    // In whole microseconds: a slice of another thread takes as long, and a part of the operation begins with it.
+    // In whole microseconds: a slice of another thread takes as long, and a part of the operation
+    // begins with it.
     let trace = |rank: u32| {
         let span = |name: &str, tid: u32, ts: u32, dur: u32, args: &str| {
             format!(
@@ -144,7 +146,8 @@ fn arrows_are_on_the_operation_and_on_nothing_that_begins_with_it() {
         };
         let args =
             r#""Collective name": "allgather", "Process Group Name": "0", "Seq": 1, "Process Group Ranks": "[0, 1]""#;
-        // Both ranks say of which step it is: of a single operation times do not prove that both show the same.
+        // Both ranks say of which step it is: of a single operation times do not prove that both
+        // show the same.
         let spans = [
             span("train_step#7", 3, 90 + rank, 90, ""),
             span("DataLoader", 2, 100 + rank, 50, ""),
@@ -216,7 +219,8 @@ fn hosts_keep_their_clocks_on_machines_of_their_own() {
         let written = &report["outputs"][0]["report"];
         let number = |name: &str| written[name].as_u64().expect("a number");
         assert_eq!(number("slices"), spans);
-        // Clocks that drift by some ppm for seconds: hundreds of instants, and little is left. Other people's reader: bench/readers/perfetto_convert.py.
+        // Clocks that drift by some ppm for seconds: hundreds of instants, and little is left.
+        // Other people's reader: bench/readers/perfetto_convert.py.
         assert!(number("clock_pairs") >= 200 && (1..=40).contains(&number("clock_off_ns")), "{written}");
         let said = String::from_utf8_lossy(&done.stdout).into_owned();
         let expected = format!("{} pairs of instants", number("clock_pairs"));
@@ -287,7 +291,8 @@ fn delays_of_markers(path: &Path) -> BTreeMap<String, Vec<i128>> {
     delays
 }
 
-/// Markers of an XSpace state the true time, so that the clock of the output is judged by nothing that reads clocks.
+/// Markers of an XSpace state the true time, so that the clock of the output is judged by nothing
+/// that reads clocks.
 #[test]
 fn xspaces_of_all_nodes_are_on_one_clock() {
     let Some(data) = data() else { return };

@@ -13,8 +13,8 @@ use serde_json::Value;
 use crate::boot_clock::{Set, run};
 use crate::support::{complaint, probe_sync, text, wait};
 
-/// By process: how much later than the true time its markers are stamped, ns. The tracer stamps some microseconds after the program has read the
-/// time.
+/// By process: how much later than the true time its markers are stamped, ns. The tracer stamps
+/// some microseconds after the program has read the time.
 fn delays(database: &Path) -> BTreeMap<String, Vec<i64>> {
     let connection = Connection::open(database).expect("a database");
     let sql = "SELECT s.guid, s.timestamp, e.extdata FROM rocpd_sample s JOIN rocpd_event e ON e.id = s.event_id AND e.guid = s.guid";
@@ -79,7 +79,8 @@ fn databases_of_all_nodes_are_on_one_clock_alone_and_together() {
     }
 }
 
-/// Regions that both processes have at the same moments, on CLOCK_BOOTTIME as rocprofv3, for as long as the run goes on.
+/// Regions that both processes have at the same moments, on CLOCK_BOOTTIME as rocprofv3, for as
+/// long as the run goes on.
 fn recorded_beside(run: &mut Child, folder: &Path) -> Vec<PathBuf> {
     let writers: Vec<Writer> = (0..2)
         .map(|rank| {
@@ -111,8 +112,9 @@ fn recorded_beside(run: &mut Child, folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// The way of docs/guide/rocprof.md: a run beside the job, databases on each node's boot clock, one database of all. The ranks' system clocks differ by injected
-/// errors and their boot clock is one, so what both have recorded at one moment must be at one moment again.
+/// The way of docs/guide/rocprof.md: a run beside the job, databases on each node's boot clock, one
+/// database of all. The ranks' system clocks differ by injected errors and their boot clock is one,
+/// so what both have recorded at one moment must be at one moment again.
 #[test]
 fn a_run_beside_the_job_puts_its_databases_on_one_clock() {
     let scratch = tempfile::tempdir().expect("a temporary directory");
@@ -173,8 +175,9 @@ fn one_bad_database_of_many_is_named_and_may_be_left_out() {
     }
 }
 
-/// A process of rocprof-sys on a host that was suspended for so long: its function `main` around a call of HIP around a kernel, at known times of the boot
-/// clock; `main` is stamped with CLOCK_MONOTONIC.
+/// A process of rocprof-sys on a host that was suspended for so long: its function `main` around a
+/// call of HIP around a kernel, at known times of the boot clock; `main` is stamped with
+/// CLOCK_MONOTONIC.
 fn recorded_by_rocprof_sys(path: &Path, host: &str, number: u32, boot_ns: i64, suspended_ns: i64) {
     let guid = format!("0000000{number}-0000-7000-8000-00000000000{number}");
     let suffix = schema::suffix_of(&guid);

@@ -19,7 +19,8 @@ pub fn rank(port: u16, rank: usize, size: usize, arguments: &[&str]) -> Command 
     command
 }
 
-/// Ranks that meet on this machine and record in `out`, with these settings besides; and what starts a rank of theirs again.
+/// Ranks that meet on this machine and record in `out`, with these settings besides; and what
+/// starts a rank of theirs again.
 pub fn started(out: &Path, size: usize, settings: &[&str]) -> (impl Fn(usize) -> Child + use<>, Vec<Child>) {
     let port = free_port();
     let arguments: Vec<String> = settings.iter().chain(&["--out", text(out)]).map(|&word| word.to_owned()).collect();
@@ -104,7 +105,8 @@ fn mpirun_with_a_binary_without_mpi_says_how_to_rebuild() {
     assert!(complaint(&output).contains("--features mpi"), "{}", complaint(&output));
 }
 
-/// srun without PMIx: no rank runs alone with exit status 0, one says what to do, and a step of one task is a run of one rank.
+/// srun without PMIx: no rank runs alone with exit status 0, one says what to do, and a step of one
+/// task is a run of one rank.
 #[test]
 fn processes_of_srun_that_find_themselves_alone_are_refused() {
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -163,7 +165,8 @@ fn a_stepped_clock_is_flagged_in_its_window() {
     assert_eq!((&events[0][0], &events[0][1]), (&2.into(), &2.into()), "round 2, node 2: {events:?}");
     let step = events[0][2]["step_ns"].as_f64().expect("a number");
     assert!((step - 1e6).abs() < 2e4, "{step}");
-    // The other node's bounds hold in every round, and the stepped one's in the rounds that are not flagged.
+    // The other node's bounds hold in every round, and the stepped one's in the rounds that are not
+    // flagged.
     assert_eq!(report["truth"]["outside_hard_interval"], 0, "{report:#}");
     assert_eq!(report["truth"]["not_judged"], 1, "{report:#}");
 }
@@ -323,7 +326,8 @@ fn a_killed_rank_is_named_the_others_go_on_and_its_successor_takes_its_place() {
     assert!(report["unreachable_peers"].as_array().is_some_and(Vec::is_empty), "{report:#}");
     let of_it = |end: &str| report["packets"].as_array().expect("a list").iter().any(|way| way[end] == 2);
     assert!(!of_it("src") && !of_it("dst"), "counts of a part of the run compare with none of the whole");
-    // Its packets are of the new life: within two windows it has an offset again, and every offset is inside its bounds.
+    // Its packets are of the new life: within two windows it has an offset again, and every offset
+    // is inside its bounds.
     let offsets = lines(&out.join("offsets.jsonl"));
     let reachable = |round: u64| {
         let mut of_round = offsets.iter().filter(|line| line["node_id"] == 2 && line["round_id"] == round);
@@ -349,7 +353,8 @@ fn a_killed_rank_is_named_the_others_go_on_and_its_successor_takes_its_place() {
     assert!(times.is_sorted() && times.windows(2).any(|pair| pair[1] - pair[0] > 500_000_000), "both lives");
 }
 
-/// Ranks 0, 1 and 3 of four, whose reference, node 2, was killed after some rounds; and what starts a rank of theirs.
+/// Ranks 0, 1 and 3 of four, whose reference, node 2, was killed after some rounds; and what starts
+/// a rank of theirs.
 fn four_ranks_that_lose_their_reference(out: &Path) -> (impl Fn(usize) -> Child, Vec<Child>) {
     let settings = ["--window", "500ms", "--fixed", "--inject-skew", "3", "--reference", "2"];
     let (start, mut ranks) = started(out, 4, &settings);
@@ -404,7 +409,8 @@ fn a_lost_references_timeline_is_carried_by_another_clock_and_the_bounds_hold() 
     check_solved_again(&out, since);
 }
 
-/// The recorded windows, solved again, know the rounds without the reference, and agree with what the run said of them.
+/// The recorded windows, solved again, know the rounds without the reference, and agree with what
+/// the run said of them.
 fn check_solved_again(out: &Path, since: u64) {
     let (solved, table) = solved_again(out, "rounds", "2");
     assert!(table.contains("more rounds without the reference"), "{table}");
@@ -431,7 +437,8 @@ fn check_solved_again(out: &Path, since: u64) {
     assert!(compared >= 9, "{compared} estimates of rounds that were carried");
 }
 
-/// How far from its line, ns, `align` puts events of a trace of `node`: one in the middle of each window, on its own clock, of these lines' times and offsets.
+/// How far from its line, ns, `align` puts events of a trace of `node`: one in the middle of each
+/// window, on its own clock, of these lines' times and offsets.
 pub fn aligned_off_ns(out: &Path, node: &str, middles: &[(i64, f64)]) -> Vec<f64> {
     let own = |(at, offset): &(i64, f64)| (at + *offset as i64) as f64 / 1e3;
     let event = |line| serde_json::json!({"ph": "X", "pid": 1, "tid": 1, "name": "step", "ts": own(line), "dur": 1.0});
@@ -449,7 +456,8 @@ pub fn aligned_off_ns(out: &Path, node: &str, middles: &[(i64, f64)]) -> Vec<f64
     middles.iter().zip(times).map(|((middle, _), time)| (time - (middle - base) as f64).abs()).collect()
 }
 
-/// A virtual clock goes on in the process that comes back, so the true map of the reference's own trace is the identity all the time.
+/// A virtual clock goes on in the process that comes back, so the true map of the reference's own
+/// trace is the identity all the time.
 #[test]
 #[ignore = "long: waits for the limits of ranks that hang or were killed"]
 fn a_trace_of_a_reference_that_came_back_is_aligned_by_its_offsets() {
@@ -487,7 +495,8 @@ fn a_trace_of_a_reference_that_came_back_is_aligned_by_its_offsets() {
     check_solved_in_order(&out);
 }
 
-/// The smoother knows better than a carried timeline what was between two rounds with the reference: one line for a time, one after the other.
+/// The smoother knows better than a carried timeline what was between two rounds with the
+/// reference: one line for a time, one after the other.
 fn check_solved_in_order(out: &Path) {
     let (solved, table) = solved_again(out, "500ms", "2");
     assert!(!table.contains("more rounds without the reference"), "{table}");
@@ -664,8 +673,9 @@ pub fn second_masters(out: &Path) -> Option<PathBuf> {
     entries.filter(|path| path.to_string_lossy().contains("-from-round")).find(|path| path.join("run.json").exists())
 }
 
-/// Four ranks of which rank 0 is struck by `strike`: the others go on, lose no decided round, and stay within their bounds. `mode` are settings, of time-based rounds or of those
-/// of a master. The run is in the folder `out` of what is returned.
+/// Four ranks of which rank 0 is struck by `strike`: the others go on, lose no decided round, and
+/// stay within their bounds. `mode` are settings, of time-based rounds or of those of a master. The
+/// run is in the folder `out` of what is returned.
 pub fn check_loss_of_rank_zero(strike: Signal, round_timeout: &str, mode: &[&str]) -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");
@@ -691,7 +701,8 @@ pub fn check_loss_of_rank_zero(strike: Signal, round_timeout: &str, mode: &[&str
     };
     let timed = mode.contains(&"timed");
     if !timed {
-        // The socket of the lost one is still there: killed, nobody is behind it; stopped, somebody who does not answer.
+        // The socket of the lost one is still there: killed, nobody is behind it; stopped, somebody
+        // who does not answer.
         assert!(out.join("control.sock").exists());
         let asked = output(probe_sync(&["ctl", "--run-dir", out.to_str().expect("UTF-8"), "phase", "second master"]));
         assert!(asked.status.success(), "{}", complaint(&asked));
@@ -710,7 +721,8 @@ pub fn check_loss_of_rank_zero(strike: Signal, round_timeout: &str, mode: &[&str
     if strike == Signal::STOP {
         // What it wakes to is another's run.
         assert!(woken.as_ref().is_some_and(|said| said.contains("continue with rank 1 as their master")), "{woken:?}");
-        // The new master hears it ask, and go again: it was rank 0, whatever the two are called inside of the group.
+        // The new master hears it ask, and go again: it was rank 0, whatever the two are called
+        // inside of the group.
         assert!(!complaint(&ended[0]).contains("lost rank 1"), "{}", complaint(&ended[0]));
     }
     let table = String::from_utf8_lossy(&ended[0].stdout).into_owned();
@@ -748,7 +760,8 @@ fn lines_so_far(path: &Path) -> usize {
     std::fs::read_to_string(path).map_or(0, |text| text.lines().count())
 }
 
-/// Starts ranks, strikes some of them and then rank 0, and returns the report of the master that goes on to the end; `last` asks for it.
+/// Starts ranks, strikes some of them and then rank 0, and returns the report of the master that
+/// goes on to the end; `last` asks for it.
 fn report_after(size: usize, first: &[usize], restart: bool, last: usize) -> (Value, Vec<u64>) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");

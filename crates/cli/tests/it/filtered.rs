@@ -1,4 +1,5 @@
-//! Filters of `merge` on real XSpaces: what reaches into the span stays as it was, and nothing else stays.
+//! Filters of `merge` on real XSpaces: what reaches into the span stays as it was, and nothing else
+//! stays.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

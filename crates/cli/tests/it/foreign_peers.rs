@@ -1,4 +1,5 @@
-//! A run whose every open port has foreign peers: probe packets that nobody sent, and 500 silent connections at each listener.
+//! A run whose every open port has foreign peers: probe packets that nobody sent, and 500 silent
+//! connections at each listener.
 
 use std::net::{TcpStream, UdpSocket};
 use std::os::unix::net::UnixStream;
@@ -16,7 +17,8 @@ const CONNECTIONS: usize = 500;
 const RATE: u32 = 100_000;
 const BURST: u32 = 100;
 
-/// Sends what looks like a run's packets to these addresses, and other bytes, until the end; how many.
+/// Sends what looks like a run's packets to these addresses, and other bytes, until the end; how
+/// many.
 fn forge(addresses: &[String], over: &AtomicBool) -> u64 {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback");
     let packet = |kind: u8| {

@@ -1,6 +1,8 @@
-//! Traces that begin long after the measurement: what `align --extrapolate` writes holds the truth within its bound.
+//! Traces that begin long after the measurement: what `align --extrapolate` writes holds the truth
+//! within its bound.
 //!
-//! Simulated clocks wander for days, so that the truth is known. A run of 20 s is measured, and an event each of two nodes is 1 s to 3 days after its end.
+//! Simulated clocks wander for days, so that the truth is known. A run of 20 s is measured, and an
+//! event each of two nodes is 1 s to 3 days after its end.
 
 use std::path::Path;
 
@@ -17,7 +19,8 @@ const NODES: u32 = 3;
 /// A bound of so many mean errors says nothing.
 const WIDEST: f64 = 100.0;
 
-/// Of an event: its gap, how far its time is from the truth, and what is stated, a standard deviation; ns.
+/// Of an event: its gap, how far its time is from the truth, and what is stated, a standard
+/// deviation; ns.
 struct Written {
     gap_s: i64,
     error_ns: f64,

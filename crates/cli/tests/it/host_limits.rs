@@ -1,4 +1,5 @@
-//! What a host does to a run: full and limited file systems, files that go, variables of other programs, a terminal that goes.
+//! What a host does to a run: full and limited file systems, files that go, variables of other
+//! programs, a terminal that goes.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

@@ -1,5 +1,6 @@
-//! Runs between hosts: network namespaces with names of their own, one network, no default route. Skipped, with the reason, where
-//! namespaces are not permitted. And what a rendezvous on this machine must withstand: signals, ranks without the key.
+//! Runs between hosts: network namespaces with names of their own, one network, no default route.
+//! Skipped, with the reason, where namespaces are not permitted. And what a rendezvous on this
+//! machine must withstand: signals, ranks without the key.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
@@ -45,7 +46,8 @@ impl Hosts {
         format!("{}{}", self.name, rank + 1)
     }
 
-    /// Starts a rank on each of the first `size` hosts; they find each other by the first one's name, which leads to 127.0.1.1 there.
+    /// Starts a rank on each of the first `size` hosts; they find each other by the first one's
+    /// name, which leads to 127.0.1.1 there.
     fn ranks(&self, size: usize, settings: &[(&str, &str)], arguments: &[&str]) -> Vec<Output> {
         let start = |rank: usize| {
             let program = env!("CARGO_BIN_EXE_probe_sync");
@@ -77,7 +79,8 @@ fn addresses(out: &Path) -> Vec<String> {
         .collect()
 }
 
-/// A run of three hosts without any flag for the network: probes go between addresses that begin so, and the truth is found.
+/// A run of three hosts without any flag for the network: probes go between addresses that begin
+/// so, and the truth is found.
 fn check_run(name: &str, made: &[(&str, &str)], settings: &[(&str, &str)], flags: &[&str], begins: &str) {
     let Some(hosts) = Hosts::up(name, 3, made) else { return };
     let folder = tempfile::tempdir().expect("a folder");

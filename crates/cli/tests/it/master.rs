@@ -1,4 +1,5 @@
-//! Runs that another rank than 0 leads (`--master`), over TCP: who records, who takes its place, and what is refused.
+//! Runs that another rank than 0 leads (`--master`), over TCP: who records, who takes its place,
+//! and what is refused.
 
 use std::path::{Path, PathBuf};
 use std::process::Child;

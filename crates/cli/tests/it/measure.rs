@@ -26,7 +26,8 @@ fn eight_local_ranks_find_the_truth() {
     assert_eq!(report["rounds"], 4);
     assert_eq!(report["truth"]["outside_hard_interval"], 0, "{report:#}");
     assert_eq!(report["truth"]["judged"], 21, "three rounds of seven nodes: {report:#}");
-    // Far above what is seen (some ten nanoseconds), far below what a wrong sign or a wrong axis would give.
+    // Far above what is seen (some ten nanoseconds), far below what a wrong sign or a wrong axis
+    // would give.
     assert!(report["truth"]["worst_error_ns"].as_f64().expect("a number") < 20_000.0, "{report:#}");
     assert!(report["packets"].as_array().expect("an array").iter().all(|p| p["lost"] == 0), "{report:#}");
 
@@ -48,7 +49,8 @@ fn eight_local_ranks_find_the_truth() {
 
 #[test]
 fn virtual_clocks_that_swing_and_step_are_followed() {
-    // What the clocks do, and the fewest node-rounds of 9 that must be judged: a window in which a clock steps is not.
+    // What the clocks do, and the fewest node-rounds of 9 that must be judged: a window in which a
+    // clock steps is not.
     for (model, fewest) in [("sinusoid", 9), ("steps", 1)] {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let out = directory.path().join("out");

@@ -1,4 +1,5 @@
-//! Usual mistakes, each with its exit status, what is said of the cause and of the remedy, and nothing left behind.
+//! Usual mistakes, each with its exit status, what is said of the cause and of the remedy, and
+//! nothing left behind.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,8 @@ use crate::support::{collective_traces, complaint, output, probe_sync, text};
 
 /// What one who makes it is told.
 struct Mistake {
-    /// After the command's name, in a folder of traces (one.json, two.json), their clocks (offsets.csv) and files that are none.
+    /// After the command's name, in a folder of traces (one.json, two.json), their clocks
+    /// (offsets.csv) and files that are none.
     line: &'static str,
     /// Variables of the environment.
     variables: &'static [(&'static str, &'static str)],

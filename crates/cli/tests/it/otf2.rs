@@ -1,4 +1,5 @@
-//! `convert -f otf2` on real traces: what libotf2's own readers find in the archive, against what `align` writes of the same traces.
+//! `convert -f otf2` on real traces: what libotf2's own readers find in the archive, against what
+//! `align` writes of the same traces.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -184,7 +185,8 @@ impl Job {
     }
 }
 
-/// Every member of a communicator does the same operations in the same order; how many parts there are.
+/// Every member of a communicator does the same operations in the same order; how many parts there
+/// are.
 fn check_collectives(printed: &Printed) -> usize {
     let communicators: BTreeSet<&String> = printed.collectives.keys().map(|(communicator, _)| communicator).collect();
     assert_eq!(communicators, printed.members.keys().collect(), "none is defined in vain");

@@ -11,7 +11,8 @@ use prost::Message;
 
 use super::support::{complaint, output, probe_sync, text};
 
-/// The part of `ExportTraceServiceRequest` that is looked at (opentelemetry/proto/collector/trace/v1).
+/// The part of `ExportTraceServiceRequest` that is looked at
+/// (opentelemetry/proto/collector/trace/v1).
 #[derive(Clone, PartialEq, Message)]
 struct Request {
     #[prost(message, repeated, tag = "1")]

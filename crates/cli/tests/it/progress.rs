@@ -20,7 +20,8 @@ fn share_read(folder: &Path, command: &[&str]) -> f64 {
     share.parse().expect("a number")
 }
 
-/// How often SQLite reads a page depends on what is in the tables (here only regions), so of databases the share is right to a factor of two.
+/// How often SQLite reads a page depends on what is in the tables (here only regions), so of
+/// databases the share is right to a factor of two.
 #[test]
 fn of_databases_half_or_twice_of_it_is_read() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -88,7 +88,8 @@ fn the_copy_of_a_database_with_a_journal_is_nobody_elses_and_ends_with_the_comma
     assert_eq!(copies().count(), 0, "nothing is left");
 }
 
-/// A database of a process with three threads, twenty allocations, regions and dispatches, its pid and machine as all others' are.
+/// A database of a process with three threads, twenty allocations, regions and dispatches, its pid
+/// and machine as all others' are.
 fn made(path: &Path, at: usize, host: &str) {
     let guid = format!("{at:08x}-0000-7000-8000-000000000000");
     let connection = Connection::open(path).expect("a new file");
@@ -191,7 +192,8 @@ fn equal_pids_multiply_no_row_and_each_row_says_where_it_is_from() {
     );
     assert_eq!(number(&folder, "SELECT count(*) FROM rocpd_event WHERE id = 3"), 6);
     assert_eq!(number(&folder, "SELECT count(*) FROM rocpd_event WHERE id = '3' AND rank = '2'"), 1);
-    // SQLite looks for the rows of each condition, and tells rows apart by their numbers; "+" has it look at every row.
+    // SQLite looks for the rows of each condition, and tells rows apart by their numbers; "+" has
+    // it look at every row.
     let either = |id: &str, rank: &str| format!("SELECT count(*) FROM rocpd_event WHERE {id} = 3 OR {rank} = 2");
     let found = number(&folder, &either("id", "rank"));
     assert_eq!(found, number(&folder, &either("+id", "+rank")));
@@ -199,7 +201,8 @@ fn equal_pids_multiply_no_row_and_each_row_says_where_it_is_from() {
     // The profiler's view has no guid, without which a join multiplies rows.
     let joined = "SELECT count(*) FROM regions r JOIN events_args a ON a.event_id = r.event_id AND a.guid = r.guid AND a.host = r.host";
     assert_eq!(number(&folder, joined), number(&folder, "SELECT count(*) FROM region_args"));
-    // Arguments are found by an index that is made once, not by looking through all of them for each event.
+    // Arguments are found by an index that is made once, not by looking through all of them for
+    // each event.
     let plan = rows(&folder, "EXPLAIN QUERY PLAN SELECT count(*) FROM region_args", &["--no-correction"], &[]);
     assert!(plan.iter().any(|step| step["detail"].as_str().is_some_and(|step| step.contains("AUTOMATIC"))), "{plan:?}");
     // Files of a folder are in the order of their names, which is no order of nodes.

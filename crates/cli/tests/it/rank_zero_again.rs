@@ -34,7 +34,8 @@ fn away(folder: &Path, count: usize) -> bool {
     metrics.contains(&format!("probe_sync_ranks_away {count}"))
 }
 
-/// Rank 0 is killed and started again at once, with the same arguments; it is an ordinary rank then, and has a voice when its master is lost.
+/// Rank 0 is killed and started again at once, with the same arguments; it is an ordinary rank
+/// then, and has a voice when its master is lost.
 fn check_return(mode: &[&str]) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let out = directory.path().join("out");
@@ -128,7 +129,8 @@ fn rank_0_with_another_out_takes_no_rank_of_the_run_that_goes_on() {
     assert!(absence.is_some_and(|absence| absence["back"].is_u64()), "{report:#}");
 }
 
-/// Rank 2 leads; it is killed and started again, and after it rank 1, which comes back too: both to rank 3.
+/// Rank 2 leads; it is killed and started again, and after it rank 1, which comes back too: both to
+/// rank 3.
 #[test]
 #[ignore = "long: waits for the limits of ranks that were killed"]
 fn another_master_that_is_started_again_comes_back_to_the_rank_that_took_its_place() {
@@ -161,7 +163,8 @@ fn another_master_that_is_started_again_comes_back_to_the_rank_that_took_its_pla
     assert!(!out.join("successors").exists(), "the run has ended well");
 }
 
-/// All are killed, and all are started again, with what they had: nobody is left of the run before, and the next one begins.
+/// All are killed, and all are started again, with what they had: nobody is left of the run before,
+/// and the next one begins.
 #[test]
 fn ranks_that_are_all_started_again_begin_a_new_run() {
     let directory = tempfile::tempdir().expect("a temporary directory");

@@ -1,6 +1,8 @@
-//! The guide's way from a job under rocprofv3 to one Perfetto trace and one query, run as it stands there.
+//! The guide's way from a job under rocprofv3 to one Perfetto trace and one query, run as it stands
+//! there.
 //!
-//! `mpirun` is a script here: of the measurement it starts two ranks on this machine, whose system clocks differ by injected errors; in place of the job it waits until this test has recorded two
+//! `mpirun` is a script here: of the measurement it starts two ranks on this machine, whose system
+//! clocks differ by injected errors; in place of the job it waits until this test has recorded two
 //! processes as rocprofv3 does. `crates/python/tests/test_readme.py` runs Python's blocks.
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -161,7 +163,8 @@ fn four_lines_lead_from_a_job_under_rocprofv3_to_one_perfetto_trace_and_one_quer
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    // The clocks must be known before the job's first event and after its last: a line for each of two nodes a round, and what the nodes are.
+    // The clocks must be known before the job's first event and after its last: a line for each of
+    // two nodes a round, and what the nodes are.
     wait_for_lines(&offsets, 1 + 2 * 2);
     record(folder);
     let known = std::fs::read_to_string(&offsets).expect("offsets").lines().count();

@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use crate::support::{complaint, output, probe_sync, wait};
 
-/// What the test below is started for as a process of its own: it records in the folder of this variable.
+/// What the test below is started for as a process of its own: it records in the folder of this
+/// variable.
 const FOLDER: &str = "RECORDER_UNDER_TEST";
 
 /// No test of itself: records until it is killed, two threads deep inside of scopes.
@@ -174,7 +175,8 @@ fn regions(path: &Path) -> Vec<u8> {
 fn align_merge_and_check_take_what_is_exported() {
     let scratch = tempfile::tempdir().expect("a temporary directory");
     let folder = scratch.path();
-    // One after the other: rank 0 has ended its last before rank 1 begins its first, which no collective can.
+    // One after the other: rank 0 has ended its last before rank 1 begins its first, which no
+    // collective can.
     let recordings = [of_rank(folder, 0), of_rank(folder, 1)];
     let run = |arguments: &[&str], paths: &[&Path], status: i32| {
         let mut command = probe_sync(arguments);
@@ -202,7 +204,8 @@ fn align_merge_and_check_take_what_is_exported() {
         run(&["record", "convert", "-f", format, "-o", &own], &[&recordings[0], &recordings[1]], 0);
         let traces = |folder: &str| [0, 1].map(|rank| PathBuf::from(format!("{folder}/rank{rank}{ending}")));
         let said = run(&["check", "--traces"], &traces(&own).each_ref().map(PathBuf::as_path), 3);
-        // Of each operation the end on rank 0 comes before the start on rank 1; on rank 1 it does not.
+        // Of each operation the end on rank 0 comes before the start on rank 1; on rank 1 it does
+        // not.
         assert!(said.contains(&format!("{COLLECTIVES} of {} edges are broken", 2 * COLLECTIVES)), "{format}: {said}");
         // A database is on the boot clock, which its pairs tie to the system clock.
         let pairs = [0, 1].map(|rank| format!("{own}/rank{rank}_results.snapshot_pairs.jsonl"));

@@ -1,9 +1,13 @@
-//! How far recorded events are from the truth on the reference clock: four processes record on clocks that are wrong in a known way while a run measures them.
+//! How far recorded events are from the truth on the reference clock: four processes record on
+//! clocks that are wrong in a known way while a run measures them.
 //!
-//! `RECORD_TIME_EVENTS=1000000 cargo test -p probe-sync-cli --test it record_time -- --nocapture` prints the figures of bench/LOG.md; without the
-//! variable it is a short run. Each event is a scope around one reading of the machine's real clock, which is the reference's, so that the truth of its
-//! middle is known to half of its length. Clocks are off by up to 10 ms and 50 ppm, swing, and one is set by 5 ms; events within a period of clock pairs of that are counted
-//! apart. An event's hard interval is that of the rounds beside it and half of a clock pair's bracket, its 95 % bound that of both maps.
+//! `RECORD_TIME_EVENTS=1000000 cargo test -p probe-sync-cli --test it record_time -- --nocapture`
+//! prints the figures of bench/LOG.md; without the variable it is a short run. Each event is a
+//! scope around one reading of the machine's real clock, which is the reference's, so that the
+//! truth of its middle is known to half of its length. Clocks are off by up to 10 ms and 50 ppm,
+//! swing, and one is set by 5 ms; events within a period of clock pairs of that are counted apart.
+//! An event's hard interval is that of the rounds beside it and half of a clock pair's bracket, its
+//! 95 % bound that of both maps.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -46,7 +50,8 @@ fn a_process_that_records_the_truth() {
     let session = builder.spill(folder.join(format!("rank{rank}.rec"))).start().expect("nothing else records");
     let (begun, span) = (Instant::now(), size.run.mul_f64(0.8));
     for at in 0..own {
-        // In trains, of which the first few are slow: a thread sleeps no shorter than a train takes.
+        // In trains, of which the first few are slow: a thread sleeps no shorter than a train
+        // takes.
         if at % TRAIN == 0 {
             let due = begun + span.mul_f64(at as f64 / own as f64);
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
@@ -126,7 +131,8 @@ struct Found {
     disturbed: usize,
 }
 
-/// The hard interval of a node's errors, by when it holds: middle of the window, least and most, ns.
+/// The hard interval of a node's errors, by when it holds: middle of the window, least and most,
+/// ns.
 fn hard(out: &Path, node: u32) -> Vec<(i64, f64, f64)> {
     let of_node = |line: &&Value| line["node_id"] == node && line["bound_lo_ns"].is_number();
     let interval = |line: &Value| {
@@ -155,7 +161,8 @@ fn judge(folder: &Path, rank: u32, size: &Size, found: &mut Found) {
     let pairs = recording.pairs();
     let bracket = pairs.iter().map(|pair| pair.bracket_ticks).max().unwrap_or(0);
     let bracket_ns = (system.clock().at(pairs[0].ticks + bracket).0 - system.clock().at(pairs[0].ticks).0) as f64;
-    // As profilers do it: from the events' clock to the system clock by one line through the first and the last pair.
+    // As profilers do it: from the events' clock to the system clock by one line through the first
+    // and the last pair.
     let (first, last) = (&pairs[0], &pairs[pairs.len() - 1]);
     let rate = (last.system_ns - first.system_ns) as f64 / (last.ticks - first.ticks) as f64;
     let line = |ticks: u64| first.system_ns + ((ticks - first.ticks) as f64 * rate).round() as i64;

@@ -98,14 +98,16 @@ fn solve_knows_no_less_than_the_run_did() {
             for key in ["round_id", "node_id", "window_start_ns", "window_end_ns", "reachable"] {
                 assert_eq!(now[key], then[key], "{key} from {kind}");
             }
-            // The fits are the same, and so are the bounds that the packets set; reading a number back may cost its last digit.
+            // The fits are the same, and so are the bounds that the packets set; reading a number
+            // back may cost its last digit.
             for key in ["bound_lo_ns", "bound_hi_ns"] {
                 let [now, then] = [now, then].map(|line| line[key].as_f64().expect("bounded"));
                 assert!((now - then).abs() < 1e-3, "{key} from {kind}: {now} instead of {then}");
             }
         }
         let rms = rms_error_ns(&truth, &solved);
-        // A busy machine delays packets of one run by hundreds of ns, and chance decides who suffers.
+        // A busy machine delays packets of one run by hundreds of ns, and chance decides who
+        // suffers.
         assert!(rms <= 1.2 * live_rms + 100.0, "{rms} from {kind}, {live_rms} live");
     }
     let refused = output(probe_sync(&[
@@ -140,7 +142,8 @@ fn knots_follow_a_clock_that_swings() {
     assert!((written.len() - 1).is_multiple_of(4) && written.len() > 4 * 38, "{}", written.len());
     rms_error_ns(&truth, &written);
     let ends = [&written[1], &written[written.len() - 1]].map(|line| line["window_start_ns"].as_i64().expect("a time"));
-    // What alignment makes of both files, on the node's own clock, between the first knot and the last.
+    // What alignment makes of both files, on the node's own clock, between the first knot and the
+    // last.
     let rms = |path: &Path| {
         let offsets = Offsets::read(path).expect("our own file");
         let error = |node: u32, at_ns: i64| {
@@ -317,7 +320,8 @@ fn recorded_ranks_settle_whose_traces_are_whose_in_a_run_and_in_what_is_solved()
     let line = &lines(&solved)[1];
     let at_ns =
         line["window_start_ns"].as_i64().expect("a time").midpoint(line["window_end_ns"].as_i64().expect("a time"));
-    // One event per rank, at the same true time; all ranks are on one host, and files are named after other ranks.
+    // One event per rank, at the same true time; all ranks are on one host, and files are named
+    // after other ranks.
     let write = |rank: u64| {
         let path = recorded.directory.path().join(format!("node{}.json", (rank + 1) % 3));
         let ts = true_offset_ns(&truth, rank, at_ns) * 1e-3;

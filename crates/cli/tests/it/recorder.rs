@@ -76,7 +76,8 @@ fn every_rank_records_its_rounds() {
     assert!(complaint(&again).contains("choose another"), "{}", complaint(&again));
 }
 
-/// The guide's lines, but for the run's length: its own gathers and broadcasts break as each node's clock shows them, and hold on the reference clock.
+/// The guide's lines, but for the run's length: its own gathers and broadcasts break as each node's
+/// clock shows them, and hold on the reference clock.
 #[test]
 fn rounds_of_a_run_are_collectives_that_check_judges() {
     let folder = tempfile::tempdir().expect("a temporary directory");
@@ -261,7 +262,8 @@ fn eight_processes_record_the_window_that_they_agreed_on() {
     (0..PROCESSES).for_each(|rank| check_rank(folder, rank, [from, to]));
 }
 
-/// No event lies outside of the window, none is missing that the longer recording has, by ticks and by what the reference showed.
+/// No event lies outside of the window, none is missing that the longer recording has, by ticks and
+/// by what the reference showed.
 fn check_rank(folder: &Path, rank: u32, asked: [i64; 2]) {
     let open = |name: &str| Recording::open(&folder.join(format!("{name}{rank}.rec"))).expect("sound");
     let (recording, longer) = (open("window"), open("longer"));
@@ -275,11 +277,13 @@ fn check_rank(folder: &Path, rank: u32, asked: [i64; 2]) {
     let inside: Vec<Seen> = long.iter().copied().filter(|(start, stop, ..)| *start >= begin && *stop <= end).collect();
     assert!(inside.len() > 20, "rank {rank}: {} events", inside.len());
     assert_eq!(short, inside, "rank {rank}");
-    // The reference is a straight line against the counter for the few ms between two readings, but where a new estimate changes its rate.
+    // The reference is a straight line against the counter for the few ms between two readings, but
+    // where a new estimate changes its rate.
     let [first, last] = [asked[0] - TOLERANCE_NS, asked[1] + TOLERANCE_NS];
     assert!(short.iter().filter_map(|seen| seen.3).all(|at| (first..=last).contains(&at)), "rank {rank}");
     let well_inside = |seen: &&Seen| seen.3.is_some_and(|at| at > asked[0] + MARGIN_NS && at < asked[1] - MARGIN_NS);
-    // One of a tenth of the window, where its thread was not scheduled, may reach out of it all the same.
+    // One of a tenth of the window, where its thread was not scheduled, may reach out of it all the
+    // same.
     let short_lived = |seen: &&Seen| seen.1 - seen.0 < (end - begin) / 10;
     let mut certain = long.iter().filter(well_inside).filter(short_lived);
     assert!(certain.clone().count() > 10 && certain.all(|seen| short.contains(seen)), "rank {rank}");

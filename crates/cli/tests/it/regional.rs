@@ -1,6 +1,8 @@
-//! `run --region`: several regions and the run among their masters in one command, by real processes over virtual clocks of known error.
+//! `run --region`: several regions and the run among their masters in one command, by real
+//! processes over virtual clocks of known error.
 //!
-//! A process has one virtual clock in all its runs, so `truth.json` of the job's directory says what every node of the composed file truly shows.
+//! A process has one virtual clock in all its runs, so `truth.json` of the job's directory says
+//! what every node of the composed file truly shows.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -86,7 +88,8 @@ fn true_offset_ns(truth: &Value, node: u64, at_ns: i64) -> f64 {
     real + error_ns(truth, node, real, at_ns)
 }
 
-/// Checks every line against the truth; the median error, and by node how many lines it has and when the last was.
+/// Checks every line against the truth; the median error, and by node how many lines it has and
+/// when the last was.
 fn check(job: &Job, nodes: usize) -> (f64, Vec<(usize, i64)>) {
     let (truth, lines) = (job.truth(), job.composed());
     assert_eq!(lines[0]["nodes"].as_array().map(Vec::len), Some(nodes));
@@ -125,7 +128,8 @@ fn ranks(job: &Job) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// Traces of all ranks, an event and an all-reduce in each that truly begin together, are given to their nodes by their ranks, aligned and found sound.
+/// Traces of all ranks, an event and an all-reduce in each that truly begin together, are given to
+/// their nodes by their ranks, aligned and found sound.
 fn align_by_rank(job: &Job, ranks: &[(u64, u64)]) {
     let (truth, lines) = (job.truth(), job.composed());
     let line = &lines[lines.len() / 2];
@@ -216,7 +220,8 @@ fn three_regions_of_processes_of_their_own_end_when_one_of_them_is_stopped() {
     for (run, nodes) in [("regions/a", 3), ("regions/b", 3), ("regions/c", 2), ("masters", 3)] {
         job.wait_for(run, 3 * nodes);
     }
-    // Rank 0's clock is the machine's own: the pages of all regions show it, each from a virtual clock that is milliseconds off.
+    // Rank 0's clock is the machine's own: the pages of all regions show it, each from a virtual
+    // clock that is milliseconds off.
     for rank in [0, 3, 6] {
         let shown = output(probe_sync(&["clock", "--json", text(&job.page(rank))]));
         let shown: Value = serde_json::from_slice(&shown.stdout).unwrap_or_else(|_| panic!("{}", complaint(&shown)));
@@ -259,7 +264,8 @@ fn a_lost_node_and_a_lost_master_end_no_other_region() {
     ranks[3].kill().expect("our own child");
     ranks[5].kill().expect("our own child");
     job.wait_for("regions/a", 12 * 2);
-    // Signals reach the ranks that are left, but those of a region that lost its master have to be asked themselves.
+    // Signals reach the ranks that are left, but those of a region that lost its master have to be
+    // asked themselves.
     for rank in [0, 6, 7] {
         kill_process(Pid::from_child(&ranks[rank]), Signal::TERM).expect("our own child");
     }
@@ -429,5 +435,6 @@ fn regions_under_mpirun_are_one_timeline() {
 
 const SKEWED: [&str; 6] = ["--window", "1s", "--inject-skew", "7", "--skew-model", "sinusoid"];
 
-/// Jobs of this length are ended as soon as they have what is needed; the limit is for those that a failed test leaves.
+/// Jobs of this length are ended as soon as they have what is needed; the limit is for those that a
+/// failed test leaves.
 const LONG: &str = "300s";

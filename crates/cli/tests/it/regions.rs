@@ -1,8 +1,10 @@
-//! `compose`: runs of regions and the run among their masters, measured at the same time by real processes over virtual clocks of known error.
+//! `compose`: runs of regions and the run among their masters, measured at the same time by real
+//! processes over virtual clocks of known error.
 //!
-//! Each run draws its own virtual clocks, so a master has one clock in its region and another among the masters. What composing must give is
-//! defined all the same: when the master's reading is m, the region's truth says what its node shows, and the masters' truth what the
-//! reference of all shows then.
+//! Each run draws its own virtual clocks, so a master has one clock in its region and another among
+//! the masters. What composing must give is defined all the same: when the master's reading is m,
+//! the region's truth says what its node shows, and the masters' truth what the reference of all
+//! shows then.
 
 use std::f64::consts::TAU;
 use std::path::{Path, PathBuf};
@@ -92,7 +94,8 @@ fn three(out: &Path, seed: &str, more: &[&str]) -> Vec<Child> {
     (0..3).map(rank).collect()
 }
 
-/// By how much a virtual clock is ahead when the machine's own shows `real_ns`, as `truth.json` documents it.
+/// By how much a virtual clock is ahead when the machine's own shows `real_ns`, as `truth.json`
+/// documents it.
 pub fn error_ns(truth: &Value, node: u64, real_ns: f64, epoch_ns: i64) -> f64 {
     let clock = &truth["nodes"][node.to_string()];
     let number = |key: &str| clock[key].as_f64().expect("a number");
@@ -178,7 +181,8 @@ fn two_regions_and_their_masters_become_one_timeline() {
         assert!((offset - expected).abs() <= 6.0 * sigma, "{expected} is far from {line}");
     }
     assert!(seen.iter().all(|lines| *lines > 4), "{seen:?}");
-    // Errors of one run's lines are nearly one: with so few nodes the share says little, but a wrong axis leaves nobody inside.
+    // Errors of one run's lines are nearly one: with so few nodes the share says little, but a
+    // wrong axis leaves nobody inside.
     assert!(2 * inside > counted, "{inside} of {counted} within their 95 % interval");
 
     // Alignment reads it as the offsets of one run.
@@ -201,7 +205,8 @@ fn a_lost_master_ends_its_region_and_no_other() {
     let top = local(&folder.path().join("top"), "2", "5", &["--duration", LONG]);
     // Nothing of the regions lies before it.
     wait_for_more(&folder.path().join("top"), 2);
-    // Region a loses its reference, which is not the rank that writes; region b a node like any other.
+    // Region a loses its reference, which is not the rank that writes; region b a node like any
+    // other.
     let mut regions = [(three(&a, "3", &["--reference", "1"]), 1), (three(&b, "4", &[]), 2)];
     for out in [&a, &b] {
         // The first line and three rounds.
@@ -300,5 +305,6 @@ fn cut(path: &Path, text: &str, length: usize) {
     std::fs::write(path, &text[..length]).expect("writable");
 }
 
-/// Runs of this length are ended as soon as they have what is needed, whoever starts first; the limit is for those that a failed test leaves.
+/// Runs of this length are ended as soon as they have what is needed, whoever starts first; the
+/// limit is for those that a failed test leaves.
 const LONG: &str = "300s";

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 
 use crate::support::{output, probe_sync, text};
 
-/// Whether the command line is parsed up to `--help`; a value that an option lacks is no lost option.
+/// Whether the command line is parsed up to `--help`; a value that an option lacks is no lost
+/// option.
 fn refusal(words: &[&str]) -> Option<String> {
     let answered = output(probe_sync(&[words, &["--help"]].concat()));
     let said = String::from_utf8_lossy(&answered.stderr).into_owned();
@@ -37,7 +38,8 @@ fn no_setting_of_earlier_builds_is_lost() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let file = folder.path().join("settings.toml");
     for setting in settings {
-        // The last of all keys has no such value, so nothing is measured; keys are looked at in their order.
+        // The last of all keys has no such value, so nothing is measured; keys are looked at in
+        // their order.
         let asked = if setting == "window" { String::new() } else { format!("{setting} = \"?\"\n") };
         std::fs::write(&file, asked + "window = \"?\"\n").expect("writable");
         let answered = output(probe_sync(&["run", "--local", "2", "--config", text(&file)]));

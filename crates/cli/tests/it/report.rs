@@ -1,4 +1,5 @@
-//! `probe_sync report`: the page of real runs, of simulations, of runs that left little, and what it refuses. What a browser makes of it is looked at by `bench/browser`.
+//! `probe_sync report`: the page of real runs, of simulations, of runs that left little, and what
+//! it refuses. What a browser makes of it is looked at by `bench/browser`.
 
 use serde_json::Value;
 

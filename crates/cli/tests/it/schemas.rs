@@ -16,7 +16,8 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Of a schema without what it says to people, which may become better: FNV-1a, which is a few lines.
+/// Of a schema without what it says to people, which may become better: FNV-1a, which is a few
+/// lines.
 fn hash(text: &str) -> String {
     let mut schema: Value = serde_json::from_str(text).expect("JSON");
     without_words(&mut schema);

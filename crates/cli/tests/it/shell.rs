@@ -1,4 +1,5 @@
-//! Completions are taken by the shells that they are for, pages by the reader of manual pages; each that is not installed is named.
+//! Completions are taken by the shells that they are for, pages by the reader of manual pages; each
+//! that is not installed is named.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,7 +1,9 @@
-//! `merge` of Perfetto traces that exist already into a TAR with a `perfetto_manifest`: its numbers against clocks that are known exactly.
+//! `merge` of Perfetto traces that exist already into a TAR with a `perfetto_manifest`: its numbers
+//! against clocks that are known exactly.
 //!
-//! The traces are what `convert` makes of databases whose times stay on each node's own CLOCK_BOOTTIME, as rocprofv3 writes them. Perfetto's own reader on the same
-//! archive: `bench/readers/perfetto_convert.py`.
+//! The traces are what `convert` makes of databases whose times stay on each node's own
+//! CLOCK_BOOTTIME, as rocprofv3 writes them. Perfetto's own reader on the same archive:
+//! `bench/readers/perfetto_convert.py`.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -120,7 +122,8 @@ fn one_offset_per_file_puts_clocks_that_differ_by_hours_together_as_far_as_it_sa
     }
 }
 
-/// At any true time the reference's clock shows what the other's shows plus the offset, within the drift that is left and what the readings are wrong by; and the drift is there.
+/// At any true time the reference's clock shows what the other's shows plus the offset, within the
+/// drift that is left and what the readings are wrong by; and the drift is there.
 fn check_truth(reference: &BTreeMap<i64, i64>, other: &BTreeMap<i64, i64>, offset_ns: i64, left_ns: u64) {
     let (zero, of_other) = (*reference.values().next().expect("readings"), *other.values().next().expect("readings"));
     let off: Vec<f64> = other

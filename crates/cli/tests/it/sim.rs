@@ -1,4 +1,5 @@
-//! `probe_sync sim` as its users run it: the planner's answer, the cells, the files, and what it refuses.
+//! `probe_sync sim` as its users run it: the planner's answer, the cells, the files, and what it
+//! refuses.
 
 use std::io::Write;
 use std::path::Path;
@@ -47,7 +48,8 @@ fn the_same_seeds_give_the_same_bytes() {
     let [accuracy, truth, ..] = &first.1;
     assert!(accuracy.starts_with("cell,method,seeds,"), "{accuracy}");
     assert_eq!(accuracy.lines().count(), 1 + 6 + 1, "a row per method, and ours in between");
-    // 4 nodes in 3 windows of 3 seeds by 6 methods; ours in between, twice in every window and once between windows.
+    // 4 nodes in 3 windows of 3 seeds by 6 methods; ours in between, twice in every window and once
+    // between windows.
     assert_eq!(truth.lines().count(), 1 + 4 * 3 * 3 * 6 + 4 * 3 * (2 * 3 + 2), "rows of truth.csv");
 }
 

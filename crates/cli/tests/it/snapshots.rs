@@ -1,4 +1,5 @@
-//! Snapshot pairs of tracer clock and system clock: taken in a run, refused where the clock cannot be had.
+//! Snapshot pairs of tracer clock and system clock: taken in a run, refused where the clock cannot
+//! be had.
 
 use std::path::Path;
 
@@ -32,7 +33,8 @@ fn every_node_leaves_its_pairs_on_its_own_clock() {
         taken += lines.len() as u64;
         // One at the start and one at the end at least, and on an idle machine one every 50 ms.
         assert!(lines.len() >= 2, "{lines:?}");
-        // All processes share one boot clock, so the nodes' system times differ by the virtual clock alone.
+        // All processes share one boot clock, so the nodes' system times differ by the virtual
+        // clock alone.
         let parameters = &truth["nodes"][node.to_string()];
         let real_ns = |pair: &snapshots::SnapshotPair| {
             let without_offset = pair.sys_clock_ns - parameters["off_ns"].as_i64().expect("a number");

@@ -1,4 +1,5 @@
-//! How every command ends: a status per outcome, and no start that is refused leaves anything behind.
+//! How every command ends: a status per outcome, and no start that is refused leaves anything
+//! behind.
 
 use std::path::Path;
 

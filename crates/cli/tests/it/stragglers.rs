@@ -327,7 +327,8 @@ fn planes_are_marked_as_well() {
 #[test]
 fn a_late_kernel_is_blamed_on_its_host_or_on_its_device() {
     let folder = tempfile::tempdir().expect("a folder");
-    // Starts and launches, µs: rank 2 launches the first late, and its device is busy before the second.
+    // Starts and launches, µs: rank 2 launches the first late, and its device is busy before the
+    // second.
     let operations = [([100, 100, 400], [50, 60, 390]), ([1100, 1100, 1400], [1050, 1060, 1055])];
     let traces: Vec<PathBuf> = (0..3)
         .map(|rank| {

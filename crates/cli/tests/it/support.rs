@@ -75,7 +75,8 @@ pub fn lines(path: &Path) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("whole lines")).collect()
 }
 
-/// A TCP port that was free a moment ago, below those that the system gives to outgoing connections: of these any could take it meanwhile.
+/// A TCP port that was free a moment ago, below those that the system gives to outgoing
+/// connections: of these any could take it meanwhile.
 pub fn free_port() -> u16 {
     let mut drawn =
         (0..PORTS.len()).map(|_| PORTS.start + (RandomState::new().hash_one(()) % PORTS.len() as u64) as u16);
@@ -91,7 +92,8 @@ pub fn text(path: &Path) -> &str {
     path.to_str().expect("a UTF-8 path")
 }
 
-/// Kineto traces of ranks 0 and 1 in the first 90 ms: an all-reduce of 10 µs each, begun at `starts_us`; without, no collective.
+/// Kineto traces of ranks 0 and 1 in the first 90 ms: an all-reduce of 10 µs each, begun at
+/// `starts_us`; without, no collective.
 pub fn collective_traces(folder: &Path, starts_us: Option<[u32; 2]>) -> [PathBuf; 2] {
     [0, 1].map(|rank: u32| {
         let args = r#""Collective name": "allreduce", "Process Group Name": "0", "Seq": 7, "Process Group Ranks": "[0, 1]""#;

@@ -1,10 +1,12 @@
-//! What stands on a terminal while a run goes on: a terminal of the system's, and what it would show.
+//! What stands on a terminal while a run goes on: a terminal of the system's, and what it would
+//! show.
 
 use std::process::{Command, Stdio};
 
 use crate::support::{collective_traces, complaint, few_packets, output, probe_sync, right_clocks, short_recording};
 
-/// What a terminal of so many columns shows of what was written to it, as far as lines are drawn anew: the lines, without spaces at their ends.
+/// What a terminal of so many columns shows of what was written to it, as far as lines are drawn
+/// anew: the lines, without spaces at their ends.
 fn shown(written: &str, columns: usize) -> Vec<String> {
     let (mut lines, mut row, mut column): (Vec<Vec<char>>, usize, usize) = (vec![Vec::new()], 0, 0);
     let mut rest = written.chars();
@@ -73,7 +75,8 @@ fn any_on_terminal(columns: usize, arguments: &str) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Every command on real input, and every help page: no line is longer than the terminal, but where a single word is.
+/// Every command on real input, and every help page: no line is longer than the terminal, but where
+/// a single word is.
 #[test]
 #[ignore = "long: starts every command at two widths of a terminal"]
 fn every_command_and_help_page_fits_its_terminal() {
@@ -130,13 +133,15 @@ fn every_command_and_help_page_fits_its_terminal() {
     }
 }
 
-/// Whether a line is several that were drawn in place: each is filled up with spaces to the terminal's width, and what is next follows at once.
+/// Whether a line is several that were drawn in place: each is filled up with spaces to the
+/// terminal's width, and what is next follows at once.
 fn is_drawn(line: &str, columns: usize) -> bool {
     let letters: Vec<char> = line.chars().collect();
     letters.chunks_exact(columns).all(|row| row.ends_with(&[' ', ' ']))
 }
 
-/// All that was ever written as a line, also what was drawn over later; without colours and the like.
+/// All that was ever written as a line, also what was drawn over later; without colours and the
+/// like.
 fn plain_lines(written: &str) -> Vec<String> {
     let mut parts = written.split('\u{1b}');
     let mut text = parts.next().unwrap_or_default().to_owned();
@@ -185,7 +190,8 @@ fn help_pages() -> Vec<String> {
     pages
 }
 
-/// A clock is stepped early in the run: what was said of it is there at the end, in a line of its own, above the table that was drawn anew.
+/// A clock is stepped early in the run: what was said of it is there at the end, in a line of its
+/// own, above the table that was drawn anew.
 #[test]
 fn a_fault_that_was_named_stays_on_the_screen() {
     for columns in [80, 120] {
@@ -205,7 +211,8 @@ fn a_fault_that_was_named_stays_on_the_screen() {
     }
 }
 
-/// Progress of what takes long: on a terminal a bar that is gone at the end, elsewhere lines without a single escape code, with -q nothing.
+/// Progress of what takes long: on a terminal a bar that is gone at the end, elsewhere lines
+/// without a single escape code, with -q nothing.
 #[test]
 #[ignore = "long: follows a large alignment on a terminal"]
 fn long_work_says_how_far_it_is() {

@@ -1,4 +1,5 @@
-//! Processes of one host in two time namespaces: containers that were restored, or made with offsets of their own.
+//! Processes of one host in two time namespaces: containers that were restored, or made with
+//! offsets of their own.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,7 +9,8 @@ use serde_json::Value;
 
 use crate::support::{complaint, output, probe_sync, text, wait};
 
-/// The command in a time namespace whose clocks are ahead by seconds; None where this user may make none.
+/// The command in a time namespace whose clocks are ahead by seconds; None where this user may make
+/// none.
 fn ahead(command: &Command, seconds: [i64; 2]) -> Option<Command> {
     let [monotonic, boottime] = seconds.map(|seconds| seconds.to_string());
     let unshare = |program: &Command| {
@@ -35,7 +37,8 @@ fn system_ns() -> i64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_nanos() as i64
 }
 
-/// Reads the page until it shows a time; node 0 is the reference, whose time is this machine's system clock.
+/// Reads the page until it shows a time; node 0 is the reference, whose time is this machine's
+/// system clock.
 fn check_page(read: impl Fn() -> Command) {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {

@@ -1,4 +1,5 @@
-//! `--rounds timed` without rank 0: the next rank takes its place, because every rank has what it needs.
+//! `--rounds timed` without rank 0: the next rank takes its place, because every rank has what it
+//! needs.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -14,8 +15,9 @@ use crate::support::{complaint, lines, output, probe_sync, text, wait};
 
 const TIMED: [&str; 2] = ["--rounds", "timed"];
 
-/// A trace of node 3 with an event in the middle of every window in which it was reachable is aligned by the offsets of both masters, and `solve` of what the nodes have
-/// written knows all their rounds.
+/// A trace of node 3 with an event in the middle of every window in which it was reachable is
+/// aligned by the offsets of both masters, and `solve` of what the nodes have written knows all
+/// their rounds.
 fn check_read_again(out: &Path, folder: &Path) {
     let first: Vec<Value> = lines(&folder.join("offsets.jsonl"));
     let from = first.iter().find_map(|line| line["round_id"].as_u64()).expect("rounds");
@@ -71,7 +73,8 @@ fn the_next_rank_goes_on_in_time_based_rounds_with_connections_for_a_round() {
     check_loss(Signal::KILL, "10s", &["--rounds", "timed", "--connections", "per-round"]);
 }
 
-/// Of five ranks two are lost, one after the other, and then the second one's master: two of three go on.
+/// Of five ranks two are lost, one after the other, and then the second one's master: two of three
+/// go on.
 #[test]
 #[ignore = "long: waits for the limits of ranks that hang or were killed"]
 fn lost_ranks_are_named_and_do_not_come_back_and_masters_may_be_lost_one_after_the_other() {

@@ -196,12 +196,14 @@ fn alignment_of_the_reference_changes_no_real_trace() {
     assert!(seen >= 10, "{seen} real traces");
 }
 
-/// An aligned trace without what says that it is aligned: an XSpace's last plane, members of a JSON object.
+/// An aligned trace without what says that it is aligned: an XSpace's last plane, members of a JSON
+/// object.
 fn without_own(aligned: &[u8], original: &[u8]) -> Vec<u8> {
     let lines: Vec<&[u8]> = aligned.split_inclusive(|byte| *byte == b'\n').collect();
     let own = |line: &&[u8]| line.starts_with(b"  \"probe_sync_");
     if let Some(first) = lines.iter().position(own) {
-        // Each member is written after a line's end of its own; the last is followed by what followed the brace.
+        // Each member is written after a line's end of its own; the last is followed by what
+        // followed the brace.
         let count = lines[first..].iter().take_while(|line| own(line)).count();
         let last = lines[first + count - 1];
         let after = last.windows(2).position(|pair| pair == b"\",").expect("a comma after a text") + 2;

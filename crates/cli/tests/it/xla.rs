@@ -1,11 +1,12 @@
-//! What people bring from the XLA distributed profiler: environments, files of settings, recorded files, command lines. All of it is
-//! written here by hand, from the profiler's documents.
+//! What people bring from the XLA distributed profiler: environments, files of settings, recorded
+//! files, command lines. All of it is written here by hand, from the profiler's documents.
 
 use std::path::Path;
 
 use crate::support::{complaint, free_port, lines, output, probe_sync, text, wait};
 
-/// Two ranks for a second with this environment and these flags: whether they ran, and the line that says what was read as what.
+/// Two ranks for a second with this environment and these flags: whether they ran, and the line
+/// that says what was read as what.
 fn run(folder: &Path, environment: &[(&str, &str)], flags: &[&str]) -> (bool, String, String) {
     let mut command = probe_sync(&["run", "--local", "2", "--duration", "1s"]);
     command.current_dir(folder).args(flags).envs(environment.iter().copied());
@@ -171,7 +172,8 @@ fn window(node: usize, number: i64) -> (i64, i64, Vec<Fit>) {
     (own(start), own(end), EDGES.iter().enumerate().filter(|(_, (src, _))| *src == node).map(fit).collect())
 }
 
-/// The profiler's file of a node; without a master it has no rounds, and in its documents alpha is a ratio.
+/// The profiler's file of a node; without a master it has no rounds, and in its documents alpha is
+/// a ratio.
 fn probe_windows(folder: &Path, node: usize, master: bool) -> std::path::PathBuf {
     let mut text = format!(
         "{{\"meta\":true,\"node_id\":{node},\"start_walltime_ns\":1712094923123456789,\"start_gpu_ns\":9876543210}}\n"
@@ -204,7 +206,8 @@ fn solve(folder: &Path, arguments: &[&str]) -> (Vec<serde_json::Value>, String) 
     (lines(&out), complaint(&output))
 }
 
-/// Lines are within `limit_ns` of the truth and within four of their own deviations, and bounded by nothing.
+/// Lines are within `limit_ns` of the truth and within four of their own deviations, and bounded by
+/// nothing.
 fn judge(lines: &[serde_json::Value], limit_ns: f64) {
     let mut judged = 0;
     for line in lines[1..].iter().filter(|line| line["node_id"] != 0) {
@@ -418,7 +421,8 @@ fn old_command_lines_of_trace_tools_are_taken() {
     has(&complaint(&refused), &["--print_events", "--annotate"]);
 }
 
-/// `SnapshotPairs` as the profiler writes them: pairs of system clock and tracer clock, and no name of that clock.
+/// `SnapshotPairs` as the profiler writes them: pairs of system clock and tracer clock, and no name
+/// of that clock.
 #[test]
 fn old_snapshot_pairs_tie_a_trace_to_its_system_clock() {
     let folder = tempfile::tempdir().expect("a temporary directory");

@@ -29,13 +29,16 @@ impl Carrier {
         self.messages.threads() == Threads::Any
     }
 
-    /// Whether this thread made it, and so may move the mail whatever the launcher's other threads do.
+    /// Whether this thread made it, and so may move the mail whatever the launcher's other threads
+    /// do.
     pub fn made_here(&self) -> bool {
         self.made_on == thread::current().id()
     }
 
-    /// Moves what can be moved now, for at most `budget` and one message more. It waits for no other rank, and makes no call where nothing is to be sent,
-    /// nobody waits, and nobody has asked for words ([`crate::Collective::calls`]) since it last looked in vain. An error has broken the group: who waits gets it too.
+    /// Moves what can be moved now, for at most `budget` and one message more. It waits for no
+    /// other rank, and makes no call where nothing is to be sent, nobody waits, and nobody has
+    /// asked for words ([`crate::Collective::calls`]) since it last looked in vain. An error has
+    /// broken the group: who waits gets it too.
     ///
     /// # Errors
     /// [`Error::Setup`] on a thread that may not; else what [`Messages`] says.
@@ -44,7 +47,8 @@ impl Carrier {
         self.turns(budget, IDLE_TURNS)
     }
 
-    /// As [`Carrier::step`], for one that looks again and again: it ends at the first look at which nothing has come.
+    /// As [`Carrier::step`], for one that looks again and again: it ends at the first look at which
+    /// nothing has come.
     ///
     /// # Errors
     /// As [`Carrier::step`].
@@ -102,7 +106,8 @@ impl Carrier {
         self.mailbox.broken(reason.to_owned());
     }
 
-    /// Lets nobody wait here any more, and calls the library no more: the others learn it from a deadline. For threads that may not call it now.
+    /// Lets nobody wait here any more, and calls the library no more: the others learn it from a
+    /// deadline. For threads that may not call it now.
     pub fn break_off(&mut self, reason: &str) {
         self.mailbox.broken(reason.to_owned());
     }

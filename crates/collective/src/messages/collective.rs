@@ -35,13 +35,15 @@ impl ByMessages {
         Self { carrier: Some(carrier), ..self }
     }
 
-    /// A wait that is asked to end goes on for `grace` more than usual: other ranks' mail moves when their launchers come to it.
+    /// A wait that is asked to end goes on for `grace` more than usual: other ranks' mail moves
+    /// when their launchers come to it.
     #[must_use]
     pub fn with_grace(self, grace: Duration) -> Self {
         Self { grace, ..self }
     }
 
-    /// Gives back what the launcher's library lent, where this thread moved the mail. All ranks have ended in order.
+    /// Gives back what the launcher's library lent, where this thread moved the mail. All ranks
+    /// have ended in order.
     ///
     /// # Errors
     /// What the library says.
@@ -77,7 +79,8 @@ impl ByMessages {
             }
             let Some(slice) = wait.slice() else {
                 let idle = mail.moved.elapsed();
-                // What the others have sent may lie there unread: whoever is late, it is not proven to be one of them.
+                // What the others have sent may lie there unread: whoever is late, it is not proven
+                // to be one of them.
                 let own_fault = self.carrier.is_none() && idle > wait.elapsed() / 2;
                 break Err(if own_fault { not_moved(operation, idle) } else { wait.late(missing(&mail)) });
             };
@@ -102,7 +105,8 @@ impl ByMessages {
         }
     }
 
-    /// Where this thread moves the mail: until it is on its way. A rank that does not take it is named by the next gather.
+    /// Where this thread moves the mail: until it is on its way. A rank that does not take it is
+    /// named by the next gather.
     fn flush(&mut self) {
         if let Some(carrier) = &mut self.carrier {
             let _in_the_mailbox = carrier.flush(FLUSH_LIMIT);
@@ -195,7 +199,8 @@ impl Collective for ByMessages {
         Ok(true)
     }
 
-    /// Where the launcher's thread moves the mail, what comes with its next step is heard when this is asked again.
+    /// Where the launcher's thread moves the mail, what comes with its next step is heard when this
+    /// is asked again.
     fn calls(&mut self) -> Result<Vec<Call>, Error> {
         self.refuse_broken("calls")?;
         self.mailbox.open().asked = true;
@@ -221,8 +226,8 @@ fn not_moved(operation: &'static str, idle: Duration) -> Error {
     Error::Backend { operation, reason }
 }
 
-/// Sleeps as long as a message may take: looks often at first, then fifty times a second: a look costs
-/// some 40 µs where MPI has to ask the system, and windows are longer than that by far.
+/// Sleeps as long as a message may take: looks often at first, then fifty times a second: a look
+/// costs some 40 µs where MPI has to ask the system, and windows are longer than that by far.
 fn pause(wait: &Wait<'_>, slice: Duration) {
     if wait.may_spin() {
         std::thread::yield_now();
@@ -234,7 +239,8 @@ fn pause(wait: &Wait<'_>, slice: Duration) {
 /// How long the mail is moved at a time while nothing but mail is waited for.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How long sending may take once everything is said. Messages of usual length are on their way at once.
+/// How long sending may take once everything is said. Messages of usual length are on their way at
+/// once.
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 
 const SLEEP_MIN: Duration = Duration::from_micros(20);

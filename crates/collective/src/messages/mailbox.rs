@@ -3,8 +3,9 @@
 //! It connects the thread that waits ([`super::ByMessages`]) with the thread that moves messages
 //! ([`super::Carrier`]).
 //!
-//! A message is nine bytes and its content: a kind, and a number, little-endian. Of frames and decisions the number counts them, so that two ranks
-//! that have lost step notice; of an end it is the rank that ended, and the content says why; of a word beside the operations it is 0.
+//! A message is nine bytes and its content: a kind, and a number, little-endian. Of frames and
+//! decisions the number counts them, so that two ranks that have lost step notice; of an end it is
+//! the rank that ended, and the content says why; of a word beside the operations it is 0.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -94,7 +95,8 @@ impl Mail {
         self.outgoing.push_back((to, message(kind, number, content)));
     }
 
-    /// Queues a word: the root's for all, any other's for the root. False where too much is queued already.
+    /// Queues a word: the root's for all, any other's for the root. False where too much is queued
+    /// already.
     pub fn say(&mut self, word: &[u8]) -> bool {
         let hearers = if self.rank == ROOT { 1..self.incoming.len() } else { ROOT..ROOT + 1 };
         if self.outgoing.len() > AHEAD_MAX * hearers.len() {
@@ -142,7 +144,8 @@ impl Mail {
         }
     }
 
-    /// Tells the others, once, that `culprit` has ended the run: the root tells all, the others the root.
+    /// Tells the others, once, that `culprit` has ended the run: the root tells all, the others the
+    /// root.
     pub fn tell_end(&mut self, culprit: Rank, reason: &str) {
         if self.ended.is_some() {
             return;

@@ -7,10 +7,12 @@
 //! [`Carrier`] moves the messages, a little on each call by the launcher; if any thread may send,
 //! the session's thread does this itself ([`ByMessages::carried_by`]).
 //!
-//! A gather is one message from every rank to the root, from those without a part an empty one: nobody is ever more than a round ahead, and a
-//! rank whose launcher has stopped to move mail is named even if it measures nothing. A broadcast is one message from the root to every rank.
-//! A tree was rejected: a rank between two others passes nothing on while its launcher is busy, and who waits behind it would name the wrong one.
-//! A rank that ends early says why to the root, and the root to all.
+//! A gather is one message from every rank to the root, from those without a part an empty one:
+//! nobody is ever more than a round ahead, and a rank whose launcher has stopped to move mail is
+//! named even if it measures nothing. A broadcast is one message from the root to every rank. A
+//! tree was rejected: a rank between two others passes nothing on while its launcher is busy, and
+//! who waits behind it would name the wrong one. A rank that ends early says why to the root, and
+//! the root to all.
 //!
 //! | file | what |
 //! |---|---|
@@ -31,7 +33,8 @@ pub use carrier::Carrier;
 pub use collective::ByMessages;
 pub use way::{Messages, Threads};
 
-/// The two ends of a launcher's way to send: what the session's thread waits at, and what moves the mail.
+/// The two ends of a launcher's way to send: what the session's thread waits at, and what moves the
+/// mail.
 pub fn by_messages(messages: Box<dyn Messages>) -> (ByMessages, Carrier) {
     let (rank, size, backend) = (messages.rank(), messages.size(), messages.backend());
     let mailbox = mailbox::Mailbox::new(rank, size);

@@ -7,7 +7,8 @@ use std::fmt::Debug;
 
 use crate::{Error, Rank};
 
-/// A launcher's way to send messages between its ranks. No call waits for another rank; what one rank sends to another arrives in order.
+/// A launcher's way to send messages between its ranks. No call waits for another rank; what one
+/// rank sends to another arrives in order.
 pub trait Messages: Debug + Send {
     /// This process's rank.
     fn rank(&self) -> Rank;
@@ -36,7 +37,8 @@ pub trait Messages: Debug + Send {
     /// Whether something is still being sent, as of the last call of [`Messages::receive`].
     fn sending(&self) -> bool;
 
-    /// Gives back what the launcher's library lent. All ranks have ended in order; nothing is called afterwards.
+    /// Gives back what the launcher's library lent. All ranks have ended in order; nothing is
+    /// called afterwards.
     ///
     /// # Errors
     /// As [`Messages::send`].

@@ -45,7 +45,8 @@ pub fn store(text: &str) -> Result<Box<dyn Store>, Error> {
     }
 }
 
-/// Rank 0 leaves its id where the others look for it. `job` names the job, equal on all its ranks and of one line.
+/// Rank 0 leaves its id where the others look for it. `job` names the job, equal on all its ranks
+/// and of one line.
 ///
 /// # Errors
 /// [`Error::Setup`] names the place and says what to do.
@@ -54,11 +55,13 @@ pub fn publish(store: &mut dyn Store, job: &str, meeting: &Meeting, deadline: &D
     store.put(text.as_bytes(), deadline)
 }
 
-/// Joins by what is found, as `rank` of `size`, looking again until the deadline. Rank 0's meeting is keyed by the same `key`
-/// ([`Meeting::keyed_by`]), so that whoever reads or writes the store does not take a rank's place where the key is a secret.
+/// Joins by what is found, as `rank` of `size`, looking again until the deadline. Rank 0's meeting
+/// is keyed by the same `key` ([`Meeting::keyed_by`]), so that whoever reads or writes the store
+/// does not take a rank's place where the key is a secret.
 ///
 /// # Errors
-/// [`Error::Setup`] says what was found last, and why it did not do. [`Error::Late`] when the wait was interrupted.
+/// [`Error::Setup`] says what was found last, and why it did not do. [`Error::Late`] when the wait
+/// was interrupted.
 pub fn join_by(
     store: &mut dyn Store,
     job: &str,

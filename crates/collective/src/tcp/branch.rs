@@ -84,7 +84,8 @@ impl Branch {
         self.children.as_ref().map_or(Ok(()), |children| peers.wake_by(children.bell()))
     }
 
-    /// A rank that has come back hears the root itself, and has nobody below it until it is told so.
+    /// A rank that has come back hears the root itself, and has nobody below it until it is told
+    /// so.
     pub fn come_back(&mut self) {
         self.shape = Some(Shape::alone(self.rank, self.expected.size));
     }
@@ -231,7 +232,8 @@ impl Branch {
                 while let Heard::Child(child) = self.hear(peers, place, (Kind::Gather, sequence), &wait)? {
                     if let Some(peer) = peers.at(child) {
                         let frames = Bundle::frames(peer.payload(), self.expected.size);
-                        // One that sends something else is heard no more; the root asks whom it misses.
+                        // One that sends something else is heard no more; the root asks whom it
+                        // misses.
                         frames.unwrap_or_default().into_iter().for_each(|(rank, frame)| bundle.push(rank, frame));
                         peer.consume();
                     }
@@ -265,7 +267,8 @@ impl Branch {
         check_root(peers)
     }
 
-    /// What the root tells, in a broadcast or a scatter; it is passed on and given to `take`, less the tree.
+    /// What the root tells, in a broadcast or a scatter; it is passed on and given to `take`, less
+    /// the tree.
     ///
     /// # Errors
     /// When the root is late or lost.
@@ -395,7 +398,8 @@ impl Branch {
                     return Ok(Heard::Told(place));
                 }
                 Kind::Gather if place != CONTROL && place != self.up() && sequence < due.1 => {
-                    // It came after this rank's own bundle had left; the root takes it if it still waits for it.
+                    // It came after this rank's own bundle had left; the root takes it if it still
+                    // waits for it.
                     let late = peer.payload().to_vec();
                     peer.consume();
                     if let Some(root) = peers.at(CONTROL) {
@@ -404,7 +408,8 @@ impl Branch {
                 }
                 Kind::Gather | Kind::Broadcast | Kind::Scatter if sequence < due.1 => peer.consume(),
                 Kind::Gather | Kind::Broadcast | Kind::Scatter if sequence > due.1 => return Ok(Heard::Nothing),
-                // A child that is still in the gather before what is told; a parent that is ahead of this rank.
+                // A child that is still in the gather before what is told; a parent that is ahead
+                // of this rank.
                 Kind::Gather | Kind::Broadcast | Kind::Scatter if place != CONTROL => return Ok(Heard::Nothing),
                 _ if place == CONTROL => return Err(peer.unexpected(found, due, operation)),
                 _ => {

@@ -161,11 +161,12 @@ impl Connection {
         self.ended
     }
 
-    /// Reads what is there. True once a whole frame of this kind and sequence lies in [`Connection::payload`].
+    /// Reads what is there. True once a whole frame of this kind and sequence lies in
+    /// [`Connection::payload`].
     ///
     /// # Errors
-    /// [`Error::Aborted`] when the peer ended the job, [`Error::Dismissed`] when it goes on without us, [`Error::Lost`] when it is gone,
-    /// [`Error::Protocol`] when it sent anything else.
+    /// [`Error::Aborted`] when the peer ended the job, [`Error::Dismissed`] when it goes on without
+    /// us, [`Error::Lost`] when it is gone, [`Error::Protocol`] when it sent anything else.
     pub(super) fn receive(&mut self, kind: Kind, sequence: u64, operation: &'static str) -> Result<bool, Error> {
         if self.has_frame(kind, sequence, operation)? {
             return Ok(true);
@@ -174,12 +175,14 @@ impl Connection {
         self.has_frame(kind, sequence, operation)
     }
 
-    /// Reads until a frame has come whole, whatever it is: its kind and its sequence, while [`Connection::payload`] is its payload.
+    /// Reads until a frame has come whole, whatever it is: its kind and its sequence, while
+    /// [`Connection::payload`] is its payload.
     ///
     /// # Errors
     /// As [`Connection::receive`].
     pub(super) fn next_frame(&mut self, operation: &'static str) -> Result<Option<(Kind, u64)>, Error> {
-        // Bounded: every pass that goes on has filled the room, which doubles, and a frame has at most FRAME_MAX bytes.
+        // Bounded: every pass that goes on has filled the room, which doubles, and a frame has at
+        // most FRAME_MAX bytes.
         loop {
             if let Some(found) = self.first(operation)? {
                 return Ok(Some(found));
@@ -241,14 +244,16 @@ impl Connection {
         self.incoming.consume();
     }
 
-    /// Moves words on, in and out, and hands out those that have come. What breaks meanwhile shows in the next operation.
+    /// Moves words on, in and out, and hands out those that have come. What breaks meanwhile shows
+    /// in the next operation.
     pub(super) fn words(&mut self) -> Vec<Vec<u8>> {
         self.send_unsent();
         while self.broken.is_none() && self.incoming.waiting() < READ_AHEAD && self.read() {}
         self.incoming.words()
     }
 
-    /// Says something that leaves when the socket takes it, beside what is waited for. A peer that takes nothing is given up in the next operation.
+    /// Says something that leaves when the socket takes it, beside what is waited for. A peer that
+    /// takes nothing is given up in the next operation.
     ///
     /// # Errors
     /// [`Error::Backend`] when it is too long.
@@ -316,7 +321,8 @@ impl Connection {
         while frame.sent < whole {
             let header = IoSlice::new(&frame.bytes[frame.sent.min(header_length)..]);
             let rest = IoSlice::new(&payload[frame.sent.saturating_sub(header_length)..]);
-            // The standard library's write of several parts would signal SIGPIPE where the peer is gone.
+            // The standard library's write of several parts would signal SIGPIPE where the peer is
+            // gone.
             match SockRef::from(&self.outward()).send_vectored_with_flags(&[header, rest], NO_SIGNAL) {
                 Ok(count) => {
                     if frame.sent == 0 {
@@ -334,12 +340,14 @@ impl Connection {
         Ok(frame.sent == whole)
     }
 
-    /// Tells the peer that `rank` ended the job and why, as far as that is possible without waiting.
+    /// Tells the peer that `rank` ended the job and why, as far as that is possible without
+    /// waiting.
     pub(super) fn send_abort(&mut self, rank: Rank, reason: &str) {
         self.send_last(Kind::Abort, rank, reason);
     }
 
-    /// Tells the peer that the group goes on without it, and why, as far as that is possible without waiting.
+    /// Tells the peer that the group goes on without it, and why, as far as that is possible
+    /// without waiting.
     pub(super) fn send_dismissal(&mut self, reason: &str) {
         self.send_last(Kind::Dismissal, self.rank, reason);
     }
@@ -360,7 +368,8 @@ impl Connection {
             }
         }
         self.say_no_more();
-        // Closing a socket with unread bytes resets the connection, which may overtake the frame just sent.
+        // Closing a socket with unread bytes resets the connection, which may overtake the frame
+        // just sent.
         let mut discarded = [0; 4096];
         for _ in 0..ABORT_DRAIN_READS {
             if !matches!(rustix::net::recv(self.inward(), &mut discarded, RecvFlags::empty()), Ok((1.., _))) {
@@ -401,7 +410,8 @@ impl Connection {
             Ok(whole) => self.traffic.messages_received += whole,
             Err(what) => self.broken = Some(Broken::Wrong(what)),
         }
-        // After a read that was not filled the system tells of what comes later; an end may have been told of already.
+        // After a read that was not filled the system tells of what comes later; an end may have
+        // been told of already.
         self.readable = count == asked || self.ended;
         if let Some((sequence, content)) = self.incoming.local()
             && let Err(what) = self.hear_local(sequence, &content)

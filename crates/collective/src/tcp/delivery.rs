@@ -10,8 +10,9 @@
 //! | rank | the file, in pieces of 1 MiB of which the last is shorter; each is a message |
 //! | root | as before: the file is whole, and has its name |
 //!
-//! The root may say no at any time, and then it is the end. Every message is followed by its seal, 32 bytes: the keyed hash of who speaks, the
-//! number of the message and its bytes. So nobody on the way can change, leave out or repeat a piece.
+//! The root may say no at any time, and then it is the end. Every message is followed by its seal,
+//! 32 bytes: the keyed hash of who speaks, the number of the message and its bytes. So nobody on
+//! the way can change, leave out or repeat a piece.
 //!
 //! It does not encrypt or compress, and it does not resume a file after a broken connection.
 
@@ -65,8 +66,8 @@ impl Talk {
         Self { stream, key: seal.into(), own, messages: [0; 2], hearing: None, silence: SILENCE }
     }
 
-    /// The root's answer, however long it is silent before: to what the rank announces as long as other ranks' files take, to the last piece as long
-    /// as its disk does.
+    /// The root's answer, however long it is silent before: to what the rank announces as long as
+    /// other ranks' files take, to the last piece as long as its disk does.
     ///
     /// # Errors
     /// [`Broken::Off`].
@@ -82,7 +83,8 @@ impl Talk {
     /// # Errors
     /// [`Broken`].
     pub fn say(&mut self, parts: &[&[u8]], wait: &mut Wait<'_>) -> Result<(), Broken> {
-        // A socket that always takes bytes is never waited for. The root's answers are short, and worth knowing at the end too.
+        // A socket that always takes bytes is never waited for. The root's answers are short, and
+        // worth knowing at the end too.
         if self.own == Side::Rank {
             check_time(wait)?;
         }
@@ -139,8 +141,8 @@ impl Talk {
         Ok(if verdict == [0; 4] { Ok(()) } else { Err(String::from_utf8_lossy(&text).into_owned()) })
     }
 
-    /// Says yes, or why not. After a no the connection is over: what the rank still sends is read and dropped for a moment, so that the answer is not
-    /// overtaken by a reset.
+    /// Says yes, or why not. After a no the connection is over: what the rank still sends is read
+    /// and dropped for a moment, so that the answer is not overtaken by a reset.
     ///
     /// # Errors
     /// [`Broken`].
@@ -276,7 +278,8 @@ pub(super) fn hear_announcement(talk: &mut Talk, wait: &mut Wait<'_>) -> Result<
     Ok(check_name(&name).map(|()| (length, name)))
 }
 
-/// Accepts names of files below a folder: parts with `/` between them, none of which leads elsewhere.
+/// Accepts names of files below a folder: parts with `/` between them, none of which leads
+/// elsewhere.
 ///
 /// # Errors
 /// What is wrong with it.

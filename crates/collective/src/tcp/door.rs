@@ -11,8 +11,11 @@
 //! | rank | 0 | its statement |
 //! | root | 1 | the sequence of the group's latest operation: the rank takes part from the next on |
 //!
-//! The thread goes as far as the statement and hands the connection to the root, which decides ([`Door::returned`]). A process that brings a file
-//! needs no place: it is handed on to `receiving`. One that has given its connection up and comes anew (`reconnecting`) has its place at once. Where ranks connect for each round (`per_round`), they do so here, and a place is free only when the root says so.
+//! The thread goes as far as the statement and hands the connection to the root, which decides
+//! ([`Door::returned`]). A process that brings a file needs no place: it is handed on to
+//! `receiving`. One that has given its connection up and comes anew (`reconnecting`) has its place
+//! at once. Where ranks connect for each round (`per_round`), they do so here, and a place is free
+//! only when the root says so.
 
 use std::io::{PipeReader, PipeWriter, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -107,7 +110,8 @@ struct Porter {
 }
 
 impl Door {
-    /// Opens the way back. `places` by rank; the root's own is no place to be had. Files are taken where they have places too.
+    /// Opens the way back. `places` by rank; the root's own is no place to be had. Files are taken
+    /// where they have places too.
     ///
     /// # Errors
     /// When the system has no thread or no pipe for it.
@@ -150,7 +154,8 @@ impl Door {
         lock(&self.shared).notice = notice;
     }
 
-    /// The process of this number has this rank's place no more. Another that has it already keeps it.
+    /// The process of this number has this rank's place no more. Another that has it already keeps
+    /// it.
     pub fn leave(&self, rank: Rank, process: u64) {
         lock(&self.shared).leave(rank, process);
     }
@@ -165,7 +170,8 @@ impl Door {
         lock(&self.shared).places.iter_mut().flatten().for_each(|there| there.stream = None);
     }
 
-    /// From now on ranks that have a place may come for a round; those that do, and what tells that one came.
+    /// From now on ranks that have a place may come for a round; those that do, and what tells that
+    /// one came.
     ///
     /// # Errors
     /// When the system has no pipe for it.
@@ -191,12 +197,14 @@ impl Door {
 
 impl Drop for Door {
     fn drop(&mut self) {
-        // A process that was forked off may hold the pipe open too, so its end alone would tell nothing.
+        // A process that was forked off may hold the pipe open too, so its end alone would tell
+        // nothing.
         if let Some(mut open) = self.open.take() {
             let _ = open.write(&[0]);
         }
         if let Some(thread) = self.thread.take() {
-            // It does nothing that blocks; if it has panicked, nobody can come back, and that is all.
+            // It does nothing that blocks; if it has panicked, nobody can come back, and that is
+            // all.
             let _ = thread.join();
         }
     }
@@ -231,7 +239,8 @@ impl Porter {
         }
     }
 
-    /// Hears newcomers, and gives those their places who have proven to be ranks and whose places are free.
+    /// Hears newcomers, and gives those their places who have proven to be ranks and whose places
+    /// are free.
     fn go_on(&mut self, ready: &[bool], knocked: bool) -> Result<(), Error> {
         let now = Instant::now();
         for proven in self.newcomers.advance(ready, |_| false)? {
@@ -341,7 +350,8 @@ impl Shared {
             None => proven.refuse(Verdict::GoneOn),
             Some(comers) => {
                 if let Some(connection) = proven.welcome(Verdict::Welcome) {
-                    // The root may have ended; then this thread ends next. A full pipe has told it already.
+                    // The root may have ended; then this thread ends next. A full pipe has told it
+                    // already.
                     let _ = comers.came.send(connection);
                     let _ = comers.bell.write(&[0]);
                 }

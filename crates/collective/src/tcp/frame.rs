@@ -10,7 +10,8 @@
 //! | 16..48 | hash of the payload |
 //! | 48..80 | tag: keyed hash of those 48 bytes and of how many frames went before in this direction |
 //!
-//! On a Unix-domain socket (`local`) the first 16 bytes are all: only the kernel is between the ranks.
+//! On a Unix-domain socket (`local`) the first 16 bytes are all: only the kernel is between the
+//! ranks.
 //!
 //! Each direction of each connection has a key of its own, made in the greeting. So a frame that
 //! was changed, left out, repeated, or put in by somebody else is found, and what a header claims
@@ -28,14 +29,16 @@ pub(super) enum Kind {
     Gather = 1,
     Broadcast = 2,
     Abort = 3,
-    /// Between the root and a rank that comes back; the sequence counts what the two say ([`super::door`]).
+    /// Between the root and a rank that comes back; the sequence counts what the two say
+    /// ([`super::door`]).
     Back = 4,
     /// The root goes on without the rank that gets it.
     Dismissal = 5,
     Scatter = 6,
     /// A word beside the operations; it may lie between any two other frames.
     Word = 7,
-    /// In a tree: the root asks a rank for its frame of this gather, or a rank asks the root for what it has not heard.
+    /// In a tree: the root asks a rank for its frame of this gather, or a rank asks the root for
+    /// what it has not heard.
     Ask = 8,
     /// In a tree: the first shape of it.
     Tree = 9,
@@ -125,7 +128,8 @@ impl std::ops::Deref for HeaderBytes {
     }
 }
 
-/// One direction of a connection: its key, if frames have tags there, and how many frames went before.
+/// One direction of a connection: its key, if frames have tags there, and how many frames went
+/// before.
 #[derive(Clone)]
 pub(super) struct Seal {
     key: Option<[u8; 32]>,
@@ -228,7 +232,8 @@ impl Header {
         HeaderBytes { bytes, length: seal.header() }
     }
 
-    /// The header at the beginning of `bytes`, if it is the next of this direction; none while it is not there.
+    /// The header at the beginning of `bytes`, if it is the next of this direction; none while it
+    /// is not there.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -267,7 +272,8 @@ impl Header {
 const CHANGED: &str =
     "a frame that was modified in transit or is not from a rank of this run; something between the ranks corrupts data";
 
-/// The longest payload of a frame. A round of 10 240 nodes is 2 MB; a length beyond this one is a broken stream.
+/// The longest payload of a frame. A round of 10 240 nodes is 2 MB; a length beyond this one is a
+/// broken stream.
 pub(super) const FRAME_MAX: usize = 256 << 20;
 
 /// Bytes of a frame's header with its tag.

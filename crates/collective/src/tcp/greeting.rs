@@ -10,13 +10,16 @@
 //! | rank | 32 | proof: keyed hash of 1, the first message, the root's random bytes |
 //! | root | 48 | magic, version, verdict, proof: keyed hash of 2 and the same |
 //!
-//! The rank proves first, so that others get nothing from the root that depends on the key. Proofs hang on both sides' random
-//! bytes: one that was overheard is worth nothing later. They name the rank that is looked for, so that nobody on the way can lead a rank to another
-//! listener of its job, where its label may be another's. The first 12 bytes, and the first 16 of an answer, are the same in all versions.
+//! The rank proves first, so that others get nothing from the root that depends on the key. Proofs
+//! hang on both sides' random bytes: one that was overheard is worth nothing later. They name the
+//! rank that is looked for, so that nobody on the way can lead a rank to another listener of its
+//! job, where its label may be another's. The first 12 bytes, and the first 16 of an answer, are
+//! the same in all versions.
 //!
-//! A rank comes for its place in the group, to bring a file, to its parent in the tree, which speaks the root's part, back to a group around another root, or for one round of a group in which it
-//! has its place (`per_round`). A third keyed hash of the same seals what is said about files
-//! (`delivery`), a fourth and a fifth the frames of the rank and of the root (`frame`).
+//! A rank comes for its place in the group, to bring a file, to its parent in the tree, which
+//! speaks the root's part, back to a group around another root, or for one round of a group in
+//! which it has its place (`per_round`). A third keyed hash of the same seals what is said about
+//! files (`delivery`), a fourth and a fifth the frames of the rank and of the root (`frame`).
 //!
 //! It does not encrypt.
 
@@ -38,9 +41,11 @@ pub(super) struct Hello {
     pub port: u32,
     /// The rank that it looks for: who listens where it comes.
     pub to: u32,
-    /// Drawn by whoever comes for a place; who comes for a round says the same number again. Another process of this rank has another one.
+    /// Drawn by whoever comes for a place; who comes for a round says the same number again.
+    /// Another process of this rank has another one.
     pub process: u64,
-    /// The run in which an earlier process of this rank was, as far as it knows; 0 for none. Ranks that meet for a new run take nobody who has one.
+    /// The run in which an earlier process of this rank was, as far as it knows; 0 for none. Ranks
+    /// that meet for a new run take nobody who has one.
     pub run: u64,
     pub nonce: [u8; NONCE],
 }
@@ -166,7 +171,8 @@ impl Hello {
     }
 }
 
-/// What the beginning of a connection shows: nothing yet, that it is foreign, or that a rank of some version speaks.
+/// What the beginning of a connection shows: nothing yet, that it is foreign, or that a rank of
+/// some version speaks.
 pub(super) fn version_of(bytes: &[u8]) -> Option<Result<u32, Foreign>> {
     let known = bytes.len().min(MAGIC.len());
     if bytes[..known] != MAGIC[..known] {
@@ -224,7 +230,8 @@ impl Verdict {
         Self::OtherListener,
     ];
 
-    /// What `listener` is to say of a greeting of this version before anything is proven. `taken` says which ranks have joined.
+    /// What `listener` is to say of a greeting of this version before anything is proven. `taken`
+    /// says which ranks have joined.
     pub fn of(hello: &Hello, listener: Rank, size: usize, fan_out: usize, taken: impl Fn(Rank) -> bool) -> Self {
         match hello {
             hello if hello.size as usize != size => Self::OtherSize,
@@ -332,7 +339,8 @@ mod tests {
         assert_eq!(format!("{job:?}"), "JobKey(..)");
     }
 
-    /// What the fuzzer of the rendezvous begins with. `PROBE_SYNC_UPDATE_SEEDS=1 cargo test -p probe-sync-collective seeds` writes it anew.
+    /// What the fuzzer of the rendezvous begins with.
+    /// `PROBE_SYNC_UPDATE_SEEDS=1 cargo test -p probe-sync-collective seeds` writes it anew.
     #[test]
     fn seeds_of_the_fuzzer_are_greetings_of_this_version() {
         let nonce = std::array::from_fn(|place| place as u8);

@@ -62,7 +62,8 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// To a rank that may have taken the place of the root that is `expected`, for `rank`, which goes by another label there.
+    /// To a rank that may have taken the place of the root that is `expected`, for `rank`, which
+    /// goes by another label there.
     pub fn to_successor(
         (successor, addresses): (Rank, &[SocketAddr]),
         rank: Rank,
@@ -76,7 +77,8 @@ impl Way {
     /// Goes there once.
     ///
     /// # Errors
-    /// [`Error::Backend`] when the system has no random bytes; the inner one is why nothing came of it.
+    /// [`Error::Backend`] when the system has no random bytes; the inner one is why nothing came of
+    /// it.
     pub fn attempt(&self, errand: Errand, wait: &mut Wait<'_>) -> Result<Result<Greeted, Attempt>, Error> {
         let Expected { size, job, fan_out, options, root } = &self.expected;
         // In a group that was met anew there is no tree.
@@ -86,7 +88,8 @@ impl Way {
         Ok(attempt(&self.addresses, &hello, *job, options, wait))
     }
 
-    /// Asks there for this rank's place in a group under way. The inner error is why there is none to be had.
+    /// Asks there for this rank's place in a group under way. The inner error is why there is none
+    /// to be had.
     ///
     /// # Errors
     /// As [`Self::attempt`].
@@ -99,7 +102,9 @@ impl Way {
     }
 }
 
-/// Connects to the root and greets it. Where rank 0 does not answer at its `addresses`, or begins another run than the `earlier` one of this rank, each of those who may have taken its place is asked whether it has.
+/// Connects to the root and greets it. Where rank 0 does not answer at its `addresses`, or begins
+/// another run than the `earlier` one of this rank, each of those who may have taken its place is
+/// asked whether it has.
 pub(super) fn join(
     addresses: &[String],
     earlier: &EarlierRun,
@@ -155,7 +160,8 @@ pub(super) fn join(
             return Err(refused(failure));
         }
         let Some(slice) = wait.slice() else {
-            // The end of the wait has cut this attempt short: what came of the one before says more.
+            // The end of the wait has cut this attempt short: what came of the one before says
+            // more.
             return Err(unreachable(root, address, &wait, &last_failure.unwrap_or(failure)));
         };
         last_failure = Some(failure);
@@ -165,7 +171,8 @@ pub(super) fn join(
     }
 }
 
-/// For rank 0 that lived before: asks those who may have taken its place in its earlier run, as long as one of them is there. None where nobody is.
+/// For rank 0 that lived before: asks those who may have taken its place in its earlier run, as
+/// long as one of them is there. None where nobody is.
 pub(super) fn return_as_rank_0(
     earlier: &EarlierRun,
     expected: Expected,
@@ -185,7 +192,8 @@ pub(super) fn return_as_rank_0(
                 Err(_) => {}
             }
         }
-        // An attempt that the end of the wait has cut short does not say that nobody is there any more.
+        // An attempt that the end of the wait has cut short does not say that nobody is there any
+        // more.
         let there = if wait.slice().is_some() { there } else { there.or(seen.take()) };
         let Some((successor, its, attempt)) = there else { return Ok(None) };
         // Another key stays another one.
@@ -268,8 +276,8 @@ pub(super) enum Attempt {
 }
 
 impl Attempt {
-    /// Whether one who may lead an earlier run of this rank may do so: a process of probe_sync is there, or one that says nothing. Who has another key may be
-    /// of a run that went by another.
+    /// Whether one who may lead an earlier run of this rank may do so: a process of probe_sync is
+    /// there, or one that says nothing. Who has another key may be of a run that went by another.
     pub fn may_be_a_run(&self) -> bool {
         match self {
             Self::Refused(verdict) => matches!(verdict, Verdict::NotUnderWay | Verdict::Duplicate),
@@ -298,7 +306,8 @@ impl From<io::Error> for Attempt {
     }
 }
 
-/// Tries every address once. At one another program or another job may answer where the next is the root's; that is final where all do.
+/// Tries every address once. At one another program or another job may answer where the next is the
+/// root's; that is final where all do.
 pub(super) fn attempt(
     addresses: &[String],
     hello: &Hello,
@@ -310,7 +319,8 @@ pub(super) fn attempt(
     for address in addresses {
         for target in resolve(address)? {
             match connect(target, options.connect, wait) {
-                // A port of this machine that nobody listens on can be connected to itself by chance.
+                // A port of this machine that nobody listens on can be connected to itself by
+                // chance.
                 Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => {
                     failed = Some("not listening yet".to_owned());
                 }
@@ -345,7 +355,8 @@ pub(super) fn attempt(
     })
 }
 
-/// Where a rank of a tree lets its children in: on all addresses, unless the whole group is on this machine.
+/// Where a rank of a tree lets its children in: on all addresses, unless the whole group is on this
+/// machine.
 pub(super) fn listen_for_children(addresses: &[String]) -> Result<TcpListener, Error> {
     let mut all = addresses.iter().filter_map(|address| resolve(address).ok()).flatten().map(|target| target.ip());
     match all.next() {
@@ -354,12 +365,14 @@ pub(super) fn listen_for_children(addresses: &[String]) -> Result<TcpListener, E
     }
 }
 
-/// Half of a pause to all of it, so that ranks that were refused at one moment do not come back at one.
+/// Half of a pause to all of it, so that ranks that were refused at one moment do not come back at
+/// one.
 pub(super) fn jittered(pause: Duration, [drawn]: [u8; 1]) -> Duration {
     pause.mul_f64(0.5 + 0.5 * f64::from(drawn) / f64::from(u8::MAX))
 }
 
-/// The addresses of `host:port`. A host that is an IPv6 address stands in brackets, with its interface if it is link-local.
+/// The addresses of `host:port`. A host that is an IPv6 address stands in brackets, with its
+/// interface if it is link-local.
 fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
     let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
@@ -367,11 +380,13 @@ fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
     Ok((host, port).to_socket_addrs()?.take(ADDRESSES_MAX).collect())
 }
 
-/// A non-blocking connection. A signal ends the wait for it, which the standard library's would not allow.
+/// A non-blocking connection. A signal ends the wait for it, which the standard library's would not
+/// allow.
 fn connect(target: SocketAddr, limit: Duration, wait: &mut Wait<'_>) -> io::Result<TcpStream> {
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = fork::opened(|| Socket::new(Domain::for_address(target), kind, Some(Protocol::TCP)))?;
-    // The system may give this connection the very port that the root is about to listen at, and would keep it for a minute after its end.
+    // The system may give this connection the very port that the root is about to listen at, and
+    // would keep it for a minute after its end.
     socket.set_reuse_address(true)?;
     match socket.connect(&target.into()) {
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => {}
@@ -402,7 +417,8 @@ fn greet(
     let (_, nonce) = answer(&mut stream, wait, Some(first))?;
     let Proofs { ranks, roots, seal, frames } = hello.proofs(job, &nonce);
     stream.write_all(ranks.as_bytes())?;
-    // A run that is under way answers when the place is free; who comes for anything else takes none.
+    // A run that is under way answers when the place is free; who comes for anything else takes
+    // none.
     let limit = (!matches!(hello.errand, Errand::Place | Errand::Return)).then_some(first);
     let (verdict, proof) = answer(&mut stream, wait, limit)?;
     if roots != proof {

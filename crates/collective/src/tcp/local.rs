@@ -100,7 +100,8 @@ impl Local {
 pub(super) type Secret = [u8; PART];
 
 impl Offers {
-    /// Listens for so many ranks; None where the system does not allow it, or has too few descriptors for two connections of each rank.
+    /// Listens for so many ranks; None where the system does not allow it, or has too few
+    /// descriptors for two connections of each rank.
     pub fn open(ranks: usize) -> Option<Self> {
         let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         if most < 3 * ranks as u64 + DESCRIPTORS_LEFT {
@@ -157,7 +158,8 @@ impl Expected {
         None
     }
 
-    /// Hears who has said a secret. One that has connected may not have said it yet; another's word may have brought us here.
+    /// Hears who has said a secret. One that has connected may not have said it yet; another's word
+    /// may have brought us here.
     fn hear(&mut self) {
         for stream in std::mem::take(&mut self.undecided) {
             let mut said = Secret::default();

@@ -92,7 +92,8 @@ struct Group {
     way_back: WayBack,
     /// Who has left since it was last asked.
     left: Vec<(Rank, Error)>,
-    /// At the root: connections of ranks that were told that the group goes on without them, at most one of each rank.
+    /// At the root: connections of ranks that were told that the group goes on without them, at
+    /// most one of each rank.
     parted: Vec<(Rank, Arc<TcpStream>)>,
     /// Who asks to come back.
     asking: Vec<Connection>,
@@ -194,7 +195,8 @@ impl Group {
         Ok((group, root_rank))
     }
 
-    /// The address of this machine towards the root; at the root, the one that the others reached it by.
+    /// The address of this machine towards the root; at the root, the one that the others reached
+    /// it by.
     pub fn local_ip(&self) -> IpAddr {
         self.local_ip
     }
@@ -246,8 +248,10 @@ impl Group {
         }
     }
 
-    /// Keeps the connection of a rank that is gone until another process has its place. Were it closed, what a rank that was cut off still sends would be answered
-    /// by a reset, which discards the reason that waits for the network to carry it; the rank would look for another master in vain.
+    /// Keeps the connection of a rank that is gone until another process has its place. Were it
+    /// closed, what a rank that was cut off still sends would be answered by a reset, which
+    /// discards the reason that waits for the network to carry it; the rank would look for another
+    /// master in vain.
     fn keep_open(&mut self, gone: &Connection) {
         // Who connects for each round hears the reason when it comes next.
         if self.rank == ROOT && self.per_round.is_none() {
@@ -286,7 +290,8 @@ impl Group {
         self.failed.as_ref().map_or(Ok(()), |reason| Err(before(reason)))
     }
 
-    /// Runs one operation; afterwards the group is unusable if it failed. The root passes an abort on to all.
+    /// Runs one operation; afterwards the group is unusable if it failed. The root passes an abort
+    /// on to all.
     fn operate(
         &mut self,
         operation: &'static str,

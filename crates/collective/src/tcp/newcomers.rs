@@ -52,7 +52,8 @@ impl Expected {
         Self { size, job, fan_out: options.ranks_below(size), options, root: ROOT }
     }
 
-    /// The same of a group around `root` that was met anew. It is small enough for a star: what a tree saves is worth less than its simplicity then.
+    /// The same of a group around `root` that was met anew. It is small enough for a star: what a
+    /// tree saves is worth less than its simplicity then.
     pub fn around(self, root: Rank) -> Self {
         let options = TcpOptions { fan_out: FanOut::Star, ..self.options };
         Self { fan_out: 0, options, root, ..self }
@@ -133,8 +134,8 @@ impl Newcomers {
         self.undecided.iter().map(|newcomer| (newcomer.stream.as_fd(), PollFlags::IN))
     }
 
-    /// Listens to those who are `ready` and forgets those whose time is over; who has proven to be a rank is handed out. Ranks that are
-    /// `taken` are refused at once.
+    /// Listens to those who are `ready` and forgets those whose time is over; who has proven to be
+    /// a rank is handed out. Ranks that are `taken` are refused at once.
     ///
     /// # Errors
     /// When the system has no random bytes.
@@ -217,7 +218,8 @@ impl Newcomers {
         }
     }
 
-    /// The oldest newcomer of the address that has sent the most: who opens many connections loses his own.
+    /// The oldest newcomer of the address that has sent the most: who opens many connections loses
+    /// his own.
     fn dispensable(&self) -> usize {
         let mut per_address: HashMap<IpAddr, usize> = HashMap::new();
         self.undecided.iter().for_each(|newcomer| *per_address.entry(newcomer.from.ip()).or_default() += 1);
@@ -226,8 +228,8 @@ impl Newcomers {
     }
 }
 
-/// The other end of a connection, unless it is a process of this user, of root or of another host. Who has closed its end might have been anybody: all
-/// that a rank says can be sent before.
+/// The other end of a connection, unless it is a process of this user, of root or of another host.
+/// Who has closed its end might have been anybody: all that a rank says can be sent before.
 pub(super) fn untrusted_peer(stream: &TcpStream) -> Option<Peer> {
     let (Ok(peer), Ok(own)) = (stream.peer_addr(), stream.local_addr()) else { return Some(Peer::Gone) };
     let own_user = rustix::process::geteuid().as_raw();
@@ -239,14 +241,16 @@ pub(super) fn untrusted_peer(stream: &TcpStream) -> Option<Peer> {
 }
 
 impl Proven {
-    /// Gives it its place, with our own proof. None when it has hung up: it tries again, so its place stays free.
+    /// Gives it its place, with our own proof. None when it has hung up: it tries again, so its
+    /// place stays free.
     pub fn welcome(mut self, verdict: Verdict) -> Option<Connection> {
         let [by_rank, by_root] = self.proofs.frames.map(Seal::new);
         let seals = Seals { own: by_root, peers: by_rank };
         self.tell(verdict).ok().map(|()| Connection::new(self.stream, self.rank, seals).of_process(self.process))
     }
 
-    /// Lets it bring its file: its connection, and the key of what is said on it. None when it has hung up.
+    /// Lets it bring its file: its connection, and the key of what is said on it. None when it has
+    /// hung up.
     pub fn bring(mut self) -> Option<(TcpStream, Hash)> {
         self.tell(Verdict::Welcome).ok().map(|()| (self.stream, self.proofs.seal))
     }

@@ -21,25 +21,31 @@ pub enum FanOut {
 /// What can be chosen of a TCP group. The fan-out must be equal on all ranks.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct TcpOptions {
-    /// How the ranks are connected. `PROBE_SYNC_TCP_FANOUT`: `auto` (the default), `star`, or a number from 2 on.
+    /// How the ranks are connected. `PROBE_SYNC_TCP_FANOUT`: `auto` (the default), `star`, or a
+    /// number from 2 on.
     pub fan_out: FanOut,
-    /// Whether frames of ranks of the root's own host go through a Unix-domain socket where that is possible; a tree's never do.
-    /// `PROBE_SYNC_TCP_LOCAL`: `unix` (the default) or `tcp`.
+    /// Whether frames of ranks of the root's own host go through a Unix-domain socket where that is
+    /// possible; a tree's never do. `PROBE_SYNC_TCP_LOCAL`: `unix` (the default) or `tcp`.
     pub local: bool,
-    /// How long whoever connects has for its greeting and its proof, and the other side for its first answer. `PROBE_SYNC_TCP_GREETING_TIMEOUT`, 5 s.
+    /// How long whoever connects has for its greeting and its proof, and the other side for its
+    /// first answer. `PROBE_SYNC_TCP_GREETING_TIMEOUT`, 5 s.
     pub greeting: Duration,
     /// The longest a single attempt to connect may take. `PROBE_SYNC_TCP_CONNECT_TIMEOUT`, 1 s.
     pub connect: Duration,
-    /// How long a process in the place of a lost rank waits for that place: longer than a round waits for the process that had it, whose host may
-    /// have lost its power. `PROBE_SYNC_TCP_PLACE_TIMEOUT`, 600 s.
+    /// How long a process in the place of a lost rank waits for that place: longer than a round
+    /// waits for the process that had it, whose host may have lost its power.
+    /// `PROBE_SYNC_TCP_PLACE_TIMEOUT`, 600 s.
     pub place: Duration,
-    /// How long a rank that comes back has for its statement; before it, it binds its socket and tests its stamps.
-    /// `PROBE_SYNC_TCP_STATEMENT_TIMEOUT`, 60 s.
+    /// How long a rank that comes back has for its statement; before it, it binds its socket and
+    /// tests its stamps. `PROBE_SYNC_TCP_STATEMENT_TIMEOUT`, 60 s.
     pub statement: Duration,
-    /// At the root: after how long it begins with the ranks that have joined, one at least, and lets the others come later
-    /// ([`Collective::go_on_without_lost`](crate::Collective::go_on_without_lost)); None waits for all.
+    /// At the root: after how long it begins with the ranks that have joined, one at least, and
+    /// lets the others come later
+    /// ([`Collective::go_on_without_lost`](crate::Collective::go_on_without_lost)); None waits for
+    /// all.
     pub begin_after: Option<Duration>,
-    /// Whether ranks of one host must be processes of this user, or of root: for keys that others can guess.
+    /// Whether ranks of one host must be processes of this user, or of root: for keys that others
+    /// can guess.
     pub same_user: bool,
 }
 

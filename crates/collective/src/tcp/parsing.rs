@@ -43,7 +43,8 @@ impl Group {
     }
 }
 
-/// Reads `data` as a peer's bytes, of which the first says what the others are; panics where what was read is not what was said, or more.
+/// Reads `data` as a peer's bytes, of which the first says what the others are; panics where what
+/// was read is not what was said, or more.
 pub fn parse_peer_bytes(data: &[u8]) {
     let Some(([mode, parameter], rest)) = data.split_first_chunk() else { return };
     let small = usize::from(*parameter) + 1;
@@ -70,7 +71,8 @@ pub fn parse_peer_bytes(data: &[u8]) {
     }
 }
 
-/// Says sealed frames, each of a kind, a sequence, a length and as many bytes; one byte of the stream may be changed.
+/// Says sealed frames, each of a kind, a sequence, a length and as many bytes; one byte of the
+/// stream may be changed.
 fn check_said(mut data: &[u8], pieces: usize) {
     let (mut seal, mut stream, mut said, mut words) = (seal(), Vec::new(), Vec::new(), Vec::new());
     let Some(([changed, low, high], rest)) = data.split_first_chunk() else { return };

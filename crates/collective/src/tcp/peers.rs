@@ -22,7 +22,8 @@ use crate::{Error, ROOT, Rank, SideWork, Traffic, Wait};
 pub(super) struct Peers {
     /// Whose they are.
     rank: Rank,
-    /// At the root: ranks 1 and up, in order; None for those that have left. Elsewhere: the root alone.
+    /// At the root: ranks 1 and up, in order; None for those that have left. Elsewhere: the root
+    /// alone.
     list: Vec<Option<Connection>>,
     epoll: Arc<OwnedFd>,
     losses: Losses,
@@ -160,7 +161,8 @@ impl Peers {
         Ok(())
     }
 
-    /// Which rank a place is for: at the root all others, elsewhere the root and, in a tree, a rank's children at the places of their numbers.
+    /// Which rank a place is for: at the root all others, elsewhere the root and, in a tree, a
+    /// rank's children at the places of their numbers.
     pub fn rank_of(&self, place: usize) -> Rank {
         match &self.list[place] {
             Some(there) => there.rank(),
@@ -257,8 +259,8 @@ impl Peers {
         Ok(())
     }
 
-    /// Waits until a frame of `kind` has come from each of the peers at the places `senders`, those left out that the group goes on
-    /// without.
+    /// Waits until a frame of `kind` has come from each of the peers at the places `senders`, those
+    /// left out that the group goes on without.
     ///
     /// # Errors
     /// Who is late or lost, where that ends the operation.
@@ -267,7 +269,8 @@ impl Peers {
         let mut pending = vec![false; self.list.len()];
         senders.iter().for_each(|&place| pending[place] = true);
         let mut left = senders.len();
-        // What came together with the frame before it has been read already: the system does not tell of it again.
+        // What came together with the frame before it has been read already: the system does not
+        // tell of it again.
         let mut ready = senders.to_vec();
         loop {
             self.let_in(&mut ready)?;
@@ -291,7 +294,8 @@ impl Peers {
                 let late: Vec<usize> = (0..pending.len()).filter(|&place| pending[place]).collect();
                 return self.lose_late(&late, &wait);
             };
-            // Where ranks come close together the next is there sooner than a sleep ends; ranks that share cores take turns meanwhile.
+            // Where ranks come close together the next is there sooner than a sleep ends; ranks
+            // that share cores take turns meanwhile.
             while ready.is_empty() && !self.rung && wait.may_look(true) {
                 rustix::thread::sched_yield();
                 self.look_for(&mut ready, operation)?;
@@ -302,7 +306,8 @@ impl Peers {
         }
     }
 
-    /// Sends a frame to each of the peers at these places. While a socket is full it is also watched for an abort or the peer's end.
+    /// Sends a frame to each of the peers at these places. While a socket is full it is also
+    /// watched for an abort or the peer's end.
     ///
     /// # Errors
     /// Who is late or lost, where that ends the operation.
@@ -348,7 +353,8 @@ impl Peers {
         }
     }
 
-    /// Finds peers that closed their end: they read no more, though the first write to them still succeeds.
+    /// Finds peers that closed their end: they read no more, though the first write to them still
+    /// succeeds.
     ///
     /// # Errors
     /// Who is lost, where that ends the operation.
@@ -423,7 +429,8 @@ impl Peers {
         self.work = Some((work, Instant::now()));
     }
 
-    /// Sleeps as [`Peers::sleep`] does, and says and hears words now and then. Only where nothing is being sent: a word within a frame would break it.
+    /// Sleeps as [`Peers::sleep`] does, and says and hears words now and then. Only where nothing
+    /// is being sent: a word within a frame would break it.
     ///
     /// # Errors
     /// When the system refuses.

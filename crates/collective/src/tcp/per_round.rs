@@ -7,9 +7,11 @@
 //! the rank's place. Every rank connects for a gather, even without a contribution, because it must
 //! receive the decision. A rank that does not connect in time is lost, like a silent one.
 //!
-//! A rank hangs up when it has the decision. The root says that nothing more comes once all have been told, usually before the ranks hang up: so it is its host that remembers most of these
-//! connections for a while (TIME_WAIT). It keeps its end until it sees that the rank has hung up, because closing it with something unread would discard the decision. What
-//! a rank says between rounds waits here and goes before its next frame. The root says nothing then: it reaches nobody.
+//! A rank hangs up when it has the decision. The root says that nothing more comes once all have
+//! been told, usually before the ranks hang up: so it is its host that remembers most of these
+//! connections for a while (TIME_WAIT). It keeps its end until it sees that the rank has hung up,
+//! because closing it with something unread would discard the decision. What a rank says between
+//! rounds waits here and goes before its next frame. The root says nothing then: it reaches nobody.
 //!
 //! It does not end in the middle of a round, and it does not support a tree.
 
@@ -53,7 +55,8 @@ impl Group {
         true
     }
 
-    /// Words of those who have hung up since, each with its place; forgets the connections of those who have by now.
+    /// Words of those who have hung up since, each with its place; forgets the connections of those
+    /// who have by now.
     pub fn words_of_the_round(&mut self) -> Result<Vec<(usize, Vec<u8>)>, Error> {
         let Some(per_round) = &mut self.per_round else { return Ok(Vec::new()) };
         if !per_round.parting.is_empty() {
@@ -109,7 +112,8 @@ impl Group {
         Ok(())
     }
 
-    /// At the root, before a gather: those who come are let in, and who has not hung up since the round before does it now.
+    /// At the root, before a gather: those who come are let in, and who has not hung up since the
+    /// round before does it now.
     pub fn await_ranks(&mut self) -> Result<(), Error> {
         if let (Some(per_round), WayBack::Open(_)) = (&mut self.per_round, &self.way_back) {
             // They had a whole window for it.
@@ -163,7 +167,8 @@ impl Group {
     }
 }
 
-/// How long the root's address may refuse connections before it is lost: a firewall that is loaded anew refuses for a moment, too.
+/// How long the root's address may refuse connections before it is lost: a firewall that is loaded
+/// anew refuses for a moment, too.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
 
 /// Words that may wait for the next round.

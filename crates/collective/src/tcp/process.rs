@@ -15,7 +15,8 @@ pub(super) fn next_connection(process: u64) -> Result<u64, Error> {
     if process & CONNECTIONS == CONNECTIONS { new_process() } else { Ok(process + 1) }
 }
 
-/// Whether the connection with the number `later` is of the process that has `earlier`, which it has given up.
+/// Whether the connection with the number `later` is of the process that has `earlier`, which it
+/// has given up.
 pub(super) fn replaces(later: u64, earlier: u64) -> bool {
     later & !CONNECTIONS == earlier & !CONNECTIONS && later > earlier
 }

@@ -6,7 +6,8 @@
 //! rank turned away after that tries again. A rank that tries again has lost its earlier
 //! connection, which is then given up. Incomplete files are removed.
 //!
-//! A rank is told that its file is whole when the disk has it: some disks tell only then that they have no room.
+//! A rank is told that its file is whole when the disk has it: some disks tell only then that they
+//! have no room.
 
 use std::collections::VecDeque;
 use std::io::Write as _;
@@ -90,7 +91,8 @@ impl Receiving {
 impl Drop for Receiving {
     fn drop(&mut self) {
         lock(&self.queue).give_up(|_| true);
-        // Each looks every tenth of a second whether it is wanted; one that has panicked takes nothing more.
+        // Each looks every tenth of a second whether it is wanted; one that has panicked takes
+        // nothing more.
         self.workers.drain(..).for_each(|worker| drop(worker.join()));
     }
 }
@@ -135,7 +137,8 @@ impl Drop for Coming<'_> {
 /// A thread's work: takes files while some wait.
 fn work(places: &dyn FilePlaces, queue: &Mutex<Queue>) {
     let _worker = Worker(queue);
-    // Of this thread alone, on Linux: rounds go first where there are few cores. Without it files come all the same.
+    // Of this thread alone, on Linux: rounds go first where there are few cores. Without it files
+    // come all the same.
     let _ = rustix::process::setpriority_process(None, NICENESS);
     loop {
         let next = {

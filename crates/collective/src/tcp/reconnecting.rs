@@ -34,7 +34,8 @@ impl Group {
         matches!(said, Ok(Ok(greeted)) if greeted.verdict == Verdict::Back)
     }
 
-    /// The group that this rank, known as `rank` to all, is in again, and the rank that is its root. The old connection is given up.
+    /// The group that this rank, known as `rank` to all, is in again, and the rank that is its
+    /// root. The old connection is given up.
     pub fn reconnect(
         &mut self,
         rank: Rank,
@@ -125,7 +126,8 @@ impl Group {
     }
 }
 
-/// Whether this answer means that nobody of the run is there. One that only cannot be reached may be.
+/// Whether this answer means that nobody of the run is there. One that only cannot be reached may
+/// be.
 fn says_gone(attempt: &Attempt) -> bool {
     !matches!(attempt, Attempt::Unreachable(_)) && !attempt.may_be_a_run()
 }
@@ -149,5 +151,6 @@ const OPERATION: &str = "reconnecting";
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LAST: Duration = Duration::from_secs(5);
 
-/// How long all must say that nobody of the run is there: a proxy or a firewall that is started anew refuses for a while, too.
+/// How long all must say that nobody of the run is there: a proxy or a firewall that is started
+/// anew refuses for a while, too.
 const GONE_AFTER: Duration = Duration::from_secs(10);

@@ -21,7 +21,8 @@ use super::newcomers::{Expected, Newcomers};
 use super::sockets::poll_sockets;
 use crate::{Deadline, Error, Rank, Wait};
 
-/// Listens on `address` (`ip:port`; port 0 lets the system choose), for [`super::Tcp::host`]. On `[::]` IPv4 connections are taken too.
+/// Listens on `address` (`ip:port`; port 0 lets the system choose), for [`super::Tcp::host`]. On
+/// `[::]` IPv4 connections are taken too.
 ///
 /// # Errors
 /// [`Error::Setup`] names the address and says what to do.
@@ -76,7 +77,8 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     if address.is_ipv6() && address.ip().is_unspecified() {
         socket.set_only_v6(false)?;
     }
-    // A run may follow another at once: connections of the last one that linger must not hold the port.
+    // A run may follow another at once: connections of the last one that linger must not hold the
+    // port.
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;

@@ -26,7 +26,8 @@ pub struct FileSender {
     rank: Rank,
     size: usize,
     job: JobKey,
-    /// Held while a file travels: the root gives up an earlier connection of a rank that comes again.
+    /// Held while a file travels: the root gives up an earlier connection of a rank that comes
+    /// again.
     turn: Arc<Mutex<()>>,
 }
 
@@ -51,9 +52,10 @@ impl FileSender {
         self.rank
     }
 
-    /// Brings the file at `path`, with the bytes that it has now, to the root under `name`: a relative path with `/` between its parts. Returns when the
-    /// root has it whole. A later file of the same name replaces it. Holds 1 MiB of it at a time. While another thread brings a file with this sender or
-    /// a clone of it, it waits.
+    /// Brings the file at `path`, with the bytes that it has now, to the root under `name`: a
+    /// relative path with `/` between its parts. Returns when the root has it whole. A later file
+    /// of the same name replaces it. Holds 1 MiB of it at a time. While another thread brings a
+    /// file with this sender or a clone of it, it waits.
     ///
     /// # Errors
     /// [`Error::File`] says why the root does not have it, and what to do.
@@ -88,8 +90,8 @@ impl FileSender {
         }
     }
 
-    /// Says these messages under their seals, whatever they are, hangs up and waits until the root has done so too, for tests that say what no rank
-    /// would.
+    /// Says these messages under their seals, whatever they are, hangs up and waits until the root
+    /// has done so too, for tests that say what no rank would.
     #[cfg(feature = "suite")]
     #[doc(hidden)]
     pub fn say(&self, messages: &[&[u8]], deadline: &Deadline) {
@@ -200,5 +202,6 @@ const TURN: Duration = Duration::from_millis(20);
 /// Before a further attempt.
 const BACKOFF: Duration = Duration::from_secs(1);
 
-/// The longest pause of a rank that is told to come later: a thousand such ranks knock hundred times a second.
+/// The longest pause of a rank that is told to come later: a thousand such ranks knock hundred
+/// times a second.
 const BUSY_LAST: Duration = Duration::from_secs(16);

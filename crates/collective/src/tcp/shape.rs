@@ -3,8 +3,9 @@
 //! The root (`trunk`) builds the tree, changes it when ranks leave or return, and distributes it;
 //! every rank (`branch`) reads its own place.
 //!
-//! The ranks are put in order, those of one host together. The first of a list is the parent of the first of each of its K parts, and so on within the parts. So
-//! a host's ranks are one below the other, and the height is about log_K of the number of ranks.
+//! The ranks are put in order, those of one host together. The first of a list is the parent of the
+//! first of each of its K parts, and so on within the parts. So a host's ranks are one below the
+//! other, and the height is about log_K of the number of ranks.
 //!
 //! As bytes, little-endian: ranks: u32; for each its parent: u32, [`ABSENT`] for one without a
 //! place; then for each that has children its rank: u32, port: u16, and address, 16 bytes.
@@ -98,7 +99,8 @@ impl Shape {
         found
     }
 
-    /// The highest ranks that are present, the root left out: its children, and where one is not, that one's.
+    /// The highest ranks that are present, the root left out: its children, and where one is not,
+    /// that one's.
     pub fn tops(&self, present: &dyn Fn(Rank) -> bool) -> Vec<Rank> {
         let (mut tops, mut list) = (Vec::new(), self.children[ROOT].clone());
         while let Some(rank) = list.pop() {

@@ -11,7 +11,8 @@ use socket2::{SockRef, TcpKeepalive};
 
 use crate::Error;
 
-/// A peer whose machine has lost its power is found out within half a minute, also while nothing is said.
+/// A peer whose machine has lost its power is found out within half a minute, also while nothing is
+/// said.
 pub(super) fn keep_alive(stream: &TcpStream) {
     let socket = SockRef::from(stream);
     let alive = TcpKeepalive::new().with_time(ALIVE_AFTER).with_interval(ALIVE_EVERY).with_retries(ALIVE_RETRIES);

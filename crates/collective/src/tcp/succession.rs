@@ -5,16 +5,22 @@
 //! labelled 0, so a rank that takes rank 0's place exchanges labels with it, and everything below
 //! this file (rendezvous, greeting, door) works as at the start.
 //!
-//! Ranks that may take the root's place listen from the start ([`Collective::stand_by`]), and all know them, in their order ([`Collective::line_up`]). When the root
-//! is lost each rank goes down that line: where it stands itself it hosts, else it joins. A rank at whose port nobody listens is passed over at once, one that does not answer after
-//! half of the time that is left, and so is one that did not take part last. Who hosts waits for all that took part last; when the time is over, more than half of them suffice, and fewer are
-//! told so and part. Whoever else comes is refused: the root had gone on without it, and may lead the others still. Then the host says that the
-//! group stands. So of those who were told the same round there cannot be two groups: a rank is in one at a time, and more than half is in at most one.
+//! Ranks that may take the root's place listen from the start ([`Collective::stand_by`]), and all
+//! know them, in their order ([`Collective::line_up`]). When the root is lost each rank goes down
+//! that line: where it stands itself it hosts, else it joins. A rank at whose port nobody listens
+//! is passed over at once, one that does not answer after half of the time that is left, and so is
+//! one that did not take part last. Who hosts waits for all that took part last; when the time is
+//! over, more than half of them suffice, and fewer are told so and part. Whoever else comes is
+//! refused: the root had gone on without it, and may lead the others still. Then the host says that
+//! the group stands. So of those who were told the same round there cannot be two groups: a rank is
+//! in one at a time, and more than half is in at most one.
 //!
-//! By hand, 5 ranks, line 1, 2, 3. Rank 0 is lost, and rank 1 hangs. Ranks 2, 3 and 4 join rank 1, in vain; then rank 2 hosts, 3 and 4 join: 3 of 5, and rank 2 is the root. A rank 1 that wakes
+//! By hand, 5 ranks, line 1, 2, 3. Rank 0 is lost, and rank 1 hangs. Ranks 2, 3 and 4 join rank 1,
+//! in vain; then rank 2 hosts, 3 and 4 join: 3 of 5, and rank 2 is the root. A rank 1 that wakes
 //! hosts alone: 1 of 5.
 //!
-//! A rank that is started again comes back to the new root by what its earlier process was told of the line ([`Tcp::join_or_return`]).
+//! A rank that is started again comes back to the new root by what its earlier process was told of
+//! the line ([`Tcp::join_or_return`]).
 //!
 //! Rank 0 that is started again comes back as an ordinary rank ([`Tcp::return_as_rank_0`]).
 //!
@@ -41,7 +47,8 @@ use super::{Group, JobKey};
 use crate::labels::{self, exchanged, renamed};
 use crate::{Attendance, Call, Collective, Deadline, Error, FilePlaces, Frames, ROOT, Rank, SideWork, Traffic, Wait};
 
-/// One rank of a group whose connections form a star, or a tree beside it ([`TcpOptions::fan_out`]).
+/// One rank of a group whose connections form a star, or a tree beside it
+/// ([`TcpOptions::fan_out`]).
 #[derive(Debug)]
 pub struct Tcp {
     group: Group,
@@ -57,8 +64,8 @@ pub struct Tcp {
 }
 
 impl Tcp {
-    /// Rank 0: waits on `listener` until the `size - 1` others have joined. Foreign connections and duplicates are refused and
-    /// otherwise ignored. The options are those of the environment.
+    /// Rank 0: waits on `listener` until the `size - 1` others have joined. Foreign connections and
+    /// duplicates are refused and otherwise ignored. The options are those of the environment.
     ///
     /// # Errors
     /// [`Error::Late`] names the ranks that did not join.
@@ -80,17 +87,18 @@ impl Tcp {
         Ok(Self::of(Group::host_with(listener, size, job, options, deadline)?, ROOT, Expected::new(size, job, options)))
     }
 
-    /// Any other rank: connects to the root at `address` (`host:port`), trying again until the root has started. The options are those of the
-    /// environment.
+    /// Any other rank: connects to the root at `address` (`host:port`), trying again until the root
+    /// has started. The options are those of the environment.
     ///
     /// # Errors
-    /// [`Error::Setup`] when the root cannot be reached in time or refuses this rank; the text says which. [`Error::Late`] when the
-    /// wait was interrupted.
+    /// [`Error::Setup`] when the root cannot be reached in time or refuses this rank; the text says
+    /// which. [`Error::Late`] when the wait was interrupted.
     pub fn join(address: &str, rank: Rank, size: usize, job: JobKey, deadline: &Deadline) -> Result<Self, Error> {
         Self::join_any(&[address.to_owned()], rank, size, job, TcpOptions::from_environment()?, deadline)
     }
 
-    /// As [`Tcp::join`], where the root has several addresses and not all of them lead to it from here, with these options.
+    /// As [`Tcp::join`], where the root has several addresses and not all of them lead to it from
+    /// here, with these options.
     ///
     /// # Errors
     /// As [`Tcp::join`].
@@ -105,7 +113,10 @@ impl Tcp {
         Self::join_or_return(addresses, &EarlierRun::default(), rank, size, job, options, deadline)
     }
 
-    /// As [`Tcp::join_any`], for a rank that may have lived before: where rank 0 does not answer, or begins another run than the `earlier` one, each of those who may have taken its place there is asked whether it has. Then this rank comes back to that one's group ([`Collective::notice`]).
+    /// As [`Tcp::join_any`], for a rank that may have lived before: where rank 0 does not answer,
+    /// or begins another run than the `earlier` one, each of those who may have taken its place
+    /// there is asked whether it has. Then this rank comes back to that one's group
+    /// ([`Collective::notice`]).
     ///
     /// # Errors
     /// As [`Tcp::join`].
@@ -123,11 +134,14 @@ impl Tcp {
         Ok(Self { root, ..Self::of(group, rank, expected) })
     }
 
-    /// For rank 0 that may have lived before, before it listens: where its `earlier` run goes on under another rank, it comes back to that one's group as the others do
-    /// ([`Collective::notice`]). None where nobody is there any more who may have taken its place: a new run may begin.
+    /// For rank 0 that may have lived before, before it listens: where its `earlier` run goes on
+    /// under another rank, it comes back to that one's group as the others do
+    /// ([`Collective::notice`]). None where nobody is there any more who may have taken its place:
+    /// a new run may begin.
     ///
     /// # Errors
-    /// [`Error::Setup`] when somebody is there who does not take it in until the deadline; the text says who. [`Error::Late`] when the wait was interrupted.
+    /// [`Error::Setup`] when somebody is there who does not take it in until the deadline; the text
+    /// says who. [`Error::Late`] when the wait was interrupted.
     pub fn return_as_rank_0(
         earlier: &EarlierRun,
         size: usize,
@@ -144,7 +158,8 @@ impl Tcp {
         Self { group, rank, root: ROOT, expected, standing: None, successors: Vec::new(), per_round: false }
     }
 
-    /// The address of this machine towards the root; at the root, the one that the others reached it by.
+    /// The address of this machine towards the root; at the root, the one that the others reached
+    /// it by.
     pub fn local_ip(&self) -> IpAddr {
         self.group.local_ip()
     }
@@ -179,7 +194,8 @@ impl Tcp {
     ) -> Result<Group, Error> {
         let of = voices(there);
         let expected = self.expected.around(self.rank);
-        // Those who join wait until the limit: the word that the group stands must reach them before.
+        // Those who join wait until the limit: the word that the group stands must reach them
+        // before.
         let mut wait = Wait::begin_early(OPERATION, limit);
         let setup = |error: io::Error| Error::Setup { what: "waiting for ranks".to_owned(), reason: error.to_string() };
         listener.set_nonblocking(true).map_err(setup)?;

@@ -1,4 +1,5 @@
-//! Files that ranks bring to the root of a group under way: what arrives whole, what is refused, and what does not disturb.
+//! Files that ranks bring to the root of a group under way: what arrives whole, what is refused,
+//! and what does not disturb.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -383,7 +384,8 @@ fn what_was_changed_on_the_way_is_not_taken() {
             std::fs::write(source.path(), [9; 300]).unwrap();
             sender.send(source.path(), "changed", &deadline())
         });
-        // After the greeting's 88 bytes and the announcement's 51, in the middle of the file; the second attempt as well.
+        // After the greeting's 88 bytes and the announcement's 51, in the middle of the file; the
+        // second attempt as well.
         for _ in 0..2 {
             pass_on(&between, &group.address, 64, |at, byte| if at == 240 { byte ^ 1 } else { byte });
         }
@@ -393,7 +395,8 @@ fn what_was_changed_on_the_way_is_not_taken() {
     assert!(group.files(1).is_empty());
 }
 
-/// Passes the bytes of one connection on, `step` at a time, those of the rank as `change` makes them.
+/// Passes the bytes of one connection on, `step` at a time, those of the rank as `change` makes
+/// them.
 fn pass_on(between: &TcpListener, root: &str, step: usize, change: impl Fn(usize, u8) -> u8) {
     let (mut rank, mut root) = (between.accept().unwrap().0, TcpStream::connect(root).unwrap());
     rank.set_nodelay(true).unwrap();
@@ -452,7 +455,8 @@ fn group_of(local: [bool; 3]) -> Vec<Tcp> {
     })
 }
 
-/// Rounds with frames of many lengths, more than a socket's buffer holds among them, and words between them, every byte checked.
+/// Rounds with frames of many lengths, more than a socket's buffer holds among them, and words
+/// between them, every byte checked.
 fn rounds_with_words(group: &mut [Tcp]) {
     let lengths = [0, 1000, 3_000_000, 17, 200_000, 5];
     std::thread::scope(|scope| {
@@ -540,7 +544,8 @@ impl Drop for Disk {
 /// Whoever has guessed the job's key brings files as long as they are taken.
 #[test]
 fn forged_deliveries_leave_room_on_the_disk_for_the_run() {
-    // Room for 8 MiB and many names, then for many MiB and 40 names, beyond what is left to the run.
+    // Room for 8 MiB and many names, then for many MiB and 40 names, beyond what is left to the
+    // run.
     for (options, length) in [("size=72m,nr_inodes=8000", 1 << 20), ("size=500m,nr_inodes=4140", 1)] {
         let Some(disk) = Disk::mount(options) else { return };
         let mut group = Group::with_files_in(tempfile::tempdir_in(disk.0.path()).unwrap(), 2);
@@ -555,7 +560,8 @@ fn forged_deliveries_leave_room_on_the_disk_for_the_run() {
     }
 }
 
-/// As root, another user connects by bash; without root the user's own connection alone is looked at.
+/// As root, another user connects by bash; without root the user's own connection alone is looked
+/// at.
 #[test]
 fn another_user_of_the_host_is_told_from_this_one() {
     use std::os::unix::process::CommandExt as _;

@@ -46,12 +46,14 @@ struct Gathering<'a> {
     have: Vec<Option<Vec<u8>>>,
     pending: BTreeSet<Rank>,
     asked: BTreeSet<Rank>,
-    /// Whose connection has ended, while its frame may still come through the tree: a rank that has done its part may end.
+    /// Whose connection has ended, while its frame may still come through the tree: a rank that has
+    /// done its part may end.
     ended: BTreeMap<Rank, Error>,
 }
 
 impl Trunk {
-    /// A tree of the ranks 1 and up that have joined, each with the port at which it listens; `local` is the root's own address.
+    /// A tree of the ranks 1 and up that have joined, each with the port at which it listens;
+    /// `local` is the root's own address.
     pub fn new(joined: &[Option<Connection>], ports: &[u16], fan_out: usize, local: IpAddr) -> Self {
         let hosts = joined.iter().zip(ports).map(|(rank, port)| {
             let ip = rank.as_ref()?.stream().peer_addr().ok()?.ip().to_canonical();
@@ -214,7 +216,8 @@ impl Trunk {
         Ok(())
     }
 
-    /// Brings the tree up to date with who is there. Gives the tree before, the places that the root tells itself, and what precedes a payload.
+    /// Brings the tree up to date with who is there. Gives the tree before, the places that the
+    /// root tells itself, and what precedes a payload.
     fn next(&mut self, peers: &Peers, sequence: u64) -> (Shape, Vec<usize>, Vec<u8>) {
         let before = self.shape.clone();
         let present = |rank: Rank| peers.list()[rank - 1].is_some();

@@ -17,8 +17,8 @@
 //!
 //! Whoever has the id can take a rank's place: it is as secret as the job.
 //!
-//! Where nothing can carry an id, the ranks make it themselves: [`Meeting::at`] and [`UniqueId::agreed`] take rank 0's addresses, a port
-//! and what all ranks know, as the job's name.
+//! Where nothing can carry an id, the ranks make it themselves: [`Meeting::at`] and
+//! [`UniqueId::agreed`] take rank 0's addresses, a port and what all ranks know, as the job's name.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
@@ -40,8 +40,9 @@ pub struct Meeting {
 }
 
 impl Meeting {
-    /// Listens at a port that the system chooses, and draws the key. `addresses` are those at which the other ranks may reach this machine;
-    /// of more than five the first count, link-local ones of IPv6 never, and where all are loopback nobody else is listened to.
+    /// Listens at a port that the system chooses, and draws the key. `addresses` are those at which
+    /// the other ranks may reach this machine; of more than five the first count, link-local ones
+    /// of IPv6 never, and where all are loopback nobody else is listened to.
     ///
     /// # Errors
     /// [`Error::Setup`] when there is no address, or the system has no port or no random bytes.
@@ -52,7 +53,8 @@ impl Meeting {
         Ok(Self { listener, id })
     }
 
-    /// Listens where ranks that make the id themselves look for it, at a port that all have agreed on: see [`UniqueId::agreed`].
+    /// Listens where ranks that make the id themselves look for it, at a port that all have agreed
+    /// on: see [`UniqueId::agreed`].
     ///
     /// # Errors
     /// [`Error::Setup`] when there is no address, or the port is taken.
@@ -72,7 +74,8 @@ impl Meeting {
         Self { id: self.id.keyed_by(key), ..self }
     }
 
-    /// As [`Tcp::return_as_rank_0`], with this meeting's key. Where it is another one than the earlier run's, that run does not take this rank in.
+    /// As [`Tcp::return_as_rank_0`], with this meeting's key. Where it is another one than the
+    /// earlier run's, that run does not take this rank in.
     ///
     /// # Errors
     /// As [`Tcp::return_as_rank_0`].
@@ -93,7 +96,8 @@ impl Meeting {
         self.host_after(None, size, deadline)
     }
 
-    /// As [`Meeting::host`], beginning after this time with the ranks that have joined ([`TcpOptions::begin_after`]).
+    /// As [`Meeting::host`], beginning after this time with the ranks that have joined
+    /// ([`TcpOptions::begin_after`]).
     ///
     /// # Errors
     /// As [`Tcp::host`].
@@ -107,8 +111,9 @@ impl UniqueId {
     /// How long an id is.
     pub const BYTES: usize = 128;
 
-    /// The id of ranks that all know where rank 0 is, its port and something that others do not: they make it themselves, rank 0 with
-    /// [`Meeting::at`]. Where others can guess what the ranks know, it tells jobs apart, no more.
+    /// The id of ranks that all know where rank 0 is, its port and something that others do not:
+    /// they make it themselves, rank 0 with [`Meeting::at`]. Where others can guess what the ranks
+    /// know, it tells jobs apart, no more.
     ///
     /// # Errors
     /// [`Error::Setup`] when there is no address.
@@ -117,7 +122,8 @@ impl UniqueId {
     }
 
     fn reached_at(addresses: &[IpAddr], port: u16, secret: &[u8; SECRET]) -> Result<Self, Error> {
-        // A link-local address means nothing without an interface, and that is another on every machine.
+        // A link-local address means nothing without an interface, and that is another on every
+        // machine.
         let link_local = |address: &IpAddr| matches!(address, IpAddr::V6(six) if six.is_unicast_link_local());
         let addresses: Vec<IpAddr> =
             addresses.iter().copied().filter(|address| !link_local(address)).take(ADDRESSES_MAX).collect();
@@ -164,7 +170,8 @@ impl UniqueId {
         Ok(Self(bytes))
     }
 
-    /// The same, where whoever has the id alone can not take a rank's place: the key is mixed into what the ranks prove.
+    /// The same, where whoever has the id alone can not take a rank's place: the key is mixed into
+    /// what the ranks prove.
     #[must_use]
     pub fn keyed_by(mut self, key: JobKey) -> Self {
         let mixed = key.proof(&[b"id", &self.0[SECRET_START..][..SECRET]]);

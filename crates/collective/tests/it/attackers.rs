@@ -188,7 +188,8 @@ fn what_was_overheard_is_no_voice_where_ranks_meet_anew() {
         between.heard().pop()
     });
     let heard = overheard.expect("rank 3's way to rank 1");
-    // The next job with this key, and rank 3 is lost, too: rank 1 alone is no majority of three, whatever is said again.
+    // The next job with this key, and rank 3 is lost, too: rank 1 alone is no majority of three,
+    // whatever is said again.
     let (mut ranks, line) = lined_up();
     let mut alone = ranks.remove(1);
     drop(ranks);
@@ -201,7 +202,8 @@ fn what_was_overheard_is_no_voice_where_ranks_meet_anew() {
     });
 }
 
-/// Rank 0 is lost and rank 2 leads. Who controls the way to rank 1, whose place nobody has any more, leads ranks to rank 2 instead.
+/// Rank 0 is lost and rank 2 leads. Who controls the way to rank 1, whose place nobody has any
+/// more, leads ranks to rank 2 instead.
 #[test]
 fn who_is_led_to_another_listener_of_its_job_takes_no_other_ranks_place() {
     let (mut ranks, line) = lined_up();

@@ -84,7 +84,8 @@ pub fn tree(fan_out: usize) -> TcpOptions {
     TcpOptions { fan_out: FanOut::Tree(fan_out), ..TcpOptions::default() }
 }
 
-/// Full trees of two and of three, those with a rank more, and others. A few groups at a time: some cases say that a rank is late after half a second, and the others must not be.
+/// Full trees of two and of three, those with a rank more, and others. A few groups at a time: some
+/// cases say that a rank is late after half a second, and the others must not be.
 fn check_tree(fan_out: usize) {
     for sizes in [1, 2, 3, 4, 7, 8, 13, 20].chunks(4) {
         for_sizes(sizes, |size| tcp_group_with(size, tree(fan_out)));

@@ -36,7 +36,8 @@ fn greeting(version: u32) -> Vec<u8> {
     bytes
 }
 
-/// A host waits for rank 1 of 2 while `visit` does something to its port; then the real rank 1 joins.
+/// A host waits for rank 1 of 2 while `visit` does something to its port; then the real rank 1
+/// joins.
 fn check_undisturbed(visit: impl FnOnce(&str)) {
     let listener = bind(ANY).unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -293,13 +294,15 @@ fn ranks_that_run_different_programs_are_found_out() {
 
 #[test]
 fn ranks_meet_by_an_id_whatever_else_has_its_addresses() {
-    // The first address leads nowhere, the second to a program of another kind on the same port, the third to the root.
+    // The first address leads nowhere, the second to a program of another kind on the same port,
+    // the third to the root.
     let listening = |meeting: &Meeting| {
         let port = u16::from_le_bytes([meeting.id().as_bytes()[6], meeting.id().as_bytes()[7]]);
         TcpListener::bind(("127.0.0.3", port)).ok()
     };
     let addresses = [[127, 0, 0, 2], [127, 0, 0, 3], [127, 0, 0, 1]].map(IpAddr::from);
-    // All are loopback, so the root listens at the first alone; the others are to be tried after it.
+    // All are loopback, so the root listens at the first alone; the others are to be tried after
+    // it.
     let meeting = Meeting::open(&addresses[2..]).unwrap();
     let mut bytes = *meeting.id().as_bytes();
     bytes[5] = 3;

@@ -25,7 +25,8 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, turned: Option<usize>) {
     let _ = to.shutdown(std::net::Shutdown::Both);
 }
 
-/// Three ranks of which rank 1 reaches the root through somebody who turns a bit: of what the rank says, or of what it is told.
+/// Three ranks of which rank 1 reaches the root through somebody who turns a bit: of what the rank
+/// says, or of what it is told.
 fn group(of_rank: Option<usize>, of_root: Option<usize>) -> Vec<Tcp> {
     let listener = bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let root = listener.local_addr().unwrap();

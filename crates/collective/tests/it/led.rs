@@ -1,4 +1,5 @@
-//! Groups that another rank than 0 leads: the shared suite, and what happens when that rank is lost, by real sockets.
+//! Groups that another rank than 0 leads: the shared suite, and what happens when that rank is
+//! lost, by real sockets.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! The shared suite on the in-process, TCP and message backends, and what only TCP must withstand: foreign connections,
-//! wrong greetings, changed frames, ranks that are lost and come back, words that nobody hears.
+//! The shared suite on the in-process, TCP and message backends, and what only TCP must withstand:
+//! foreign connections, wrong greetings, changed frames, ranks that are lost and come back, words
+//! that nobody hears.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod attackers;

@@ -1,4 +1,5 @@
-//! The backend over a launcher's messages, with messages that are queues in memory: who moves them, what breaks, who is named.
+//! The backend over a launcher's messages, with messages that are queues in memory: who moves them,
+//! what breaks, who is named.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,7 +68,8 @@ fn ends(size: usize, threads: Threads) -> Vec<(ByMessages, Carrier)> {
     (0..size).map(|rank| by_messages(Box::new(end(rank)))).collect()
 }
 
-/// Runs a case with all ranks, whose mail is moved by themselves or by launchers' threads that come to it now and then.
+/// Runs a case with all ranks, whose mail is moved by themselves or by launchers' threads that come
+/// to it now and then.
 fn check(case: &Case, size: usize, threads: Threads) {
     let over = AtomicBool::new(false);
     let complaints: Vec<String> = std::thread::scope(|scope| {

@@ -1,4 +1,5 @@
-//! Ranks that connect for each round: nothing stands between rounds, and everything else is as ever.
+//! Ranks that connect for each round: nothing stands between rounds, and everything else is as
+//! ever.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -49,7 +50,8 @@ fn round(ranks: &mut [Tcp], limit: &Deadline) -> Vec<Rank> {
     })
 }
 
-/// Connections of this machine that are not closed on both sides yet, with one end at this port; they close within milliseconds of the last round.
+/// Connections of this machine that are not closed on both sides yet, with one end at this port;
+/// they close within milliseconds of the last round.
 fn standing(port: u16) -> usize {
     let of_port = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -77,7 +79,8 @@ fn none_stands(root: &mut Tcp, port: u16) {
 #[test]
 fn between_rounds_no_connection_stands_and_every_round_has_all() {
     let (mut ranks, address) = group(6);
-    // They stand until the first round is over; attempts that were made before the root listened may still be closing.
+    // They stand until the first round is over; attempts that were made before the root listened
+    // may still be closing.
     let begun = Instant::now();
     while standing(address.port()) != 10 {
         assert!(begun.elapsed() < Duration::from_secs(120), "{} ends of five connections", standing(address.port()));

@@ -51,7 +51,8 @@ fn round(root: &mut Tcp, others: &mut [Tcp], wait: &Deadline) -> Vec<usize> {
     (0..frames.len()).filter(|&rank| !frames.frame(rank).is_empty()).collect()
 }
 
-/// The rank connects anew and states what it has to; the root takes it in. What the root knew of who had left.
+/// The rank connects anew and states what it has to; the root takes it in. What the root knew of
+/// who had left.
 fn back_in(root: &mut Tcp, rank: &mut Tcp) -> Vec<(usize, Error)> {
     std::thread::scope(|scope| {
         let number = rank.rank();

@@ -1,4 +1,5 @@
-//! A tree that goes on without ranks that are lost or stopped, whoever passes on for whom, and takes them back.
+//! A tree that goes on without ranks that are lost or stopped, whoever passes on for whom, and
+//! takes them back.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -98,7 +99,8 @@ impl Group {
         self.root.scatter(&parts, &mut Vec::new(), &deadline()).unwrap();
         let told = format!("round {}", self.rounds);
         self.root.broadcast(&mut told.clone().into_bytes(), &deadline()).unwrap();
-        // Whoever does not reach its parent asks the root, which answers as long as it waits for something.
+        // Whoever does not reach its parent asks the root, which answers as long as it waits for
+        // something.
         for (rank, member) in self.members.iter().filter(|(rank, _)| !stopped.contains(rank)) {
             let begun = Instant::now();
             let heard = loop {
@@ -230,7 +232,8 @@ fn broadcast(ranks: &mut [Tcp], word: &[u8]) {
 fn what_the_root_told_last_reaches_those_to_whom_others_pass_it_on() {
     let mut ranks = tcp_group_with(7, tree(2));
     broadcast(&mut ranks, b"first");
-    // Rank 1 passes on for 2, 3 and 4, and rank 2 for 3; those two are late, and see first that the root has gone.
+    // Rank 1 passes on for 2, 3 and 4, and rank 2 for 3; those two are late, and see first that the
+    // root has gone.
     let mut late: Vec<Tcp> = ranks.drain(2..4).collect();
     broadcast(&mut ranks, b"the end");
     drop(ranks.remove(0));

@@ -25,7 +25,8 @@ fn join(place: &str, job: &str, rank: usize, deadline: &Deadline) -> Result<Tcp,
     join_by(store.as_mut(), job, key(), rank, 3, &EarlierRun::default(), deadline).map_err(|error| error.to_string())
 }
 
-/// Three ranks meet; the others look before rank 0 has left anything, or while something of an earlier job is there.
+/// Three ranks meet; the others look before rank 0 has left anything, or while something of an
+/// earlier job is there.
 fn check_meeting(place: &str) {
     std::thread::scope(|scope| {
         let joining = [1, 2].map(|rank| scope.spawn(move || join(place, "job 7", rank, &deadline()).unwrap()));

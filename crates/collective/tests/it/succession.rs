@@ -51,7 +51,8 @@ fn succeed_of(ranks: Vec<(Tcp, Vec<bool>)>, seconds: u64) -> Vec<(Tcp, Result<Ra
     })
 }
 
-/// A gather, a broadcast, a scatter and words with every byte checked; `here` are the ranks that take part.
+/// A gather, a broadcast, a scatter and words with every byte checked; `here` are the ranks that
+/// take part.
 fn works(ranks: &mut [Tcp], size: usize, root: Rank, here: &[Rank]) {
     std::thread::scope(|scope| {
         for rank in ranks {
@@ -148,7 +149,8 @@ fn whoever_the_last_round_was_without_is_no_voice_and_leads_nobody() {
         });
         let left: Vec<Rank> = ranks[0].attendance().left.into_iter().map(|(rank, _)| rank).collect();
         assert_eq!(left, [3, 4]);
-        // Now rank 2 is cut off from ranks 0 and 1, too. It took part last with those two, the others with all.
+        // Now rank 2 is cut off from ranks 0 and 1, too. It took part last with those two, the
+        // others with all.
         let apart = vec![(ranks.remove(2), all_but(5, &[3, 4]))];
         let apart = apart.into_iter().chain(cut_off.into_iter().map(|rank| (rank, vec![true; 5])));
         for (rank, outcome) in succeed_of(apart.collect(), 8) {

@@ -1,4 +1,5 @@
-//! Words beside the operations of a TCP group, where ranks are lost or do not listen, and what was carried.
+//! Words beside the operations of a TCP group, where ranks are lost or do not listen, and what was
+//! carried.
 
 use std::time::{Duration, Instant};
 

@@ -15,22 +15,23 @@
 //! l − r·|x|/2  ≤  a + b·x  ≤  u + r·|x|/2        for every packet.
 //! ```
 //!
-//! The truth is one of the pairs (a, b) that satisfy all of these, so θ(0) lies between the smallest
-//! and the largest a of all such pairs. At a given x the height of the band is a constant: this is
-//! the linear program of `hull` with other ordinates, solved exactly in O(n log n). It holds for any
-//! number of packets at any times. A packet near the midpoint is hardly relaxed, so dense packets
-//! cost next to nothing.
+//! The truth is one of the pairs (a, b) that satisfy all of these, so θ(0) lies between the
+//! smallest and the largest a of all such pairs. At a given x the height of the band is a constant:
+//! this is the linear program of `hull` with other ordinates, solved exactly in O(n log n). It
+//! holds for any number of packets at any times. A packet near the midpoint is hardly relaxed, so
+//! dense packets cost next to nothing.
 //!
-//! **By hand.** Every packet takes 900 ns. Node 1 loses 1.5 µs in the second before the midpoint and
-//! regains it in the second after. Packets one second before and after it state −900 to 900 ns as
-//! they are; relaxed by 3 µs they state ±3.9 µs. Packets at the midpoint are not relaxed: with them
-//! the bounds are −2400 to −600 ns. The truth is −1500, and lines alone state −900 to −600.
+//! **By hand.** Every packet takes 900 ns. Node 1 loses 1.5 µs in the second before the midpoint
+//! and regains it in the second after. Packets one second before and after it state −900 to 900 ns
+//! as they are; relaxed by 3 µs they state ±3.9 µs. Packets at the midpoint are not relaxed: with
+//! them the bounds are −2400 to −600 ns. The truth is −1500, and lines alone state −900 to −600.
 //!
-//! alpha lies within b ± r/2, so its bounds are the smallest and the largest such b, and r/2 beyond.
+//! alpha lies within b ± r/2, so its bounds are the smallest and the largest such b, and r/2
+//! beyond.
 //!
 //! **Bends.** Where a bend c is proven, `θ(x) − c·x²/2` takes the place of θ. At the midpoint the
-//! bounds then also hold for rates that change evenly by any amount, and by r besides. Lines are the
-//! case c = 0, which is always included, so a bend that is proven wrongly does no harm.
+//! bounds then also hold for rates that change evenly by any amount, and by r besides. Lines are
+//! the case c = 0, which is always included, so a bend that is proven wrongly does no harm.
 //!
 //! **Second order.** alpha + 1 is the ratio of two rates, per ns of a clock that may itself be off.
 //! With rates up to `max_skew` apart, 3 ppm of each make up to r·(1 + 2·`max_skew`).

@@ -7,15 +7,17 @@
 //! line runs midway): at 5 ppm per second and W = 2 s that is 1.2 µs. If packets prove a bend they
 //! are therefore straightened to `y − ½·c·x²`, and everything else proceeds as before.
 //!
-//! - **Which c.** For each c the best line's gap G(c) = max over b of g(b) (see `hull`) is known; G is a concave function
-//!   of c, being a linear program's optimum as a function of its right-hand side, so a golden-section search finds its
-//!   peak. It looks at few packets, the lowest of each short interval, and takes in any other that turns out to bind.
-//! - **When.** For delays that are exponential near their floor, of mean spacing s (see `spread`), a gap wider by ΔG makes
-//!   the packets exp(ΔG/s) times as likely. A bend must gain [`GAIN`] of these, and must explain the packets: one that
-//!   leaves them contradictory is no bend but a step.
+//! - **Which c.** For each c the best line's gap G(c) = max over b of g(b) (see `hull`) is known; G
+//!   is a concave function of c, being a linear program's optimum as a function of its right-hand
+//!   side, so a golden-section search finds its peak. It looks at few packets, the lowest of each
+//!   short interval, and takes in any other that turns out to bind.
+//! - **When.** For delays that are exponential near their floor, of mean spacing s (see `spread`),
+//!   a gap wider by ΔG makes the packets exp(ΔG/s) times as likely. A bend must gain [`GAIN`] of
+//!   these, and must explain the packets: one that leaves them contradictory is no bend but a step.
 //!
-//! Packets whose constraint is relaxed as a probable glitch (see `packets`) say little about c. So once a bend is proven
-//! their slack is taken back along the parabola where the window supports them, and c is sought again.
+//! Packets whose constraint is relaxed as a probable glitch (see `packets`) say little about c. So
+//! once a bend is proven their slack is taken back along the parabola where the window supports
+//! them, and c is sought again.
 //!
 //! It does not detect smaller bends, whose error on the line is at most `GAIN/2` spacings, and it
 //! cannot tell which of the two clocks bent.
@@ -44,8 +46,8 @@ pub(super) fn find(packets: &Packets, limits: &Limits) -> Option<f64> {
     let straight = Few::lowest(&all, 0.0, 0.0, &span).best(0.0, limits);
     let few = Few::lowest(&all, straight.slope, 0.0, &span);
     let spacing = spacing(packets, straight.slope)?.max(limits.quantum);
-    // A bend that gains enough is at least this strong, and this much of it gains GAIN spacings. A quarter of that is asked
-    // for before the search, which most straight windows are so spared.
+    // A bend that gains enough is at least this strong, and this much of it gains GAIN spacings. A
+    // quarter of that is asked for before the search, which most straight windows are so spared.
     let least = (8.0 * GAIN * spacing / (span.length * span.length)).min(limits.bend);
     let base = few.best(0.0, limits).gap;
     let towards = |sign: f64| few.best(sign * least, limits).gap > base + 0.25 * GAIN * spacing;
@@ -62,7 +64,8 @@ pub(super) fn find(packets: &Packets, limits: &Limits) -> Option<f64> {
     (gain > needed && bent? + limits.allowance >= 0.0).then_some(bend)
 }
 
-/// Whether packets are many enough, and lie well enough about the midpoint, to tell a bend from a rate.
+/// Whether packets are many enough, and lie well enough about the midpoint, to tell a bend from a
+/// rate.
 pub(super) fn can_be_told(packets: &Packets) -> bool {
     Span::of(&lists(packets)).is_some()
 }
@@ -101,8 +104,9 @@ fn exact(all: &[Vec<Point>; 2], bend: f64) -> Option<Gap> {
     Some(Gap { forward: forward?, reverse: reverse? })
 }
 
-/// The extremes of what all lines allow, over all bends that leave some line feasible: intercepts and slopes, as
-/// `Gap::bounds` gives them for one bend. Each limit is a linear program's optimum, hence convex or concave in c.
+/// The extremes of what all lines allow, over all bends that leave some line feasible: intercepts
+/// and slopes, as `Gap::bounds` gives them for one bend. Each limit is a linear program's optimum,
+/// hence convex or concave in c.
 pub(super) fn bounds(packets: &Packets, around: f64, limits: &Limits) -> Option<([f64; 2], [f64; 2])> {
     let mut all = lists(packets);
     // Sorted once, because sorting what is sorted takes no time.
@@ -115,7 +119,8 @@ pub(super) fn bounds(packets: &Packets, around: f64, limits: &Limits) -> Option<
     let mut widen = |place: usize, sign: f64| {
         let value = |bend: f64| at(bend).map_or(f64::NEG_INFINITY, |(a, b)| sign * [a[0], a[1], b[0], b[1]][place]);
         let best = maximise(ends, value);
-        // No bend is among them where lines are feasible: rates that stay within the band need none.
+        // No bend is among them where lines are feasible: rates that stay within the band need
+        // none.
         let farthest = [best, ends[0], ends[1], 0.0].map(value).into_iter().fold(sign * found[place], f64::max);
         found[place] = sign * farthest;
     };
@@ -143,7 +148,8 @@ struct Span {
 }
 
 impl Span {
-    /// None where packets are few, or the midpoint is not in the middle of them: there a bend cannot be told from a rate.
+    /// None where packets are few, or the midpoint is not in the middle of them: there a bend
+    /// cannot be told from a rate.
     fn of(all: &[Vec<Point>; 2]) -> Option<Self> {
         if all.iter().any(|list| list.len() < PACKETS_MIN) {
             return None;
@@ -242,7 +248,8 @@ fn maximise([mut low, mut high]: [f64; 2], value: impl Fn(f64) -> f64) -> f64 {
     if values[0] >= values[1] { inner[0] } else { inner[1] }
 }
 
-/// The last place between 0 (where it holds) and `end` up to which a property holds, from outside: by bisection.
+/// The last place between 0 (where it holds) and `end` up to which a property holds, from outside:
+/// by bisection.
 fn farthest(end: f64, holds: impl Fn(f64) -> bool) -> f64 {
     let (mut inside, mut outside) = (0.0, end);
     if holds(outside) {
@@ -255,7 +262,8 @@ fn farthest(end: f64, holds: impl Fn(f64) -> bool) -> f64 {
     inside
 }
 
-/// Log-likelihood that a bend must gain over a straight line: chance alone gains as much in some thousandth of windows.
+/// Log-likelihood that a bend must gain over a straight line: chance alone gains as much in some
+/// thousandth of windows.
 const GAIN: f64 = 7.0;
 
 /// Fewest packets of a direction.

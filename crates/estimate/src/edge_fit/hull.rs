@@ -6,13 +6,15 @@
 //! vertices of the lower hull matter; the breaks are the slopes of its edges. Twice the margin of
 //! the best line of slope b is g(b) = V_F(b) + V_R(b), which is concave too. The following results
 //! are exact and take linear time after sorting:
-//! - the largest margin is where g's derivative, −x_F(b) − x_R(b), changes sign (x_F, x_R: the touched vertices);
-//!   this is the linear-programming dual of the smallest vertical distance between the two hulls;
+//! - the largest margin is where g's derivative, −x_F(b) − x_R(b), changes sign (x_F, x_R: the
+//!   touched vertices); this is the linear-programming dual of the smallest vertical distance
+//!   between the two hulls;
 //! - the feasible slopes are the interval where g ≥ 0;
-//! - the largest feasible a is the peak of V_F with b held inside that interval, the smallest a that of V_R.
+//! - the largest feasible a is the peak of V_F with b held inside that interval, the smallest a
+//!   that of V_R.
 //!
-//! A walk over x instead of b would need special cases when the hulls do not overlap in x, or for one point; with
-//! the slope limited to ±B every case is the same.
+//! A walk over x instead of b would need special cases when the hulls do not overlap in x, or for
+//! one point; with the slope limited to ±B every case is the same.
 
 /// A point (x, y) in ns; reverse points come mirrored, as (−x, −l).
 pub(super) type Point = (f64, f64);
@@ -100,8 +102,9 @@ impl Gap {
         0.5 * (self.forward.at(b) - self.reverse.at(b))
     }
 
-    /// The slope of the line with the largest margin, |slope| ≤ `limit`. Where the packets leave the choice free the
-    /// middle of the free interval, and where nothing but the limit stops the search the slope nearest to zero.
+    /// The slope of the line with the largest margin, |slope| ≤ `limit`. Where the packets leave
+    /// the choice free the middle of the free interval, and where nothing but the limit stops the
+    /// search the slope nearest to zero.
     pub(super) fn best(&self, limit: f64, allowance: f64) -> Best {
         let slopes = self.slopes(limit);
         let last = slopes.len() - 1;
@@ -130,7 +133,8 @@ impl Gap {
         Some([low, high])
     }
 
-    /// Smallest and largest feasible intercept, and the feasible slopes; None when no line is feasible.
+    /// Smallest and largest feasible intercept, and the feasible slopes; None when no line is
+    /// feasible.
     pub(super) fn bounds(&self, limit: f64, allowance: f64) -> Option<([f64; 2], [f64; 2])> {
         let slopes = self.feasible_slopes(limit, allowance)?;
         let low = -self.reverse.at(self.reverse.peak(slopes)) - 0.5 * allowance;
@@ -138,12 +142,13 @@ impl Gap {
         Some(([low, high], slopes))
     }
 
-    /// Second moments about the line (`intercept`, `slope`) of all lines that are feasible, each as likely as any other:
-    /// E(Δa²), E(Δa·Δb), E(Δb²). None when no line is feasible, or only one.
+    /// Second moments about the line (`intercept`, `slope`) of all lines that are feasible, each as
+    /// likely as any other: E(Δa²), E(Δa·Δb), E(Δb²). None when no line is feasible, or only one.
     ///
-    /// For slope b the feasible intercepts fill an interval of width w(b) = g(b) + allowance around the middle line's
-    /// m(b), so with A = ∫w: A·E(Δa²) = ∫ w·(m − â)² + w³/12, A·E(Δa·Δb) = ∫ w·(m − â)·(b − b̂), A·E(Δb²) = ∫ w·(b − b̂)².
-    /// Between breaks w and m are straight lines and the integrands cubic, which Simpson's rule integrates exactly.
+    /// For slope b the feasible intercepts fill an interval of width w(b) = g(b) + allowance around
+    /// the middle line's m(b), so with A = ∫w: A·E(Δa²) = ∫ w·(m − â)² + w³/12, A·E(Δa·Δb) = ∫ w·(m
+    /// − â)·(b − b̂), A·E(Δb²) = ∫ w·(b − b̂)². Between breaks w and m are straight lines and the
+    /// integrands cubic, which Simpson's rule integrates exactly.
     pub(super) fn moments(&self, limit: f64, allowance: f64, [intercept, slope]: [f64; 2]) -> Option<[f64; 3]> {
         let [low, high] = self.feasible_slopes(limit, allowance)?;
         let inner = self.slopes(limit).into_iter().filter(|b| low < *b && *b < high);
@@ -164,8 +169,9 @@ impl Gap {
         (area > 0.0).then(|| [aa / area, ab / area, bb / area])
     }
 
-    /// The breaks of g within the limits, ascending, with the limits themselves. A feasible interval narrower than
-    /// the distance between breaks still contains one, because g, concave, peaks at a break.
+    /// The breaks of g within the limits, ascending, with the limits themselves. A feasible
+    /// interval narrower than the distance between breaks still contains one, because g, concave,
+    /// peaks at a break.
     fn slopes(&self, limit: f64) -> Vec<f64> {
         let breaks = self.forward.breaks.iter().chain(&self.reverse.breaks).copied();
         let mut slopes: Vec<f64> = breaks.filter(|b| b.abs() < limit).chain([-limit, limit]).collect();
@@ -239,7 +245,8 @@ mod tests {
             let margins: Vec<_> = slopes.iter().map(|&b| (b, margin(&forward, &reverse, b))).collect();
 
             let largest = margins.iter().map(|(_, (low, high))| high - low).fold(f64::NEG_INFINITY, f64::max);
-            // Points that touch exactly leave one line or none: which, the last bit of a slope decides, here and there alike.
+            // Points that touch exactly leave one line or none: which, the last bit of a slope
+            // decides, here and there alike.
             prop_assume!((largest + allowance).abs() > 1e-9);
             let best = gap.best(LIMIT, allowance);
             prop_assert!(best.slope.abs() <= LIMIT);
@@ -264,7 +271,8 @@ mod tests {
 
     #[test]
     fn moments_of_a_square_by_hand() {
-        // Points at x = ±1, a unit above and below the line 0: |a| + |b| ≤ 1, a square on its corner, whose variances are 1/6.
+        // Points at x = ±1, a unit above and below the line 0: |a| + |b| ≤ 1, a square on its
+        // corner, whose variances are 1/6.
         let square = gap(&[(-1.0, 1.0), (1.0, 1.0)], &[(-1.0, -1.0), (1.0, -1.0)]);
         let close = |found: Option<[f64; 3]>, expected: [f64; 3]| {
             let found = found.expect("an area");

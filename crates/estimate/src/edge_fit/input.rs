@@ -13,13 +13,15 @@ pub struct EdgeWindow<'a> {
     pub exchanges: &'a [Exchange],
     /// Exchanges started and not finished.
     pub lost: u32,
-    /// What all stamps of the source and of the destination may be wrong by, in one direction or, from moment to moment, in another,
-    /// because they were converted from an interface's clock, ns; 0 for stamps taken on the system clock.
+    /// What all stamps of the source and of the destination may be wrong by, in one direction or,
+    /// from moment to moment, in another, because they were converted from an interface's clock,
+    /// ns; 0 for stamps taken on the system clock.
     pub stamp_errors_ns: [f64; 2],
 }
 
 impl EdgeWindow<'_> {
-    /// The room that this gives to g, ns: theta of any packet may be wrong by the sum, either way, and g has two sides.
+    /// The room that this gives to g, ns: theta of any packet may be wrong by the sum, either way,
+    /// and g has two sides.
     pub(super) fn conversion_allowance(&self) -> f64 {
         2.0 * (self.stamp_errors_ns[0] + self.stamp_errors_ns[1])
     }
@@ -40,8 +42,9 @@ pub enum FitMethod {
 /// Standard deviation of one stamp, per source, in ns. It only widens the hard bounds.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct StampNoise {
-    /// Stamps of a network interface: its clock reads 8 ns apart, and is itself disciplined. What their conversion to the system
-    /// clock adds is no noise and is stated by window, see [`EdgeWindow::stamp_errors_ns`].
+    /// Stamps of a network interface: its clock reads 8 ns apart, and is itself disciplined. What
+    /// their conversion to the system clock adds is no noise and is stated by window, see
+    /// [`EdgeWindow::stamp_errors_ns`].
     pub hardware_ns: f64,
     /// Kernel stamps: late on reception, early on transmission, so that only rounding is left.
     pub kernel_ns: f64,
@@ -58,13 +61,14 @@ pub struct FitOptions {
     pub stamp_noise: StampNoise,
     /// The step of the stamps, ns.
     pub tick_ns: f64,
-    /// Largest |alpha| that a pair of clocks can have, ns per ns: it keeps bounds finite when packets
-    /// are few. If the packets show more, the bounds are withdrawn.
+    /// Largest |alpha| that a pair of clocks can have, ns per ns: it keeps bounds finite when
+    /// packets are few. If the packets show more, the bounds are withdrawn.
     pub max_skew: f64,
-    /// Largest change of alpha that packets may prove within a window, ppm per second; 0 always fits a line.
+    /// Largest change of alpha that packets may prove within a window, ppm per second; 0 always
+    /// fits a line.
     pub max_bend_ppm_per_s: f64,
-    /// Range within which alpha stays in a window, in any shape, ppm. The hard bounds assume it; the
-    /// default is what the clock watches of both ends may miss.
+    /// Range within which alpha stays in a window, in any shape, ppm. The hard bounds assume it;
+    /// the default is what the clock watches of both ends may miss.
     pub rate_range_ppm: f64,
 }
 
@@ -92,13 +96,14 @@ impl StampNoise {
     }
 }
 
-/// The room that stamps of this standard deviation give to g, ns. Two stamps make a point: √2; three standard deviations;
-/// and g has room on both sides.
+/// The room that stamps of this standard deviation give to g, ns. Two stamps make a point: √2;
+/// three standard deviations; and g has room on both sides.
 pub(super) fn allowance(noise_ns: f64) -> f64 {
     2.0 * 3.0 * std::f64::consts::SQRT_2 * noise_ns
 }
 
-/// Largest difference between the rates of two clocks that bounds allow for; the kernel steers one clock by no more.
+/// Largest difference between the rates of two clocks that bounds allow for; the kernel steers one
+/// clock by no more.
 pub(crate) const MAX_SKEW: f64 = 500e-6;
 
 /// Range over which the rate of one clock may vary within a window, ppm. The clock watch of

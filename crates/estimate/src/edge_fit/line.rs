@@ -3,13 +3,15 @@
 /// What a fit dropped or relaxed on the way.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct FitDiagnostics {
-    /// Exchanges left out because their stamps came from another source, or because they belong to another edge.
+    /// Exchanges left out because their stamps came from another source, or because they belong to
+    /// another edge.
     pub left_out: u32,
     /// Packets whose constraint was relaxed as a probable glitch.
     pub relaxed: u32,
     /// Whether packets, and not only `max_skew`, determined alpha.
     pub alpha_determined: bool,
-    /// How fast alpha changed, where packets prove that it did; line and covariance hold at the midpoint.
+    /// How fast alpha changed, where packets prove that it did; line and covariance hold at the
+    /// midpoint.
     pub bend_ppm_per_s: Option<f64>,
 }
 

@@ -6,13 +6,15 @@
 //! `probe_sync_time::Exchange`). Software stamps satisfy this exactly: the transmit stamp is taken
 //! before the packet enters the wire and the receive stamp after it leaves.
 //!
-//! Methods: [`FitMethod::Hull`], the line with the largest vertical margin (exact, O(n log n), derived in `hull`; for
-//! equal counts and exponential queueing it is the maximum-likelihood line); [`FitMethod::Svm`], the linear
-//! soft-margin classifier of Huygens (Geng et al., NSDI 2018); [`FitMethod::MinRtt`], as NTP does it.
-//! Hard bounds, feasibility and the margin come from the hulls whatever the method.
+//! Methods: [`FitMethod::Hull`], the line with the largest vertical margin (exact, O(n log n),
+//! derived in `hull`; for equal counts and exponential queueing it is the maximum-likelihood line);
+//! [`FitMethod::Svm`], the linear soft-margin classifier of Huygens (Geng et al., NSDI 2018);
+//! [`FitMethod::MinRtt`], as NTP does it. Hard bounds, feasibility and the margin come from the
+//! hulls whatever the method.
 //!
-//! Glitched stamps. One stamp that makes a delay too small would bind the hull. Three answers, measured with the
-//! simulation in this module's tests (90 exchanges per 4 s window, 200 windows, |error| of beta in ns, median / p95):
+//! Glitched stamps. One stamp that makes a delay too small would bind the hull. Three answers,
+//! measured with the simulation in this module's tests (90 exchanges per 4 s window, 200 windows,
+//! |error| of beta in ns, median / p95):
 //!
 //! | answer | light, 1 % glitched | medium, 1 % glitched | heavy, none | heavy, 1 % glitched |
 //! |---|---|---|---|---|
@@ -20,19 +22,21 @@
 //! | every suspicious packet relaxed, see `packets` | 1.4 / 2.1 | 0.0 / 2.1 | 0.3 / 3556 | 0.5 / 3137 |
 //! | relaxed unless the window supports it (chosen) | 1.4 / 2.1 | 0.0 / 2.1 | 0.1 / 0.3 | 0.1 / 3874 |
 //!
-//! A packet is supported when it lies no further below the floor that the other packets form than their own spacing
-//! explains; then it is a clean packet whose partner was queued. The line uses the third answer; the hard bounds
-//! use the second, because a bound may be too wide but not wrong. Two glitches in one pair still pass.
+//! A packet is supported when it lies no further below the floor that the other packets form than
+//! their own spacing explains; then it is a clean packet whose partner was queued. The line uses
+//! the third answer; the hard bounds use the second, because a bound may be too wide but not wrong.
+//! Two glitches in one pair still pass.
 //!
-//! Rates that change. A clock whose rate changes follows no line. So the hard bounds relax each packet
-//! by what such a change can amount to at its distance from the midpoint, see `band`.
+//! Rates that change. A clock whose rate changes follows no line. So the hard bounds relax each
+//! packet by what such a change can amount to at its distance from the midpoint, see `band`.
 //!
-//! Bent windows. A rate that changes within the window bends the packets' floor, and a line misses the midpoint by
-//! `c·W²/16`; where packets prove a bend they are straightened first, see `bend`.
+//! Bent windows. A rate that changes within the window bends the packets' floor, and a line misses
+//! the midpoint by `c·W²/16`; where packets prove a bend they are straightened first, see `bend`.
 //!
-//! Converted stamps. Those of an interface are put on the system clock by a conversion that may be wrong for seconds in one direction,
-//! at both ends ([`EdgeWindow::stamp_errors_ns`]): the hard bounds are wider by the sum. No packet shows it, so the covariance has nothing of
-//! it; sigma of the nodes does (`stamp_errors`).
+//! Converted stamps. Those of an interface are put on the system clock by a conversion that may be
+//! wrong for seconds in one direction, at both ends ([`EdgeWindow::stamp_errors_ns`]): the hard
+//! bounds are wider by the sum. No packet shows it, so the covariance has nothing of it; sigma of
+//! the nodes does (`stamp_errors`).
 //!
 //! It does not know path asymmetry, which is invisible from one edge, and it does not move
 //! midpoints to another clock.
@@ -124,7 +128,8 @@ pub(crate) fn fit_with_diagnostics(
     let constraints = Constraints { slope_bounded: best.bounded, slopes, intercepts, quantum, bent: bend.is_some() };
     let mut covariance = Spread::new(&packets.forward, &packets.reverse, best.slope).covariance(&constraints);
     let ([lowest, highest], hard_slopes) = bounds.unwrap_or(nothing);
-    // What it was rounded to as one number of 64 bits, and as much when it is moved to another time.
+    // What it was rounded to as one number of 64 bits, and as much when it is moved to another
+    // time.
     covariance[0] += step.powi(2) / 6.0;
     // A baseline's distance from the best line counts as its error.
     covariance[0] += (line.intercept - hull_line.intercept).powi(2);
@@ -166,8 +171,8 @@ fn diagnostics(packets: &Packets, alpha_determined: bool, bend: Option<f64>) -> 
     }
 }
 
-/// The support vector machine's line, |slope| ≤ `limit`; the hull's where the machine finds none. Lengths are in units of their
-/// root mean square about the hull's line.
+/// The support vector machine's line, |slope| ≤ `limit`; the hull's where the machine finds none.
+/// Lengths are in units of their root mean square about the hull's line.
 fn svm_line(packets: &Packets, hull: Line, limit: f64) -> Line {
     let forward: Vec<svm::Point> = packets.forward.iter().map(|p| (p.x, p.y)).collect();
     let reverse: Vec<svm::Point> = packets.reverse.iter().map(|p| (-p.x, -p.y)).collect();
@@ -206,9 +211,9 @@ fn straighten(packets: &mut Packets, proven: f64, limits: &bend::Limits) -> f64 
     bend
 }
 
-/// The packets, with the slack taken back from those that the window supports, and their gap. A packet is supported
-/// when it is no further below the floor of the others than chance explains; it then belongs to the floor itself,
-/// hence the rounds.
+/// The packets, with the slack taken back from those that the window supports, and their gap. A
+/// packet is supported when it is no further below the floor of the others than chance explains; it
+/// then belongs to the floor itself, hence the rounds.
 fn supported(mut packets: Packets, limit: f64, allowance: f64) -> Option<(Packets, Gap)> {
     let mut current = gap(&packets)?;
     for _ in 0..SUPPORT_ROUNDS {
@@ -240,8 +245,9 @@ fn gap(packets: &Packets) -> Option<Gap> {
     Some(Gap { forward: Envelope::new(points(&packets.forward))?, reverse: Envelope::new(points(&packets.reverse))? })
 }
 
-/// A suspicious packet this many mean spacings below the floor of the unsuspicious ones is a glitch: chance leaves
-/// that much room with probability exp(−8) for independent delays near a sharp floor, more for rounded ones.
+/// A suspicious packet this many mean spacings below the floor of the unsuspicious ones is a
+/// glitch: chance leaves that much room with probability exp(−8) for independent delays near a
+/// sharp floor, more for rounded ones.
 const SUPPORT_SPACINGS: f64 = 8.0;
 
 /// Rounds of taking slack back along a parabola; the second finds little more.

@@ -5,18 +5,20 @@
 //! `fit`: u ≥ θ(x) forward, l ≤ θ(x) reverse, the line with the largest vertical margin between the
 //! hulls, and the extremes of all lines that the packets allow within their band.
 //!
-//! The covariance is another. `fit` takes it from the spacing of the fastest packets, which rests on equal probes in both
-//! directions and on pairs that tell a queue from the floor. Messages of an application have neither: data flows one way
-//! and acknowledgements the other, so the floors differ by an unknown part of the margin, and few packets do not show
-//! where a floor is. What is left is the polygon of the lines that all packets allow. With nothing to prefer one to
-//! another each is taken as equally likely, and the covariance is the polygon's second moment about the fitted line,
-//! exact (see `Gap::moments`). Hence, unlike that of `fit`, it INCLUDES asymmetry, and more packets do not shrink it
-//! below what the margin leaves open. ±1.96 standard deviations about the middle hold 96 % of a triangular law and all of a
-//! uniform one, the shapes between which a polygon's intercepts and slopes lie.
+//! The covariance is another. `fit` takes it from the spacing of the fastest packets, which rests
+//! on equal probes in both directions and on pairs that tell a queue from the floor. Messages of an
+//! application have neither: data flows one way and acknowledgements the other, so the floors
+//! differ by an unknown part of the margin, and few packets do not show where a floor is. What is
+//! left is the polygon of the lines that all packets allow. With nothing to prefer one to another
+//! each is taken as equally likely, and the covariance is the polygon's second moment about the
+//! fitted line, exact (see `Gap::moments`). Hence, unlike that of `fit`, it INCLUDES asymmetry, and
+//! more packets do not shrink it below what the margin leaves open. ±1.96 standard deviations about
+//! the middle hold 96 % of a triangular law and all of a uniform one, the shapes between which a
+//! polygon's intercepts and slopes lie.
 //!
-//! Two nodes by hand: node 1 is 1000 ns ahead. A packet sent at 0 is received at 1200: θ ≤ 1200. One sent back at 2000 of
-//! node 1's clock is received at 1200: θ ≥ 800. The line is 1000, the margin 200, and if the rate is known the standard
-//! deviation 400/√12 = 115.
+//! Two nodes by hand: node 1 is 1000 ns ahead. A packet sent at 0 is received at 1200: θ ≤ 1200.
+//! One sent back at 2000 of node 1's clock is received at 1200: θ ≥ 800. The line is 1000, the
+//! margin 200, and if the rate is known the standard deviation 400/√12 = 115.
 //!
 //! It does not match packets of two captures or exclude packets with wrong stamps: without pairs a
 //! wrong stamp looks like a fast packet, so a packet that contradicts the others makes the fit
@@ -55,9 +57,10 @@ pub struct PacketWindow<'a> {
     pub stamp: StampSource,
 }
 
-/// Fits a line to one-way packets; None unless there is one each way. Of the options the method is not looked at; choose
-/// `max_skew` wide (packets of a tenth of a second may leave a thousandth of the rate open), because it is a bound too.
-/// `pairs_count` is the number of packets in the direction that has fewer, `purity` is 0: there are no pairs.
+/// Fits a line to one-way packets; None unless there is one each way. Of the options the method is
+/// not looked at; choose `max_skew` wide (packets of a tenth of a second may leave a thousandth of
+/// the rate open), because it is a bound too. `pairs_count` is the number of packets in the
+/// direction that has fewer, `purity` is 0: there are no pairs.
 pub fn fit_packets(window: &PacketWindow<'_>, options: &FitOptions) -> Option<(EdgeAlphaBeta, FitDiagnostics)> {
     let limit = options.max_skew;
     let noise_ns = options.stamp_noise.of(window.stamp);
@@ -92,9 +95,11 @@ pub fn fit_packets(window: &PacketWindow<'_>, options: &FitOptions) -> Option<(E
     Some((fitted, FitDiagnostics { alpha_determined: best.bounded, ..FitDiagnostics::default() }))
 }
 
-/// The polygon's second moments; of packets that contradict each other, those of what they overlap by.
+/// The polygon's second moments; of packets that contradict each other, those of what they overlap
+/// by.
 fn covariance(gap: &Gap, [limit, allowance]: [f64; 2], line: Line, quantum: f64) -> [f64; 3] {
-    // An overlap is how wrong some packet is at least: as much allowance makes a line feasible, twice as much a polygon.
+    // An overlap is how wrong some packet is at least: as much allowance makes a line feasible,
+    // twice as much a polygon.
     let overlap = (-gap.at(line.slope)).max(0.0);
     let about = [line.intercept, line.slope];
     let moments = gap.moments(limit, allowance.max(2.0 * overlap), about);

@@ -4,9 +4,10 @@
 //! Reverse points are mirrored, (x, l) → (−x, −l), so that both directions are bounded from below
 //! and share all code; see `hull`.
 //!
-//! Slack: in a coded pair only the packet with the SMALLER delay can bind, and it is suspicious when its partner
-//! disagrees: either the partner was queued (harmless) or this stamp glitched low (fatal). Its constraint is relaxed
-//! by `ε·(1/w − 1) = Δgap²/ε`, at most by |Δgap|: then it binds no more than its partner does.
+//! Slack: in a coded pair only the packet with the SMALLER delay can bind, and it is suspicious
+//! when its partner disagrees: either the partner was queued (harmless) or this stamp glitched low
+//! (fatal). Its constraint is relaxed by `ε·(1/w − 1) = Δgap²/ε`, at most by |Δgap|: then it binds
+//! no more than its partner does.
 
 use probe_sync_time::{Duration, Exchange, StampSource};
 
@@ -25,7 +26,8 @@ pub(super) struct Packet {
     pub(super) slack: f64,
 }
 
-/// The packets of a window in order of exchange, per direction two of each exchange, or one whose partner was lost.
+/// The packets of a window in order of exchange, per direction two of each exchange, or one whose
+/// partner was lost.
 #[derive(Clone, Debug)]
 pub(super) struct Packets {
     pub(super) forward: Vec<Packet>,

@@ -8,13 +8,16 @@
 //! tests of `edge_fit` calibrated A and B: with them ±1.96 sd covers the truth in 90 to 99 % of
 //! cases at n = 8, 30 and 200.
 //!
-//! Packets that leave together meet the same queue, and hosts in the same state: the two of a pair, and all exchanges that one wake-up
-//! starts with a peer. So what lies within `MOMENT_NS` counts once per direction, with its lowest packet: for k independent packets
-//! a k-th of the number and a k-th of the mean cancel, for equal ones only this is right. Counted one by one, the four exchanges of each
-//! wake-up made sd 2 to 4 times too small on real hosts, where four wake-ups a window are all that the default pace leaves.
+//! Packets that leave together meet the same queue, and hosts in the same state: the two of a pair,
+//! and all exchanges that one wake-up starts with a peer. So what lies within `MOMENT_NS` counts
+//! once per direction, with its lowest packet: for k independent packets a k-th of the number and a
+//! k-th of the mean cancel, for equal ones only this is right. Counted one by one, the four
+//! exchanges of each wake-up made sd 2 to 4 times too small on real hosts, where four wake-ups a
+//! window are all that the default pace leaves.
 //!
-//! A block bootstrap was rejected: random, a hundred times slower, and wrong for extremes (it cannot go below the
-//! smallest sample). What it does not cover: path asymmetry (GraphCalc adds it) and the clocks' wander.
+//! A block bootstrap was rejected: random, a hundred times slower, and wrong for extremes (it
+//! cannot go below the smallest sample). What it does not cover: path asymmetry (GraphCalc adds it)
+//! and the clocks' wander.
 
 use super::hull::Point;
 use super::packets::Packet;
@@ -80,7 +83,8 @@ impl Spread {
     }
 }
 
-/// The mean spacing of the lowest packets at slope b, ns; None with fewer than [`MOMENTS_MIN`] moments.
+/// The mean spacing of the lowest packets at slope b, ns; None with fewer than [`MOMENTS_MIN`]
+/// moments.
 pub(super) fn mean_spacing(packets: &[Packet], b: f64) -> Option<f64> {
     let heights = packets.iter().map(|packet| (packet.x, packet.y + packet.slack - b * packet.x));
     let sorted = lowest_by_moment(heights, MOMENT_NS);
@@ -104,8 +108,8 @@ pub(super) fn points(packets: &[Packet]) -> impl Iterator<Item = Point> {
 /// sd(a) at the centre of mass, in mean spacings.
 const SPACINGS_INTERCEPT: f64 = 1.5;
 
-/// How much less a parabola knows of its middle than a line, in standard deviations: 9/4 in variance for least squares,
-/// and as much here.
+/// How much less a parabola knows of its middle than a line, in standard deviations: 9/4 in
+/// variance for least squares, and as much here.
 const BENT: f64 = 1.5;
 
 /// sd(b)·sd(x), in mean spacings.

@@ -5,33 +5,39 @@
 //! v₂·y + v₃ = 0 is the edge's line. The method minimises ½|v|² + C·Σ max(0, 1 − ±v·p) with C = 1,
 //! after a trend is removed from the points.
 //!
-//! Units. C = 1 says nothing until lengths have a unit; [`Units`] are the callers' choice. So is the size of the constant third
-//! feature: 1 counts the bias in |v|²; a large one leaves it free, as in a standard machine.
+//! Units. C = 1 says nothing until lengths have a unit; [`Units`] are the callers' choice. So is
+//! the size of the constant third feature: 1 counts the bias in |v|²; a large one leaves it free,
+//! as in a standard machine.
 //!
-//! Solver: there are three unknowns and thousands of points, so the primal is solved by Newton's method. The hinge is
-//! rounded off over a width h that shrinks to `WIDTH_MIN`: φ(z) = (1 − z)²/2h for 1 − h < z < 1, 1 − z − h/2 below, 0 above.
-//! The objective keeps its strict convexity, so backtracking always ends at the one minimum. Dual coordinate descent (Hsieh et al.,
-//! ICML 2008) needs ten times as many passes; a test holds the two optima against each other.
+//! Solver: there are three unknowns and thousands of points, so the primal is solved by Newton's
+//! method. The hinge is rounded off over a width h that shrinks to `WIDTH_MIN`: φ(z) = (1 − z)²/2h
+//! for 1 − h < z < 1, 1 − z − h/2 below, 0 above. The objective keeps its strict convexity, so
+//! backtracking always ends at the one minimum. Dual coordinate descent (Hsieh et al., ICML 2008)
+//! needs ten times as many passes; a test holds the two optima against each other.
 //!
-//! Why it is only a baseline: the margin is Euclidean in scaled units and outliers move it, so its line depends on
-//! the queues far from the gap, which carry no information about the floor.
+//! Why it is only a baseline: the margin is Euclidean in scaled units and outliers move it, so its
+//! line depends on the queues far from the gap, which carry no information about the floor.
 
 /// What one step of a feature is.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Units {
-    /// Of time, ns. Small against the window: the slope is free. As large as the window: it is shrunk towards the trend.
+    /// Of time, ns. Small against the window: the slope is free. As large as the window: it is
+    /// shrunk towards the trend.
     pub x_ns: f64,
-    /// Of the measured difference, ns. Small against the gap between the classes: the margin is hard. Large: it is soft.
+    /// Of the measured difference, ns. Small against the gap between the classes: the margin is
+    /// hard. Large: it is soft.
     pub y_ns: f64,
-    /// The constant feature: by how much the bias is enlarged, so that its part of |v|² shrinks by the square.
+    /// The constant feature: by how much the bias is enlarged, so that its part of |v|² shrinks by
+    /// the square.
     pub bias: f64,
 }
 
 /// One point: time since the window's midpoint and the measured difference above a base, ns.
 pub type Point = (f64, f64);
 
-/// Intercept, ns, and slope, ns per ns, of the separating line. `trend` (intercept and slope) is taken out first and put back. None when
-/// a class is empty or no line separates by y. The slope is not limited.
+/// Intercept, ns, and slope, ns per ns, of the separating line. `trend` (intercept and slope) is
+/// taken out first and put back. None when a class is empty or no line separates by y. The slope is
+/// not limited.
 ///
 /// ```
 /// use probe_sync_estimate::edge_fit::svm::{Units, separating_line};
@@ -146,14 +152,15 @@ fn dot(a: &[f64; 3], b: &[f64; 3]) -> f64 {
 /// C of the soft margin, as in the paper.
 const PENALTY: f64 = 1.0;
 
-/// The first width over which the hinge is rounded, in margins: at v = 0 every point lies within, which makes the first
-/// step one of least squares.
+/// The first width over which the hinge is rounded, in margins: at v = 0 every point lies within,
+/// which makes the first step one of least squares.
 const WIDTH_MAX: f64 = 16.0;
 
 /// The last width.
 const WIDTH_MIN: f64 = 1e-4;
 
-/// By how much the width shrinks from stage to stage. Smaller factors lose Newton's method its fast region.
+/// By how much the width shrinks from stage to stage. Smaller factors lose Newton's method its fast
+/// region.
 const WIDTH_STEP: f64 = 0.25;
 
 /// Newton's method needs two to six per width.
@@ -213,7 +220,8 @@ mod tests {
 
     #[test]
     fn points_by_hand() {
-        // Two flat bands 200 apart: the line lies in the middle, whatever the base and whatever the trend.
+        // Two flat bands 200 apart: the line lies in the middle, whatever the base and whatever the
+        // trend.
         let forward: Vec<Point> = (-5..=5).map(|x| (f64::from(x) * 1e8, 1_100.0)).collect();
         let reverse: Vec<Point> = (-5..=5).map(|x| (f64::from(x) * 1e8, 900.0)).collect();
         for (trend, bias) in [((1_000.0, 0.0), 1e3), ((950.0, 0.0), 1e3), ((1_000.0, 0.0), 1.0)] {

@@ -7,15 +7,18 @@
 //! from its prediction by more standard deviations than `filter` allows, in units of the scale of
 //! all nodes' deviations ([`Scale`]), and by more than a step or rate that matters.
 //!
-//! Off the prediction once: suspected and predicted on. Off again in the next round: named, and begun anew. It is a step where a jump was
-//! shown ([`Jump`]: more than the rates explain; or the window proved it), and then one round alone is not to be used if it is off by
-//! several times the limit. Otherwise the rate took it there. Changes of rate too small for a round are gathered over several
-//! ([`Onsets`]). What most nodes are off by alike, the median, is taken from every node before it is judged: that is the reference, with the
-//! opposite sign, and it is named once it is beyond the limits. More than half the nodes off by differing amounts: no fault, but clocks
+//! Off the prediction once: suspected and predicted on. Off again in the next round: named, and
+//! begun anew. It is a step where a jump was shown ([`Jump`]: more than the rates explain; or the
+//! window proved it), and then one round alone is not to be used if it is off by several times the
+//! limit. Otherwise the rate took it there. Changes of rate too small for a round are gathered over
+//! several ([`Onsets`]). What most nodes are off by alike, the median, is taken from every node
+//! before it is judged: that is the reference, with the opposite sign, and it is named once it is
+//! beyond the limits. More than half the nodes off by differing amounts: no fault, but clocks
 //! wilder than the model; they are learnt from.
 //!
-//! Before a filter can judge, the first two windows are compared by the third (`Recent::first_jump`), and a step that a node or the
-//! reference saw itself ends what little was known.
+//! Before a filter can judge, the first two windows are compared by the third
+//! (`Recent::first_jump`), and a step that a node or the reference saw itself ends what little was
+//! known.
 //!
 //! It cannot tell two nodes apart. If only one node is measured, it names the node whose watch saw
 //! the change, or else either of the two.
@@ -84,7 +87,8 @@ impl Clocks {
             })
         };
         let jumps: Vec<Jump> = tracks().map(|(track, measured)| judge(&track.recent, measured)).collect();
-        // Where most moved alike it was the reference, and a node's own windows are measured against what moved.
+        // Where most moved alike it was the reference, and a node's own windows are measured
+        // against what moved.
         let own_jumps = common.map_or_else(
             || jumps.clone(),
             |off| {
@@ -104,7 +108,8 @@ impl Clocks {
         Comparison { innovations, measured, jumps, own_jumps, broken, common, shared, alone, back: heard.back.clone() }
     }
 
-    /// One node alone is no majority; but where the reference saw itself step, and the node seems to have stepped back by as much, that was it.
+    /// One node alone is no majority; but where the reference saw itself step, and the node seems
+    /// to have stepped back by as much, that was it.
     fn seen_by_reference(&self, view: &RoundView<'_>, innovations: &[Option<Innovation>]) -> Option<[f64; 2]> {
         let suspicion = self.reference.filter(|suspicion| suspicion.broken)?;
         let mut judged = innovations.iter().enumerate().filter_map(|(node, i)| Some((node, i.filter(|i| i.judged)?)));
@@ -115,7 +120,8 @@ impl Clocks {
         sure.then_some(if own == 0.0 { innovation.off } else { [-seen, 0.0] })
     }
 
-    /// Jumps between the first two windows of clocks, before any filter can judge. Most by the same amount: the reference's.
+    /// Jumps between the first two windows of clocks, before any filter can judge. Most by the same
+    /// amount: the reference's.
     fn judge_beginnings(
         &mut self,
         view: &RoundView<'_>,
@@ -155,7 +161,8 @@ impl Clocks {
         }
     }
 
-    /// Names a change that a node shows against the reference. Of one node alone nobody can say whose doing it is but the watches of both.
+    /// Names a change that a node shows against the reference. Of one node alone nobody can say
+    /// whose doing it is but the watches of both.
     fn name(&self, view: &RoundView<'_>, alone: bool, node: usize, change: Change, verdict: &mut Verdict) {
         let (node, reference) = (NodeId(node as u32), view.reference);
         // A watch may have seen it in the round before packets showed it.
@@ -219,7 +226,8 @@ impl Clocks {
         self.judge_onsets(view, &taken, judged.len(), compared, verdict);
     }
 
-    /// Learns how far clocks lie from their predictions; what the reference did to all is nobody's noise.
+    /// Learns how far clocks lie from their predictions; what the reference did to all is nobody's
+    /// noise.
     fn learn(&mut self, compared: &Comparison, node: usize) {
         let Some(innovation) = compared.innovations[node] else { return };
         let within = innovation.less(compared.common.unwrap_or_default());
@@ -234,8 +242,8 @@ impl Clocks {
         self.forget_young(view, node, verdict);
     }
 
-    /// Names the changes of rate that only several rounds together show. Most nodes alike: that was the reference. Most, but not alike: all are
-    /// wild.
+    /// Names the changes of rate that only several rounds together show. Most nodes alike: that was
+    /// the reference. Most, but not alike: all are wild.
     fn judge_onsets(
         &mut self,
         view: &RoundView<'_>,
@@ -292,7 +300,8 @@ impl Clocks {
         match (compared.common, self.reference) {
             (None, suspicion) => {
                 let mut judged = compared.innovations.iter().flatten().filter(|i| i.judged).peekable();
-                // One node alone that is off: it has not come back, and what happened is still to be named.
+                // One node alone that is off: it has not come back, and what happened is still to
+                // be named.
                 let back = judged.peek().is_some() && !(compared.alone && judged.any(Innovation::is_off));
                 if let Some(suspicion) = suspicion.filter(|suspicion| suspicion.broken && back) {
                     let culprit = Culprit::Node(reference);
@@ -399,7 +408,8 @@ impl Clocks {
         }
     }
 
-    /// A history too short to be judged by does not go on behind a broken window: what the node saw itself is all there is.
+    /// A history too short to be judged by does not go on behind a broken window: what the node saw
+    /// itself is all there is.
     fn forget_young(&mut self, view: &RoundView<'_>, node: usize, verdict: &mut Verdict) {
         let track = &mut self.tracks[node];
         if track.filter.is_none_or(|filter| filter.updates >= UPDATES_MIN) {
@@ -442,7 +452,8 @@ impl Clocks {
     }
 }
 
-/// A change of rate gathered over several rounds: so many. Less than for one round, because one wild round alone is not enough for it.
+/// A change of rate gathered over several rounds: so many. Less than for one round, because one
+/// wild round alone is not enough for it.
 const ONSET_DEVIATIONS: f64 = 6.5;
 
 /// A fault whose rate is off by more than this is a jump of the rate and not a step.

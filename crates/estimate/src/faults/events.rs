@@ -25,7 +25,8 @@ impl Events {
         self.recent.extend(view.clock_events.iter().map(|(node, event)| (view.round, *node, *event)));
     }
 
-    /// The steps in ns and the changes of rate in ns/s that a node has seen since a round, added up.
+    /// The steps in ns and the changes of rate in ns/s that a node has seen since a round, added
+    /// up.
     pub(super) fn since(&self, node: NodeId, round: RoundId) -> [f64; 2] {
         let own = self.recent.iter().filter(|(at, of, _)| *of == node && *at >= round);
         own.fold([0.0; 2], |[step, rate], (.., event)| {

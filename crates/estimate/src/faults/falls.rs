@@ -34,7 +34,8 @@ impl Falls {
         Self { edges, own: own.into_iter().map(median).collect() }
     }
 
-    /// What the edges of all others fell by: the median, and what they differ by; nothing unless most fell.
+    /// What the edges of all others fell by: the median, and what they differ by; nothing unless
+    /// most fell.
     fn of_others(&self, node: usize) -> f64 {
         let others: Vec<f64> =
             self.edges.iter().filter(|(ends, _)| !ends.contains(&node)).map(|(_, fall)| *fall).collect();

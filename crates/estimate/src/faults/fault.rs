@@ -17,15 +17,18 @@ pub enum FaultKind {
     RateJump,
     /// A clock was off for one window and came back. Size 0.
     Glitch,
-    /// A node's timestamps are inconsistent between its peers, or it stamps what it receives late or early. Size in ns.
+    /// A node's timestamps are inconsistent between its peers, or it stamps what it receives late
+    /// or early. Size in ns.
     Falseticker,
     /// One way of an edge is longer than the other. Size: the difference of the ways, ns.
     AsymmetricEdge,
     /// The least delay changed. Size: change of the least round trip, ns.
     RouteChange,
-    /// Packets are lost. Size: share lost, of packets in a direction where that is known, else of exchanges.
+    /// Packets are lost. Size: share lost, of packets in a direction where that is known, else of
+    /// exchanges.
     Loss,
-    /// Packets are lost one way only: from the edge's source to its destination. Size: share of packets lost.
+    /// Packets are lost one way only: from the edge's source to its destination. Size: share of
+    /// packets lost.
     OneWayLoss,
     /// Nothing is heard of a node. Size 0.
     Silent,
@@ -44,8 +47,8 @@ pub enum FaultKind {
 pub enum Culprit {
     /// A node.
     Node(NodeId),
-    /// Several nodes together, in order. With a step, a change of rate or a glitch: one of two, and nothing tells which; the size is what the
-    /// second did against the first.
+    /// Several nodes together, in order. With a step, a change of rate or a glitch: one of two, and
+    /// nothing tells which; the size is what the second did against the first.
     Nodes(Vec<NodeId>),
     /// An edge; where a direction matters it runs from source to destination.
     Edge(Edge),

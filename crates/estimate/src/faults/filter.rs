@@ -57,8 +57,8 @@ impl Filter {
     }
 }
 
-/// Standard deviation of a rate's change after one second that the filter allows for: 0.003 ppm, a good crystal. Wilder
-/// ones show in the scales.
+/// Standard deviation of a rate's change after one second that the filter allows for: 0.003 ppm, a
+/// good crystal. Wilder ones show in the scales.
 const WANDER_NS_PER_S: f64 = 3.0;
 
 /// Off the prediction: so many standard deviations.

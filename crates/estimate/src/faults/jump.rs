@@ -7,16 +7,21 @@
 //! show it: let S be the spread of the rates of the last [`KEPT`] windows. A larger movement is a
 //! jump:
 //!
-//! `|x₂ − x₁ − Δ·(f₁ + f₂)/2| > Δ·S/2 + noise`, over one interval or two. Where windows are missing in between, S grows with the time.
+//! `|x₂ − x₁ − Δ·(f₁ + f₂)/2| > Δ·S/2 + noise`, over one interval or two. Where windows are missing
+//! in between, S grows with the time.
 //!
-//! By hand: windows 2 s apart, a clock that swings from −3.6 to −10.7 ppm moves by −14.3 µs, and 7.1 µs more or less are no jump. Against a
-//! prediction with −3.6 ppm it is off by 14 µs in the next window.
+//! By hand: windows 2 s apart, a clock that swings from −3.6 to −10.7 ppm moves by −14.3 µs, and
+//! 7.1 µs more or less are no jump. Against a prediction with −3.6 ppm it is off by 14 µs in the
+//! next window.
 //!
-//! **A jump within a window** may be hidden in that window's rate: a step s in its middle turns the line by s/T, and moved plus rates agree.
-//! But no line fits a step well. The gap between forward and reverse packets closes by s, so the margin of all the node's edges falls by
-//! s/2. A bend takes T·S/16 of the margin at most, a kink T·S/8. So a fall of the margins by more than T·S·3/16 is a jump. S includes the
-//! window after, and so it is judged one round later: a kink late in a window hardly shows in the rate of its own. The
-//! step itself makes S = s/T, at most twice that, and T·S·3/16 at most s·3/8. (Margins do not fall otherwise: they are the least delays, and `paths` keeps the least ever.)
+//! **A jump within a window** may be hidden in that window's rate: a step s in its middle turns the
+//! line by s/T, and moved plus rates agree. But no line fits a step well. The gap between forward
+//! and reverse packets closes by s, so the margin of all the node's edges falls by s/2. A bend
+//! takes T·S/16 of the margin at most, a kink T·S/8. So a fall of the margins by more than T·S·3/16
+//! is a jump. S includes the window after, and so it is judged one round later: a kink late in a
+//! window hardly shows in the rate of its own. The step itself makes S = s/T, at most twice that,
+//! and T·S·3/16 at most s·3/8. (Margins do not fall otherwise: they are the least delays, and
+//! `paths` keeps the least ever.)
 //!
 //! It does not detect jumps smaller than both limits or tell in which window a jump occurred.
 
@@ -78,8 +83,9 @@ impl Jump {
         Self { unexplained_ns: [a, b], ..self }
     }
 
-    /// Whether there was one, given by how much the margins of the node's edges fell and by how much the node is off its prediction, ns.
-    /// A step within a window makes the margins fall by half of itself: they do not show one that is smaller than their fall.
+    /// Whether there was one, given by how much the margins of the node's edges fell and by how
+    /// much the node is off its prediction, ns. A step within a window makes the margins fall by
+    /// half of itself: they do not show one that is smaller than their fall.
     pub(super) fn is_shown(self, fell_ns: f64, off_ns: f64) -> bool {
         let moved = (0..2).any(|k| self.unexplained_ns[k].abs() > self.allowed_ns[k]);
         moved || fell_ns > self.fall_ns.max(FALL_MIN_NS) && off_ns.abs() > fell_ns
@@ -104,7 +110,8 @@ impl Recent {
         self.windows[KEPT - 1] = Some(window);
     }
 
-    /// As if the reference had always run as it has since `since_ns`: at `now_ns` it seems to have moved its nodes by `off`.
+    /// As if the reference had always run as it has since `since_ns`: at `now_ns` it seems to have
+    /// moved its nodes by `off`.
     pub(super) fn shift(&mut self, since_ns: i64, now_ns: i64, off: [f64; 2]) {
         for window in self.windows.iter_mut().flatten().filter(|window| window.at_ns < since_ns) {
             let ago = seconds(window.at_ns, now_ns);
@@ -132,8 +139,9 @@ impl Recent {
         }
     }
 
-    /// Whether the clock jumped between its first two windows, now that a third bears the second out. One window alone stands against two, so
-    /// the hard intervals must say so too before it is a jump: the first window may simply have been bad.
+    /// Whether the clock jumped between its first two windows, now that a third bears the second
+    /// out. One window alone stands against two, so the hard intervals must say so too before it is
+    /// a jump: the first window may simply have been bad.
     pub(super) fn first_jump(mut self, now: Window) -> Option<FirstJump> {
         self.take_in(now);
         let known: Vec<Window> = self.windows.into_iter().flatten().collect();
@@ -154,7 +162,8 @@ fn spread(known: &[Window]) -> f64 {
     rates().fold(f64::NEG_INFINITY, f64::max) - rates().fold(f64::INFINITY, f64::min)
 }
 
-/// What rates that differ by `spread` within the shortest of `all` intervals, and noise, explain of a move over some of them, ns.
+/// What rates that differ by `spread` within the shortest of `all` intervals, and noise, explain of
+/// a move over some of them, ns.
 fn allowed_ns(of: &[Interval], spread: f64, all: &[Interval]) -> f64 {
     let shortest = all.iter().map(|interval| interval.seconds).fold(f64::INFINITY, f64::min);
     let swing: f64 = of.iter().map(|interval| interval.swing_ns(spread, shortest)).sum();
@@ -185,7 +194,8 @@ impl Interval {
         Self { seconds, unexplained_ns: b.state[0] - a.state[0] - explained, variance }
     }
 
-    /// What a change of rate can add: rates spread by `spread` within `shortest` seconds, and further where more time passed.
+    /// What a change of rate can add: rates spread by `spread` within `shortest` seconds, and
+    /// further where more time passed.
     fn swing_ns(&self, spread: f64, shortest: f64) -> f64 {
         let longer = if shortest > 0.0 { (self.seconds / shortest).max(1.0) } else { 1.0 };
         0.5 * self.seconds * spread * longer
@@ -204,7 +214,8 @@ const DEVIATIONS: f64 = 8.0;
 /// A smaller move is no jump, ns.
 const MOVE_MIN_NS: f64 = 100.0;
 
-/// What rates explain of a fall of the margins, in units of the spread of rates times the window: a kink 1/8, and half as much again.
+/// What rates explain of a fall of the margins, in units of the spread of rates times the window: a
+/// kink 1/8, and half as much again.
 const FALL_SHARE: f64 = 3.0 / 16.0;
 
 /// Nor is a smaller fall of the margins, ns.
@@ -255,11 +266,13 @@ mod tests {
 
     #[test]
     fn a_jump_within_a_window_shows_in_the_margins() {
-        // 5 µs in the middle of the last window: half of it is in the offset, and the rate explains that.
+        // 5 µs in the middle of the last window: half of it is in the offset, and the rate explains
+        // that.
         let windows = [[0.0, 0.0], [0.0, 0.0], [2_500.0, 2_500.0]];
         assert!(!judged(&windows).is_shown(0.0, 1e9), "the same with a clock that was fast for a window");
         assert!(judged(&windows).is_shown(2_500.0, 5_000.0));
-        // The margins fell by more than a step of what the node is off by makes them: something else made them fall.
+        // The margins fell by more than a step of what the node is off by makes them: something
+        // else made them fall.
         assert!(!judged(&windows).is_shown(2_500.0, 2_000.0));
         // A kink to that rate takes T·S/8 of the margins.
         assert!(!judged(&windows).is_shown(2.0 * 2_500.0 / 8.0, 5_000.0));
@@ -315,7 +328,8 @@ mod tests {
 
     #[test]
     fn windows_of_before_a_step_of_the_reference_are_moved_to_its_new_clock() {
-        // The reference is set back by 10 ms and slows down by 1 ppm before the last window: seen from there the node gains both.
+        // The reference is set back by 10 ms and slows down by 1 ppm before the last window: seen
+        // from there the node gains both.
         let mut recent = Recent::default();
         recent.take_in(window(0, 0.0, 0.0));
         recent.take_in(window(WINDOW_NS, 0.0, 0.0));

@@ -4,10 +4,11 @@
 //! and an edge that is bad in one direction is named as such. Otherwise it refers to exchanges of
 //! six packets each, so that a loss of 30 % of packets is 88 % of exchanges.
 //!
-//! A share counts as high when it lies three standard deviations (binomial) above [`SHARE`], in two rounds running: a partition that
-//! begins in mid-window looks like loss for one round. A packet that was on its way when windows ended, or waited for a process that had no time to read it, is
-//! received in the next: a round is judged when the next one is known, and what that has too many is not lost.
-//! Most edges of a node: the node is named; most edges of all: the network.
+//! A share counts as high when it lies three standard deviations (binomial) above [`SHARE`], in two
+//! rounds running: a partition that begins in mid-window looks like loss for one round. A packet
+//! that was on its way when windows ended, or waited for a process that had no time to read it, is
+//! received in the next: a round is judged when the next one is known, and what that has too many
+//! is not lost. Most edges of a node: the node is named; most edges of all: the network.
 //!
 //! It excludes nothing: fewer packets make an estimate weaker, not wrong.
 
@@ -28,7 +29,8 @@ pub(super) struct Losses {
     /// Who was named and has not recovered.
     said_nodes: BTreeSet<NodeId>,
     said_everyone: bool,
-    /// By direction, packets that were received above those that were sent, in the last round: they were sent in the one before, or are missing in this one.
+    /// By direction, packets that were received above those that were sent, in the last round: they
+    /// were sent in the one before, or are missing in this one.
     surplus: Surplus,
     /// The last round, which is still to be judged.
     last: Option<(RoundId, Shares)>,
@@ -41,7 +43,8 @@ struct Lossy {
     share: f64,
 }
 
-/// What was sent and what was lost, by direction; edges whose directions are not told apart count both ways.
+/// What was sent and what was lost, by direction; edges whose directions are not told apart count
+/// both ways.
 type Shares = BTreeMap<(NodeId, NodeId), [f64; 2]>;
 
 type Surplus = BTreeMap<(NodeId, NodeId), u64>;
@@ -132,7 +135,8 @@ impl Losses {
         }
     }
 
-    /// The node most of whose directions are lossy, some of them among `left`; the one with the most.
+    /// The node most of whose directions are lossy, some of them among `left`; the one with the
+    /// most.
     fn worst_node(&self, nodes: usize, shares: &Shares, left: &[(NodeId, NodeId)]) -> Option<NodeId> {
         let count = |directions: &mut dyn Iterator<Item = &(NodeId, NodeId)>| {
             let mut counts = vec![0usize; nodes];
@@ -159,7 +163,8 @@ fn shares(view: &RoundView<'_>, surplus: &Surplus) -> Shares {
     };
     for direction in view.directions {
         let sent = direction.sent as f64;
-        // What may have been counted in another window is not known to be lost: packets go in bursts, so that a cut that was late by little may move many.
+        // What may have been counted in another window is not known to be lost: packets go in
+        // bursts, so that a cut that was late by little may move many.
         let before = surplus.get(&(direction.from, direction.to)).copied().unwrap_or(0) as f64;
         let lost = direction.sent.saturating_sub(direction.received) as f64 - before.max(direction.apart * sent);
         count(direction.from, direction.to, sent, lost.max(0.0));

@@ -4,8 +4,9 @@
 //! whether the solution used them or not. If the part with the reference is the smaller one, that
 //! part is named.
 //!
-//! A node that reports its window and is not heard is named when it is not heard in the next round either: where a host was starved for most of a window, or a
-//! partition began in its middle, nobody knows yet whether it is gone.
+//! A node that reports its window and is not heard is named when it is not heard in the next round
+//! either: where a host was starved for most of a window, or a partition began in its middle,
+//! nobody knows yet whether it is gone.
 //!
 //! It cannot tell a dead node from a dead link to its only peer.
 
@@ -86,7 +87,8 @@ impl Membership {
     }
 }
 
-/// One fault for each part that was cut off; the reference's own part, where that is the smaller one.
+/// One fault for each part that was cut off; the reference's own part, where that is the smaller
+/// one.
 fn name_lost(part: &[usize], home: usize, lost: &[(usize, RoundId)], verdict: &mut Verdict) {
     let at_home: Vec<usize> = (0..part.len()).filter(|node| part[*node] == home).collect();
     let mut left = lost.to_vec();

@@ -8,18 +8,24 @@
 //! every consumer, the nodes whose estimate of this round must not be used.
 //!
 //! How faults are told apart (innovation: measured minus predicted from the rounds before):
-//! 1. a window that no straight line explains, on most edges of a node: its clock stepped within the window (`clocks`);
-//! 2. a node's offset leaves its prediction and stays off it: a step where it moved by more than its rates explain (`jump`), else a
-//!    change of its rate, which may also show over several rounds only (`onset`); most nodes at once by the same amount: the
-//!    reference did it (`clocks`);
-//! 3. an edge's residual against the solved offsets leaves its own constant level: the path has become asymmetric; on several edges of
-//!    one node by differing amounts: that node's timestamps are inconsistent (`paths`);
-//! 4. an edge's margin, half its least round trip, leaves its level: the route changed; on most edges of a node, together with
-//!    its offset: its receive stamps are wrong; on most edges of the network: a load began or ended (`paths`);
-//! 5. edges that are not heard: silence, partition, restart, late joining (`membership`); exchanges lost (`losses`).
+//! 1. a window that no straight line explains, on most edges of a node: its clock stepped within
+//!    the window (`clocks`);
+//! 2. a node's offset leaves its prediction and stays off it: a step where it moved by more than
+//!    its rates explain (`jump`), else a change of its rate, which may also show over several
+//!    rounds only (`onset`); most nodes at once by the same amount: the reference did it
+//!    (`clocks`);
+//! 3. an edge's residual against the solved offsets leaves its own constant level: the path has
+//!    become asymmetric; on several edges of one node by differing amounts: that node's timestamps
+//!    are inconsistent (`paths`);
+//! 4. an edge's margin, half its least round trip, leaves its level: the route changed; on most
+//!    edges of a node, together with its offset: its receive stamps are wrong; on most edges of the
+//!    network: a load began or ended (`paths`);
+//! 5. edges that are not heard: silence, partition, restart, late joining (`membership`); exchanges
+//!    lost (`losses`).
 //!
-//! All but 1 and 5 are named when two rounds running show them: one bad window is no fault. Levels of noise are learnt
-//! from the data, so that a cluster of wild clocks is not a cluster of faults. A fault's end is not a fault.
+//! All but 1 and 5 are named when two rounds running show them: one bad window is no fault. Levels
+//! of noise are learnt from the data, so that a cluster of wild clocks is not a cluster of faults.
+//! A fault's end is not a fault.
 //!
 //! Of two nodes nothing but their own watches tells whose doing a change is.
 //!
@@ -137,7 +143,8 @@ impl Watch {
     }
 }
 
-/// Lists this round's useless edges, and the edges of clocks that did not continue in the rounds in which they broke.
+/// Lists this round's useless edges, and the edges of clocks that did not continue in the rounds in
+/// which they broke.
 fn leave_out(view: &RoundView<'_>, inconsistencies: &Inconsistencies, verdict: &mut Verdict) {
     let now = view.round;
     let touches = |edge: Edge, nodes: &[NodeId]| nodes.contains(&edge.src) || nodes.contains(&edge.dst);

@@ -13,7 +13,8 @@ pub(super) struct Change {
     pub(super) kind: FaultKind,
     /// Offset and rate against the prediction, ns and ns/s.
     pub(super) off: [f64; 2],
-    /// A step whose rate is off by more than this is a change of rate, ns/s; infinite where a jump was shown.
+    /// A step whose rate is off by more than this is a change of rate, ns/s; infinite where a jump
+    /// was shown.
     pub(super) rate_limit: f64,
     /// The first round that shows it.
     pub(super) since: RoundId,
@@ -45,7 +46,8 @@ impl Change {
         }
     }
 
-    /// Adds a fault, and a break of the `broken` unless the rate alone changed: offsets go on from there.
+    /// Adds a fault, and a break of the `broken` unless the rate alone changed: offsets go on from
+    /// there.
     fn add(&self, culprit: Culprit, size: f64, broken: impl Iterator<Item = NodeId>, verdict: &mut Verdict) {
         let (kind, _) = self.kind_and_size();
         if kind != FaultKind::RateJump {

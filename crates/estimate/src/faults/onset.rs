@@ -9,13 +9,14 @@
 //!
 //! `d = Σ gᵀ·S⁻¹·ν`, `C = Σ gᵀ·S⁻¹·g`, and d/√C is normal with variance 1 where nothing happened.
 //!
-//! g from round to round: ahead by g before a measurement with noise R, the filter is behind by `R·S⁻¹·g` after it, and `F` times that
-//! before the next.
+//! g from round to round: ahead by g before a measurement with noise R, the filter is behind by
+//! `R·S⁻¹·g` after it, and `F` times that before the next.
 //!
-//! A change is sure when |d|/√C exceeds the limit, and when its rounds but the last, and the last alone, both show it: one bad window is none.
+//! A change is sure when |d|/√C exceeds the limit, and when its rounds but the last, and the last
+//! alone, both show it: one bad window is none.
 //!
-//! What most nodes show alike ([`SharedOnsets`]) is their reference's: it is taken away before a node is judged, whichever node's evidence grows
-//! first.
+//! What most nodes show alike ([`SharedOnsets`]) is their reference's: it is taken away before a
+//! node is judged, whichever node's evidence grows first.
 //!
 //! It does not look for jumps of the offset, which are never small compared with the noise of a
 //! round that matters.
@@ -80,7 +81,8 @@ impl Onsets {
         self.candidates[CANDIDATES - 1] = Some(fresh);
     }
 
-    /// The surest change that is `deviations` standard deviations clear, what most nodes show taken away.
+    /// The surest change that is `deviations` standard deviations clear, what most nodes show taken
+    /// away.
     pub(super) fn surest(&self, deviations: f64, shared: &SharedOnsets) -> Option<Onset> {
         let known = self.candidates.iter().flatten();
         surest(known.map(|candidate| candidate.less(shared.rate(candidate.since))), deviations)
@@ -164,7 +166,8 @@ impl SharedOnsets {
                 (candidate.rate() - rate.ns_per_s).abs() <= noise.max(0.5 * rate.ns_per_s.abs())
             };
             let alike = known.iter().filter(|candidate| near(candidate)).count();
-            // A node that missed rounds has candidates that the others have forgotten: a few such nodes are not most.
+            // A node that missed rounds has candidates that the others have forgotten: a few such
+            // nodes are not most.
             let most = known.len() > 1 && is_most(alike, count);
             let [(before, _), (last, _)] = [of(|candidate| candidate.before), of(|candidate| candidate.last)];
             most.then_some((Candidate { since, ahead: [0.0; 2], before, last }, rate))
@@ -186,10 +189,12 @@ impl SharedOnsets {
     }
 }
 
-/// Of each node's d and C: the evidence of an average node, and the rate that the nodes show together.
+/// Of each node's d and C: the evidence of an average node, and the rate that the nodes show
+/// together.
 ///
-/// A node whose windows are thin may show any rate, so its rate has as much weight as it is certain; and none has more than the least certain of the
-/// best third, because one node alone says nothing of most.
+/// A node whose windows are thin may show any rate, so its rate has as much weight as it is
+/// certain; and none has more than the least certain of the best third, because one node alone says
+/// nothing of most.
 fn typical_evidence(nodes: impl Iterator<Item = Pair> + Clone) -> (Pair, Rate) {
     let mut certainties: Vec<f64> = nodes.clone().map(|[_, c]| c).collect();
     certainties.sort_unstable_by(f64::total_cmp);
@@ -226,7 +231,8 @@ mod tests {
     const NOISE: Pair = [50.0 * 50.0, 30.0 * 30.0];
     const WALK: f64 = 9.0;
 
-    /// Follows a clock whose rate changes by `change` in the middle of window 8; the errors are ±1 standard deviation in turn.
+    /// Follows a clock whose rate changes by `change` in the middle of window 8; the errors are ±1
+    /// standard deviation in turn.
     fn followed(change: f64, spoil: impl Fn(u64) -> f64) -> Option<(u64, Onset)> {
         let mut onsets = Onsets::default();
         let mut belief = Belief { state: [0.0; 2], covariance: [NOISE[0], 0.0, NOISE[1]] };
@@ -274,7 +280,8 @@ mod tests {
         SharedOnsets::of(&nodes.iter())
     }
 
-    /// A node that took in the rounds with these rates, measured so many times worse than [`NOISE`]; all begin with the filter in the right place.
+    /// A node that took in the rounds with these rates, measured so many times worse than
+    /// [`NOISE`]; all begin with the filter in the right place.
     fn seen(rounds: impl Iterator<Item = u64>, worse: f64, rate: impl Fn(u64) -> f64) -> Onsets {
         let mut onsets = Onsets::default();
         let noise = NOISE.map(|variance| variance * worse * worse);
@@ -288,7 +295,8 @@ mod tests {
 
     #[test]
     fn what_nodes_show_that_missed_rounds_is_not_what_most_show() {
-        // Thirty went through rounds 1 to 12; two hung in 7 to 11 and still know candidates that the thirty have forgotten.
+        // Thirty went through rounds 1 to 12; two hung in 7 to 11 and still know candidates that
+        // the thirty have forgotten.
         let mut nodes = vec![seen(1..13, 1.0, |_| 0.0); 30];
         nodes.extend(vec![seen((1..7).chain([12]), 1.0, |round| if round >= 6 { 400.0 } else { 0.0 }); 2]);
         let shared = shown(&nodes);
@@ -305,7 +313,8 @@ mod tests {
         let shared = shown(&nodes);
         assert_eq!(shared.surest(6.5), None, "{shared:?}");
         assert!(nodes.iter().all(|node| node.surest(6.5, &shared).is_none()));
-        // One that is sure of itself is not most; and nobody knows whether it was the reference where all others are unsure.
+        // One that is sure of itself is not most; and nobody knows whether it was the reference
+        // where all others are unsure.
         let mut nodes = vec![seen(1..9, 1.0, |round| if round > 4 { 500.0 } else { 0.0 }); 1];
         nodes.extend(vec![seen(1..9, 50.0, |_| 0.0); 20]);
         let shared = shown(&nodes);

@@ -7,13 +7,16 @@
 //! both is the edge's level.
 //!
 //! Off the level in two rounds running, or excluded by `graph` twice running from the beginning:
-//! - residual, on one edge of a node: an asymmetric edge; on several and at least a third of its edges: the node's timestamps
-//!   depend on the peer;
+//! - residual, on one edge of a node: an asymmetric edge; on several and at least a third of its
+//!   edges: the node's timestamps depend on the peer;
 //! - from the beginning: the level itself lies far outside of all edges' levels;
-//! - margin alone: a changed route, where it rises, or falls below all that were seen (queues only ever add to it); on seven of ten edges of the network alike: a load that began or ended; on two thirds of a node's edges while its offset leaves its prediction: that node's receive
+//! - margin alone: a changed route, where it rises, or falls below all that were seen (queues only
+//!   ever add to it); on seven of ten edges of the network alike: a load that began or ended; on
+//!   two thirds of a node's edges while its offset leaves its prediction: that node's receive
 //!   stamps are late or early, which no change of routes does to all peers at once.
 //!
-//! An edge whose residual is off keeps its old level until it returns; a changed margin is the new level.
+//! An edge whose residual is off keeps its old level until it returns; a changed margin is the new
+//! level.
 //!
 //! It does not detect a fault that all edges of a node share from the first round on.
 
@@ -88,12 +91,13 @@ pub(super) struct Inconsistencies {
     pub(super) explained: Vec<bool>,
     /// Edges whose residual is off.
     pub(super) bad_edges: Vec<Edge>,
-    /// By node: by how much the margins of its edges are below the least so far, the median, what all others fell by taken away, ns.
+    /// By node: by how much the margins of its edges are below the least so far, the median, what
+    /// all others fell by taken away, ns.
     pub(super) fell_ns: Vec<f64>,
 }
 
-/// Nodes whose windows no straight line explains: their clock stepped within the window. Broken edges that are left over are
-/// the edges' own affair.
+/// Nodes whose windows no straight line explains: their clock stepped within the window. Broken
+/// edges that are left over are the edges' own affair.
 pub(super) fn broken_nodes(view: &RoundView<'_>) -> Vec<bool> {
     let mut counts = vec![[0u32; 2]; view.nodes.len()];
     let mut broken = vec![false; view.nodes.len()];
@@ -178,8 +182,9 @@ impl Paths {
         found
     }
 
-    /// The edge whose level lies farthest outside of all edges' levels: it never was off its level, but was asymmetric from the beginning.
-    /// One per round, because it moves its neighbours' levels too.
+    /// The edge whose level lies farthest outside of all edges' levels: it never was off its level,
+    /// but was asymmetric from the beginning. One per round, because it moves its neighbours'
+    /// levels too.
     fn lasting(&mut self) -> Option<Sure> {
         let settled = || self.edges.values().filter(|track| track.count >= LEVEL_COUNT_MIN);
         // Few levels do not say what is usual, and one that is off moves them all; the delay does.
@@ -231,8 +236,8 @@ impl Paths {
         }
     }
 
-    /// Most margins of the network off alike, and no node has them all: the network is slower or faster, as when a load begins or ends. What
-    /// is left of each edge is its own.
+    /// Most margins of the network off alike, and no node has them all: the network is slower or
+    /// faster, as when a load begins or ends. What is left of each edge is its own.
     fn name_common_margin(&self, nodes: usize, sure: &mut Vec<Sure>, verdict: &mut Verdict) {
         let margins = || sure.iter().filter(|sure| sure.off.margin != 0.0 && sure.off.residual == 0.0);
         let count = margins().count();
@@ -301,8 +306,8 @@ impl Paths {
         }
     }
 
-    /// Lone edges that are sure while others of the same node are off for the first time: one more round tells whether the
-    /// edge or the node is bad.
+    /// Lone edges that are sure while others of the same node are off for the first time: one more
+    /// round tells whether the edge or the node is bad.
     fn undecided(&mut self, nodes: usize, sure: &[Sure], all: &[u32]) -> Vec<Edge> {
         let mut counts = vec![[0u32; 2]; nodes];
         let off = self.edges.iter().filter(|(_, track)| track.suspicion.is_some_and(|off| off.residual != 0.0));
@@ -333,7 +338,8 @@ impl Paths {
 }
 
 impl Track {
-    /// Compares with the level; Some when the edge is off for the second time and that was not said yet.
+    /// Compares with the level; Some when the edge is off for the second time and that was not said
+    /// yet.
     fn look(
         &mut self,
         round: RoundId,
@@ -353,7 +359,8 @@ impl Track {
         ];
         let judged = self.count >= COUNT_MIN;
         let always = self.excluded >= EXCLUDED_MIN && !judged;
-        // A residual that is small is no fault, whatever the level was: windows at the beginning are not in place yet.
+        // A residual that is small is no fault, whatever the level was: windows at the beginning
+        // are not in place yet.
         let is_off =
             [judged && off[0].abs() > limits[0] && measured[0].abs() > limits[0], judged && off[1].abs() > limits[1]];
         let found = Off {
@@ -380,8 +387,9 @@ impl Track {
         self.confirm(found, always, measured[1])
     }
 
-    /// How far a margin is off the level. Queues only ever add to it: on a busy network the level lies above the floor by what they leave, and a
-    /// margin that falls towards the floor has not changed; one that falls below all that were seen has.
+    /// How far a margin is off the level. Queues only ever add to it: on a busy network the level
+    /// lies above the floor by what they leave, and a margin that falls towards the floor has not
+    /// changed; one that falls below all that were seen has.
     fn margin_off(&self, margin_ns: f64) -> f64 {
         let off = margin_ns - self.level[1];
         if off < 0.0 { (margin_ns - self.lowest).min(0.0) } else { off }
@@ -396,7 +404,8 @@ impl Track {
         }
     }
 
-    /// Off its level: sure when it was so in the round before, in the same direction; `always` for one that never had a level.
+    /// Off its level: sure when it was so in the round before, in the same direction; `always` for
+    /// one that never had a level.
     fn confirm(&mut self, found: Off, always: bool, margin_ns: f64) -> Option<Off> {
         let before = self.suspicion.replace(found)?;
         let same = |a: f64, b: f64| if a * b > 0.0 { b } else { 0.0 };
@@ -447,7 +456,8 @@ const MARGIN_MIN_NS: f64 = 250.0;
 /// Nor one that is a smaller share of it.
 const MARGIN_SHARE_MIN: f64 = 0.05;
 
-/// An edge's first rounds teach nothing: processes are still starting, and windows are not in place.
+/// An edge's first rounds teach nothing: processes are still starting, and windows are not in
+/// place.
 const UNSETTLED: u32 = 2;
 
 /// Rounds before an edge has a level.
@@ -456,17 +466,20 @@ const COUNT_MIN: u32 = 2;
 /// The mean forgets with this many rounds.
 const COUNT_MAX: u32 = 16;
 
-/// Excluded so many rounds running before there was a level: suspected, and in the next round bad from the beginning.
+/// Excluded so many rounds running before there was a level: suspected, and in the next round bad
+/// from the beginning.
 const EXCLUDED_MIN: u32 = 1;
 
-/// A level this many robust standard deviations of all levels off, and so many ns: asymmetric from the beginning.
+/// A level this many robust standard deviations of all levels off, and so many ns: asymmetric from
+/// the beginning.
 const LEVEL_DEVIATIONS: f64 = 10.0;
 const LEVEL_MIN_NS: f64 = 500.0;
 
 /// Rounds of a level that is compared with those of the other edges.
 const LEVEL_COUNT_MIN: u32 = 4;
 
-/// Fewest edges whose levels say what is usual; and the usual asymmetry where fewer do, as a share of the margin.
+/// Fewest edges whose levels say what is usual; and the usual asymmetry where fewer do, as a share
+/// of the margin.
 const LEVELS_MIN: usize = 16;
 const USUAL_SHARE: f64 = 0.03;
 

@@ -17,10 +17,11 @@ pub(super) struct Track {
     pub(super) suspicion: Option<Suspicion>,
     pub(super) recent: Recent,
     pub(super) onsets: Onsets,
-    /// A jump was shown in the round before; a step late in a window is off its prediction only in the next.
+    /// A jump was shown in the round before; a step late in a window is off its prediction only in
+    /// the next.
     pub(super) jumped: bool,
-    /// By how much more than all others the margins of its edges fell in the round before, ns: the rate of the window after tells whether a
-    /// kink explains it.
+    /// By how much more than all others the margins of its edges fell in the round before, ns: the
+    /// rate of the window after tells whether a kink explains it.
     pub(super) fell_ns: f64,
 }
 

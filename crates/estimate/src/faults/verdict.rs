@@ -18,8 +18,8 @@ pub struct Verdict {
     pub invalid: Vec<NodeId>,
 }
 
-/// A node's clock does not continue from the round before: it was stepped or restarted. When the reference
-/// steps, everybody else's is broken.
+/// A node's clock does not continue from the round before: it was stepped or restarted. When the
+/// reference steps, everybody else's is broken.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Break {
     /// The node.

@@ -6,9 +6,9 @@
 //! (Patt-Shamir and Rajsbaum, STOC 1994). A cycle of negative length proves that no assignment of
 //! offsets explains the packets.
 //!
-//! Lengths here are REDUCED: hi − (x_j − x_i) with the estimate x, numbers of the size of delays, so that huge offsets
-//! cost no precision. Where the estimate is feasible they are all ≥ 0 and Dijkstra applies; otherwise Bellman–Ford
-//! finds a feasible correction or a negative cycle.
+//! Lengths here are REDUCED: hi − (x_j − x_i) with the estimate x, numbers of the size of delays,
+//! so that huge offsets cost no precision. Where the estimate is feasible they are all ≥ 0 and
+//! Dijkstra applies; otherwise Bellman–Ford finds a feasible correction or a negative cycle.
 //!
 //! It does not decide which edge of a negative cycle is wrong; `graph` does.
 
@@ -39,11 +39,13 @@ pub(super) fn intervals(nodes: usize, reference: usize, arcs: &[Arc]) -> Result<
     Ok((0..nodes).map(|node| [moved(node) - back[node], moved(node) + out[node]]).collect())
 }
 
-/// A correction of the estimate that satisfies every arc (zero when the estimate already does), or a negative cycle.
+/// A correction of the estimate that satisfies every arc (zero when the estimate already does), or
+/// a negative cycle.
 fn feasible(nodes: usize, arcs: &[Arc]) -> Result<Vec<f64>, Vec<usize>> {
     let mut potential = vec![0.0; nodes];
     let mut cause: Vec<Option<usize>> = vec![None; nodes];
-    // As if a source were joined to every node by an arc of length 0: n nodes, so n rounds settle it.
+    // As if a source were joined to every node by an arc of length 0: n nodes, so n rounds settle
+    // it.
     for _ in 0..=nodes {
         let mut changed = None;
         for (index, arc) in arcs.iter().enumerate() {

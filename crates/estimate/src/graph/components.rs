@@ -5,7 +5,8 @@
 
 use super::linear::Link;
 
-/// The part that each of `count` nodes is in, named by its smallest node. Links to other nodes are left out.
+/// The part that each of `count` nodes is in, named by its smallest node. Links to other nodes are
+/// left out.
 pub(crate) fn parts(count: usize, links: impl Iterator<Item = [usize; 2]>) -> Vec<usize> {
     let mut parent: Vec<usize> = (0..count).collect();
     for [from, to] in links.filter(|link| link.iter().all(|node| *node < count)) {

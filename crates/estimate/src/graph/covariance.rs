@@ -4,19 +4,22 @@
 //! It is computed once per round and timed separately from the estimate. Up to [`EXACT_MAX`] nodes
 //! it is exact, by dense Cholesky. Beyond that, inverting a matrix with N columns is too expensive
 //! for a round (0.9 s at 1024 nodes), and its diagonal is estimated instead:
-//! - With L the Laplacian before the reference is fixed and L⁺ its pseudo-inverse, the variance of node n against the
-//!   reference 0 is L⁺ₙₙ + L⁺₀₀ − 2·L⁺ₙ₀. The last two terms come from one column per component, exactly.
-//! - L⁺ₙₙ is the mean of zₙ·(L⁺z)ₙ over random signs z (Hutchinson 1990; Bekas, Kokiopoulou and Saad 2007). Probing
-//!   the fixed matrix itself was rejected: all nodes share the reference's error there, and that drowns the diagonal.
-//! - Two standard errors are added, so that the estimate errs upwards; it is never below the exact lower bound 1/Aₙₙ.
+//! - With L the Laplacian before the reference is fixed and L⁺ its pseudo-inverse, the variance of
+//!   node n against the reference 0 is L⁺ₙₙ + L⁺₀₀ − 2·L⁺ₙ₀. The last two terms come from one
+//!   column per component, exactly.
+//! - L⁺ₙₙ is the mean of zₙ·(L⁺z)ₙ over random signs z (Hutchinson 1990; Bekas, Kokiopoulou and
+//!   Saad 2007). Probing the fixed matrix itself was rejected: all nodes share the reference's
+//!   error there, and that drowns the diagonal.
+//! - Two standard errors are added, so that the estimate errs upwards; it is never below the exact
+//!   lower bound 1/Aₙₙ.
 //!
 //! The signs come from a constant seed: same input, same bytes.
 
 use super::linear::{Block, Laplacian, Pair};
 
-/// Diagonal blocks of the inverse, per node: Var(offset) ns², Cov ns²/s, Var(rate) (ns/s)²; zero where fixed.
-/// `reference` is the node that ties the others down. Above 160 nodes the variances are estimated
-/// upwards and the covariances left at zero.
+/// Diagonal blocks of the inverse, per node: Var(offset) ns², Cov ns²/s, Var(rate) (ns/s)²; zero
+/// where fixed. `reference` is the node that ties the others down. Above 160 nodes the variances
+/// are estimated upwards and the covariances left at zero.
 pub fn covariance(laplacian: &Laplacian, reference: usize) -> Vec<Block> {
     let nodes = laplacian.fixed().len();
     if laplacian.free() == 0 {
@@ -113,7 +116,8 @@ fn sign(state: &mut u64) -> f64 {
 /// Nodes up to which the inverse is exact.
 const EXACT_MAX: usize = 160;
 
-/// Random vectors per component: the variance is good to about 5 %, the standard deviation to half that.
+/// Random vectors per component: the variance is good to about 5 %, the standard deviation to half
+/// that.
 const PROBES: u32 = 64;
 
 /// Relative accuracy of each solution.
@@ -129,7 +133,8 @@ mod tests {
     use super::super::linear::Link;
     use super::*;
 
-    /// Ratio of estimated to exact standard deviations, smallest and largest, over a graph of `links`.
+    /// Ratio of estimated to exact standard deviations, smallest and largest, over a graph of
+    /// `links`.
     fn ratios(nodes: usize, links: Vec<Link>) -> [f64; 2] {
         let laplacian = Laplacian::new(links, (0..nodes).map(|node| node == 0).collect());
         let exact = laplacian.inverse_diagonal_dense().expect("connected");

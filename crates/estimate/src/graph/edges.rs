@@ -7,13 +7,14 @@
 //! integer potential (i128, from a spanning tree) plus an f64 correction, and an edge keeps only
 //! `beta − (potential_j − potential_i)`, a small number formed without loss.
 //!
-//! Moving. An edge's line holds around its `midpoint` on the SOURCE's clock; wanted is θ when the REFERENCE reads
-//! M₀. There the source reads M₀ + offset_i, so with `dx = M₀ + offset_i − midpoint`: `beta' = beta + alpha·dx`,
-//! covariance and bounds alike. At 60 ppm a midpoint wrong by 20 ms costs 1.2 µs without it. alpha is per ns of the
-//! source's clock; per ns of the reference's it is `alpha·(1 + r_i)`.
+//! Moving. An edge's line holds around its `midpoint` on the SOURCE's clock; wanted is θ when the
+//! REFERENCE reads M₀. There the source reads M₀ + offset_i, so with
+//! `dx = M₀ + offset_i − midpoint`: `beta' = beta + alpha·dx`, covariance and bounds alike. At 60
+//! ppm a midpoint wrong by 20 ms costs 1.2 µs without it. alpha is per ns of the source's clock;
+//! per ns of the reference's it is `alpha·(1 + r_i)`.
 //!
-//! offset_i is a belief. If the true one is up to z ns away, the bounds hold with `alpha·z` more room
-//! ([`Equation::per_offset`]).
+//! offset_i is a belief. If the true one is up to z ns away, the bounds hold with `alpha·z` more
+//! room ([`Equation::per_offset`]).
 
 use probe_sync_time::Edge;
 

@@ -25,10 +25,11 @@ pub struct GraphOptions {
     pub asymmetry_prior: f64,
     /// What the prior counts against the loops' evidence, in degrees of freedom.
     pub asymmetry_prior_weight: f64,
-    /// Standard deviation of the asymmetry common to all edges of a node, of the reference too, as a share of the median margin. No loop
-    /// shows it and no number of edges reduces it.
+    /// Standard deviation of the asymmetry common to all edges of a node, of the reference too, as
+    /// a share of the median margin. No loop shows it and no number of edges reduces it.
     pub common_asymmetry: f64,
-    /// Compute the covariance (the dearest part in large graphs); without it every sigma is infinite.
+    /// Compute the covariance (the dearest part in large graphs); without it every sigma is
+    /// infinite.
     pub covariance: bool,
 }
 

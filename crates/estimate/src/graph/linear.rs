@@ -7,11 +7,13 @@
 //!
 //! Solvers, chosen by measurement (`cargo bench -p probe-sync-estimate --bench graphcalc`):
 //! - [`Laplacian::solve_dense`], Cholesky by nalgebra: for a few nodes;
-//! - [`Laplacian::solve_iterative`], conjugate gradients preconditioned by the 2×2 diagonal blocks (Saad, Iterative
-//!   Methods for Sparse Linear Systems, algorithm 9.1). Random graphs are expanders, so a few dozen steps suffice
-//!   whatever the size, and the previous solution is a start that saves half of them.
+//! - [`Laplacian::solve_iterative`], conjugate gradients preconditioned by the 2×2 diagonal blocks
+//!   (Saad, Iterative Methods for Sparse Linear Systems, algorithm 9.1). Random graphs are
+//!   expanders, so a few dozen steps suffice whatever the size, and the previous solution is a
+//!   start that saves half of them.
 //!
-//! Rejected: nalgebra-sparse's Cholesky. It has no fill-reducing ordering and random graphs fill in; the bench shows it.
+//! Rejected: nalgebra-sparse's Cholesky. It has no fill-reducing ordering and random graphs fill
+//! in; the bench shows it.
 
 use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
 
@@ -32,7 +34,8 @@ pub struct Link {
     pub weight: Block,
 }
 
-/// The normal matrix. Nodes that no link reaches must be listed as fixed, as must one node of every component.
+/// The normal matrix. Nodes that no link reaches must be listed as fixed, as must one node of every
+/// component.
 #[derive(Clone, Debug)]
 pub struct Laplacian {
     links: Vec<Link>,
@@ -79,7 +82,8 @@ impl Laplacian {
         Some(self.factor()?.solve(right))
     }
 
-    /// The dense Cholesky factor, for many right sides; None when a node is not tied to a fixed one.
+    /// The dense Cholesky factor, for many right sides; None when a node is not tied to a fixed
+    /// one.
     pub fn factor(&self) -> Option<DenseFactor> {
         let index = self.free_index();
         let factor = self.dense(&index).cholesky()?;
@@ -95,8 +99,8 @@ impl Laplacian {
         Some(index.iter().map(|at| at.map_or([0.0; 3], block)).collect())
     }
 
-    /// Improves `x` by preconditioned conjugate gradients until the preconditioned residual's norm, which is about
-    /// the error in standard deviations, falls to `tolerance`.
+    /// Improves `x` by preconditioned conjugate gradients until the preconditioned residual's norm,
+    /// which is about the error in standard deviations, falls to `tolerance`.
     pub fn solve_iterative(&self, right: &[Pair], x: &mut [Pair], tolerance: f64, steps_max: usize) -> Convergence {
         let precondition = |residual: &[Pair], scaled: &mut [Pair]| {
             for ((scaled, block), residual) in scaled.iter_mut().zip(&self.preconditioner).zip(residual) {
@@ -112,7 +116,8 @@ impl Laplacian {
         dot(right, &self.precondition(right)).max(0.0).sqrt()
     }
 
-    /// Inverse of each node's own diagonal block, a lower bound of its block of the inverse; zero where fixed.
+    /// Inverse of each node's own diagonal block, a lower bound of its block of the inverse; zero
+    /// where fixed.
     pub fn local_inverse(&self) -> &[Block] {
         &self.preconditioner
     }
@@ -218,8 +223,9 @@ pub(crate) fn times([a, b, c]: Block, [x, y]: Pair) -> Pair {
     [a * x + b * y, b * x + c * y]
 }
 
-/// Improves `x` until the preconditioned residual's square, which is about the error's in variances, falls to `enough`.
-/// `multiply` and `precondition` write their result over the second argument; both are symmetric and positive.
+/// Improves `x` until the preconditioned residual's square, which is about the error's in
+/// variances, falls to `enough`. `multiply` and `precondition` write their result over the second
+/// argument; both are symmetric and positive.
 pub(crate) fn conjugate_gradients(
     right: &[Pair],
     x: &mut [Pair],

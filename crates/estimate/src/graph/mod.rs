@@ -4,17 +4,21 @@
 //! The master gathers every node's [`EdgeAlphaBeta`]s, calls [`solve`] once per round and
 //! broadcasts the result. `docs/graph_calc.md` contains the derivation with worked examples. In
 //! short:
-//! 1. unusable edges are left out with the reason; nodes that no chain of edges joins to the reference are reported;
-//! 2. a spanning tree gives integer potentials, so that the size of the offsets costs no precision (`edges`);
-//! 3. weighted least squares for the corrections of offsets and drifts (`linear`), repeated with Student-t weights;
-//!    each time every edge is first moved to the reference's midpoint with the present offsets (`robust`);
+//! 1. unusable edges are left out with the reason; nodes that no chain of edges joins to the
+//!    reference are reported;
+//! 2. a spanning tree gives integer potentials, so that the size of the offsets costs no precision
+//!    (`edges`);
+//! 3. weighted least squares for the corrections of offsets and drifts (`linear`), repeated with
+//!    Student-t weights; each time every edge is first moved to the reference's midpoint with the
+//!    present offsets (`robust`);
 //! 4. edges far outside the scatter are excluded and named, and the round is solved again;
 //! 5. shortest paths give the hard intervals, a negative cycle a proof of a fault (`bounds`);
 //! 6. the covariance of every node (`covariance`), path asymmetry included.
 //!
-//! What no estimator can see: asymmetry common to all edges that join one part of the nodes to the rest.
-//! [`GraphOptions::common_asymmetry`] states an assumption about it; the hard interval
-//! assumes nothing. In a run's files the smoother's sigma takes the place of this one, and `stamp_errors` adds the same term to it.
+//! What no estimator can see: asymmetry common to all edges that join one part of the nodes to the
+//! rest. [`GraphOptions::common_asymmetry`] states an assumption about it; the hard interval
+//! assumes nothing. In a run's files the smoother's sigma takes the place of this one, and
+//! `stamp_errors` adds the same term to it.
 //!
 //! It does not smooth over rounds. `NodeEstimate::offset_ns` is an f64 and resolves 1 ns up to
 //! 9·10¹⁵ ns (104 days); larger offsets are solved just as exactly and then rounded.

@@ -1,18 +1,22 @@
 //! Robust estimation: spanning tree, reweighted least squares, asymmetry variance and outliers.
-//! - Weights: edge e has covariance C_e (random error) plus the asymmetry variance σ_a²·s_e²·k_e on its offset, where
-//!   s_e is its margin over the median margin and k_e the number of edges between the same two nodes: those
-//!   share one path, so k of them may count as one asymmetry and not as k. Student-t with ν = 4 for the pair
-//!   (offset, drift): w = min(1, (ν + 2)/(ν + rᵀC⁻¹r)). Capped, because an edge that no loop tests has r = 0 and must not
-//!   count for more than its covariance says.
-//! - Asymmetry: E Σ w·r² = Σ w·C + σ_a²·(L − N + 1) for L links, hence with a prior of variance p² and weight m
-//!   `σ_a² = (m·p² + max(0, Σ w·(r²/(k s²) − C/(k s²)·(L−N+1)/L))) / (m + L − N + 1)`. A graph without loops has only the prior.
-//!   Drifts get an excess variance in the same way, without prior.
-//!   Both are held to [`EXCESS_OVER_TYPICAL`] times what the MEDIAN residual says: E r² = σ²·(L − N + 1)/L, so
-//!   σ² ≈ median(r²)/(0.455·(L − N + 1)/L). Without that a node whose timestamps differ by peer feeds the variance by which its own
-//!   edges are judged (6 edges of 48 suffice) until no edge is an outlier any more.
-//! - Broken windows: an edge that no straight line fits by more than a typical delay saw a clock step. It says nothing about
-//!   this round and is left out before anything is solved, while any edge is left that fits.
-//! - Outliers: residuals beyond so many ([`OUTLIER_DEVIATIONS`]) scaled median absolute and standard deviations; the weights of nearer ones are small already. A node most of whose edges
+//! - Weights: edge e has covariance C_e (random error) plus the asymmetry variance σ_a²·s_e²·k_e on
+//!   its offset, where s_e is its margin over the median margin and k_e the number of edges between
+//!   the same two nodes: those share one path, so k of them may count as one asymmetry and not as
+//!   k. Student-t with ν = 4 for the pair (offset, drift): w = min(1, (ν + 2)/(ν + rᵀC⁻¹r)).
+//!   Capped, because an edge that no loop tests has r = 0 and must not count for more than its
+//!   covariance says.
+//! - Asymmetry: E Σ w·r² = Σ w·C + σ_a²·(L − N + 1) for L links, hence with a prior of variance p²
+//!   and weight m `σ_a² = (m·p² + max(0, Σ w·(r²/(k s²) − C/(k s²)·(L−N+1)/L))) / (m + L − N + 1)`.
+//!   A graph without loops has only the prior. Drifts get an excess variance in the same way,
+//!   without prior. Both are held to [`EXCESS_OVER_TYPICAL`] times what the MEDIAN residual says: E
+//!   r² = σ²·(L − N + 1)/L, so σ² ≈ median(r²)/(0.455·(L − N + 1)/L). Without that a node whose
+//!   timestamps differ by peer feeds the variance by which its own edges are judged (6 edges of 48
+//!   suffice) until no edge is an outlier any more.
+//! - Broken windows: an edge that no straight line fits by more than a typical delay saw a clock
+//!   step. It says nothing about this round and is left out before anything is solved, while any
+//!   edge is left that fits.
+//! - Outliers: residuals beyond so many ([`OUTLIER_DEVIATIONS`]) scaled median absolute and
+//!   standard deviations; the weights of nearer ones are small already. A node most of whose edges
 //!   are outliers loses them at once.
 //!
 //! It cannot find a node whose edges are all wrong by the same amount; that is indistinguishable
@@ -93,7 +97,8 @@ impl Problem {
         }
     }
 
-    /// Walks a spanning tree from the reference: who is reachable, first states, and what the loops close to.
+    /// Walks a spanning tree from the reference: who is reachable, first states, and what the loops
+    /// close to.
     pub(super) fn connect(&mut self) {
         let nodes = self.states.len();
         let mut touching = vec![Vec::new(); nodes];
@@ -254,8 +259,8 @@ impl Problem {
         ];
     }
 
-    /// The surplus that the median residuals allow; infinite where there are too few loops for a median to tell
-    /// anything. `share` is loops per link.
+    /// The surplus that the median residuals allow; infinite where there are too few loops for a
+    /// median to tell anything. `share` is loops per link.
     fn largest_surplus(&self, moved: &[Moved], share: f64, loops: f64) -> Pair {
         if share < LOOPS_PER_LINK_MIN || moved.len() < MEDIAN_LINKS_MIN {
             return [f64::INFINITY; 2];
@@ -272,8 +277,8 @@ impl Problem {
         [moved.residual[0].abs() / a.sqrt(), moved.residual[1].abs() / b.sqrt()]
     }
 
-    /// Excludes the edges far outside the scatter; true when there were any. At most one per node and attempt, because
-    /// a falseticker disturbs its neighbours' residuals too.
+    /// Excludes the edges far outside the scatter; true when there were any. At most one per node
+    /// and attempt, because a falseticker disturbs its neighbours' residuals too.
     pub(super) fn exclude_outliers(&mut self) -> bool {
         let moved = self.all_moved();
         let scores: Vec<Pair> = self.equations.iter().zip(&moved).map(|(e, m)| self.normalised(e, m)).collect();
@@ -327,8 +332,8 @@ impl Problem {
     }
 
     /// Returns hard intervals relative to the states, or the equations on a negative cycle. An edge
-    /// is moved to where its source's state puts the midpoint; the second pass allows for all places
-    /// where the source's own interval may put it.
+    /// is moved to where its source's state puts the midpoint; the second pass allows for all
+    /// places where the source's own interval may put it.
     pub(super) fn intervals(&self) -> Result<Intervals, Vec<usize>> {
         let exact = bounds::intervals(self.states.len(), self.reference, &self.arcs(|_| 0.0))?;
         let room = |equation: &Equation| {
@@ -351,8 +356,9 @@ impl Problem {
         arcs
     }
 
-    /// Excludes the culprit of a negative cycle. Where the residuals do not single one out, all edges of the cycle
-    /// stay in the estimate and lose their hard bounds: one of them is wrong, and no claim is better than a wrong one.
+    /// Excludes the culprit of a negative cycle. Where the residuals do not single one out, all
+    /// edges of the cycle stay in the estimate and lose their hard bounds: one of them is wrong,
+    /// and no claim is better than a wrong one.
     pub(super) fn resolve_cycle(&mut self, cycle: &[usize]) {
         let score = |at: usize| self.normalised(&self.equations[at], &self.moved(&self.equations[at]))[0];
         let mut ranked: Vec<(usize, f64)> = cycle.iter().map(|&at| (at, score(at))).collect();
@@ -368,14 +374,16 @@ impl Problem {
     }
 }
 
-/// Whether an edge's window holds packets that no straight line explains, by more than the typical margin. Zero: no
-/// edge of the round fits, and all are as good as each other.
+/// Whether an edge's window holds packets that no straight line explains, by more than the typical
+/// margin. Zero: no edge of the round fits, and all are as good as each other.
 fn broken(fitted: &EdgeAlphaBeta, typical_margin_ns: f64) -> bool {
     typical_margin_ns > 0.0 && !fitted.feasible && -fitted.margin_ns > typical_margin_ns
 }
 
-/// Returns for every edge, given by its two nodes, the least that its asymmetry may be, as a share of the median edge's. A margin near zero is luck, a wrong stamp,
-/// or a short path whose packets are late one way. Loops tell which: an edge whose nodes have d edges at least is tested by d − 1 others.
+/// Returns for every edge, given by its two nodes, the least that its asymmetry may be, as a share
+/// of the median edge's. A margin near zero is luck, a wrong stamp, or a short path whose packets
+/// are late one way. Loops tell which: an edge whose nodes have d edges at least is tested by d − 1
+/// others.
 pub(crate) fn asymmetry_scales_min(edges: impl Iterator<Item = [usize; 2]> + Clone) -> Vec<f64> {
     let mut degrees = BTreeMap::new();
     edges.clone().flatten().for_each(|node| *degrees.entry(node).or_insert(0u32) += 1);
@@ -391,8 +399,8 @@ fn asymmetry_factor(equation: &Equation) -> f64 {
     equation.asymmetry_scale.powi(2) * equation.parallel
 }
 
-/// The second pass widens the sources' intervals too: by |alpha| ≤ 500 ppm of themselves per hop, less
-/// than a tenth on any path of up to 190 hops.
+/// The second pass widens the sources' intervals too: by |alpha| ≤ 500 ppm of themselves per hop,
+/// less than a tenth on any path of up to 190 hops.
 const SECOND_ORDER: f64 = 1.1;
 
 /// ν of the Student-t weights.
@@ -413,8 +421,9 @@ const SOLVER_TOLERANCE: f64 = 1e-3;
 /// Steps of the iterative solver per solution.
 const SOLVER_STEPS_MAX: usize = 2000;
 
-/// Outliers lie beyond this many standard deviations of offset and rate, in units of the scatter's own. Rates of a single window
-/// have long tails, and a rate that is really off shows in the offset.
+/// Outliers lie beyond this many standard deviations of offset and rate, in units of the scatter's
+/// own. Rates of a single window have long tails, and a rate that is really off shows in the
+/// offset.
 const OUTLIER_DEVIATIONS: Pair = [8.0, 20.0];
 
 /// Largest estimated variance, in units of what the median residual says.
@@ -440,7 +449,8 @@ const MARGIN_MIN_NS: f64 = 1.0;
 
 /// Smallest asymmetry of an edge that very many others test, as a share of the median edge's.
 const ASYMMETRY_SCALE_MIN: f64 = 0.25;
-/// Number of other edges at which the smallest share is half way between 1 and [`ASYMMETRY_SCALE_MIN`].
+/// Number of other edges at which the smallest share is half way between 1 and
+/// [`ASYMMETRY_SCALE_MIN`].
 const OTHERS_HALF: f64 = 6.0;
 
 #[cfg(test)]

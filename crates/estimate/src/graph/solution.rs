@@ -31,7 +31,8 @@ pub struct GraphSolution {
     pub solver_steps: u32,
     /// Nodes whose estimate was moved into the hard interval.
     pub clamped: u32,
-    /// Cycles of edges whose hard bounds contradict each other: a clock stepped or a timestamp is wrong.
+    /// Cycles of edges whose hard bounds contradict each other: a clock stepped or a timestamp is
+    /// wrong.
     pub negative_cycles: Vec<Vec<Edge>>,
     /// What the independent loops of the graph close to.
     pub loops: LoopSummary,

@@ -1,4 +1,5 @@
-//! Tests of GraphCalc: the examples of `docs/graph_calc.md`, faults by name, and a seeded simulation with known truth.
+//! Tests of GraphCalc: the examples of `docs/graph_calc.md`, faults by name, and a seeded
+//! simulation with known truth.
 
 use probe_sync_time::{NodeId, StampSource, Timestamp};
 use rand::{RngExt, SeedableRng};
@@ -136,7 +137,8 @@ fn opposite_edges_share_one_asymmetry() {
 
 #[test]
 fn eight_nodes_on_one_host_get_an_interval_of_some_nanoseconds() {
-    // Loopback: margin 107 ns, forward and reverse floors 7 ns apart, every node joined to every other.
+    // Loopback: margin 107 ns, forward and reverse floors 7 ns apart, every node joined to every
+    // other.
     let mut random = ChaCha8Rng::seed_from_u64(3);
     let truth = Truth::new(8, 10_000_000, &mut random);
     let pairs: Vec<(usize, usize)> = (0..8).flat_map(|src| (src + 1..8).map(move |dst| (src, dst))).collect();
@@ -232,7 +234,8 @@ fn one_wrong_edge_is_excluded_and_named() {
 
 #[test]
 fn a_contradiction_that_cannot_be_pinned_down_is_named_and_claims_nothing() {
-    // Three nodes, one loop: it misses by 3000 ns, five times what the margins allow, and any edge may be the wrong one.
+    // Three nodes, one loop: it misses by 3000 ns, five times what the margins allow, and any edge
+    // may be the wrong one.
     let edges = [edge(0, 1, M0, 1000.0, 0.0), edge(1, 2, M0 + 1000, 500.0, 0.0), edge(0, 2, M0, 4500.0, 0.0)];
     let solution = solved(3, &edges);
     assert_eq!(solution.negative_cycles.len(), 1);
@@ -245,7 +248,8 @@ fn a_contradiction_that_cannot_be_pinned_down_is_named_and_claims_nothing() {
 
 #[test]
 fn a_tight_edge_moves_the_estimate_into_the_interval() {
-    // The estimate of an infeasible-looking weight: the bounds of 0→1 leave only [990, 1010], its beta says 1100.
+    // The estimate of an infeasible-looking weight: the bounds of 0→1 leave only [990, 1010], its
+    // beta says 1100.
     let mut first = edge(0, 1, M0, 1100.0, 0.0);
     (first.bound_lo_ns, first.bound_hi_ns) = (990.0, 1010.0);
     let solution = solved(2, &[first]);
@@ -285,8 +289,8 @@ fn broken_fits_are_left_out_with_the_reason() {
     assert_eq!(solve(&input, &GraphOptions::default()), Err(Error::NoSuchReference { reference: NodeId(1), nodes: 1 }));
 }
 
-/// Sixteen nodes of degree 6; `change` changes the edges of nodes 5 and 11. Nobody else loses an edge, and the worst of the others'
-/// errors stays within 1.5 times what it is without the fault.
+/// Sixteen nodes of degree 6; `change` changes the edges of nodes 5 and 11. Nobody else loses an
+/// edge, and the worst of the others' errors stays within 1.5 times what it is without the fault.
 #[track_caller]
 fn two_nodes_disturb_only_themselves(what: &str, change: impl Fn(usize, &mut EdgeAlphaBeta)) {
     let worst = |solution: &GraphSolution, truth: &Truth| {

@@ -4,14 +4,18 @@
 //! With edges e = (i, j) of variance v_e = C_e + A_e (random error and path asymmetry) the
 //! covariance of the offsets is P, the inverse of the graph Laplacian Σ_e e eᵀ/v_e with the
 //! reference tied to zero.
-//! - The estimate is Σ_e P e z_e / v_e, so the random part of node n's variance is Σ_e ((P e)_n / v_e)² C_e.
-//! - An edge more of variance v (Sherman and Morrison 1950): `P' = P − u uᵀ` with `u = P e / √(v + eᵀ P e)`.
-//!   An edge less: `P' = P + u uᵀ` with `u = P e / √(v_e − eᵀ P e)`; the root vanishes where the edge is a bridge.
+//! - The estimate is Σ_e P e z_e / v_e, so the random part of node n's variance is Σ_e ((P e)_n /
+//!   v_e)² C_e.
+//! - An edge more of variance v (Sherman and Morrison 1950): `P' = P − u uᵀ` with
+//!   `u = P e / √(v + eᵀ P e)`. An edge less: `P' = P + u uᵀ` with `u = P e / √(v_e − eᵀ P e)`; the
+//!   root vanishes where the edge is a bridge.
 //!
-//! By hand: one node, one edge of variance 4 to the reference: P = 4. A second such edge: 4 − 16/(4 + 4) = 2.
+//! By hand: one node, one edge of variance 4 to the reference: P = 4. A second such edge: 4 − 16/(4
+//! + 4) = 2.
 //!
-//! Up to `DENSE_MAX` nodes P is computed whole. Beyond, columns of it come from the iterative solver as they are needed,
-//! partners of a new edge are sampled, and the random part is a node's local share.
+//! Up to `DENSE_MAX` nodes P is computed whole. Beyond, columns of it come from the iterative
+//! solver as they are needed, partners of a new edge are sampled, and the random part is a node's
+//! local share.
 //!
 //! It ignores robust weights (excluded edges are omitted, the others count fully), hard bounds and
 //! drifts.
@@ -79,8 +83,8 @@ impl Line {
 }
 
 impl WhatIfCovariance {
-    /// Looks at a round. Edges of nodes that do not exist or are unreachable, and edges without a usable covariance, do not
-    /// count.
+    /// Looks at a round. Edges of nodes that do not exist or are unreachable, and edges without a
+    /// usable covariance, do not count.
     pub(super) fn new(round: &PacingRound<'_>) -> Self {
         let reachable: Vec<bool> = round.nodes.iter().map(|node| node.reachable).collect();
         let lines = lines(round, &reachable);
@@ -140,8 +144,9 @@ impl WhatIfCovariance {
         ErrorBudget { random_ns: SIGMAS_95 * (variance - floor).max(0.0).sqrt(), floor_ns: SIGMAS_95 * floor.sqrt() }
     }
 
-    /// The pair, of those not `taken`, whose edge shrinks the relative variances of the `short` nodes most; `None` when none
-    /// shrinks one by `GAIN_MIN`. `salt` varies the sample in large runs.
+    /// The pair, of those not `taken`, whose edge shrinks the relative variances of the `short`
+    /// nodes most; `None` when none shrinks one by `GAIN_MIN`. `salt` varies the sample in large
+    /// runs.
     pub(super) fn best_edge(
         &self,
         short: &[(NodeId, ErrorBudget)],
@@ -179,7 +184,8 @@ impl WhatIfCovariance {
         self.updates.push(across / spread.sqrt());
     }
 
-    /// The edge of `edges` without which every node stays within `limit_ns`, if any; of several the one missed least.
+    /// The edge of `edges` without which every node stays within `limit_ns`, if any; of several the
+    /// one missed least.
     pub(super) fn spare_edge(
         &self,
         edges: &[Edge],
@@ -269,7 +275,8 @@ fn lines(round: &PacingRound<'_>, reachable: &[bool]) -> Vec<Line> {
     let typical = median(kept.iter().map(|edge| edge.margin_ns.max(0.0))).max(1.0);
     let ends = kept.iter().map(|edge| [edge.src_node_id.index(), edge.dst_node_id.index()]);
     let line = |(edge, least): (&&EdgeAlphaBeta, f64)| {
-        // As the graph has it: a path's asymmetry goes with its delay, and an infeasible fit is worth its overlap.
+        // As the graph has it: a path's asymmetry goes with its delay, and an infeasible fit is
+        // worth its overlap.
         let scale = (edge.margin_ns.max(0.0) / typical).max(least);
         let overlap = if edge.feasible { 0.0 } else { edge.margin_ns.powi(2) };
         let random = edge.covariance[0] + overlap;
@@ -291,7 +298,8 @@ fn local_shares(lines: &[Line], nodes: usize) -> Vec<f64> {
     sums.into_iter().map(|[random, all]| if all > 0.0 { random / all } else { 1.0 }).collect()
 }
 
-/// P whole, with zeros where a node is fixed; `None` in large runs or when some node is not tied to the reference.
+/// P whole, with zeros where a node is fixed; `None` in large runs or when some node is not tied to
+/// the reference.
 fn dense(laplacian: &Laplacian) -> Option<DMatrix<f64>> {
     let nodes = laplacian.fixed().len();
     if nodes > DENSE_MAX {
@@ -333,7 +341,8 @@ const DENSE_MAX: usize = 256;
 /// Short nodes that a new edge is sought for at once.
 const WORST_MAX: usize = 8;
 
-/// Partners tried in large runs: with the short nodes' own, two dozen columns of a few milliseconds each.
+/// Partners tried in large runs: with the short nodes' own, two dozen columns of a few milliseconds
+/// each.
 const PARTNERS: usize = 16;
 const STRIDE: u64 = 7_919;
 

@@ -3,22 +3,29 @@
 //!
 //! After each solved round the master passes it to a [`Pacer`] and broadcasts the answer. The
 //! controller is pure; its law follows from the sources of an offset's uncertainty:
-//! - The random part. A line through the delay floor errs like the spacing of the lowest packets, so its standard
-//!   deviation falls like 1/n with the packets n of a window, and slower, at last not at all, where stamp noise rules.
-//!   `WhatIfCovariance` says how much of each node's variance that is.
-//! - Path asymmetry, which no number of packets shrinks. More edges average it (gain by a rank-one update, `error_budget`).
+//! - The random part. A line through the delay floor errs like the spacing of the lowest packets,
+//!   so its standard deviation falls like 1/n with the packets n of a window, and slower, at last
+//!   not at all, where stamp noise rules. `WhatIfCovariance` says how much of each node's variance
+//!   that is.
+//! - Path asymmetry, which no number of packets shrinks. More edges average it (gain by a rank-one
+//!   update, `error_budget`).
 //!
 //! With half-widths h (whole), r (random) and f (the rest), h² = r² + f², a node may have
-//! `allowed = max(√((0.9·target)² − f²), f/3)`: what the target leaves, or, where f alone is too much, a third of f, beyond
-//! which packets buy less than 5 %. `need = r/allowed` is taken from the node at the 95th percentile (with 20 nodes or
-//! fewer the worst); single nodes beyond it are helped by edges, not by a faster pace for all.
-//! - need > 1: shorten by need^1.5, at most 8-fold. The exponent exceeds 1 because stamp noise weakens the law.
-//! - need < 0.7, in this round and the last: lengthen, at most 4-fold, to where 1/n predicts a need of 0.85.
-//! - between: leave it. The gap between 0.7 and 1 exceeds the scatter of `need`, so a steady network gets a steady pace.
+//! `allowed = max(√((0.9·target)² − f²), f/3)`: what the target leaves, or, where f alone is too
+//! much, a third of f, beyond which packets buy less than 5 %. `need = r/allowed` is taken from the
+//! node at the 95th percentile (with 20 nodes or fewer the worst); single nodes beyond it are
+//! helped by edges, not by a faster pace for all.
+//! - need > 1: shorten by need^1.5, at most 8-fold. The exponent exceeds 1 because stamp noise
+//!   weakens the law.
+//! - need < 0.7, in this round and the last: lengthen, at most 4-fold, to where 1/n predicts a need
+//!   of 0.85.
+//! - between: leave it. The gap between 0.7 and 1 exceeds the scatter of `need`, so a steady
+//!   network gets a steady pace.
 //!
-//! Never faster than the budget allows, never so slow that the median edge has fewer than [`PAIRS_MIN`] exchanges per
-//! window: with fewer, the edge fit cannot see that the network has changed. A node whose clock was disturbed, that
-//! appeared or that was lost brings the configured pace back at once, for two rounds.
+//! Never faster than the budget allows, never so slow that the median edge has fewer than
+//! [`PAIRS_MIN`] exchanges per window: with fewer, the edge fit cannot see that the network has
+//! changed. A node whose clock was disturbed, that appeared or that was lost brings the configured
+//! pace back at once, for two rounds.
 //!
 //! The window's length follows in `window`.
 
@@ -40,8 +47,8 @@ use crate::window::EdgeAlphaBeta;
 /// What probing may cost one host.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct Budget {
-    /// Bits per second that a host sends, UDP and IPv4 headers included: three packets of each exchange that it starts and,
-    /// on average, three of each that it answers.
+    /// Bits per second that a host sends, UDP and IPv4 headers included: three packets of each
+    /// exchange that it starts and, on average, three of each that it answers.
     pub bits_per_second: Option<f64>,
     /// Share of one core.
     pub cpu_share: Option<f64>,
@@ -53,8 +60,8 @@ impl Budget {
         EXCHANGE_CPU_NS / cadence_ns.max(1) as f64
     }
 
-    /// The shortest gap between a host's exchanges that the budget allows, ns. Beyond a minute nothing could be measured;
-    /// whoever takes budgets from users should refuse such ones.
+    /// The shortest gap between a host's exchanges that the budget allows, ns. Beyond a minute
+    /// nothing could be measured; whoever takes budgets from users should refuse such ones.
     pub fn cadence_min_ns(&self) -> i64 {
         let bits = self.bits_per_second.map(|budget| EXCHANGE_WIRE_BITS / budget * 1e9);
         let cpu = self.cpu_share.map(|budget| EXCHANGE_CPU_NS / budget);
@@ -69,11 +76,13 @@ impl Budget {
 pub struct PacingOptions {
     /// Wanted half-width of every node's 95 % interval, ns.
     pub target_ns: f64,
-    /// The configured gap between exchanges started by one host, ns: the pace of the first window and of alarms.
+    /// The configured gap between exchanges started by one host, ns: the pace of the first window
+    /// and of alarms.
     pub cadence_ns: i64,
     /// What it may cost.
     pub budget: Budget,
-    /// Shortest and longest window, ns; the first one is the shortest. `None`: all windows are as long as the caller makes them.
+    /// Shortest and longest window, ns; the first one is the shortest. `None`: all windows are as
+    /// long as the caller makes them.
     pub window: Option<[i64; 2]>,
 }
 
@@ -215,7 +224,8 @@ impl Pacer {
     pub fn next(&mut self, round: &PacingRound<'_>) -> PacingStep {
         self.round += 1;
         let mut what_if = WhatIfCovariance::new(round);
-        // What a disturbed clock's interval says is not to be believed, and packets do not heal it: the alarm answers.
+        // What a disturbed clock's interval says is not to be believed, and packets do not heal it:
+        // the alarm answers.
         let sound = |(node, _): &(NodeId, ErrorBudget)| !round.disturbed.contains(node);
         let error_budgets: Vec<(NodeId, ErrorBudget)> = what_if.error_budgets(round.nodes).filter(sound).collect();
         let governing = self.governing(&error_budgets);
@@ -267,14 +277,15 @@ impl Pacer {
         error_budget.floor_ns > SAFETY * self.options.target_ns && self.need(error_budget) <= 1.0
     }
 
-    /// Raises an alarm when a node appeared, was lost, or had its clock disturbed. The first round is no alarm: it was
-    /// measured at the configured pace.
+    /// Raises an alarm when a node appeared, was lost, or had its clock disturbed. The first round
+    /// is no alarm: it was measured at the configured pace.
     fn watch(&mut self, round: &PacingRound<'_>) {
         let reachable: Vec<bool> = round.nodes.iter().map(|node| node.reachable).collect();
         let changed = self.reachable.as_ref().is_some_and(|before| *before != reachable);
         self.reachable = Some(reachable);
         self.alarm_rounds = self.alarm_rounds.saturating_sub(1);
-        // Only news: a clock that is disturbed all the time must not hold the pace for ever; its uncertainty decides.
+        // Only news: a clock that is disturbed all the time must not hold the pace for ever; its
+        // uncertainty decides.
         let disturbed: BTreeSet<NodeId> = round.disturbed.iter().copied().collect();
         if changed || !disturbed.is_subset(&self.disturbed) {
             self.alarm_rounds = ALARM_ROUNDS;
@@ -292,7 +303,8 @@ impl Pacer {
             let shorten = need.powf(SHORTEN_POWER).min(SHORTEN_MAX);
             return if self.stalled >= STALLS_MAX { 1.0 } else { 1.0 / shorten };
         }
-        // A calm round may be luck: the last one, brought to the present pace by the law 1/n, has its say.
+        // A calm round may be luck: the last one, brought to the present pace by the law 1/n, has
+        // its say.
         let before = self.last.map_or(need, |(need, factor)| need * factor);
         let slow = need.max(before);
         if slow >= LENGTHEN_BELOW || self.alarm_rounds > 0 {
@@ -302,7 +314,8 @@ impl Pacer {
         (LENGTHEN_TO / slow.max(f64::MIN_POSITIVE)).min(LENGTHEN_MAX).min(room)
     }
 
-    /// Whether the last shortening helped. Twice in a row without help: packets are not what is missing, for some rounds.
+    /// Whether the last shortening helped. Twice in a row without help: packets are not what is
+    /// missing, for some rounds.
     fn note_response(&mut self, need: f64) {
         let Some((before, factor)) = self.last else { return };
         if need <= 1.0 || self.stalled >= STALLS_MAX + RETRY_ROUNDS {
@@ -373,7 +386,8 @@ impl Pacer {
         self.extra.retain(|extra| extra.silent < SILENT_ROUNDS);
     }
 
-    /// Adds edges for nodes that stay short of the target although the pace is settled, or takes one away when all is calm.
+    /// Adds edges for nodes that stay short of the target although the pace is settled, or takes
+    /// one away when all is calm.
     fn choose_extras(&mut self, what_if: &mut WhatIfCovariance, error_budgets: &[(NodeId, ErrorBudget)]) {
         if self.calm_rounds >= CALM_ROUNDS {
             let limit = CALM_SHARE * self.options.target_ns;
@@ -444,8 +458,9 @@ pub const EXCHANGE_PACKETS: f64 = 6.0;
 /// Bytes of a packet on the wire: 80 of ours, 8 of UDP, 20 of IPv4.
 pub const PACKET_WIRE_BYTES: f64 = 108.0;
 
-/// Processor time of a packet, both ends and wake-ups included, ns; measured on loopback (bench/LOG.md, cost of probing).
-/// A live measurement was rejected: a process that is linked into a training job cannot tell its own share.
+/// Processor time of a packet, both ends and wake-ups included, ns; measured on loopback
+/// (bench/LOG.md, cost of probing). A live measurement was rejected: a process that is linked into
+/// a training job cannot tell its own share.
 pub const PACKET_CPU_NS: f64 = 8_000.0;
 
 const EXCHANGE_WIRE_BITS: f64 = EXCHANGE_PACKETS * PACKET_WIRE_BYTES * 8.0;
@@ -456,7 +471,8 @@ const CADENCE_LIMITS_NS: [i64; 2] = [20_000, 60_000_000_000];
 
 /// Share of the target that the pace aims at.
 const SAFETY: f64 = 0.9;
-/// Where the floor alone exceeds the target: how small the random part is kept beside it. √(1 + 1/9) = 1.054.
+/// Where the floor alone exceeds the target: how small the random part is kept beside it. √(1 +
+/// 1/9) = 1.054.
 const FLOOR_SHARE: f64 = 1.0 / 3.0;
 /// The percentile of nodes that governs the pace.
 const GOVERNING_SHARE: f64 = 0.95;

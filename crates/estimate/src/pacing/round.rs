@@ -17,8 +17,8 @@ pub struct PacingRound<'a> {
     pub excluded: &'a [(Edge, String)],
     /// Standard deviation of path asymmetry, for an edge of median margin, ns.
     pub asymmetry_sd_ns: f64,
-    /// By node, the part of `sigma_ns` that asymmetry causes, where the estimator states it (the smoother does), ns; otherwise
-    /// it is worked out from the edges.
+    /// By node, the part of `sigma_ns` that asymmetry causes, where the estimator states it (the
+    /// smoother does), ns; otherwise it is worked out from the edges.
     pub asymmetry_sigma_ns: Option<&'a [f64]>,
     /// Nodes whose clocks were disturbed.
     pub disturbed: &'a [NodeId],

@@ -1,4 +1,5 @@
-//! The controller against a network of known physics: an edge's random error is `scale / pairs`, with an optional floor.
+//! The controller against a network of known physics: an edge's random error is `scale / pairs`,
+//! with an optional floor.
 
 use std::collections::BTreeSet;
 
@@ -175,7 +176,8 @@ fn a_quiet_network_is_probed_slowly_and_at_a_steady_pace() {
 
 #[test]
 fn windows_that_turn_out_too_thin_are_filled_again() {
-    // The window before was faster than the pace in force, or exchanges have been lost since: two a window and an edge.
+    // The window before was faster than the pace in force, or exchanges have been lost since: two a
+    // window and an edge.
     let mut world = World { scale: 100.0, ..World::new(16) };
     let (mut pacer, first) = pacer(&world, 1_000.0, Budget { bits_per_second: None, cpu_share: Some(0.01) });
     let thin = PacingStep { cadence_ns: (WINDOW_NS / 3.0 / 2.0) as i64, ..first };
@@ -343,7 +345,8 @@ mod by_hand {
 
     #[test]
     fn an_edge_more_and_less() {
-        // P of the chain: [[4, 4], [4, 8]]. An edge 0–2 of variance 4: P e = (4, 8), Δ₂₂ = 64/(4 + 8) = 16/3.
+        // P of the chain: [[4, 4], [4, 8]]. An edge 0–2 of variance 4: P e = (4, 8), Δ₂₂ = 64/(4 +
+        // 8) = 16/3.
         let mut what_if = chain();
         let error_budget = ErrorBudget { random_ns: 8f64.sqrt() * SIGMAS_95, floor_ns: 0.0 };
         let short = [(NodeId(2), error_budget)];
@@ -389,7 +392,8 @@ fn a_clock_that_bends_shortens_the_window_and_the_noise_of_its_rate_does_not() {
     let mut world = World::new(4);
     let (mut pacer, first) = stretching(&world, 1_000.0);
     let grown = world.run(&mut pacer, first, 6).pop().expect("rounds");
-    // 0.5 ppm over 16 s is 8 µs, and an eighth of that is 1 µs off a line: four times what is allowed.
+    // 0.5 ppm over 16 s is 8 µs, and an eighth of that is 1 µs off a line: four times what is
+    // allowed.
     world.drift_ppm = [0.5, 0.001];
     let bent = world.run(&mut pacer, grown, 1).pop().expect("a round");
     assert_eq!(seconds(std::slice::from_ref(&bent)), [8]);

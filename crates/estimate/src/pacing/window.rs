@@ -40,7 +40,8 @@ impl Pacer {
         next as f64 / window.max(1) as f64
     }
 
-    /// The largest change of a node's rate since the last round, ppm, as far as the rates' own noise does not explain it.
+    /// The largest change of a node's rate since the last round, ppm, as far as the rates' own
+    /// noise does not explain it.
     fn bend_ppm(&mut self, round: &PacingRound<'_>) -> f64 {
         let sound = |node: &&NodeEstimate| node.reachable && !round.disturbed.contains(&node.node_id);
         let mut rates = vec![None; round.nodes.len()];
@@ -61,5 +62,6 @@ impl Pacer {
 
 /// Share of the target by which a clock may leave a line within a window.
 const BEND_SHARE_MAX: f64 = 0.25;
-/// Standard deviations of a difference of rates that noise may make: the largest of many nodes' is looked at.
+/// Standard deviations of a difference of rates that noise may make: the largest of many nodes' is
+/// looked at.
 const NOISE_SIGMAS: f64 = 4.0;

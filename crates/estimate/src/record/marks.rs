@@ -18,7 +18,8 @@ use serde::{Deserialize, Serialize};
 /// The folder of a run in which its processes leave their marks.
 pub const MARKS_FOLDER: &str = "marks";
 
-/// What tells one process's marks from all others': drawn at random when it begins. As text 16 hexadecimal digits.
+/// What tells one process's marks from all others': drawn at random when it begins. As text 16
+/// hexadecimal digits.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct MarkToken(pub u64);
@@ -70,7 +71,8 @@ pub struct MarksHeader {
     pub boot_id: String,
     /// The process's number there.
     pub pid: u32,
-    /// By how much its time namespace moves the clocks that count from the machine's start; None where it does not.
+    /// By how much its time namespace moves the clocks that count from the machine's start; None
+    /// where it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_namespace: Option<TimeNamespace>,
 }
@@ -93,7 +95,8 @@ pub fn mark_name(token: MarkToken, number: u64) -> String {
     format!("{MARK_PREFIX}{token}.{number}")
 }
 
-/// The token and the number that an event's name states, if it is a mark's: what [`mark_name`] makes and nothing else.
+/// The token and the number that an event's name states, if it is a mark's: what [`mark_name`]
+/// makes and nothing else.
 pub fn parse_mark_name(name: &[u8]) -> Option<(MarkToken, u64)> {
     let rest = name.strip_prefix(MARK_PREFIX.as_bytes())?;
     let (token, rest) = rest.split_at_checked(TOKEN_DIGITS)?;
@@ -103,7 +106,8 @@ pub fn parse_mark_name(name: &[u8]) -> Option<(MarkToken, u64)> {
     Some((MarkToken::parse(token)?, number))
 }
 
-/// The name of a process's file in [`MARKS_FOLDER`]: `rank3-0123456789abcdef.jsonl`. The rank is for people.
+/// The name of a process's file in [`MARKS_FOLDER`]: `rank3-0123456789abcdef.jsonl`. The rank is
+/// for people.
 pub fn marks_file(rank: u32, token: MarkToken) -> String {
     format!("rank{rank}-{token}{FILE_ENDING}")
 }

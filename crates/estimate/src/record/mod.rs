@@ -39,28 +39,34 @@ pub struct OffsetRecord {
     /// The estimate.
     #[serde(flatten)]
     pub estimate: NodeEstimate,
-    /// The system clock of this node or of the reference was stepped or slewed during the window: do not trust the line.
+    /// The system clock of this node or of the reference was stepped or slewed during the window:
+    /// do not trust the line.
     #[serde(default)]
     pub clock_disturbed: bool,
     /// Covariance of the errors of offset and rate, ns·ppm; of smoothed lines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offset_drift_covariance: Option<f64>,
-    /// Density of the random walk of this clock's rate against the reference's, ns²/s³; of smoothed lines. Between two lines an offset
-    /// is then known to the covariance of both and `wander·Δ³·(s(1−s))³/3`.
+    /// Density of the random walk of this clock's rate against the reference's, ns²/s³; of smoothed
+    /// lines. Between two lines an offset is then known to the covariance of both and
+    /// `wander·Δ³·(s(1−s))³/3`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wander: Option<f64>,
-    /// By how much the rates of this clock and the reference's changed suddenly in the window, ppm, as the clock watch saw it.
+    /// By how much the rates of this clock and the reference's changed suddenly in the window, ppm,
+    /// as the clock watch saw it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub slew_ppm: f64,
-    /// This clock was stepped, not long before the line's time: in its window, or since the line before.
+    /// This clock was stepped, not long before the line's time: in its window, or since the line
+    /// before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<StepRecord>,
-    /// What this round tells late: into which round, this or one of those before, this clock or the reference's does not go on.
+    /// What this round tells late: into which round, this or one of those before, this clock or the
+    /// reference's does not go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broken_into: Option<RoundId>,
 }
 
-/// Between which readings of a clock it was stepped. A clock that was set back may show less after it.
+/// Between which readings of a clock it was stepped. A clock that was set back may show less after
+/// it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepRecord {
     /// The last reading that is known to be before it.
@@ -72,7 +78,8 @@ pub struct StepRecord {
 }
 
 impl StepRecord {
-    /// The step of a clock event, if it was one; of one that does not say between which readings, over a watch's period.
+    /// The step of a clock event, if it was one; of one that does not say between which readings,
+    /// over a watch's period.
     pub fn of_event(event: &ClockEvent) -> Option<Self> {
         let Step { after_ns, before_ns } = Step::seen(event.at.as_ns(), event.step_ns);
         let looks = || [after_ns, before_ns].map(Timestamp::from_ns);
@@ -136,13 +143,15 @@ pub struct OffsetsHeader {
     /// The node whose offset is zero.
     #[serde(default = "crate::round::first_node")]
     pub reference: NodeId,
-    /// The launcher's ranks, as each stated itself; empty where they stated none that can be told apart.
+    /// The launcher's ranks, as each stated itself; empty where they stated none that can be told
+    /// apart.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ranks: Vec<RankRecord>,
 }
 
 impl OffsetsHeader {
-    /// Returns which nodes share a host: as the nodes state it, or by their names where one does not.
+    /// Returns which nodes share a host: as the nodes state it, or by their names where one does
+    /// not.
     pub fn hosts(&self) -> Hosts {
         if let Some(hosts) = self.nodes.iter().map(|node| node.host).collect::<Option<Vec<NodeId>>>() {
             return Hosts::shared(hosts);
@@ -166,10 +175,12 @@ pub struct RankRecord {
     pub hostname: String,
     /// The node that it is, or follows.
     pub node_id: NodeId,
-    /// Who numbered it: two launchers may number the hosts of one job size differently. Runs of earlier versions do not say.
+    /// Who numbered it: two launchers may number the hosts of one job size differently. Runs of
+    /// earlier versions do not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launcher: Option<Launcher>,
-    /// By how much its time namespace moves the clocks that count from the machine's start; None where it does not.
+    /// By how much its time namespace moves the clocks that count from the machine's start; None
+    /// where it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_namespace: Option<TimeNamespace>,
 }
@@ -178,7 +189,8 @@ pub struct RankRecord {
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Launcher {
-    /// The variables `RANK` and `WORLD_SIZE`, by which programs of torch.distributed are numbered whoever sets them.
+    /// The variables `RANK` and `WORLD_SIZE`, by which programs of torch.distributed are numbered
+    /// whoever sets them.
     Torchrun,
     /// The mpirun of Open MPI.
     OpenMpi,
@@ -199,13 +211,13 @@ impl Display for Launcher {
     }
 }
 
-/// In a run's directory, beside `offsets.jsonl` as the run wrote it round by round: the lines of the run as a whole, which suffice for
-/// readers that join them by straight lines.
+/// In a run's directory, beside `offsets.jsonl` as the run wrote it round by round: the lines of
+/// the run as a whole, which suffice for readers that join them by straight lines.
 pub const SMOOTHED_OFFSETS: &str = "offsets.smoothed.jsonl";
 
-/// What the first line says of one node. `start_walltime_ns` and `start_gpu_ns` are left out on purpose: programs that join traces
-/// read these keys as the start of the PROFILER's session, which the measurement does not know; older runs wrote its own start
-/// there, which is not read.
+/// What the first line says of one node. `start_walltime_ns` and `start_gpu_ns` are left out on
+/// purpose: programs that join traces read these keys as the start of the PROFILER's session, which
+/// the measurement does not know; older runs wrote its own start there, which is not read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
     /// Its host.
@@ -213,8 +225,8 @@ pub struct NodeRecord {
     pub hostname: Option<String>,
     /// The node.
     pub node_id: NodeId,
-    /// The first node on the same host, as the boot ids of their kernels (or `--host`) tell. Runs of earlier versions do not
-    /// state it.
+    /// The first node on the same host, as the boot ids of their kernels (or `--host`) tell. Runs
+    /// of earlier versions do not state it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<NodeId>,
 }

@@ -1,11 +1,12 @@
-//! Names as hosts, files and events give them to themselves, and as people and programs may see them.
+//! Names as hosts, files and events give them to themselves, and as people and programs may see
+//! them.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Deserializer};
 
-/// Whether a character of a name is not seen, or changes how others are seen: it ends a line, moves a terminal's cursor, turns the direction of writing or has no
-/// width.
+/// Whether a character of a name is not seen, or changes how others are seen: it ends a line, moves
+/// a terminal's cursor, turns the direction of writing or has no width.
 pub fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(
@@ -14,7 +15,8 @@ pub fn is_invisible(character: char) -> bool {
         )
 }
 
-/// A name with `?` in the place of each invisible character: it forges no line of an output, and looks like no other name.
+/// A name with `?` in the place of each invisible character: it forges no line of an output, and
+/// looks like no other name.
 ///
 /// ```
 /// use probe_sync_estimate::record::plain_name;

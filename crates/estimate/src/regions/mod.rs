@@ -7,21 +7,26 @@
 //! according to the run among the masters. So when that reference shows `g = m − M`, node i shows
 //! `g + M + o`:
 //!
-//! - the offset is `o + M`, **at g and not at m**: M is looked up by the master's own reading, and the line's time moves by it. With
-//!   M = 10 ms and a node that runs off by 50 ppm, the wrong time would be an error of 500 ns;
+//! - the offset is `o + M`, **at g and not at m**: M is looked up by the master's own reading, and
+//!   the line's time moves by it. With M = 10 ms and a node that runs off by 50 ppm, the wrong time
+//!   would be an error of 500 ns;
 //! - rates multiply: `(1 + o')(1 + M') − 1`;
-//! - covariances of offset and rate add, since both runs have packets of their own. What they share is the master: its clock's wander and the
-//!   asymmetry of its host enter both with opposite signs and cancel in the sum, so adding is rather too wide than too narrow.
-//!   Derivatives by M' of what is stated at g are of the size 10⁻⁴ and left out;
+//! - covariances of offset and rate add, since both runs have packets of their own. What they share
+//!   is the master: its clock's wander and the asymmetry of its host enter both with opposite signs
+//!   and cancel in the sum, so adding is rather too wide than too narrow. Derivatives by M' of what
+//!   is stated at g are of the size 10⁻⁴ and left out;
 //! - hard intervals add; without one at either level there is none.
 //!
-//! Example: the master is 10 000 000 ns ahead of the reference of all, node i 500 ns behind the master. When the master shows 1 s, node i shows
-//! 0.999 999 5 s and the reference 0.99 s: the line is at 0.99 s, and says 9 999 500 ns.
+//! Example: the master is 10 000 000 ns ahead of the reference of all, node i 500 ns behind the
+//! master. When the master shows 1 s, node i shows 0.999 999 5 s and the reference 0.99 s: the line
+//! is at 0.99 s, and says 9 999 500 ns.
 //!
-//! The two levels are not in step. Between two lines a and b, Δ seconds apart, the offset is the cubic through offsets and rates, and its
-//! variance is `motion::variance_between`. The rate goes straight from one end's to the other's: the cubic's own slope would divide the errors of
-//! both offsets by Δ. Its variance is that of the less certain end and the walk between both, `q·Δ·u` with u = s(1 − s). The walk adds
-//! `q·Δ²·u²·(1 − 2s)/2` to the covariance, half the slope of the bridge's variance.
+//! The two levels are not in step. Between two lines a and b, Δ seconds apart, the offset is the
+//! cubic through offsets and rates, and its variance is `motion::variance_between`. The rate goes
+//! straight from one end's to the other's: the cubic's own slope would divide the errors of both
+//! offsets by Δ. Its variance is that of the less certain end and the walk between both, `q·Δ·u`
+//! with u = s(1 − s). The walk adds `q·Δ²·u²·(1 − 2s)/2` to the covariance, half the slope of the
+//! bridge's variance.
 //!
 //! It does not extrapolate beyond the lines of either level, or interpolate across a step or an
 //! unreachable line. It does interpolate across a disturbed line and marks the result as disturbed.
@@ -81,8 +86,8 @@ impl Known {
 }
 
 impl NodeLines {
-    /// Lines of one node. Such as do not follow the one before in time are left out; the step of which one tells goes to the first kept line
-    /// that is not before it.
+    /// Lines of one node. Such as do not follow the one before in time are left out; the step of
+    /// which one tells goes to the first kept line that is not before it.
     pub fn new(lines: impl IntoIterator<Item = OffsetRecord>) -> Self {
         let mut kept: Vec<OffsetRecord> = Vec::new();
         let mut out_of_order = 0;
@@ -109,20 +114,22 @@ impl NodeLines {
         self.out_of_order
     }
 
-    /// Until when the node was the reference: the time of its last line before the first that gives it an offset, or does not reach it. None
-    /// when it never was.
+    /// Until when the node was the reference: the time of its last line before the first that gives
+    /// it an offset, or does not reach it. None when it never was.
     pub fn reference_until(&self) -> Option<Timestamp<Reference>> {
         let is_reference = |line: &&OffsetRecord| line.estimate.reachable && line.estimate.offset_ns == 0.0;
         self.lines.iter().take_while(is_reference).last().map(midpoint)
     }
 
-    /// The first line, of those until a time, that tells of a step of the clock, or that the clock does not go on.
+    /// The first line, of those until a time, that tells of a step of the clock, or that the clock
+    /// does not go on.
     pub fn first_break(&self, until: Timestamp<Reference>) -> Option<&OffsetRecord> {
         let broken = |line: &&OffsetRecord| line.step.is_some() || line.broken_into.is_some();
         self.lines.iter().find(broken).filter(|line| midpoint(line) <= until)
     }
 
-    /// What is known when the reference shows `at`; None beyond the lines, across a step and beside lines that say nothing.
+    /// What is known when the reference shows `at`; None beyond the lines, across a step and beside
+    /// lines that say nothing.
     pub fn when_reference_shows(&self, at: Timestamp<Reference>) -> Option<Known> {
         let after = self.lines.partition_point(|line| midpoint(line) <= at);
         let before = after.checked_sub(1)?;
@@ -134,7 +141,8 @@ impl NodeLines {
         Some(gap.at(since_ns as f64 * 1e-9 / gap.seconds))
     }
 
-    /// What is known when the node's own clock shows `own`; None where [`Self::when_reference_shows`] gives none.
+    /// What is known when the node's own clock shows `own`; None where
+    /// [`Self::when_reference_shows`] gives none.
     pub fn when_it_shows(&self, own: Timestamp<System>) -> Option<Known> {
         // Among all lines one that reaches nobody would end the search in the middle of others.
         let after = self.readings.partition_point(|(shown, _)| *shown <= own);
@@ -164,10 +172,11 @@ impl NodeLines {
     }
 }
 
-/// The lines of a region's node on the timeline of the run among the masters: at each of its own, and where the master's curve has a
-/// line between them. `until` is when the master ceased to be the region's reference. Lines for which the masters' run says nothing of
-/// this master are left out; returned is how many beside those that are not. A step stands on one line alone: where that is left out, the next
-/// one that is not tells it.
+/// The lines of a region's node on the timeline of the run among the masters: at each of its own,
+/// and where the master's curve has a line between them. `until` is when the master ceased to be
+/// the region's reference. Lines for which the masters' run says nothing of this master are left
+/// out; returned is how many beside those that are not. A step stands on one line alone: where that
+/// is left out, the next one that is not tells it.
 pub fn compose(node: &NodeLines, master: &NodeLines, until: Timestamp<Reference>) -> (Vec<OffsetRecord>, usize) {
     let mut composed = Vec::new();
     let (mut left_out, mut untold) = (0, Break::default());
@@ -216,7 +225,8 @@ impl Break {
         Self { step: line.step, into: line.broken_into }
     }
 
-    /// With one that a later line tells. A line has room for one step: from the last reading before the first to the first one after the last.
+    /// With one that a later line tells. A line has room for one step: from the last reading before
+    /// the first to the first one after the last.
     fn and(self, later: Self) -> Self {
         let joined = |(first, last): (StepRecord, StepRecord)| StepRecord { after: first.after, before: last.before };
         Self {

@@ -1,4 +1,5 @@
-//! The example by hand, lines that must not be joined, and two regions of swinging clocks whose truth is known.
+//! The example by hand, lines that must not be joined, and two regions of swinging clocks whose
+//! truth is known.
 
 use probe_sync_time::NodeId;
 use rand::{RngExt, SeedableRng};
@@ -48,7 +49,8 @@ fn near(found: f64, expected: f64, within: f64) {
     assert!((found - expected).abs() <= within, "{found} instead of {expected}");
 }
 
-/// A master 10 ms ahead at 0.99 s of the reference of all, which gains 50 ppm; lines of 3 ns, 0.02 ppm and 0.01 ns·ppm at 0.99 and 2.99 s.
+/// A master 10 ms ahead at 0.99 s of the reference of all, which gains 50 ppm; lines of 3 ns, 0.02
+/// ppm and 0.01 ns·ppm at 0.99 and 2.99 s.
 fn master() -> NodeLines {
     let errors = [3.0, 0.02, 0.01];
     NodeLines::new([
@@ -72,26 +74,29 @@ fn the_example_by_hand() {
     near(estimate.drift_sigma_ppm, 0.03f64.hypot(0.02), 1e-12);
     near(whole.offset_drift_covariance.expect("stated"), -0.02, 1e-12);
     near(whole.wander.expect("stated"), 7.0, 1e-12);
-    // The master's 100 ns put the moment at which its clock shows a second 100 ns earlier or later, in which 500 ppm make 0.05 ns.
+    // The master's 100 ns put the moment at which its clock shows a second 100 ns earlier or later,
+    // in which 500 ppm make 0.05 ns.
     near(estimate.bound_lo_ns, 9_999_299.95, 1e-6);
     near(estimate.bound_hi_ns, 9_999_700.05, 1e-6);
 }
 
 #[test]
 fn between_the_masters_lines_its_reading_counts() {
-    // 1.00005 s after its first line the master's clock has counted what takes the reference one second.
+    // 1.00005 s after its first line the master's clock has counted what takes the reference one
+    // second.
     let own = Timestamp::from_ns(SECOND + SECOND + 50_000);
     let known = master().when_it_shows(own).expect("between its lines");
     assert_eq!(known.at, Timestamp::from_ns(990_000_000 + SECOND));
     near(known.offset_ns, 1e7 + 5e4, 1e-3);
     near(known.drift_ppm, 50.0, 1e-6);
-    // Errors that are one: 3². Of the rates (±0.25 s)²·(20 ns/s)² twice, of the mixed parts 2·0.5·0.25·10 less the same, the bridge
-    // 2·8/192.
+    // Errors that are one: 3². Of the rates (±0.25 s)²·(20 ns/s)² twice, of the mixed parts
+    // 2·0.5·0.25·10 less the same, the bridge 2·8/192.
     near(known.sigma_ns, (9.0 + 50.0 + 1.0 / 12.0f64).sqrt(), 1e-6);
     // The walk between both ends: 2·2/4 besides the end's 400.
     near(known.drift_sigma_ppm, 401f64.sqrt() * 1e-3, 1e-9);
     near(known.offset_drift_covariance, 0.01, 1e-12);
-    // Both intervals are ± 100 ns. Rates that change by 6 ppm a second from either end make 3 µs, and 500 ppm of all that comes with the moment.
+    // Both intervals are ± 100 ns. Rates that change by 6 ppm a second from either end make 3 µs,
+    // and 500 ppm of all that comes with the moment.
     let beside = 100.0 + 3_000.0 * 1.001;
     near(known.bound_ns[1] - known.offset_ns, beside * 1.0005, 1e-3);
     assert_eq!(master().when_it_shows(Timestamp::from_ns(SECOND - 1)), None, "before the first line");
@@ -150,7 +155,8 @@ fn stepped(after: i64, before: i64) -> Option<StepRecord> {
 
 #[test]
 fn a_step_whose_line_is_left_out_is_told_by_the_next() {
-    // The master is unknown between 2 and 4 s, bends at 1, 2, 4, 5 and 6 s, and the region measures between.
+    // The master is unknown between 2 and 4 s, bends at 1, 2, 4, 5 and 6 s, and the region measures
+    // between.
     let mut above: Vec<_> = (1..=6).map(|k| line(k * SECOND, [0.0, 0.0], [1.0; 3], 1.0)).collect();
     above[2].estimate.reachable = false;
     let above = NodeLines::new(above);
@@ -171,16 +177,19 @@ fn a_step_whose_line_is_left_out_is_told_by_the_next() {
         let found: Vec<_> = found.map(|line| (midpoint(line).as_ns(), line.step, line.broken_into)).collect();
         assert_eq!(found, expected, "{told:?}");
     };
-    // The master's line at 4 s has one of the region's lines on either side, so it is the first that is known again.
+    // The master's line at 4 s has one of the region's lines on either side, so it is the first
+    // that is known again.
     let again = 4 * SECOND;
     check(&[(2, first, None)], &[(again, first, None)]);
     check(&[(4, None, Some(RoundId(7)))], &[(again, None, Some(RoundId(7)))]);
     let both = stepped(22 * SECOND / 10, 33 * SECOND / 10);
     check(&[(2, first, None), (4, second, Some(RoundId(7)))], &[(again, both, Some(RoundId(7)))]);
-    // Over the step at 4.3 s nothing is joined, so the line at 4.75 s tells it: once, and joined with none before.
+    // Over the step at 4.3 s nothing is joined, so the line at 4.75 s tells it: once, and joined
+    // with none before.
     check(&[(7, third, None)], &[(times[7], third, None)]);
     check(&[(2, first, None), (7, third, None)], &[(again, first, None), (times[7], third, None)]);
-    // A step between the lines about 4 s: nothing is known there, and the line at 4.25 s tells both.
+    // A step between the lines about 4 s: nothing is known there, and the line at 4.25 s tells
+    // both.
     let fourth = stepped(39 * SECOND / 10, 40 * SECOND / 10);
     let whole = stepped(22 * SECOND / 10, 40 * SECOND / 10);
     check(&[(2, first, None), (6, fourth, None)], &[(times[6], whole, None)]);
@@ -239,7 +248,8 @@ fn normal(random: &mut ChaCha8Rng) -> f64 {
     (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
 }
 
-/// Lines of `clock` against `reference` at about each second from `start`, with errors of the stated covariance.
+/// Lines of `clock` against `reference` at about each second from `start`, with errors of the
+/// stated covariance.
 fn measured(clock: &Clock, reference: &Clock, start: f64, random: &mut ChaCha8Rng) -> NodeLines {
     let lines = (0..40).map(|k| {
         let at = (start + (f64::from(k) + random.random_range(0.0..0.3)) * 1e9).round();
@@ -255,8 +265,8 @@ fn measured(clock: &Clock, reference: &Clock, start: f64, random: &mut ChaCha8Rn
     NodeLines::new(lines.collect::<Vec<_>>())
 }
 
-/// Share of composed lines whose 95 % interval holds the truth, and the largest error in standard deviations; `disordered` moves the master's
-/// lines by so much, to see that it is noticed.
+/// Share of composed lines whose 95 % interval holds the truth, and the largest error in standard
+/// deviations; `disordered` moves the master's lines by so much, to see that it is noticed.
 fn coverage(seeds: std::ops::Range<u64>, disordered: Duration) -> [f64; 3] {
     let (mut lines, mut inside, mut rates_inside, mut hard_broken) = (0.0, 0.0, 0.0, 0.0);
     for seed in seeds {

@@ -4,11 +4,12 @@
 //! [`directions`] joins both ends of a pair for the fault watch, which distinguishes loss in one
 //! direction from loss in both.
 //!
-//! lost(i→j) = sent(i towards j) − received(j from i), each in its own node's window. The windows of two nodes do not end at
-//! the same instant, and packets are on their way at a cut. Counts are differences of running totals, though: what one
-//! round lacks the next one has too many of. By how much one window is longer than the other is known, and the watch
-//! allows for as many packets ([`DirectionCount::apart`]): a control message that was late moves a window by more than a real loss.
-//! It also allows for what came too much in the round before.
+//! lost(i→j) = sent(i towards j) − received(j from i), each in its own node's window. The windows
+//! of two nodes do not end at the same instant, and packets are on their way at a cut. Counts are
+//! differences of running totals, though: what one round lacks the next one has too many of. By how
+//! much one window is longer than the other is known, and the watch allows for as many packets
+//! ([`DirectionCount::apart`]): a control message that was late moves a window by more than a real
+//! loss. It also allows for what came too much in the round before.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +18,9 @@ use probe_sync_time::{Edge, NodeId};
 use crate::faults::DirectionCount;
 use crate::window::{NodeWindowData, PeerPackets};
 
-/// What passed each way between the nodes of a round. A node that is absent, or recorded before packets were counted, says
-/// nothing; one that counted others and not this sender received nothing.
+/// What passed each way between the nodes of a round. A node that is absent, or recorded before
+/// packets were counted, says nothing; one that counted others and not this sender received
+/// nothing.
 pub fn directions(windows: &[NodeWindowData], nodes: usize) -> Vec<DirectionCount> {
     let mut counted: BTreeMap<NodeId, (&NodeWindowData, BTreeMap<NodeId, u64>)> = BTreeMap::new();
     for window in windows.iter().filter(|window| !window.packets.is_empty()) {
@@ -39,10 +41,11 @@ pub fn directions(windows: &[NodeWindowData], nodes: usize) -> Vec<DirectionCoun
     all
 }
 
-/// By what share of itself the sender's window is longer than the receiver's; 0 where it is not. A window that only lies later has at its
-/// end too few what it had too many at its beginning.
+/// By what share of itself the sender's window is longer than the receiver's; 0 where it is not. A
+/// window that only lies later has at its end too few what it had too many at its beginning.
 ///
-/// By hand: the receiver's window of 1 s begins 0.3 s late and ends with the sender's: of the packets of 1 s it counted those of 0.7 s.
+/// By hand: the receiver's window of 1 s begins 0.3 s late and ends with the sender's: of the
+/// packets of 1 s it counted those of 0.7 s.
 fn apart(sender: &NodeWindowData, receiver: &NodeWindowData) -> f64 {
     let length = |window: &NodeWindowData| (window.window_end - window.window_start).as_ns() as f64;
     (1.0 - length(receiver) / length(sender).max(1.0)).clamp(0.0, 1.0)

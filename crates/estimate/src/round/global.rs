@@ -11,29 +11,35 @@ use crate::window::{ClockEvent, NodeEstimate};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "GlobalWindowKeys", into = "GlobalWindowKeys")]
 pub struct GlobalWindowData {
-    /// The round, which is the window's number and the broadcast's too; a gap means that a decision was missed.
+    /// The round, which is the window's number and the broadcast's too; a gap means that a decision
+    /// was missed.
     pub round_id: RoundId,
     /// The node whose offset is zero.
     pub reference: NodeId,
-    /// The reference was gone before this round: its timeline goes on by the clock of this node, and every sigma says how sure that is.
+    /// The reference was gone before this round: its timeline goes on by the clock of this node,
+    /// and every sigma says how sure that is.
     pub carried_by: Option<NodeId>,
     /// The window's start on the reference clock.
     pub window_start: Timestamp<Reference>,
     /// The window's end on the reference clock. The offsets hold at the middle.
     pub window_end: Timestamp<Reference>,
-    /// Every node of the run, in order of `node_id`; in the part that a rank of a large group is sent ([`Self::part_of`]) the reference and its own.
+    /// Every node of the run, in order of `node_id`; in the part that a rank of a large group is
+    /// sent ([`Self::part_of`]) the reference and its own.
     pub all_nodes: Vec<NodeEstimate>,
     /// Edges left out, each with the reason.
     pub excluded_edges: Vec<(Edge, String)>,
     /// The edge with the largest normalised residual, and that residual in ns.
     pub worst_edge: Option<(Edge, f64)>,
-    /// Standard deviation of the paths' asymmetry as the graph's loops show it, for an edge of median margin, ns.
+    /// Standard deviation of the paths' asymmetry as the graph's loops show it, for an edge of
+    /// median margin, ns.
     pub asymmetry_sd_ns: f64,
-    /// Independent loops of the graph, and the root mean square of what theta sums to around them, ns.
+    /// Independent loops of the graph, and the root mean square of what theta sums to around them,
+    /// ns.
     pub loops: (u32, f64),
     /// Nodes whose estimate was moved into its hard interval.
     pub clamped: u32,
-    /// Cycles of edges whose hard bounds contradict each other: a clock stepped or a timestamp is wrong.
+    /// Cycles of edges whose hard bounds contradict each other: a clock stepped or a timestamp is
+    /// wrong.
     pub contradictions: Vec<Vec<Edge>>,
     /// Nodes whose system clock was disturbed during the window.
     pub clock_events: Vec<(NodeId, ClockEvent)>,
@@ -54,7 +60,8 @@ impl GlobalWindowData {
         self.carried_by.unwrap_or(self.reference)
     }
 
-    /// Whether another node than this one was reached: a round without packets, because all paused, knows nobody who could carry the timeline on.
+    /// Whether another node than this one was reached: a round without packets, because all paused,
+    /// knows nobody who could carry the timeline on.
     pub fn knows_another_than(&self, leader: NodeId) -> bool {
         self.all_nodes.iter().any(|node| node.reachable && node.node_id != leader)
     }
@@ -65,8 +72,9 @@ impl GlobalWindowData {
         self.all_nodes.get(place)
     }
 
-    /// What a rank of `node` needs to go on and to convert its own times: the decision, the estimates of the node and of the reference, and
-    /// what disturbed these two. What it says of other nodes is empty, and nobody may conclude from that.
+    /// What a rank of `node` needs to go on and to convert its own times: the decision, the
+    /// estimates of the node and of the reference, and what disturbed these two. What it says of
+    /// other nodes is empty, and nobody may conclude from that.
     #[must_use]
     pub fn part_of(&self, node: NodeId) -> Self {
         let concerned = |other: NodeId| other == node || other == self.reference || Some(other) == self.carried_by;
@@ -85,7 +93,8 @@ impl GlobalWindowData {
         }
     }
 
-    /// Whether the node's clock, or the reference's, was disturbed during the window: the system said so, or its packets do.
+    /// Whether the node's clock, or the reference's, was disturbed during the window: the system
+    /// said so, or its packets do.
     pub fn clock_disturbed(&self, node: NodeId) -> bool {
         let concerned = |disturbed: &NodeId| *disturbed == node || *disturbed == self.leader();
         self.clock_events.iter().map(|(disturbed, _)| disturbed).chain(&self.watch.invalid).any(concerned)
@@ -134,7 +143,8 @@ impl Decision {
     };
 }
 
-/// The keys of [`GlobalWindowData`] in files and on the wire, where the one number of a round has three names.
+/// The keys of [`GlobalWindowData`] in files and on the wire, where the one number of a round has
+/// three names.
 #[derive(Serialize, Deserialize)]
 struct GlobalWindowKeys {
     window_id: RoundId,

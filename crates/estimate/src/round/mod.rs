@@ -1,9 +1,10 @@
 //! One round, from a window's exchanges to the solved round. A live run, `solve` and every
 //! simulation share this code.
 //!
-//! Flow: a node's probing is cut into a [`WindowCut`] → [`fit_window`] makes [`NodeWindowData`](crate::window::NodeWindowData)
-//! of it → all nodes' data go to the master, whose [`Solver`] runs graph → watch → smoother → clamp → [`SolvedRound`], which
-//! holds the [`GlobalWindowData`] that is broadcast, with the master's [`Decision`].
+//! Flow: a node's probing is cut into a [`WindowCut`] → [`fit_window`] makes
+//! [`NodeWindowData`](crate::window::NodeWindowData) of it → all nodes' data go to the master,
+//! whose [`Solver`] runs graph → watch → smoother → clamp → [`SolvedRound`], which holds the
+//! [`GlobalWindowData`] that is broadcast, with the master's [`Decision`].
 
 mod cut;
 mod directions;

@@ -92,7 +92,8 @@ pub struct SolvedRound {
 }
 
 impl SolvedRound {
-    /// Frees what the whole run's smoother does not need: what the round alone says and what the live smoother says.
+    /// Frees what the whole run's smoother does not need: what the round alone says and what the
+    /// live smoother says.
     pub fn forget_working(&mut self) {
         (self.alone, self.smoothed) = (GraphSolution::default(), Vec::new());
     }
@@ -106,7 +107,8 @@ impl Solver {
         Self { options, watch: Watch::default(), smoother, stamp_errors }
     }
 
-    /// Solves the next round. `reference` is the reference node's window, `windows` are those of all nodes that contribute.
+    /// Solves the next round. `reference` is the reference node's window, `windows` are those of
+    /// all nodes that contribute.
     ///
     /// # Errors
     /// When an edge names a node that does not exist.
@@ -140,7 +142,8 @@ impl Solver {
         let broken: Vec<NodeId> = verdict.breaks.iter().map(|broken| broken.node).collect();
         let view = smoother::Round::solved(round_id, reference_midpoint, &edges, &alone, &left_out);
         let smoothed = self.smoother.observe(&view, &broken);
-        // The edges of a node that is invalid told the smoother nothing, and its prediction is not where the clock is now.
+        // The edges of a node that is invalid told the smoother nothing, and its prediction is not
+        // where the clock is now.
         let (mut all_nodes, mut clamped) = (alone.nodes.clone(), alone.clamped);
         let sound = |node: &NodeId| !verdict.invalid.contains(node);
         self.stamp_errors.learn(&edges);

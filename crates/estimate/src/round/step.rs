@@ -7,8 +7,9 @@
 //! packet in the watch's interval shows on which side of the step it was, compared with the line
 //! through the packets that were certainly before or after the interval.
 //!
-//! By hand: J = 5000 ns, u before is 1040, 1050, 1045 ns; packets that leave at readings of 1, 2 and 8 ms have u = 1060, 1035, −3960:
-//! the clock was set between the readings 2 and 8 ms. Peers order the packets: their clocks were not set, and show no reading twice.
+//! By hand: J = 5000 ns, u before is 1040, 1050, 1045 ns; packets that leave at readings of 1, 2
+//! and 8 ms have u = 1060, 1035, −3960: the clock was set between the readings 2 and 8 ms. Peers
+//! order the packets: their clocks were not set, and show no reading twice.
 //!
 //! It does not find a step that the watch missed or separate two steps: the readings are then those
 //! around both.
@@ -20,7 +21,8 @@ use crate::statistics::median;
 use crate::votes::{COST_MAX, before_step, cost};
 use crate::window::ClockEvent;
 
-/// The event, with its step placed by the exchanges of the window, edge by edge; as it was where they do not tell.
+/// The event, with its step placed by the exchanges of the window, edge by edge; as it was where
+/// they do not tell.
 pub(super) fn placed<'a>(event: ClockEvent, edges: impl Iterator<Item = &'a [Exchange]>) -> ClockEvent {
     let Some(seen) = StepRecord::of_event(&event) else { return event };
     let mut votes: Vec<Vote> = edges.flat_map(ways).flat_map(|way| way.votes(&event, &seen)).collect();
@@ -49,17 +51,20 @@ struct Vote {
 /// The packets of an edge in one direction: the node's reading, and u or l.
 struct Way(Vec<(Timestamp<System>, Duration)>);
 
-/// Stamps of an interface are converted by readings taken now and then: near a step they may be on the other side of it.
+/// Stamps of an interface are converted by readings taken now and then: near a step they may be on
+/// the other side of it.
 fn ways(exchanges: &[Exchange]) -> [Way; 2] {
     let all = || exchanges.iter().filter(|exchange| exchange.stamp != StampSource::Hardware);
     [all().flat_map(|e| e.forward_arrived()).collect(), all().flat_map(|e| e.reverse_arrived()).collect()].map(Way)
 }
 
 impl Way {
-    /// What the packets of the watch's interval say; nothing where a step of this size does not stand out.
+    /// What the packets of the watch's interval say; nothing where a step of this size does not
+    /// stand out.
     fn votes(&self, event: &ClockEvent, seen: &StepRecord) -> Vec<Vote> {
         let jump = event.step_ns as f64;
-        // Relative to the step's latest moment, by the clock as it would be without the step, so that no digit is lost.
+        // Relative to the step's latest moment, by the clock as it would be without the step, so
+        // that no digit is lost.
         let Some(&(_, first)) = self.0.iter().min_by_key(|(reading, theta)| *reading + *theta) else {
             return Vec::new();
         };
@@ -75,7 +80,8 @@ impl Way {
                 Point { reading, at, above: above as f64 }
             })
             .collect();
-        // Beyond the interval a packet's side is known. It may be placed wrong by what the two clocks drift apart within the window.
+        // Beyond the interval a packet's side is known. It may be placed wrong by what the two
+        // clocks drift apart within the window.
         let (least, most) =
             points.iter().fold((0.0, 0.0), |(least, most), point| (point.at.min(least), point.at.max(most)));
         let drift = DRIFT_MIN_NS.max(DRIFT * (most - least));
@@ -93,14 +99,16 @@ impl Way {
         if jump.abs() < JUMP_SPREADS_MIN * line.spread {
             return Vec::new();
         }
-        // A line carried to the far end of the interval is off by more than its points scatter; of a large step that decides nothing.
+        // A line carried to the far end of the interval is off by more than its points scatter; of
+        // a large step that decides nothing.
         let carried = before.is_empty() || after.is_empty();
         let unit = if carried { line.spread.max(jump.abs() / UNITS_OF_JUMP) } else { line.spread };
         let unclear = points.iter().filter(|point| surely(point).is_none());
         let vote = |point: &Point| {
             let off = point.above - line.at(point.at);
             let costs = [off, off + jump].map(|off| cost(off / unit));
-            // What fits neither side was late, or between two steps, or concerns a step of the peer: no vote.
+            // What fits neither side was late, or between two steps, or concerns a step of the
+            // peer: no vote.
             let fits = costs[0].min(costs[1]) < COST_MAX;
             fits.then(|| Vote { unstepped: point.at - line.at(point.at), reading: point.reading, costs })
         };
@@ -149,7 +157,8 @@ const FEWEST_POINTS: usize = 16;
 const NEAR_MAX: usize = 64;
 /// The watch knows a step's size no better, ns.
 const SPREAD_MIN_NS: f64 = 100.0;
-/// A step stands out of the delays when it is so many spreads: then packets between its sides, of a line that is off, cost too much.
+/// A step stands out of the delays when it is so many spreads: then packets between its sides, of a
+/// line that is off, cost too much.
 const JUMP_SPREADS_MIN: f64 = 20.0;
 /// Two pairs that are late together, as the first after a pause are, do not place a step.
 const COST_CLEAR: f64 = 4.0 * COST_MAX;
@@ -166,13 +175,15 @@ mod tests {
     use super::*;
 
     const MS: i64 = 1_000_000;
-    /// A vote that decides is the third on its side: exchanges begin 3 ms after each other and end 6 ms later.
+    /// A vote that decides is the third on its side: exchanges begin 3 ms after each other and end
+    /// 6 ms later.
     const LATE: i64 = 10 * MS;
     /// What the clock shows in the beginning of the window of 2 s.
     const BEGIN: i64 = 1_790_000_000_000_000_000;
 
-    /// A node that runs 20 ppm fast and is set by so many ns at so many ms: what a watch sees of it at the next quarter of a second, and the
-    /// node's exchanges with three peers every 10 ms, whose delays vary by `queue` ns.
+    /// A node that runs 20 ppm fast and is set by so many ns at so many ms: what a watch sees of it
+    /// at the next quarter of a second, and the node's exchanges with three peers every 10 ms,
+    /// whose delays vary by `queue` ns.
     fn stepped(steps: &[(i64, i64)], queue: i64) -> (ClockEvent, Vec<Vec<Exchange>>) {
         let jumped = |t: i64| steps.iter().filter(|(_, at_ms)| t >= at_ms * MS).map(|(jump, _)| jump).sum::<i64>();
         let own = |t: i64| BEGIN + t + t / 50_000 + jumped(t);
@@ -233,7 +244,8 @@ mod tests {
 
     #[test]
     fn a_step_at_the_windows_end_is_placed_by_packets_before_it() {
-        // The last 200 ms are the watch's interval: the line is carried over it. Delays fall by 300 ns when it begins.
+        // The last 200 ms are the watch's interval: the line is carried over it. Delays fall by 300
+        // ns when it begins.
         let (seen, mut edges) = stepped(&[(200_000, 1_920)], 60);
         let begin = Timestamp::from_ns(BEGIN + 1_800 * MS);
         for exchange in edges.iter_mut().flatten() {

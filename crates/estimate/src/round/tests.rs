@@ -97,8 +97,8 @@ fn one_way_loss_of_two_rounds_is_named_with_its_direction_when_the_next_is_known
 
 #[test]
 fn windows_that_do_not_coincide_lose_nothing() {
-    /// Node 2 cuts every other window late by two fifths: its windows hold 7/5 and 3/5 of what the others' hold, and what
-    /// others sent it in the one round it counts in the other.
+    /// Node 2 cuts every other window late by two fifths: its windows hold 7/5 and 3/5 of what the
+    /// others' hold, and what others sent it in the one round it counts in the other.
     fn uneven(round: u64, from: u32, to: u32) -> [u64; 2] {
         let of_two = if round.is_multiple_of(2) { SENT * 7 / 5 } else { SENT * 3 / 5 };
         [if from == 2 { of_two } else { SENT }, if to == 2 { of_two } else { SENT }]
@@ -164,8 +164,9 @@ fn losses_without_a_fit_are_losses_of_the_edge() {
     check("nothing comes back", whole, dead, &[(FaultKind::Loss, Edge::new(1, 3))]);
 }
 
-/// Windows of 2 s of nodes whose clocks run at rates of their own: node i is 1000·i ns ahead at the first round's middle and gains 500·i ns each
-/// second, node 0 is the timeline. All nodes probe all, and know each other to some 3 ns.
+/// Windows of 2 s of nodes whose clocks run at rates of their own: node i is 1000·i ns ahead at the
+/// first round's middle and gains 500·i ns each second, node 0 is the timeline. All nodes probe
+/// all, and know each other to some 3 ns.
 fn running(round: u64, here: &[u32]) -> Vec<NodeWindowData> {
     let seconds = round as f64 * 2.0;
     let ahead = |node: u32| f64::from(node) * (1000.0 + 500.0 * seconds);

@@ -7,11 +7,14 @@
 //! of that sum grows with the elapsed time Δ by [`Growth::Walk`]. No packet bounds it, so there are
 //! no hard intervals.
 //!
-//! A carried timeline stays carried: a reference that comes back may have another clock than before, and if it has the same, its offset shows
-//! how well it was carried. When the carrying node is gone too, the next one carries on.
+//! A carried timeline stays carried: a reference that comes back may have another clock than
+//! before, and if it has the same, its offset shows how well it was carried. When the carrying node
+//! is gone too, the next one carries on.
 //!
-//! Two nodes by hand. Node 0 is the reference, and is gone. Node 1 was 1000 ns ahead of it at 10 s (its own clock), gaining 2 ns each second. At its 15 s it
-//! is taken to be 1010 ahead. Node 2 is measured 40 ns ahead of node 1: it is 1050 ahead of the timeline. The window's middle, 15 s by node 1, is 15 s − 1010 ns.
+//! Two nodes by hand. Node 0 is the reference, and is gone. Node 1 was 1000 ns ahead of it at 10 s
+//! (its own clock), gaining 2 ns each second. At its 15 s it is taken to be 1010 ahead. Node 2 is
+//! measured 40 ns ahead of node 1: it is 1050 ahead of the timeline. The window's middle, 15 s by
+//! node 1, is 15 s − 1010 ns.
 //!
 //! It does not determine whether the reference is gone for good, or use what its clock did
 //! meanwhile.
@@ -73,11 +76,13 @@ impl Timeline {
         self.carried.map_or(self.options.reference, |carried| carried.by)
     }
 
-    /// The window that says when the round was: the leader's, or that of the node that is to carry on in its place. None when nobody here can.
+    /// The window that says when the round was: the leader's, or that of the node that is to carry
+    /// on in its place. None when nobody here can.
     pub fn leading<'w>(&mut self, windows: &'w [NodeWindowData]) -> Option<&'w NodeWindowData> {
         let of = |node: NodeId| windows.iter().find(|window| window.node_id == node);
         let steady = |window: &NodeWindowData| window.clock_event.is_none_or(|event| event.step_ns == 0);
-        // The reference's clock is the timeline, whatever it does; a clock that only carries it must not take it along when it is set.
+        // The reference's clock is the timeline, whatever it does; a clock that only carries it
+        // must not take it along when it is set.
         if let Some(window) = of(self.leader()).filter(|window| self.carried.is_none() || steady(window)) {
             return Some(window);
         }
@@ -89,7 +94,8 @@ impl Timeline {
         of(carried.by)
     }
 
-    /// Solves the next round. `leading` is what [`Self::leading`] gives of `windows`, which are those of all nodes that contribute.
+    /// Solves the next round. `leading` is what [`Self::leading`] gives of `windows`, which are
+    /// those of all nodes that contribute.
     ///
     /// # Errors
     /// When an edge names a node that does not exist.
@@ -139,7 +145,8 @@ impl Carried {
     fn at(&self, instant: Timestamp<System>) -> [f64; 2] {
         let seconds = self.seconds(instant);
         let rate = self.drift_sigma_ppm * NS_PER_S_PER_PPM;
-        // Offset and rate of a line come from the same packets; the worst is that their errors add up.
+        // Offset and rate of a line come from the same packets; the worst is that their errors add
+        // up.
         let growth = Growth::Walk {
             covariance: self.sigma_ns * rate,
             rate: rate * rate,
@@ -180,7 +187,8 @@ impl Carried {
 /// ns/s of a millionth.
 const NS_PER_S_PER_PPM: f64 = 1000.0;
 
-/// How the rates of clocks in machine rooms wander from second to second, ns²/s³: a rate that moves by 1 ns/s in a second.
+/// How the rates of clocks in machine rooms wander from second to second, ns²/s³: a rate that moves
+/// by 1 ns/s in a second.
 const DENSITY: f64 = 1.0;
 
 /// No oscillator and no daemon does more.

@@ -58,7 +58,8 @@ impl End {
         (reach > 0.0).then_some(Self { t: states[0].t, bend, jerk, error_ns, reach })
     }
 
-    /// What is to be added to a straight line at `t` beyond the end, to its rate, and to its standard deviation by squares: ns, ns/s, ns.
+    /// What is to be added to a straight line at `t` beyond the end, to its rate, and to its
+    /// standard deviation by squares: ns, ns/s, ns.
     pub(super) fn beyond(&self, t: f64) -> Option<[f64; 3]> {
         let d = t - self.t;
         let share = d.abs() / self.reach;
@@ -80,7 +81,8 @@ fn predicted(states: &[State], order: usize, d: f64) -> f64 {
     d * (states[0].rate + d * (0.5 * bend + d * jerk / 6.0))
 }
 
-/// Bend and its change at the first state: of the polynomial through the rates of the first `order + 1` states.
+/// Bend and its change at the first state: of the polynomial through the rates of the first
+/// `order + 1` states.
 fn bends(states: &[State], order: usize) -> [f64; 2] {
     let slope = |a: &State, b: &State| (b.rate - a.rate) / (b.t - a.t);
     match states {

@@ -39,7 +39,8 @@ pub(super) enum Held {
 }
 
 impl Gaps {
-    /// `steps`: nodes and places, among the views, of the first rounds after them. `useful`: by view, the edges that are used.
+    /// `steps`: nodes and places, among the views, of the first rounds after them. `useful`: by
+    /// view, the edges that are used.
     pub(super) fn new(
         nodes: usize,
         reference: NodeId,
@@ -105,7 +106,8 @@ impl Gaps {
         held
     }
 
-    /// Finds out when the clocks were stepped: from the exchanges of the rounds around, where they are at hand, else from clock events.
+    /// Finds out when the clocks were stepped: from the exchanges of the rounds around, where they
+    /// are at hand, else from clock events.
     pub(super) fn place(&mut self, solution: &RunSolution, rounds: &[SolvedRound], recorded: &[Recorded<'_>]) {
         if self.all.is_empty() {
             return;
@@ -150,7 +152,8 @@ impl Gaps {
     }
 }
 
-/// Whose the steps are: seen from a reference that was stepped, everybody's clock does not go on, but the step is the reference's.
+/// Whose the steps are: seen from a reference that was stepped, everybody's clock does not go on,
+/// but the step is the reference's.
 fn by_culprit(
     reference: NodeId,
     steps: &[(NodeId, usize)],

@@ -31,15 +31,16 @@ impl Smoothed {
         })
     }
 
-    /// Knots so dense that straight lines between them suffice, from the first window's start to the last one's end: the smoother's
-    /// own, both sides of every step whose place is known, and as many more as the curves need. And the share that there is of these,
-    /// because there may be no more than 10⁷ lines; 1 where there are enough.
+    /// Knots so dense that straight lines between them suffice, from the first window's start to
+    /// the last one's end: the smoother's own, both sides of every step whose place is known, and
+    /// as many more as the curves need. And the share that there is of these, because there may be
+    /// no more than 10⁷ lines; 1 where there are enough.
     pub fn sufficient_knots(&self) -> (Knots, f64) {
         self.knots_within(LINES_MAX as usize)
     }
 
-    /// The same with no more than so many lines. Where there is no room for the knots of the smoother and of steps, some evenly spread are left
-    /// out; the first and the last stay.
+    /// The same with no more than so many lines. Where there is no room for the knots of the
+    /// smoother and of steps, some evenly spread are left out; the first and the last stay.
     pub(super) fn knots_within(&self, lines_max: usize) -> (Knots, f64) {
         let mut windows = self.in_order.iter().map(|place| &self.rounds[*place].data);
         let ends =
@@ -108,10 +109,12 @@ impl Smoothed {
         slew_ppm(data, node) == 0.0 && !data.watch.invalid.iter().any(concerned) && self.gaps.of(node).any(near)
     }
 
-    /// How many knots `spacing` makes of the smoothed rounds, from the first window's start to the last one's end.
+    /// How many knots `spacing` makes of the smoothed rounds, from the first window's start to the
+    /// last one's end.
     ///
     /// # Errors
-    /// [`Error::UnusableSpacing`] when it is below a millisecond or `nodes` nodes would have too many lines.
+    /// [`Error::UnusableSpacing`] when it is below a millisecond or `nodes` nodes would have too
+    /// many lines.
     pub fn knots(&self, spacing: Duration, nodes: usize) -> Result<Knots, Error> {
         let wrong = |reason: String| Error::UnusableSpacing { reason };
         if spacing < SPACING_MIN {
@@ -185,7 +188,8 @@ impl Smoothed {
         Some(StepRecord { after: reading(0)?, before: reading(1)? })
     }
 
-    /// Whether a line must not be trusted. One step whose place is known disturbs nothing but the time between its two readings.
+    /// Whether a line must not be trusted. One step whose place is known disturbs nothing but the
+    /// time between its two readings.
     fn disturbed(&self, data: &GlobalWindowData, node: NodeId, at: Timestamp<Reference>) -> bool {
         match self.gaps.held(node, at) {
             Held::Free => data.clock_disturbed(node) && !self.only_placed_steps(data, node),
@@ -214,9 +218,9 @@ impl Smoothed {
         carried
     }
 
-    /// Returns the hard interval at a time near a round's midpoint: interpolated to the next midpoint,
-    /// or else extrapolated from the one on the other side. None across a step or a disturbed clock:
-    /// packets before and after a step can bound an offset that was never true.
+    /// Returns the hard interval at a time near a round's midpoint: interpolated to the next
+    /// midpoint, or else extrapolated from the one on the other side. None across a step or a
+    /// disturbed clock: packets before and after a step can bound an offset that was never true.
     fn hard_interval(&self, node: NodeId, here: usize, at: Timestamp<Reference>) -> Option<[f64; 2]> {
         let data = |place: usize| self.in_order.get(place).map(|round| &self.rounds[*round].data);
         let bounds = |data: &GlobalWindowData| {

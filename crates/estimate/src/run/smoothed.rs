@@ -35,12 +35,14 @@ pub struct Smoothed {
 }
 
 impl Smoothed {
-    /// Smooths rounds of a run, in order of `round_id`; without `recorded` exchanges from their fits alone.
+    /// Smooths rounds of a run, in order of `round_id`; without `recorded` exchanges from their
+    /// fits alone.
     pub fn new(run: &SolverOptions, rounds: Vec<SolvedRound>, recorded: Option<&[Recorded<'_>]>) -> Self {
         Self::watched(run, rounds, recorded, &mut |_| {})
     }
 
-    /// The same for whoever waits: `told` hears which share of the time is over, 0 to 1, where there are `recorded` exchanges.
+    /// The same for whoever waits: `told` hears which share of the time is over, 0 to 1, where
+    /// there are `recorded` exchanges.
     pub fn watched(
         run: &SolverOptions,
         mut rounds: Vec<SolvedRound>,
@@ -107,7 +109,8 @@ impl Smoothed {
         &self.rounds
     }
 
-    /// The estimate of a node at any time of the reference's clock, as a line of a knot there has it; None without rounds.
+    /// The estimate of a node at any time of the reference's clock, as a line of a knot there has
+    /// it; None without rounds.
     pub fn at(&self, node: NodeId, at: Timestamp<Reference>) -> Option<NodeEstimate> {
         let boundaries = self.in_order.len().checked_sub(1)?;
         let here = (0..boundaries).position(|here| at < self.boundary(here)).unwrap_or(boundaries);
@@ -115,7 +118,8 @@ impl Smoothed {
         data.all_nodes.get(node.index()).map(|node| self.carried(node, here, at))
     }
 
-    /// Rounds that were not smoothed: the reference's clock was set back, and they lie before a round before them.
+    /// Rounds that were not smoothed: the reference's clock was set back, and they lie before a
+    /// round before them.
     pub fn unsmoothed(&self) -> impl Iterator<Item = RoundId> + '_ {
         let places = (0..self.rounds.len()).filter(|place| self.in_order.binary_search(place).is_err());
         places.map(|place| self.rounds[place].data.round_id)
@@ -131,7 +135,8 @@ impl Smoothed {
         self.rounds.iter().flat_map(|round| &round.data.watch.faults)
     }
 
-    /// Median of the 95 % intervals' half-widths, the reference's apart; None when no other node was reached.
+    /// Median of the 95 % intervals' half-widths, the reference's apart; None when no other node
+    /// was reached.
     pub fn half_width_95_ns(&self) -> Option<f64> {
         let others = self.rounds.iter().flat_map(|round| &round.data.all_nodes);
         let mut sigmas: Vec<f64> =
@@ -195,7 +200,8 @@ impl Smoothed {
                 last_s = if far { Some(t) } else { last_s };
                 far
             };
-            // Up to the first gap: a step ends what can be compared. A node that came late has knots of its own.
+            // Up to the first gap: a step ends what can be compared. A node that came late has
+            // knots of its own.
             for at in knots.filter(|at| far(at)).take(KNOTS_OF_AN_END) {
                 let stepped = first.is_some_and(|first| self.steps_between(node, first, at));
                 let Some(known) = self.solution.at(node, at).filter(|_| !stepped && !self.gaps.hold(node, at)) else {
@@ -237,7 +243,8 @@ impl Smoothed {
     }
 }
 
-/// A smoothed offset carried straight on by `seconds`: the mean of a rate that wanders, and its variance F·P·Fᵀ + Q.
+/// A smoothed offset carried straight on by `seconds`: the mean of a rate that wanders, and its
+/// variance F·P·Fᵀ + Q.
 fn straight_on(known: &SmoothedOffset, seconds: f64, wander: f64) -> SmoothedOffset {
     let rate_sd = known.drift_sigma_ppm * NS_PER_S_PER_PPM;
     let across = known.offset_drift_covariance * NS_PER_S_PER_PPM;
@@ -284,7 +291,8 @@ fn useful(view: &smoother::Round<'_>) -> BTreeSet<Edge> {
     view.edges.iter().map(EdgeAlphaBeta::edge).filter(|edge| !useless.contains(edge)).collect()
 }
 
-/// The exchanges of edges that are used in their round. Packets with inconsistent timestamps would change the distribution of the delays.
+/// The exchanges of edges that are used in their round. Packets with inconsistent timestamps would
+/// change the distribution of the delays.
 fn exchanges<'a>(useful: &BTreeMap<RoundId, &BTreeSet<Edge>>, recorded: &[Recorded<'a>]) -> Exchanges<'a> {
     let mut exchanges = Exchanges::new();
     for Recorded { round_id, edge, exchanges: some } in recorded {

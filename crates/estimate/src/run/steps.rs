@@ -21,7 +21,8 @@ use crate::votes::{before_step, cost};
 #[derive(Clone, Debug)]
 pub(super) struct StepGap {
     pub(super) node: NodeId,
-    /// Midpoints of the last round before and of the first after that tell about the clock, on the reference's clock.
+    /// Midpoints of the last round before and of the first after that tell about the clock, on the
+    /// reference's clock.
     pub(super) between: [Timestamp<Reference>; 2],
     pub(super) placed: Option<Placed>,
 }
@@ -65,7 +66,8 @@ impl Sides<'_> {
         (i128::from(at_ns) - i128::from(self.between[0].as_ns())) as f64
     }
 
-    /// When the reference's clock shows what, as a node's clock shows `reading`, ns since the gap's beginning.
+    /// When the reference's clock shows what, as a node's clock shows `reading`, ns since the gap's
+    /// beginning.
     fn reference_ns(&self, node: NodeId, side: usize, reading: Timestamp<System>) -> Option<f64> {
         let reading = self.relative_ns(reading.as_ns());
         let first = reading - self.offset_ns(node, side, reading)?;
@@ -137,7 +139,8 @@ impl Sides<'_> {
 
 /// An exchange of the gap.
 struct Vote {
-    /// When it began and ended: by the peer's clock before a step of the reference, and after it; ns since the gap's beginning.
+    /// When it began and ended: by the peer's clock before a step of the reference, and after it;
+    /// ns since the gap's beginning.
     at_ns: [f64; 2],
     /// How far it is from what the one side and the other predict.
     off_ns: [f64; 2],
@@ -161,7 +164,8 @@ mod tests {
 
     const MS: i64 = 1_000_000;
 
-    /// Node 1 runs 10 ppm fast and is set by `step_ns` at `at_ms`; exchanges every 20 ms with node 0, the reference, and node 2.
+    /// Node 1 runs 10 ppm fast and is set by `step_ns` at `at_ms`; exchanges every 20 ms with node
+    /// 0, the reference, and node 2.
     fn placed(step_ns: i64, at_ms: i64, spread_ns: i64) -> Option<Placed> {
         let clock = |t: i64| t + t / 100_000 + 1_000_000 + if t >= at_ms * MS { step_ns } else { 0 };
         let known = |offset_ns: f64, drift_ppm: f64| SmoothedOffset {

@@ -11,7 +11,8 @@ use crate::window::{ClockEvent, EdgeAlphaBeta, NodeEstimate, NodeWindowData};
 
 const NS_PER_S: f64 = 1e9;
 
-/// Rounds of two nodes; node 1 is ahead by `offset_ns(t)`, t in seconds, and its line of each round is exact.
+/// Rounds of two nodes; node 1 is ahead by `offset_ns(t)`, t in seconds, and its line of each round
+/// is exact.
 fn rounds(ids: &[u64], middle_s: impl Fn(u64) -> f64, offset_ns: impl Fn(f64) -> f64) -> Vec<SolvedRound> {
     let options = SolverOptions::new(2, NodeId(0));
     let mut solver = Solver::new(options);
@@ -79,7 +80,8 @@ fn knots_lie_on_the_curve_inside_their_hard_intervals() {
 fn a_step_leaves_no_knots_between_the_rounds_around_it() {
     let stepped = |t: f64| if t < 3.2 { 0.0 } else { 50_000.0 };
     let mut rounds = rounds(&[0, 1, 2, 3, 4, 5, 6], |id| id as f64, stepped);
-    // Whatever the watch made of it, the verdict of round 5 is that round 4 was the first after a step.
+    // Whatever the watch made of it, the verdict of round 5 is that round 4 was the first after a
+    // step.
     for round in &mut rounds {
         round.data.watch = faults::Verdict::default();
     }
@@ -129,7 +131,8 @@ fn too_many_knots_are_refused() {
     }
 }
 
-/// Offset of the line at `at` between written lines of a node, joined by straight lines; and the smaller sigma of both.
+/// Offset of the line at `at` between written lines of a node, joined by straight lines; and the
+/// smaller sigma of both.
 fn joined(lines: &[&OffsetRecord], at_ns: f64) -> Option<(f64, f64)> {
     let middle = |line: &OffsetRecord| line.window_start.midpoint(line.window_end).as_ns() as f64;
     let next = lines.partition_point(|line| middle(line) <= at_ns);
@@ -313,12 +316,14 @@ fn the_lines_of_a_round_say_what_must_travel() {
     assert!(!quiet.contains("slew_ppm") && !quiet.contains("step") && !quiet.contains("broken_into"), "{quiet}");
 }
 
-/// What the reference, set back by `back` s at 3.2 s, shows at a true time; and a node that runs on, 4 ppm fast.
+/// What the reference, set back by `back` s at 3.2 s, shows at a true time; and a node that runs
+/// on, 4 ppm fast.
 fn set_back(t: f64, back: f64) -> [f64; 2] {
     [if t < 3.2 { t } else { t - back }, t + 2e-4 + 4e-6 * t]
 }
 
-/// A run of eight rounds in which the reference is set back, which its watch sees, and all its exchanges.
+/// A run of eight rounds in which the reference is set back, which its watch sees, and all its
+/// exchanges.
 fn set_back_run(back: f64) -> Smoothed {
     let middle = |id: u64| set_back(id as f64, back)[0];
     // Of the time on the reference's clock; its rounds are on different sides of 3.1 s.
@@ -385,7 +390,8 @@ fn a_reference_that_is_set_back_leaves_no_wrong_time_under_a_small_error() {
         let [before, after] =
             [3_200_000_000 - step.after.as_ns(), step.before.as_ns() - 3_200_000_000 + (back * 1e9) as i64];
         assert!((0..21_000_000).contains(&before) && (0..21_000_000).contains(&after), "{back} s: {step:?}");
-        // Lines of times that the reference showed twice follow the clock of before up to the step, and of after from there.
+        // Lines of times that the reference showed twice follow the clock of before up to the step,
+        // and of after from there.
         for line in lines.iter().filter(|line| line.estimate.node_id == NodeId(1) && line.estimate.reachable) {
             let shown = line.window_start.midpoint(line.window_end).as_ns() as f64 / NS_PER_S;
             let wrong = |t: f64| line.estimate.offset_ns - (set_back(t, back)[1] - shown) * NS_PER_S;
@@ -409,7 +415,8 @@ fn a_reference_that_is_set_back_leaves_no_wrong_time_under_a_small_error() {
             let wrong_ns = (mapped.time_ps - shown).abs() as f64 * 1e-3;
             assert!(wrong_ns <= 4.0 * mapped.sigma_ns + 100.0, "{back} s: {t}: off by {wrong_ns} under {mapped:?}");
             held += i32::from(mapped.clamped);
-            // A time between two exchanges and no longer: what lies further from the step is exact, or held back and says so.
+            // A time between two exchanges and no longer: what lies further from the step is exact,
+            // or held back and says so.
             let near = (3.175..3.225).contains(&t);
             assert!(near || mapped.clamped || wrong_ns < 100.0, "{back} s: {t}: off by {wrong_ns}");
             assert!(near || mapped.clamped || mapped.sigma_ns < 500.0, "{back} s: {t}: {mapped:?}");

@@ -6,12 +6,15 @@
 //! rate wanders leaves its line by T^1.5. A clock that a servo steers every second needs half a
 //! second, an edge with one exchange every two seconds needs half a minute.
 //!
-//! So the exchanges are cut again, into windows half and twice as long, and so on while that helps, fitted and solved as those of the live run, and the first
-//! pass of the smoother tells for each length how well it knows the clocks: wander and noise by marginal likelihood, the error between knots and at
-//! knots by the same model. The length that leaves the smallest error is taken ([`Windows::best`]). No window crosses a step.
+//! So the exchanges are cut again, into windows half and twice as long, and so on while that helps,
+//! fitted and solved as those of the live run, and the first pass of the smoother tells for each
+//! length how well it knows the clocks: wander and noise by marginal likelihood, the error between
+//! knots and at knots by the same model. The length that leaves the smallest error is taken
+//! ([`Windows::best`]). No window crosses a step.
 //!
-//! By hand: ten exchanges a second, queues of 1 µs in the mean: in 1 s the lowest packets lie 100 ns apart, and a line errs by 150 ns; in 4 s by 37 ns. A rate
-//! that a servo sets anew each second with 0.2 ppm leaves a line of 4 s by 200·√(4/12) = 115 ns, and one of 1 s by half of that.
+//! By hand: ten exchanges a second, queues of 1 µs in the mean: in 1 s the lowest packets lie 100
+//! ns apart, and a line errs by 150 ns; in 4 s by 37 ns. A rate that a servo sets anew each second
+//! with 0.2 ppm leaves a line of 4 s by 200·√(4/12) = 115 ns, and one of 1 s by half of that.
 //!
 //! Hard intervals still come from the original rounds of the run.
 
@@ -83,7 +86,8 @@ impl<'a> Windows<'a> {
         Self { run, rounds, stretches: stretches.into_iter().collect(), exchanges }
     }
 
-    /// The cut that tells most of the clocks, as the smoother's first pass sees it; None where that is `live`, the run's own.
+    /// The cut that tells most of the clocks, as the smoother's first pass sees it; None where that
+    /// is `live`, the run's own.
     pub(super) fn best(&self, live: &FirstPass, options: &SmootherOptions) -> Option<FirstPass> {
         let (Some(first), Some(last)) = (self.rounds.first(), self.rounds.last()) else { return None };
         let lengths = self.rounds.iter().map(|round| (round.data.window_end - round.data.window_start).as_ns_f64());
@@ -92,8 +96,8 @@ impl<'a> Windows<'a> {
         let own = live.errors(self.run.nodes, asked);
         let mut best = None;
         let mut least = own.score(&own)? - GAIN_MIN;
-        // One way, and, where that does not help, the other. What a clock did within long windows may make those of half the length look
-        // worse than they are, so one miss is no end.
+        // One way, and, where that does not help, the other. What a clock did within long windows
+        // may make those of half the length look worse than they are, so one miss is no end.
         for factor in [0.5, 2.0] {
             let mut misses = 0;
             for length in (1..=STEPS_MAX).map(|step| usual * f64::powi(factor, step)) {
@@ -118,7 +122,8 @@ impl<'a> Windows<'a> {
         None
     }
 
-    /// Whether windows of this length hold exchanges enough, if shorter than the run's own, and are enough.
+    /// Whether windows of this length hold exchanges enough, if shorter than the run's own, and are
+    /// enough.
     fn allows(&self, length_ns: f64, whole_ns: f64, factor: f64) -> bool {
         let mut counts: Vec<f64> = self
             .exchanges
@@ -193,7 +198,8 @@ impl<'a> Windows<'a> {
         }
     }
 
-    /// Returns a node's offset at a round's middle, ns, and its rate, ns per ns; None where the round did not reach it.
+    /// Returns a node's offset at a round's middle, ns, and its rate, ns per ns; None where the
+    /// round did not reach it.
     fn apart(&self, place: usize, node: NodeId) -> Option<[f64; 2]> {
         let estimate = self.rounds[place].data.all_nodes.get(node.index()).filter(|estimate| estimate.reachable)?;
         Some([estimate.offset_ns, estimate.drift_ppm * 1e-6])
@@ -218,7 +224,8 @@ impl<'a> Windows<'a> {
 }
 
 impl Grid {
-    /// The window in which a time of the reference's clock lies; what is outside belongs to the outermost.
+    /// The window in which a time of the reference's clock lies; what is outside belongs to the
+    /// outermost.
     fn window(&self, at_ns: i64) -> usize {
         let since = at_ns.saturating_sub(self.start_ns) as f64 / self.length_ns;
         (since.max(0.0) as usize).min(self.count - 1)
@@ -242,7 +249,8 @@ impl Cut {
     }
 }
 
-/// By how much the logarithm of the mean variance must fall for other windows than the run's own: a twentieth of sigma.
+/// By how much the logarithm of the mean variance must fall for other windows than the run's own: a
+/// twentieth of sigma.
 const GAIN_MIN: f64 = 0.1;
 
 /// Longest and shortest windows differ from the run's own by this power of two at most.
@@ -254,7 +262,8 @@ const MISSES_MAX: u32 = 1;
 /// Shortest window, ns.
 const LENGTH_MIN_NS: f64 = 1e8;
 
-/// Fewest exchanges in the median edge's window, where it is shorter than the run's own: a fit of fewer does not know its own error.
+/// Fewest exchanges in the median edge's window, where it is shorter than the run's own: a fit of
+/// fewer does not know its own error.
 const EXCHANGES_MIN: f64 = 8.0;
 
 /// Fewest windows of a run.

@@ -6,10 +6,11 @@
 //! from hop-by-hop evaluation by the rounding of a hop, one picosecond. The result of each hop
 //! brackets the next, which is how the knots are found.
 //!
-//! Steps: when the system clock is set, R → S jumps by +J and S → S_0 by −J, while R → S_0 is smooth. A time of S alone
-//! does not say whether it is before or after a clock was set back. So breaks of both maps that undo each other are
-//! matched by size and place; before such a break only the second map's earlier segments apply, after it the later ones;
-//! and across it the composed map runs straight from the last knot before to the first knot after, with nothing to clamp.
+//! Steps: when the system clock is set, R → S jumps by +J and S → S_0 by −J, while R → S_0 is
+//! smooth. A time of S alone does not say whether it is before or after a clock was set back. So
+//! breaks of both maps that undo each other are matched by size and place; before such a break only
+//! the second map's earlier segments apply, after it the later ones; and across it the composed map
+//! runs straight from the last knot before to the first knot after, with nothing to clamp.
 
 use super::map::{Break, Cursor, Mapped, Stretch, TimeMap, flatten};
 use super::piece::{Piece, Slope};
@@ -40,7 +41,8 @@ impl MapChain {
         Self { whole: first.clone(), hops: vec![first], joins: Vec::new() }
     }
 
-    /// Adds a map for what the chain returns. Breaks match when their jumps undo each other within `tolerance_ns`.
+    /// Adds a map for what the chain returns. Breaks match when their jumps undo each other within
+    /// `tolerance_ns`.
     #[must_use]
     pub fn then(mut self, next: TimeMap, tolerance_ns: f64) -> Self {
         let (whole, join) = self.whole.then(&next, tolerance_ns);
@@ -85,7 +87,8 @@ impl TimeMap {
         let mut starts = vec![i128::MIN];
         let mut first_allowed = 0;
         for (k, Stretch { pieces, reach }) in self.segments.iter().enumerate() {
-            // The last of the second map's segments that may apply: the one before the next matched break.
+            // The last of the second map's segments that may apply: the one before the next matched
+            // break.
             let last_allowed = matches[k..].iter().flatten().next().copied().unwrap_or(next.segments.len() - 1);
             let allowed = flatten(&next.segments, &next.starts, first_allowed, last_allowed);
             let composed = Stretch { pieces: compose(pieces, &allowed), reach: *reach };
@@ -136,7 +139,8 @@ fn undoes(jump_ps: i128, window: [i128; 2], other: &Break, tolerance_ns: f64) ->
     left <= tolerance_ns.max(RELATIVE_TOLERANCE * size).min(LARGEST_SHARE * size) && from <= high && low <= until
 }
 
-/// One segment out of two: the pieces of each up to its knots, and a straight piece across the break.
+/// One segment out of two: the pieces of each up to its knots, and a straight piece across the
+/// break.
 fn bridge(left: &Stretch, right: &Stretch, broken: &Break) -> Option<Stretch> {
     let (from, until) = (broken.last_before_ps, broken.first_after_ps);
     let (a, b) = (left.at(from), right.at(until));
@@ -188,15 +192,16 @@ fn compose(first: &[Piece], second: &[Piece]) -> Vec<Piece> {
         .collect()
 }
 
-/// The corrections at a cut, coming from the left and going on to the right; equal where the map is continuous.
+/// The corrections at a cut, coming from the left and going on to the right; equal where the map is
+/// continuous.
 #[derive(Copy, Clone)]
 struct Seam {
     left: i128,
     right: i128,
 }
 
-/// Where the maps are continuous, roundings of up to two picoseconds are taken out of the seams, so that the composed
-/// map neither jumps nor goes back there.
+/// Where the maps are continuous, roundings of up to two picoseconds are taken out of the seams, so
+/// that the composed map neither jumps nor goes back there.
 fn seams(cuts: &[Cut<'_>]) -> Vec<Seam> {
     let mut seams: Vec<Seam> = Vec::with_capacity(cuts.len());
     let mut before = None;
@@ -257,7 +262,8 @@ impl Cut<'_> {
     }
 }
 
-/// Jumps undo each other when what is left is below this share of them, or below the caller's tolerance,
+/// Jumps undo each other when what is left is below this share of them, or below the caller's
+/// tolerance,
 const RELATIVE_TOLERANCE: f64 = 0.2;
 /// but never when more than this share is left.
 const LARGEST_SHARE: f64 = 0.5;
@@ -310,7 +316,8 @@ mod tests {
         assert_eq!((nothing.hops().len(), nothing.joins()), (2, &[Join::default()][..]));
     }
 
-    /// R runs evenly; S = R, but is set by `step` at R = 5 s; S_0 = R. Knots every second, those of the second map at its own.
+    /// R runs evenly; S = R, but is set by `step` at R = 5 s; S_0 = R. Knots every second, those of
+    /// the second map at its own.
     fn stepped(step: i128) -> MapChain {
         let knots = |range: std::ops::Range<i128>, shift: i128, correction: i128| -> Vec<(i128, i128)> {
             range.map(|k| (k * SECOND + shift, correction)).collect()

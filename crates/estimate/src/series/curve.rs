@@ -7,7 +7,8 @@
 
 use super::map::Knot;
 
-/// A point of the curve; positions and values are differences from bases that the caller holds as integers.
+/// A point of the curve; positions and values are differences from bases that the caller holds as
+/// integers.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct CurvePoint {
     /// Position, ns.
@@ -20,8 +21,9 @@ pub struct CurvePoint {
     pub sigma_ns: f64,
 }
 
-/// Knots along the curve, positions strictly ascending, at `base_ps + x` with `correction_base_ps + value`.
-/// Points whose position does not ascend by a picosecond are left out.
+/// Knots along the curve, positions strictly ascending, at `base_ps + x` with
+/// `correction_base_ps + value`. Points whose position does not ascend by a picosecond are left
+/// out.
 pub fn sample_curve(points: &[CurvePoint], base_ps: i128, correction_base_ps: i128) -> Vec<Knot> {
     let mut knots: Vec<Knot> = Vec::with_capacity(points.len());
     let mut push = |x_ns: f64, value_ns: f64, sigma_ns: f64| {
@@ -52,7 +54,8 @@ pub(super) fn hermite(a: &CurvePoint, b: &CurvePoint, s: f64) -> f64 {
     let straight = a.value_ns + s * rise;
     let (Some(m0), Some(m1)) = (a.slope, b.slope) else { return straight };
     let run = b.x_ns - a.x_ns;
-    // The same polynomial as its departure from the chord, which keeps digits where the chord is long.
+    // The same polynomial as its departure from the chord, which keeps digits where the chord is
+    // long.
     straight + s * (1.0 - s) * ((1.0 - s) * (m0 * run - rise) - s * (m1 * run - rise))
 }
 

@@ -13,8 +13,9 @@ pub(super) struct Doubt {
 }
 
 impl Doubt {
-    /// Between the last reading before a step and the first after it, ps, where the correction jumps by `jump`. A clock set back shows some
-    /// readings twice: before the step up to `last − jump`, after it from `first + jump` on.
+    /// Between the last reading before a step and the first after it, ps, where the correction
+    /// jumps by `jump`. A clock set back shows some readings twice: before the step up to
+    /// `last − jump`, after it from `first + jump` on.
     pub(super) fn between(last: i128, first: i128, jump: i128) -> Self {
         Self {
             from_ps: last.min(last.saturating_add(jump)).saturating_add(1),

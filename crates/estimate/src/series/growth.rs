@@ -21,7 +21,8 @@ pub enum Growth {
     },
     /// As a clock whose offset and rate are known and whose rate wanders.
     Walk {
-        /// Covariance of offset and rate, ns²/s; positive where their errors add up with the distance.
+        /// Covariance of offset and rate, ns²/s; positive where their errors add up with the
+        /// distance.
         covariance: f64,
         /// Variance of the rate, ns²/s².
         rate: f64,
@@ -102,7 +103,8 @@ mod tests {
 
     #[test]
     fn the_walk_by_hand() {
-        // 10 ns known, 3 ns/s the rate's error, 12 ns²/s³: after 2 s 100 + 9·4 + 12·8/3 = 168, and 40/1.2 ns of a bend.
+        // 10 ns known, 3 ns/s the rate's error, 12 ns²/s³: after 2 s 100 + 9·4 + 12·8/3 = 168, and
+        // 40/1.2 ns of a bend.
         let walk = Growth::Walk { covariance: 0.0, rate: 9.0, density: 12.0, bend: 10.0 };
         assert!((walk.sigma(10.0, 2.0) - 168f64.sqrt().hypot(40.0 / 1.2)).abs() < 1e-9);
         // Errors of offset and rate that are one: 10 + 3·2.

@@ -5,8 +5,9 @@
 //! their knots unless stated. The clock step itself was not observed, so the uncertainty there
 //! includes the size of the jump.
 //!
-//! Order: with `raw` the piecewise map, the map is `max over u ≤ t of raw(u)`. Pieces are straight, so that is
-//! `max(raw(t), floor)`, one floor per piece. A stateful guard in order of the file would depend on that order.
+//! Order: with `raw` the piecewise map, the map is `max over u ≤ t of raw(u)`. Pieces are straight,
+//! so that is `max(raw(t), floor)`, one floor per piece. A stateful guard in order of the file
+//! would depend on that order.
 
 use super::doubts::{Doubt, with_doubts};
 use super::growth::Growth;
@@ -43,10 +44,12 @@ pub struct Segment {
     pub before: Option<Continuation>,
     /// After the last knot; by default the slope of the nearest piece.
     pub after: Option<Continuation>,
-    /// Where this segment takes over from the one before, ps; by default half-way. Ignored in the first.
+    /// Where this segment takes over from the one before, ps; by default half-way. Ignored in the
+    /// first.
     pub start_ps: Option<i128>,
-    /// The first and the last reading at which the clock is known to have run without a step between them and the knots, ps;
-    /// by default the first and the last knot. Beyond them, towards another segment, the size of the step is unknown too.
+    /// The first and the last reading at which the clock is known to have run without a step
+    /// between them and the knots, ps; by default the first and the last knot. Beyond them, towards
+    /// another segment, the size of the step is unknown too.
     pub reach_ps: [Option<i128>; 2],
 }
 
@@ -66,9 +69,11 @@ pub struct Mapped {
 /// A break between two segments.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Break {
-    /// The last reading that is known to be before it, ps: the last knot, unless somebody knew better.
+    /// The last reading that is known to be before it, ps: the last knot, unless somebody knew
+    /// better.
     pub last_before_ps: i128,
-    /// The first that is known to be after it, ps; earlier than `last_before_ps` where the clock was set back.
+    /// The first that is known to be after it, ps; earlier than `last_before_ps` where the clock
+    /// was set back.
     pub first_after_ps: i128,
     /// Where the later segment takes over, ps.
     pub at_ps: i128,
@@ -153,7 +158,8 @@ impl Ready {
         }
     }
 
-    /// How far a time is held back. Inlined, the compiler converts 128 bits to a float for each time that is mapped, and then picks 0.
+    /// How far a time is held back. Inlined, the compiler converts 128 bits to a float for each
+    /// time that is mapped, and then picks 0.
     #[cold]
     #[inline(never)]
     fn held_back_ns(&self, raw_ps: i128) -> f64 {
@@ -171,7 +177,8 @@ impl TimeMap {
     /// A map through the knots of the segments.
     ///
     /// # Errors
-    /// [`Error::UnusableKnots`] for no knots, knots out of order or beyond 38,000 years, and sigmas that are not numbers.
+    /// [`Error::UnusableKnots`] for no knots, knots out of order or beyond 38,000 years, and sigmas
+    /// that are not numbers.
     pub fn new(segments: &[Segment]) -> Result<Self, Error> {
         if segments.is_empty() {
             return Err(unusable("there are none"));
@@ -191,7 +198,8 @@ impl TimeMap {
         let mut starts = vec![i128::MIN];
         for (k, segment) in segments.iter().enumerate().skip(1) {
             let start = segment.start_ps.unwrap_or_else(|| boundary(&stretches[k - 1], &stretches[k]));
-            // Clocks set back twice within the same stretch of their own time leave no order that a time alone shows.
+            // Clocks set back twice within the same stretch of their own time leave no order that a
+            // time alone shows.
             let earliest = starts[starts.len() - 1].saturating_add(1);
             starts.push(start.clamp(-(FARTHEST_PS as i128), FARTHEST_PS as i128).max(earliest));
         }
@@ -257,8 +265,9 @@ impl TimeMap {
         (first != i128::MIN || last != i128::MAX).then_some((first, last.saturating_sub(1)))
     }
 
-    /// The times between `first_ps` and `last_ps` at which the map bends or jumps, both of them included: between two of these it is straight, and what it
-    /// does to times is at its largest and at its least at one of them. Before a jump the last picosecond stands, too.
+    /// The times between `first_ps` and `last_ps` at which the map bends or jumps, both of them
+    /// included: between two of these it is straight, and what it does to times is at its largest
+    /// and at its least at one of them. Before a jump the last picosecond stands, too.
     pub fn corners(&self, first_ps: i128, last_ps: i128) -> impl Iterator<Item = i128> + '_ {
         let starts = self.ready.iter().map(|ready| ready.piece.from_ps);
         let around = starts.flat_map(|start| [start.saturating_sub(1), start]);
@@ -354,8 +363,8 @@ fn stretch(segment: &Segment, outer: [Place; 2]) -> Result<Stretch, Error> {
     Ok(Stretch { pieces, reach })
 }
 
-/// Half-way between two segments. A clock set forward by J skipped J of its own time, so it was set before
-/// `first − J`: a later boundary would hold back times that are known.
+/// Half-way between two segments. A clock set forward by J skipped J of its own time, so it was set
+/// before `first − J`: a later boundary would hold back times that are known.
 fn boundary(left: &Stretch, right: &Stretch) -> i128 {
     let (last, first) = (left.reach[1], right.reach[0]);
     let forward = right.correction(first).saturating_sub(left.correction(last)).max(0);
@@ -399,8 +408,8 @@ fn default_growth(knots: &[Knot], near: usize) -> Growth {
     Growth::Linear { ppm: slope.unwrap_or(0.0).hypot(WANDER_ALLOWANCE_PPM) }
 }
 
-/// The pieces of segments `first..=last`, cut at their boundaries. Around an inner boundary, as far as a reading may be of either side, the
-/// uncertainty includes the jump.
+/// The pieces of segments `first..=last`, cut at their boundaries. Around an inner boundary, as far
+/// as a reading may be of either side, the uncertainty includes the jump.
 pub(super) fn flatten(segments: &[Stretch], starts: &[i128], first: usize, last: usize) -> Vec<Piece> {
     let mut flat: Vec<Piece> = Vec::new();
     for k in first..=last {
@@ -559,7 +568,8 @@ pub(super) mod tests {
                 let there = map.map(t);
                 prop_assert!(!there.clamped);
                 let again = back.map(there.time_ps);
-                // A slope of 0.4 shrinks a picosecond of rounding by at most 0.6 on the way and stretches it on the way back.
+                // A slope of 0.4 shrinks a picosecond of rounding by at most 0.6 on the way and
+                // stretches it on the way back.
                 prop_assert!((again.time_ps - t).abs() <= 2, "{} {:?}", t, again);
                 prop_assert!(!again.clamped);
             }
@@ -626,7 +636,8 @@ pub(super) mod tests {
         assert_eq!(broken.len(), 1);
         assert_eq!((broken[0].last_before_ps, broken[0].first_after_ps), (EPOCH_PS + 2000, EPOCH_PS + 2600));
         assert_eq!((broken[0].at_ps, broken[0].jump_ps), (EPOCH_PS + 2051, 500));
-        // Nobody knows where it stepped: the jump counts as uncertainty from the last knot to the first.
+        // Nobody knows where it stepped: the jump counts as uncertainty from the last knot to the
+        // first.
         assert!(forward.map(EPOCH_PS + 2050).sigma_ns > 10.5);
         assert!((forward.map(EPOCH_PS + 2600).sigma_ns - 10.0).abs() < 1e-3);
         // The clock never showed what lies between.

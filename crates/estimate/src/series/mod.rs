@@ -5,9 +5,10 @@
 //! a map S_i → S_0, [`smooth`] makes knots out of noisy clock pairs, and the `trace` crate sends
 //! every event of a trace through [`MapChain`] (tracer clock R → system clock S_i → reference S_0).
 //!
-//! A map is `t ↦ t − correction(t)`, correction piecewise linear between knots, in exact integer picoseconds. Segments
-//! hold what is continuous; a step of a clock is the break between two segments. What the map returns never goes back:
-//! it is the running maximum of the raw map, so order and nesting of events survive whatever the order of the file.
+//! A map is `t ↦ t − correction(t)`, correction piecewise linear between knots, in exact integer
+//! picoseconds. Segments hold what is continuous; a step of a clock is the break between two
+//! segments. What the map returns never goes back: it is the running maximum of the raw map, so
+//! order and nesting of events survive whatever the order of the file.
 //!
 //! It does not decide how to treat times far outside the knots; it reports them in [`Place`].
 

@@ -6,8 +6,9 @@
 //! exactly, so pieces join without a seam. With rise ≤ run the corrected time never goes backwards,
 //! because one more picosecond of t adds at most one of correction. A slope of 0 changes no digit.
 //!
-//! [`Fast`] gives the same bits sooner: a fixed-point slope guesses the quotient, and the exact remainder puts it right.
-//! A fixed-point slope alone, the tempting way, would miss the next knot by picoseconds and count false clamps.
+//! [`Fast`] gives the same bits sooner: a fixed-point slope guesses the quotient, and the exact
+//! remainder puts it right. A fixed-point slope alone, the tempting way, would miss the next knot
+//! by picoseconds and count false clamps.
 
 use super::place::Place;
 
@@ -22,7 +23,8 @@ impl Slope {
     /// No change of the correction.
     pub(super) const FLAT: Slope = Slope { rise_ps: 0, run_ps: 1 };
 
-    /// The exact fraction; None when `run_ps` is not positive or the two are too long to be multiplied exactly.
+    /// The exact fraction; None when `run_ps` is not positive or the two are too long to be
+    /// multiplied exactly.
     pub(super) fn exact(rise_ps: i128, run_ps: i128) -> Option<Self> {
         let fits = bits(rise_ps) + bits(run_ps) <= PRODUCT_BITS;
         (run_ps > 0 && fits).then_some(Self { rise_ps, run_ps })
@@ -36,7 +38,8 @@ impl Slope {
 
     /// A slope in parts per million.
     pub(super) fn from_ppm(ppm: f64) -> Self {
-        // 2^50 steps per unit: 1e-15, finer than any clock's rate is known. `as` saturates, and NaN becomes 0.
+        // 2^50 steps per unit: 1e-15, finer than any clock's rate is known. `as` saturates, and NaN
+        // becomes 0.
         Self { rise_ps: (ppm * 1e-6 * PPM_RUN as f64).round() as i128, run_ps: PPM_RUN }
     }
 
@@ -60,12 +63,14 @@ impl Slope {
         (2 * rest * self.rise_ps + self.run_ps).div_euclid(2 * self.run_ps)
     }
 
-    /// The slope of the inverse map's correction, seen on the corrected axis: −rise per (run − rise).
+    /// The slope of the inverse map's correction, seen on the corrected axis: −rise per (run −
+    /// rise).
     pub(super) fn inverse(self) -> Option<Self> {
         Self::exact(-self.rise_ps, self.run_ps - self.rise_ps)
     }
 
-    /// The slope of the sum of both corrections when `next` maps what this one returned: s + n·(1 − s).
+    /// The slope of the sum of both corrections when `next` maps what this one returned: s + n·(1 −
+    /// s).
     pub(super) fn then(self, next: Self) -> Self {
         if next.rise_ps == 0 {
             return self;
@@ -136,7 +141,8 @@ impl Piece {
         Some(self.inverse()?.apply(corrected))
     }
 
-    /// The inverse of this piece, `from_ps` included; None when the corrected time does not increase along it.
+    /// The inverse of this piece, `from_ps` included; None when the corrected time does not
+    /// increase along it.
     pub(super) fn inverse(&self) -> Option<Self> {
         let slope = self.slope.inverse()?;
         Some(Self {

@@ -6,9 +6,11 @@
 //! the gate of a wild clock is a pending outlier: it represents itself in its round, but the
 //! filters ignore it. If the next one is beyond the gate too, the filters restart.
 //!
-//! A measurement far from its prediction is half believed, and says that either it or the prediction is wrong: for that round
-//! the variance is the one of a Student-t filter, `P·(ν + d²)/(ν + 2)` with d² = innovation's squared distance (Roth, Özkan and Gustafsson, ICASSP 2013), where that is
-//! more. Predicted 0 ± 3 ns, measured 20 ± 3 ns: d² = 22, and ±2.1 ns becomes ±4.4 ns with ν = 4.
+//! A measurement far from its prediction is half believed, and says that either it or the
+//! prediction is wrong: for that round the variance is the one of a Student-t filter,
+//! `P·(ν + d²)/(ν + 2)` with d² = innovation's squared distance (Roth, Özkan and Gustafsson, ICASSP
+//! 2013), where that is more. Predicted 0 ± 3 ns, measured 20 ± 3 ns: d² = 22, and ±2.1 ns becomes
+//! ±4.4 ns with ν = 4.
 
 use super::evidence;
 use super::student::{FREEDOM, log_density};
@@ -34,7 +36,8 @@ pub(super) struct Bank {
     pending_outlier: Option<Belief>,
     /// The same clock with a rate that is set anew within its windows.
     pub(super) white: white_fm::Filters,
-    /// Log likelihood, forgetting, of what lay beyond the gate: the filters do not count it, and the white ones do.
+    /// Log likelihood, forgetting, of what lay beyond the gate: the filters do not count it, and
+    /// the white ones do.
     pub(super) beyond_gate: f64,
     /// Since the latest measurement, s.
     since: f64,
@@ -73,7 +76,8 @@ impl Bank {
         self.filters.as_ref().filter(|_| self.pending_outlier.is_none()).map(|filters| filters[filter])
     }
 
-    /// Where the clock is: the pending outlier if there is one, else one filter, as sure as its last measurement lets it be.
+    /// Where the clock is: the pending outlier if there is one, else one filter, as sure as its
+    /// last measurement lets it be.
     pub(super) fn belief(&self, filter: usize) -> Option<Belief> {
         let widened = |Belief { state, covariance }| Belief {
             state,
@@ -101,7 +105,8 @@ impl Bank {
         }
     }
 
-    /// Takes a round's measurement, in which `window` seconds of wander lie and whose shared errors are `scale` times as large; `usual` is the log of how usual each filter is.
+    /// Takes a round's measurement, in which `window` seconds of wander lie and whose shared errors
+    /// are `scale` times as large; `usual` is the log of how usual each filter is.
     pub(super) fn update(&mut self, measured: Pair, noise: Block, (window, scale): (f64, f64), usual: &[f64; BANK]) {
         self.unheard = 0;
         self.white.observe(Lapse { delta: self.since, window }, measured, noise, FORGET);
@@ -140,7 +145,8 @@ impl Bank {
         }
     }
 
-    /// The filter of a wild clock whose errors of a round are what this node's seem to be: before any are seen, what is usual.
+    /// The filter of a wild clock whose errors of a round are what this node's seem to be: before
+    /// any are seen, what is usual.
     fn gate(&self, usual: &[f64; BANK]) -> usize {
         let wild = (0..SHARED_NS.len()).map(|shared| shared * DENSITIES.len() + GATE_DENSITY);
         let score = |filter: usize| self.likelihood[filter] + usual[filter];
@@ -163,7 +169,8 @@ pub(super) fn shared_ns(filter: usize) -> f64 {
     SHARED_NS[filter / DENSITIES.len()]
 }
 
-/// Densities of the bank, ns²/s³: from a tenth of a good quartz to a clock that wanders 1 ppm in a second.
+/// Densities of the bank, ns²/s³: from a tenth of a good quartz to a clock that wanders 1 ppm in a
+/// second.
 const DENSITIES: [f64; 8] = [0.4, 4.0, 40.0, 400.0, 4e3, 4e4, 4e5, 4e6];
 
 /// Shared errors of the bank, ns.
@@ -171,7 +178,8 @@ const SHARED_NS: [f64; 7] = [1.0, 2.5, 6.0, 15.0, 40.0, 100.0, 250.0];
 
 pub(super) const BANK: usize = DENSITIES.len() * SHARED_NS.len();
 
-/// The gate: squared distance of (offset, rate) beyond which the density at this place of the bank explains a measurement no more.
+/// The gate: squared distance of (offset, rate) beyond which the density at this place of the bank
+/// explains a measurement no more.
 const GATE: f64 = 60.0;
 const GATE_DENSITY: usize = 4;
 

@@ -32,7 +32,8 @@ impl Errors {
         Self { nodes: (0..nodes as u32).map(node).collect() }
     }
 
-    /// Mean logarithm of the nodes' variances, with the asymmetry that the `live` windows show; None where this knows less of a node than those.
+    /// Mean logarithm of the nodes' variances, with the asymmetry that the `live` windows show;
+    /// None where this knows less of a node than those.
     pub(crate) fn score(&self, live: &Self) -> Option<f64> {
         let mut logs = Vec::new();
         for ((count, random, _), (usual, _, asymmetry)) in self.nodes.iter().zip(&live.nodes) {

@@ -2,19 +2,25 @@
 //! the paths.
 //!
 //! This is empirical Bayes, around the solution of `smoother`.
-//! - **Wander** q of each clock by marginal likelihood. A clock is seen against the mean of all clocks that were there
-//!   all the time, so that a bad reference does not make every clock look bad. The series of its per-round states
-//!   runs through a Kalman filter; with innovations ν_k of covariance S_k the log likelihood is −½ Σ (ln|S| + νᵀS⁻¹ν), the square
-//!   replaced by a Student-t's so that one invalid round does not look like wander. The rounds' noise has an unknown
-//!   common factor ρ, fitted too. First one q for all, then each clock's own, held near the common one.
-//! - **What all edges of a node err by alike in a round**, r: the path of a packet through the node takes longer one way while its
-//!   processor does something else. No loop shows it and no number of edges makes it less, but from round to round it is another, which wander
-//!   is not: of a clock at 0 that shows 0, 20, 0, 0 ns, r says "one round", q says "it moved and came back". Both by the same likelihood, together,
-//!   and r at most what offsets and rates leave of each other.
-//! - **Asymmetry** σ: every node pair's mean residual d is drawn from N(0, σ²·scale + n), n its random part, of which the m independent
-//!   loops of L node pairs show the share m/L. The posterior of σ on a grid, with a wide log-normal prior about [`PRIOR_SHARE`] of the median margin,
-//!   makes the asymmetry a scale mixture of normals. The variance returned is that of the normal with the same 97.5 % point and, where loops show most, a 99.87 % point
-//!   no nearer: few loops make a wide interval. What is random is itself known up to a factor, and the posterior is over both.
+//! - **Wander** q of each clock by marginal likelihood. A clock is seen against the mean of all
+//!   clocks that were there all the time, so that a bad reference does not make every clock look
+//!   bad. The series of its per-round states runs through a Kalman filter; with innovations ν_k of
+//!   covariance S_k the log likelihood is −½ Σ (ln|S| + νᵀS⁻¹ν), the square replaced by a
+//!   Student-t's so that one invalid round does not look like wander. The rounds' noise has an
+//!   unknown common factor ρ, fitted too. First one q for all, then each clock's own, held near the
+//!   common one.
+//! - **What all edges of a node err by alike in a round**, r: the path of a packet through the node
+//!   takes longer one way while its processor does something else. No loop shows it and no number
+//!   of edges makes it less, but from round to round it is another, which wander is not: of a clock
+//!   at 0 that shows 0, 20, 0, 0 ns, r says "one round", q says "it moved and came back". Both by
+//!   the same likelihood, together, and r at most what offsets and rates leave of each other.
+//! - **Asymmetry** σ: every node pair's mean residual d is drawn from N(0, σ²·scale + n), n its
+//!   random part, of which the m independent loops of L node pairs show the share m/L. The
+//!   posterior of σ on a grid, with a wide log-normal prior about [`PRIOR_SHARE`] of the median
+//!   margin, makes the asymmetry a scale mixture of normals. The variance returned is that of the
+//!   normal with the same 97.5 % point and, where loops show most, a 99.87 % point no nearer: few
+//!   loops make a wide interval. What is random is itself known up to a factor, and the posterior
+//!   is over both.
 //!
 //! It cannot detect asymmetry that every node pair of a node shares, because no loop shows it.
 
@@ -83,7 +89,8 @@ pub(super) fn constants(
     walks.iter().enumerate().map(constants).collect()
 }
 
-/// Density of the white noise of the rate in every series, ns²/s, as the posterior has it in the mean: against walking rates, whose constants are `walks` by node.
+/// Density of the white noise of the rate in every series, ns²/s, as the posterior has it in the
+/// mean: against walking rates, whose constants are `walks` by node.
 fn white_densities(series: &[Series], walks: &[[f64; 2]], rho: f64, window: f64) -> Vec<f64> {
     if series.iter().all(|one| one.states.len() < WINDOWS_MIN) {
         return vec![0.0; series.len()];
@@ -111,7 +118,8 @@ pub(super) fn usual([q, r]: [f64; 2]) -> f64 {
     log_prior(q, PRIOR_WALK, PRIOR_WALK_DECADES) + log_prior(r, PRIOR_SHARED_NS, PRIOR_SHARED_DECADES)
 }
 
-/// The likeliest wander and shared error of a round, of at most `most` ns: on a coarse grid of both, then each for itself.
+/// The likeliest wander and shared error of a round, of at most `most` ns: on a coarse grid of
+/// both, then each for itself.
 fn likeliest(series: &[&Series], rho: f64, most: f64, prior: impl Fn([f64; 2]) -> f64) -> [f64; 2] {
     let value = |at: [f64; 2]| total(series, at, rho) + prior(at);
     let shared_grid = || shared_grid().filter(move |r| *r <= most.max(SHARED_MIN_NS));
@@ -123,10 +131,11 @@ fn likeliest(series: &[&Series], rho: f64, most: f64, prior: impl Fn([f64; 2]) -
     [q, best(shared_grid(), |r| value([q, r]))]
 }
 
-/// The most that a round's shared errors can be, ns. From one round to the next an offset changes by what its rate was on average, however the clock
-/// moved: `x₊ − x − Δ·(f + f₊)/2` is the difference of two rounds' errors and next to nothing else. A clock that warms up would look
-/// like errors of its offsets without this, because nothing predicts it. `share` of what is left lies below so
-/// many `sigmas`.
+/// The most that a round's shared errors can be, ns. From one round to the next an offset changes
+/// by what its rate was on average, however the clock moved: `x₊ − x − Δ·(f + f₊)/2` is the
+/// difference of two rounds' errors and next to nothing else. A clock that warms up would look like
+/// errors of its offsets without this, because nothing predicts it. `share` of what is left lies
+/// below so many `sigmas`.
 fn most_shared_ns(series: &[&Series], (share, sigmas): (f64, f64)) -> f64 {
     let mut rests = Vec::new();
     for one in series {
@@ -150,8 +159,8 @@ fn total(series: &[&Series], at: [f64; 2], rho: f64) -> f64 {
     series.iter().map(|one| one.log_likelihood(at, rho)).sum()
 }
 
-/// All spans' series against the mean of the clocks that are always there; also by what factor that mean reduces a
-/// clock's own wander.
+/// All spans' series against the mean of the clocks that are always there; also by what factor that
+/// mean reduces a clock's own wander.
 fn all_series(layout: &Layout, rounds: &[Round<'_>]) -> (Vec<Series>, f64) {
     let knots = layout.knots.len();
     let mut weight = vec![[0.0; 3]; layout.states];
@@ -228,7 +237,8 @@ impl Series {
             let off = [self.states[k][0] - expected[0], self.states[k][1] - expected[1]];
             let Some(innovation) = Innovation::new(block(sum(ahead, square(scaled(k)))), off) else { continue };
             log += log_density(innovation.determinant, innovation.distance);
-            // The covariance stays the full matrix that the products give: it is not symmetrised from step to step.
+            // The covariance stays the full matrix that the products give: it is not symmetrised
+            // from step to step.
             let gain = product(ahead, square(innovation.certainty));
             let step = apply(gain, off);
             state = [expected[0] + step[0], expected[1] + step[1]];
@@ -238,8 +248,9 @@ impl Series {
     }
 }
 
-/// The factor on the variance after a measurement at this squared distance from its prediction, two numbers of Student-t's ν = `freedom`: where
-/// both cannot be true, either may be wrong (Roth, Özkan and Gustafsson, ICASSP 2013; never less than 1 here).
+/// The factor on the variance after a measurement at this squared distance from its prediction, two
+/// numbers of Student-t's ν = `freedom`: where both cannot be true, either may be wrong (Roth,
+/// Özkan and Gustafsson, ICASSP 2013; never less than 1 here).
 pub(super) fn surprise(freedom: f64, distance: f64) -> f64 {
     ((freedom + distance) / (freedom + 2.0)).max(1.0)
 }
@@ -255,15 +266,18 @@ pub(super) struct Deviation {
     pub(super) random: f64,
 }
 
-/// Variance of the asymmetries, ns², from all node pairs' deviations, of which the share `visible` shows in loops.
+/// Variance of the asymmetries, ns², from all node pairs' deviations, of which the share `visible`
+/// shows in loops.
 pub(super) fn asymmetry(deviations: &[Deviation], visible: f64, margin_ns: f64) -> f64 {
     let center = PRIOR_SHARE * margin_ns;
     let grid: Vec<f64> =
         (0..GRID).map(|k| center * 10f64.powf(GRID_DECADES * (k as f64 / (GRID - 1) as f64 - 0.5))).collect();
-    // What is random is known up to a factor too: taken at its word where it is too large, it would explain all deviations and leave none to asymmetry.
+    // What is random is known up to a factor too: taken at its word where it is too large, it would
+    // explain all deviations and leave none to asymmetry.
     let log = |sigma: f64, spreads: f64| {
         let factor = (RANDOM_SPREAD * spreads).exp();
-        // Σ ln v = ln Π v, and a/v + b/w = (a·w + b·v)/(v·w): a logarithm and a division serve a few deviations. Up to 300 years each, nothing overflows.
+        // Σ ln v = ln Π v, and a/v + b/w = (a·w + b·v)/(v·w): a logarithm and a division serve a
+        // few deviations. Up to 300 years each, nothing overflows.
         let few = |some: &[Deviation]| {
             let (product, sum) = some.iter().fold((1.0, 0.0), |(product, sum), d| {
                 let variance = sigma * sigma * d.scale + factor * d.random;
@@ -289,12 +303,14 @@ pub(super) fn asymmetry(deviations: &[Deviation], visible: f64, margin_ns: f64) 
         }
         0.5 * (low + high)
     };
-    // Where loops show it, three standard deviations shall be what they are of a normal variable too; of a guess nobody can say that.
+    // Where loops show it, three standard deviations shall be what they are of a normal variable
+    // too; of a guess nobody can say that.
     let three = if visible >= VISIBLE_MOST { beyond(BEYOND_THREE) / 3.0 } else { 0.0 };
     f64::max(beyond(0.025) / SIGMAS_95, three).powi(2)
 }
 
-/// Probability that a standard normal exceeds x ≥ 0 (Abramowitz and Stegun 26.2.17, error below 1e-7).
+/// Probability that a standard normal exceeds x ≥ 0 (Abramowitz and Stegun 26.2.17, error below
+/// 1e-7).
 fn tail(x: f64) -> f64 {
     let t = 1.0 / (1.0 + 0.231_641_9 * x);
     let series = [0.319_381_530, -0.356_563_782, 1.781_477_937, -1.821_255_978, 1.330_274_429];
@@ -306,7 +322,8 @@ fn log_prior(value: f64, center: f64, decades: f64) -> f64 {
     -0.5 * ((value / center).log10() / decades).powi(2)
 }
 
-/// The grid point with the largest value, refined by the parabola through its neighbours (in the logarithm).
+/// The grid point with the largest value, refined by the parabola through its neighbours (in the
+/// logarithm).
 fn best(grid: impl Iterator<Item = f64>, value: impl Fn(f64) -> f64) -> f64 {
     let points: Vec<(f64, f64)> = grid.map(|x| (x.ln(), value(x))).collect();
     let top = (0..points.len()).max_by(|a, b| points[*a].1.total_cmp(&points[*b].1)).unwrap_or(0);
@@ -342,7 +359,8 @@ const PASSES: usize = 2;
 const PRIOR_WALK: f64 = 4.0;
 const PRIOR_WALK_DECADES: f64 = 1.5;
 
-/// Between ranks of one host, all edges of a rank erred alike by 1 to 5 ns (bench/LOG.md); and how many decades that may be wrong.
+/// Between ranks of one host, all edges of a rank erred alike by 1 to 5 ns (bench/LOG.md); and how
+/// many decades that may be wrong.
 const PRIOR_SHARED_NS: f64 = 2.0;
 const PRIOR_SHARED_DECADES: f64 = 0.7;
 
@@ -361,18 +379,21 @@ const OWN_SHARED_DECADES: f64 = 0.5;
 /// The least that is looked for, ns.
 const SHARED_MIN_NS: f64 = 0.3;
 
-/// The most that a round is said to err by, ns. What is more happened to a clock, and its wander has to follow: as an error of the rounds, one round that
-/// is off by a step that nobody named would make the good ones of that clock worthless.
+/// The most that a round is said to err by, ns. What is more happened to a clock, and its wander
+/// has to follow: as an error of the rounds, one round that is off by a step that nobody named
+/// would make the good ones of that clock worthless.
 const SHARED_MAX_NS: f64 = 300.0;
 
 /// And the most that one round alone is, where a clock's rounds err by less.
 pub(super) const SHARED_ONCE_MAX_NS: f64 = 100.0;
 
-/// How many times what is usual for all a clock's own may be: the same step of one clock is no error that it has in every round.
+/// How many times what is usual for all a clock's own may be: the same step of one clock is no
+/// error that it has in every round.
 const OWN_SHARED_TIMES: f64 = 10.0;
 
-/// A share of normal variables, and below how many standard deviations they lie. Of all clocks together a quarter: in a run of a few rounds more than
-/// half of the steps from one to the next may have a step of a clock in them.
+/// A share of normal variables, and below how many standard deviations they lie. Of all clocks
+/// together a quarter: in a run of a few rounds more than half of the steps from one to the next
+/// may have a step of a clock in them.
 const MEDIAN: (f64, f64) = (0.5, 1.0 / TO_SIGMA);
 const QUARTILE: (f64, f64) = (0.25, 0.318_639);
 
@@ -385,14 +406,16 @@ const PRIOR_NOISE_DECADES: f64 = 0.5;
 /// How far one clock's wander is from the others', decades.
 const OWN_WALK_DECADES: f64 = 0.5;
 
-/// Asymmetry that is expected where no loop shows any, as a share of the median margin, and its spread in e-folds.
+/// Asymmetry that is expected where no loop shows any, as a share of the median margin, and its
+/// spread in e-folds.
 const PRIOR_SHARE: f64 = 0.03;
 const PRIOR_SPREAD: f64 = 1.0;
 
-/// Standard deviation of the logarithm of the factor by which the random variance of deviations may be wrong.
+/// Standard deviation of the logarithm of the factor by which the random variance of deviations may
+/// be wrong.
 const RANDOM_SPREAD: f64 = 0.5;
-/// The factors that are looked at, in these deviations: the nodes ±√3 and 0 of Gauss and Hermite's rule, which weighs
-/// them as the normal density nearly does.
+/// The factors that are looked at, in these deviations: the nodes ±√3 and 0 of Gauss and Hermite's
+/// rule, which weighs them as the normal density nearly does.
 const RANDOM_FACTORS: [f64; 3] = [-1.732, 0.0, 1.732];
 
 /// Deviations that share a logarithm.

@@ -41,7 +41,8 @@ pub(super) struct Fit {
     usual_shared: Vec<f64>,
     /// Of every state, that variance there.
     pub(super) shared: Vec<f64>,
-    /// Of every measure, what that adds to its variance so that all edges of a node together come to the node's, ns².
+    /// Of every measure, what that adds to its variance so that all edges of a node together come
+    /// to the node's, ns².
     excess: Vec<f64>,
     /// Factors on the variances of offset and rate.
     pub(super) scales: Pair,
@@ -49,7 +50,8 @@ pub(super) struct Fit {
     pub(super) robust: (Vec<f64>, Vec<f64>),
     /// Variance of a median path's asymmetry, ns².
     pub(super) asymmetry: f64,
-    /// Per node pair, the random variance of the constant part of theta where it comes from all packets together, ns².
+    /// Per node pair, the random variance of the constant part of theta where it comes from all
+    /// packets together, ns².
     pub(super) levels: Vec<Option<f64>>,
     /// Steps of the solver, and whether the last solution was reached.
     pub(super) steps: usize,
@@ -98,9 +100,10 @@ impl Fit {
         fit
     }
 
-    /// Spreads what the edges of a node share over these. With d measures in a round of variance v + d·r² each, as if independent, the node is known
-    /// to v/d + r²: measured by three edges with 3 ns² each, and r = 2 ns, to 1 + 4 ns². Of the two ends the larger part counts: where all nodes
-    /// are alike, two of them are known to 2·r² against each other then, as they must be.
+    /// Spreads what the edges of a node share over these. With d measures in a round of variance v
+    /// + d·r² each, as if independent, the node is known to v/d + r²: measured by three edges with
+    /// 3 ns² each, and r = 2 ns, to 1 + 4 ns². Of the two ends the larger part counts: where all
+    /// nodes are alike, two of them are known to 2·r² against each other then, as they must be.
     pub(super) fn share_errors(&mut self) {
         let layout = &self.layout;
         let parts = if self.refined { PARTS } else { 1 };
@@ -128,8 +131,9 @@ impl Fit {
         }
     }
 
-    /// Moves whole clocks by a constant each, to where the constant parts of the node pairs' thetas want them. Where the
-    /// packets together say nothing of a node pair, the mean of its measures speaks.
+    /// Moves whole clocks by a constant each, to where the constant parts of the node pairs' thetas
+    /// want them. Where the packets together say nothing of a node pair, the mean of its measures
+    /// speaks.
     pub(super) fn level(&mut self, floors: &[Option<Level>], options: &SmootherOptions) {
         let weights = self.weights();
         let apart = System::new(&self.layout, &weights).all_apart(&self.states);
@@ -145,7 +149,8 @@ impl Fit {
             };
             self.layout.node_pairs.iter().zip(&means).zip(floors).map(level).collect()
         };
-        // Both are biased, each in its way; what is wrong with them breaks the loops, and so the loops choose.
+        // Both are biased, each in its way; what is wrong with them breaks the loops, and so the
+        // loops choose.
         let candidates = (0..=FLOOR_SHARES).map(|k| blend(f64::from(k) / f64::from(FLOOR_SHARES)));
         let broken = |levels: &Vec<Level>| {
             let (rests, _) = self.level_once(levels);
@@ -241,7 +246,8 @@ impl Fit {
         (0..self.covariances.len()).map(precision).collect()
     }
 
-    /// What the states, of which measures are apart by `apart`, leave of every node pair's theta in the mean.
+    /// What the states, of which measures are apart by `apart`, leave of every node pair's theta in
+    /// the mean.
     fn mean_rests(&self, apart: &[Pair]) -> Vec<Level> {
         let weights = self.precisions();
         let rest =
@@ -249,8 +255,10 @@ impl Fit {
         (0..self.layout.node_pairs.len()).map(rest).collect()
     }
 
-    /// Mean residual of a node pair over all its measures, with the weights of the solution: a round in which a node erred as it never does counts as
-    /// little here as there. With a measure's own precision instead, what the states did not follow in that round would look like an asymmetry.
+    /// Mean residual of a node pair over all its measures, with the weights of the solution: a
+    /// round in which a node erred as it never does counts as little here as there. With a
+    /// measure's own precision instead, what the states did not follow in that round would look
+    /// like an asymmetry.
     fn mean(&self, weights: &[Block], apart: &[Pair], number: usize) -> f64 {
         let (mut residual_sum, mut weight_sum) = (0.0, 0.0);
         for at in self.layout.node_pairs[number].measures.clone() {
@@ -262,8 +270,8 @@ impl Fit {
         if weight_sum > 0.0 { residual_sum / weight_sum } else { 0.0 }
     }
 
-    /// Variance of that mean by what each measure errs by for itself, Σ w²·v/(Σ w)²: what nodes err by alike is in the states. Where nothing is
-    /// shared w is 1/v, and this 1/Σ w.
+    /// Variance of that mean by what each measure errs by for itself, Σ w²·v/(Σ w)²: what nodes err
+    /// by alike is in the states. Where nothing is shared w is 1/v, and this 1/Σ w.
     pub(super) fn mean_variance(&self, number: usize) -> f64 {
         let (mut squares, mut sum) = (0.0, 0.0);
         for at in self.layout.node_pairs[number].measures.clone() {
@@ -302,7 +310,8 @@ impl Fit {
         walks::follow(&Moved { layout, states, walks, usual, precision: &precision })
     }
 
-    /// Renews the asymmetries' variance and the node pairs' robust weights from what the states leave of the node pairs' thetas.
+    /// Renews the asymmetries' variance and the node pairs' robust weights from what the states
+    /// leave of the node pairs' thetas.
     fn judge_node_pairs(&mut self, rests: &[Level], options: &SmootherOptions) {
         let node_pairs = rests.len() as f64;
         let seen: BTreeSet<usize> = self.layout.node_pairs.iter().flat_map(|node_pair| node_pair.nodes).collect();
@@ -332,9 +341,10 @@ impl Fit {
         }
     }
 
-    /// Renews what the edges of each state err by alike, from what they leave of their states on average, ē: usually r², and more in a round in
-    /// which the node erred as it never does, `(ν·r² + ē²)/(ν + 1)`. As with the jumps of the states (see `walks`), and against them: beyond
-    /// [`evidence::SHARED_ONCE_MAX_NS`] they alone explain what is seen.
+    /// Renews what the edges of each state err by alike, from what they leave of their states on
+    /// average, ē: usually r², and more in a round in which the node erred as it never does,
+    /// `(ν·r² + ē²)/(ν + 1)`. As with the jumps of the states (see `walks`), and against them:
+    /// beyond [`evidence::SHARED_ONCE_MAX_NS`] they alone explain what is seen.
     fn judge_shared(&mut self, apart: &[Pair]) {
         let residuals = self.residuals(apart);
         let mut means = vec![[0.0; 2]; self.layout.states];
@@ -368,7 +378,8 @@ impl Fit {
                 let squares = residuals.iter().zip(&self.robust.0).enumerate();
                 let sum: f64 =
                     squares.map(|(at, (residual, weight))| weight * residual[k].powi(2) / self.alone(at)[2 * k]).sum();
-                // Against what is claimed now; where nothing is shared that is one step to where the squares are as claimed.
+                // Against what is claimed now; where nothing is shared that is one step to where
+                // the squares are as claimed.
                 self.scales[k] = (self.scales[k] * sum / (kept * freedom)).clamp(SCALE_MIN, 1.0 / SCALE_MIN);
             }
         }
@@ -396,7 +407,8 @@ impl Fit {
         residuals
     }
 
-    /// Independent residuals of offset and of rate: measures less what the states and asymmetries took up.
+    /// Independent residuals of offset and of rate: measures less what the states and asymmetries
+    /// took up.
     fn freedom(&self) -> Pair {
         let mut taken = [0.0; 2];
         let precision = self.local_precision();
@@ -419,7 +431,8 @@ impl Fit {
         [total - tied * taken[0] - loops, total - tied * taken[1]]
     }
 
-    /// What each state's edges alone say of it, as if the neighbours were known: precision per state.
+    /// What each state's edges alone say of it, as if the neighbours were known: precision per
+    /// state.
     pub(super) fn local_precision(&self) -> Vec<Block> {
         let mut sums = vec![[0.0; 3]; self.layout.states];
         for (at, measure) in self.layout.measures.iter().enumerate() {
@@ -451,7 +464,8 @@ const STEPS_MAX: usize = 400;
 /// Iteration ends when no offset moved by more, ns.
 const SETTLED_NS: f64 = 0.01;
 
-/// Lines that claim very different errors tell their common scale as so many fewer of one kind would.
+/// Lines that claim very different errors tell their common scale as so many fewer of one kind
+/// would.
 const UNLIKE: f64 = 4.0;
 
 /// Fewest independent residuals from which a scale is taken.

@@ -7,7 +7,8 @@
 //! two spans. All edges between the same two nodes, whichever of them probed, share a [NodePair]
 //! and therefore one path asymmetry.
 //!
-//! Offsets may be hours: every span has an integer potential, and unknowns are what is left of the offset above it.
+//! Offsets may be hours: every span has an integer potential, and unknowns are what is left of the
+//! offset above it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -44,7 +45,8 @@ impl Span {
 /// The paths between two nodes, both ways.
 #[derive(Clone, Debug)]
 pub(super) struct NodePair {
-    /// The nodes, smaller first: the asymmetry counts positive when theta from the first to the second looks larger.
+    /// The nodes, smaller first: the asymmetry counts positive when theta from the first to the
+    /// second looks larger.
     pub(super) nodes: [usize; 2],
     /// Its measures.
     pub(super) measures: std::ops::Range<usize>,
@@ -62,16 +64,18 @@ struct Group {
 }
 
 impl Group {
-    /// Moves what each line claims of its own error towards what all lines of the same path claim. A line through n exchanges knows its error by the
-    /// gaps between the lowest few of them: k = 2·(√n + 1) gaps, so its variance is off by a factor √(2/k) or so, and of a few lines through
-    /// four exchanges one claims to be ten times better than it is and outweighs all others. With the path's median `v̄·n²` of variances that fall with n²
-    /// it is `(k·v + m·v̄)/(k + m)`.
+    /// Moves what each line claims of its own error towards what all lines of the same path claim.
+    /// A line through n exchanges knows its error by the gaps between the lowest few of them: k =
+    /// 2·(√n + 1) gaps, so its variance is off by a factor √(2/k) or so, and of a few lines through
+    /// four exchanges one claims to be ten times better than it is and outweighs all others. With
+    /// the path's median `v̄·n²` of variances that fall with n² it is `(k·v + m·v̄)/(k + m)`.
     fn share_errors(&mut self) {
         let known = || self.measures.iter().zip(&self.exchanges).filter(|(_, exchanges)| **exchanges >= GAPS_KNOWN_MIN);
         if known().count() < 2 {
             return;
         }
-        // Not the mean: a line through one burst of packets knows its middle a thousand times worse than the others.
+        // Not the mean: a line through one burst of packets knows its middle a thousand times worse
+        // than the others.
         let claims = known().map(|(measure, exchanges)| measure.covariance[0] * exchanges * exchanges);
         let path = median(claims);
         for (measure, exchanges) in self.measures.iter_mut().zip(&self.exchanges) {
@@ -164,7 +168,8 @@ impl Layout {
         }
         self.margin_ns = median(margins.iter().copied()).max(MARGIN_MIN_NS);
         for (node_pair, margin) in self.node_pairs.iter_mut().zip(margins) {
-            // Longer paths can be more asymmetric; shorter ones than usual are not therefore better.
+            // Longer paths can be more asymmetric; shorter ones than usual are not therefore
+            // better.
             node_pair.scale = 0.5 * (1.0 + (margin / self.margin_ns).powi(2));
         }
     }

@@ -32,7 +32,8 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Moves an edge; `potentials` are those of its ends. None for a line that is worth nothing at the midpoint.
+    /// Moves an edge; `potentials` are those of its ends. None for a line that is worth nothing at
+    /// the midpoint.
     pub(super) fn new(round: &Round<'_>, (equation, margin): (&Equation, f64), potentials: [i128; 2]) -> Option<Self> {
         let (from, to) = (equation.from, equation.to);
         let state = |node: usize, potential: i128| {
@@ -73,8 +74,8 @@ pub(super) fn usable(nodes: usize, round: &Round<'_>) -> Vec<(Equation, f64)> {
         .collect()
 }
 
-/// Whether a line moved to a knot is worth anything. Beyond these limits its square or its inverse would be no number,
-/// and one such line would make all nodes' estimates useless.
+/// Whether a line moved to a knot is worth anything. Beyond these limits its square or its inverse
+/// would be no number, and one such line would make all nodes' estimates useless.
 fn sound(moved: &Moved) -> bool {
     let [a, _, b] = moved.covariance;
     let sized = |variance: f64| (VARIANCE_MIN..=VARIANCE_MAX).contains(&variance);

@@ -9,13 +9,15 @@
 //! iterate around it. The error comes from the same model (`variance`, `solution`).
 //! `docs/accuracy.md` derives the model and shows its calibration.
 //!
-//! Two nodes by hand: node 1 is 1000 ns ahead and gains nothing; rounds measure theta = 990, 1010, 1000 with equal
-//! errors. All is one clock without wander, so the smoothed offset is 1000 ns at every round, with a third of a round's variance.
-//! A path asymmetry of +30 ns would make all three 30 ns larger and nothing here would show it: with two nodes there is no
-//! loop, so the interval takes its width from the prior alone.
+//! Two nodes by hand: node 1 is 1000 ns ahead and gains nothing; rounds measure theta = 990, 1010,
+//! 1000 with equal errors. All is one clock without wander, so the smoothed offset is 1000 ns at
+//! every round, with a third of a round's variance. A path asymmetry of +30 ns would make all three
+//! 30 ns larger and nothing here would show it: with two nodes there is no loop, so the interval
+//! takes its width from the prior alone.
 //!
-//! What no estimator can see: asymmetry common to all paths between two parts of the nodes. The interval assumes that the
-//! asymmetries of different pairs are independent; the hard interval of `graph` does not.
+//! What no estimator can see: asymmetry common to all paths between two parts of the nodes. The
+//! interval assumes that the asymmetries of different pairs are independent; the hard interval of
+//! `graph` does not.
 
 mod bank;
 mod errors;
@@ -46,7 +48,8 @@ pub use self::round::{Round, SmootherOptions};
 pub use self::solution::{PathAsymmetry, RunSolution, SmoothedOffset};
 use crate::faults::Break;
 
-/// Smooths a run of `nodes` nodes from its rounds alone. Nodes and times that no packet tells about have no estimate.
+/// Smooths a run of `nodes` nodes from its rounds alone. Nodes and times that no packet tells about
+/// have no estimate.
 ///
 /// ```
 /// use probe_sync_estimate::graph::{GraphInput, GraphOptions, solve};
@@ -109,8 +112,9 @@ impl FirstPass {
         Self(fit)
     }
 
-    /// Says that the windows were cut shorter because the clocks change their rates within longer ones. Then some windows hold such a
-    /// change and some do not, and a random walk states the mean of both.
+    /// Says that the windows were cut shorter because the clocks change their rates within longer
+    /// ones. Then some windows hold such a change and some do not, and a random walk states the
+    /// mean of both.
     pub(crate) fn of_shorter_windows(mut self) -> Self {
         self.0.mixed = white_fm::MIXED;
         self
@@ -138,13 +142,15 @@ impl FirstPass {
         solution::collect(nodes, &fit, &fit.white_fm)
     }
 
-    /// How well every clock is known, between two times. What clocks do within windows is seen too seldom to choose by.
+    /// How well every clock is known, between two times. What clocks do within windows is seen too
+    /// seldom to choose by.
     pub(crate) fn errors(&self, nodes: usize, between: [Timestamp<Reference>; 2]) -> Errors {
         Errors::new(&solution::collect(nodes, &self.0, &vec![0.0; nodes]), nodes, between)
     }
 }
 
-/// The knots are times of the reference's clock: where that is stepped or does not go on, no clock can be followed.
+/// The knots are times of the reference's clock: where that is stepped or does not go on, no clock
+/// can be followed.
 fn all_breaks(nodes: usize, rounds: &[Round<'_>], breaks: &[Break], reference: NodeId) -> Vec<(NodeId, usize)> {
     let named = places(rounds, breaks);
     let stepped = named.iter().filter(|(node, _)| *node == reference).map(|(_, place)| *place);
@@ -153,7 +159,8 @@ fn all_breaks(nodes: usize, rounds: &[Round<'_>], breaks: &[Break], reference: N
     named.iter().copied().chain(stepped.chain(set_back).flat_map(everybody)).collect()
 }
 
-/// Whether a round is so much later than the one before that a clock can be followed from one to the other.
+/// Whether a round is so much later than the one before that a clock can be followed from one to
+/// the other.
 fn follows(before: &Round<'_>, round: &Round<'_>) -> bool {
     i128::from(round.reference_midpoint.as_ns()) - i128::from(before.reference_midpoint.as_ns()) >= KNOTS_APART_MIN_NS
 }
@@ -161,7 +168,8 @@ fn follows(before: &Round<'_>, round: &Round<'_>) -> bool {
 /// Share of the time that passes before the packets are looked at for their floors.
 const UNTIL_SETTLED: f64 = 0.7;
 
-/// Knots closer than this would make the random walk between them stiffer than f64 can hold beside the measures, ns.
+/// Knots closer than this would make the random walk between them stiffer than f64 can hold beside
+/// the measures, ns.
 const KNOTS_APART_MIN_NS: i128 = 1_000_000;
 
 #[cfg(test)]

@@ -1,14 +1,18 @@
 //! The smoother's live variant: bounded cost per round, knowing the past only.
 //!
-//! What the joint solution does at once is done step by step, with the same model and the same sources of evidence:
-//! 1. every line is corrected by its node pair's asymmetry as known so far, and the round is solved by least squares with the random
-//!    errors alone as weights: what is constant does not come in again each round;
-//! 2. every node's state runs through Kalman filters for a bank of wander densities and of errors that all edges of a node share in a round, and the
-//!    likeliest one speaks (the node's own innovations, and everybody's, decide);
-//! 3. every node pair's mean deviation from the filtered states is solved as a graph of its own: what its loops deny goes into the states,
-//!    the rest is asymmetry.
+//! What the joint solution does at once is done step by step, with the same model and the same
+//! sources of evidence:
+//! 1. every line is corrected by its node pair's asymmetry as known so far, and the round is solved
+//!    by least squares with the random errors alone as weights: what is constant does not come in
+//!    again each round;
+//! 2. every node's state runs through Kalman filters for a bank of wander densities and of errors
+//!    that all edges of a node share in a round, and the likeliest one speaks (the node's own
+//!    innovations, and everybody's, decide);
+//! 3. every node pair's mean deviation from the filtered states is solved as a graph of its own:
+//!    what its loops deny goes into the states, the rest is asymmetry.
 //!
-//! Cost: three solutions of a graph Laplacian, one or two covariances, and a few hundred operations per node; nothing grows with the run.
+//! Cost: three solutions of a graph Laplacian, one or two covariances, and a few hundred operations
+//! per node; nothing grows with the run.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +57,8 @@ pub struct Online {
     common_white: ([f64; DENSITIES], f64),
     /// Length of the shortest window so far, s; 0 before the second round.
     window: f64,
-    /// Length of the latest window, s; twice the one before at most, since a longer gap is a round that is missing.
+    /// Length of the latest window, s; twice the one before at most, since a longer gap is a round
+    /// that is missing.
     latest_window: f64,
     /// Rounds taken.
     rounds: u64,
@@ -108,8 +113,8 @@ impl Online {
         online
     }
 
-    /// Takes a round; `broken` are the nodes whose clocks do not continue from the round before. Returns every node's
-    /// offset at the round's midpoint, None where no packet tells.
+    /// Takes a round; `broken` are the nodes whose clocks do not continue from the round before.
+    /// Returns every node's offset at the round's midpoint, None where no packet tells.
     pub fn observe(&mut self, round: &Round<'_>, broken: &[NodeId]) -> Vec<Option<SmoothedOffset>> {
         let delta = self.last_ns.map_or(0, |last| i128::from(round.reference_midpoint.as_ns()) - i128::from(last));
         // The reference's clock was set back: no prediction goes on from there.
@@ -134,7 +139,8 @@ impl Online {
             if let (Some(state), true) = (measured[node], node != self.reference) {
                 let [offset, covariance, rate] = noise[node];
                 let late = wakes[node].unwrap_or(0.0);
-                // Lateness that comes or goes within the window tilts the line by as much from its middle to its end.
+                // Lateness that comes or goes within the window tilts the line by as much from its
+                // middle to its end.
                 let tilt = if self.latest_window > 0.0 { 2.0 * late / self.latest_window } else { 0.0 };
                 let noise = [offset + late.powi(2), covariance, rate + tilt.powi(2)];
                 let scale = if wakes[node].is_some() { WAKE_SCALE } else { 1.0 };
@@ -196,9 +202,10 @@ impl Online {
         lines
     }
 
-    /// Of every node most of whose lines are made of stamps that a program took: by what they may all be wrong alike in this round, ns. A thread that
-    /// wakes late reads the clock late for all of them. What is more in a node pair's margin than in its least is such lateness on one side or on both, and
-    /// it moves an offset by as much at most.
+    /// Of every node most of whose lines are made of stamps that a program took: by what they may
+    /// all be wrong alike in this round, ns. A thread that wakes late reads the clock late for all
+    /// of them. What is more in a node pair's margin than in its least is such lateness on one side
+    /// or on both, and it moves an offset by as much at most.
     fn wakes(&self, lines: &[Line]) -> Vec<Option<f64>> {
         let mut of_program: Vec<Vec<f64>> = vec![Vec::new(); self.nodes.len()];
         let mut others = vec![0; self.nodes.len()];
@@ -253,8 +260,8 @@ impl Online {
         ((0..nodes).map(state).collect(), noise)
     }
 
-    /// Covariance of every node's state in this round. In large graphs the share of the neighbours' errors, which changes
-    /// slowly, is not renewed in every round.
+    /// Covariance of every node's state in this round. In large graphs the share of the neighbours'
+    /// errors, which changes slowly, is not renewed in every round.
     fn noise(&mut self, graph: &Laplacian) -> Vec<Block> {
         let own = graph.local_inverse();
         if self.spread.len() != own.len() || self.due(0) {
@@ -298,7 +305,8 @@ impl Online {
         }
     }
 
-    /// Adds the round's innovations to everybody's opinion on the filters, and chooses every node's.
+    /// Adds the round's innovations to everybody's opinion on the filters, and chooses every
+    /// node's.
     fn weigh_filters(&mut self) {
         let heard = self.nodes.iter().filter(|bank| !bank.is_new()).count().max(1) as f64;
         let mut total = [0.0; BANK];
@@ -320,7 +328,8 @@ impl Online {
         std::array::from_fn(|k| likelihood[k] + COMMON_WEIGHT * self.common[k] + self.usual[k])
     }
 
-    /// What the node's lines miss of their windows' middles because its rate is set anew within them, beyond what `walk` explains, ns².
+    /// What the node's lines miss of their windows' middles because its rate is set anew within
+    /// them, beyond what `walk` explains, ns².
     fn strayed(&self, node: usize, walk: f64) -> f64 {
         let bank = &self.nodes[node];
         let walks = white_fm::log_sum(&self.scores(node)) - self.usual_sum;
@@ -336,7 +345,8 @@ impl Online {
         (0..BANK).max_by(|a, b| scores[*a].total_cmp(&scores[*b])).unwrap_or(0)
     }
 
-    /// Adds this round to the node pairs' means, and divides them into what belongs to the states and asymmetry.
+    /// Adds this round to the node pairs' means, and divides them into what belongs to the states
+    /// and asymmetry.
     fn renew_node_pairs(&mut self, lines: &[Line], scales: Pair) {
         let state = |node: usize| {
             let known = || self.nodes[node].settled(self.chosen[node]).map(|belief| belief.state[0]);
@@ -444,7 +454,8 @@ impl Online {
             half_width_95_ns: SIGMAS_95 * sigma_ns,
             // More packets do not reduce what a clock strays within a window either.
             asymmetry_sigma_ns: (asymmetry + strayed).sqrt(),
-            // Of the rate over the window: the pace tells by it whether rates change from window to window.
+            // Of the rate over the window: the pace tells by it whether rates change from window to
+            // window.
             drift_sigma_ppm: covariance[2].sqrt() / NS_PER_S_PER_PPM,
             offset_drift_covariance: covariance[1] / NS_PER_S_PER_PPM,
         })
@@ -464,7 +475,8 @@ fn solve(graph: &Laplacian, right: &[Pair], x: &mut [Pair]) {
     graph.solve_iterative(right, x, tolerance, STEPS_MAX);
 }
 
-/// How much of a node pair's mean deviation counts a round later: a changed route is learned in some hundred rounds, however long the run.
+/// How much of a node pair's mean deviation counts a round later: a changed route is learned in
+/// some hundred rounds, however long the run.
 const PAIR_FORGET: f64 = 0.998;
 
 /// What everybody's wander counts in a node's own, in nodes.
@@ -484,9 +496,11 @@ const STEPS_MAX: usize = 500;
 const DEAR_EACH_ROUND: usize = 160;
 const DEAR_ROUNDS: u64 = 8;
 
-/// The least margin's share that stamps of a program are believed to be wrong by in every round: before a second round nothing shows how late threads wake.
+/// The least margin's share that stamps of a program are believed to be wrong by in every round:
+/// before a second round nothing shows how late threads wake.
 const WAKE_SHARE: f64 = 0.1;
-/// How much larger the errors are that all lines of a node share in a round where a program took the stamps: 60 ns to 15 µs in place of 1 to 250 ns.
+/// How much larger the errors are that all lines of a node share in a round where a program took
+/// the stamps: 60 ns to 15 µs in place of 1 to 250 ns.
 const WAKE_SCALE: f64 = 60.0;
 
 /// Rounds after which a node that no packet tells about has no estimate.

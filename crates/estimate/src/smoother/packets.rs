@@ -4,13 +4,17 @@
 //! A single window must find its line from its few lowest delays. With the clocks known to some
 //! nanoseconds, all packets from one node to the other over the whole run show the distribution h
 //! of that direction's delays, and every packet then contributes information:
-//! - **Motion.** With ψ = (ln h)′ the efficient estimate of how much θ moved in a window is where scoring steps end, `δ = Σ s / Σ J` each, where a forward
-//!   packet of delay e has `s = −ψ(e)`, a reverse packet `s = ψ(e)`, and J is the mean of −ψ′ over the run; its variance is `n·E[ψ²]/(n·J)²`,
-//!   with what left together summed before it is squared.
-//!   (Fisher scoring; van der Vaart, Asymptotic Statistics, 5.7.) For delays with a sharp floor it is as good as the hull, for
-//!   software stamps, whose floor is soft, much better. h is a kernel estimate in the variable asinh(e/s).
-//! - **Level.** The floor of each direction over the whole run, `lowest − mean spacing of the lowest`, has a bias many times smaller than a window's;
-//!   half the difference of the two floors is the constant part of θ. The loops decide how far it replaces the windows' mean.
+//! - **Motion.** With ψ = (ln h)′ the efficient estimate of how much θ moved in a window is where
+//!   scoring steps end, `δ = Σ s / Σ J` each, where a forward packet of delay e has `s = −ψ(e)`, a
+//!   reverse packet `s = ψ(e)`, and J is the mean of −ψ′ over the run; its variance is
+//!   `n·E[ψ²]/(n·J)²`, with what left together summed before it is squared. (Fisher scoring; van
+//!   der Vaart, Asymptotic Statistics, 5.7.) For delays with a sharp floor it is as good as the
+//!   hull, for software stamps, whose floor is soft, much better. h is a kernel estimate in the
+//!   variable asinh(e/s).
+//! - **Level.** The floor of each direction over the whole run,
+//!   `lowest − mean spacing of the lowest`, has a bias many times smaller than a window's; half the
+//!   difference of the two floors is the constant part of θ. The loops decide how far it replaces
+//!   the windows' mean.
 //!
 //! It cannot tell asymmetry from offset, because the floors contain the asymmetry too.
 
@@ -139,7 +143,8 @@ struct Tracks<'a> {
     reference: usize,
 }
 
-/// What is the same for all packets of an edge: its nodes, and how far the source's clock is from the reference's at the run's origin.
+/// What is the same for all packets of an edge: its nodes, and how far the source's clock is from
+/// the reference's at the run's origin.
 #[derive(Copy, Clone)]
 struct Way {
     from: usize,
@@ -174,7 +179,8 @@ impl<'a> Tracks<'a> {
         sign: f64,
     ) -> Option<Delayed> {
         let layout = &self.fit.layout;
-        // When the source's clock shows `at`, the reference's shows `at` less the offset; offsets hardly change over its error.
+        // When the source's clock shows `at`, the reference's shows `at` less the offset; offsets
+        // hardly change over its error.
         let read = |(potential, above): Apart| {
             let since = i128::from(at.as_ns()) - i128::from(layout.origin_ns) - potential;
             (since as f64 - above) / PER_SECOND
@@ -195,7 +201,8 @@ impl<'a> Tracks<'a> {
         Some((potential - zero, above - base))
     }
 
-    /// Potential, and offset above it, of a node at `t` seconds in the span that holds `knot`; of the first span for the first guess.
+    /// Potential, and offset above it, of a node at `t` seconds in the span that holds `knot`; of
+    /// the first span for the first guess.
     fn offset(&self, node: usize, t: f64, knot: usize) -> Option<(i128, f64)> {
         let knots = &self.fit.layout.knots;
         let spans = self.spans.get(node)?;
@@ -212,8 +219,8 @@ fn nearest(knots: &[f64], t: f64) -> usize {
     if (t - knots[before]).abs() <= (knots[next] - t).abs() { before } else { next }
 }
 
-/// The measures of a node pair from scores: one for each third of a window, or for each window where packets are few. They keep the
-/// node pair's mean `level` above the states.
+/// The measures of a node pair from scores: one for each third of a window, or for each window
+/// where packets are few. They keep the node pair's mean `level` above the states.
 fn renewed(fit: &Fit, level: f64, (number, traffic): (usize, &Traffic), scores: &Scores) -> Vec<Measure> {
     let layout = &fit.layout;
     let mut olds: BTreeMap<usize, &Measure> = BTreeMap::new();
@@ -252,8 +259,9 @@ fn renewed(fit: &Fit, level: f64, (number, traffic): (usize, &Traffic), scores: 
 /// A window's packets of both directions: since the knot in s, and delay in ns.
 type Heard = [Vec<[f64; 2]>; 2];
 
-/// How far a window's line moves, and its covariance J⁻¹·V·J⁻¹: scoring steps until they no longer move it. A single one would stay near where
-/// it starts, and claim to know that. None where they do not end.
+/// How far a window's line moves, and its covariance J⁻¹·V·J⁻¹: scoring steps until they no longer
+/// move it. A single one would stay near where it starts, and claim to know that. None where they
+/// do not end.
 fn shifted(heard: &Heard, scores: &Scores) -> Option<(Pair, Block)> {
     if heard.iter().map(Vec::len).sum::<usize>() < PACKETS_PER_WINDOW_MIN {
         return None;
@@ -297,7 +305,8 @@ impl Scores {
         Some(Self { ways: [Score::new(knots, &traffic.ways[0])?, Score::new(knots, &traffic.ways[1])?] })
     }
 
-    /// Whether a third of a window has packets enough to move a line, and tells more of where the clocks are than they bend within a window.
+    /// Whether a third of a window has packets enough to move a line, and tells more of where the
+    /// clocks are than they bend within a window.
     fn tells_thirds(&self, traffic: &Traffic, windows: usize) -> bool {
         let thirds = (windows * PARTS).max(1) as f64;
         let per_third = |way: usize| traffic.ways[way].len() as f64 / thirds;
@@ -329,7 +338,8 @@ impl Score {
         let (center, scale) = (at(0.05), (at(0.25) - at(0.05)).max(SCALE_MIN_NS));
         let seen: Vec<f64> = delays.iter().map(|delay| ((delay - center) / scale).asinh()).collect();
         let spread = (seen[(seen.len() - 1) * 3 / 4] - seen[(seen.len() - 1) / 4]) / 1.34;
-        // Half of the usual width (Silverman 1986): what counts is the edge of the distribution, which a wide kernel blurs.
+        // Half of the usual width (Silverman 1986): what counts is the edge of the distribution,
+        // which a wide kernel blurs.
         let width = 0.45 * spread.max(0.1) * (seen.len() as f64).powf(-0.2);
         let start = seen[0] - 4.0 * width;
         let step = (seen[seen.len() - 1] + 4.0 * width - start) / (GRID - 1) as f64;
@@ -352,8 +362,9 @@ impl Score {
         (steepness > 0.0 && scatter.is_finite()).then_some(score)
     }
 
-    /// Σ (Σψ)², the outer sum over the moments at which packets left: those that left together err alike, and n of them know
-    /// little more than one (the variance of a sum over clusters; Liang and Zeger, Biometrika 73, 1986). Never less than Σψ².
+    /// Σ (Σψ)², the outer sum over the moments at which packets left: those that left together err
+    /// alike, and n of them know little more than one (the variance of a sum over clusters; Liang
+    /// and Zeger, Biometrika 73, 1986). Never less than Σψ².
     fn scatter_by_moment(&self, knots: &[f64], packets: &[Delayed]) -> f64 {
         let scores: Vec<(f64, f64)> =
             packets.iter().map(|packet| (packet.time(knots), self.psi(packet.delay))).collect();
@@ -391,7 +402,8 @@ fn smoothed(seen: &[f64], start: f64, step: f64, width: f64) -> Vec<f64> {
         .collect()
 }
 
-/// The floor of a direction's delays and its variance; packets that leave together count once, with the lowest.
+/// The floor of a direction's delays and its variance; packets that leave together count once, with
+/// the lowest.
 fn floor(knots: &[f64], packets: &[Delayed]) -> Option<(f64, f64)> {
     if packets.len() < PACKETS_MIN {
         return None;
@@ -416,21 +428,24 @@ const SORTED: f64 = 0.3;
 /// Fewest packets of a direction from which a distribution is taken.
 const PACKETS_MIN: usize = 200;
 
-/// Fewest moments at which they left, from which a floor is taken, and how far apart two of them are, s: as in `edge_fit`.
+/// Fewest moments at which they left, from which a floor is taken, and how far apart two of them
+/// are, s: as in `edge_fit`.
 const MOMENTS_MIN: usize = 25;
 const MOMENT_S: f64 = MOMENT_NS / PER_SECOND;
 
 /// Fewest packets, both ways, that move a window's line.
 const PACKETS_PER_WINDOW_MIN: usize = 12;
 
-/// Fewest packets, both ways, in the mean third of a window that is divided: twice as many as move a line, because some thirds have less.
+/// Fewest packets, both ways, in the mean third of a window that is divided: twice as many as move
+/// a line, because some thirds have less.
 const PACKETS_PER_THIRD_MIN: f64 = 24.0;
 
-/// Largest standard deviation of the mean third. A clock that warms up by 0.2 ppm bends by as much in 4 s; thirds that tell less would add
-/// noise and show nothing.
+/// Largest standard deviation of the mean third. A clock that warms up by 0.2 ppm bends by as much
+/// in 4 s; thirds that tell less would add noise and show nothing.
 const THIRD_SD_NS: f64 = 10.0;
 
-/// A line is where it belongs when the next step is shorter than this, in its standard deviations, and may take so many.
+/// A line is where it belongs when the next step is shorter than this, in its standard deviations,
+/// and may take so many.
 const STEP_MIN: f64 = 0.1;
 const STEPS_MAX: usize = 30;
 
@@ -462,8 +477,8 @@ mod tests {
         (0..20).map(f64::from).collect()
     }
 
-    /// Packets of one direction: `wakes` per knot over 20 knots of a second, `train` of them together, queues of 100 ns in the mean over a floor
-    /// that stamps blur.
+    /// Packets of one direction: `wakes` per knot over 20 knots of a second, `train` of them
+    /// together, queues of 100 ns in the mean over a floor that stamps blur.
     fn way(wakes: u32, train: u32, seed: u64) -> Vec<Delayed> {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut packets = Vec::new();
@@ -492,7 +507,8 @@ mod tests {
         let traffic = Traffic { ways: [way(50, 1, 2), way(50, 1, 3)] };
         let scores = Scores::new(&knots(), &traffic).expect("packets enough");
         for theta in [0.0, 30.0, -300.0, 1_500.0] {
-            // Theta is larger than the states say: forward packets seem late, and those of the way back early.
+            // Theta is larger than the states say: forward packets seem late, and those of the way
+            // back early.
             let window = |way: usize, sign: f64| {
                 let here = traffic.ways[way].iter().filter(|packet| packet.knot == 7);
                 here.map(|packet| [packet.x, packet.delay + sign * theta]).collect()

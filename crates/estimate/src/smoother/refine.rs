@@ -5,8 +5,9 @@
 //! packets of a run are half a window away from the outermost midpoints, so a rate alone would have
 //! to extrapolate from there.
 //!
-//! The motion found so far stays as it is: the states at the new knots are those of the cubic between the old ones. Old knot k becomes
-//! 3·k + 1, and every span reaches to the outer thirds of its first and last window.
+//! The motion found so far stays as it is: the states at the new knots are those of the cubic
+//! between the old ones. Old knot k becomes 3·k + 1, and every span reaches to the outer thirds of
+//! its first and last window.
 //!
 //! The windows' own lines stay at their midpoints.
 
@@ -46,7 +47,8 @@ pub(super) fn refine(fit: &mut Fit) -> bool {
     true
 }
 
-/// A knot, and a third of the way to its neighbours; where rounds are missing, and at the ends, a third of a window.
+/// A knot, and a third of the way to its neighbours; where rounds are missing, and at the ends, a
+/// third of a window.
 fn thirds(knots: &[f64], k: usize, window: f64) -> [f64; PARTS] {
     let part = |apart: f64| apart.min(window) / PARTS as f64;
     let before = k.checked_sub(1).map_or(window, |before| knots[k] - knots[before]);
@@ -60,7 +62,8 @@ pub(super) fn offset_at_time(times: &[f64], states: &[Pair], t: f64) -> f64 {
     at_time(times, states, t)[0]
 }
 
-/// The state of a clock with `states` at `times`: on the cubic between them; beyond, the rate goes on turning as it did.
+/// The state of a clock with `states` at `times`: on the cubic between them; beyond, the rate goes
+/// on turning as it did.
 #[inline(always)]
 pub(super) fn at_time(times: &[f64], states: &[Pair], t: f64) -> Pair {
     let next = times.partition_point(|knot| *knot <= t);

@@ -11,7 +11,8 @@ use crate::window::{EdgeAlphaBeta, NodeEstimate};
 pub struct Round<'a> {
     /// The round; rounds come in order of it.
     pub round_id: RoundId,
-    /// The instant at which the round's offsets hold, on the reference's clock. Rounds come in order of it.
+    /// The instant at which the round's offsets hold, on the reference's clock. Rounds come in
+    /// order of it.
     pub reference_midpoint: Timestamp<Reference>,
     /// The round's fitted edges.
     pub edges: &'a [EdgeAlphaBeta],
@@ -42,7 +43,8 @@ impl<'a> Round<'a> {
 pub struct SmootherOptions {
     /// Index of the reference node.
     pub reference: NodeId,
-    /// Density of the rates' random walk, ns²/s³, positive, if it is known; otherwise it is estimated.
+    /// Density of the rates' random walk, ns²/s³, positive, if it is known; otherwise it is
+    /// estimated.
     pub walk_density: Option<f64>,
     /// Variance of the paths' asymmetry, ns², if it is known; otherwise it is estimated.
     pub asymmetry_variance: Option<f64>,
@@ -58,7 +60,8 @@ impl Default for SmootherOptions {
     }
 }
 
-/// Breaks as nodes and places among the rounds, in order, each once. A break in a round that is missing concerns the next that is there.
+/// Breaks as nodes and places among the rounds, in order, each once. A break in a round that is
+/// missing concerns the next that is there.
 pub(crate) fn places(rounds: &[Round<'_>], breaks: &[Break]) -> Vec<(NodeId, usize)> {
     let place = |id: RoundId| rounds.partition_point(|round| round.round_id < id);
     let mut places: Vec<(NodeId, usize)> =

@@ -3,8 +3,8 @@
 //! The joint solution's states are expressed relative to the reference's. Between knots the offset
 //! follows the cubic that is the mean of the random walk. The variance of an offset has three
 //! parts:
-//! - random: measurement and wander, from `variance`, with the node's per-round noise from the graph's mean Laplacian, scaled by how
-//!   much of the node's usual information each round holds;
+//! - random: measurement and wander, from `variance`, with the node's per-round noise from the
+//!   graph's mean Laplacian, scaled by how much of the node's usual information each round holds;
 //! - the bridge between knots (`motion`), and prediction beyond the ends;
 //! - asymmetry: constant in time, the graph's share of σ² (`evidence`).
 
@@ -28,8 +28,8 @@ pub struct SmoothedOffset {
     pub offset_ns: f64,
     /// Its rate, ppm.
     pub drift_ppm: f64,
-    /// Standard deviation of the offset, asymmetry included, ns. Where few loops tell how asymmetric paths are it is that of the
-    /// normal distribution with the same 95 % interval.
+    /// Standard deviation of the offset, asymmetry included, ns. Where few loops tell how
+    /// asymmetric paths are it is that of the normal distribution with the same 95 % interval.
     pub sigma_ns: f64,
     /// Half the width of the 95 % interval, ns.
     pub half_width_95_ns: f64,
@@ -252,7 +252,8 @@ fn stretch(fit: &Fit, [own, reference]: [usize; 2], model: &Model<'_>) -> Option
     })
 }
 
-/// The density about a state: the larger of the intervals before and after it. The last one's own is the usual density, from where no interval follows.
+/// The density about a state: the larger of the intervals before and after it. The last one's own
+/// is the usual density, from where no interval follows.
 fn around(walks: &[f64], at: usize) -> f64 {
     let before = at.checked_sub(1).map_or(0.0, |before| walks[before]);
     walks[at].max(before)
@@ -269,11 +270,13 @@ fn walks(nodes: usize, fit: &Fit) -> Vec<Vec<f64>> {
     walks
 }
 
-/// What clocks do within a window. It enters all edges of a node alike, so no number of edges makes it less and no loop shows it; beside the walk from round to
-/// round it is too small to be smoothed.
+/// What clocks do within a window. It enters all edges of a node alike, so no number of edges makes
+/// it less and no loop shows it; beside the walk from round to round it is too small to be
+/// smoothed.
 #[derive(Copy, Clone, Debug)]
 struct Within {
-    /// Length of a window, s, and of the part of it that a knot's measures are from; [`Fit::mixed`].
+    /// Length of a window, s, and of the part of it that a knot's measures are from;
+    /// [`Fit::mixed`].
     window: f64,
     part: f64,
     white_fm: f64,
@@ -294,15 +297,16 @@ impl Within {
 }
 
 impl RunSolution {
-    /// The offset of `node` from the reference when the reference's clock shows `reference_ns`. None where no packet tells.
+    /// The offset of `node` from the reference when the reference's clock shows `reference_ns`.
+    /// None where no packet tells.
     pub fn at(&self, node: NodeId, at: Timestamp<Reference>) -> Option<SmoothedOffset> {
         let t = self.seconds(at.as_ns());
         let stretch = self.stretch(node.index(), t)?;
         Some(stretch.at(&self.knots, t))
     }
 
-    /// The offset of `first` from `second`, with the error of this difference: smaller than the two errors against the
-    /// reference suggest, because much of these is common.
+    /// The offset of `first` from `second`, with the error of this difference: smaller than the two
+    /// errors against the reference suggest, because much of these is common.
     pub fn between(&self, first: NodeId, second: NodeId, at: Timestamp<Reference>) -> Option<SmoothedOffset> {
         let t = self.seconds(at.as_ns());
         let (a, b) = (self.stretch(first.index(), t)?, self.stretch(second.index(), t)?);
@@ -341,7 +345,8 @@ impl RunSolution {
         Some(SmoothedOffset { offset_ns: x.offset_ns - y.offset_ns, drift_ppm: x.drift_ppm - y.drift_ppm, ..error })
     }
 
-    /// The largest density of the random walk of `node` against the reference between two times, ns²/s³.
+    /// The largest density of the random walk of `node` against the reference between two times,
+    /// ns²/s³.
     pub(crate) fn walk_between(&self, node: NodeId, [a, b]: [Timestamp<Reference>; 2]) -> f64 {
         let [a, b] = [a.min(b), a.max(b)].map(|at| self.seconds(at.as_ns()));
         let Some(stretch) = self.stretch(node.index(), 0.5 * (a + b)) else { return 0.0 };
@@ -361,7 +366,8 @@ impl RunSolution {
         (i128::from(reference_ns) - i128::from(self.origin_ns)) as f64 / 1e9
     }
 
-    /// The stretch that knows most about time `t`: the last that begins before it, or the one after.
+    /// The stretch that knows most about time `t`: the last that begins before it, or the one
+    /// after.
     fn stretch(&self, node: usize, t: f64) -> Option<&Stretch> {
         let stretches = self.nodes.get(node)?;
         let next = stretches.partition_point(|stretch| self.knots[stretch.first] <= t);
@@ -395,8 +401,8 @@ impl RunSolution {
 }
 
 impl NodeEstimate {
-    /// Takes over a smoothed offset with its error, kept inside the round's hard interval; true when it had to be moved.
-    /// A node that the round itself did not reach stays as it is.
+    /// Takes over a smoothed offset with its error, kept inside the round's hard interval; true
+    /// when it had to be moved. A node that the round itself did not reach stays as it is.
     pub fn take(&mut self, smoothed: &SmoothedOffset) -> bool {
         if !self.reachable {
             return false;
@@ -434,7 +440,8 @@ impl Stretch {
         } else {
             self.inside(next - 1, times, t)
         };
-        // What lines miss because rates are new within windows. No neighbour knows it better, and between the middles of two windows it is as large.
+        // What lines miss because rates are new within windows. No neighbour knows it better, and
+        // between the middles of two windows it is as large.
         let outside = if next == 0 || next == times.len() { t - times[next.saturating_sub(1)] } else { 0.0 };
         let Within { white_fm, part, mixed, .. } = self.within;
         let [missed, rate_missed] = white_fm::excess(white_fm, around(&self.walks, next.saturating_sub(1)), part);

@@ -4,13 +4,15 @@
 //! The cap exists because a deviation smaller than expected must not count for more than its
 //! covariance states.
 
-/// The weight of a deviation in `dimensions` numbers, `square` its squared distance in standard deviations.
+/// The weight of a deviation in `dimensions` numbers, `square` its squared distance in standard
+/// deviations.
 pub(super) fn weight(dimensions: f64, square: f64) -> f64 {
     ((FREEDOM + dimensions) / (FREEDOM + square)).min(1.0)
 }
 
-/// By what to multiply a variance that is known from so many residuals, so that three standard deviations mean what they mean of a normal variable: a
-/// Student-t's 99.87 % point is 3·(1 + 2.5/ν + 5.75/ν²) (Abramowitz and Stegun 26.7.5).
+/// By what to multiply a variance that is known from so many residuals, so that three standard
+/// deviations mean what they mean of a normal variable: a Student-t's 99.87 % point is 3·(1 + 2.5/ν
+/// + 5.75/ν²) (Abramowitz and Stegun 26.7.5).
 pub(super) fn few(freedom: f64) -> f64 {
     (1.0 + 2.5 / freedom + 5.75 / (freedom * freedom)).powi(2)
 }
@@ -20,9 +22,10 @@ pub(super) fn log_density(determinant: f64, distance: f64) -> f64 {
     -0.5 * determinant.ln() - 0.5 * (LIKELIHOOD_FREEDOM + 2.0) * (distance / LIKELIHOOD_FREEDOM).ln_1p()
 }
 
-/// The factor on the claimed variances that residuals of weighted `squares` and this `freedom` show. Loops show what edges err by each for
-/// itself, and nothing of what all edges of a node err by alike: larger residuals than claimed count as they are, smaller ones only
-/// where they are many.
+/// The factor on the claimed variances that residuals of weighted `squares` and this `freedom`
+/// show. Loops show what edges err by each for itself, and nothing of what all edges of a node err
+/// by alike: larger residuals than claimed count as they are, smaller ones only where they are
+/// many.
 pub(super) fn factor([squares, freedom]: [f64; 2]) -> f64 {
     if squares > freedom {
         (squares / freedom).min(1.0 / SCALE_MIN)
@@ -36,13 +39,15 @@ pub(super) const FREEDOM: f64 = 4.0;
 /// ν of the likelihood's squares.
 const LIKELIHOOD_FREEDOM: f64 = 8.0;
 
-/// What capped Student-t weights leave of a normal variable's variance, E[w·z²]: of one number, and of a pair. Sums of
-/// weighted squares are divided by it, or every variance would come out a fifth too small.
+/// What capped Student-t weights leave of a normal variable's variance, E[w·z²]: of one number, and
+/// of a pair. Sums of weighted squares are divided by it, or every variance would come out a fifth
+/// too small.
 pub(super) const WEIGHTED_SINGLE: f64 = 0.766_616;
 pub(super) const WEIGHTED_PAIR: f64 = 0.789_388;
 
 /// Smallest factor on a variance, and one over the largest.
 pub(super) const SCALE_MIN: f64 = 0.04;
 
-/// Independent residuals that the claimed covariances count for against those that would make them smaller: a dozen rounds of a small cluster.
+/// Independent residuals that the claimed covariances count for against those that would make them
+/// smaller: a dozen rounds of a small cluster.
 const NARROWING_PRIOR: f64 = 300.0;

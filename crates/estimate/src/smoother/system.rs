@@ -6,14 +6,15 @@
 //! = x_to − x_from at the measure's knot. Each b is eliminated: with `G = Σ W₁₁ + 1/σ_b²` it is
 //! `b = Σ s·(W(z − Δx))₁ / G`, which leaves a symmetric system A·x = r in the states alone.
 //!
-//! Solved by conjugate gradients, because it fits in memory and in a second where block elimination over 256 nodes would need
-//! 10¹¹ operations. Two preconditioners are added up: every span's own block-tridiagonal matrix in time, exactly, which takes care of stiff
-//! short-term motion; and the constants and ramps of all spans against each other, a graph Laplacian with 2×2 weights, which takes
-//! care of what asymmetry leaves almost undetermined. What remains is the spread of the graph's own eigenvalues, small for
-//! random graphs.
+//! Solved by conjugate gradients, because it fits in memory and in a second where block elimination
+//! over 256 nodes would need 10¹¹ operations. Two preconditioners are added up: every span's own
+//! block-tridiagonal matrix in time, exactly, which takes care of stiff short-term motion; and the
+//! constants and ramps of all spans against each other, a graph Laplacian with 2×2 weights, which
+//! takes care of what asymmetry leaves almost undetermined. What remains is the spread of the
+//! graph's own eigenvalues, small for random graphs.
 //!
-//! Gauge: nothing pins all clocks together. A is singular in a common constant and ramp, the right side has no part in it,
-//! and the caller subtracts the reference's state.
+//! Gauge: nothing pins all clocks together. A is singular in a common constant and ramp, the right
+//! side has no part in it, and the caller subtracts the reference's state.
 
 use super::layout::{Layout, Span};
 use crate::graph::components::anchors;
@@ -119,7 +120,8 @@ impl<'a> System<'a> {
         (0..self.layout.node_pairs.len()).map(residual).collect()
     }
 
-    /// The weighted residual sum of every state for values `z` of the measures, asymmetries eliminated.
+    /// The weighted residual sum of every state for values `z` of the measures, asymmetries
+    /// eliminated.
     fn forces(&self, z: impl Fn(usize) -> Pair) -> Vec<Pair> {
         let mut sum = vec![[0.0; 2]; self.layout.states];
         for (node_pair, asymmetry) in self.layout.node_pairs.iter().zip(self.weighted_residuals(&z)) {

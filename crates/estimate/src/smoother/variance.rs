@@ -7,8 +7,8 @@
 //! backward: `G = P·Fᵀ·(P⁻₊)⁻¹`, `Pˢ = P + G(Pˢ₊ − P⁻₊)Gᵀ`, and the covariance of neighbouring
 //! knots is `G·Pˢ₊`. (Rauch, Tung and Striebel, AIAA Journal 3, 1965.)
 //!
-//! It is the exact error of "least squares per round, then a smoother per node", and the joint solution, which
-//! is optimal, errs no more. On one edge both are the same.
+//! It is the exact error of "least squares per round, then a smoother per node", and the joint
+//! solution, which is optimal, errs no more. On one edge both are the same.
 
 use crate::graph::linear::{Block, inverse};
 use crate::kalman::{predicted_covariance, updated_covariance};
@@ -24,8 +24,8 @@ pub(super) struct Variances {
 }
 
 impl Variances {
-    /// Smooths over `times` in s with measurement covariances `noise` (None: nothing was measured), density `walks` from each to the next.
-    /// The first knot must be measured.
+    /// Smooths over `times` in s with measurement covariances `noise` (None: nothing was measured),
+    /// density `walks` from each to the next. The first knot must be measured.
     pub(super) fn new(times: &[f64], noise: &[Option<Block>], walks: &[f64]) -> Self {
         let mut filtered: Vec<Block> = Vec::with_capacity(times.len());
         let mut predicted: Vec<Square> = Vec::with_capacity(times.len());

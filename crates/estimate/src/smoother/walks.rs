@@ -96,7 +96,8 @@ fn squared_jumps(moved: &Moved<'_>, span: &Span) -> Vec<f64> {
 /// ν of the jumps: how many seen jumps the usual density counts for.
 const FREEDOM: f64 = 4.0;
 
-/// A neighbouring interval counts half when it is this far away, s; and not at all where it would count less than this.
+/// A neighbouring interval counts half when it is this far away, s; and not at all where it would
+/// count less than this.
 const HALF_S: f64 = 4.0;
 const WEIGHT_MIN: f64 = 0.25;
 

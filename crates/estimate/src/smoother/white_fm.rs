@@ -8,20 +8,25 @@
 //! over the same states, and their likelihoods decide which of them a clock follows, and with which
 //! D.
 //!
-//! **The filter.** Its state is the offset b at a window's end and the mean rate f. In a window of length T the Brownian motion W has, for D = 1, the mean
-//! μ, the least-squares slope s and the end value I, with
+//! **The filter.** Its state is the offset b at a window's end and the mean rate f. In a window of
+//! length T the Brownian motion W has, for D = 1, the mean μ, the least-squares slope s and the end
+//! value I, with
 //!
 //! ```text
 //! Var μ = T/3,  Var s = 6/(5·T),  Var I = T,  Cov(μ, s) = 1/2,  Cov(μ, I) = T/2,  Cov(s, I) = 1.
 //! ```
 //!
-//! The line measures `b + f·T/2 + μ` at its middle and the slope `f + s`; then `b' = b + f·T + I`. That I is correlated with what is measured is what tells
-//! white from walking rates: without it their likelihoods differ little.
+//! The line measures `b + f·T/2 + μ` at its middle and the slope `f + s`; then `b' = b + f·T + I`.
+//! That I is correlated with what is measured is what tells white from walking rates: without it
+//! their likelihoods differ little.
 //!
-//! A line misses its window's middle, μ − W(T/2), by D·T/12 and the rate by 6/5·D/T, uncorrelated. The cubic between the middles of two windows, with the slopes of
-//! both, misses the boundary between them by 0.079·D·T, which is what these two variances give there: between knots nothing is added.
+//! A line misses its window's middle, μ − W(T/2), by D·T/12 and the rate by 6/5·D/T, uncorrelated.
+//! The cubic between the middles of two windows, with the slopes of both, misses the boundary
+//! between them by 0.079·D·T, which is what these two variances give there: between knots nothing
+//! is added.
 //!
-//! By hand: a rate of 0.2 ppm, new each second: D = 200² ns²/s, windows of 4 s: 115 ns in their middles.
+//! By hand: a rate of 0.2 ppm, new each second: D = 200² ns²/s, windows of 4 s: 115 ns in their
+//! middles.
 //!
 //! It does not follow such a clock; shorter windows do (`run::windows`).
 
@@ -62,7 +67,8 @@ impl Filters {
         self.beliefs.iter_mut().flatten().for_each(|belief| belief.state[0] += by);
     }
 
-    /// Takes the line of a window with the covariance `noise`. What was seen before counts `forget` times as much.
+    /// Takes the line of a window with the covariance `noise`. What was seen before counts `forget`
+    /// times as much.
     pub(super) fn observe(&mut self, Lapse { delta, window }: Lapse, measured: Pair, noise: Block, forget: f64) {
         let Some((state, known)) = self.first else {
             self.first = Some((measured, noise));
@@ -103,8 +109,9 @@ fn unseen(belief: &Belief, density: f64, seconds: f64) -> Belief {
     Belief { state, covariance: [a + density * seconds, ab, b] }
 }
 
-/// At the end of a window, and the log likelihood of its line. With M and E the transitions to the middle and to the end, `S = M·P·Mᵀ + L`,
-/// `C = E·P·Mᵀ + N`, `P' = E·P·Eᵀ + Q − C·S⁻¹·Cᵀ`, written out: ten filters per node run live.
+/// At the end of a window, and the log likelihood of its line. With M and E the transitions to the
+/// middle and to the end, `S = M·P·Mᵀ + L`, `C = E·P·Mᵀ + N`, `P' = E·P·Eᵀ + Q − C·S⁻¹·Cᵀ`, written
+/// out: ten filters per node run live.
 fn observed(belief: &Belief, density: f64, window: f64, measured: Pair, [a, ab, b]: Block) -> Option<(Belief, f64)> {
     let half = 0.5 * window;
     let ([p, pf, ff], brownian) = (belief.covariance, density * window);
@@ -137,7 +144,8 @@ pub(super) fn prior() -> [f64; DENSITIES] {
     usual.map(|log| log - norm + SHARE.ln())
 }
 
-/// How probable each density is, the share that walking rates leave. `scores` are log likelihoods, `walks` that of all walks together.
+/// How probable each density is, the share that walking rates leave. `scores` are log likelihoods,
+/// `walks` that of all walks together.
 pub(super) fn weights(scores: &[f64; DENSITIES], walks: f64, prior: &[f64; DENSITIES]) -> [f64; DENSITIES] {
     let scores: [f64; DENSITIES] = std::array::from_fn(|at| scores[at] + prior[at]);
     let walks = walks + (1.0 - SHARE).ln();
@@ -145,7 +153,8 @@ pub(super) fn weights(scores: &[f64; DENSITIES], walks: f64, prior: &[f64; DENSI
     scores.map(|score| (score - total).exp())
 }
 
-/// The geometric mean of densities with these weights, times the sum of the weights, ns²/s: a few large densities of little weight do not rule it.
+/// The geometric mean of densities with these weights, times the sum of the weights, ns²/s: a few
+/// large densities of little weight do not rule it.
 pub(super) fn mean_density(weights: &[f64; DENSITIES]) -> f64 {
     let sum: f64 = weights.iter().sum();
     let doublings: f64 = weights.iter().enumerate().map(|(at, weight)| weight * at as f64).sum();
@@ -171,10 +180,12 @@ fn usual(at: usize) -> f64 {
     -0.5 * decades * decades
 }
 
-/// Returns how far a window's line misses its middle and the rate there, beyond what a walk of density `q` explains, in ns² and ns²/s².
+/// Returns how far a window's line misses its middle and the rate there, beyond what a walk of
+/// density `q` explains, in ns² and ns²/s².
 ///
-/// The mean over windows is `D·T/12`. A servo sets a rate once in one to two windows of the length that suits it, so some windows hold
-/// no change and those that hold one miss by more: [`MIXED`] times the mean keeps the share beyond three standard deviations.
+/// The mean over windows is `D·T/12`. A servo sets a rate once in one to two windows of the length
+/// that suits it, so some windows hold no change and those that hold one miss by more: [`MIXED`]
+/// times the mean keeps the share beyond three standard deviations.
 pub(super) fn excess(density: f64, q: f64, window: f64) -> Pair {
     let [offset, rate] = window_excess(q, window);
     if window <= 0.0 {
@@ -186,7 +197,8 @@ pub(super) fn excess(density: f64, q: f64, window: f64) -> Pair {
 /// Variance of the windows that hold a change of rate, as a multiple of the mean over all windows.
 pub(super) const MIXED: f64 = 1.4;
 
-/// Densities that are looked at: rates of [`SMALLEST`] ns/s that are new each second, and each twice as large.
+/// Densities that are looked at: rates of [`SMALLEST`] ns/s that are new each second, and each
+/// twice as large.
 pub(super) const DENSITIES: usize = 10;
 const SMALLEST: f64 = 8.0;
 

@@ -1,5 +1,6 @@
-//! Two streams of 115 clock offsets with a reset of the streams' clock (xdf-modules example file, MIT): the machine that
-//! was measured restarted its clock between two readings, and the series must say between which.
+//! Two streams of 115 clock offsets with a reset of the streams' clock (xdf-modules example file,
+//! MIT): the machine that was measured restarted its clock between two readings, and the series
+//! must say between which.
 
 use probe_sync_estimate::series::smooth::{Reading, smooth};
 use probe_sync_estimate::series::{Axis, KnownBreaks, OffsetSample, TimeMap};
@@ -37,7 +38,8 @@ fn check(stream: &[ClockOffset], axis: Axis) {
         .collect();
     let found = TimeMap::from_offsets(&samples, axis, &KnownBreaks::default()).expect("offsets");
     let breaks = found.map.breaks();
-    // Half of the readings repeat the one before to the digit, the others scatter by fifty microseconds.
+    // Half of the readings repeat the one before to the digit, the others scatter by fifty
+    // microseconds.
     assert_eq!((found.used, found.dropped, breaks.len()), (115, 0, 1), "{axis:?} {breaks:?}");
     let microseconds = |ps: i128, seconds: f64| (ps as f64 * 1e-6 - seconds * 1e6).abs();
     let (last, first) = (stream[BEFORE - 1].time, stream[BEFORE].time);

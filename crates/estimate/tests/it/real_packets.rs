@@ -1,8 +1,9 @@
-//! 46 TCP packets between two hosts, captured on both (Trace Compass, EPL-2.0): the published line, the bounds of a linear
-//! program over the packets, and ours.
+//! 46 TCP packets between two hosts, captured on both (Trace Compass, EPL-2.0): the published line,
+//! the bounds of a linear program over the packets, and ours.
 //!
-//! Published: t_dest = 0.9999413783703139011·t_src + 79796507913179.33347660. With scp_src as node 0 and scp_dest as node 1
-//! theta(t_src) = t_dest − t_src = (0.9999413783703139011 − 1)·t_src + 79796507913179.33347660.
+//! Published: t_dest = 0.9999413783703139011·t_src + 79796507913179.33347660. With scp_src as node
+//! 0 and scp_dest as node 1 theta(t_src) = t_dest − t_src = (0.9999413783703139011 − 1)·t_src +
+//! 79796507913179.33347660.
 
 use probe_sync_estimate::edge_fit::{FitDiagnostics, FitOptions, OneWayPacket, PacketWindow, fit_packets};
 use probe_sync_estimate::window::EdgeAlphaBeta;
@@ -48,7 +49,8 @@ impl Capture {
     }
 }
 
-/// The published theta in ns, in integers as far as they go: −5.86…e-5 · 1.36e18 ns leaves an f64 no nanosecond.
+/// The published theta in ns, in integers as far as they go: −5.86…e-5 · 1.36e18 ns leaves an f64
+/// no nanosecond.
 fn published_ns(t_src_ns: i64) -> f64 {
     // 1 − 0.9999413783703139011 in units of 1e-19.
     const SLOW: i128 = 586_216_296_860_989;
@@ -81,13 +83,15 @@ fn the_published_line_is_inside_our_interval_and_the_bounds_are_the_linear_progr
     assert!((-80_704_000.0..=-80_428_000.0).contains(&line.beta), "{line:?}");
     assert!((line.beta - published).abs() <= 1.96 * sd_beta);
     assert!((line.alpha - PUBLISHED_ALPHA).abs() <= 1.96 * sd_alpha);
-    // A linear program over the packets leaves the offset 276 us wide and the rate within ±2700 ppm.
+    // A linear program over the packets leaves the offset 276 us wide and the rate within ±2700
+    // ppm.
     assert!((line.bound_hi_ns - line.bound_lo_ns - 276_000.0).abs() < 15_000.0, "{line:?}");
     for (bound, expected) in line.alpha_bounds.into_iter().zip([-2700e-6, 2700e-6]) {
         assert!((bound - expected).abs() < 100e-6, "{line:?}");
     }
     assert!((1000e-6..=2700e-6).contains(&(1.96 * sd_alpha)), "the rate is nearly unknown: {line:?}");
-    // Nothing says how the margin is shared between the directions, and the interval claims no more: most of the margin.
+    // Nothing says how the margin is shared between the directions, and the interval claims no
+    // more: most of the margin.
     assert!(1.96 * sd_beta > 0.5 * line.margin_ns);
 }
 
@@ -114,7 +118,8 @@ fn the_other_direction_gives_the_opposite_line() {
         stamp: StampSource::Kernel,
     };
     let (back, _) = fit_packets(&window, &FitOptions { max_skew: 0.01, ..FitOptions::default() }).expect("packets");
-    // The middle moves with the clock by at most what the rate makes of delays: some ten nanoseconds.
+    // The middle moves with the clock by at most what the rate makes of delays: some ten
+    // nanoseconds.
     assert!((back.beta + line.beta).abs() < 100.0, "{} {}", back.beta, line.beta);
     assert!((back.covariance[0].sqrt() / line.covariance[0].sqrt() - 1.0).abs() < 0.01);
 }

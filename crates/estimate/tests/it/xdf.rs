@@ -1,8 +1,8 @@
 //! As much of the Extensible Data Format as clock offsets need.
 //!
-//! A file is `XDF:`, then chunks: one byte that says how many bytes the length has (1, 4 or 8), the length, a u16 tag, the
-//! content; all little-endian. Tag 4 is a clock offset: u32 stream, f64 time on the stream's clock in seconds, f64 offset,
-//! which added to that time gives the recorder's.
+//! A file is `XDF:`, then chunks: one byte that says how many bytes the length has (1, 4 or 8), the
+//! length, a u16 tag, the content; all little-endian. Tag 4 is a clock offset: u32 stream, f64 time
+//! on the stream's clock in seconds, f64 offset, which added to that time gives the recorder's.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,7 @@
 //! Arrivals of one rank as bytes: what it says about once a second.
 //!
-//! A word stands for itself, so that one that is lost takes nothing else with it. All numbers are LEB128 varints, signed ones in zigzag:
+//! A word stands for itself, so that one that is lost takes nothing else with it. All numbers are
+//! LEB128 varints, signed ones in zigzag:
 //!
 //! ```text
 //! as_of_ns (signed), whole (0 or 1), dropped, number of groups,
@@ -8,15 +9,17 @@
 //!            per arrival: step − step before (signed), time − time before (signed)
 //! ```
 //!
-//! The first step of a group counts from 0 and its first time from `as_of_ns`. An arrival of a loop that counts its steps takes 1 byte for the step and 4 for a time within
-//! a quarter of a second of the one before.
+//! The first step of a group counts from 0 and its first time from `as_of_ns`. An arrival of a loop
+//! that counts its steps takes 1 byte for the step and 4 for a time within a quarter of a second of
+//! the one before.
 
 /// Arrivals of one rank, in the order in which they happened in each group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// When the rank looked, on its node's clock, ns.
     pub as_of_ns: i64,
-    /// Every arrival before `as_of_ns` is in this batch or an earlier one, or is counted in `dropped`.
+    /// Every arrival before `as_of_ns` is in this batch or an earlier one, or is counted in
+    /// `dropped`.
     pub is_whole: bool,
     /// Arrivals of this rank that were dropped since it began.
     pub dropped: u64,
@@ -43,7 +46,8 @@ pub struct Stamp {
 }
 
 impl Batch {
-    /// Returns the batch as words of at most `word_max` bytes, and how many arrivals did not fit into `words_max` of them.
+    /// Returns the batch as words of at most `word_max` bytes, and how many arrivals did not fit
+    /// into `words_max` of them.
     pub fn encode(&self, word_max: usize, words_max: usize) -> (Vec<Vec<u8>>, u64) {
         let mut words = Vec::new();
         let (mut part, mut room) = (self.empty(), word_max.saturating_sub(HEADER_MAX));

@@ -1,21 +1,28 @@
 //! When a member began to be late again and again, and when that ended.
 //!
-//! In every operation some member is last, so being last proves nothing. Take the operations that cost most: those whose loss (the lead of the last) is at least
-//! [`floor`], the smallest of the losses that together hold four fifths of those of the latest operations. If all n members are alike, the costly operation is member i's with
-//! probability p₀ = 1/n. Page's cumulative sum of the log-likelihood ratio of a member that has it with probability p₁,
+//! In every operation some member is last, so being last proves nothing. Take the operations that
+//! cost most: those whose loss (the lead of the last) is at least [`floor`], the smallest of the
+//! losses that together hold four fifths of those of the latest operations. If all n members are
+//! alike, the costly operation is member i's with probability p₀ = 1/n. Page's cumulative sum of
+//! the log-likelihood ratio of a member that has it with probability p₁,
 //!
 //! > Sₖ = max(0, Sₖ₋₁ + x·ln(p₁/p₀) + (1 − x)·ln((1 − p₁)/(1 − p₀))),  x = 1 where operation k is the member's,
 //!
-//! alarms at S ≥ h. Where nothing changes, the mean number of costly operations to a false alarm of one sum is at least eʰ (Lorden, Procedures for reacting to a change in
-//! distribution, Ann. Math. Statist. 42, 1971, theorem 2). There are two sums for each of n members, one for p₁ = p₀ + (1 − p₀)/4 and one for p₁ = p₀ + 3·(1 − p₀)/4, and
-//! ranks and hosts are tested both; with h = ln(4·n·10⁸) a group names a wrong member at most once in 10⁸ operations, while members are alike and operations independent. The
-//! member began to be late where its sum last left 0.
+//! alarms at S ≥ h. Where nothing changes, the mean number of costly operations to a false alarm of
+//! one sum is at least eʰ (Lorden, Procedures for reacting to a change in distribution, Ann. Math.
+//! Statist. 42, 1971, theorem 2). There are two sums for each of n members, one for p₁ = p₀ + (1 −
+//! p₀)/4 and one for p₁ = p₀ + 3·(1 − p₀)/4, and ranks and hosts are tested both; with h =
+//! ln(4·n·10⁸) a group names a wrong member at most once in 10⁸ operations, while members are alike
+//! and operations independent. The member began to be late where its sum last left 0.
 //!
-//! Clocks may be wrong for the whole job. So an operation counts as costly where any member may have lost the floor (lead + 3σ), and as a member's only where it
-//! lost the floor for certain (lead − 3σ), by which the floor itself is found: no clock error within 3σ makes the sums larger than the true ones.
+//! Clocks may be wrong for the whole job. So an operation counts as costly where any member may
+//! have lost the floor (lead + 3σ), and as a member's only where it lost the floor for certain
+//! (lead − 3σ), by which the floor itself is found: no clock error within 3σ makes the sums larger
+//! than the true ones.
 //!
-//! It ends at the last operation that was the member's, when so many operations without another have passed as a member that is late at its rate so far shows once in a
-//! thousand times, and at least [`QUIET_NS`]; or when the sum of the opposite test exceeds ln 1000.
+//! It ends at the last operation that was the member's, when so many operations without another
+//! have passed as a member that is late at its rate so far shows once in a thousand times, and at
+//! least [`QUIET_NS`]; or when the sum of the opposite test exceeds ln 1000.
 
 use std::collections::HashMap;
 
@@ -158,7 +165,8 @@ impl Run {
         self
     }
 
-    /// Whether a member that is late at this rate would have been late again by now, but for one time in a thousand.
+    /// Whether a member that is late at this rate would have been late again by now, but for one
+    /// time in a thousand.
     fn has_gone_quiet(&self, now_ns: i64) -> bool {
         let before = self.operations.saturating_sub(self.quiet).max(1);
         let rate = (self.times as f64 / before as f64).clamp(0.0, 0.999);
@@ -184,8 +192,9 @@ impl Alternative {
     }
 }
 
-/// Returns the smallest of the largest of these losses that hold four fifths of their sum; 0 where there are too few. A loss that exceeds all smaller ones together says nothing
-/// of the rest and is set aside.
+/// Returns the smallest of the largest of these losses that hold four fifths of their sum; 0 where
+/// there are too few. A loss that exceeds all smaller ones together says nothing of the rest and is
+/// set aside.
 pub(crate) fn floor(losses_ns: &[i64]) -> i64 {
     if losses_ns.len() < LOSSES_MIN {
         return 0;
@@ -215,7 +224,8 @@ pub const OPERATIONS_PER_FALSE_NAME: f64 = 1e8;
 pub const SHARE_MIN: f64 = 0.01;
 /// For so long a member must not have been late before it is late no more.
 pub const QUIET_NS: i64 = 3_000_000_000;
-/// How often a member that is late at an operation that costs has it, between the share of chance and always.
+/// How often a member that is late at an operation that costs has it, between the share of chance
+/// and always.
 const ALTERNATIVES: [f64; 2] = [0.25, 0.75];
 /// ln 1000.
 const DOUBT_MAX: f64 = 6.907_755_278_982_137;

@@ -1,7 +1,8 @@
 //! Arrivals of all ranks in one group: paired by step, complete when every member has arrived.
 //!
-//! Members are the ranks that arrive; none is named before a group has been known for [`SETTLING_NS`], so that every member has been heard of. A step that is lower than the
-//! rank's last begins the steps anew: ranks that return to a checkpoint do so together.
+//! Members are the ranks that arrive; none is named before a group has been known for
+//! [`SETTLING_NS`], so that every member has been heard of. A step that is lower than the rank's
+//! last begins the steps anew: ranks that return to a checkpoint do so together.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -52,7 +53,8 @@ pub(crate) struct Pending {
 pub(crate) type Changed = (usize, Change);
 
 impl Group {
-    /// Takes an arrival, heard of at `now_ns`. False where the rank had arrived at this step before.
+    /// Takes an arrival, heard of at `now_ns`. False where the rank had arrived at this step
+    /// before.
     pub fn arrive(&mut self, rank: u32, step: u64, at_ns: i64, now_ns: i64) -> bool {
         self.first_heard_ns.get_or_insert(now_ns);
         let progress = self.members.entry(rank).or_default();
@@ -96,8 +98,9 @@ impl Group {
         changed
     }
 
-    /// Whether the operation went on without the members that it lacks: all others have arrived somewhere later, and so have those, or nothing came of them for long. What a
-    /// rank reports comes up to seconds later than what another does.
+    /// Whether the operation went on without the members that it lacks: all others have arrived
+    /// somewhere later, and so have those, or nothing came of them for long. What a rank reports
+    /// comes up to seconds later than what another does.
     fn has_passed(&self, key: Key, pending: &Pending, now_ns: i64) -> bool {
         let is_beyond =
             |rank: &u32| self.members.get(rank).and_then(|member| member.last).is_some_and(|last| last > key);
@@ -163,7 +166,8 @@ impl Group {
         changed
     }
 
-    /// The first operation in which some member stands and others have not arrived: its key, itself, and who is missing.
+    /// The first operation in which some member stands and others have not arrived: its key,
+    /// itself, and who is missing.
     pub fn stuck(&self) -> Option<(Key, &Pending, Vec<u32>)> {
         let last = |rank: &u32| self.members.get(rank).and_then(|member| member.last);
         let stands = |(key, pending): &(&Key, &Pending)| {

@@ -1,9 +1,11 @@
 //! Which rank is late while a job runs, from the arrivals that its ranks report.
 //!
-//! Data flows one way: `batch` (bytes of one rank) → `group` (arrivals of all ranks, paired by group and step, and judged by `operation`) → `change` (when a member
-//! began to be late, and when that ended) → `watch` (all groups; who is waited for) → [`Event`]s and [`Standing`].
+//! Data flows one way: `batch` (bytes of one rank) → `group` (arrivals of all ranks, paired by
+//! group and step, and judged by `operation`) → `change` (when a member began to be late, and when
+//! that ended) → `watch` (all groups; who is waited for) → [`Event`]s and [`Standing`].
 //!
-//! The caller gives the time and says what the reference clock showed when a rank's clock showed something, and how sure that is ([`Clocks`]).
+//! The caller gives the time and says what the reference clock showed when a rank's clock showed
+//! something, and how sure that is ([`Clocks`]).
 
 mod account;
 mod batch;
@@ -20,6 +22,7 @@ pub use watch::{Event, Lateness, Member, Standing, Waiting, Watch};
 
 /// What the caller knows of the ranks' clocks.
 pub trait Clocks {
-    /// Returns what the reference clock showed when the clock of `rank` showed `at_ns`, and the standard deviation of that, ns; None while it is not known.
+    /// Returns what the reference clock showed when the clock of `rank` showed `at_ns`, and the
+    /// standard deviation of that, ns; None while it is not known.
     fn on_reference(&self, rank: u32, at_ns: i64) -> Option<(i64, f64)>;
 }

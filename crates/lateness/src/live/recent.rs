@@ -25,7 +25,8 @@ pub(crate) struct Judgement {
     pub at_ns: i64,
     /// Lead of the last, ns.
     pub lead_ns: i64,
-    /// What of the leads is certain, of the rank that is named and of the host, ns; 0 where none is.
+    /// What of the leads is certain, of the rank that is named and of the host, ns; 0 where none
+    /// is.
     pub certain_ns: [i64; 2],
     /// Standard deviation of the lead, ns.
     pub lead_sigma_ns: f64,
@@ -85,7 +86,8 @@ impl Recent {
         self.judged.back().map(|judged| judged.at_ns)
     }
 
-    /// What the member lost in the `length_ns` before `now_ns`; `lead_of` gives its lead in an operation, ns, where it was late.
+    /// What the member lost in the `length_ns` before `now_ns`; `lead_of` gives its lead in an
+    /// operation, ns, where it was late.
     pub fn window(&self, now_ns: i64, length_ns: i64, lead_of: impl Fn(&Judgement) -> Option<i64>) -> Window {
         let mut window = Window { length_ns, ..Window::default() };
         let since_ns = now_ns.saturating_sub(length_ns);
@@ -99,7 +101,8 @@ impl Recent {
         window
     }
 
-    /// Median lead of the member's operations, and the median standard deviation of those leads, ns.
+    /// Median lead of the member's operations, and the median standard deviation of those leads,
+    /// ns.
     pub fn lead(&self, floor_ns: i64, lead_of: impl Fn(&Judgement) -> Option<i64>) -> (i64, f64) {
         let own = || self.judged.iter().filter_map(|judged| lead_of(judged).map(|lead_ns| (lead_ns, judged)));
         let large = || own().filter(|(lead_ns, _)| *lead_ns >= floor_ns);

@@ -18,7 +18,8 @@ fn told(events: &[Event]) -> Vec<(bool, Member)> {
 
 #[test]
 fn one_that_is_late_in_every_third_step_is_named_and_cleared_though_its_clock_is_ahead() {
-    // Rank 2's clock shows 20 ms less than rank 0's, and rank 1's 15 ms more: as recorded, rank 1 comes last.
+    // Rank 2's clock shows 20 ms less than rank 0's, and rank 1's 15 ms more: as recorded, rank 1
+    // comes last.
     let mut job = Job::new(4, 1);
     job.offsets_ns = vec![0, 15 * MS, -20 * MS, 3 * MS];
     assert!(told(&job.run(1000, |_, _| 0)).is_empty());
@@ -116,7 +117,8 @@ fn where_nobody_is_late_nobody_is_named() {
     }
 }
 
-/// A million steps at 64 ranks, and 50 000 at 1024: minutes. `cargo test --release -p probe-sync-lateness -- --ignored --nocapture`.
+/// A million steps at 64 ranks, and 50 000 at 1024: minutes.
+/// `cargo test --release -p probe-sync-lateness -- --ignored --nocapture`.
 #[test]
 #[ignore = "minutes"]
 fn in_a_million_steps_nobody_is_named() {
@@ -133,7 +135,8 @@ fn in_a_million_steps_nobody_is_named() {
     }
 }
 
-/// Steps until a rank that is late in a share of the steps is named, against its lead: printed by `--ignored --nocapture`.
+/// Steps until a rank that is late in a share of the steps is named, against its lead: printed by
+/// `--ignored --nocapture`.
 #[test]
 #[ignore = "a table for the page"]
 fn delay_of_detection() {

@@ -13,7 +13,8 @@ pub(crate) const fn bytes(members: usize) -> usize {
     size_of::<Head>() + members * size_of::<Slot>() + (members + PAGES) * STRIDE
 }
 
-/// The words that everyone looks at. The doorbell has cache lines of its own, because every member writes it.
+/// The words that everyone looks at. The doorbell has cache lines of its own, because every member
+/// writes it.
 #[repr(C, align(128))]
 pub(super) struct Head {
     /// Pieces published since the beginning; the leader sleeps on it.
@@ -69,8 +70,9 @@ impl Memory {
     /// The board's memory at `base`.
     ///
     /// # Safety
-    /// At `base` lie [`bytes`]`(members)` bytes, aligned to [`ALIGNMENT`], zero before the first member uses them, that
-    /// outlive this value, and that nothing but boards of the same members touches.
+    /// At `base` lie [`bytes`]`(members)` bytes, aligned to [`ALIGNMENT`], zero before the first
+    /// member uses them, that outlive this value, and that nothing but boards of the same members
+    /// touches.
     pub(crate) unsafe fn new(base: NonNull<u8>, members: usize) -> Self {
         Self { base, members }
     }
@@ -81,7 +83,8 @@ impl Memory {
         // SAFETY: the size is not zero.
         let base = unsafe { alloc_zeroed(layout) };
         let base = NonNull::new(base).unwrap_or_else(|| handle_alloc_error(layout));
-        // SAFETY: zeroed memory of that size and alignment, which nothing else uses and nobody frees.
+        // SAFETY: zeroed memory of that size and alignment, which nothing else uses and nobody
+        // frees.
         unsafe { Self::new(base, 1) }
     }
 
@@ -90,7 +93,8 @@ impl Memory {
     }
 
     pub(super) fn head(&self) -> &Head {
-        // SAFETY: `new` requires a board at `base`; all fields are atomic, and zero is a value of each.
+        // SAFETY: `new` requires a board at `base`; all fields are atomic, and zero is a value of
+        // each.
         unsafe { self.base.cast::<Head>().as_ref() }
     }
 
@@ -143,7 +147,8 @@ impl Memory {
     /// Where the data of a slot (or, after the members, of a page) begins.
     fn data(&self, place: usize) -> NonNull<u8> {
         let start = size_of::<Head>() + self.members * size_of::<Slot>() + place * STRIDE;
-        // SAFETY: the callers keep `place` below members + PAGES, so this lies within what `bytes` counts.
+        // SAFETY: the callers keep `place` below members + PAGES, so this lies within what `bytes`
+        // counts.
         unsafe { self.base.byte_add(start) }
     }
 }
@@ -151,11 +156,13 @@ impl Memory {
 /// Bytes that a slot or a page holds. Longer payloads go in pieces.
 pub(super) const PIECE: usize = 64 << 10;
 
-/// Pages of the broadcast ring: how many broadcasts the slowest member may lag behind before the leader waits for it.
+/// Pages of the broadcast ring: how many broadcasts the slowest member may lag behind before the
+/// leader waits for it.
 pub(super) const PAGES: usize = 4;
 
 /// What the memory must be aligned to.
 pub(crate) const ALIGNMENT: usize = align_of::<Head>();
 
-/// Distance between slots' data. Not a power of two: slots exactly 64 KiB apart would share the same cache sets.
+/// Distance between slots' data. Not a power of two: slots exactly 64 KiB apart would share the
+/// same cache sets.
 const STRIDE: usize = PIECE + 5 * 64;

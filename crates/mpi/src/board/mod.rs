@@ -4,13 +4,15 @@
 //! It lies in the shared memory of [`crate::window`]. The leader collects and announces; the other
 //! members publish and listen.
 //!
-//! Gather: a member copies its payload into its slot, then raises the slot's `published`, then rings the doorbell. The
-//! leader sleeps on the doorbell until as many have rung as it waits for (`wake_at`), so that it is woken once and not
-//! once per member; it reads the slots and raises their `taken`. Broadcast: the leader fills the next page of the ring,
-//! raises `announced`, and wakes everyone who sleeps on it. Longer payloads go in pieces of [`PIECE`] bytes.
+//! Gather: a member copies its payload into its slot, then raises the slot's `published`, then
+//! rings the doorbell. The leader sleeps on the doorbell until as many have rung as it waits for
+//! (`wake_at`), so that it is woken once and not once per member; it reads the slots and raises
+//! their `taken`. Broadcast: the leader fills the next page of the ring, raises `announced`, and
+//! wakes everyone who sleeps on it. Longer payloads go in pieces of [`PIECE`] bytes.
 //!
-//! Every piece carries the [`Operation`] that it belongs to. Who reads one of another operation names its writer and goes no further: a rank that has let go
-//! of its end is not one that has nothing to say.
+//! Every piece carries the [`Operation`] that it belongs to. Who reads one of another operation
+//! names its writer and goes no further: a rank that has let go of its end is not one that has
+//! nothing to say.
 //!
 //! Sleeping is a futex on the shared word, after at most 50 µs of looking ([`Wait::may_look`]). No
 //! sleeper can be missed: it says that it will sleep, then looks again, then sleeps on the value
@@ -41,7 +43,8 @@ pub(crate) struct Board {
     ranks: Vec<Rank>,
     /// This member's place in `ranks`; 0 is the leader.
     index: usize,
-    /// More members than cores: looking without giving up the core would keep the awaited peer from running.
+    /// More members than cores: looking without giving up the core would keep the awaited peer from
+    /// running.
     crowded: bool,
     /// The longest sleep, and what to do after it.
     sleep_max: Duration,
@@ -58,8 +61,8 @@ pub(crate) struct Board {
 }
 
 impl Board {
-    /// A member's end of the board in `memory`; `ranks` are the members' ranks, the leader's first. Every member has
-    /// an `index` of its own.
+    /// A member's end of the board in `memory`; `ranks` are the members' ranks, the leader's first.
+    /// Every member has an `index` of its own.
     pub(crate) fn new(memory: Memory, ranks: Vec<Rank>, index: usize) -> Self {
         assert_eq!(memory.members(), ranks.len(), "the memory was made for these members");
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -83,7 +86,8 @@ impl Board {
         Self { root, ..self }
     }
 
-    /// Sleeps at most `sleep_max` at a time, and calls `work` after each sleep; once that says true, a rank is lost, and waits fail.
+    /// Sleeps at most `sleep_max` at a time, and calls `work` after each sleep; once that says
+    /// true, a rank is lost, and waits fail.
     pub(crate) fn work_while_waiting(&mut self, sleep_max: Duration, work: impl Fn() -> bool + 'static) {
         self.sleep_max = sleep_max;
         self.after_sleep = Some(Box::new(work));
@@ -94,7 +98,8 @@ impl Board {
         self.traffic
     }
 
-    /// Where all ranks are on this board: one word more was said beside the operations, by the root or to it.
+    /// Where all ranks are on this board: one word more was said beside the operations, by the root
+    /// or to it.
     pub(crate) fn count_word(&self) {
         self.memory.head().words[usize::from(self.index > 0)].fetch_add(1, Release);
     }
@@ -104,7 +109,8 @@ impl Board {
         self.memory.head().words[usize::from(self.index == 0)].load(Acquire)
     }
 
-    /// Member: hands `payload` to the leader. Waits only while the leader has not taken earlier pieces.
+    /// Member: hands `payload` to the leader. Waits only while the leader has not taken earlier
+    /// pieces.
     pub(crate) fn publish(&mut self, operation: Operation, payload: &[u8], wait: &mut Wait<'_>) -> Result<(), Error> {
         let slot = self.memory.slot(self.index);
         for piece in pieces(payload) {
@@ -118,7 +124,8 @@ impl Board {
             }
             slot.length.store(payload.len() as u64, Relaxed);
             slot.tag.store(operation.tag(), Relaxed);
-            // SAFETY: the leader has taken what was there, and reads this only after `published` was raised.
+            // SAFETY: the leader has taken what was there, and reads this only after `published`
+            // was raised.
             unsafe { self.memory.fill_slot(self.index, piece) };
             self.published[self.index] = before.wrapping_add(1);
             slot.published.store(before.wrapping_add(1), Release);
@@ -129,8 +136,8 @@ impl Board {
         Ok(())
     }
 
-    /// Leader: passes the payload of each of `members` (places in `ranks`, ascending, without the leader's own) to
-    /// `deliver`, in this order.
+    /// Leader: passes the payload of each of `members` (places in `ranks`, ascending, without the
+    /// leader's own) to `deliver`, in this order.
     pub(crate) fn collect(
         &mut self,
         operation: Operation,
@@ -191,7 +198,8 @@ impl Board {
             let page = next as usize % PAGES;
             head.announcement.lengths[page].store(payload.len() as u64, Relaxed);
             head.announcement.tags[page].store(operation.tag(), Relaxed);
-            // SAFETY: all have heard what was there, and read this only after `announced` was raised.
+            // SAFETY: all have heard what was there, and read this only after `announced` was
+            // raised.
             unsafe { self.memory.fill_page(page, piece) };
             self.announced = next;
             head.announcement.count.store(next, SeqCst);
@@ -206,7 +214,8 @@ impl Board {
         Ok(())
     }
 
-    /// Leader: tells the members that it has come to the next broadcast, and waits for the root itself.
+    /// Leader: tells the members that it has come to the next broadcast, and waits for the root
+    /// itself.
     pub(crate) fn leader_waits(&self) {
         self.memory.head().announcement.leader_at.store(self.announced.wrapping_add(1), Relaxed);
     }
@@ -242,7 +251,8 @@ impl Board {
             }
             let length = length as usize;
             let here = (length - taken.min(length)).min(PIECE);
-            // SAFETY: the leader has announced this page, and does not touch it until all have heard it.
+            // SAFETY: the leader has announced this page, and does not touch it until all have
+            // heard it.
             take(taken, unsafe { self.memory.page_bytes(page, here) });
             taken += here;
             self.announced = next;
@@ -308,15 +318,17 @@ impl Board {
         let head = self.memory.head();
         let rung = head.doorbell.fetch_add(1, SeqCst).wrapping_add(1);
         if rung == head.wake_at.load(SeqCst) {
-            // Cannot fail on a word of mapped memory; if it did, the leader would look again after its sleep.
+            // Cannot fail on a word of mapped memory; if it did, the leader would look again after
+            // its sleep.
             let _ = wake(&head.doorbell, 1);
         }
     }
 
-    /// Leader: sleeps until the doorbell has rung `count` times since it stood at `rung`. False when the wait is over.
+    /// Leader: sleeps until the doorbell has rung `count` times since it stood at `rung`. False
+    /// when the wait is over.
     ///
-    /// Whoever is missing after the doorbell was read still has to ring, so it cannot ring too seldom; rings of others
-    /// may end the sleep early, and the caller looks again.
+    /// Whoever is missing after the doorbell was read still has to ring, so it cannot ring too
+    /// seldom; rings of others may end the sleep early, and the caller looks again.
     fn await_rings(&self, rung: u32, count: u32, wait: &mut Wait<'_>) -> Result<bool, Error> {
         let head = self.memory.head();
         let reached = || head.doorbell.load(SeqCst).wrapping_sub(rung) >= count;
@@ -374,8 +386,8 @@ impl Board {
         Ok(())
     }
 
-    /// Looks for a while; where that was in vain, `says` that it sleeps, and sleeps once on `word` unless it is `ready` by then. False when the wait is
-    /// over.
+    /// Looks for a while; where that was in vain, `says` that it sleeps, and sleeps once on `word`
+    /// unless it is `ready` by then. False when the wait is over.
     fn sleep(
         &self,
         word: &AtomicU32,

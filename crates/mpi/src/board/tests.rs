@@ -19,7 +19,8 @@ fn with_board(members: usize, run: impl Fn(usize, &mut Board) + Sync) {
             let run = &run;
             scope.spawn(move || {
                 let base = NonNull::new(address as *mut u8).unwrap();
-                // SAFETY: zeroed memory of that size and alignment, freed after the last thread has ended.
+                // SAFETY: zeroed memory of that size and alignment, freed after the last thread has
+                // ended.
                 let memory = unsafe { Memory::new(base, members) };
                 run(index, &mut Board::new(memory, (10..10 + members).collect(), index));
             });
@@ -126,7 +127,8 @@ fn the_missing_are_named() {
     });
 }
 
-/// A farewell is an empty piece, as is the part of a rank that has nothing to say; neither is taken for the other.
+/// A farewell is an empty piece, as is the part of a rank that has nothing to say; neither is taken
+/// for the other.
 #[test]
 fn a_farewell_is_no_empty_part_and_an_empty_part_no_farewell() {
     let farewell = Operation::new(0, Kind::Farewell);

@@ -136,7 +136,8 @@ fn edge(edge: &crate::edges::EdgeCell) -> EdgeLine {
 mod filters {
     use askama::Values;
 
-    /// A name of somebody else's as it may stand in a line: what reorders or is not seen becomes its number, and what is too long is cut.
+    /// A name of somebody else's as it may stand in a line: what reorders or is not seen becomes
+    /// its number, and what is too long is cut.
     #[askama::filter_fn]
     pub(super) fn shown(text: &str, _: &dyn Values) -> askama::Result<String> {
         let mut shown = String::new();

@@ -102,7 +102,8 @@ impl Documents {
         pacing.map(|pacing| pacing.target_ns).or_else(configured)
     }
 
-    /// All faults in the order in which they became sure: the report's, or else those of the rounds that are on the disk.
+    /// All faults in the order in which they became sure: the report's, or else those of the rounds
+    /// that are on the disk.
     pub fn faults(&self, directory: &Path) -> Result<Vec<Fault>, Error> {
         match &self.report {
             Some(report) => Ok(report.faults.clone()),

@@ -24,7 +24,8 @@ use recording::Recording;
 /// The page of a run, from its directory.
 ///
 /// # Errors
-/// [`Error::Run`] where the directory holds no run; [`Error::File`] names a file that cannot be read; [`Error::TooLong`].
+/// [`Error::Run`] where the directory holds no run; [`Error::File`] names a file that cannot be
+/// read; [`Error::TooLong`].
 pub fn page_of_run(directory: &Path, limit: Limit) -> Result<Page, Error> {
     probe_sync::standing::expect_run(directory)?;
     let recording = Recording::of(directory);

@@ -6,12 +6,14 @@
 //! with the round's estimate of its own clock ([`Above::lift`]). With m the time that the master's
 //! clock shows, the region's round ties a counter to m, and this ties m to g.
 //!
-//! The two are not of one moment: the line through the masters' last round is followed from x to m, and its intervals grow on the way as a clock page's own
-//! do (`forecast`), and by what a system clock may be steered unseen besides: x and m are its readings, where a page counts by a counter that nobody steers.
-//! Hard intervals add, variances add, rates multiply.
+//! The two are not of one moment: the line through the masters' last round is followed from x to m,
+//! and its intervals grow on the way as a clock page's own do (`forecast`), and by what a system
+//! clock may be steered unseen besides: x and m are its readings, where a page counts by a counter
+//! that nobody steers. Hard intervals add, variances add, rates multiply.
 //!
-//! By hand: at x = 10 s the reference of all showed 9.99 s, ± 500 ns, growing by 4 ppm, and goes 50 ppm slower. A region's round of m = 12 s ± 700 ns is at
-//! g = 9.99 + 2 · 0.99995 = 11.9899 s, ± (700 + 500 + 8000) ns.
+//! By hand: at x = 10 s the reference of all showed 9.99 s, ± 500 ns, growing by 4 ppm, and goes 50
+//! ppm slower. A region's round of m = 12 s ± 700 ns is at g = 9.99 + 2 · 0.99995 = 11.9899 s, ±
+//! (700 + 500 + 8000) ns.
 //!
 //! Where nobody knows it (no round among the masters yet or for some time, their run is over, the
 //! master's clock was set, the master was lost) there is none: readers are told that the clock is
@@ -70,7 +72,8 @@ impl Above {
     }
 }
 
-/// What the run among the masters says of one master's clock: told by its session, asked by the session of its region. Clones are one.
+/// What the run among the masters says of one master's clock: told by its session, asked by the
+/// session of its region. Clones are one.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline(Arc<Mutex<Option<Known>>>);
 
@@ -80,7 +83,8 @@ struct Known {
     latest: Option<Above>,
     /// So far from its moment it is used, ns.
     usable_ns: i64,
-    /// So many rounds among the masters are yet to be left out: they may be of the time before the master's clock was set.
+    /// So many rounds among the masters are yet to be left out: they may be of the time before the
+    /// master's clock was set.
     left_out: u32,
     /// As many of the region, which does not say so itself.
     left_out_of_region: u32,
@@ -112,12 +116,14 @@ impl Timeline {
         }
     }
 
-    /// The run among the masters is over, in order or not: nobody measures the master's clock against the reference of all any more.
+    /// The run among the masters is over, in order or not: nobody measures the master's clock
+    /// against the reference of all any more.
     pub(crate) fn end(&self) {
         *self.known() = None;
     }
 
-    /// What is broadcast with a region's round; None where nothing is known of the clock that it is against.
+    /// What is broadcast with a region's round; None where nothing is known of the clock that it is
+    /// against.
     pub(crate) fn with(&self, round: &GlobalWindowData) -> Option<Above> {
         let mut known = self.known();
         let known = known.as_mut()?;
@@ -139,7 +145,8 @@ impl Timeline {
 }
 
 impl Known {
-    /// The master's clock was set: the round among the masters that is under way, and one that ended a moment before, do not know it.
+    /// The master's clock was set: the round among the masters that is under way, and one that
+    /// ended a moment before, do not know it.
     fn forget(&mut self) {
         (self.latest, self.left_out) = (None, ROUNDS_OF_BEFORE + 1);
         self.forecast.forget();
@@ -149,7 +156,8 @@ impl Known {
         let all = round.midpoint().as_ns();
         let master = all.saturating_add(Duration::from_ns_f64(own.offset_ns.round()).as_ns());
         let rate_ppm = -own.drift_ppm / (1.0 + own.drift_ppm * 1e-6);
-        // As in the feed: offset ≤ bound_hi means that the reference is M − (bound_hi − offset) or later. One more for the rounding.
+        // As in the feed: offset ≤ bound_hi means that the reference is M − (bound_hi − offset) or
+        // later. One more for the rounding.
         let hard = [own.bound_hi_ns - own.offset_ns, own.offset_ns - own.bound_lo_ns].map(|ns| ns.max(0.0) + 1.0);
         let sigma = [own.sigma_ns, own.drift_sigma_ppm];
         if is_reference {
@@ -269,7 +277,8 @@ mod tests {
     fn a_regions_round_of_before_the_masters_clock_was_set_gets_no_line_of_after() {
         let timeline = Timeline::of_master(1.0);
         timeline.follow(&round(2, 1000.0, false), NodeId(1));
-        // The region waits for a late rank, so that the masters' run notices first and has four rounds meanwhile.
+        // The region waits for a late rank, so that the masters' run notices first and has four
+        // rounds meanwhile.
         timeline.follow(&round(3, 1000.0, true), NodeId(1));
         (4..8).for_each(|second| timeline.follow(&round(second, 9000.0, false), NodeId(1)));
         assert_eq!(timeline.with(&round(3, 0.0, false)), None, "of before");

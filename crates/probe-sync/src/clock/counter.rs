@@ -3,12 +3,14 @@
 //! A session chooses it once (`clock_counter`) and writes it into its pages; readers use the
 //! counter that the page names.
 //!
-//! The time-stamp counter costs less to read than `CLOCK_MONOTONIC_RAW`. It is used only where the kernel's clocksource is `tsc`: then it is what
-//! `CLOCK_MONOTONIC_RAW` is made of. How long a tick is, is measured once against that clock; what is wrong with it is in the
-//! rates of the map, as any other rate is.
+//! The time-stamp counter costs less to read than `CLOCK_MONOTONIC_RAW`. It is used only where the
+//! kernel's clocksource is `tsc`: then it is what `CLOCK_MONOTONIC_RAW` is made of. How long a tick
+//! is, is measured once against that clock; what is wrong with it is in the rates of the map, as
+//! any other rate is.
 //!
-//! A page may be read in another time namespace than it is written in. So all of its readings are on the machine's own clocks, outside of any
-//! namespace: each process takes out what its namespace adds.
+//! A page may be read in another time namespace than it is written in. So all of its readings are
+//! on the machine's own clocks, outside of any namespace: each process takes out what its namespace
+//! adds.
 
 use std::time::Duration as StdDuration;
 

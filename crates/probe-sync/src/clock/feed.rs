@@ -7,14 +7,17 @@
 //! value when the system clock showed that time. Together they give a point from counter to
 //! reference, which no later step of the system clock affects.
 //!
-//! A round in whose window this node's clock or the reference's was disturbed is left out: the clock goes on as it was, and its
-//! bounds grow. Under `--inject-skew` the round speaks of the node's virtual clock, which is undone here: the readings are of the real ones.
+//! A round in whose window this node's clock or the reference's was disturbed is left out: the
+//! clock goes on as it was, and its bounds grow. Under `--inject-skew` the round speaks of the
+//! node's virtual clock, which is undone here: the readings are of the real ones.
 //!
-//! Two nodes by hand. M = 10 000, and node 1 is 300 ahead: its system clock showed 10 300. It showed 10 000 when the counter showed
-//! 4 000, and both go alike: the point is 4 300, reference 10 000.
+//! Two nodes by hand. M = 10 000, and node 1 is 300 ahead: its system clock showed 10 300. It
+//! showed 10 000 when the counter showed 4 000, and both go alike: the point is 4 300, reference 10
+//! 000.
 //!
-//! Where the counter is the processor's and the kernel gives it up for its own clocks, nobody knows any more what it counts: the clock is failed, with
-//! bounds that exclude nothing. That is looked at twice a round, and by nobody when the session has ended.
+//! Where the counter is the processor's and the kernel gives it up for its own clocks, nobody knows
+//! any more what it counts: the clock is failed, with bounds that exclude nothing. That is looked
+//! at twice a round, and by nobody when the session has ended.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -68,8 +71,8 @@ struct SharedPagePath {
 }
 
 impl Feed {
-    /// For the pages that are wanted; None where none is. `node` is this rank's, and the pages say that they are made by the first of `shown` and show the
-    /// second.
+    /// For the pages that are wanted; None where none is. `node` is this rank's, and the pages say
+    /// that they are made by the first of `shown` and show the second.
     ///
     /// # Errors
     /// When a page cannot be made.
@@ -126,7 +129,8 @@ impl Feed {
         self.readings.push_back(now);
     }
 
-    /// Takes a solved round in; in a region with what was broadcast with it of the reference of all, without which it says nothing.
+    /// Takes a solved round in; in a region with what was broadcast with it of the reference of
+    /// all, without which it says nothing.
     pub fn follow(&mut self, round: &GlobalWindowData, above: Option<&Above>) {
         if !self.counter_holds() {
             return;
@@ -158,7 +162,8 @@ impl Feed {
         }
     }
 
-    /// Nothing comes any more, in order or because the session failed: readers see that, and bounds that grow.
+    /// Nothing comes any more, in order or because the session failed: readers see that, and bounds
+    /// that grow.
     pub fn end(&mut self, failed: bool) {
         if self.counter_holds() && self.map.status != Status::Unsynchronised {
             let status = if failed { Status::Failed } else { Status::Holdover };
@@ -173,8 +178,8 @@ impl Feed {
         Some((&shared.path, shared.removed))
     }
 
-    /// Makes the page of other processes anew where somebody has removed it, as systemd's RemoveIPC does. Who has it open goes on to read the removed one,
-    /// which is kept right as well.
+    /// Makes the page of other processes anew where somebody has removed it, as systemd's RemoveIPC
+    /// does. Who has it open goes on to read the removed one, which is kept right as well.
     fn restore_page(&mut self) {
         let Some(shared) = &mut self.shared else { return };
         if !std::fs::metadata(&shared.path).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
@@ -198,7 +203,8 @@ impl Feed {
         self.clocks.push(made);
     }
 
-    /// Whether the counter still is one. Where it is not, readers are told at once: a wrong bound is worse than none.
+    /// Whether the counter still is one. Where it is not, readers are told at once: a wrong bound
+    /// is worse than none.
     fn counter_holds(&mut self) -> bool {
         if let (false, Err(reason)) = (self.given_up, (self.usable)()) {
             tracing::error!("the global clock failed: {reason}");
@@ -248,7 +254,8 @@ impl Feed {
             reference: middle.as_ns(),
             rate_ppm: (rate - 1.0) * 1e6,
             sigma: [own.sigma_ns.hypot(reading_sigma) + away_error, own.drift_sigma_ppm.hypot(sigma_ppm)],
-            // offset ≤ bound_hi means reference ≥ shown − bound_hi, which is M − (bound_hi − offset).
+            // offset ≤ bound_hi means reference ≥ shown − bound_hi, which is M − (bound_hi −
+            // offset).
             hard: [own.bound_hi_ns - own.offset_ns, own.offset_ns - own.bound_lo_ns].map(|ns| ns.max(0.0) + read_error),
         };
         let raw_ppm = if self.counter.source == Source::Raw { 0.0 } else { self.rate_of(|pairs| pairs.raw)?.ppm };
@@ -278,7 +285,8 @@ impl Feed {
         let slope = points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum::<f64>() / spread;
         let left: f64 = points.iter().map(|point| (point.1 - y - slope * (point.0 - x)).powi(2)).sum();
         let widest = near.iter().map(|at| at.error).max().unwrap_or(0) as f64;
-        // What the line leaves is the noise of readings; where there are few, a reading is anywhere in its bracket.
+        // What the line leaves is the noise of readings; where there are few, a reading is anywhere
+        // in its bracket.
         let reading_sigma =
             if near.len() >= READINGS_TO_JUDGE { (left / (count - 2.0)).sqrt() } else { widest / 3.0_f64.sqrt() };
         let reading_sigma = reading_sigma.max(READING_SIGMA_MIN_NS);
@@ -295,12 +303,14 @@ struct RateOf {
     reading_sigma: f64,
 }
 
-/// From a decision to change what is shown until it changes: longer than a thread usually waits for a processor, and short against a window.
+/// From a decision to change what is shown until it changes: longer than a thread usually waits for
+/// a processor, and short against a window.
 const LEAD: Duration = Duration::from_ms(20);
 /// A map is not shown any more when less than this is left of that.
 const LATEST: Duration = Duration::from_ms(5);
 const PUBLISH_ATTEMPTS: usize = 5;
-/// Pages that are kept right: this process's own, that of others, and the last of those that were removed.
+/// Pages that are kept right: this process's own, that of others, and the last of those that were
+/// removed.
 const PAGES_MAX: usize = 8;
 /// Enough for the rate of the system clock, and for windows that were decided late.
 const READINGS_MAX: usize = 16;

@@ -3,13 +3,15 @@
 //! `feed` makes a [`Point`] of every round: the counter value when the reference showed M, with the
 //! round's bounds. This module returns the line through the last point, and how its bounds grow.
 //!
-//! **The hard interval's growth.** Two points T apart with hard intervals bound the mean rate between them: from (lo₂ − hi₁)/T to
-//! (hi₂ − lo₁)/T. All pairs with the last point bound it together. From then on the rate is assumed to stay within `wander` of
-//! that (setting `max_wander_ppm`): an oscillator in a machine room does 0.1 ppm in minutes, and a daemon may steer the reference by 3 ppm before the watch
-//! over its clock says so, as all hard intervals assume. Before two points are known nothing but [`ANY_RATE_PPM`] bounds the rate.
+//! **The hard interval's growth.** Two points T apart with hard intervals bound the mean rate
+//! between them: from (lo₂ − hi₁)/T to (hi₂ − lo₁)/T. All pairs with the last point bound it
+//! together. From then on the rate is assumed to stay within `wander` of that (setting
+//! `max_wander_ppm`): an oscillator in a machine room does 0.1 ppm in minutes, and a daemon may
+//! steer the reference by 3 ppm before the watch over its clock says so, as all hard intervals
+//! assume. Before two points are known nothing but [`ANY_RATE_PPM`] bounds the rate.
 //!
-//! By hand, ± 700 ns and points 1 s and 10 s back: ± 1.4 ppm and ± 0.14 ppm; with 3 ppm of wander the interval grows by 3.14 ppm,
-//! 3 140 ns each second.
+//! By hand, ± 700 ns and points 1 s and 10 s back: ± 1.4 ppm and ± 0.14 ppm; with 3 ppm of wander
+//! the interval grows by 3.14 ppm, 3 140 ns each second.
 
 use std::collections::VecDeque;
 
@@ -27,7 +29,8 @@ pub(super) struct Point {
     pub rate_ppm: f64,
     /// Standard deviations of both, ns and ppm.
     pub sigma: [f64; 2],
-    /// The hard interval: as far below and above `reference`, ns. Infinite where the packets do not bound it.
+    /// The hard interval: as far below and above `reference`, ns. Infinite where the packets do not
+    /// bound it.
     pub hard: [f64; 2],
 }
 
@@ -95,7 +98,8 @@ fn whole(ns: f64) -> i64 {
 
 /// No oscillator and no daemon does more, beside a counter whose ticks are known to 10 ppm.
 const ANY_RATE_PPM: f64 = 600.0;
-/// Of the most that the rate may wander, what it does from one round to the next, as a standard deviation.
+/// Of the most that the rate may wander, what it does from one round to the next, as a standard
+/// deviation.
 const WANDER_SHARE: f64 = 1.0 / 150.0;
 /// Two minutes at windows of 4 s, and bounds hardly get better with more.
 const POINTS_MAX: usize = 32;
@@ -147,7 +151,8 @@ mod tests {
         let mut forecast = Forecast::new(crate::Config::default().max_wander_ppm);
         let estimates: Vec<Estimate> = (0..20).map(|at| forecast.estimate(point(at, 20.0))).collect();
         let last = estimates.last().expect("twenty");
-        // From the last round on the daemon slews by as much as the watch over the clock may miss; the next round is four seconds away.
+        // From the last round on the daemon slews by as much as the watch over the clock may miss;
+        // the next round is four seconds away.
         let steered_ns = 4.0 * UNSEEN_SLEW_PPM * 1e3;
         let stated_ns = last.hard[1] as f64 + 4.0 * last.hard_growth.as_ppm() * 1e3;
         assert!(steered_ns <= stated_ns, "{steered_ns} ns against {stated_ns} ns");

@@ -4,8 +4,8 @@
 //! reads it. It also works without the session, in a forked child, in another process that opened
 //! the page by its path, and after the end; its bounds then grow.
 //!
-//! Terms, those of TrueTime: `now` is an interval with a time in it; [`GlobalClock::after`] says that an instant has certainly passed,
-//! [`GlobalClock::before`] that it has certainly not come.
+//! Terms, those of TrueTime: `now` is an interval with a time in it; [`GlobalClock::after`] says
+//! that an instant has certainly passed, [`GlobalClock::before`] that it has certainly not come.
 //!
 //! It does not keep time on a host without a session or survive a reboot of the host: the page of
 //! an earlier boot is refused.
@@ -79,8 +79,9 @@ impl GlobalClock {
     /// The clock that a session on this host keeps in a file (`clock_page`).
     ///
     /// # Errors
-    /// When the file is no such page, is of an earlier boot of this host, or counts by the time-stamp counter and the kernel's clocksource is not
-    /// `tsc`, as far as this process can see.
+    /// When the file is no such page, is of an earlier boot of this host, or counts by the
+    /// time-stamp counter and the kernel's clocksource is not `tsc`, as far as this process can
+    /// see.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let cannot = |source| Error::File { path: path.to_owned(), action: "read the clock in", source };
         let file = open_regular(path).map_err(cannot)?;
@@ -109,7 +110,8 @@ impl GlobalClock {
         Ok(Self::of(page))
     }
 
-    /// A page at `path` for a session to keep right; other processes [`GlobalClock::open`] it. It takes the place of an earlier one, and of nothing else.
+    /// A page at `path` for a session to keep right; other processes [`GlobalClock::open`] it. It
+    /// takes the place of an earlier one, and of nothing else.
     pub(crate) fn create(path: &Path, node: NodeId, reference: NodeId, source: Source) -> Result<Self, Error> {
         let cannot = |source| Error::File { path: path.to_owned(), action: "maintain the clock in", source };
         refuse_to_replace_others(path)?;
@@ -125,7 +127,8 @@ impl GlobalClock {
         Ok(clock)
     }
 
-    /// Reference time now, ns since the Unix epoch as the reference node's clock has it; None while nothing is known. The cheapest question.
+    /// Reference time now, ns since the Unix epoch as the reference node's clock has it; None while
+    /// nothing is known. The cheapest question.
     #[inline]
     pub fn now_ns(&self) -> Option<i64> {
         self.page().now_ns(|source| self.counter(source).now())
@@ -168,8 +171,9 @@ impl GlobalClock {
         Ok(())
     }
 
-    /// Returns when this clock shows `time`, within the time that a thread needs to notice: the last 300 µs are not slept. For a start that
-    /// several nodes have agreed on; each is then late by its own error.
+    /// Returns when this clock shows `time`, within the time that a thread needs to notice: the
+    /// last 300 µs are not slept. For a start that several nodes have agreed on; each is then late
+    /// by its own error.
     ///
     /// # Errors
     /// When nothing is known, or `time` is further off than `limit`: nothing was waited for then.
@@ -177,17 +181,20 @@ impl GlobalClock {
         wait_until(|| self.now_ns(), time.as_ns(), limit)
     }
 
-    /// A time of this host's `CLOCK_MONOTONIC_RAW`, past or to come, by what is known now; None while nothing is.
+    /// A time of this host's `CLOCK_MONOTONIC_RAW`, past or to come, by what is known now; None
+    /// while nothing is.
     pub fn of_raw(&self, at: Timestamp<Raw>) -> Option<Interval> {
         Some(self.conversion()?.raw(at))
     }
 
-    /// A time of this host's system clock; None while nothing is known, and where the system clock was stepped since.
+    /// A time of this host's system clock; None while nothing is known, and where the system clock
+    /// was stepped since.
     pub fn of_system(&self, at: Timestamp<System>) -> Option<Interval> {
         self.conversion()?.system()?.interval(at.as_ns())
     }
 
-    /// A time of this host's `CLOCK_BOOTTIME`; None while nothing is known, and where the host was suspended since.
+    /// A time of this host's `CLOCK_BOOTTIME`; None while nothing is known, and where the host was
+    /// suspended since.
     pub fn of_boot(&self, at: Timestamp<Boot>) -> Option<Interval> {
         self.conversion()?.boot()?.interval(at.as_ns())
     }
@@ -198,7 +205,8 @@ impl GlobalClock {
         (node != UNKNOWN).then_some((node, reference))
     }
 
-    /// What converts many times by what is known now; None while nothing is, and with `clock_counter=tsc` where the host was suspended since.
+    /// What converts many times by what is known now; None while nothing is, and with
+    /// `clock_counter=tsc` where the host was suspended since.
     pub fn conversion(&self) -> Option<Conversion> {
         let map = Some(self.page().map()).filter(|map| map.status != Status::Unsynchronised)?;
         // The clocks as this process sees them; the counter stays the machine's.
@@ -349,8 +357,9 @@ pub(crate) struct Pages {
 
 const UNKNOWN: NodeId = NodeId(u32::MAX);
 const POLL: StdDuration = StdDuration::from_millis(2);
-/// How long before its end a wait no longer sleeps: what a sleep may last too long, mostly. A thread has 50 µs of slack unless it asks for less, and
-/// a virtual processor that halts comes back some 40 µs late: measured 94 µs in the median, 161 µs at 99 %.
+/// How long before its end a wait no longer sleeps: what a sleep may last too long, mostly. A
+/// thread has 50 µs of slack unless it asks for less, and a virtual processor that halts comes back
+/// some 40 µs late: measured 94 µs in the median, 161 µs at 99 %.
 const SPIN_NS: i64 = 300_000;
 const SLEEP_MAX: StdDuration = StdDuration::from_millis(200);
 

@@ -8,7 +8,8 @@
 
 use super::table::KEYS;
 
-/// Variables with our prefix that are no configuration keys, each with what reads it. Documents name no other.
+/// Variables with our prefix that are no configuration keys, each with what reads it. Documents
+/// name no other.
 pub const VARIABLES: [(&str, &str); 16] = [
     ("LOG", "the log filter"),
     ("CONFIG", "the configuration file"),
@@ -38,7 +39,8 @@ pub(super) fn is_of_others(name: &str, text: &str) -> bool {
     is_service_link(name, text) || PACKAGE_ENDINGS.iter().any(|ending| is_or_ends_with(name, ending))
 }
 
-/// Whether a variable is one by which Kubernetes, or Docker before it, tells a container where a service is.
+/// Whether a variable is one by which Kubernetes, or Docker before it, tells a container where a
+/// service is.
 pub fn is_service_link(name: &str, text: &str) -> bool {
     let address = PROTOCOLS.iter().any(|protocol| text.starts_with(&format!("{}://", protocol.to_lowercase())));
     // PORT_9100_TCP, and PORT_9100_TCP_PORT and the like.

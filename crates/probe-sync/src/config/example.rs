@@ -5,7 +5,8 @@
 
 use super::{Config, KEYS, Key, Section};
 
-/// All settings as TOML: what each means, and its default. A key that has no default that could be written stands behind a `#`.
+/// All settings as TOML: what each means, and its default. A key that has no default that could be
+/// written stands behind a `#`.
 pub fn example() -> String {
     let mut text = String::from(
         "# Settings of probe_sync with their defaults: probe_sync run --config FILE.\n# A variable (PROBE_SYNC_ and the key in upper case) overrides the file,\n# a flag overrides both.\n",

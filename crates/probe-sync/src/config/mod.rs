@@ -1,13 +1,15 @@
 //! Configuration, with each key defined once, together with its meaning, its default and which
 //! ranks must agree on it.
 //!
-//! A value comes from, in this order, a flag, the environment (`PROBE_SYNC_<KEY>`), a TOML or JSON file, the
-//! default. All four pass through [`Config::set`], so that one text means the same everywhere and an error names
-//! where the value came from. Unknown keys are errors; an
-//! unknown variable is a warning, because other programs make such names as well (`environment`). Ranks compare [`Config::shared_entries`] before they start.
+//! A value comes from, in this order, a flag, the environment (`PROBE_SYNC_<KEY>`), a TOML or JSON
+//! file, the default. All four pass through [`Config::set`], so that one text means the same
+//! everywhere and an error names where the value came from. Unknown keys are errors; an unknown
+//! variable is a warning, because other programs make such names as well (`environment`). Ranks
+//! compare [`Config::shared_entries`] before they start.
 //!
-//! `table` lists the keys; `values` reads and writes single values; what concerns several keys at once is checked here. `xla` knows the
-//! settings of the XLA distributed profiler, and `sources` puts all settings in order of precedence.
+//! `table` lists the keys; `values` reads and writes single values; what concerns several keys at
+//! once is checked here. `xla` knows the settings of the XLA distributed profiler, and `sources`
+//! puts all settings in order of precedence.
 //!
 //! It does not parse command lines (crate `cli`) or check that an address exists (crate `sys`).
 
@@ -38,9 +40,11 @@ pub use self::values::{
 use crate::Error;
 
 impl Config {
-    /// The defaults, overridden by `file` (TOML, or JSON when its name ends so or it begins with a brace), then by the environment, then by
-    /// `flags` (key and text). Settings of the XLA distributed profiler are read too, its variables and the keys of its file (`XLA_DIST_PROF_CONFIG`
-    /// where no `file` is given): all of ours win over them, and one line of the log says what each was read as.
+    /// The defaults, overridden by `file` (TOML, or JSON when its name ends so or it begins with a
+    /// brace), then by the environment, then by `flags` (key and text). Settings of the XLA
+    /// distributed profiler are read too, its variables and the keys of its file
+    /// (`XLA_DIST_PROF_CONFIG` where no `file` is given): all of ours win over them, and one line
+    /// of the log says what each was read as.
     ///
     /// ```
     /// use probe_sync::Config;
@@ -84,7 +88,8 @@ impl Config {
         }
     }
 
-    /// Takes this budget where nothing says what probing may cost (no budget, no cadence, no fixed pace), and keeps to what is in force.
+    /// Takes this budget where nothing says what probing may cost (no budget, no cadence, no fixed
+    /// pace), and keeps to what is in force.
     pub(crate) fn keep_to_budget_or(&mut self, cpu_share: f64) {
         if !self.fixed && self.cadence.is_none() && self.budget_bps.is_none() {
             self.budget_cpu.get_or_insert(cpu_share);
@@ -109,7 +114,8 @@ impl Config {
         })
     }
 
-    /// The gap between exchanges started by one host: all the time, or at first where it is adapted.
+    /// The gap between exchanges started by one host: all the time, or at first where it is
+    /// adapted.
     pub fn cadence(&self) -> Duration {
         self.cadence.unwrap_or(CADENCE)
     }
@@ -185,7 +191,8 @@ impl Config {
             key: key.into(),
             reason,
         };
-        // A budget that is far too small has lengthened the cadence beyond its limit; say so of the budget.
+        // A budget that is far too small has lengthened the cadence beyond its limit; say so of the
+        // budget.
         if self.pacing().is_some_and(|pacing| pacing.budget.cadence_min_ns() > table::CADENCE_MAX.as_ns()) {
             let reason = "allows fewer than one exchange per minute; raise it";
             return Err(wrong("budget_bps or budget_cpu", reason.into()));
@@ -237,7 +244,8 @@ impl Config {
         refusals.into_iter().find(|(applies, ..)| *applies).map(|(_, key, reason)| (key, reason))
     }
 
-    /// Keys that make no sense with regions, each of which is a run of its own with nodes numbered from 0, and why.
+    /// Keys that make no sense with regions, each of which is a run of its own with nodes numbered
+    /// from 0, and why.
     fn regions_refused(&self) -> Option<(&'static str, &'static str)> {
         self.region_setting()?;
         let named = self.out_neighbors.is_some() || self.in_neighbors.is_some();

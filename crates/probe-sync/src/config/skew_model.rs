@@ -6,11 +6,11 @@ pub enum SkewModel {
     /// Nothing.
     #[default]
     Constant,
-    /// They swing: amplitude 5 to 50 µs, period 20 to 60 s, any phase. Rates vary by up to 16 ppm and change by up to 5 ppm
-    /// per second, more than any room's temperature does to a quartz.
+    /// They swing: amplitude 5 to 50 µs, period 20 to 60 s, any phase. Rates vary by up to 16 ppm
+    /// and change by up to 5 ppm per second, more than any room's temperature does to a quartz.
     Sinusoid,
-    /// They jump, once or twice, by 5 µs to 1 ms in either direction, at least a window after the start and before the end
-    /// of the run (without `--duration`: of its first ten windows).
+    /// They jump, once or twice, by 5 µs to 1 ms in either direction, at least a window after the
+    /// start and before the end of the run (without `--duration`: of its first ten windows).
     Steps,
 }
 
@@ -24,7 +24,8 @@ impl SkewModel {
         Self::ALL.iter().find(|(_, model)| *model == self).map_or("?", |(name, _)| name)
     }
 
-    /// The fewest windows that a run must have for it: steps keep a window's distance from both ends.
+    /// The fewest windows that a run must have for it: steps keep a window's distance from both
+    /// ends.
     pub fn fewest_windows(self) -> i64 {
         if self == Self::Steps { 3 } else { 0 }
     }

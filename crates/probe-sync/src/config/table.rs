@@ -96,8 +96,9 @@ impl Key {
 const FORMER_NAMES: [(&str, &str); 1] = [("probe_cadence", "cadence")];
 
 /// Makes [`Config`], its defaults and [`KEYS`] of one list of entries:
-/// `field: type = default; agreement "key" "--flag" "VALUE" in section;` then how it is read, written and checked, and the help.
-/// A flag without a VALUE is a switch. `shown` adds the default's text to the help.
+/// `field: type = default; agreement "key" "--flag" "VALUE" in section;` then how it is read,
+/// written and checked, and the help. A flag without a VALUE is a switch. `shown` adds the
+/// default's text to the help.
 macro_rules! settings {
     ($(
         $(#[doc = $meaning:literal])+
@@ -153,14 +154,16 @@ settings! {
     help "Length of the first four windows, if shorter, so that the clocks are known soon [default: none; 250ms if a program links \
         the library]";
 
-    /// Length of one more window after somebody asked the run to end; `None` ends it with the window under way.
+    /// Length of one more window after somebody asked the run to end; `None` ends it with the
+    /// window under way.
     last_window: Option<Duration> = None; shared "last_window" "last-window" "DURATION" in Measuring;
     read |text| positive(text).map(Some); write |c| or_none(c.last_window.map(text_of));
     check |c| c.last_window.map_or(Ok(()), |last| within(last, Duration::from_ms(100), Duration::from_ms(60_000)));
     help "Length of an additional window after a request to stop, so that every earlier event lies within the measured time [default: \
         none; 250ms if a program links the library]";
 
-    /// Gap between exchanges started by one host, shared by its ranks and edges in turn; `None` chooses, see [`Config::cadence`].
+    /// Gap between exchanges started by one host, shared by its ranks and edges in turn; `None`
+    /// chooses, see [`Config::cadence`].
     cadence: Option<Duration> = None; shared "cadence" "cadence" "DURATION" in Measuring;
     read |text| positive(text).map(Some); write |c| c.cadence.map_or_else(|| "auto".into(), text_of);
     check |c| within(c.cadence(), Duration::from_us(20), CADENCE_MAX);
@@ -177,7 +180,8 @@ settings! {
     read duration; write |c| text_of(c.spacing); check |c| within(c.spacing, Duration::ZERO, Duration::from_ms(1_000));
     help "Time between the two packets of a coded pair" shown;
 
-    /// An exchange not finished after this long is lost; longer, up to 2 s, where nodes look for packets rarely.
+    /// An exchange not finished after this long is lost; longer, up to 2 s, where nodes look for
+    /// packets rarely.
     exchange_timeout: Duration = Duration::from_ms(1_000); shared "exchange_timeout" "exchange-timeout" "DURATION" in Measuring;
     read positive; write |c| text_of(c.exchange_timeout);
     check |c| within(c.exchange_timeout, Duration::from_ms(100), Duration::from_ms(10_000));
@@ -236,7 +240,8 @@ settings! {
         connects, delivers its window, receives the decision and disconnects). With per-round, rounds take longer, windows cannot be \
         ended early, and a rank whose process has ended is reported like one that hangs" shown;
 
-    /// Whether every rank is told every node's estimate; `None` means in groups of up to 65536 (ranks times nodes).
+    /// Whether every rank is told every node's estimate; `None` means in groups of up to 65536
+    /// (ranks times nodes).
     share_rounds: Option<bool> = None; shared "share_rounds" "share-rounds" "BOOL" in Measuring;
     read |text| number(text).map(Some); write |c| or_auto(c.share_rounds); check |_| Ok(());
     help "Send the estimates of all nodes to every rank, rather than only its own and the reference's: true or false [default: true \

@@ -196,7 +196,8 @@ pub(super) fn reference(text: &str) -> Result<ReferenceChoice, String> {
     }
 }
 
-/// Nodes' numbers with commas between them, brackets around them or not, `none` of them, or `auto`, which leaves them to the program.
+/// Nodes' numbers with commas between them, brackets around them or not, `none` of them, or `auto`,
+/// which leaves them to the program.
 pub(super) fn nodes(text: &str) -> Result<Option<Vec<NodeId>>, String> {
     let trimmed = text.trim();
     let inner = trimmed.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(trimmed).trim();
@@ -286,7 +287,8 @@ pub(super) fn or_none<T: ToString>(value: Option<T>) -> String {
     value.map_or_else(|| "none".into(), |value| value.to_string())
 }
 
-/// Checks the limits of a duration: above, nothing could be measured; below, the network would be flooded.
+/// Checks the limits of a duration: above, nothing could be measured; below, the network would be
+/// flooded.
 pub(super) fn within(value: Duration, least: Duration, most: Duration) -> Result<(), String> {
     if (least..=most).contains(&value) {
         return Ok(());

@@ -35,8 +35,8 @@ pub(super) fn key(name: &str, text: &str) -> Option<Result<Meaning, String>> {
     SETTINGS.iter().find(|setting| setting.key == name).map(|setting| (setting.meaning)(text))
 }
 
-/// What a variable of theirs means; None where it is none of theirs. One that begins as theirs do and is not known is an error, as one of
-/// ours would be.
+/// What a variable of theirs means; None where it is none of theirs. One that begins as theirs do
+/// and is not known is an error, as one of ours would be.
 pub(super) fn variable(name: &str, text: &str) -> Option<Result<Meaning, String>> {
     let found = SETTINGS.iter().find(|setting| !setting.variable.is_empty() && setting.variable == name);
     let unknown = || {

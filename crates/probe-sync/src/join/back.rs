@@ -37,14 +37,17 @@ pub(crate) struct Back {
     pub node: NodeId,
     /// What its new process says.
     pub ready: Ready,
-    /// Which life of the node this is: greater than all before, so that packets of an earlier one are told apart.
+    /// Which life of the node this is: greater than all before, so that packets of an earlier one
+    /// are told apart.
     pub incarnation: u32,
-    /// Its system clock and the clock of its snapshot pairs are still those of before. The first is not after a start of the machine.
+    /// Its system clock and the clock of its snapshot pairs are still those of before. The first is
+    /// not after a start of the machine.
     pub same_clocks: bool,
 }
 
-/// What the root says to a statement of `rank`: whether its clocks are still those of its earlier life, or why it cannot come back.
-/// `hellos` are the ranks' own, by rank, those of ranks that are `away` from earlier lives.
+/// What the root says to a statement of `rank`: whether its clocks are still those of its earlier
+/// life, or why it cannot come back. `hellos` are the ranks' own, by rank, those of ranks that are
+/// `away` from earlier lives.
 pub(crate) fn judge(
     statement: &Result<Statement, String>,
     rank: usize,

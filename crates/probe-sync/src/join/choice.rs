@@ -60,7 +60,8 @@ pub(super) fn choose(nodes: &[Offering<'_>], loopback: bool) -> Result<(Vec<Sour
         .ok_or_else(|| refusal(nodes))
 }
 
-/// The sources of all nodes, of which `chosen` are those that have come: a node that is `missing` goes by its routes to the address of node `root`.
+/// The sources of all nodes, of which `chosen` are those that have come: a node that is `missing`
+/// goes by its routes to the address of node `root`.
 pub(super) fn with_missing(chosen: Vec<Source>, missing: &[bool], root: usize) -> Vec<Source> {
     let before = missing.iter().take(root).filter(|missing| !**missing).count();
     let of_root = chosen.get(before).cloned();
@@ -122,7 +123,8 @@ fn connections_to_root(nodes: &[Offering<'_>]) -> Chosen {
     Some((sources, "the addresses of the connections to the master".to_owned()))
 }
 
-/// Where rank 0 has several interfaces, others may have come by different ones, and need not reach each other.
+/// Where rank 0 has several interfaces, others may have come by different ones, and need not reach
+/// each other.
 fn in_one_network(sources: &[Source], nodes: &[Offering<'_>]) -> bool {
     let candidate = |(source, (_, offer)): (&Source, &Offering<'_>)| {
         offer.candidates.iter().find(|own| Source::from(*own) == *source).cloned()
@@ -149,8 +151,8 @@ fn shared_network(nodes: &[Offering<'_>]) -> Chosen {
     Some((members.into_iter().map(Source::from).collect(), reason))
 }
 
-/// The address of `offer` in the network of `network`, as both sides' prefixes say. Of link-local networks, which have one number on
-/// every wire, a host must have one alone.
+/// The address of `offer` in the network of `network`, as both sides' prefixes say. Of link-local
+/// networks, which have one number on every wire, a host must have one alone.
 fn member<'a>(network: &Candidate, offer: &'a Offer) -> Option<&'a Candidate> {
     let mut members = offer.candidates.iter().filter(|own| {
         same_network(network.ip, own.ip, network.prefix_length) && same_network(network.ip, own.ip, own.prefix_length)
@@ -159,7 +161,8 @@ fn member<'a>(network: &Candidate, offer: &'a Offer) -> Option<&'a Candidate> {
     (!network.link_local() || members.next().is_none()).then_some(found)
 }
 
-/// Hosts that have one address are not in one network: bridges to containers have the same address on every host.
+/// Hosts that have one address are not in one network: bridges to containers have the same address
+/// on every host.
 fn distinct(members: &[&Candidate], nodes: &[Offering<'_>]) -> bool {
     let mut owners: Vec<(IpAddr, &str)> =
         members.iter().zip(nodes).map(|(own, (_, offer))| (own.ip, offer.network.as_str())).collect();
@@ -175,7 +178,8 @@ fn all_named(nodes: &[Offering<'_>]) -> Chosen {
     Some((sources, "set in every rank's configuration".to_owned()))
 }
 
-/// Hosts in networks of their own, behind routers: rank 0's address with the default route, or its only one, and whatever leads there.
+/// Hosts in networks of their own, behind routers: rank 0's address with the default route, or its
+/// only one, and whatever leads there.
 fn routes_to_root(nodes: &[Offering<'_>]) -> Chosen {
     let (_, first) = nodes.first()?;
     let mut routed = first.candidates.iter().filter(|candidate| !candidate.link_local());
@@ -218,7 +222,8 @@ mod tests {
     use super::*;
     use crate::Config;
 
-    /// Hosts as `offer::tests::interfaces` reads them; `*` before one gives the default route to its first interface but lo.
+    /// Hosts as `offer::tests::interfaces` reads them; `*` before one gives the default route to
+    /// its first interface but lo.
     fn offers(hosts: &[&str]) -> Vec<Offer> {
         let one = |(node, host): (usize, &&str)| {
             let (default, host) = host.strip_prefix('*').map_or((false, *host), |host| (true, host));
@@ -290,7 +295,8 @@ mod tests {
         let mut hosts = offers(&["a 10.1.0.1/24, b 10.2.0.1/24", "a 10.1.0.2/24, b 10.2.0.2/24"]);
         hosts.iter_mut().for_each(|offer| offer.candidates[1].towards_root = true);
         assert_eq!(chosen(&hosts, false).expect("connections").0, ["10.2.0.1", "10.2.0.2"]);
-        // Rank 2 came by the other network: the one that all share is taken, and without one the connections.
+        // Rank 2 came by the other network: the one that all share is taken, and without one the
+        // connections.
         let mut three = hosts.clone();
         three.extend(offers(&["a 10.1.0.3/24, b 10.2.0.3/24"]));
         three[2].candidates[0].towards_root = true;

@@ -53,7 +53,8 @@ impl ClockReading {
 
 /// Addresses of a hello: a host of many services has thousands.
 const ADDRESSES_MAX: usize = 256;
-/// What a system clock may be slewed by: adjtimex(2) allows 500 ppm by its frequency and as much again by adjtime(3).
+/// What a system clock may be slewed by: adjtimex(2) allows 500 ppm by its frequency and as much
+/// again by adjtime(3).
 const SLEWED_PPM: i128 = 1_000;
 /// What two readings of one machine may differ by beyond their brackets.
 const UNSEEN_NS: i128 = 10_000;

@@ -12,10 +12,12 @@ use probe_sync_time::{Edge, NodeId};
 use super::hello::Hello;
 use super::neighbors::Neighbors;
 
-/// The edges that the nodes give, in order; None where none gives any. `leaders` are the nodes' own hellos, by node.
+/// The edges that the nodes give, in order; None where none gives any. `leaders` are the nodes' own
+/// hellos, by node.
 ///
 /// # Errors
-/// Names the node whose list is missing, impossible or contradicted, or the first node that no chain of edges joins to node 0.
+/// Names the node whose list is missing, impossible or contradicted, or the first node that no
+/// chain of edges joins to node 0.
 pub(super) fn given(leaders: &[&Hello]) -> Result<Option<Vec<Edge>>, String> {
     let Some(first) = leaders.iter().position(|hello| hello.neighbors != Neighbors::default()) else { return Ok(None) };
     let mut edges = BTreeSet::new();

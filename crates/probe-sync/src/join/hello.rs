@@ -33,7 +33,8 @@ pub struct Hello {
     pub clock_identity: String,
     /// What its clocks showed, which tells machines with one boot id apart.
     pub clock: ClockReading,
-    /// Which of the machines of this `clock_identity` it is on; the root finds out ([`super::machines`]).
+    /// Which of the machines of this `clock_identity` it is on; the root finds out
+    /// ([`super::machines`]).
     pub machine: u32,
     /// Equal on ranks that can reach each other over loopback (boot id and network namespace).
     pub network_identity: String,
@@ -51,7 +52,8 @@ pub struct Hello {
     pub neighbors: Neighbors,
     /// Where others reach it if it is to take the master's place; None where it cannot.
     pub stands_by: Option<Vec<SocketAddr>>,
-    /// The region that it is to be in; None in a run of one group, and in the runs that regions are.
+    /// The region that it is to be in; None in a run of one group, and in the runs that regions
+    /// are.
     pub region: Option<String>,
     /// Its number among all ranks of the job, where this run is one of several.
     pub of_job: Option<u32>,
@@ -60,11 +62,13 @@ pub struct Hello {
 }
 
 impl Hello {
-    /// What this rank says. `towards_root` is the address of its connection to rank 0, where there is one; `part` is its place in a job of several
-    /// runs, which says more than the environment does.
+    /// What this rank says. `towards_root` is the address of its connection to rank 0, where there
+    /// is one; `part` is its place in a job of several runs, which says more than the environment
+    /// does.
     ///
     /// # Errors
-    /// When the configuration names an interface that has no address, or the system does not list the interfaces.
+    /// When the configuration names an interface that has no address, or the system does not list
+    /// the interfaces.
     pub(crate) fn of(
         config: &Config,
         host: &host::Host,
@@ -106,8 +110,9 @@ impl Hello {
 }
 
 impl Hello {
-    /// What stands for a rank that has not come when the run begins, in the words of the `root`: it is to be a node of its own, on a host that nobody knows, unless all
-    /// are reached over loopback and so on one (`one_host`).
+    /// What stands for a rank that has not come when the run begins, in the words of the `root`: it
+    /// is to be a node of its own, on a host that nobody knows, unless all are reached over
+    /// loopback and so on one (`one_host`).
     pub(super) fn of_missing(rank: usize, root: &Self, one_host: bool) -> Self {
         let name = format!("rank {rank}, which has not joined");
         let identity = |of_root: &str| if one_host { of_root.to_owned() } else { name.clone() };

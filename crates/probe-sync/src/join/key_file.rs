@@ -28,7 +28,8 @@ impl KeyFile {
     /// Reads it.
     ///
     /// # Errors
-    /// [`Error::Configuration`] when it cannot be read, is no regular file, is open to others, or is too short or too long.
+    /// [`Error::Configuration`] when it cannot be read, is no regular file, is open to others, or
+    /// is too short or too long.
     pub fn read(path: &Path) -> Result<Self, Error> {
         read(path).map(|content| Self { content }).map_err(|reason| Error::Configuration {
             origin: path.display().to_string(),

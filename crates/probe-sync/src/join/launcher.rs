@@ -20,9 +20,10 @@ pub struct Launched {
 }
 
 impl Launched {
-    /// What the variables of torchrun, Open MPI and Slurm state, in this order: programs of torch.distributed read those of torchrun,
-    /// which a job under mpirun or Slurm often sets itself. Empty where none states rank and size. Whoever started this process with
-    /// `--local` has set torchrun's variables for its own processes; they are no launcher's.
+    /// What the variables of torchrun, Open MPI and Slurm state, in this order: programs of
+    /// torch.distributed read those of torchrun, which a job under mpirun or Slurm often sets
+    /// itself. Empty where none states rank and size. Whoever started this process with `--local`
+    /// has set torchrun's variables for its own processes; they are no launcher's.
     pub(super) fn stated(variable: impl Fn(&str) -> Option<String>) -> Vec<Self> {
         let number = |name: &str| variable(name)?.trim().parse::<u32>().ok();
         let of_run = variable(STARTED_BY_THE_RUN).is_some();

@@ -68,7 +68,8 @@ mod tests {
 
     const SECOND: i64 = 1_000_000_000;
 
-    /// The machine of each rank, where rank r said hello `(system, raw)` ns after rank 0, from these addresses.
+    /// The machine of each rank, where rank r said hello `(system, raw)` ns after rank 0, from
+    /// these addresses.
     fn machines(readings: &[(i64, i64, &str)]) -> Vec<u32> {
         let mut all = hellos(&vec!["clone"; readings.len()]);
         for (hello, (system, raw, addresses)) in all.iter_mut().zip(readings) {
@@ -92,13 +93,15 @@ mod tests {
     fn cloned_machines_of_one_boot_id_are_told_apart() {
         // One machine: hellos three seconds apart, slewed by 300 ppm meanwhile.
         assert_eq!(machines(&[(0, 0, "10.0.0.1"), (3 * SECOND, 3 * SECOND - 900_000, "10.0.0.1")]), [0, 0]);
-        // Clones with right clocks: one was resumed an hour later, so that its raw clock is an hour behind.
+        // Clones with right clocks: one was resumed an hour later, so that its raw clock is an hour
+        // behind.
         let hour = 3600 * SECOND;
         let clones = [(0, 0, ""), (7, 7 - hour, ""), (900, 900, ""), (SECOND, SECOND - hour, ""), (0, 2 * hour, "")];
         assert_eq!(machines(&clones), [0, 1, 0, 1, 2]);
         // Clones with right clocks, resumed 2 ms apart.
         assert_eq!(machines(&[(0, 0, ""), (500, 2_000_500, "")]), [0, 1]);
-        // Clones whose clocks both go on from the snapshot, with addresses of their own; docker has the same on both.
+        // Clones whose clocks both go on from the snapshot, with addresses of their own; docker has
+        // the same on both.
         let clones = [(0, 0, "10.0.0.1 172.17.0.1"), (500, 500, "10.0.0.2 172.17.0.1")];
         assert_eq!(machines(&clones), [0, 1]);
         // An address came between two hellos of one machine.

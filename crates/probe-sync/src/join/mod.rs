@@ -1,9 +1,10 @@
 //! Agreement on the participants: the two-step handshake before the first round.
 //!
-//! Step 1, [`agree_on_plan`]: every rank says [`Hello`] with its version, host and configuration; the root refuses ranks that
-//! differ, decides which ranks are nodes, and broadcasts a [`Plan`]. Step 2, [`agree_on_roster`]: every node binds its socket and
-//! says that it is [`Ready`]; the root broadcasts the [`Roster`]. A refusal reaches all ranks, so all end with one message. A rank that comes
-//! back later has a hand-shake of its own (`back`).
+//! Step 1, [`agree_on_plan`]: every rank says [`Hello`] with its version, host and configuration;
+//! the root refuses ranks that differ, decides which ranks are nodes, and broadcasts a [`Plan`].
+//! Step 2, [`agree_on_roster`]: every node binds its socket and says that it is [`Ready`]; the root
+//! broadcasts the [`Roster`]. A refusal reaches all ranks, so all end with one message. A rank that
+//! comes back later has a hand-shake of its own (`back`).
 
 mod back;
 mod choice;
@@ -58,12 +59,12 @@ pub(crate) struct Joined {
     pub ranks: usize,
 }
 
-/// Step 1. `own` is this rank's hello or why its configuration is unusable. The root draws the run's number and its key. Returns the plan,
-/// and at the root every rank's hello.
+/// Step 1. `own` is this rank's hello or why its configuration is unusable. The root draws the
+/// run's number and its key. Returns the plan, and at the root every rank's hello.
 ///
 /// # Errors
-/// [`Error::Refused`] on every rank when some configuration is unusable, versions or configurations differ, or the root has no
-/// random bytes.
+/// [`Error::Refused`] on every rank when some configuration is unusable, versions or configurations
+/// differ, or the root has no random bytes.
 pub(crate) fn agree_on_plan(
     collective: &mut dyn Collective,
     config: Option<&Config>,
@@ -96,18 +97,20 @@ fn with_missing(said: Vec<Option<Hello>>, root: usize) -> Result<Vec<Hello>, Str
     Ok(said.into_iter().enumerate().map(of).collect())
 }
 
-/// What proves that a packet is of the run: made of what rank 0 has drawn, and of the key file where there is one.
+/// What proves that a packet is of the run: made of what rank 0 has drawn, and of the key file
+/// where there is one.
 pub(crate) fn session_key(plan: &Plan, key_file: Option<&KeyFile>) -> SessionKey {
     key_file.map_or(plan.drawn_key, |key_file| key_file.session_key(plan.run, plan.drawn_key))
 }
 
-/// Step 2. `own` is this node's ready or why it cannot take part; `None` for ranks that are no node. When all are ready the root
-/// calls `claim` for the run's directory, which it gets back: what refuses a start comes before, and leaves an earlier run in its
-/// place; no rank writes into the directory before it has the roster.
+/// Step 2. `own` is this node's ready or why it cannot take part; `None` for ranks that are no
+/// node. When all are ready the root calls `claim` for the run's directory, which it gets back:
+/// what refuses a start comes before, and leaves an earlier run in its place; no rank writes into
+/// the directory before it has the roster.
 ///
 /// # Errors
-/// [`Error::Refused`] on every rank when some node could not bind its socket (it names the rank), has a public address without a
-/// key file, or the directory cannot be had.
+/// [`Error::Refused`] on every rank when some node could not bind its socket (it names the rank),
+/// has a public address without a key file, or the directory cannot be had.
 pub(crate) fn agree_on_roster(
     collective: &mut dyn Collective,
     plan: &Plan,
@@ -136,7 +139,8 @@ pub(crate) fn agree_on_roster(
     Ok((roster, claimed))
 }
 
-/// Gathers every rank's statement (None of those that have not come), lets the root decide, and brings the decision or the refusal to all.
+/// Gathers every rank's statement (None of those that have not come), lets the root decide, and
+/// brings the decision or the refusal to all.
 pub(crate) fn negotiate<S, D>(
     collective: &mut dyn Collective,
     own: Option<&S>,

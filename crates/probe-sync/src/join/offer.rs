@@ -139,8 +139,8 @@ impl Offer {
 }
 
 impl Candidate {
-    /// Smaller is better: what is usually local to its host comes last, then what needs a scope; IPv4 before IPv6; the default
-    /// route first.
+    /// Smaller is better: what is usually local to its host comes last, then what needs a scope;
+    /// IPv4 before IPv6; the default route first.
     fn order(&self) -> (bool, bool, bool, bool) {
         let of_host = self.interface == "lo" || OF_HOST.iter().any(|name| self.interface.starts_with(name));
         (of_host, self.link_local(), self.ip.is_ipv6(), !self.default_route)
@@ -178,7 +178,8 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Interfaces of `eth0 10.0.0.1/24, eth1 down`: a name, then an address with its prefix or a state.
+    /// Interfaces of `eth0 10.0.0.1/24, eth1 down`: a name, then an address with its prefix or a
+    /// state.
     pub fn interfaces(text: &str) -> Vec<Interface> {
         let mut all: Vec<Interface> = Vec::new();
         for (name, what) in text.split(", ").filter_map(|entry| entry.split_once(' ')) {

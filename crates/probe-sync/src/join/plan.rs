@@ -32,12 +32,13 @@ pub struct Plan {
     pub node_of_rank: Vec<NodeId>,
     /// For each node, the rank that probes for it.
     pub rank_of_node: Vec<u32>,
-    /// For each node, the number of its virtual clock: its own, or where the run is one of several that of its rank in the whole job, whose clock is
-    /// the same in all of them.
+    /// For each node, the number of its virtual clock: its own, or where the run is one of several
+    /// that of its rank in the whole job, whose clock is the same in all of them.
     pub clock_numbers: Vec<u32>,
     /// For each rank, its place among the probing ranks of its host and how many those are.
     pub place_on_host: Vec<(u32, u32)>,
-    /// For each node, the first node whose rank stated the same clock: nodes with equal entries share a host.
+    /// For each node, the first node whose rank stated the same clock: nodes with equal entries
+    /// share a host.
     pub host_of_node: Vec<NodeId>,
     /// For each node, where it probes from.
     pub sources: Vec<Source>,
@@ -49,7 +50,8 @@ pub struct Plan {
     pub hostnames: Vec<String>,
     /// Distinct clocks among the ranks.
     pub clocks: u32,
-    /// Ranks that take the master's place when it is lost, in this order, and where they are reached.
+    /// Ranks that take the master's place when it is lost, in this order, and where they are
+    /// reached.
     pub successors: Vec<(usize, Vec<SocketAddr>)>,
 }
 
@@ -123,7 +125,8 @@ pub(super) fn agree(
     Ok(plan)
 }
 
-/// Regions are made before their runs begin: here somebody names one and the master of the run, which would have made them, does not.
+/// Regions are made before their runs begin: here somebody names one and the master of the run,
+/// which would have made them, does not.
 fn refuse_regions(all: &[Hello]) -> Result<(), String> {
     let named = all.iter().enumerate().find_map(|(rank, hello)| Some((rank, hello, hello.region.as_ref()?)));
     named.map_or(Ok(()), |(rank, hello, region)| {
@@ -183,7 +186,8 @@ fn clocks_of(all: &[Hello]) -> Vec<usize> {
     numbers
 }
 
-/// The node that probes for each rank, and the rank of each node: every rank, or the first of each clock.
+/// The node that probes for each rank, and the rank of each node: every rank, or the first of each
+/// clock.
 fn nodes_of(every_rank: bool, clock_of_rank: &[usize], all: &[Hello]) -> (Vec<NodeId>, Vec<u32>) {
     let mut rank_of_node: Vec<u32> = Vec::new();
     let mut node_of_rank: Vec<NodeId> = Vec::with_capacity(all.len());
@@ -250,9 +254,11 @@ fn make_plan(
     })
 }
 
-/// Of the ranks that are nodes and stand by, from the root's next on and then from rank 0 on, the first of every other host, then the others, so that a host that is gone takes few of them.
+/// Of the ranks that are nodes and stand by, from the root's next on and then from rank 0 on, the
+/// first of every other host, then the others, so that a host that is gone takes few of them.
 fn successors(most: usize, root: Rank, all: &[Hello], rank_of_node: &[u32]) -> Vec<(usize, Vec<SocketAddr>)> {
-    // A run that ends with the first rank that is lost has no other master, and its root knows that.
+    // A run that ends with the first rank that is lost has no other master, and its root knows
+    // that.
     if all[root].stands_by.is_none() {
         return Vec::new();
     }
@@ -273,10 +279,12 @@ fn successors(most: usize, root: Rank, all: &[Hello], rank_of_node: &[u32]) -> V
     first.into_iter().chain(others).take(most).collect()
 }
 
-/// The ranks of the launcher's job, one for each rank of the run: what `run.json` and the first line of `offsets.jsonl` say, so that
-/// alignment knows on which node's clock the trace of a training rank is. Of the launchers counts the first, in the order in which
-/// ranks state them, whose statements can all be of one job: two ranks of one number have inherited it. Where there is none, nobody's
-/// numbers are known, and none are written. A run of one machine numbers its own ranks then, as `--local` does.
+/// The ranks of the launcher's job, one for each rank of the run: what `run.json` and the first
+/// line of `offsets.jsonl` say, so that alignment knows on which node's clock the trace of a
+/// training rank is. Of the launchers counts the first, in the order in which ranks state them,
+/// whose statements can all be of one job: two ranks of one number have inherited it. Where there
+/// is none, nobody's numbers are known, and none are written. A run of one machine numbers its own
+/// ranks then, as `--local` does.
 pub(crate) fn ranks(plan: &Plan, hellos: &[Hello]) -> Vec<RankRecord> {
     let record = |(place, launched): (usize, Launched)| RankRecord {
         rank: launched.rank,
@@ -291,7 +299,8 @@ pub(crate) fn ranks(plan: &Plan, hellos: &[Hello]) -> Vec<RankRecord> {
     launched(hellos).into_iter().enumerate().filter(|(rank, _)| !hellos[*rank].missing).map(record).collect()
 }
 
-/// By rank its place in the one launcher's job; empty where none is known. In a run that is one of several each rank states the one of the whole job.
+/// By rank its place in the one launcher's job; empty where none is known. In a run that is one of
+/// several each rank states the one of the whole job.
 pub(super) fn launched(hellos: &[Hello]) -> Vec<Launched> {
     let launchers = hellos.first().into_iter().flat_map(|hello| &hello.launched);
     let stated = launchers.map(|launched| launched.launcher).find_map(|launcher| one_job(hellos, launcher));
@@ -482,7 +491,8 @@ pub(super) mod tests {
         // One measuring rank per host of a job of sixteen.
         let few: [(&str, Stated<'_>); 2] = [("a", &[(Torch, 0, 16)]), ("b", &[(Torch, 8, 16)])];
         check_ranks(&few, Torch, &[(0, 16, "a", 0), (8, 16, "b", 1)]);
-        // All inherited one number; jobs of two sizes; nobody states one: a training job may number its ranks in any way.
+        // All inherited one number; jobs of two sizes; nobody states one: a training job may number
+        // its ranks in any way.
         check_ranks(&[("a", &[(Mpi, 3, 16)]), ("b", &[(Mpi, 3, 16)])], Mpi, &[]);
         check_ranks(&[("a", &[(Mpi, 0, 1)]), ("b", &[(Mpi, 1, 2)])], Mpi, &[]);
         check_ranks(&[("a", &[]), ("b", &[(Mpi, 1, 2)])], Mpi, &[]);
@@ -490,7 +500,8 @@ pub(super) mod tests {
         // The first process of --local has no launcher, or one of its own.
         check_ranks(&[("a", &[]), ("a", &[(Slurm, 1, 2)])], Run, &[(0, 2, "a", 0), (1, 2, "a", 1)]);
         check_ranks(&[("a", &[(Torch, 0, 2)]), ("a", &[])], Run, &[(0, 2, "a", 0), (1, 2, "a", 1)]);
-        // Torchrun's variables are the training job's where all ranks have their own; mpirun -x RANK gives one to all.
+        // Torchrun's variables are the training job's where all ranks have their own; mpirun -x
+        // RANK gives one to all.
         let own: [(&str, Stated<'_>); 2] = [("a", &[(Torch, 1, 2), (Mpi, 0, 2)]), ("b", &[(Torch, 0, 2), (Mpi, 1, 2)])];
         check_ranks(&own, Torch, &[(1, 2, "a", 0), (0, 2, "b", 1)]);
         let inherited: [(&str, Stated<'_>); 2] =

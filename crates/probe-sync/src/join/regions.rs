@@ -70,8 +70,9 @@ pub(crate) fn own_region(config: &Config, rank: Rank, size: usize) -> Result<Opt
     }
 }
 
-/// Settles who is in which region. `own` is this rank's hello, with its region, or why its configuration is unusable. At the root `claim` is called for the
-/// job's directory, which it gets back; `start` is when virtual clocks begin, by the root.
+/// Settles who is in which region. `own` is this rank's hello, with its region, or why its
+/// configuration is unusable. At the root `claim` is called for the job's directory, which it gets
+/// back; `start` is when virtual clocks begin, by the root.
 ///
 /// # Errors
 /// [`Error::Refused`] on every rank alike.

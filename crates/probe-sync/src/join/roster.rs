@@ -17,7 +17,8 @@ pub struct Ready {
     pub address: SocketAddr,
     /// The timestamps that it will have.
     pub stamp: StampSource,
-    /// What every one of them may be wrong by because it was converted from an interface's clock, ns.
+    /// What every one of them may be wrong by because it was converted from an interface's clock,
+    /// ns.
     pub stamp_error_ns: i64,
     /// The tracer clock whose pairs it takes, and why that one.
     pub tracer_clock: Option<(String, String)>,
@@ -83,8 +84,8 @@ fn best_stamps(nodes: &[Ready]) -> NodeId {
     NodeId(best.map_or(0, |(node, _)| node as u32))
 }
 
-/// The addresses of the nodes as a node sees them that is reached at `own`: a link-local address leads out of the interface that the
-/// one who uses it names, and that is its own.
+/// The addresses of the nodes as a node sees them that is reached at `own`: a link-local address
+/// leads out of the interface that the one who uses it names, and that is its own.
 pub(crate) fn addresses_seen_from(own: SocketAddr, nodes: &[Ready]) -> Vec<SocketAddr> {
     let scoped = |ready: &Ready| match (ready.address, own) {
         (SocketAddr::V6(mut peer), SocketAddr::V6(own)) if peer.ip().is_unicast_link_local() => {
@@ -108,7 +109,8 @@ fn refuse_mixed_families(nodes: &[Ready]) -> Result<(), String> {
     }
 }
 
-/// Without a key file the session key has travelled in the clear, and nothing of a run crosses public networks.
+/// Without a key file the session key has travelled in the clear, and nothing of a run crosses
+/// public networks.
 pub(super) fn refuse_public(nodes: &[Ready]) -> Result<(), String> {
     match nodes.iter().position(|ready| !ready.is_missing() && !is_private(ready.address.ip())) {
         Some(node) => Err(format!(

@@ -1,4 +1,5 @@
-//! A rank's arrivals, from the threads that train to the session's thread: a bounded ring without locks.
+//! A rank's arrivals, from the threads that train to the session's thread: a bounded ring without
+//! locks.
 
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,8 +11,9 @@ use probe_sync_time::{Clock as _, System, Timestamp};
 
 /// Takes the arrivals of one rank. Clones are one.
 ///
-/// Call [`Arrivals::arrive`] right before an operation that all members of a group wait in (an all-reduce, a barrier), on every member. The members of a group are the ranks that arrive in
-/// it; two sets of ranks that do not wait for each other need two names.
+/// Call [`Arrivals::arrive`] right before an operation that all members of a group wait in (an
+/// all-reduce, a barrier), on every member. The members of a group are the ranks that arrive in it;
+/// two sets of ranks that do not wait for each other need two names.
 ///
 /// ```
 /// let arrivals = probe_sync::Arrivals::default();
@@ -44,11 +46,12 @@ pub(crate) struct Arrival {
 }
 
 impl Arrivals {
-    /// Says that this rank arrives now at operation `step` of `group`: some tens of nanoseconds, without locks or system calls. Only the first arrival of a session
-    /// and of a group allocate.
+    /// Says that this rank arrives now at operation `step` of `group`: some tens of nanoseconds,
+    /// without locks or system calls. Only the first arrival of a session and of a group allocate.
     ///
-    /// An arrival is dropped and counted where more than 16 384 wait for the session's thread, which takes them about once a second, or where the name has more than 64 bytes
-    /// or is one of too many (16 384).
+    /// An arrival is dropped and counted where more than 16 384 wait for the session's thread,
+    /// which takes them about once a second, or where the name has more than 64 bytes or is one of
+    /// too many (16 384).
     #[inline]
     pub fn arrive(&self, group: &str, step: u64) {
         let at = SystemClock.now();

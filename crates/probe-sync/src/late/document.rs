@@ -1,4 +1,5 @@
-//! What is told of ranks that are late: values for callers, the lines of `late.jsonl`, and sentences for people.
+//! What is told of ranks that are late: values for callers, the lines of `late.jsonl`, and
+//! sentences for people.
 
 use std::fmt;
 

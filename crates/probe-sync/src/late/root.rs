@@ -1,4 +1,5 @@
-//! The root's side: arrivals of all ranks, judged, and where what is found goes: the log, `late.jsonl`, callers.
+//! The root's side: arrivals of all ranks, judged, and where what is found goes: the log,
+//! `late.jsonl`, callers.
 
 use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_files::OwnFolder;
@@ -53,7 +54,8 @@ impl Clocks for Estimates<'_> {
     fn on_reference(&self, rank: u32, at_ns: i64) -> Option<(i64, f64)> {
         let node = *self.node_of_rank.get(rank as usize)?;
         let own = self.round.node(node).filter(|own| own.reachable && own.sigma_ns.is_finite())?;
-        // The estimate holds in the middle of the window, and grows older at the rate that is known and that is not.
+        // The estimate holds in the middle of the window, and grows older at the rate that is known
+        // and that is not.
         let roughly_ns = at_ns.saturating_sub(own.offset_ns as i64);
         let then_ns = roughly_ns.saturating_sub(self.round.midpoint().as_ns()) as f64;
         let offset_ns = own.offset_ns + own.drift_ppm * 1e-6 * then_ns;

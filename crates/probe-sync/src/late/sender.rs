@@ -24,7 +24,8 @@ impl Sender {
         Self { arrivals, clock, last: None, credit: CREDIT_MAX }
     }
 
-    /// Returns the words of a report if one is due. A rank that has arrived anywhere reports even when nothing has come since, so that the root knows.
+    /// Returns the words of a report if one is due. A rank that has arrived anywhere reports even
+    /// when nothing has come since, so that the root knows.
     pub fn words(&mut self, now: Instant, at: Timestamp<System>, word_max: usize) -> Vec<Vec<u8>> {
         let since = self.last.map(|last| now.saturating_duration_since(last));
         if !self.arrivals.has_begun() || since.is_some_and(|since| since < REPORT_EVERY) {
@@ -70,7 +71,8 @@ impl Sender {
 
 /// Between two reports.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
-/// Words of 4 KiB that a rank may say in the long run: some 4000 arrivals a second. A root that does not listen for two minutes is not flooded.
+/// Words of 4 KiB that a rank may say in the long run: some 4000 arrivals a second. A root that
+/// does not listen for two minutes is not flooded.
 const WORDS_PER_SECOND: f64 = 6.0;
 /// Words that a rank may say at once.
 const CREDIT_MAX: f64 = 32.0;

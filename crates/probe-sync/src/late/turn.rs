@@ -22,7 +22,8 @@ use crate::wire;
 pub struct LateView(Arc<Mutex<LateStanding>>);
 
 impl LateView {
-    /// Returns who is late and who is waited for. At the root it is as of a tenth of a second ago, elsewhere as of the last change or five seconds ago.
+    /// Returns who is late and who is waited for. At the root it is as of a tenth of a second ago,
+    /// elsewhere as of the last change or five seconds ago.
     pub fn standing(&self) -> LateStanding {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -73,7 +74,8 @@ impl Turn {
         self.round = Some(round.clone());
     }
 
-    /// Hears what others said, and returns what this rank says: nothing where no rank arrives anywhere.
+    /// Hears what others said, and returns what this rank says: nothing where no rank arrives
+    /// anywhere.
     pub fn take(&mut self, heard: Vec<(Rank, Said)>) -> Vec<Said> {
         let (now, at) = (Instant::now(), SystemClock.now());
         if self.root.is_some() { self.take_at_root(heard, now, at) } else { self.take_elsewhere(heard, now, at) }

@@ -14,7 +14,8 @@ pub struct RankAccount {
     pub packets: Vec<PeerPackets>,
     /// Exchanges started, finished, lost, by out-edge.
     pub exchanges: Vec<EdgeExchanges>,
-    /// Everything else that was counted: late, duplicate, foreign packets, missing stamps and so on.
+    /// Everything else that was counted: late, duplicate, foreign packets, missing stamps and so
+    /// on.
     pub counters: Counts,
     /// Where stamps came from in the end; a socket may have stepped down during the run.
     pub stamp: Option<StampSource>,

@@ -82,7 +82,8 @@ impl Driver {
         let now = MonotonicClock.now();
         let node = endpoint.node;
         let look_period = look_period(&endpoint.schedule, udp.stamp_source());
-        // User code stamps when it looks, so it must be woken by what comes. The kernel and the interface need nobody.
+        // User code stamps when it looks, so it must be woken by what comes. The kernel and the
+        // interface need nobody.
         let mut udp = AsyncUdp::polled(udp);
         if udp.udp().stamp_source() == StampSource::User {
             udp.watch()?;
@@ -137,7 +138,8 @@ impl Driver {
         }
     }
 
-    /// One turn: everything that came in is taken, then all that this or the time calls for goes out together.
+    /// One turn: everything that came in is taken, then all that this or the time calls for goes
+    /// out together.
     fn turn(&mut self) -> Result<(), Error> {
         let now = MonotonicClock.now();
         if self.udp.is_polled() {
@@ -171,8 +173,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Sends until nothing is left to send. Transmit stamps are usually there when the send returns, and release the third packets of
-    /// their exchanges at once.
+    /// Sends until nothing is left to send. Transmit stamps are usually there when the send
+    /// returns, and release the third packets of their exchanges at once.
     fn send_all(&mut self, now: Timestamp<Monotonic>) -> Result<(), Error> {
         self.take_stamps(now)?;
         let mut transmits = Vec::new();
@@ -394,14 +396,16 @@ impl AwaitedStamps {
     }
 }
 
-/// Stamps of an interface are converted by readings of its clock, which are taken at looks and must be young.
+/// Stamps of an interface are converted by readings of its clock, which are taken at looks and must
+/// be young.
 fn look_period(schedule: &Schedule, source: StampSource) -> Duration {
     let period = schedule.look_period();
     if source == StampSource::Hardware { period.min(CONVERTED_LOOK_MAX) } else { period }
 }
 
-/// How soon to look again after so many datagrams. Of a flood a socket holds only what comes first after a look, and of honest packets no
-/// larger share. There is a least period, and a turn takes so many at most (`MAX_PER_TURN`): what a flood costs is bounded, whatever its rate.
+/// How soon to look again after so many datagrams. Of a flood a socket holds only what comes first
+/// after a look, and of honest packets no larger share. There is a least period, and a turn takes
+/// so many at most (`MAX_PER_TURN`): what a flood costs is bounded, whatever its rate.
 fn crowded_period(present: Duration, received: usize, usual: Duration) -> Duration {
     match received {
         CROWD.. => Duration::from_ns(present.as_ns() / 2).max(CROWDED_LOOK_MIN).min(usual),
@@ -410,8 +414,8 @@ fn crowded_period(present: Duration, received: usize, usual: Duration) -> Durati
     }
 }
 
-/// An address as the system reports it and as a roster names it compare equal: the flow label says nothing, and a scope only of a
-/// link-local address.
+/// An address as the system reports it and as a roster names it compare equal: the flow label says
+/// nothing, and a scope only of a link-local address.
 fn canonical(address: SocketAddr) -> SocketAddr {
     match address {
         SocketAddr::V6(v6) => {
@@ -428,8 +432,9 @@ const MAX_PER_TURN: usize = 256;
 const MAX_EXCHANGES: usize = 1 << 20;
 /// Packets whose stamps can be awaited at once.
 const AWAITED: usize = 1024;
-/// How often the system clock is compared with `CLOCK_MONOTONIC_RAW`: at the look that is nearest to so long after the last comparison, so
-/// with no wake-up of its own while the thread looks for packets anyway. A little less than between the rarest looks, so that none is left out.
+/// How often the system clock is compared with `CLOCK_MONOTONIC_RAW`: at the look that is nearest
+/// to so long after the last comparison, so with no wake-up of its own while the thread looks for
+/// packets anyway. A little less than between the rarest looks, so that none is left out.
 const WATCH_PERIOD: Duration = Duration::from_ms(240);
 /// So many datagrams at one look are more than honest peers send between two rare looks.
 const CROWD: usize = 128;
@@ -439,7 +444,8 @@ const CROWDED_LOOK_MIN: Duration = Duration::from_ms(80);
 const LAST_LOOKS: Duration = Duration::from_ms(5);
 /// The longest time between two looks with stamps of an interface.
 const CONVERTED_LOOK_MAX: Duration = Duration::from_ms(50);
-/// A transmit stamp that was not there when the send returned is there soon: an interface takes microseconds.
+/// A transmit stamp that was not there when the send returned is there soon: an interface takes
+/// microseconds.
 const STAMP_PERIOD: Duration = Duration::from_us(500);
 
 #[cfg(test)]

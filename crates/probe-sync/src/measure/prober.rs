@@ -52,7 +52,8 @@ impl ProberSetup {
     /// Opens the node's socket.
     ///
     /// # Errors
-    /// When the port is taken, the address is not this host's, or the timestamps asked for are not to be had.
+    /// When the port is taken, the address is not this host's, or the timestamps asked for are not
+    /// to be had.
     pub fn bind(config: &Config, node: NodeId, address: SocketAddr) -> Result<Self, Error> {
         let mut options = UdpOptions::new(address);
         options.timestamps = config.timestamps;
@@ -95,8 +96,9 @@ impl ProberSetup {
 }
 
 impl Prober {
-    /// Starts probing, in packets of this run under its key, in this life of the node. `addresses` by node; `place_on_host` is this rank's place among the
-    /// probing ranks of its host and their number, which share the cadence.
+    /// Starts probing, in packets of this run under its key, in this life of the node. `addresses`
+    /// by node; `place_on_host` is this rank's place among the probing ranks of its host and their
+    /// number, which share the cadence.
     ///
     /// # Errors
     /// When the thread cannot be started.
@@ -172,7 +174,8 @@ impl Prober {
         )
     }
 
-    /// Ends the window under way and begins the next; also the most commands that waited for the thread at once.
+    /// Ends the window under way and begins the next; also the most commands that waited for the
+    /// thread at once.
     ///
     /// # Errors
     /// The thread's own error when it has ended.
@@ -196,7 +199,8 @@ impl Prober {
         Ok(())
     }
 
-    /// Probes these nodes besides the run's own edges, and no others. A node that is probed already is not added twice.
+    /// Probes these nodes besides the run's own edges, and no others. A node that is probed already
+    /// is not added twice.
     pub fn set_extra_edges(&mut self, mut extra: Vec<NodeId>) {
         let [own, added] = &mut self.out_edges;
         extra.retain(|peer| !own.contains(peer));
@@ -237,7 +241,8 @@ impl Prober {
         let _ = self.commands.send(Command::StopProbing);
     }
 
-    /// Lets the exchanges that this node has started end, those with peers that do not answer by their timeout.
+    /// Lets the exchanges that this node has started end, those with peers that do not answer by
+    /// their timeout.
     ///
     /// # Errors
     /// The thread's own error when it has ended.
@@ -249,7 +254,8 @@ impl Prober {
         Ok(())
     }
 
-    /// Lets the network drain, once the exchanges of all nodes have ended, and returns the exact account.
+    /// Lets the network drain, once the exchanges of all nodes have ended, and returns the exact
+    /// account.
     ///
     /// # Errors
     /// The thread's own error when it has ended.
@@ -278,8 +284,8 @@ impl Prober {
     }
 }
 
-/// What the thread holds as long as it runs, also if it panics. A process that was forked off may hold the pipe open too, so that it
-/// says something when it goes.
+/// What the thread holds as long as it runs, also if it panics. A process that was forked off may
+/// hold the pipe open too, so that it says something when it goes.
 struct Liveness(PipeWriter);
 
 impl Drop for Liveness {
@@ -309,8 +315,9 @@ impl Drop for Prober {
     }
 }
 
-/// Every rank of a host starts an exchange per `ranks · cadence`, in the mean, and the ranks take turns: bursts to several peers where
-/// single starts would wake it more often than is worth it, and trains to one peer where pauses would let everything grow cold.
+/// Every rank of a host starts an exchange per `ranks · cadence`, in the mean, and the ranks take
+/// turns: bursts to several peers where single starts would wake it more often than is worth it,
+/// and trains to one peer where pauses would let everything grow cold.
 fn schedule(cadence: Duration, place_on_host: (u32, u32)) -> Result<Schedule, Error> {
     let (place, ranks) = place_on_host;
     let gap = cadence.as_ns().saturating_mul(i64::from(ranks));
@@ -334,7 +341,8 @@ fn phase(cadence: Duration, place: u32, burst: i64) -> Duration {
     Duration::from_ns(cadence.as_ns().saturating_mul(i64::from(place)).saturating_mul(burst))
 }
 
-/// The processors near the interface that has `address`, where pinning is wanted and means something.
+/// The processors near the interface that has `address`, where pinning is wanted and means
+/// something.
 fn cpus_near(config: &Config, address: SocketAddr) -> Option<Vec<usize>> {
     if !config.pin || address.ip().is_loopback() {
         return None;
@@ -352,15 +360,18 @@ fn prepare_thread(cpus: Option<&[usize]>) {
     }
 }
 
-/// A node starts exchanges no more often than once in the first of these, and up to the second while fewer than `BURST` start together: a
-/// wake-up costs as much as some packets. An exchange takes up to three such periods; with a single peer, up to 48 are in flight at once then (`MAX_PER_PEER`).
+/// A node starts exchanges no more often than once in the first of these, and up to the second
+/// while fewer than `BURST` start together: a wake-up costs as much as some packets. An exchange
+/// takes up to three such periods; with a single peer, up to 48 are in flight at once then
+/// (`MAX_PER_PEER`).
 const WAKE_PERIODS: [Duration; 2] = [Duration::from_ms(5), Duration::from_ms(10)];
 const BURST: i64 = 16;
 /// Exchanges of a train: the first is slow, the others are not.
 const TRAIN: u32 = 4;
 /// At a slow pace an exchange may take 2 s (`Schedule::look_period`).
 const END_LIMIT_MIN: StdDuration = StdDuration::from_secs(3);
-/// What a node may take to finish after that: a tracer clock that does not return, and what is to be drained.
+/// What a node may take to finish after that: a tracer clock that does not return, and what is to
+/// be drained.
 pub const FINISH_LIMIT: StdDuration = StdDuration::from_secs(6);
 /// In this time the last packets arrive and are looked at, by a busy host too.
 const DRAIN: StdDuration = StdDuration::from_millis(200);

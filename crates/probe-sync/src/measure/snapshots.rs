@@ -6,16 +6,17 @@
 //! `--inject-skew` the system time of a pair is the node's virtual clock, as for the packets'
 //! stamps.
 //!
-//! Each pair goes at once to `snapshots/nodeN.snapshot_pairs.jsonl`, so that a killed run keeps them, and into a bounded
-//! ring, which an orderly end writes as `snapshots/nodeN.snapshot_pairs.pb`. When the ring is full the oldest pair
-//! leaves it (`snapshots_dropped`); the JSON lines keep all.
+//! Each pair goes at once to `snapshots/nodeN.snapshot_pairs.jsonl`, so that a killed run keeps
+//! them, and into a bounded ring, which an orderly end writes as
+//! `snapshots/nodeN.snapshot_pairs.pb`. When the ring is full the oldest pair leaves it
+//! (`snapshots_dropped`); the JSON lines keep all.
 //!
-//! A reading of the tracer clock that fails, such as one of a profiler whose session has ended, costs its pair and is counted
-//! (`snapshots_failed`); the first is said. Pairs go on: the next reading may succeed. A reading that does not return is given up when the
-//! run ends, and said.
+//! A reading of the tracer clock that fails, such as one of a profiler whose session has ended,
+//! costs its pair and is counted (`snapshots_failed`); the first is said. Pairs go on: the next
+//! reading may succeed. A reading that does not return is given up when the run ends, and said.
 //!
-//! Deadlines are fixed multiples of the period: a late pair does not move the later ones, and periods that passed
-//! without a pair are counted (`snapshots_missed_deadline`), not made up for.
+//! Deadlines are fixed multiples of the period: a late pair does not move the later ones, and
+//! periods that passed without a pair are counted (`snapshots_missed_deadline`), not made up for.
 //!
 //! It does not reject pairs: one whose bracket never fell below 5 µs is kept and counted
 //! (`snapshots_wide`).
@@ -67,8 +68,9 @@ pub(crate) fn counts(of: SnapshotCounts) -> Counts {
 }
 
 impl Sampler {
-    /// Starts taking pairs of `tracer` and the system clock seen through `clock`; the files go to `snapshots/` of the
-    /// run. `same_clocks`: an earlier process of this rank has taken pairs of the same two clocks, and its file goes on.
+    /// Starts taking pairs of `tracer` and the system clock seen through `clock`; the files go to
+    /// `snapshots/` of the run. `same_clocks`: an earlier process of this rank has taken pairs of
+    /// the same two clocks, and its file goes on.
     ///
     /// # Errors
     /// When the files or the thread cannot be made.
@@ -113,8 +115,9 @@ impl Sampler {
         *self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the last pair, ends the thread and writes the protobuf file; also how the writing of the lines went. A document that cannot be written is
-    /// told, and no reason to call the run failed: its pairs are in the lines.
+    /// Takes the last pair, ends the thread and writes the protobuf file; also how the writing of
+    /// the lines went. A document that cannot be written is told, and no reason to call the run
+    /// failed: its pairs are in the lines.
     ///
     /// # Errors
     /// What ended the thread early.
@@ -142,7 +145,8 @@ impl Sampler {
         let deadline = Instant::now() + self.end_limit;
         while !thread.is_finished() {
             if Instant::now() >= deadline {
-                // Whoever waited for it would wait for ever. It ends, without harm, when the reading returns.
+                // Whoever waited for it would wait for ever. It ends, without harm, when the
+                // reading returns.
                 let (clock, waited) = (&self.clock[0], self.end_limit);
                 let reason = format!(
                     "the tracer clock {clock} has not responded for {waited:?}; its pairs are in the JSON lines"
@@ -186,7 +190,8 @@ pub struct SnapshotPairs {
     /// Why it is that clock. Our addition; other readers skip it.
     #[prost(string, tag = "4")]
     pub tracer_clock_reason: String,
-    /// What the sampler's time namespace adds to the tracer clock, ns. Our addition; other readers skip it.
+    /// What the sampler's time namespace adds to the tracer clock, ns. Our addition; other readers
+    /// skip it.
     #[prost(int64, tag = "5")]
     pub namespace_ns: i64,
 }
@@ -200,12 +205,14 @@ pub struct SnapshotPair {
     /// The tracer clock, ns.
     #[prost(int64, tag = "2")]
     pub tracer_clock_ns: i64,
-    /// Width of the bracket, ns: the pair is wrong by at most half of it. Our addition; other readers skip it.
+    /// Width of the bracket, ns: the pair is wrong by at most half of it. Our addition; other
+    /// readers skip it.
     #[prost(int64, tag = "3")]
     pub bracket_ns: i64,
 }
 
-/// A line of `nodeN.snapshot_pairs.jsonl`; complete in itself, so that any part of a file can be read.
+/// A line of `nodeN.snapshot_pairs.jsonl`; complete in itself, so that any part of a file can be
+/// read.
 #[derive(Serialize)]
 struct Line<'a> {
     sys_clock_ns: i64,
@@ -266,7 +273,8 @@ impl Sampling {
     }
 
     fn take(&mut self) -> Result<(), Error> {
-        // Aims lower than it must: a bracket of a few µs is what a first read after a sleep costs, not what is possible.
+        // Aims lower than it must: a bracket of a few µs is what a first read after a sleep costs,
+        // not what is possible.
         let pair = match self.tracer.read_pair(&SystemClock, NARROW_BRACKET) {
             Ok(pair) => pair,
             Err(error) => {

@@ -64,5 +64,6 @@ impl Stop {
     }
 }
 
-/// How soon a flag is seen that another thread has raised; one that a signal's handler raises is seen at once.
+/// How soon a flag is seen that another thread has raised; one that a signal's handler raises is
+/// seen at once.
 const STOP_POLL: StdDuration = StdDuration::from_millis(500);

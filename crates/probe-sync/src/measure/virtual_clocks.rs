@@ -1,19 +1,22 @@
-//! Virtual clocks with known error, laid over the real timestamps to test the whole pipeline against truth.
+//! Virtual clocks with known error, laid over the real timestamps to test the whole pipeline
+//! against truth.
 //!
-//! `--inject-skew SEED` gives every node but node 0 an offset and a rate drawn uniformly from the configured
-//! ranges, and `--skew-model` says what else its clock does ([`SkewModel`]). The estimators never see any of it;
-//! `truth.json` states it, t being the machine's real clock:
+//! `--inject-skew SEED` gives every node but node 0 an offset and a rate drawn uniformly from the
+//! configured ranges, and `--skew-model` says what else its clock does ([`SkewModel`]). The
+//! estimators never see any of it; `truth.json` states it, t being the machine's real clock:
 //!
 //! `node(t) = t + off_ns + ppm·1e-6·(t − t0_ns) + amp_ns·sin(2π·(t − t0_ns)/period_ns + phase_rad)
 //!            + Σ step_ns·[t − t0_ns ≥ step_at_ns]`.
 //!
-//! Node 0 is not skewed. When the reference r shows M, the true offset of node i is `node_i(t) − M` with t such that
-//! `node_r(t) = M`; where node 0 is the reference, t is M itself.
+//! Node 0 is not skewed. When the reference r shows M, the true offset of node i is `node_i(t) − M`
+//! with t such that `node_r(t) = M`; where node 0 is the reference, t is M itself.
 //!
-//! Who sees what. A wave stands for the oscillator's temperature, which moves `CLOCK_MONOTONIC_RAW` too, so the clock watch
-//! is shown the clock without it. A step stands for somebody who sets the clock, and the watch sees it.
+//! Who sees what. A wave stands for the oscillator's temperature, which moves `CLOCK_MONOTONIC_RAW`
+//! too, so the clock watch is shown the clock without it. A step stands for somebody who sets the
+//! clock, and the watch sees it.
 //!
-//! It means something only where all nodes share one real clock, so `roster` refuses it across machines.
+//! It means something only where all nodes share one real clock, so `roster` refuses it across
+//! machines.
 
 use std::collections::BTreeMap;
 use std::f64::consts::TAU;
@@ -35,13 +38,14 @@ pub(crate) fn clock_of(joined: &Joined, node: NodeId) -> SkewedClock {
     virtual_clock(&joined.config, joined.plan.clock_numbers[node.index()], joined.roster.start.as_ns())
 }
 
-/// The virtual clock of this number, which is its node's unless the run is one of several (`Plan::clock_numbers`), in a run that starts when the real
-/// clock shows `start_ns`; the identity without `--inject-skew`.
+/// The virtual clock of this number, which is its node's unless the run is one of several
+/// (`Plan::clock_numbers`), in a run that starts when the real clock shows `start_ns`; the identity
+/// without `--inject-skew`.
 fn virtual_clock(config: &Config, number: u32, start_ns: i64) -> SkewedClock {
     let (Some(seed), true) = (config.inject_skew, number != UNSKEWED) else { return SkewedClock::default() };
     let mut random = ChaCha8Rng::seed_from_u64(seed);
-    // One stream per node: its clock does not depend on how many nodes there are. Models draw after offset and rate, which
-    // are therefore the same in all.
+    // One stream per node: its clock does not depend on how many nodes there are. Models draw after
+    // offset and rate, which are therefore the same in all.
     random.set_stream(u64::from(number));
     let range = config.skew_offset.as_ns().abs();
     let off_ns = random.random_range(-range..=range);
@@ -83,7 +87,8 @@ fn steps(config: &Config, start_ns: i64, random: &mut ChaCha8Rng) -> Vec<Step> {
         .collect()
 }
 
-/// The clocks of all nodes of a run with virtual clocks, and what they truly show against the reference.
+/// The clocks of all nodes of a run with virtual clocks, and what they truly show against the
+/// reference.
 #[derive(Clone, Debug, Default)]
 pub struct Truth {
     /// By node; empty when nothing is known.
@@ -134,7 +139,8 @@ impl Truth {
         &self.clocks
     }
 
-    /// True offset of a node, ns, when the reference's clock shows `at`: `node_i(t) − at` for the t at which `node_r(t) = at`.
+    /// True offset of a node, ns, when the reference's clock shows `at`: `node_i(t) − at` for the t
+    /// at which `node_r(t) = at`.
     pub fn offset_ns(&self, node: NodeId, at: Timestamp<Reference>) -> Option<f64> {
         let clock = self.clocks.get(node.index())?;
         let real = self.reference.invert(at.of_reference_node());
@@ -194,7 +200,8 @@ impl Clock {
     }
 }
 
-/// The content of `truth.json`. The keys of the first step stand beside the others for readers that know no more than one.
+/// The content of `truth.json`. The keys of the first step stand beside the others for readers that
+/// know no more than one.
 pub(crate) fn document(config: &Config, clocks: &[SkewedClock], reference: NodeId, start: Timestamp<System>) -> Value {
     let nodes: Map<String, Value> =
         clocks.iter().enumerate().map(|(node, clock)| (node.to_string(), parameters(clock, start.as_ns()))).collect();
@@ -236,7 +243,8 @@ const UNSKEWED: u32 = 0;
 const WAVE_AMP_NS: [f64; 2] = [5_000.0, 50_000.0];
 /// Periods of waves, from and to.
 const WAVE_PERIOD_NS: [i64; 2] = [20_000_000_000, 60_000_000_000];
-/// Sizes of steps, from and to. Smaller ones would fall below what the clock watch tells from a reading's doubt.
+/// Sizes of steps, from and to. Smaller ones would fall below what the clock watch tells from a
+/// reading's doubt.
 const STEP_NS: [f64; 2] = [5_000.0, 1_000_000.0];
 /// Steps of one clock at most.
 const STEPS_MAX: u32 = 2;
@@ -323,7 +331,8 @@ mod tests {
         let truth = Truth { clocks: clocks.clone(), reference: SkewedClock::default() };
         assert_eq!(truth.offset_ns(NodeId(1), second), Some(11_000.0));
         assert_eq!(truth.drift_ppm(NodeId(1), second), Some(10.0));
-        // The other way round: when node 1 shows 1 s, 11 000 ns less 0.11 ns have passed for node 0.
+        // The other way round: when node 1 shows 1 s, 11 000 ns less 0.11 ns have passed for node
+        // 0.
         let truth = Truth { clocks, reference: one };
         let offset = truth.offset_ns(NodeId(0), second).expect("known");
         assert!((offset + 11_000.0 - 0.11).abs() < 0.01, "{offset}");

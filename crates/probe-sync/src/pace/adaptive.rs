@@ -64,7 +64,8 @@ pub(crate) struct Adaptive {
 }
 
 impl Adaptive {
-    /// For a run of `nodes` nodes that probes `edges`; with `keeps_graph` no others, because somebody chose them.
+    /// For a run of `nodes` nodes that probes `edges`; with `keeps_graph` no others, because
+    /// somebody chose them.
     pub fn new(nodes: usize, edges: &[Edge], options: PacingOptions, keeps_graph: bool, speaks: bool) -> Self {
         let report = PacingReport {
             target_ns: options.target_ns,
@@ -116,7 +117,8 @@ impl Adaptive {
         // JSON has no infinity.
         report.half_width_ns = if step.half_width_ns.is_finite() { step.half_width_ns } else { 0.0 };
         report.floor_ns = step.floor_ns;
-        // Of the last round, as the shortest and the longest are; what would follow it was measured by nobody.
+        // Of the last round, as the shortest and the longest are; what would follow it was measured
+        // by nobody.
         report.final_cadence_ns = cadence_ns;
         report.shortest_cadence_ns = report.shortest_cadence_ns.min(cadence_ns);
         report.longest_cadence_ns = report.longest_cadence_ns.max(cadence_ns);

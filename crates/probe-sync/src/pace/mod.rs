@@ -61,7 +61,8 @@ pub(crate) enum Policy {
 }
 
 impl Policy {
-    /// What the configuration asks for, in a run of `nodes` nodes that probes `edges`. Where several ranks decide alike, one `speaks`.
+    /// What the configuration asks for, in a run of `nodes` nodes that probes `edges`. Where
+    /// several ranks decide alike, one `speaks`.
     pub fn of(config: &Config, nodes: usize, edges: &[Edge], speaks: bool) -> Self {
         match config.pacing() {
             Some(options) => {

@@ -8,10 +8,11 @@
 //! all have failed the job is over. A master whose region has failed ends the job when it receives
 //! a signal.
 //!
-//! Notes are said again until all is over, so that a master that took a lost one's place hears them too.
+//! Notes are said again until all is over, so that a master that took a lost one's place hears them
+//! too.
 //!
-//! Where a launcher signals all ranks at once and kills them soon after (mpirun), there is no time for one after the other: a rank that is signalled ends both
-//! of its runs at once.
+//! Where a launcher signals all ranks at once and kills them soon after (mpirun), there is no time
+//! for one after the other: a rank that is signalled ends both of its runs at once.
 //!
 //! It does not end a region whose master is lost; its ranks end by --duration or by their own
 //! signal.
@@ -160,7 +161,8 @@ impl Watch {
             self.stop_masters.store(true, Ordering::Relaxed);
         }
         match masters {
-            // Somebody has ended it, so there is nothing more that this region could be put on one timeline with.
+            // Somebody has ended it, so there is nothing more that this region could be put on one
+            // timeline with.
             Some(true) => self.end_region(),
             Some(false) => {}
             None if self.notes.leads() => self.lead(&away),
@@ -226,7 +228,8 @@ impl Watch {
 const LOOK: StdDuration = StdDuration::from_millis(20);
 /// Between two times that the same is said.
 const AGAIN: StdDuration = StdDuration::from_secs(1);
-/// How long regions may take to end: a rank that hangs costs its region a window and --round-timeout, several times.
+/// How long regions may take to end: a rank that hangs costs its region a window and
+/// --round-timeout, several times.
 const LONGEST: StdDuration = StdDuration::from_secs(300);
 
 #[cfg(test)]
@@ -255,7 +258,8 @@ mod tests {
             Self((0..3).map(one).collect())
         }
 
-        /// Everybody looks, what was said is carried as rounds do, and everybody looks again. Who stops its region and the masters' run.
+        /// Everybody looks, what was said is carried as rounds do, and everybody looks again. Who
+        /// stops its region and the masters' run.
         fn look(&mut self, lost: &[usize]) -> (Vec<usize>, Vec<usize>) {
             let there: Vec<usize> = (0..3).filter(|place| !lost.contains(place)).collect();
             let leader = there[0];

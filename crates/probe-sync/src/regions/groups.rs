@@ -21,7 +21,8 @@ use crate::session::Context;
 use crate::store::RunDirectory;
 use crate::{Config, Error};
 
-/// One rank of a job of several regions: its end of its region's group, and where it is a master of the masters'.
+/// One rank of a job of several regions: its end of its region's group, and where it is a master of
+/// the masters'.
 pub struct Regions {
     pub(super) config: Config,
     pub(super) grouping: Grouping,
@@ -68,14 +69,15 @@ struct Meetings {
 }
 
 impl Regions {
-    /// Meets the other ranks of the job in `world`, and then those of its region, where it is a master those of the others. `world` has done its part
-    /// afterwards.
+    /// Meets the other ranks of the job in `world`, and then those of its region, where it is a
+    /// master those of the others. `world` has done its part afterwards.
     ///
-    /// A rank whose configuration is unusable, or that has no region, still takes part as it would in a run ([`crate::run()`]), so that all ranks end with the
-    /// same error.
+    /// A rank whose configuration is unusable, or that has no region, still takes part as it would
+    /// in a run ([`crate::run()`]), so that all ranks end with the same error.
     ///
     /// # Errors
-    /// The first error; [`Error::Refused`] on every rank alike, where not all ranks have a region, all have the same, or a file of regions is wrong.
+    /// The first error; [`Error::Refused`] on every rank alike, where not all ranks have a region,
+    /// all have the same, or a file of regions is wrong.
     pub fn meet(config: Result<Config, Error>, world: &mut dyn Collective, context: &Context) -> Result<Self, Error> {
         let deadline = Deadline::new(MEETING_LIMIT, Some(Arc::clone(&context.stop)));
         let rank = world.rank();
@@ -132,7 +134,8 @@ impl Regions {
 }
 
 impl Meetings {
-    /// What this rank opens: the first of a region its region's group, that of the first region the masters' too.
+    /// What this rank opens: the first of a region its region's group, that of the first region the
+    /// masters' too.
     fn open(grouping: &Grouping, (region, place): (usize, usize)) -> Result<Self, Failure> {
         let open = |on_loopback: bool| {
             let loopback = || vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
@@ -165,7 +168,8 @@ impl Way {
         Ok(self.key.map_or(id.clone(), |key| id.keyed_by(key)))
     }
 
-    /// Meets the others of a group of these ranks of the job, at a meeting of its own or by the group's id.
+    /// Meets the others of a group of these ranks of the job, at a meeting of its own or by the
+    /// group's id.
     fn enter(&self, meeting: Option<Meeting>, id: &[u8], place: Rank, ranks: &[u32]) -> Result<Tcp, Error> {
         let entered = match (meeting, self.key) {
             (Some(meeting), Some(key)) => meeting.keyed_by(key).host(ranks.len(), &self.deadline),

@@ -112,7 +112,8 @@ fn rounds(
     session.stop()
 }
 
-/// The job's settings for the run among the masters. It lasts until somebody ends it, and does nothing that the regions' runs do for every rank.
+/// The job's settings for the run among the masters. It lasts until somebody ends it, and does
+/// nothing that the regions' runs do for every rank.
 fn of_masters(config: &Config) -> Config {
     Config {
         out: directory(&config.out),

@@ -32,13 +32,15 @@ struct Ended {
 }
 
 impl Regions {
-    /// Measures until the job's end: when one region's run ends in order (its time is over, somebody stops it) all do, the one among the masters last, and rank
-    /// 0 puts all on one timeline. The report comes back at rank 0. `observer` is told of rank 0's region.
+    /// Measures until the job's end: when one region's run ends in order (its time is over,
+    /// somebody stops it) all do, the one among the masters last, and rank 0 puts all on one
+    /// timeline. The report comes back at rank 0. `observer` is told of rank 0's region.
     ///
     /// The stop flag of the context is raised where another rank ends the job.
     ///
     /// # Errors
-    /// The first error of this rank's runs. What their rounds had finished is on disk. At rank 0 those of [`crate::solve::compose_runs`] too.
+    /// The first error of this rank's runs. What their rounds had finished is on disk. At rank 0
+    /// those of [`crate::solve::compose_runs`] too.
     pub fn run(mut self, observer: &mut dyn Observer) -> Result<Option<RegionsReport>, Error> {
         let config = self.config_of_region();
         let mut context = Context {
@@ -127,7 +129,8 @@ impl Regions {
         result
     }
 
-    /// Brings the region's offsets and pairs to rank 0, where that does not see them; true where they are there then.
+    /// Brings the region's offsets and pairs to rank 0, where that does not see them; true where
+    /// they are there then.
     fn bring(&self, files: FileSender) -> bool {
         let (out, job) = (self.config.out.clone(), self.grouping.job);
         let to_root = FilesToRoot::new(files, out, job, Arc::default());
@@ -181,7 +184,8 @@ impl Regions {
     }
 }
 
-/// What may be asked at the socket in the job's directory: the rest is a matter of one region's run.
+/// What may be asked at the socket in the job's directory: the rest is a matter of one region's
+/// run.
 fn only_the_end(request: &Request) -> Result<(), String> {
     match request {
         Request::Stop => Ok(()),
@@ -199,5 +203,6 @@ impl Observer for Quiet {
     fn round(&mut self, _: &probe_sync_estimate::round::GlobalWindowData, _: StdDuration) {}
 }
 
-/// How long a region's files may be on their way; smoothed offsets of a long run of many nodes are some 100 MB.
+/// How long a region's files may be on their way; smoothed offsets of a long run of many nodes are
+/// some 100 MB.
 const FILES_LIMIT: StdDuration = StdDuration::from_secs(120);

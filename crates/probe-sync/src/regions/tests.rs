@@ -1,4 +1,5 @@
-//! Regions of threads that have met in process: the clocks of all ranks show the reference of all while the regions measure.
+//! Regions of threads that have met in process: the clocks of all ranks show the reference of all
+//! while the regions measure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +23,8 @@ impl Observer for Quiet {
     fn round(&mut self, _: &probe_sync_estimate::round::GlobalWindowData, _: StdDuration) {}
 }
 
-/// What was seen of a clock: so many readings, the largest error, and the widest hard interval of the last readings.
+/// What was seen of a clock: so many readings, the largest error, and the widest hard interval of
+/// the last readings.
 #[derive(Copy, Clone, Debug, Default)]
 struct Seen {
     readings: usize,
@@ -30,7 +32,8 @@ struct Seen {
     last_width_ns: i64,
 }
 
-/// Reads all clocks until it is told to end. Rank 0's clock is the machine's own, and the reference of all.
+/// Reads all clocks until it is told to end. Rank 0's clock is the machine's own, and the reference
+/// of all.
 fn read(clocks: &[GlobalClock], ended: &AtomicBool) -> BTreeMap<usize, Seen> {
     let mut seen: BTreeMap<usize, Seen> = BTreeMap::new();
     while !ended.load(Ordering::Relaxed) {
@@ -87,7 +90,8 @@ fn every_ranks_clock_shows_the_reference_of_all_regions() {
     let seen = reader.join().expect("every reading holds the truth");
     assert_eq!(seen.len(), regions.len(), "every rank's clock became known: {seen:?}");
     for (rank, seen) in &seen {
-        // Clocks are up to 10 ms apart, and go up to 50 ppm differently: one that shows its region's master is milliseconds off.
+        // Clocks are up to 10 ms apart, and go up to 50 ppm differently: one that shows its
+        // region's master is milliseconds off.
         assert!(
             seen.readings > 100 && seen.worst_ns < 1_000_000 && seen.last_width_ns < 2_000_000,
             "rank {rank}: {seen:?}"

@@ -73,7 +73,8 @@ struct Found {
 /// Composes what there is.
 ///
 /// # Errors
-/// Those of [`compose_runs`]; [`Error::Regions`] where no region has a file, or this rank is not the masters' master any more.
+/// Those of [`compose_runs`]; [`Error::Regions`] where no region has a file, or this rank is not
+/// the masters' master any more.
 pub(super) fn compose(
     config: &Config,
     grouping: &Grouping,
@@ -168,7 +169,8 @@ fn take_pairs(folder: &Path, directory: &RunDirectory, (NodeId(first), nodes): (
     Ok(())
 }
 
-/// The virtual clocks of all nodes of the file. Ranks share one real clock then, so every rank is a node of its region.
+/// The virtual clocks of all nodes of the file. Ranks share one real clock then, so every rank is a
+/// node of its region.
 fn write_truth(
     config: &Config,
     grouping: &Grouping,

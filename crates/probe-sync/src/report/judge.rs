@@ -41,7 +41,8 @@ impl Judge {
         self.truth.offset_ns(node, round.midpoint())
     }
 
-    /// Whether the truth lay inside the hard interval in every judged round; `None` when none was judged.
+    /// Whether the truth lay inside the hard interval in every judged round; `None` when none was
+    /// judged.
     pub fn bounds_held(&self, node: NodeId) -> Option<bool> {
         self.held.get(node.index()).copied().flatten()
     }

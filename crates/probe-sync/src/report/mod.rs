@@ -40,7 +40,8 @@ pub use crate::store::StreamState;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunReport {
-    /// Version of this form, [`SCHEMA`]: a field that is taken away or means something else gives another number. 0 in reports from before there was one.
+    /// Version of this form, [`SCHEMA`]: a field that is taken away or means something else gives
+    /// another number. 0 in reports from before there was one.
     #[serde(default)]
     pub schema: u32,
     /// The run, as in every file.
@@ -55,8 +56,8 @@ pub struct RunReport {
     pub rounds: u64,
     /// How rounds came about: master, timed, local.
     pub round_mode: String,
-    /// True when a run was stopped, by a signal or on any rank, before its duration was over. A run without a
-    /// duration goes on until it is stopped, which is its orderly end.
+    /// True when a run was stopped, by a signal or on any rank, before its duration was over. A run
+    /// without a duration goes on until it is stopped, which is its orderly end.
     pub interrupted: bool,
     /// Why the run failed; what is here then comes from the rounds finished before.
     pub error: Option<String>,
@@ -68,7 +69,8 @@ pub struct RunReport {
     pub truth: Option<TruthVerdict>,
     /// Ranks without which the run went on for a time, or to its end.
     pub absences: Vec<Absence>,
-    /// Packets by direction: what one side sent and the other received, both of them present all the time.
+    /// Packets by direction: what one side sent and the other received, both of them present all
+    /// the time.
     pub packets: Vec<DirectionPackets>,
     /// Directions in which packets could not be sent.
     pub unreachable_peers: Vec<UnreachablePeer>,
@@ -81,7 +83,8 @@ pub struct RunReport {
     pub cpu_cores: f64,
     /// Wall time of the rounds, s.
     pub seconds: f64,
-    /// Median and largest time from the end of the root's window to the solved round, before its broadcast, µs.
+    /// Median and largest time from the end of the root's window to the solved round, before its
+    /// broadcast, µs.
     pub round_latency_us: [f64; 2],
     /// Every disturbance of a system clock: round, node, event.
     pub clock_events: Vec<(RoundId, NodeId, ClockEvent)>,
@@ -99,7 +102,8 @@ pub struct RunReport {
     pub asymmetry_sd_ns: f64,
     /// What adaptive probing did; null when the pace was fixed.
     pub pacing: Option<PacingReport>,
-    /// Recorded files that are not all that was measured: not written for some time, or with their oldest segments removed.
+    /// Recorded files that are not all that was measured: not written for some time, or with their
+    /// oldest segments removed.
     pub files: Vec<StreamState>,
     /// Documents that could not be written at the end, with the reason.
     pub unwritten: Vec<String>,
@@ -123,7 +127,8 @@ pub struct Carrier {
     pub node: NodeId,
     /// From this round on.
     pub since: RoundId,
-    /// Half-width of its own 95 % interval against the timeline in the last round that it carried, ns; +∞ (JSON: null) where nothing was known.
+    /// Half-width of its own 95 % interval against the timeline in the last round that it carried,
+    /// ns; +∞ (JSON: null) where nothing was known.
     #[serde(deserialize_with = "null_is_infinite")]
     pub half_width_95_ns: f64,
 }
@@ -142,7 +147,8 @@ pub struct NodeRow {
     pub stamp: StampSource,
     /// Joined to the reference by fitted edges in the last round.
     pub reachable: bool,
-    /// The node's or the reference's system clock was disturbed in the last round: do not trust its line.
+    /// The node's or the reference's system clock was disturbed in the last round: do not trust its
+    /// line.
     pub clock_disturbed: bool,
     /// This clock minus the reference clock, ns.
     pub offset_ns: f64,
@@ -165,7 +171,8 @@ pub struct NodeRow {
     pub bounds_held: Option<bool>,
 }
 
-/// How estimates compared with known truth, over nodes and rounds from the second on, the reference left out.
+/// How estimates compared with known truth, over nodes and rounds from the second on, the reference
+/// left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TruthVerdict {
@@ -185,7 +192,8 @@ pub struct TruthVerdict {
     pub median_hard_width_ns: f64,
     /// Truths outside their hard interval: must be 0.
     pub outside_hard_interval: usize,
-    /// Largest |error of the rate|, ppm; not a number (JSON: null) where the true rates are not known.
+    /// Largest |error of the rate|, ppm; not a number (JSON: null) where the true rates are not
+    /// known.
     pub worst_drift_error_ppm: f64,
 }
 
@@ -223,8 +231,9 @@ pub struct DirectionPackets {
 pub const SCHEMA: u32 = 2;
 
 impl RunReport {
-    /// The report that a run has left in its directory; none where it was killed, or goes on. A rank that took the place of a lost master leaves it in a folder of
-    /// its own, and that of the last one counts.
+    /// The report that a run has left in its directory; none where it was killed, or goes on. A
+    /// rank that took the place of a lost master leaves it in a folder of its own, and that of the
+    /// last one counts.
     ///
     /// # Errors
     /// [`Error::File`] names the file that cannot be read, or is no report.
@@ -241,7 +250,8 @@ impl RunReport {
     }
 }
 
-/// Joins both sides' packet accounts. Indexed by node. Accounts that are not `whole`, of a part of the run, compare with no other.
+/// Joins both sides' packet accounts. Indexed by node. Accounts that are not `whole`, of a part of
+/// the run, compare with no other.
 pub(crate) fn directions(accounts: &[&RankAccount], whole: impl Fn(NodeId) -> bool) -> Vec<DirectionPackets> {
     let mut all = Vec::new();
     for (src, account) in accounts.iter().enumerate().filter(|(src, _)| whole(NodeId(*src as u32))) {

@@ -20,7 +20,8 @@ use crate::store::{RunDirectory, write_offsets_to};
 #[derive(Debug, Default)]
 pub(super) struct Whole {
     rounds: Vec<SolvedRound>,
-    /// Rounds after the reference was lost: nothing that comes later says better where its timeline was, so their lines stay as they are.
+    /// Rounds after the reference was lost: nothing that comes later says better where its timeline
+    /// was, so their lines stay as they are.
     carried: Vec<GlobalWindowData>,
     edges: usize,
     too_long: bool,
@@ -53,7 +54,8 @@ impl Whole {
         }
     }
 
-    /// Smooths the run and writes its lines. Of ranks that are `killed_soon` only a short one: a file cut off in the middle helps nobody.
+    /// Smooths the run and writes its lines. Of ranks that are `killed_soon` only a short one: a
+    /// file cut off in the middle helps nobody.
     pub(super) fn write(
         self,
         directory: &RunDirectory,
@@ -89,11 +91,12 @@ impl Whole {
     }
 }
 
-/// Fits and estimates that are kept: some 100 MB. 64 nodes of degree 8 reach it after an hour of 4 s windows.
+/// Fits and estimates that are kept: some 100 MB. 64 nodes of degree 8 reach it after an hour of 4
+/// s windows.
 const MOST_EDGES: usize = 600_000;
 
-/// The same where a kill follows: smoothed and written within some tenths of a second. 8 nodes of 7 edges reach it after a quarter of an hour of
-/// 4 s windows.
+/// The same where a kill follows: smoothed and written within some tenths of a second. 8 nodes of 7
+/// edges reach it after a quarter of an hour of 4 s windows.
 const MOST_EDGES_IN_A_HURRY: usize = 10_000;
 
 #[cfg(test)]

@@ -66,8 +66,9 @@ impl Attendants {
         &self.notice
     }
 
-    /// Takes down who has left, and decides on who asks to come back. Where a node is back, all ranks are to be told of all nodes that
-    /// ever were: who comes back itself may know less than the others.
+    /// Takes down who has left, and decides on who asks to come back. Where a node is back, all
+    /// ranks are to be told of all nodes that ever were: who comes back itself may know less than
+    /// the others.
     ///
     /// # Errors
     /// When nobody could come back any more.

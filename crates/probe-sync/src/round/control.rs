@@ -7,12 +7,15 @@
 //! instant is on the reference clock so that all windows end together, and far enough ahead that
 //! every rank receives it in time.
 //!
-//! Two nodes by hand. Node 1 is 300 ms ahead. At 7.00 of the reference clock the master says: round 5 ends at 7.25. Node 1 hears it at its 7.35 and ends its
-//! window at its 7.55, when the reference shows 7.25.
+//! Two nodes by hand. Node 1 is 300 ms ahead. At 7.00 of the reference clock the master says: round
+//! 5 ends at 7.25. Node 1 hears it at its 7.35 and ends its window at its 7.55, when the reference
+//! shows 7.25.
 //!
-//! Time-based rounds have no master, and local windows no rounds: there only the end can be asked for.
+//! Time-based rounds have no master, and local windows no rounds: there only the end can be asked
+//! for.
 //!
-//! Where connections last for a round nobody hears anything between rounds: what is asked comes to the master with the next window, and no window ends early.
+//! Where connections last for a round nobody hears anything between rounds: what is asked comes to
+//! the master with the next window, and no window ends early.
 
 use std::time::{Duration as StdDuration, Instant};
 
@@ -176,7 +179,8 @@ impl Control {
         Ok(())
     }
 
-    /// Says what callers have noted. Where no more is taken before the next round the rest waits here.
+    /// Says what callers have noted. Where no more is taken before the next round the rest waits
+    /// here.
     fn say_notes(&mut self, here: &mut Here<'_, '_>) -> Result<(), Error> {
         let at_root = here.exchange.at_root();
         let keeps_rest = !at_root && !here.exchange.hears_between_rounds();
@@ -201,7 +205,8 @@ impl Control {
         {
             self.step_told = Some(here.round_id);
         }
-        // A node tells with its window that it was asked to end the run; where there are no windows to tell it with, this does.
+        // A node tells with its window that it was asked to end the run; where there are no windows
+        // to tell it with, this does.
         let silent = here.mode == RoundMode::Local || here.node.is_none();
         if silent && here.stop.raised() && !self.stop_told {
             self.stop_told = self.bring(&Request::Stop, here)?;
@@ -252,7 +257,8 @@ impl Control {
         self.end_window_soon(here)
     }
 
-    /// At the master: ends the window under way on all nodes together, where they have a common clock by now and it does not end as soon by itself.
+    /// At the master: ends the window under way on all nodes together, where they have a common
+    /// clock by now and it does not end as soon by itself.
     fn end_window_soon(&mut self, here: &mut Here<'_, '_>) -> Result<(), Error> {
         if self.ending == Some(here.round_id) || here.window.closing() || !here.exchange.hears_between_rounds() {
             return Ok(());

@@ -5,8 +5,9 @@
 //! one, and all reach the same decision, because it depends only on the windows and the settings,
 //! never on a rank's own time. The master's own time is an argument.
 //!
-//! Time-based rounds end at whole multiples of the window's length on the reference clock. By hand, windows of 4 s: a round that ended at 12.003 s
-//! is followed by one that ends at 16 s, and so is one that ended at 11.997 s.
+//! Time-based rounds end at whole multiples of the window's length on the reference clock. By hand,
+//! windows of 4 s: a round that ended at 12.003 s is followed by one that ends at 16 s, and so is
+//! one that ended at 11.997 s.
 
 use std::time::Duration as StdDuration;
 
@@ -128,7 +129,8 @@ impl Decider {
     /// Solves the round and decides the next.
     ///
     /// # Errors
-    /// When nobody contributed a window who knows the reference's time, or the graph cannot be solved.
+    /// When nobody contributed a window who knows the reference's time, or the graph cannot be
+    /// solved.
     pub fn decide(&mut self, ended: &Ended<'_>, windows: &[NodeWindowData]) -> Result<Decided, Error> {
         let Ended { round_id, length, pace, master } = *ended;
         let leading = self.timeline.leading(windows);
@@ -159,7 +161,8 @@ impl Decider {
         };
         let mut start = solved.data.window_end;
         if let Some(MasterTime { closed, .. }) = master.filter(|_| closing.is_some()) {
-            // The master may have cut its window long before the others ended theirs: their last one is to be whole.
+            // The master may have cut its window long before the others ended theirs: their last
+            // one is to be whole.
             start += Duration::from_ns(i64::try_from(closed.as_nanos()).unwrap_or(0));
         }
         let decision = next.decision(start, ends);
@@ -191,7 +194,8 @@ impl Decider {
         self.first_window.filter(|first| round_id.0 + 1 < FIRST_WINDOWS && *first < self.configured.window)
     }
 
-    /// A window that has grown and would outlast the run ends with it; so does one after which too little for another would be left.
+    /// A window that has grown and would outlast the run ends with it; so does one after which too
+    /// little for another would be left.
     fn within_duration(&self, window: Duration, lasted_ns: i64) -> Duration {
         let Some(duration) = self.duration.filter(|_| window > self.configured.window) else { return window };
         let left = Duration::from_ns(duration.as_ns().saturating_sub(lasted_ns));
@@ -207,7 +211,8 @@ impl Decider {
     }
 }
 
-/// The end of the window that begins at `start`, where windows end at whole multiples of their length: half a length to one and a half later.
+/// The end of the window that begins at `start`, where windows end at whole multiples of their
+/// length: half a length to one and a half later.
 pub(super) fn on_the_grid(start: Timestamp<Reference>, window: Duration) -> Timestamp<Reference> {
     let length = window.as_ns().max(1);
     let ended = (start.as_ns().saturating_add(length / 2)).div_euclid(length);

@@ -65,14 +65,16 @@ impl<'c> Exchange<'c> {
         }
     }
 
-    /// Brings every node's window to the master; elsewhere the result is empty. Ranks that are no node take part with nothing,
-    /// and return at once. `window` is the length of the windows in force.
+    /// Brings every node's window to the master; elsewhere the result is empty. Ranks that are no
+    /// node take part with nothing, and return at once. `window` is the length of the windows in
+    /// force.
     ///
     /// # Errors
     /// Names the rank that is late or gone, or whose bytes are wrong.
     pub fn gather(&mut self, own: Option<&NodeWindowData>, window: Duration) -> Result<Vec<NodeWindowData>, Error> {
         let payload = own.map(wire::encode).unwrap_or_default();
-        // Who comes to the root anew finds out only then that it hangs, and is to find it out when those do who wait for its word.
+        // Who comes to the root anew finds out only then that it hangs, and is to find it out when
+        // those do who wait for its word.
         let comes = self.per_round && !self.at_root();
         let deadline = if comes { self.deadline_of_the_roots_word(window) } else { self.deadline(window) };
         self.collective.gather(&self.participants, &payload, &mut self.frames, &deadline)?;
@@ -84,7 +86,8 @@ impl<'c> Exchange<'c> {
         present.map(|(rank, bytes)| wire::decode(bytes, rank)).collect()
     }
 
-    /// Brings every node's window to every rank; also says which ranks take part. Ranks that are no node take part without one. `window` is the length of the windows in force.
+    /// Brings every node's window to every rank; also says which ranks take part. Ranks that are no
+    /// node take part without one. `window` is the length of the windows in force.
     ///
     /// # Errors
     /// As [`Self::gather`]; also when a window is of another round.
@@ -110,7 +113,8 @@ impl<'c> Exchange<'c> {
         }
     }
 
-    /// In time-based rounds, before the first: those who may take the root's place are told who is there. Given at the root; None elsewhere on ranks that may not.
+    /// In time-based rounds, before the first: those who may take the root's place are told who is
+    /// there. Given at the root; None elsewhere on ranks that may not.
     ///
     /// # Errors
     /// When it does not come.
@@ -130,7 +134,8 @@ impl<'c> Exchange<'c> {
         if self.at_root() { Ok(None) } else { wire::decode(&told, self.collective.root()) }
     }
 
-    /// Brings the master's word to every rank, its shadow to `standby` alone. Both are given at the master.
+    /// Brings the master's word to every rank, its shadow to `standby` alone. Both are given at the
+    /// master.
     ///
     /// # Errors
     /// When it does not come, or is of another round than `round_id`.
@@ -146,7 +151,8 @@ impl<'c> Exchange<'c> {
         if got == round_id { Ok(broadcast) } else { Err(Error::Sequence { expected: round_id, got }) }
     }
 
-    /// As [`Self::broadcast`], of whatever round is next: a rank that has just come back does not know it.
+    /// As [`Self::broadcast`], of whatever round is next: a rank that has just come back does not
+    /// know it.
     ///
     /// # Errors
     /// When it does not come.
@@ -193,7 +199,8 @@ impl<'c> Exchange<'c> {
         }
     }
 
-    /// The rank that takes the master's place when it is lost: the next in the line that is `steady`.
+    /// The rank that takes the master's place when it is lost: the next in the line that is
+    /// `steady`.
     pub fn standby(&self, steady: impl Fn(Rank) -> bool) -> Option<Rank> {
         let own = self.successors.iter().position(|rank| *rank == self.collective.rank());
         let after = own.map_or(0, |place| place + 1);
@@ -205,7 +212,8 @@ impl<'c> Exchange<'c> {
         self.hears_no_master(error) && !self.successors.is_empty()
     }
 
-    /// Whether this error means that another rank than this is the master, and is lost or did not come in time.
+    /// Whether this error means that another rank than this is the master, and is lost or did not
+    /// come in time.
     fn hears_no_master(&self, error: &Error) -> bool {
         let root = self.collective.root();
         let lost = match error {
@@ -216,12 +224,14 @@ impl<'c> Exchange<'c> {
         lost && root != self.collective.rank()
     }
 
-    /// After that: whether the master is there all the same, because only this rank's connection broke. One that says nothing is not asked.
+    /// After that: whether the master is there all the same, because only this rank's connection
+    /// broke. One that says nothing is not asked.
     pub fn master_is_there(&mut self, error: &Error) -> bool {
         matches!(error, Error::Collective(collective::Error::Lost { .. })) && self.collective.root_is_there()
     }
 
-    /// Whether this error means that this rank has lost its connection to the others, whoever the master is, or that they went on without it.
+    /// Whether this error means that this rank has lost its connection to the others, whoever the
+    /// master is, or that they went on without it.
     pub fn connection_is_lost(&self, error: &Error) -> bool {
         use collective::Error::{Dismissed, Minority};
         let is_outside = matches!(error, Error::Collective(Dismissed { .. } | Minority { .. }));
@@ -233,23 +243,27 @@ impl<'c> Exchange<'c> {
         self.collective
     }
 
-    /// Settles with the others that took part last (`there`, for each rank), who is the master in place of one that is lost.
+    /// Settles with the others that took part last (`there`, for each rank), who is the master in
+    /// place of one that is lost.
     ///
     /// # Errors
     /// When too few find each other.
     pub fn succeed(&mut self, there: &[bool], window: Duration) -> Result<Rank, Error> {
-        // Ranks that the master told of the round still notice its loss a window after those that it did not.
+        // Ranks that the master told of the round still notice its loss a window after those that
+        // it did not.
         let late_by = 2 * nanos(window) + NOTICED_APART;
         let deadline = Deadline::new(4 * late_by, Some(Arc::clone(&self.stop)));
         Ok(self.collective.succeed(there, late_by, &deadline)?)
     }
 
-    /// Whether the master has hung up: this rank need not wait for the end of its window to learn it.
+    /// Whether the master has hung up: this rank need not wait for the end of its window to learn
+    /// it.
     pub fn master_has_gone(&mut self) -> bool {
         !self.successors.is_empty() && !self.at_root() && self.collective.root_has_gone()
     }
 
-    /// At the root, which found so many ranks `here` that were as many `before`: if less than half are left, looks whether the others have met without it.
+    /// At the root, which found so many ranks `here` that were as many `before`: if less than half
+    /// are left, looks whether the others have met without it.
     ///
     /// # Errors
     /// [`Error::Superseded`] when they have.
@@ -258,8 +272,9 @@ impl<'c> Exchange<'c> {
         other.map_or(Ok(()), |rank| Err(Error::Superseded { rank, here, before }))
     }
 
-    /// After that: what the master that is lost decided last, for all who have missed it. `last` is what this rank was told last. None where nobody has missed
-    /// anything, or nothing was decided yet.
+    /// After that: what the master that is lost decided last, for all who have missed it. `last` is
+    /// what this rank was told last. None where nobody has missed anything, or nothing was decided
+    /// yet.
     ///
     /// # Errors
     /// When the ranks do not answer.
@@ -322,7 +337,8 @@ impl<'c> Exchange<'c> {
         !self.per_round
     }
 
-    /// Says something beside the rounds: the root to all, another rank to the root. False where the backend carries no words.
+    /// Says something beside the rounds: the root to all, another rank to the root. False where the
+    /// backend carries no words.
     ///
     /// # Errors
     /// When the backend has failed.
@@ -330,7 +346,8 @@ impl<'c> Exchange<'c> {
         Ok(self.collective.call(&wire::encode(word))?)
     }
 
-    /// What was said to this rank since this was last asked. Moves on what the backend has under way.
+    /// What was said to this rank since this was last asked. Moves on what the backend has under
+    /// way.
     ///
     /// # Errors
     /// When the backend has failed, or names the rank whose bytes are wrong.
@@ -360,7 +377,8 @@ impl<'c> Exchange<'c> {
         self.collective.rank() == self.collective.root()
     }
 
-    /// At the root: serialised bytes of the last gather, and of the last decision, to all ranks where each is told its own.
+    /// At the root: serialised bytes of the last gather, and of the last decision, to all ranks
+    /// where each is told its own.
     pub fn message_bytes(&self) -> [usize; 2] {
         [self.gathered_bytes, self.decision_bytes]
     }
@@ -370,7 +388,8 @@ impl<'c> Exchange<'c> {
         self.collective.traffic()
     }
 
-    /// At the root: from now on the run goes on without ranks that are lost, where the backend can; who comes back is told this.
+    /// At the root: from now on the run goes on without ranks that are lost, where the backend can;
+    /// who comes back is told this.
     ///
     /// # Errors
     /// When the system refuses what that needs.
@@ -407,7 +426,8 @@ impl<'c> Exchange<'c> {
         Ok(())
     }
 
-    /// Brings every rank's account to the root, where those of absent ranks are empty; elsewhere the result is empty.
+    /// Brings every rank's account to the root, where those of absent ranks are empty; elsewhere
+    /// the result is empty.
     ///
     /// # Errors
     /// Names the rank that is late or gone, or whose bytes are wrong.
@@ -436,12 +456,12 @@ impl<'c> Exchange<'c> {
         self.collective.signals_reach_all()
     }
 
-    /// How long to wait for the others. Their windows end up to half a window later than this one where a clock jumped,
-    /// and a rank that is no node has yet to wait for the whole window.
+    /// How long to wait for the others. Their windows end up to half a window later than this one
+    /// where a clock jumped, and a rank that is no node has yet to wait for the whole window.
     ///
-    /// A signal to this rank alone must not end the run in an error: the others come at their window's end and learn of
-    /// it then. Under a launcher that signals all ranks at once (mpirun, which kills a second later) they come at once,
-    /// and whoever is missing is named before that.
+    /// A signal to this rank alone must not end the run in an error: the others come at their
+    /// window's end and learn of it then. Under a launcher that signals all ranks at once (mpirun,
+    /// which kills a second later) they come at once, and whoever is missing is named before that.
     fn deadline(&self, window: Duration) -> Deadline {
         self.deadline_in(self.round_limit(window), window)
     }
@@ -453,8 +473,9 @@ impl<'c> Exchange<'c> {
         if self.collective.signals_reach_all() { deadline } else { deadline.extended(longest) }
     }
 
-    /// How long to wait for the root's word. It may wait for a rank that is gone, twice: for its window, and until it takes what it is told;
-    /// a rank that is no node waits from the window's beginning on. The root knows who is missing, so it speaks first.
+    /// How long to wait for the root's word. It may wait for a rank that is gone, twice: for its
+    /// window, and until it takes what it is told; a rank that is no node waits from the window's
+    /// beginning on. The root knows who is missing, so it speaks first.
     fn deadline_of_the_roots_word(&self, window: Duration) -> Deadline {
         let limit = 2 * self.round_limit(window) + 2 * nanos(window);
         let mut deadline = self.deadline_in(limit, window);
@@ -486,7 +507,8 @@ fn shares_rounds(joined: &Joined) -> bool {
 /// By how much ranks may notice the loss of the master apart, beside their windows.
 const NOTICED_APART: StdDuration = StdDuration::from_secs(5);
 
-/// Estimates that the root sends in a round where everybody is told all: 256 ranks of 256 nodes, some 7 MB.
+/// Estimates that the root sends in a round where everybody is told all: 256 ranks of 256 nodes,
+/// some 7 MB.
 const SHARED_ESTIMATES_MAX: usize = 1 << 16;
 
 fn nanos(span: Duration) -> StdDuration {

@@ -41,8 +41,8 @@ impl Keeper {
         Self { recorder, attendants, latency: StdDuration::ZERO, taken_over_in: None }
     }
 
-    /// For a run that goes on under this rank, in the place of another: files of its own, in a folder of its own, begin with the first round that it
-    /// decides.
+    /// For a run that goes on under this rank, in the place of another: files of its own, in a
+    /// folder of its own, begin with the first round that it decides.
     ///
     /// # Errors
     /// When a file cannot be made.
@@ -73,7 +73,8 @@ impl Keeper {
         self.taken_over_in.as_deref()
     }
 
-    /// What those must be told of the ranks who could take this one's place, if they do not know it.
+    /// What those must be told of the ranks who could take this one's place, if they do not know
+    /// it.
     pub fn for_successors(&mut self) -> Option<Present> {
         self.attendants.for_successors()
     }
@@ -93,7 +94,8 @@ impl Keeper {
         self.recorder.record(round, StdDuration::ZERO);
     }
 
-    /// Takes down who has left, and decides on who asks to come back: the nodes that all are to be told of.
+    /// Takes down who has left, and decides on who asks to come back: the nodes that all are to be
+    /// told of.
     ///
     /// # Errors
     /// When nobody could come back any more.
@@ -111,7 +113,8 @@ impl Keeper {
         self.attendants.notice()
     }
 
-    /// Keeps a round that was solved `latency` after the end of the root's own window; when this returns, a killed process cannot lose it.
+    /// Keeps a round that was solved `latency` after the end of the root's own window; when this
+    /// returns, a killed process cannot lose it.
     pub fn record(&mut self, solved: SolvedRound, latency: StdDuration) {
         self.latency = latency;
         self.recorder.record(&solved.data, latency);
@@ -134,12 +137,14 @@ impl Keeper {
         self.recorder.refresh_metrics(self.latency, observed);
     }
 
-    /// Time from the end of the root's own window to the last solved round: its fits, the gather and the graph.
+    /// Time from the end of the root's own window to the last solved round: its fits, the gather
+    /// and the graph.
     pub fn latency(&self) -> StdDuration {
         self.latency
     }
 
-    /// Makes and writes the report. Without accounts (the run failed) it speaks of finished rounds only.
+    /// Makes and writes the report. Without accounts (the run failed) it speaks of finished rounds
+    /// only.
     ///
     /// # Errors
     /// When a file cannot be written.

@@ -1,4 +1,5 @@
-//! The round loop's part in finding who is late: between operations it tells and hears, and after a round the root's metrics tell.
+//! The round loop's part in finding who is late: between operations it tells and hears, and after a
+//! round the root's metrics tell.
 //!
 //! While an operation waits the backend does the same (`side`).
 
@@ -29,7 +30,8 @@ impl Rounds<'_> {
         self.exchange.work_while_waiting(side);
     }
 
-    /// At the root: takes in what a round says of the ranks' clocks, and tells the metrics of late ranks.
+    /// At the root: takes in what a round says of the ranks' clocks, and tells the metrics of late
+    /// ranks.
     pub(super) fn follow_late(&mut self, round: &GlobalWindowData) {
         let Some(keeper) = &mut self.keeper else { return };
         let mut late = self.side.late();

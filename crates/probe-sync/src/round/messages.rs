@@ -31,7 +31,8 @@ pub(crate) struct Told {
     pub back: Vec<Back>,
     /// Ranks that take no part. Only those who do can have another master when this one is lost.
     pub away: Vec<Rank>,
-    /// For the rank that takes the master's place when it is lost; in time-based rounds for those that have missed the round.
+    /// For the rank that takes the master's place when it is lost; in time-based rounds for those
+    /// that have missed the round.
     pub shadow: Option<Shadow>,
     /// For all that could, when it has changed: who is there.
     pub attendants: Option<Present>,

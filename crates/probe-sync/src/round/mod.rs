@@ -1,6 +1,8 @@
-//! The round loop: windows are cut, edges fitted, gathered, solved, and everybody goes on as was decided.
+//! The round loop: windows are cut, edges fitted, gathered, solved, and everybody goes on as was
+//! decided.
 //!
-//! Windows tile time: where one is cut the next begins, and probing never pauses. Round k, window k, master-controlled (Variant B):
+//! Windows tile time: where one is cut the next begins, and probing never pauses. Round k, window
+//! k, master-controlled (Variant B):
 //! 1. [`window`] says when it ends; the master may end it earlier ([`control`]);
 //! 2. [`node`]: every node cuts it and fits its edges;
 //! 3. [`exchange`]: the windows of all nodes go to the master;
@@ -8,7 +10,8 @@
 //! 5. [`exchange`]: the solved round goes to all ranks;
 //! 6. every node follows the decision.
 //!
-//! Time-based (Variant A): 3. all windows go to all ranks, 4. every rank has a decider, and all come to the same; 5. falls away. Local: only 1. and 2.
+//! Time-based (Variant A): 3. all windows go to all ranks, 4. every rank has a decider, and all
+//! come to the same; 5. falls away. Local: only 1. and 2.
 
 mod attendants;
 mod control;
@@ -180,7 +183,8 @@ impl<'c> Rounds<'c> {
         }
     }
 
-    /// Goes through the next round; false, and nothing happens, when the run has ended. Where there are no rounds it returns at the end.
+    /// Goes through the next round; false, and nothing happens, when the run has ended. Where there
+    /// are no rounds it returns at the end.
     ///
     /// # Errors
     /// The first error; finished rounds are in the files by then.
@@ -202,7 +206,8 @@ impl<'c> Rounds<'c> {
         Ok(false)
     }
 
-    /// Waits until the window has ended, reading the clocks in its middle, and cuts it where this rank is a node.
+    /// Waits until the window has ended, reading the clocks in its middle, and cuts it where this
+    /// rank is a node.
     fn end_window(&mut self, parts: &mut Parts) -> Result<(Option<NodeWindowData>, Instant), Error> {
         parts.time(Part::Wait, || self.wait_for_end())?;
         let retries = self.exchange.traffic().retries;
@@ -226,7 +231,8 @@ impl<'c> Rounds<'c> {
         }
     }
 
-    /// Waits until so much of the window is left, hearing what is asked meanwhile; a stop cuts the wait short.
+    /// Waits until so much of the window is left, hearing what is asked meanwhile; a stop cuts the
+    /// wait short.
     fn wait_for(&mut self, left_over: impl Fn(&WindowPlan) -> Duration) -> Result<(), Error> {
         loop {
             self.look()?;
@@ -266,7 +272,8 @@ impl<'c> Rounds<'c> {
         self.look_for_late()
     }
 
-    /// One round with the master there is, or with the one that takes its place when it is lost meanwhile.
+    /// One round with the master there is, or with the one that takes its place when it is lost
+    /// meanwhile.
     fn round(&mut self, own: Option<&NodeWindowData>, closed: Instant, parts: &mut Parts) -> Result<bool, Error> {
         let (round_id, mut masters_lost) = (self.round_id, Vec::new());
         // Bounded: every time round there is one rank less to be the master.
@@ -371,7 +378,8 @@ impl<'c> Rounds<'c> {
         self.window = WindowPlan::first(&next, None, None);
     }
 
-    /// Solves the round where this rank decides, and keeps it at the root; None when the run ends without it. `master` is what the master's clock says.
+    /// Solves the round where this rank decides, and keeps it at the root; None when the run ends
+    /// without it. `master` is what the master's clock says.
     fn decide(
         &mut self,
         windows: &[NodeWindowData],
@@ -405,7 +413,8 @@ impl<'c> Rounds<'c> {
         if !self.ended {
             self.exchange.round_is_over()?;
         }
-        // Last: a slow disk must not keep this node back from the pace that the others have already.
+        // Last: a slow disk must not keep this node back from the pace that the others have
+        // already.
         if let Some(keeper) = &mut self.keeper {
             let [gathered_bytes, decision_bytes] = self.exchange.message_bytes();
             let (traffic, decided) = (self.exchange.traffic(), std::mem::replace(&mut self.decided_at, decided_at));

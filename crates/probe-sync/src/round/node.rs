@@ -41,15 +41,16 @@ pub(crate) struct Node {
     /// Where the window under way began.
     window_start: Timestamp<System>,
     last_window: Option<Duration>,
-    /// Exchanges that no fit used, because their stamps came from another source than the window's best.
+    /// Exchanges that no fit used, because their stamps came from another source than the window's
+    /// best.
     left_out: u64,
     /// When the decision about the window under way came.
     decision_at: Option<Timestamp<System>>,
 }
 
 impl Node {
-    /// Starts probing, and taking snapshot pairs of `tracer` where there is one. A node that is `back` goes on with the files of its
-    /// earlier life.
+    /// Starts probing, and taking snapshot pairs of `tracer` where there is one. A node that is
+    /// `back` goes on with the files of its earlier life.
     ///
     /// # Errors
     /// When a file or a thread cannot be made.
@@ -132,18 +133,21 @@ impl Node {
         self.prober.wait(span, stop)
     }
 
-    /// Whether its system clock was stepped in the window under way, as far as that is known before its end.
+    /// Whether its system clock was stepped in the window under way, as far as that is known before
+    /// its end.
     pub fn stepped(&self) -> bool {
         self.prober.stepped()
     }
 
-    /// Where a window is cut short by a stop: how much longer it must go on, so that it tells enough.
+    /// Where a window is cut short by a stop: how much longer it must go on, so that it tells
+    /// enough.
     pub fn missing(&self, stop: &Stop) -> Option<Duration> {
         let least = self.last_window.filter(|_| stop.raised())?;
         Some((least - (self.now() - self.window_start)).min(least))
     }
 
-    /// Cuts the window, fits its edges and keeps both. Also when it was cut. `planned` is where it was to end; `control_retries` goes into it as it is.
+    /// Cuts the window, fits its edges and keeps both. Also when it was cut. `planned` is where it
+    /// was to end; `control_retries` goes into it as it is.
     ///
     /// # Errors
     /// When the probe thread has ended.
@@ -224,7 +228,8 @@ impl Node {
         self.prober.let_end()
     }
 
-    /// Lets the network drain, once the exchanges of all nodes have ended, and returns the exact account.
+    /// Lets the network drain, once the exchanges of all nodes have ended, and returns the exact
+    /// account.
     ///
     /// # Errors
     /// What ended a thread early.

@@ -25,7 +25,8 @@ struct Kept {
 }
 
 impl Notes {
-    /// Says a note: the master to all others, another rank to the master. Of more than [`KEPT_MAX`] that wait the oldest is dropped.
+    /// Says a note: the master to all others, another rank to the master. Of more than [`KEPT_MAX`]
+    /// that wait the oldest is dropped.
     pub(crate) fn say(&self, note: Vec<u8>) {
         push(&mut self.lock().to_say, note);
     }

@@ -179,7 +179,8 @@ impl Asked {
         holds
     }
 
-    /// Tells who asked for the end that the run has ended after this round. True when that was asked.
+    /// Tells who asked for the end that the run has ended after this round. True when that was
+    /// asked.
     pub fn answered_by_the_end(&self, last: Option<&GlobalWindowData>) -> bool {
         let first = Since { round: RoundId::default(), start: Timestamp::from_ns(0) };
         let since = last.map_or(first, |last| Since { round: last.round_id.next(), start: last.window_end });

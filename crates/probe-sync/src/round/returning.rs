@@ -33,8 +33,8 @@ impl<'c> Rounds<'c> {
         self.mode == RoundMode::Master && !self.stop.raised() && self.exchange.connection_is_lost(error)
     }
 
-    /// Connects anew to whoever is the master; false where the backend cannot. Meanwhile the node only answers: what it measured would wait for a window that nobody
-    /// cuts.
+    /// Connects anew to whoever is the master; false where the backend cannot. Meanwhile the node
+    /// only answers: what it measured would wait for a window that nobody cuts.
     ///
     /// # Errors
     /// When nobody lets it in.

@@ -16,8 +16,9 @@ use crate::report::{RunReport, Stopped};
 use crate::store::StreamState;
 
 impl Rounds<'_> {
-    /// Ends probing everywhere, lets the network drain, and brings every rank's account to the root (elsewhere the result
-    /// is empty). Nobody counts before everybody has ended its exchanges: what one sent and another received then compares exactly.
+    /// Ends probing everywhere, lets the network drain, and brings every rank's account to the root
+    /// (elsewhere the result is empty). Nobody counts before everybody has ended its exchanges:
+    /// what one sent and another received then compares exactly.
     ///
     /// # Errors
     /// Names the rank that did not take part.
@@ -58,7 +59,8 @@ impl Rounds<'_> {
         Ok(accounts)
     }
 
-    /// At the root, once: makes and writes the report, without accounts when the run failed. Nothing is kept after this.
+    /// At the root, once: makes and writes the report, without accounts when the run failed.
+    /// Nothing is kept after this.
     pub fn report(&mut self, accounts: &[RankAccount], error: Option<String>) -> Option<Result<RunReport, Error>> {
         let keeper = self.keeper.take()?;
         let signalled = self.stop.of_caller().load(Ordering::Relaxed);

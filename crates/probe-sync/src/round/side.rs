@@ -1,7 +1,9 @@
-//! What a rank does while its rounds wait: it tells the root of its arrivals, or at the root finds who is late.
+//! What a rank does while its rounds wait: it tells the root of its arrivals, or at the root finds
+//! who is late.
 //!
-//! The round loop calls it between operations, and the backend while an operation waits for a rank that hangs: who is waited for is to be known then. Words that are about
-//! something else are kept for the round loop.
+//! The round loop calls it between operations, and the backend while an operation waits for a rank
+//! that hangs: who is waited for is to be known then. Words that are about something else are kept
+//! for the round loop.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -5,7 +5,8 @@
 //! rank that knows a round that others have missed sends it to them, and the new master begins its
 //! own files.
 //!
-//! In time-based rounds every rank solves and has what it needs; who has missed a round is given its windows. Which ranks are there the allgather says.
+//! In time-based rounds every rank solves and has what it needs; who has missed a round is given
+//! its windows. Which ranks are there the allgather says.
 
 use std::time::Instant;
 
@@ -24,7 +25,8 @@ use crate::report::TakenOver;
 use crate::report::parts::Parts;
 
 impl Rounds<'_> {
-    /// Settles with the others who is the master now, and what the one before decided last. These masters were lost in this round before.
+    /// Settles with the others who is the master now, and what the one before decided last. These
+    /// masters were lost in this round before.
     pub(super) fn go_on_without_master(&mut self, error: &Error, lost_before: &[Rank]) -> Result<(), Error> {
         let (lost, window) = (self.exchange.root(), self.pace.window);
         tracing::warn!("{error}; looking for another master among the remaining ranks");
@@ -66,7 +68,8 @@ impl Rounds<'_> {
         Some(Broadcast::Solved(told))
     }
 
-    /// In time-based rounds: solves the round that this rank has missed, of the windows that others have heard.
+    /// In time-based rounds: solves the round that this rank has missed, of the windows that others
+    /// have heard.
     fn solve_missed(&mut self, missed: Broadcast) -> Result<(), Error> {
         let Broadcast::Solved(mut told) = missed else { return Ok(()) };
         let Some(Shadow { windows, .. }) = told.shadow.take() else { return Ok(()) };
@@ -78,7 +81,8 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    /// At the new master of time-based rounds: the last round that all have solved. The one before may have been lost before it was in its files.
+    /// At the new master of time-based rounds: the last round that all have solved. The one before
+    /// may have been lost before it was in its files.
     fn keep_last(&mut self) {
         if let (RoundMode::Timed, Some(keeper), Some(told)) = (self.mode, &mut self.keeper, &self.last) {
             keeper.record_missed(&told.round);
@@ -116,7 +120,8 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    /// What decides where the rank that stood by was lost with the master: it knows the last round and none before.
+    /// What decides where the rank that stood by was lost with the master: it knows the last round
+    /// and none before.
     fn decider_of_last(&self) -> (Box<Decider>, Instant) {
         let Joined { config, plan, edges, .. } = &*self.joined;
         let mut decider = Decider::new(&self.joined, Policy::of(config, plan.nodes(), edges, true));

@@ -26,7 +26,8 @@ pub(crate) struct WindowPlan {
 }
 
 impl WindowPlan {
-    /// The first window: nothing is known but its length, which may be a shorter one, or its end on the node's own clock.
+    /// The first window: nothing is known but its length, which may be a shorter one, or its end on
+    /// the node's own clock.
     pub fn first(decision: &Decision, shorter: Option<Duration>, end: Option<Timestamp<System>>) -> Self {
         let length = decision.next_window.min(shorter.unwrap_or(decision.next_window));
         Self { length, end, offset: None, early: false, closing: false, begun: Instant::now() }
@@ -61,7 +62,8 @@ impl WindowPlan {
         self.closing
     }
 
-    /// The master ends it now, at this instant of the reference clock. A node that does not know its offset ends it at once.
+    /// The master ends it now, at this instant of the reference clock. A node that does not know
+    /// its offset ends it at once.
     pub fn end_at(&mut self, at: Timestamp<Reference>) {
         if self.closing {
             return;
@@ -70,8 +72,9 @@ impl WindowPlan {
         self.end = self.offset.map(|offset| at.of_reference_node() + offset);
     }
 
-    /// How long to wait from now, so that all waiting together is between half a window and one and a half, whatever the system clock says; less
-    /// where the master ends it early. `now` is the node's own clock; a rank that is no node has none, and waits for the length.
+    /// How long to wait from now, so that all waiting together is between half a window and one and
+    /// a half, whatever the system clock says; less where the master ends it early. `now` is the
+    /// node's own clock; a rank that is no node has none, and waits for the length.
     pub fn remaining(&self, now: Option<Timestamp<System>>) -> Duration {
         let length = self.length.as_ns();
         let passed = i64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(i64::MAX);

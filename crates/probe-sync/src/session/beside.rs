@@ -22,7 +22,8 @@ use crate::report::{RunReport, SIGMAS_95};
 use crate::round::request::{Request, Requests, Ticket};
 use crate::store::{MarkWriter, MarkedProcess};
 
-/// A session that measures on a thread of its own. Dropping it asks the run to end, as [`SessionHandle::stop`] does, and waits for nothing.
+/// A session that measures on a thread of its own. Dropping it asks the run to end, as
+/// [`SessionHandle::stop`] does, and waits for nothing.
 #[derive(Debug)]
 pub struct SessionHandle {
     /// Where the thread is; a process that is forked off has none.
@@ -103,8 +104,9 @@ impl SessionHandle {
         self.shared.see().progress.clone()
     }
 
-    /// Begins a file of marks of this process in the run's directory: what ties its own trace to the node's clock, and proves whose it is.
-    /// Waits until the ranks have met, at most for `limit`.
+    /// Begins a file of marks of this process in the run's directory: what ties its own trace to
+    /// the node's clock, and proves whose it is. Waits until the ranks have met, at most for
+    /// `limit`.
     ///
     /// # Errors
     /// When the session has failed, the time is over, or the file cannot be made.
@@ -116,7 +118,8 @@ impl SessionHandle {
         Ok(marks)
     }
 
-    /// How this rank's files get to rank 0, with the marks begun so far. Waits until the ranks have met, at most for `limit`.
+    /// How this rank's files get to rank 0, with the marks begun so far. Waits until the ranks have
+    /// met, at most for `limit`.
     ///
     /// # Errors
     /// When the session has failed, or the time is over.
@@ -127,7 +130,8 @@ impl SessionHandle {
         Ok(FilesToRoot { sender, out, run, records, stop })
     }
 
-    /// Reference time for all threads of this process and for its children; it stays when the session has ended.
+    /// Reference time for all threads of this process and for its children; it stays when the
+    /// session has ended.
     pub fn clock(&self) -> GlobalClock {
         self.clock.clone()
     }
@@ -138,7 +142,8 @@ impl SessionHandle {
         self.shared.see().latest.clone()
     }
 
-    /// Waits for a round later than the last `seen` one (`None`: for any), at most for `limit`. None when the session has ended.
+    /// Waits for a round later than the last `seen` one (`None`: for any), at most for `limit`.
+    /// None when the session has ended.
     ///
     /// # Errors
     /// When the session has failed, or the time is over.
@@ -156,11 +161,12 @@ impl SessionHandle {
         })
     }
 
-    /// Waits until this node's offset is known to within ± `half_width_ns` in 95 %, at most for `limit`, and returns the round that says so.
+    /// Waits until this node's offset is known to within ± `half_width_ns` in 95 %, at most for
+    /// `limit`, and returns the round that says so.
     ///
     /// # Errors
-    /// [`Error::BoundUnreachable`] within some rounds where path and host asymmetry alone exceed it; otherwise when the session has ended or failed, or
-    /// the time is over.
+    /// [`Error::BoundUnreachable`] within some rounds where path and host asymmetry alone exceed
+    /// it; otherwise when the session has ended or failed, or the time is over.
     pub fn wait_until_bound(&self, half_width_ns: u32, limit: StdDuration) -> Result<Arc<GlobalWindowData>, Error> {
         let within = |seen: &Seen| {
             let (round, node) = (seen.latest.as_ref()?, seen.process.as_ref()?.node);
@@ -177,26 +183,31 @@ impl SessionHandle {
         })?
     }
 
-    /// Whether [`Self::step`] must be called: the session goes over the launcher's messages, and not every thread may move them.
+    /// Whether [`Self::step`] must be called: the session goes over the launcher's messages, and
+    /// not every thread may move them.
     pub fn needs_step(&self) -> bool {
         self.steps.is_some()
     }
 
-    /// Moves the session's messages: what can be moved now, for at most `budget` and one message more. It waits for no other rank, and calls the
-    /// launcher's library only where something is to be sent or is waited for. A round takes some three steps of every rank: its window goes to rank 0, is
-    /// solved there, and comes back; meanwhile measuring goes on. A rank that does not come to it within `round_timeout` and a window and a half ends the session of
-    /// all ranks, by its name. [`Self::stop`], and on the thread that gave the messages the waits and the drop, move messages too.
+    /// Moves the session's messages: what can be moved now, for at most `budget` and one message
+    /// more. It waits for no other rank, and calls the launcher's library only where something is
+    /// to be sent or is waited for. A round takes some three steps of every rank: its window goes
+    /// to rank 0, is solved there, and comes back; meanwhile measuring goes on. A rank that does
+    /// not come to it within `round_timeout` and a window and a half ends the session of all ranks,
+    /// by its name. [`Self::stop`], and on the thread that gave the messages the waits and the
+    /// drop, move messages too.
     ///
     /// # Errors
-    /// What the session has failed of; [`Error::SessionThread`] where it has no need of steps, [`Error::Collective`] on a thread that may not call
-    /// the library.
+    /// What the session has failed of; [`Error::SessionThread`] where it has no need of steps,
+    /// [`Error::Collective`] on a thread that may not call the library.
     pub fn step(&self, budget: StdDuration) -> Result<(), Error> {
         self.in_own_process()?;
         let Some(steps) = &self.steps else { return Err(Error::SessionThread { reason: NO_STEPS.into() }) };
         let moved = steps.step(budget);
         match self.progress() {
             Progress::Failed(reason) => {
-                // What the others are told of it may have been said since the messages were moved, and the launcher may step no more.
+                // What the others are told of it may have been said since the messages were moved,
+                // and the launcher may step no more.
                 let _ = steps.step(budget);
                 Err(Error::SessionThread { reason })
             }
@@ -204,8 +215,9 @@ impl SessionHandle {
         }
     }
 
-    /// What can be asked of the run, by any rank's owner: to pause all nodes, to name a phase, to end the window under way ([`Request`]). Rank 0 takes
-    /// it up; the [`Ticket`](crate::Ticket) says from which round on it holds.
+    /// What can be asked of the run, by any rank's owner: to pause all nodes, to name a phase, to
+    /// end the window under way ([`Request`]). Rank 0 takes it up; the [`Ticket`](crate::Ticket)
+    /// says from which round on it holds.
     ///
     /// # Errors
     /// [`Error::Request`] where rounds have no master, or the session has ended.
@@ -214,7 +226,8 @@ impl SessionHandle {
         self.flags.requests.ask(request)
     }
 
-    /// Says that this rank arrives now at operation `step` of `group`, as [`Arrivals::arrive`] does.
+    /// Says that this rank arrives now at operation `step` of `group`, as [`Arrivals::arrive`]
+    /// does.
     #[inline]
     pub fn arrive(&self, group: &str, step: u64) {
         self.flags.arrivals.arrive(group, step);
@@ -225,13 +238,14 @@ impl SessionHandle {
         self.flags.arrivals.clone()
     }
 
-    /// Shows which ranks are late and which are waited for, on every rank; it stays when the session has ended.
+    /// Shows which ranks are late and which are waited for, on every rank; it stays when the
+    /// session has ended.
     pub fn late(&self) -> LateView {
         self.flags.late.clone()
     }
 
-    /// From the next round on this rank starts no exchanges. It answers those of the others, and rounds go on; where all ranks pause nothing is
-    /// measured, and bounds grow.
+    /// From the next round on this rank starts no exchanges. It answers those of the others, and
+    /// rounds go on; where all ranks pause nothing is measured, and bounds grow.
     pub fn pause(&self) {
         self.flags.pause.store(true, Ordering::Relaxed);
     }
@@ -241,8 +255,8 @@ impl SessionHandle {
         self.flags.pause.store(false, Ordering::Relaxed);
     }
 
-    /// Ends the run on all ranks with the window under way and a short one after it, and returns the report at rank 0. Every rank is to stop: the last round is all
-    /// ranks' own.
+    /// Ends the run on all ranks with the window under way and a short one after it, and returns
+    /// the report at rank 0. Every rank is to stop: the last round is all ranks' own.
     ///
     /// # Errors
     /// What the session has failed of.
@@ -259,7 +273,8 @@ impl SessionHandle {
         Ok(report)
     }
 
-    /// A process that was forked off has neither the thread nor, perhaps, the lock: whoever waited there would wait for ever. Its clock goes on.
+    /// A process that was forked off has neither the thread nor, perhaps, the lock: whoever waited
+    /// there would wait for ever. Its clock goes on.
     fn in_own_process(&self) -> Result<(), Error> {
         if self.process == std::process::id() {
             return Ok(());
@@ -300,7 +315,8 @@ impl SessionHandle {
 }
 
 impl Drop for SessionHandle {
-    /// The thread ends by itself with the run; nobody waits for it. Where the launcher moves its messages nobody will any more, and the others are told.
+    /// The thread ends by itself with the run; nobody waits for it. Where the launcher moves its
+    /// messages nobody will any more, and the others are told.
     fn drop(&mut self) {
         self.flags.stop.store(true, Ordering::Relaxed);
         if let Some(steps) = self.steps.take().filter(|_| self.in_own_process().is_ok()) {

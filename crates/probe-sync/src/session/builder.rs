@@ -53,7 +53,8 @@ impl Drop for Panics<'_> {
 impl Session<'_> {
     /// Starts a session on a thread of its own: see [`SessionBuilder`].
     ///
-    /// Two ranks, here in two threads; a launcher carries the id from rank 0 to the others by what it has:
+    /// Two ranks, here in two threads; a launcher carries the id from rank 0 to the others by what
+    /// it has:
     ///
     /// ```
     /// use std::time::Duration;
@@ -83,8 +84,9 @@ impl Session<'_> {
         Self::builder_of(Ok(config))
     }
 
-    /// As [`Session::builder`], of what [`Config::load`] has returned. Where that is an error, [`SessionBuilder::start`] returns it at once, and the other ranks, who would
-    /// wait for this one for minutes, are told of it when they meet.
+    /// As [`Session::builder`], of what [`Config::load`] has returned. Where that is an error,
+    /// [`SessionBuilder::start`] returns it at once, and the other ranks, who would wait for this
+    /// one for minutes, are told of it when they meet.
     pub fn builder_of(mut config: Result<Config, Error>) -> SessionBuilder {
         if let Ok(config) = &mut config {
             // Whoever links this asks soon, and has recorded something until the very end.
@@ -109,8 +111,10 @@ impl SessionBuilder {
         Self { meets: Meets::Joins(id, rank, size), ..self }
     }
 
-    /// The ranks talk by the launcher's own messages, as of `probe_sync::mpi::MpiMessages`, and need no meeting. Where the launcher's library may be called by any thread,
-    /// the session's thread does; else the launcher calls [`SessionHandle::step`] ([`SessionHandle::needs_step`]).
+    /// The ranks talk by the launcher's own messages, as of `probe_sync::mpi::MpiMessages`, and
+    /// need no meeting. Where the launcher's library may be called by any thread, the session's
+    /// thread does; else the launcher calls [`SessionHandle::step`]
+    /// ([`SessionHandle::needs_step`]).
     #[must_use]
     pub fn over(self, messages: impl Messages + 'static) -> Self {
         let (group, steps) = by_launcher::group(Box::new(messages));
@@ -126,7 +130,8 @@ impl SessionBuilder {
     /// Starts the thread, and returns at once.
     ///
     /// # Errors
-    /// When the configuration is unusable, or the system has no thread or no memory for it. All else is a state of the session.
+    /// When the configuration is unusable, or the system has no thread or no memory for it. All
+    /// else is a state of the session.
     pub fn start(self) -> Result<SessionHandle, Error> {
         let Self { config, tracer_clock, mut meets } = self;
         let config = match config {
@@ -166,7 +171,8 @@ impl SessionBuilder {
         Ok(SessionHandle { out, process, clock, shared, flags, sender, thread, steps })
     }
 
-    /// Tells the others why this rank is not among them: over TCP when they meet, by a thread of its own.
+    /// Tells the others why this rank is not among them: over TCP when they meet, by a thread of
+    /// its own.
     fn refuse(mut self) {
         let reason = self.config.as_ref().err().map(ToString::to_string).unwrap_or_default();
         match &mut self.meets {

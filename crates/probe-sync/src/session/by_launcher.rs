@@ -41,13 +41,14 @@ impl Steps {
         Ok(self.carrier().step(budget)?)
     }
 
-    /// Whether this is the launcher's thread that moves the messages: while it waits for the session it moves what is waited for. Another thread
-    /// waits, and the launcher steps.
+    /// Whether this is the launcher's thread that moves the messages: while it waits for the
+    /// session it moves what is waited for. Another thread waits, and the launcher steps.
     pub fn made_here(&self) -> bool {
         self.made_on == thread::current().id()
     }
 
-    /// Moves messages until the session's thread has ended and all that it had to say is on its way.
+    /// Moves messages until the session's thread has ended and all that it had to say is on its
+    /// way.
     ///
     /// # Errors
     /// On a thread that may not call the launcher's library: then nobody moves anything any more.
@@ -69,8 +70,9 @@ impl Steps {
         Ok(self.carrier.into_inner().unwrap_or_else(PoisonError::into_inner).release()?)
     }
 
-    /// Tells the others that this rank's launcher has let go of its session, and lets its thread wait no more. On another thread than the one that gave the
-    /// messages nobody knows whether the library may be called just now: there the others learn it from a deadline.
+    /// Tells the others that this rank's launcher has let go of its session, and lets its thread
+    /// wait no more. On another thread than the one that gave the messages nobody knows whether the
+    /// library may be called just now: there the others learn it from a deadline.
     pub fn let_go(&self) {
         if self.made_here() {
             self.end(LET_GO);
@@ -91,7 +93,8 @@ impl Steps {
 
 const LET_GO: &str = "its launcher dropped the session without calling stop(), which every rank must call";
 
-/// How much longer a rank that was asked to stop waits for the others: their messages move when their launchers step.
+/// How much longer a rank that was asked to stop waits for the others: their messages move when
+/// their launchers step.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// How long messages are moved at a time while the launcher waits for the session.

@@ -19,12 +19,14 @@ use crate::round::request::Requests;
 /// What a run needs from its caller besides configuration and peers.
 #[derive(Clone, Debug, Default)]
 pub struct Context {
-    /// Raise it to end the run: the window under way is cut, everything is flushed. Nothing here raises it or takes it back.
+    /// Raise it to end the run: the window under way is cut, everything is flushed. Nothing here
+    /// raises it or takes it back.
     pub stop: Arc<AtomicBool>,
     /// The local address that leads to rank 0, if known.
     pub towards_root: Option<IpAddr>,
-    /// A profiler's own clock ([`TracerClock::of_callback`], [`TracerClock::of_c_function`]), to take snapshot pairs of on this rank in
-    /// place of the configured one. With `tracer_clock = none` no pairs are taken all the same.
+    /// A profiler's own clock ([`TracerClock::of_callback`], [`TracerClock::of_c_function`]), to
+    /// take snapshot pairs of on this rank in place of the configured one. With
+    /// `tracer_clock = none` no pairs are taken all the same.
     pub tracer_clock: Option<TracerClock>,
     /// While it is raised this rank starts no exchanges. It answers the others, and rounds go on.
     pub pause: Arc<AtomicBool>,
@@ -32,7 +34,8 @@ pub struct Context {
     pub requests: Requests,
     /// A clock that this session keeps right. Beside it stands what `clock_page` names.
     pub clock: Option<GlobalClock>,
-    /// The first rank that is lost ends the run, as where nobody can start it again. Otherwise the others go on over TCP, and it may come back.
+    /// The first rank that is lost ends the run, as where nobody can start it again. Otherwise the
+    /// others go on over TCP, and it may come back.
     pub ends_with_lost_rank: bool,
     /// Where the run is one of several of a job.
     pub part: Option<PartOfJob>,

@@ -47,7 +47,8 @@ struct Told {
 }
 
 impl ControlSocket {
-    /// Listens in `directory`. None, and a line in the log, where that cannot be: the run does without.
+    /// Listens in `directory`. None, and a line in the log, where that cannot be: the run does
+    /// without.
     pub fn open(directory: &Path, requests: Requests) -> Option<Self> {
         Self::open_for(directory, requests, |_| Ok(()))
     }
@@ -97,7 +98,8 @@ impl Drop for ControlSocket {
     }
 }
 
-/// Serves an asker on a thread of its own, which may be one that tells it that too many ask; where these are too many, too, its connection is closed.
+/// Serves an asker on a thread of its own, which may be one that tells it that too many ask; where
+/// these are too many, too, its connection is closed.
 fn attend(stream: UnixStream, requests: &Requests, may: May, askers: &Arc<AtomicUsize>) {
     let here = AskerCount(Arc::clone(askers));
     let before = here.0.fetch_add(1, Ordering::Relaxed);
@@ -136,13 +138,15 @@ fn serve(stream: &UnixStream, requests: &Requests, may: May) -> std::io::Result<
     answer(stream, asked.and_then(|request| requests.ask(request)).and_then(|ticket| ticket.wait(ANSWER_LIMIT)))
 }
 
-/// Tells one that too many ask. Its line is heard first: a connection closed over it would break at the asker's end before the answer is read.
+/// Tells one that too many ask. Its line is heard first: a connection closed over it would break at
+/// the asker's end before the answer is read.
 fn refuse(stream: &UnixStream) -> std::io::Result<()> {
     read_line(stream, ASKER_LIMIT)?;
     answer(stream, Err(Error::Request { reason: format!("{ASKERS_MAX} clients are already connected; try again") }))
 }
 
-/// The line that the other end says, within `limit` however slowly it comes. The connection may stay open after it.
+/// The line that the other end says, within `limit` however slowly it comes. The connection may
+/// stay open after it.
 fn read_line(stream: &UnixStream, limit: StdDuration) -> std::io::Result<String> {
     let until = Instant::now() + limit;
     let mut line = Vec::new();
@@ -174,11 +178,12 @@ fn answer(stream: &UnixStream, result: Result<Since, Error>) -> std::io::Result<
     { stream }.write_all(&answer)
 }
 
-/// Asks the run under way in `directory`, on this host, and returns when it holds. Where ranks took the place of a lost master, the last of them that listens on
-/// this host is asked.
+/// Asks the run under way in `directory`, on this host, and returns when it holds. Where ranks took
+/// the place of a lost master, the last of them that listens on this host is asked.
 ///
 /// # Errors
-/// [`Error::File`] when no run listens there, [`Error::Request`] when it is refused, there is no answer, or its master is on another host.
+/// [`Error::File`] when no run listens there, [`Error::Request`] when it is refused, there is no
+/// answer, or its master is on another host.
 pub fn ask(directory: &Path, request: &Request) -> Result<Since, Error> {
     let masters: Vec<PathBuf> = continuations(&directory.join("run.json"))
         .into_iter()
@@ -240,7 +245,8 @@ const NAME: &str = "control.sock";
 const LOOK: StdDuration = StdDuration::from_millis(500);
 /// How long an asker has for its line.
 const ASKER_LIMIT: StdDuration = StdDuration::from_secs(2);
-/// How long an asker is kept waiting: windows in which nobody knows a common clock yet end by themselves.
+/// How long an asker is kept waiting: windows in which nobody knows a common clock yet end by
+/// themselves.
 const ANSWER_LIMIT: StdDuration = StdDuration::from_secs(60);
 /// So many ask at a time.
 const ASKERS_MAX: usize = 8;

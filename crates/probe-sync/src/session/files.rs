@@ -18,7 +18,8 @@ use probe_sync_time::RunId;
 use crate::Error;
 use crate::store::{own_file, run_in};
 
-/// How this rank's files get to rank 0. It outlives the session's handle; rank 0 takes files until the run ends.
+/// How this rank's files get to rank 0. It outlives the session's handle; rank 0 takes files until
+/// the run ends.
 #[derive(Clone, Debug)]
 pub struct FilesToRoot {
     pub(super) sender: Option<FileSender>,
@@ -40,16 +41,19 @@ impl FilesToRoot {
         self.run
     }
 
-    /// Whether this rank sees rank 0's directory under the name of its own, from the first round on: its `run.json` is of this run, and what this rank
-    /// has written is there. Where a file system shows it late, files travel that need not.
+    /// Whether this rank sees rank 0's directory under the name of its own, from the first round
+    /// on: its `run.json` is of this run, and what this rank has written is there. Where a file
+    /// system shows it late, files travel that need not.
     pub fn sees_root(&self) -> bool {
         run_in(&self.out).is_some_and(|run| run == self.run.to_string())
-            // Another directory may have the name by now, as where this process has changed its working directory.
+            // Another directory may have the name by now, as where this process has changed its
+            // working directory.
             && self.records.iter().all(|name| self.out.join(name).exists())
     }
 
-    /// Brings the file at `path` to rank 0, where it lies in `received/rankR/NAME` of the run's directory once it is whole
-    /// ([`received`](crate::received)). `name` is a relative path with `/` between its parts. One file of a rank travels at a time.
+    /// Brings the file at `path` to rank 0, where it lies in `received/rankR/NAME` of the run's
+    /// directory once it is whole ([`received`](crate::received)). `name` is a relative path with
+    /// `/` between its parts. One file of a rank travels at a time.
     ///
     /// # Errors
     /// [`Error::Collective`] names the rank and the file, and says why rank 0 does not have it.
@@ -57,8 +61,9 @@ impl FilesToRoot {
         self.bring(path, name, &own_file(name), limit)
     }
 
-    /// Brings what alignment reads of this rank into rank 0's directory, as it is now: its marks, and the snapshot pairs that it has taken.
-    /// Nothing travels where this rank sees rank 0's directory: they are there, and grow.
+    /// Brings what alignment reads of this rank into rank 0's directory, as it is now: its marks,
+    /// and the snapshot pairs that it has taken. Nothing travels where this rank sees rank 0's
+    /// directory: they are there, and grow.
     ///
     /// # Errors
     /// As [`Self::send`].

@@ -27,8 +27,8 @@ use crate::{Config, Error};
 
 /// One rank of a run that is under way.
 ///
-/// It owns the threads that probe and take snapshot pairs. Dropping it ends them, and nothing else: the files of finished rounds
-/// stay, the other ranks are not told.
+/// It owns the threads that probe and take snapshot pairs. Dropping it ends them, and nothing else:
+/// the files of finished rounds stay, the other ranks are not told.
 ///
 /// Two ranks in one process, with virtual clocks whose errors are known:
 ///
@@ -72,7 +72,8 @@ pub struct Session<'c> {
     failed: bool,
     /// At the root, while the run goes on.
     control: Option<ControlSocket>,
-    /// What a rank that takes a lost master's place answers to from then on; None where it does already.
+    /// What a rank that takes a lost master's place answers to from then on; None where it does
+    /// already.
     requests: Option<Requests>,
     /// How this rank comes back when its connection breaks; None where it does not.
     returning: Option<Returning>,
@@ -95,15 +96,16 @@ pub struct State {
     pub rounds: u64,
     /// No further round comes.
     pub ended: bool,
-    /// At the master: ranks that were lost, or were late so long that the others go on without them, and have not come back.
+    /// At the master: ranks that were lost, or were late so long that the others go on without
+    /// them, and have not come back.
     pub away: Vec<Rank>,
 }
 
 impl<'c> Session<'c> {
     /// Meets the other ranks and begins to measure.
     ///
-    /// A rank whose configuration is unusable gives its error: it still takes part in the hand-shake, so that all ranks end with
-    /// the same one.
+    /// A rank whose configuration is unusable gives its error: it still takes part in the
+    /// hand-shake, so that all ranks end with the same one.
     ///
     /// # Errors
     /// The first error; [`Error::Refused`] on every rank alike.
@@ -148,10 +150,12 @@ impl<'c> Session<'c> {
         })
     }
 
-    /// Waits for the end of the next round and returns it, on every rank; `None` when the run has ended.
+    /// Waits for the end of the next round and returns it, on every rank; `None` when the run has
+    /// ended.
     ///
     /// # Errors
-    /// The first error. Rounds finished before are on disk, and at the root `report.json` speaks of them.
+    /// The first error. Rounds finished before are on disk, and at the root `report.json` speaks of
+    /// them.
     pub fn next_round(&mut self) -> Result<Option<&GlobalWindowData>, Error> {
         if self.failed {
             return Ok(None);
@@ -241,8 +245,9 @@ impl<'c> Session<'c> {
         }
     }
 
-    /// Ends the run and returns the report at the root. Rounds that go on end on all ranks with the window under way. The context's
-    /// stop flag stays as it is: the same context serves the next session. A session that has returned an error has no report.
+    /// Ends the run and returns the report at the root. Rounds that go on end on all ranks with the
+    /// window under way. The context's stop flag stays as it is: the same context serves the next
+    /// session. A session that has returned an error has no report.
     ///
     /// # Errors
     /// The first error. At the root `report.json` speaks of the finished rounds.

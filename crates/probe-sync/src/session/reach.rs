@@ -1,8 +1,9 @@
 //! The bounds of a clock that its run can reach: path and host asymmetry leave an interval that no
 //! further packet narrows.
 //!
-//! Loops of a graph reveal asymmetry over the first rounds, and the part of sigma that it causes falls meanwhile. So a bound is refused only when this
-//! part alone has exceeded it, with room to spare, in each of the last [`ROUNDS`] rounds and falls no longer.
+//! Loops of a graph reveal asymmetry over the first rounds, and the part of sigma that it causes
+//! falls meanwhile. So a bound is refused only when this part alone has exceeded it, with room to
+//! spare, in each of the last [`ROUNDS`] rounds and falls no longer.
 
 use std::collections::VecDeque;
 
@@ -10,7 +11,8 @@ use probe_sync_estimate::window::NodeEstimate;
 
 use crate::report::SIGMAS_95;
 
-/// The part of the half-width of a node's 95 % interval that probing does not reduce, ns, of its last rounds.
+/// The part of the half-width of a node's 95 % interval that probing does not reduce, ns, of its
+/// last rounds.
 #[derive(Debug, Default)]
 pub(super) struct Floors(VecDeque<f64>);
 
@@ -27,7 +29,8 @@ impl Floors {
         }
     }
 
-    /// Returns the least half-width that the run can reach, ns, if that is certainly more than `half_width_ns`.
+    /// Returns the least half-width that the run can reach, ns, if that is certainly more than
+    /// `half_width_ns`.
     pub fn beyond(&self, half_width_ns: f64) -> Option<f64> {
         let (latest, oldest) = (*self.0.front()?, *self.0.back()?);
         let least = self.0.iter().copied().fold(f64::INFINITY, f64::min);

@@ -36,7 +36,8 @@ impl Returning {
         wanted.then(|| Self { hello: Hello { stands_by: None, ..hello }, context: context.clone(), limit })
     }
 
-    /// Brings this rank back into the rounds after `error`: what all know now. It tries for its whole time, however often the connection breaks.
+    /// Brings this rank back into the rounds after `error`: what all know now. It tries for its
+    /// whole time, however often the connection breaks.
     ///
     /// # Errors
     /// `error` where nobody lets it in; otherwise why it cannot take part.

@@ -6,7 +6,8 @@
 //! events to the file; events it has not yet written when the process is killed are in the file all
 //! the same. `probe_sync record snapshot DIR` requests copies through the socket next to it.
 //!
-//! Under `--inject-skew` a recording is tied to its node's virtual clock, as everything that the node measures is.
+//! Under `--inject-skew` a recording is tied to its node's virtual clock, as everything that the
+//! node measures is.
 //!
 //! It does not prevent a program from recording itself; such a recording then contains this rank's
 //! rounds.

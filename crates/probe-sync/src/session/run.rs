@@ -7,9 +7,11 @@ use super::live::Session;
 use crate::report::RunReport;
 use crate::{Config, Error};
 
-/// Runs to the configured duration or until stopped, at the configured pace or adaptively. The report comes back at rank 0.
+/// Runs to the configured duration or until stopped, at the configured pace or adaptively. The
+/// report comes back at rank 0.
 ///
-/// A rank whose configuration is unusable still takes part in the hand-shake, so that all ranks end with its error.
+/// A rank whose configuration is unusable still takes part in the hand-shake, so that all ranks end
+/// with its error.
 ///
 /// A rank that runs alone, for 200 ms:
 ///

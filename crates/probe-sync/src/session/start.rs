@@ -33,7 +33,8 @@ use crate::round::{Rounds, Setup};
 use crate::store::{ReceivedFiles, RunDirectory, keep_successors};
 use crate::{Config, Error, wire};
 
-/// What a session is made of: starts to measure, at the pace that the configuration asks for unless `policy` is given.
+/// What a session is made of: starts to measure, at the pace that the configuration asks for unless
+/// `policy` is given.
 ///
 /// # Errors
 /// The first error; [`Error::Refused`] on every rank alike.
@@ -113,7 +114,8 @@ fn side(joined: &Arc<Joined>, rank: usize, context: &Context, keeper: Option<&Ke
     Side::new(Turn::new(joined, rank, &context.arrivals, &context.late), keeper.map(Keeper::folder))
 }
 
-/// How long the hand-shake may take: rank 0 may still be meeting the others when this rank is there.
+/// How long the hand-shake may take: rank 0 may still be meeting the others when this rank is
+/// there.
 fn handshake(leads: bool, context: &Context) -> Deadline {
     let limit = if leads { HANDSHAKE_LIMIT } else { HANDSHAKE_LIMIT + MEETING_LIMIT };
     Deadline::new(limit, Some(Arc::clone(&context.stop)))
@@ -214,7 +216,8 @@ pub(super) struct Returned {
     pub latest: Broadcast,
 }
 
-/// Says to the root what it must know, with `notice` the root's own word, and hears the next round. `key` makes the key of packets of the run's plan.
+/// Says to the root what it must know, with `notice` the root's own word, and hears the next round.
+/// `key` makes the key of packets of the run's plan.
 ///
 /// # Errors
 /// This rank's own, or why the root does not want it.
@@ -255,7 +258,8 @@ pub(super) fn come_back(
     Ok(Returned { joined, bound: bound.ok().flatten(), latest })
 }
 
-/// Starts the node of a rank that takes part again, in the life that all were told of with `latest`.
+/// Starts the node of a rank that takes part again, in the life that all were told of with
+/// `latest`.
 ///
 /// # Errors
 /// When a file or a thread cannot be made.
@@ -290,7 +294,8 @@ fn connect_as_asked(config: &Config, collective: &mut dyn Collective) -> Result<
     }
 }
 
-/// The group must have been made for the master that the configuration names: which process others find first is settled when they meet.
+/// The group must have been made for the master that the configuration names: which process others
+/// find first is settled when they meet.
 fn check_master(config: &Config, collective: &dyn Collective) -> Result<(), String> {
     let (master, root, size) = (config.master as usize, collective.root(), collective.size());
     if master >= size {
@@ -322,7 +327,8 @@ fn check_regions(config: &Config, context: &Context) -> Result<(), String> {
     config.region_setting().filter(|_| context.part.is_none()).map_or(Ok(()), |set| Err(wrong(set)))
 }
 
-/// Whether this rank could take the master's place: without rounds there is none, and where the first rank that is lost ends the run nobody does.
+/// Whether this rank could take the master's place: without rounds there is none, and where the
+/// first rank that is lost ends the run nobody does.
 fn may_stand_by(config: &Config, context: &Context) -> bool {
     config.rounds != RoundMode::Local && config.successors > 0 && !context.ends_with_lost_rank
 }
@@ -355,7 +361,8 @@ pub(super) struct Bound {
 }
 
 impl Bound {
-    /// Binds the node's socket and opens its tracer clock; the error says why this rank cannot take part.
+    /// Binds the node's socket and opens its tracer clock; the error says why this rank cannot take
+    /// part.
     fn bind(
         config: &Config,
         plan: &Plan,
@@ -379,7 +386,8 @@ impl Bound {
     }
 }
 
-/// The clock to take snapshot pairs of: the caller's own where one is handed in, else what is configured.
+/// The clock to take snapshot pairs of: the caller's own where one is handed in, else what is
+/// configured.
 fn tracer_clock(
     configured: TracerClockChoice,
     handed_in: Option<&TracerClock>,
@@ -401,9 +409,11 @@ fn edges(config: &Config, plan: &Plan) -> Vec<Edge> {
     topology::edges(nodes, neighbors, config.seed)
 }
 
-/// Ranks of a large job start minutes apart on some clusters; one that never comes must still be named.
+/// Ranks of a large job start minutes apart on some clusters; one that never comes must still be
+/// named.
 const HANDSHAKE_LIMIT: StdDuration = StdDuration::from_secs(60);
-/// The root begins when the ranks have met, and a rank waits for it from when it has met the root itself: at most the longest --start-timeout.
+/// The root begins when the ranks have met, and a rank waits for it from when it has met the root
+/// itself: at most the longest --start-timeout.
 const MEETING_LIMIT: StdDuration = StdDuration::from_secs(600);
 /// A rank that comes back is let in at the end of the window under way, which may have grown.
 const RETURN_LIMIT: StdDuration = StdDuration::from_secs(600);

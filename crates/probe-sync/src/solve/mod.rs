@@ -1,17 +1,18 @@
 //! Recomputes a run from its recorded exchanges (`probes/nodeN.jsonl`) or from its recorded fits
 //! alone (`windows/nodeN.jsonl`).
 //!
-//! Exchanges of all files are grouped by round and node into windows and fitted as in the live run. A line that closes a
-//! window states its limits and losses; without one (a file cut short, or written by somebody else) the window is as long as
-//! its exchanges. Windows, fitted here or there, pass through the same graph and the same watch over faults; then `smoothing`
-//! looks at the whole run at once, which the live run cannot. A line that is cut, corrupt or impossible is left out and named
-//! with file and line number; the rest is used.
+//! Exchanges of all files are grouped by round and node into windows and fitted as in the live run.
+//! A line that closes a window states its limits and losses; without one (a file cut short, or
+//! written by somebody else) the window is as long as its exchanges. Windows, fitted here or there,
+//! pass through the same graph and the same watch over faults; then `smoothing` looks at the whole
+//! run at once, which the live run cannot. A line that is cut, corrupt or impossible is left out
+//! and named with file and line number; the rest is used.
 //!
-//! Memory: all exchanges are held, 80 MB per million; with everything else that looking at them takes a run of a million was
-//! solved in 225 MB. Fits take some 200 bytes per edge and round.
+//! Memory: all exchanges are held, 80 MB per million; with everything else that looking at them
+//! takes a run of a million was solved in 225 MB. Fits take some 200 bytes per edge and round.
 //!
-//! [`Input::Packets`] solves one-way packets that somebody else captured (`packets`), and files of windows may be the XLA distributed
-//! profiler's (`xla`).
+//! [`Input::Packets`] solves one-way packets that somebody else captured (`packets`), and files of
+//! windows may be the XLA distributed profiler's (`xla`).
 //!
 //! Beside it [`compose_runs`] puts the runs of several regions on one timeline.
 //!
@@ -52,17 +53,19 @@ use crate::{Config, Error};
 pub enum Input<'a> {
     /// Files of exchanges: `probes/nodeN.jsonl`.
     Probes(&'a [PathBuf]),
-    /// Files of fitted windows: `windows/nodeN.jsonl`, or the XLA distributed profiler's `probe_windows_nodeN.jsonl` or messages.
+    /// Files of fitted windows: `windows/nodeN.jsonl`, or the XLA distributed profiler's
+    /// `probe_windows_nodeN.jsonl` or messages.
     Windows(&'a [PathBuf]),
-    /// The same, and which fits count; and the XLA distributed profiler's `alpha_beta_nodeN.csv`, whose time somebody must know.
+    /// The same, and which fits count; and the XLA distributed profiler's `alpha_beta_nodeN.csv`,
+    /// whose time somebody must know.
     Fits {
         /// The files.
         files: &'a [PathBuf],
         /// Which fits count, and when they hold.
         selection: Selection,
     },
-    /// CSV files of one-way packets that were seen on both sides, with the columns `src,dst,send_ns,recv_ns` and optionally
-    /// `stamp`. Each time is on its own node's clock.
+    /// CSV files of one-way packets that were seen on both sides, with the columns
+    /// `src,dst,send_ns,recv_ns` and optionally `stamp`. Each time is on its own node's clock.
     Packets {
         /// The files.
         files: &'a [PathBuf],
@@ -74,7 +77,8 @@ pub enum Input<'a> {
 /// Which lines are written.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Lines {
-    /// So many that straight lines between them add a tenth of sigma, from the first window's start to the last one's end.
+    /// So many that straight lines between them add a tenth of sigma, from the first window's start
+    /// to the last one's end.
     #[default]
     Sufficient,
     /// One per round and node.
@@ -97,10 +101,13 @@ impl std::str::FromStr for Lines {
     }
 }
 
-/// Reads `input`, solves every round, smooths the run and writes `out` in the form of `offsets.jsonl`, the lines that `lines` says. The 95 % intervals are of the smoothed run; hard intervals are the rounds' own,
-/// and between their midpoints what clocks allow whose rates change by no more than 3 ppm from one to the next.
+/// Reads `input`, solves every round, smooths the run and writes `out` in the form of
+/// `offsets.jsonl`, the lines that `lines` says. The 95 % intervals are of the smoothed run; hard
+/// intervals are the rounds' own, and between their midpoints what clocks allow whose rates change
+/// by no more than 3 ppm from one to the next.
 ///
-/// Of `config` the fit and the reference count. Two nodes whose packets were captured by somebody else:
+/// Of `config` the fit and the reference count. Two nodes whose packets were captured by somebody
+/// else:
 ///
 /// ```
 /// use probe_sync::Config;
@@ -122,8 +129,8 @@ impl std::str::FromStr for Lines {
 /// ```
 ///
 /// # Errors
-/// When a file cannot be read or written, nothing in them is usable, the reference is not in them, or `lines` are more
-/// than are sensible.
+/// When a file cannot be read or written, nothing in them is usable, the reference is not in them,
+/// or `lines` are more than are sensible.
 pub fn solve_files(input: Input<'_>, out: &Path, lines: Lines, config: &Config) -> Result<Solved, Error> {
     let reference = reference(config)?;
     let mut recording = Recording::new(reference);

@@ -37,10 +37,12 @@ pub(super) fn header(paths: &[PathBuf]) -> Result<Option<OffsetsHeader>, String>
     Ok(found.map(|(_, header)| header))
 }
 
-/// The node that the run measured against which left `files`; `None` where its `offsets.jsonl` does not lie beside their folder.
+/// The node that the run measured against which left `files`; `None` where its `offsets.jsonl` does
+/// not lie beside their folder.
 ///
 /// # Errors
-/// [`Error::Configuration`] for files of runs with different references: nobody can tell which is meant.
+/// [`Error::Configuration`] for files of runs with different references: nobody can tell which is
+/// meant.
 pub fn recorded_reference(files: &[PathBuf]) -> Result<Option<NodeId>, Error> {
     let headers = headers(files);
     let Some((first, OffsetsHeader { reference, .. })) = headers.first() else { return Ok(None) };
@@ -57,7 +59,8 @@ pub fn recorded_reference(files: &[PathBuf]) -> Result<Option<NodeId>, Error> {
     }
 }
 
-/// The directories of the runs that left `files`, in order, each with the first line of its `offsets.jsonl`.
+/// The directories of the runs that left `files`, in order, each with the first line of its
+/// `offsets.jsonl`.
 fn headers(files: &[PathBuf]) -> Vec<(PathBuf, OffsetsHeader)> {
     let directory = |path: &PathBuf| Some(std::fs::canonicalize(path).ok()?.parent()?.parent()?.to_owned());
     let directories: BTreeSet<PathBuf> = files.iter().filter_map(directory).collect();

@@ -6,11 +6,13 @@
 //! receiver's. Instead of `src` and `dst` there may be `dir`: `ab` for packets from node 0 to node
 //! 1, `ba` for the opposite direction. Lines that begin with `#` are comments.
 //!
-//! Each pair of nodes is an edge from the smaller number to the larger; forward are the packets from its source. Both ways of an
-//! edge are cut into windows by the SOURCE's clock, where a forward packet left and a reverse packet arrived, and fitted with
-//! [`fit_packets`]. Windows of different nodes need to lie only roughly at the same time, because the solver moves every edge to
-//! the reference's midpoint. For that the clocks are set against the reference's by one constant each: from node to node, half the
-//! difference of the two ways' least `recv − send`. Where clocks drift by d ppm over a capture of t s, windows are up to d·t/2 µs apart.
+//! Each pair of nodes is an edge from the smaller number to the larger; forward are the packets
+//! from its source. Both ways of an edge are cut into windows by the SOURCE's clock, where a
+//! forward packet left and a reverse packet arrived, and fitted with [`fit_packets`]. Windows of
+//! different nodes need to lie only roughly at the same time, because the solver moves every edge
+//! to the reference's midpoint. For that the clocks are set against the reference's by one constant
+//! each: from node to node, half the difference of the two ways' least `recv − send`. Where clocks
+//! drift by d ppm over a capture of t s, windows are up to d·t/2 µs apart.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -157,7 +159,8 @@ impl Packets {
         fit_packets(&window, &FitOptions { max_skew: MAX_SKEW, ..FitOptions::default() }).map(|(line, _)| line)
     }
 
-    /// Pairs of nodes with packets both ways, from the smaller number to the larger, with the packets of each way.
+    /// Pairs of nodes with packets both ways, from the smaller number to the larger, with the
+    /// packets of each way.
     fn pairs(&self) -> impl Iterator<Item = (Edge, [Way<'_>; 2])> {
         let upward = self.0.iter().filter(|(edge, _)| edge.src < edge.dst);
         upward.filter_map(|(edge, forward)| {
@@ -167,7 +170,8 @@ impl Packets {
         })
     }
 
-    /// By how much the nodes' clocks are ahead of the reference's, roughly; without the nodes that no packets join to it.
+    /// By how much the nodes' clocks are ahead of the reference's, roughly; without the nodes that
+    /// no packets join to it.
     fn rough_offsets(&self, reference: NodeId) -> BTreeMap<NodeId, Duration> {
         let least = |edge: Edge| self.0[&edge].iter().map(|(packet, _)| packet.received.ahead_of(packet.sent)).min();
         let theta = |edge: Edge| {

@@ -178,8 +178,8 @@ impl Recording {
         }
     }
 
-    /// Leaves out nodes whose number is far beyond how many nodes there are: one corrupt digit would make every round
-    /// hold an estimate for each of up to 65536 nodes.
+    /// Leaves out nodes whose number is far beyond how many nodes there are: one corrupt digit
+    /// would make every round hold an estimate for each of up to 65536 nodes.
     pub(super) fn drop_strays(&mut self) {
         let limit = STRAY_BASE + STRAY_FACTOR * self.nodes.len();
         let stray = |node: &NodeId| node.index() >= limit;
@@ -203,8 +203,8 @@ impl Recording {
         ));
     }
 
-    /// Fits the windows of the exchanges. What an edge's stamps may be wrong by holds for a run: a window that was not closed has it
-    /// from the others.
+    /// Fits the windows of the exchanges. What an edge's stamps may be wrong by holds for a run: a
+    /// window that was not closed has it from the others.
     pub(super) fn fit(&mut self, config: &Config) {
         let mut stated: BTreeMap<Edge, [f64; 2]> = BTreeMap::new();
         for (edge, errors) in
@@ -242,8 +242,10 @@ impl Recording {
         self.nodes.last().map_or(0, |node| node.index() + 1)
     }
 
-    /// Solves the rounds in order, and those without the reference on the timeline that another node carries on from the round before, as the
-    /// live run did. Where the reference is there again, it is the timeline again, and the smoother knows better what was between. The windows are used up.
+    /// Solves the rounds in order, and those without the reference on the timeline that another
+    /// node carries on from the round before, as the live run did. Where the reference is there
+    /// again, it is the timeline again, and the smoother knows better what was between. The windows
+    /// are used up.
     pub(super) fn rounds(&mut self, config: &Config) -> Result<Rounds, Error> {
         self.solved.nodes = self.nodes.len();
         let mut rounds: Vec<SolvedRound> = Vec::with_capacity(self.windows.len());
@@ -272,7 +274,8 @@ impl Recording {
             let mut round = solved.map_err(|source| Error::Graph { round_id, source })?;
             let length = round.data.window_end - round.data.window_start;
             round.data.decision = Decision { next_window: length, stop: false, ..Decision::STOP };
-            // A run may have ten thousand rounds of a thousand nodes: what only the next round needed does not stay.
+            // A run may have ten thousand rounds of a thousand nodes: what only the next round
+            // needed does not stay.
             round.forget_working();
             rounds.push(round);
         }
@@ -280,7 +283,8 @@ impl Recording {
         Ok(Rounds { solved: rounds, carried })
     }
 
-    /// Solves a round without the reference; None where nobody that was known in the round before has a window in it.
+    /// Solves a round without the reference; None where nobody that was known in the round before
+    /// has a window in it.
     fn carry(
         &mut self,
         timeline: &mut Timeline,
@@ -375,7 +379,8 @@ fn last_known(reference: NodeId, rounds: &[SolvedRound]) -> Option<GlobalWindowD
     rounds.iter().rev().find(|round| round.data.knows_another_than(reference)).map(|round| round.data.clone())
 }
 
-/// The reference node's window; if it probed nobody, the window of a node that probed it, taken over to its clock.
+/// The reference node's window; if it probed nobody, the window of a node that probed it, taken
+/// over to its clock.
 fn reference_window(reference: NodeId, windows: &[NodeWindowData]) -> Option<NodeWindowData> {
     if let Some(own) = windows.iter().find(|window| window.node_id == reference) {
         return Some(own.clone());

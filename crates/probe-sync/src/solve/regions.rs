@@ -57,17 +57,20 @@ pub struct ComposedRegion {
     pub nodes: (NodeId, usize),
     /// Its master in the masters' run.
     pub master: NodeId,
-    /// Median standard deviation within the region and on the timeline of all, ns; None without lines of others than the master.
+    /// Median standard deviation within the region and on the timeline of all, ns; None without
+    /// lines of others than the master.
     pub sigma_ns: Option<[f64; 2]>,
-    /// Its lines for which the masters' run says nothing of its master, or after its master was lost.
+    /// Its lines for which the masters' run says nothing of its master, or after its master was
+    /// lost.
     pub left_out: usize,
 }
 
-/// Composes the runs of `regions` with the run among their masters, and writes `out` in the form of `offsets.jsonl`.
+/// Composes the runs of `regions` with the run among their masters, and writes `out` in the form of
+/// `offsets.jsonl`.
 ///
 /// # Errors
-/// [`Error::Configuration`] for regions that cannot be told apart or have no master in `masters`; [`Error::Regions`] for runs that cannot be
-/// composed; [`Error::File`].
+/// [`Error::Configuration`] for regions that cannot be told apart or have no master in `masters`;
+/// [`Error::Regions`] for runs that cannot be composed; [`Error::File`].
 pub fn compose_runs(masters: &Path, regions: &[Region], out: &Path) -> Result<Composed, Error> {
     refuse_doubles(masters, regions, out)?;
     let top = Run::read(masters)?;
@@ -90,7 +93,8 @@ pub fn compose_runs(masters: &Path, regions: &[Region], out: &Path) -> Result<Co
     Ok(Composed { lines, reference, regions, notes })
 }
 
-/// Whether a region can be put on the timeline of the run among the masters, whatever the others are.
+/// Whether a region can be put on the timeline of the run among the masters, whatever the others
+/// are.
 ///
 /// # Errors
 /// As [`compose_runs`].
@@ -133,7 +137,8 @@ impl Run {
                 continue;
             }
             let line: OffsetRecord = serde_json::from_slice(&line).map_err(at_line)?;
-            // Rounds after a reference was lost are not smoothed: of a whole file that says a live one was given.
+            // Rounds after a reference was lost are not smoothed: of a whole file that says a live
+            // one was given.
             reachable += usize::from(line.estimate.reachable);
             sure += usize::from(line.offset_drift_covariance.is_some());
             let node = line.estimate.node_id;
@@ -250,7 +255,8 @@ impl<'a> Whole<'a> {
         Ok(())
     }
 
-    /// A region of one node, whose run has nobody to measure: its node is as the masters' run measured it.
+    /// A region of one node, whose run has nobody to measure: its node is as the masters' run
+    /// measured it.
     fn add_alone(&mut self, region: &Region, run: &Run, master: NodeId) {
         let number = NodeId(self.header.len() as u32);
         if master == self.top.header.reference {
@@ -366,7 +372,8 @@ fn common_ranks(regions: &[(&Region, Run)], composed: &[ComposedRegion], notes: 
     if regions.iter().all(|(_, run)| run.header.ranks.is_empty()) {
         return Vec::new();
     }
-    // A region that says nothing may have a job of its own, whose traces would be taken for those of another region's ranks.
+    // A region that says nothing may have a job of its own, whose traces would be taken for those
+    // of another region's ranks.
     let reason =
         lacking.or_else(|| several_jobs(&ranks).then(|| "each region's launcher numbered its own ranks".into()));
     let Some(reason) = reason else { return ranks };
@@ -468,7 +475,8 @@ const MAX_LINE_BYTES: u64 = 16 << 20;
 
 #[cfg(test)]
 mod tests {
-    //! Files made by hand: two regions of three nodes and the run of their masters, on hosts a0 and b0.
+    //! Files made by hand: two regions of three nodes and the run of their masters, on hosts a0 and
+    //! b0.
 
     use probe_sync_estimate::record::Launcher;
     use probe_sync_estimate::window::NodeEstimate;
@@ -476,7 +484,8 @@ mod tests {
 
     use super::*;
 
-    /// Nodes that the first line names, those that have lines, and ranks: number, ranks in all, node.
+    /// Nodes that the first line names, those that have lines, and ranks: number, ranks in all,
+    /// node.
     struct Made<'a> {
         named: &'a [u32],
         seen: &'a [u32],

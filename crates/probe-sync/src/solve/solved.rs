@@ -15,11 +15,13 @@ pub struct Solved {
     pub lines: usize,
     /// Lines left out.
     pub skipped_lines: usize,
-    /// Exchanges that no fit used: their stamps came from another source than their window's best. Of windows it is not known.
+    /// Exchanges that no fit used: their stamps came from another source than their window's best.
+    /// Of windows it is not known.
     pub left_out_exchanges: u64,
     /// Rounds left out for want of the reference node.
     pub skipped_rounds: usize,
-    /// Rounds after the reference was there for the last time, in which another node carried its timeline on; not among `rounds`, but among the lines.
+    /// Rounds after the reference was there for the last time, in which another node carried its
+    /// timeline on; not among `rounds`, but among the lines.
     pub carried_rounds: usize,
     /// What was left out and why, by file and line; at most [`MAX_NOTES`].
     pub notes: Vec<String>,

@@ -17,7 +17,8 @@ fn solve(text: &str, window: Option<Duration>, config: &Config) -> Result<(Solve
     Ok((solved, text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()))
 }
 
-/// Three nodes in a row, 0 – 1 – 2: node 1 is 80 s behind node 0, node 2 is 5 ms ahead of it. Packets take 100 µs and up.
+/// Three nodes in a row, 0 – 1 – 2: node 1 is 80 s behind node 0, node 2 is 5 ms ahead of it.
+/// Packets take 100 µs and up.
 fn three_nodes() -> String {
     let ahead = [0, -80_000_000_000_i64, 5_000_000];
     let mut text = String::from("# made by hand\nstamp,recv_ns,src,send_ns,dst\n");
@@ -108,7 +109,8 @@ fn lines_that_are_no_packets_are_named() {
 
 #[test]
 fn clocks_that_drift_apart_by_whole_windows_are_followed() {
-    // Node 1 runs 60 ppm fast for 50 000 s, 3 s in all: its windows of 100 s and node 0's are 1.5 s apart at both ends.
+    // Node 1 runs 60 ppm fast for 50 000 s, 3 s in all: its windows of 100 s and node 0's are 1.5 s
+    // apart at both ends.
     let mut text = String::from("src,dst,send_ns,recv_ns\n");
     let offset = |at: i64| (at as f64 * 60e-6) as i64;
     for packet in 0..5_000_i64 {
@@ -138,7 +140,8 @@ fn packets_without_a_way_back_are_counted() {
 
 #[test]
 fn a_capture_of_two_hosts() {
-    // 46 TCP packets between two hosts, captured on both (Trace Compass); the published line is 79 796 s and some apart.
+    // 46 TCP packets between two hosts, captured on both (Trace Compass); the published line is 79
+    // 796 s and some apart.
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let found = root.ancestors().map(|folder| folder.join("shared/data/probes/tracecompass-synctraces-packets.csv"));
     let Some(capture) = found.into_iter().find(|path| path.exists()) else {
@@ -154,7 +157,8 @@ fn a_capture_of_two_hosts() {
     assert!(number("bound_hi_ns") - number("bound_lo_ns") < 2e6, "{line}");
 }
 
-/// Two windows of hardware stamps between node 0 and node 1, 1000 ns ahead; the second was not closed, as where a run was killed.
+/// Two windows of hardware stamps between node 0 and node 1, 1000 ns ahead; the second was not
+/// closed, as where a run was killed.
 fn hardware_probes(stated: &str) -> String {
     let mut text = String::new();
     for round in 0..2_i64 {
@@ -223,7 +227,8 @@ fn what_converted_stamps_may_be_wrong_by_is_read_from_the_recording() {
     }
 }
 
-/// A window of `node` in which it probed `peer`, or nobody while all paused; clocks are 1000 ns apart.
+/// A window of `node` in which it probed `peer`, or nobody while all paused; clocks are 1000 ns
+/// apart.
 fn probed(node: i64, peer: Option<i64>, round: i64) -> String {
     let (start, second) = (1_600_000_000_000_000_000 + round * 1_000_000_000, 1_000_000_000);
     let mut text = String::new();

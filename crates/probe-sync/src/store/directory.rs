@@ -63,11 +63,13 @@ enum Content {
 }
 
 impl RunDirectory {
-    /// Claims the directory for a run, at the root. What an earlier run left there moves aside first. Dropped before
-    /// [`Self::started`], it is as if nothing had been claimed. A link to a directory stays one.
+    /// Claims the directory for a run, at the root. What an earlier run left there moves aside
+    /// first. Dropped before [`Self::started`], it is as if nothing had been claimed. A link to a
+    /// directory stays one.
     ///
     /// # Errors
-    /// [`Error::Occupied`] when it holds something else than a finished run; [`Error::File`] names the path.
+    /// [`Error::Occupied`] when it holds something else than a finished run; [`Error::File`] names
+    /// the path.
     pub fn claim(path: &Path) -> Result<Self, Error> {
         Self::claim_with(path, &PARTS)
     }
@@ -157,7 +159,8 @@ impl RunDirectory {
         Ok(Lock { directory, _file: file })
     }
 
-    /// Refuses where this run's directory has gone, or another is in its place: what is there is not this run's to replace.
+    /// Refuses where this run's directory has gone, or another is in its place: what is there is
+    /// not this run's to replace.
     ///
     /// # Errors
     /// [`Error::File`] names the path.
@@ -205,7 +208,8 @@ impl RunDirectory {
         self.folder.write_whole(name, content).map_err(Error::file(&self.folder.path_of(name), "write"))
     }
 
-    /// As [`Self::write_document`], without waiting until the disk has it: for what is written anew every round.
+    /// As [`Self::write_document`], without waiting until the disk has it: for what is written anew
+    /// every round.
     ///
     /// # Errors
     /// [`Error::File`] names the path.
@@ -248,7 +252,8 @@ impl RunDirectory {
         Stream::go_on(&self.folder, name, limits)
     }
 
-    /// Makes room for a file of this name: one that an earlier run left, on a disk that the root does not see, moves aside.
+    /// Makes room for a file of this name: one that an earlier run left, on a disk that the root
+    /// does not see, moves aside.
     ///
     /// # Errors
     /// [`Error::File`] names the path.
@@ -332,7 +337,8 @@ fn content(directory: &Path) -> Content {
     }
 }
 
-/// What the files of a folder are called that ranks and their processes make in a run's directory, whether or not it is rank 0's.
+/// What the files of a folder are called that ranks and their processes make in a run's directory,
+/// whether or not it is rank 0's.
 fn own_names(folder: &str) -> Option<fn(&str) -> bool> {
     match folder {
         MARKS_FOLDER => Some(|name| token_of_file(name).is_some()),
@@ -463,7 +469,8 @@ mod tests {
         assert_eq!(content(&path), Content::Nothing);
         fs::write(path.join(MARKS_FOLDER).join("rank0-0123456789abcdef.jsonl"), "x").expect("writable");
         assert_eq!(content(&path), Content::Run);
-        // As a rank other than 0 leaves its own directory, with probe_sync.jax; this host may be rank 0 of the next run.
+        // As a rank other than 0 leaves its own directory, with probe_sync.jax; this host may be
+        // rank 0 of the next run.
         for name in ["written/probe_sync_77.1", "received/rank2/trace.json"] {
             let file = path.join(name);
             fs::create_dir_all(file.parent().expect("a folder")).expect("writable");

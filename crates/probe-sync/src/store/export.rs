@@ -23,7 +23,8 @@ use serde::de::DeserializeOwned;
 use super::{ProbeLine, RecordedLine, proto_generated as proto, write_whole};
 use crate::Error;
 
-/// Writes the run in `directory` to `out`; returns the nodes whose windows are not there though they took part in rounds: nodes keep them on their own hosts.
+/// Writes the run in `directory` to `out`; returns the nodes whose windows are not there though
+/// they took part in rounds: nodes keep them on their own hosts.
 ///
 /// # Errors
 /// Names the file, and the line where one is wrong that is not the last.
@@ -33,7 +34,8 @@ pub fn run_directory(directory: &Path, out: &Path) -> Result<Vec<NodeId>, Error>
     let mut export = proto::RunExport { run_json, ..proto::RunExport::default() };
     let recording = directory.join("global_windows.jsonl");
     for (first_round, recording) in std::iter::once((0, recording.clone())).chain(continuations(&recording)) {
-        // A master that only hung may have written once more when it woke: its successor's rounds count.
+        // A master that only hung may have written once more when it woke: its successor's rounds
+        // count.
         export.rounds.retain(|round| round.round_id < first_round);
         for path in segments(&recording) {
             export.rounds.extend(lines::<GlobalWindowData>(&path)?.iter().map(round));
@@ -131,7 +133,8 @@ fn clock_event(event: ClockEvent) -> proto::ClockEvent {
     proto::ClockEvent { step_ns, slew_ppm, at_ns: at.as_ns(), step_between_ns }
 }
 
-// What follows takes its argument apart without `..`: a field that is added there does not compile until it is exported.
+// What follows takes its argument apart without `..`: a field that is added there does not compile
+// until it is exported.
 
 fn line(line: &EdgeAlphaBeta) -> proto::EdgeAlphaBeta {
     let EdgeAlphaBeta {
@@ -372,8 +375,8 @@ fn exchange(probe: &ProbeLine) -> proto::Exchange {
     }
 }
 
-/// What recordings called a kind of fault, and the key of a verdict, before both were renamed; taken apart, because nothing else is to
-/// use the words again.
+/// What recordings called a kind of fault, and the key of a verdict, before both were renamed;
+/// taken apart, because nothing else is to use the words again.
 const EARLIER_WORDS: [(&str, &str); 2] =
     [(concat!("\"li", "ar\""), "\"falseticker\""), (concat!("\"spo", "ilt\":"), "\"invalid\":")];
 
@@ -397,8 +400,9 @@ mod tests {
         declared.filter_map(|(field, _)| Some(field.split(' ').next_back()?.to_owned())).collect()
     }
 
-    /// Every key of `value` in the files is a field of the messages, under its own name or the one that `renamed` gives, and nothing of
-    /// `exported`, made of values that are nowhere zero or absent, was left as it is by default.
+    /// Every key of `value` in the files is a field of the messages, under its own name or the one
+    /// that `renamed` gives, and nothing of `exported`, made of values that are nowhere zero or
+    /// absent, was left as it is by default.
     fn check(messages: &[&str], value: &impl Serialize, renamed: &[(&str, &str)], exported: &impl std::fmt::Debug) {
         let known: BTreeSet<String> = messages.iter().flat_map(|message| fields(message)).collect();
         let json = serde_json::to_value(value).expect("JSON");
@@ -487,8 +491,8 @@ mod tests {
     #[test]
     fn the_schema_is_field_for_field_what_the_files_say() {
         let (full, contributed) = (full_round(), full_window());
-        // What a line of offsets flags comes from the round's clock events and its watch. A run's own lines say no more; those of
-        // `solve` do, and an export holds none.
+        // What a line of offsets flags comes from the round's clock events and its watch. A run's
+        // own lines say no more; those of `solve` do, and an export holds none.
         let of_node = [
             ("residual", "residual_ns"),
             ("clock_disturbed", "clock_events"),

@@ -13,8 +13,8 @@ use serde::Serialize;
 
 use crate::Error;
 
-/// An append-only stream of JSON objects, one a line. Two processes never write over each other's lines: one that hung may wake when
-/// another has its place.
+/// An append-only stream of JSON objects, one a line. Two processes never write over each other's
+/// lines: one that hung may wake when another has its place.
 #[derive(Debug)]
 pub struct JsonLines {
     path: PathBuf,

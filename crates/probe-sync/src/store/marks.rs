@@ -45,11 +45,12 @@ pub struct MarkWriter {
 }
 
 impl MarkWriter {
-    /// Begins a file of its own in the folder `marks` of a run's directory, which is made where it is not there. Several writers of one
-    /// process, one after the other, have a file each.
+    /// Begins a file of its own in the folder `marks` of a run's directory, which is made where it
+    /// is not there. Several writers of one process, one after the other, have a file each.
     ///
     /// # Errors
-    /// [`Error::File`] names the path; [`Error::Collective`] where the system has no random numbers.
+    /// [`Error::File`] names the path; [`Error::Collective`] where the system has no random
+    /// numbers.
     pub fn create(out_dir: &Path, process: &MarkedProcess) -> Result<Self, Error> {
         let token = MarkToken(u64::from_ne_bytes(random_bytes()?));
         let folder = out_dir.join(MARKS_FOLDER);
@@ -76,16 +77,17 @@ impl MarkWriter {
         self.token
     }
 
-    /// The number of the next mark and the name of its event. No two calls give the same; None in a forked child, whose marks would pass
-    /// for its parent's.
+    /// The number of the next mark and the name of its event. No two calls give the same; None in a
+    /// forked child, whose marks would pass for its parent's.
     pub fn next_name(&mut self) -> Option<(u64, String)> {
         self.named += 1;
         self.is_ours().then(|| (self.named, mark_name(self.token, self.named)))
     }
 
-    /// Writes the readings of the machine's system clock before and after the event of this number was entered, and hands them to the
-    /// operating system. Nothing is written of a bracket whose end is before its beginning, of a number that was not given out, and in a forked
-    /// child; false then.
+    /// Writes the readings of the machine's system clock before and after the event of this number
+    /// was entered, and hands them to the operating system. Nothing is written of a bracket whose
+    /// end is before its beginning, of a number that was not given out, and in a forked child;
+    /// false then.
     ///
     /// # Errors
     /// [`Error::File`] names the path, as when the disk is full.

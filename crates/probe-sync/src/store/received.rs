@@ -30,8 +30,8 @@ impl ReceivedFiles {
         Self { out, nodes, brought: Mutex::default() }
     }
 
-    /// Where a record goes; None where its rank writes it here itself, as a rank does that sees this directory after all. Such a file grows, and
-    /// one that was brought would be a copy.
+    /// Where a record goes; None where its rank writes it here itself, as a rank does that sees
+    /// this directory after all. Such a file grows, and one that was brought would be a copy.
     fn record(&self, name: &str) -> Option<(OwnFolder, String)> {
         let mut brought = self.brought.lock().unwrap_or_else(PoisonError::into_inner);
         if !brought.contains(name) && self.out.contains(name) {

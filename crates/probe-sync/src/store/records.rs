@@ -39,8 +39,8 @@ impl ProbeLine {
     }
 }
 
-/// Closes a window in `probes/nodeN.jsonl`: where it began and ended and what was lost in it, so that `solve` cuts the
-/// same windows. Readers that know only exchanges skip lines with `meta`.
+/// Closes a window in `probes/nodeN.jsonl`: where it began and ended and what was lost in it, so
+/// that `solve` cuts the same windows. Readers that know only exchanges skip lines with `meta`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProbeWindowLine {
     /// Always true.
@@ -60,8 +60,8 @@ pub struct ProbeWindowLine {
     /// Packets by peer. Empty: they were not counted.
     #[serde(default)]
     pub packets: Vec<PeerPackets>,
-    /// What all stamps of this node and of a destination may be wrong by because they were converted from an interface's clock, ns, where
-    /// that is not zero at both.
+    /// What all stamps of this node and of a destination may be wrong by because they were
+    /// converted from an interface's clock, ns, where that is not zero at both.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stamp_errors_ns: Vec<(NodeId, [f64; 2])>,
 }

@@ -27,7 +27,8 @@ use crate::report::SIGMAS_95;
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Standing {
-    /// Version of this form: a field that is taken away or means something else gives another number.
+    /// Version of this form: a field that is taken away or means something else gives another
+    /// number.
     pub schema: u32,
     /// The run's directory.
     pub run_dir: PathBuf,
@@ -45,7 +46,8 @@ pub struct Standing {
     pub faults: Vec<String>,
     /// How many of the last rounds were looked through for them.
     pub faults_of_rounds: usize,
-    /// Ranks that are late and ranks that are waited for, as `late.jsonl` says; nobody once the run has ended.
+    /// Ranks that are late and ranks that are waited for, as `late.jsonl` says; nobody once the run
+    /// has ended.
     pub late: LateStanding,
 }
 
@@ -60,11 +62,13 @@ pub enum State {
     Running,
     /// The same, and nobody starts exchanges: it was asked to pause.
     Paused,
-    /// The next round is late by more than three quarters of a window, and its master is there or is on another host.
+    /// The next round is late by more than three quarters of a window, and its master is there or
+    /// is on another host.
     Stalled,
     /// It has written its report.
     Ended,
-    /// The next round is late, nobody holds the directory, and there is no report: its master was killed, or is on another host.
+    /// The next round is late, nobody holds the directory, and there is no report: its master was
+    /// killed, or is on another host.
     Broken,
 }
 
@@ -100,7 +104,8 @@ pub struct NodeStanding {
     pub node: NodeId,
     /// Its host, as the run calls it.
     pub host: String,
-    /// Its packets reach the reference; else the following are those of the last time that they did.
+    /// Its packets reach the reference; else the following are those of the last time that they
+    /// did.
     pub reachable: bool,
     /// Its offset was settled.
     pub converged: bool,
@@ -207,7 +212,8 @@ pub fn standing(directory: &Path) -> Result<Standing, Error> {
     Ok(standing)
 }
 
-/// What `late.jsonl` says; nobody where there is none. A wait is as long as it was when it was written, and since.
+/// What `late.jsonl` says; nobody where there is none. A wait is as long as it was when it was
+/// written, and since.
 fn late(folder: &Path) -> LateStanding {
     let Ok(file) = open_regular(&newest(&folder.join(LATE_FILE))) else { return LateStanding::default() };
     let lines: Vec<LateRecord> = last_lines(&file, |_| false).unwrap_or_default();
@@ -258,7 +264,8 @@ enum Holder {
 }
 
 impl Holder {
-    /// Of the run in `directory`, whose master has its files in `folder`; `process` is who has a lock on it, where that is seen.
+    /// Of the run in `directory`, whose master has its files in `folder`; `process` is who has a
+    /// lock on it, where that is seen.
     fn of(directory: &Path, folder: &Path, process: Option<u32>) -> Self {
         let locked = |path: &Path| {
             let file = File::open(path).ok()?;
@@ -285,7 +292,8 @@ fn missing_ranks(folder: &Path) -> Vec<usize> {
     serde_json::from_str::<Begun>(&text).unwrap_or_default().missing_ranks
 }
 
-/// Whether the master of a run was on this host in this boot of it; None where the run does not say.
+/// Whether the master of a run was on this host in this boot of it; None where the run does not
+/// say.
 fn ran_here(directory: &Path) -> Option<bool> {
     let document: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(directory.join("run.json")).ok()?).ok()?;
@@ -321,8 +329,9 @@ fn rounds(path: &Path) -> Result<Vec<GlobalWindowData>, Error> {
     last_lines(&file, |rounds: &[GlobalWindowData]| rounds.len() >= ROUNDS_MAX).map_err(Error::file(path, "read"))
 }
 
-/// Lines from the end of a recorded file on, newest first, until there are enough, or 8 MiB have been read. One that is being written, and others that are no such
-/// values, as the first of a file, are left out.
+/// Lines from the end of a recorded file on, newest first, until there are enough, or 8 MiB have
+/// been read. One that is being written, and others that are no such values, as the first of a
+/// file, are left out.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -365,7 +374,8 @@ fn report(folder: &Path) -> Option<Report> {
     serde_json::from_reader(BufReader::new(open_regular(&folder.join("report.json")).ok()?)).ok()
 }
 
-/// The process on this host that holds a file by `flock`. Asking for the lock would keep a run from starting at that moment.
+/// The process on this host that holds a file by `flock`. Asking for the lock would keep a run from
+/// starting at that moment.
 fn holder(path: &Path) -> Option<u32> {
     let file = std::fs::metadata(path).ok()?;
     let locks = std::fs::read_to_string("/proc/locks").ok()?;

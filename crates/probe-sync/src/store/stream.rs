@@ -67,7 +67,8 @@ impl StreamState {
     }
 }
 
-/// A recording under way. Two processes never write over each other's lines: one that hung may wake when another has its place.
+/// A recording under way. Two processes never write over each other's lines: one that hung may wake
+/// when another has its place.
 #[derive(Debug)]
 pub(crate) struct Stream {
     folder: OwnFolder,
@@ -122,8 +123,8 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Goes on with a file that an earlier process of this rank has begun, or creates it. What that process left of a last line
-    /// is cut off: it is no object.
+    /// Goes on with a file that an earlier process of this rank has begun, or creates it. What that
+    /// process left of a last line is cut off: it is no object.
     ///
     /// # Errors
     /// [`Error::File`] names the path.
@@ -170,8 +171,8 @@ impl Stream {
         self.pending.push(b'\n');
     }
 
-    /// Hands the round to the operating system: a killed process loses nothing before this point. Where that fails the round is missing in the
-    /// file, and the run goes on.
+    /// Hands the round to the operating system: a killed process loses nothing before this point.
+    /// Where that fails the round is missing in the file, and the run goes on.
     pub fn end_round(&mut self) {
         let lines = std::mem::take(&mut self.pending);
         if lines.is_empty() {
@@ -198,7 +199,8 @@ impl Stream {
         &self.state
     }
 
-    /// Makes the file anew where somebody has removed it: what is written into it would be lost with it. A directory that was moved is still this one.
+    /// Makes the file anew where somebody has removed it: what is written into it would be lost
+    /// with it. A directory that was moved is still this one.
     fn stays(&mut self) -> Result<(), IoError> {
         let Some(file) = &self.file else { return Ok(()) };
         // On a file system over the network a removed file has another name as long as it is open.
@@ -454,7 +456,8 @@ mod tests {
         let StreamState { rounds_missing, reason, stopped, .. } = stream.state();
         assert_eq!((*rounds_missing, stopped), (1, &None));
         assert!(reason.as_ref().is_some_and(|reason| reason.contains("removed")), "{reason:?}");
-        // Another run takes the place of its directory: its own lines follow, and the other's file is not touched.
+        // Another run takes the place of its directory: its own lines follow, and the other's file
+        // is not touched.
         std::fs::rename(&out, &aside).expect("writable");
         std::fs::create_dir(&out).expect("writable");
         std::fs::write(&path, "other").expect("writable");

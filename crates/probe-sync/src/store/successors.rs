@@ -33,8 +33,9 @@ struct Successor {
     addresses: Vec<SocketAddr>,
 }
 
-/// What an earlier process of `rank` was told in the run directory `out`: which run it was in, and who may have taken the place of rank 0. Nothing where there was none, or where its run has
-/// ended well. A file that cannot be read is logged and counts as none, because rank 0 may be there.
+/// What an earlier process of `rank` was told in the run directory `out`: which run it was in, and
+/// who may have taken the place of rank 0. Nothing where there was none, or where its run has ended
+/// well. A file that cannot be read is logged and counts as none, because rank 0 may be there.
 pub fn kept_successors(out: &Path, rank: usize) -> EarlierRun {
     let path = out.join(place(rank));
     match read(out, rank) {
@@ -55,7 +56,8 @@ pub fn kept_successors(out: &Path, rank: usize) -> EarlierRun {
     }
 }
 
-/// Keeps them for the next process of this rank. Where that fails the run goes on: what is lost is a way back.
+/// Keeps them for the next process of this rank. Where that fails the run goes on: what is lost is
+/// a way back.
 pub(crate) fn keep_successors(out: &Path, rank: usize, run: RunId, successors: &[(usize, Vec<SocketAddr>)]) {
     // Where ranks are not reached by address (MPI) nobody can come back.
     if successors.iter().all(|(_, addresses)| addresses.is_empty()) {

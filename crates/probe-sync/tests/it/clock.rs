@@ -1,4 +1,5 @@
-//! The global clock against the truth: node 0 has no virtual clock, so reference time is this machine's system clock.
+//! The global clock against the truth: node 0 has no virtual clock, so reference time is this
+//! machine's system clock.
 
 use std::path::Path;
 use std::time::{Duration as StdDuration, Instant};
@@ -35,7 +36,8 @@ fn read(clock: &GlobalClock) -> ([Timestamp<Reference>; 2], Reading) {
     ([before, SystemClock.now().on_reference()], reading)
 }
 
-/// Reads all clocks for so long and checks that the hard interval holds always, the 95 % interval mostly, and nothing goes back.
+/// Reads all clocks for so long and checks that the hard interval holds always, the 95 % interval
+/// mostly, and nothing goes back.
 fn check(clocks: &[GlobalClock], span: StdDuration) {
     let begun = Instant::now();
     let mut last: Vec<Option<Timestamp<Reference>>> = vec![None; clocks.len()];

@@ -1,4 +1,5 @@
-//! Ranks that are late while a job runs: four processes that wait for each other in every step, with clocks that are wrong by tens of milliseconds.
+//! Ranks that are late while a job runs: four processes that wait for each other in every step,
+//! with clocks that are wrong by tens of milliseconds.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -138,7 +139,8 @@ fn waits(lines: &[LateRecord], event: LateEvent) -> Vec<WaitLine> {
     lines.iter().filter_map(of).collect()
 }
 
-/// Some 20 s: members are known after 3 s, a rank is late for as long as it takes to be sure, and a wait is told after 2 s.
+/// Some 20 s: members are known after 3 s, a rank is late for as long as it takes to be sure, and a
+/// wait is told after 2 s.
 #[test]
 fn one_that_is_late_in_every_third_step_is_named_and_one_that_is_stopped_is_waited_for() {
     let mut job = Job::start();
@@ -154,7 +156,8 @@ fn one_that_is_late_in_every_third_step_is_named_and_one_that_is_stopped_is_wait
     println!("named after {named:.1?}, cleared after {cleared:.1?}: {}", begun[0]);
     assert!((9_000_000..12_000_000).contains(&begun[0].lead_ns), "{begun:?}");
 
-    // The clocks as they are: the rank whose clock is ahead of all others would have come last in every step.
+    // The clocks as they are: the rank whose clock is ahead of all others would have come last in
+    // every step.
     let truth = Truth::read(&job.out).expect("readable").expect("virtual clocks");
     let at = Timestamp::from_ns(begun[0].since_ns);
     let raw = |rank: &usize| {

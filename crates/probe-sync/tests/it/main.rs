@@ -94,7 +94,8 @@ fn a_target_that_is_easy_lengthens_the_cadence_and_is_reported() {
     assert_eq!((pacing.rounds, pacing.nodes_judged, pacing.nodes_within), (4, 2, 2), "{pacing:?}");
     assert!(pacing.final_cadence_ns > 3 * pacing.configured_cadence_ns, "{pacing:?}");
     assert_eq!(pacing.shortest_cadence_ns, pacing.configured_cadence_ns, "{pacing:?}");
-    // 500 ms at 800 µs are 625 exchanges in the first window, and more are lost to slower windows than not.
+    // 500 ms at 800 µs are 625 exchanges in the first window, and more are lost to slower windows
+    // than not.
     let planned = pacing.exchanges_per_host / pacing.exchanges_per_host_fixed;
     let started = report.counters[&Counter::ExchangesStarted] as f64 / 2_500.0;
     assert!(planned < 0.7 && started < 0.8, "{planned} planned, {started} started");

@@ -1,5 +1,5 @@
-//! An endpoint fed with arbitrary bytes, packets, stamps and times in any order: it neither panics nor grows, and its
-//! books balance.
+//! An endpoint fed with arbitrary bytes, packets, stamps and times in any order: it neither panics
+//! nor grows, and its books balance.
 
 use probe_sync_probe::{Endpoint, Kind, PACKET_BYTES, Packet, Schedule, TxContext};
 use probe_sync_time::{Duration, NodeId, RunId, StampSource};

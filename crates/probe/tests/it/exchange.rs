@@ -25,8 +25,9 @@ fn an_exchange_by_hand() {
     assert_eq!(one.answers, AnswerCounters { started: 1, finished: 1, ..Default::default() });
 }
 
-/// How an exchange ended: finished, timed out, stamp missing, send failed at node 0; finished without some packet; packets lost towards
-/// node 1 and towards node 0; duplicates and late packets at nodes 0 and 1.
+/// How an exchange ended: finished, timed out, stamp missing, send failed at node 0; finished
+/// without some packet; packets lost towards node 1 and towards node 0; duplicates and late packets
+/// at nodes 0 and 1.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Expected {
     ended: [u64; 4],
@@ -137,8 +138,8 @@ fn a_first_copy_after_the_end_is_late_and_not_lost() {
     case("Pt1", |kind, _| if kind == Kind::Pt1 { &[TIMEOUT / 2] } else { &[0] }, FINISHED, 1, [0, 1]);
     // Three of the pair and its third packet, and three repetitions.
     case("all Pr", |kind, _| if kind.is_forward() { &[0] } else { &[2 * TIMEOUT] }, TIMED_OUT, 0, [6, 0]);
-    // Pt1 starts at 1 ms; the timeout is up exactly when the packet arrives: not in time. One ns earlier: in time, and the repetitions are
-    // late.
+    // Pt1 starts at 1 ms; the timeout is up exactly when the packet arrives: not in time. One ns
+    // earlier: in time, and the repetitions are late.
     case("at the limit", |kind, _| if kind == Kind::Pr3 { &[TIMEOUT - 200_400] } else { &[0] }, TIMED_OUT, 0, [4, 0]);
     case("in time", |kind, _| if kind == Kind::Pr3 { &[TIMEOUT - 200_401] } else { &[0] }, FINISHED, 0, [3, 0]);
 }

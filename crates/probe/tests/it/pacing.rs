@@ -207,7 +207,8 @@ fn foreign_and_impossible_packets_are_counted_by_reason() {
     assert_eq!(receive(Packet { dst: NodeId(2), ..good }).foreign.destination, 1);
     assert_eq!(receive(Packet { src: NodeId(3), ..good }).foreign.source, 1);
     let answer = Packet { kind: Kind::Pr1, rx: [Some(stamp(0, StampSource::Kernel)); 2], ..good };
-    // Before Pt3 has left there can be no answer; of exchange 5, or from node 2, there can be none at all.
+    // Before Pt3 has left there can be no answer; of exchange 5, or from node 2, there can be none
+    // at all.
     assert_eq!(receive(answer).peers[&NodeId(1)].out_of_state, 1);
     assert_eq!(receive(Packet { seq: 5, ..answer }).peers[&NodeId(1)].out_of_state, 2);
     assert_eq!(receive(Packet { src: NodeId(2), ..answer }).peers[&NodeId(2)].out_of_state, 1);

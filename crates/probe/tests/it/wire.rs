@@ -1,5 +1,5 @@
-//! Two endpoints joined by a wire that does to each packet what a plan says. Node 1 is 1000 ns ahead of node 0, and a
-//! packet takes 200 ns unless the plan says otherwise.
+//! Two endpoints joined by a wire that does to each packet what a plan says. Node 1 is 1000 ns
+//! ahead of node 0, and a packet takes 200 ns unless the plan says otherwise.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -26,7 +26,8 @@ pub enum Tx {
 /// What happens to the packets of the first exchange of node 0. Later exchanges pass undisturbed.
 #[derive(Copy, Clone)]
 pub struct Plan {
-    /// For each copy that arrives, by how much it is late, ns. Repetitions of third packets have their own number.
+    /// For each copy that arrives, by how much it is late, ns. Repetitions of third packets have
+    /// their own number.
     pub copies: fn(Kind, u8) -> &'static [i64],
     pub tx: fn(Kind) -> Tx,
     pub rx: StampSource,

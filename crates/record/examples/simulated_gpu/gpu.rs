@@ -40,7 +40,8 @@ struct State {
 }
 
 impl Gpu {
-    /// Launches a kernel of so many ticks. It begins when the queue is free, and [`LAUNCH_TICKS`] after the launch at the earliest.
+    /// Launches a kernel of so many ticks. It begins when the queue is free, and [`LAUNCH_TICKS`]
+    /// after the launch at the earliest.
     pub fn launch(&self, queue: usize, name: &str, ticks: u64, correlation: u64) -> Option<Kernel> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let host = state.host.filter(|_| state.running)?;

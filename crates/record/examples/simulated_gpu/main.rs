@@ -1,4 +1,5 @@
-//! Records a program that launches kernels on a device with a clock of its own, and shows that they come back on the recorder's clock.
+//! Records a program that launches kernels on a device with a clock of its own, and shows that they
+//! come back on the recorder's clock.
 //!
 //! `cargo run -p probe-sync-record --example simulated_gpu`
 

@@ -1,4 +1,5 @@
-//! The device's kernels come back where they were, joined to their launches, on the queues that ran them.
+//! The device's kernels come back where they were, joined to their launches, on the queues that ran
+//! them.
 
 use probe_sync_record::read::{Event, What};
 use probe_sync_record::{Error, Reach, Recorder};
@@ -11,7 +12,8 @@ fn kernels_of_a_drifting_device_come_back_where_they_were() {
     let (recording, launched) = record(60).expect("nothing else records this process");
     let device = recording.devices().next().expect("there is one");
     assert!(device.backend == "simulated GPU" && device.pairs.len() >= 2, "{device:?}");
-    // Half way between two pairs a straight line is off by what the wave bends; a busy machine takes pairs rarely.
+    // Half way between two pairs a straight line is off by what the wave bends; a busy machine
+    // takes pairs rarely.
     let bracket = device.pairs.iter().map(|pair| pair.bracket_ticks).max().expect("there are pairs");
     let between = device.pairs.windows(2).map(|two| two[1].ticks - two[0].ticks).max().expect("there are two");
     let bend = WANDER_TICKS * (std::f64::consts::TAU * between as f64 / WANDER_PERIOD_TICKS).powi(2);

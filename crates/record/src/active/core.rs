@@ -122,7 +122,8 @@ impl Core {
         true
     }
 
-    /// Writes who a thread is. Threads that come and go take half of the room at the most: places and names need the rest.
+    /// Writes who a thread is. Threads that come and go take half of the room at the most: places
+    /// and names need the rest.
     pub fn define_thread(&self, serial: u32, tid: u64, name: &str) {
         if self.header(header::DEFINITIONS_TAKEN).load(Ordering::Relaxed) as usize
             > self.layout.definition_bytes / WORD / 2
@@ -162,7 +163,8 @@ impl Core {
         self.define_with(kind, number, word, &[], texts);
     }
 
-    /// Takes room by one addition, so that nobody waits for anybody, and a signal handler may do it.
+    /// Takes room by one addition, so that nobody waits for anybody, and a signal handler may do
+    /// it.
     fn define_with<'a>(
         &self,
         kind: u64,
@@ -193,7 +195,8 @@ impl Core {
         store(0, definition::MARK << 32 | kind << 16 | words as u64);
     }
 
-    /// Writes a window. Its place among the words of definitions, for changing it; None where there is no room.
+    /// Writes a window. Its place among the words of definitions, for changing it; None where there
+    /// is no room.
     pub fn define_window(&self, number: u32, words: [u64; window::WORDS - 2]) -> Option<usize> {
         let at = self.take_definition(window::WORDS)?;
         let store = |place: usize, value: u64| self.definition_word(at + place).store(value, Ordering::Release);

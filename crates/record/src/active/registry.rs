@@ -4,11 +4,13 @@
 //! gate's page, so that a forked child has none and makes its own; it leaves its parent's
 //! unchanged.
 //!
-//! Who changes the list closes the old state for all threads: a new number of the gate, a barrier, and then a wait until no thread is within an
-//! event that began before ([`Registry::quiet`]). After that nobody holds what was taken off the list.
+//! Who changes the list closes the old state for all threads: a new number of the gate, a barrier,
+//! and then a wait until no thread is within an event that began before ([`Registry::quiet`]).
+//! After that nobody holds what was taken off the list.
 //!
-//! Signal handlers may not wait for the list's lock: the thread that they interrupt may hold it. What they need is in a copy that is never changed
-//! ([`Registry::look`]); whoever changes the list puts another in its place, and frees the one before when nobody looks at it.
+//! Signal handlers may not wait for the list's lock: the thread that they interrupt may hold it.
+//! What they need is in a copy that is never changed ([`Registry::look`]); whoever changes the list
+//! puts another in its place, and frees the one before when nobody looks at it.
 
 use std::ptr;
 use std::sync::Arc;
@@ -92,7 +94,8 @@ impl Registry {
         Self::current().ok_or_else(|| "the list of sessions no longer exists".into())
     }
 
-    /// The sessions, for reading or changing; who changes them calls [`Registry::publish`] before it lets go.
+    /// The sessions, for reading or changing; who changes them calls [`Registry::publish`] before
+    /// it lets go.
     pub fn sessions(&self) -> Held<'_, Vec<Arc<Core>>> {
         self.sessions.lock()
     }
@@ -104,7 +107,8 @@ impl Registry {
             Listed { core: Arc::clone(core), members }
         };
         let new = Box::into_raw(Box::new(sessions.iter().map(listed).collect()));
-        // Before the gate: what a handler counts because the gate is another is counted for sessions of that gate, or of one that came later.
+        // Before the gate: what a handler counts because the gate is another is counted for
+        // sessions of that gate, or of one that came later.
         let before = self.listed.swap(new, Ordering::SeqCst);
         gate::change(!sessions.is_empty() || self.slow.load(Ordering::Acquire) != 0);
         let deadline = Instant::now() + QUIET_LIMIT;
@@ -115,13 +119,14 @@ impl Registry {
             std::thread::sleep(QUIET_POLL);
         }
         if !before.is_null() {
-            // SAFETY: made here, taken off by this thread alone, and who looks from now on sees the new one.
+            // SAFETY: made here, taken off by this thread alone, and who looks from now on sees the
+            // new one.
             drop(unsafe { Box::from_raw(before) });
         }
     }
 
-    /// Shows each session that wants events of these bits, of a thread with this serial number or, without one, of any thread of the process. Waits for
-    /// nobody, and asks for no memory.
+    /// Shows each session that wants events of these bits, of a thread with this serial number or,
+    /// without one, of any thread of the process. Waits for nobody, and asks for no memory.
     pub fn look(&self, bit: u32, serial: Option<u32>, mut each: impl FnMut(&Core)) {
         self.looking.visit(|| {
             // SAFETY: only `publish` stores one; it frees the one before when nobody looks at it.
@@ -159,7 +164,8 @@ impl Registry {
     /// The observers. Called within an event, and not kept beyond it.
     pub fn watches(&self) -> &[Arc<Watch>] {
         let watches = self.watches.load(Ordering::Acquire);
-        // SAFETY: only `change_watches` stores one; it frees the one before when no thread is within an event that began before.
+        // SAFETY: only `change_watches` stores one; it frees the one before when no thread is
+        // within an event that began before.
         unsafe { watches.as_ref() }.map_or(&[], |watches| &watches.0)
     }
 
@@ -168,7 +174,8 @@ impl Registry {
         self.is_slow() && !self.watches.load(Ordering::Acquire).is_null()
     }
 
-    /// Puts another list of observers in the place of the present one, which [`Registry::free_watches`] gets. Called by whoever holds the sessions.
+    /// Puts another list of observers in the place of the present one, which
+    /// [`Registry::free_watches`] gets. Called by whoever holds the sessions.
     pub fn change_watches(&self, sessions: &[Arc<Core>], by: i32, change: impl FnOnce(&mut Watches)) -> *mut Watches {
         let mut list = Watches(self.watches().to_vec());
         change(&mut list);
@@ -177,10 +184,12 @@ impl Registry {
         before
     }
 
-    /// Waits until no thread holds a list that was replaced, and frees it. Where one stays within its event the list stays, too.
+    /// Waits until no thread holds a list that was replaced, and frees it. Where one stays within
+    /// its event the list stays, too.
     pub fn free_watches(&self, before: *mut Watches, own: Option<&Activity>) {
         if self.quiet(own) && !before.is_null() {
-            // SAFETY: made by `change_watches`, taken off by its caller alone, and seen by no thread any more.
+            // SAFETY: made by `change_watches`, taken off by its caller alone, and seen by no
+            // thread any more.
             drop(unsafe { Box::from_raw(before) });
         }
     }
@@ -198,8 +207,8 @@ impl Registry {
         }
     }
 
-    /// Waits until no thread but `own` is within an event that began before; false where one stays in it, or the kernel has no barrier: then what
-    /// they may hold must stay.
+    /// Waits until no thread but `own` is within an event that began before; false where one stays
+    /// in it, or the kernel has no barrier: then what they may hold must stay.
     pub fn quiet(&self, own: Option<&Activity>) -> bool {
         let seen_by_all = <AtomicU32 as Word>::heavy();
         let deadline = Instant::now() + QUIET_LIMIT;
@@ -221,7 +230,8 @@ impl Registry {
     }
 }
 
-/// How long a thread is waited for; an event takes less than 1 µs, unless its thread is stopped within.
+/// How long a thread is waited for; an event takes less than 1 µs, unless its thread is stopped
+/// within.
 const QUIET_LIMIT: Duration = Duration::from_secs(5);
 const QUIET_POLL: Duration = Duration::from_micros(20);
 

@@ -37,7 +37,8 @@ impl Observed<'_> {
         self.unfinished
     }
 
-    /// Its arguments so far, where the observer asked for them; those behind `||` are there when it leaves.
+    /// Its arguments so far, where the observer asked for them; those behind `||` are there when it
+    /// leaves.
     pub fn arguments(&self) -> &[(String, ArgumentValue)] {
         self.arguments
     }

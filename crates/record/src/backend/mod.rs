@@ -6,8 +6,10 @@
 //! recorder's ticks through the accompanying pairs ([`DevicePair`]). Events are linked to their
 //! launch by their correlation id, which is the id of the event on the host, and by flows.
 //!
-//! A backend that is absent, fails or panics is left out; the session goes on without it, and says so
-//! ([`Session::backends`](crate::Session::backends), [`Recording::notes`](crate::Recording::notes)). One that is not for the session's reach is an error.
+//! A backend that is absent, fails or panics is left out; the session goes on without it, and says
+//! so ([`Session::backends`](crate::Session::backends),
+//! [`Recording::notes`](crate::Recording::notes)). One that is not for the session's reach is an
+//! error.
 //!
 //! | step | when |
 //! |---|---|
@@ -54,7 +56,8 @@ pub struct Request {
     pub details: bool,
 }
 
-/// A device, or something that scopes are forwarded to. Reasons are texts for people: what is missing, and what to do.
+/// A device, or something that scopes are forwarded to. Reasons are texts for people: what is
+/// missing, and what to do.
 pub trait Backend: Send {
     /// What it is called in messages.
     fn name(&self) -> &str;

@@ -83,7 +83,8 @@ struct Pending {
 #[derive(Debug)]
 struct OwnLane(Box<Lane>);
 
-// SAFETY: a lane's cells are used through `&mut Sink` alone, by one thread at a time; what they point to is the session's memory, which `Sink::core` keeps.
+// SAFETY: a lane's cells are used through `&mut Sink` alone, by one thread at a time; what they
+// point to is the session's memory, which `Sink::core` keeps.
 unsafe impl Send for OwnLane {}
 
 impl Sink {
@@ -102,8 +103,9 @@ impl Sink {
         }))
     }
 
-    /// Takes an event. Those of a track come in the order in which they began, and of those that began together the longest first; one that comes
-    /// too late, or ends before it begins, is counted as lost.
+    /// Takes an event. Those of a track come in the order in which they began, and of those that
+    /// began together the longest first; one that comes too late, or ends before it begins, is
+    /// counted as lost.
     pub fn event(&mut self, track: TrackId, event: &DeviceEvent<'_>) {
         let site = self.site(event.kind, event.name);
         let Some(row) = self.row(track, event) else { return };

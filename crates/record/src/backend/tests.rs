@@ -113,7 +113,8 @@ fn what_ends_before_it_begins_or_comes_too_late_is_counted() {
     assert_eq!(lost + recording.status().lost.events, 1);
 }
 
-/// They are handed over by the session's own thread after 10 ms, or by whoever stops the session; neither waits for the other.
+/// They are handed over by the session's own thread after 10 ms, or by whoever stops the session;
+/// neither waits for the other.
 #[test]
 fn all_events_of_a_device_go_through_a_stream_that_is_smaller() {
     for wait_ms in [0, 50] {

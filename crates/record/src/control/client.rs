@@ -49,7 +49,8 @@ pub fn sockets(path: &Path) -> Result<Vec<PathBuf>, Error> {
 /// Asks the session that listens at a socket, and returns what it says when it is done.
 ///
 /// # Errors
-/// [`Error::Control`] where nobody listens, another user does, or there is no answer in time; [`Error::Asked`] where it is refused.
+/// [`Error::Control`] where nobody listens, another user does, or there is no answer in time;
+/// [`Error::Asked`] where it is refused.
 pub fn ask(socket: &Path, request: &Request) -> Result<Answer, Error> {
     let refuse = |reason: String| Error::Control { path: socket.to_path_buf(), reason };
     let failed = |error: std::io::Error| refuse(format!("{error}: is its process still running on this host?"));

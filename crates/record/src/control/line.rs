@@ -4,7 +4,8 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// The line that the other end says, without its end, within `limit` however slowly it comes. The connection may stay open after it.
+/// The line that the other end says, without its end, within `limit` however slowly it comes. The
+/// connection may stay open after it.
 pub(crate) fn read(mut stream: &UnixStream, limit: Duration) -> std::io::Result<String> {
     let until = Instant::now() + limit;
     let mut line = Vec::new();

@@ -36,7 +36,8 @@ pub use line::LINE_MAX;
 pub enum Request {
     /// Begin to record.
     Start {
-        /// From when to when on the reference clock, ns since the Unix epoch; None: from now until it is stopped.
+        /// From when to when on the reference clock, ns since the Unix epoch; None: from now until
+        /// it is stopped.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         window_ns: Option<[i64; 2]>,
     },

@@ -42,7 +42,8 @@ pub enum Doubt {
     None,
     /// It is before the first clock pair or after the last.
     Outside,
-    /// The system clock was set between the pair before and the pair after it; it may be off by as much.
+    /// The system clock was set between the pair before and the pair after it; it may be off by as
+    /// much.
     Step,
     /// The counter had been seen to be no clock any more.
     Failed,
@@ -190,7 +191,8 @@ fn nearest_ns(ps: i128) -> i64 {
     }
 }
 
-/// Ps of a tick, from the median of what neighbouring pairs say: a step of the system clock is in one of them.
+/// Ps of a tick, from the median of what neighbouring pairs say: a step of the system clock is in
+/// one of them.
 fn factor(pairs: &[ClockPair]) -> Option<i128> {
     let ratio = |pair: &[ClockPair]| {
         let ticks = i128::from(pair[1].ticks) - i128::from(pair[0].ticks);
@@ -202,7 +204,8 @@ fn factor(pairs: &[ClockPair]) -> Option<i128> {
     ratios.get(ratios.len() / 2).copied().filter(|factor| (1..=FACTOR_MAX).contains(factor))
 }
 
-/// A pair of now, where the counter is that of the recording: on the same machine, since the same start.
+/// A pair of now, where the counter is that of the recording: on the same machine, since the same
+/// start.
 fn pair_of_now(facts: &Facts) -> Option<ClockPair> {
     let here = Facts::of_process();
     let same = !facts.boot_id.is_empty() && facts.boot_id == here.boot_id;
@@ -229,7 +232,8 @@ const ONE_PAIR: &str = "the recording has only one clock pair, so the length of 
 mod tests {
     use super::*;
 
-    /// Pairs a second apart of a counter of 2.6 GHz that is `ppm` fast, the system clock set by `step_ns` after the sixth.
+    /// Pairs a second apart of a counter of 2.6 GHz that is `ppm` fast, the system clock set by
+    /// `step_ns` after the sixth.
     fn pairs(count: u64, ppm: f64, step_ns: i64) -> Vec<ClockPair> {
         (0..count)
             .map(|k| ClockPair {

@@ -71,7 +71,8 @@ pub(super) fn pairs_beside(path: &Path) -> PathBuf {
     path.with_extension("snapshot_pairs.jsonl")
 }
 
-/// The recording's clock pairs as pairs of the system clock and `CLOCK_BOOTTIME`, a line of JSON each.
+/// The recording's clock pairs as pairs of the system clock and `CLOCK_BOOTTIME`, a line of JSON
+/// each.
 fn boot_pairs(recording: &Recording, clock: &SystemClock, boot: &BootClock) -> String {
     let line = |pair: &crate::ClockPair| {
         let system = clock.at(pair.ticks).0;

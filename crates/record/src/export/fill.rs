@@ -179,11 +179,13 @@ impl<'a> Fill<'a> {
         self.slice(put.track, [put.placed.start, put.placed.end], name, category, flow, args);
     }
 
-    /// From a launch to what a device did for it, where the recording has devices, or was given their events.
+    /// From a launch to what a device did for it, where the recording has devices, or was given
+    /// their events.
     fn launch(&mut self, put: &Put<'_>, id: u64) -> Option<Flow> {
         let end = match put.thread.device {
             Some(_) => FlowEnd::In,
-            // Given events name their launches. Of those in the recording, which may be many, it is known that launches are calls of a runtime.
+            // Given events name their launches. Of those in the recording, which may be many, it is
+            // known that launches are calls of a runtime.
             None if self.launches.remove(&id) || self.has_devices && put.item.kind() == Kind::Runtime => FlowEnd::Out,
             None => return None,
         };

@@ -4,7 +4,8 @@
 use crate::kind::Kind;
 use crate::tree::{FORWARD_THREAD, SEQUENCE_NUMBER};
 
-/// The name of an argument: that of the program, but for those which readers of traces look for under another.
+/// The name of an argument: that of the program, but for those which readers of traces look for
+/// under another.
 pub(super) fn of_argument(kind: Kind, key: &str) -> &str {
     if kind == Kind::Collective {
         return COLLECTIVE.iter().find(|(own, _)| *own == key).map_or(key, |(_, read)| read);

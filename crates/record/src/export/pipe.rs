@@ -32,7 +32,8 @@ pub(super) fn pipe() -> (Inlet, Outlet) {
 }
 
 impl Inlet {
-    /// Hands a chunk on and leaves an empty one in its place; false when nobody takes any more, who then says why.
+    /// Hands a chunk on and leaves an empty one in its place; false when nobody takes any more, who
+    /// then says why.
     pub fn hand_on(&self, chunk: &mut Chunk) -> bool {
         let full = std::mem::replace(chunk, self.empty.try_recv().unwrap_or_default());
         self.full.send(full).is_ok()

@@ -25,7 +25,8 @@ use crate::read::Recording;
 pub struct Reference {
     /// The directory of a run, or a file of offsets.
     pub clocks: ClockSource,
-    /// The nodes that recorded, one for each recording; empty: those for which the run recorded the hosts or the ranks.
+    /// The nodes that recorded, one for each recording; empty: those for which the run recorded the
+    /// hosts or the ranks.
     pub nodes: Vec<u32>,
     /// How far outside of the measured span events may lie.
     pub extrapolate: Duration,
@@ -73,10 +74,12 @@ impl<'a> OnSystem<'a> {
 }
 
 impl OnReference<'_> {
-    /// Writes a trace, the same bytes as [`OnSystem::write`] and `align` after it. Beside it lies what `align` says of the correction.
+    /// Writes a trace, the same bytes as [`OnSystem::write`] and `align` after it. Beside it lies
+    /// what `align` says of the correction.
     ///
     /// # Errors
-    /// Those of [`OnSystem::write`]; those of `calibrate` and `align`: whose the recording is is not known, or the run was not under way then.
+    /// Those of [`OnSystem::write`]; those of `calibrate` and `align`: whose the recording is is
+    /// not known, or the run was not under way then.
     pub fn write(&self, format: Format, path: &Path) -> Result<Exported, ExportError> {
         let to = Outputs { all: &[path.to_owned()], at: path, format };
         let mut written = to.write(std::slice::from_ref(&self.system), &self.reference)?;
@@ -84,9 +87,11 @@ impl OnReference<'_> {
     }
 }
 
-/// Recordings of several processes, each as the trace of this place in `outputs`, all in one folder. What viewers want to be common to the traces that they
-/// show together is: an XSpace counts from the earliest beginning. With a `reference` the bytes are those without and one `align` of all, where they are of
-/// different ranks; without, times are on each machine's system clock.
+/// Recordings of several processes, each as the trace of this place in `outputs`, all in one
+/// folder. What viewers want to be common to the traces that they show together is: an XSpace
+/// counts from the earliest beginning. With a `reference` the bytes are those without and one
+/// `align` of all, where they are of different ranks; without, times are on each machine's system
+/// clock.
 ///
 /// # Errors
 /// As of one; those that were written before stay.
@@ -100,7 +105,8 @@ pub fn write_each(
     let systems = OnSystem::of_each(recordings, outputs)?;
     let pairs = systems.iter().zip(outputs);
     let Some(reference) = reference else { return pairs.map(|(system, path)| system.write(format, path)).collect() };
-    // One alignment has one trace of a rank: where somebody brings several, or they say nothing of ranks, each is aligned alone.
+    // One alignment has one trace of a rank: where somebody brings several, or they say nothing of
+    // ranks, each is aligned alone.
     let ranks: BTreeSet<u32> = recordings.iter().filter_map(|recording| recording.facts().rank).collect();
     let together = ranks.len() == recordings.len() && format.can_be_aligned();
     if let ([first, _, ..], true) = (outputs, together) {
@@ -171,7 +177,8 @@ impl Outputs<'_> {
     }
 }
 
-/// A folder for what is not on the reference clock yet: on the output's disk, where there is room for it, unless the output is no file.
+/// A folder for what is not on the reference clock yet: on the output's disk, where there is room
+/// for it, unless the output is no file.
 fn folder_beside(output: &Path) -> Result<tempfile::TempDir, ExportError> {
     let beside = output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let parent = if output.exists() && !output.is_file() { std::env::temp_dir() } else { beside.to_owned() };

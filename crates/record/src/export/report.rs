@@ -16,7 +16,8 @@ pub struct Exported {
     pub events: u64,
     /// Scopes.
     pub scopes: u64,
-    /// Scopes that did not end themselves: closed with the scope around them, or open when the recording ended.
+    /// Scopes that did not end themselves: closed with the scope around them, or open when the
+    /// recording ended.
     pub unfinished: u64,
     /// Spans that may end on another thread.
     pub spans: u64,
@@ -30,7 +31,8 @@ pub struct Exported {
     pub clock_failed: u64,
     /// Bytes of the file; 0 for a database.
     pub bytes: u64,
-    /// Of a database on its machine's boot clock: the file with the pairs that tie it to the system clock, for `align --snapshots`.
+    /// Of a database on its machine's boot clock: the file with the pairs that tie it to the system
+    /// clock, for `align --snapshots`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pairs: Option<PathBuf>,
     /// Worth telling the user.

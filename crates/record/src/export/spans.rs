@@ -39,7 +39,8 @@ impl Spans {
         Ok(())
     }
 
-    /// Puts every span on its row; one without a beginning or an end begins or ends with the recording, and is marked.
+    /// Puts every span on its row; one without a beginning or an end begins or ends with the
+    /// recording, and is marked.
     pub fn finish(self, recording: [i64; 2], each: &mut Each<'_>) -> Result<(), ExportError> {
         let Some((mut sorter, mut chunk)) = self.kept else { return Ok(()) };
         sorter.push(&chunk, |_, _| true)?;
@@ -124,5 +125,6 @@ fn one_track() -> Chunk {
 
 const BEGIN: &str = "begin";
 const END: &str = "end";
-/// Ends of one id that are held at once; a program that gives one id to all its spans gets them as far as they go.
+/// Ends of one id that are held at once; a program that gives one id to all its spans gets them as
+/// far as they go.
 const ENDS_MAX: usize = 1 << 16;

@@ -24,7 +24,8 @@ pub struct OnSystem<'a> {
     pub(super) recording: &'a Recording,
     pub(super) clock: SystemClock,
     devices: Vec<Foreign>,
-    /// What times are counted from in formats whose readers show files of several nodes from the beginning of each, ns.
+    /// What times are counted from in formats whose readers show files of several nodes from the
+    /// beginning of each, ns.
     from: i64,
 }
 
@@ -68,7 +69,8 @@ impl<'a> OnSystem<'a> {
         &self.clock
     }
 
-    /// Adds what devices did, their times on this clock: each event is joined by a flow to the scope of its correlation id.
+    /// Adds what devices did, their times on this clock: each event is joined by a flow to the
+    /// scope of its correlation id.
     pub fn with_devices(mut self, events: Vec<Foreign>) -> Self {
         self.devices.extend(events);
         self

@@ -129,7 +129,8 @@ fn devices_are_joined_to_their_launches() {
     assert!(begun.iter().all(|id| ended.contains(id)));
 }
 
-/// Offsets of these nodes around a time: each is ahead by 2.5 ms more than the one before, and wanders.
+/// Offsets of these nodes around a time: each is ahead by 2.5 ms more than the one before, and
+/// wanders.
 fn offsets(folder: &Path, around: i64, nodes: u32) -> std::path::PathBuf {
     let mut lines = "node,node_realtime_ns,offset_vs_node0_ns\n".to_owned();
     for node in 0..nodes {

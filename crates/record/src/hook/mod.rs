@@ -27,7 +27,8 @@
 //! | [`Flops`] | floating-point operations, by name and shapes |
 //! | [`Metadata`] | what the caller says of all events of a kind |
 //!
-//! A hook that panics is not asked again, and the panic is counted. One that is not for the recording's reach is refused.
+//! A hook that panics is not asked again, and the panic is counted. One that is not for the
+//! recording's reach is refused.
 
 mod flops;
 mod metadata;

@@ -9,7 +9,8 @@ use crate::read::{Event, Recording};
 use crate::session::modules::Module;
 use crate::value::ArgumentValue;
 
-/// Adds to each stack, as `call_stack`, the file that each address is in, and the address within that file.
+/// Adds to each stack, as `call_stack`, the file that each address is in, and the address within
+/// that file.
 #[derive(Clone, Debug, Default)]
 pub struct Modules(ModuleMap);
 
@@ -58,7 +59,8 @@ impl Hook for Modules {
     }
 }
 
-/// Adds the names of each stack's addresses. They are those that calls return to: what was called lies one before.
+/// Adds the names of each stack's addresses. They are those that calls return to: what was called
+/// lies one before.
 pub(super) fn add_stacks(event: &Event<'_>, additions: &mut Additions, mut name: impl FnMut(u64) -> String) {
     for (_, value) in event.arguments() {
         if let ArgumentValue::Addresses(addresses) = value {

@@ -36,7 +36,8 @@ impl Stack {
 pub fn stack() -> Stack {
     modules::define_for_all();
     let mut walk = Walk { stack: Stack { addresses: [0; ADDRESSES_MAX], count: 0 }, own: OWN_FRAMES };
-    // SAFETY: `step` is called during this call alone, with a pointer to `walk`, which nobody else uses meanwhile.
+    // SAFETY: `step` is called during this call alone, with a pointer to `walk`, which nobody else
+    // uses meanwhile.
     unsafe { _Unwind_Backtrace(step, (&raw mut walk).cast()) };
     walk.stack
 }
@@ -62,7 +63,8 @@ extern "C" fn step(context: *mut c_void, walk: *mut c_void) -> c_int {
     GO_ON
 }
 
-// In every program that is linked with Rust's standard library, which walks stacks with it (Itanium C++ ABI, exception handling, 1.6).
+// In every program that is linked with Rust's standard library, which walks stacks with it (Itanium
+// C++ ABI, exception handling, 1.6).
 unsafe extern "C" {
     fn _Unwind_Backtrace(step: extern "C" fn(*mut c_void, *mut c_void) -> c_int, argument: *mut c_void) -> c_int;
     fn _Unwind_GetIP(context: *mut c_void) -> usize;

@@ -13,7 +13,8 @@ use super::{Additions, Hook};
 use crate::error::Error;
 use crate::read::{Event, Recording};
 
-/// Adds to each stack, as `call_stack`, functions with file and line, the innermost first; what was inlined has a line of its own.
+/// Adds to each stack, as `call_stack`, functions with file and line, the innermost first; what was
+/// inlined has a line of its own.
 #[derive(Default)]
 pub struct Symbols {
     modules: ModuleMap,
@@ -60,7 +61,8 @@ impl Symbols {
         let (module, own) = self.modules.find(address)?;
         let file = self.files.entry(module.path.clone()).or_insert_with(|| Loader::new(&module.path).ok());
         let file = file.as_ref()?;
-        // The symbol has the whole path of the function; debug information may have its last part only, but knows what was inlined.
+        // The symbol has the whole path of the function; debug information may have its last part
+        // only, but knows what was inlined.
         let symbol = file.find_symbol(own).map(|symbol| demangle_auto(symbol.into(), None).into_owned());
         let mut lines: Vec<(String, String)> = Vec::new();
         let mut frames = file.find_frames(own).ok()?;

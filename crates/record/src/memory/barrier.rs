@@ -10,7 +10,8 @@ use std::sync::atomic::{Ordering, fence};
 /// Makes all threads of the process pass a full barrier; false where the kernel cannot.
 pub(crate) fn everywhere() -> bool {
     fence(Ordering::SeqCst);
-    // Who has not registered is refused. Nothing is remembered here: a forked child may be another process in the kernel's eyes.
+    // Who has not registered is refused. Nothing is remembered here: a forked child may be another
+    // process in the kernel's eyes.
     membarrier(PRIVATE_EXPEDITED) || (membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED))
 }
 

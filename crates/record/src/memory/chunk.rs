@@ -3,8 +3,10 @@
 //!
 //! A chunk has one writer at a time.
 //!
-//! Records are stored in any order; [`commit`] makes them known. A chunk that is used again has another generation, odd while its first words change: who has
-//! read them between two equal even ones has read those of one use. Over [`Word`], so that loom runs these lines in every interleaving.
+//! Records are stored in any order; [`commit`] makes them known. A chunk that is used again has
+//! another generation, odd while its first words change: who has read them between two equal even
+//! ones has read those of one use. Over [`Word`], so that loom runs these lines in every
+//! interleaving.
 
 use std::sync::atomic::Ordering;
 
@@ -61,7 +63,8 @@ impl Segment {
     }
 }
 
-/// Gives a chunk that nobody writes to a thread. Its `sequence` is taken while the chunk is being changed.
+/// Gives a chunk that nobody writes to a thread. Its `sequence` is taken while the chunk is being
+/// changed.
 pub(crate) fn put_to_use<'a, W: Word64 + 'a>(
     word: impl Fn(usize) -> &'a W,
     segment: Segment,
@@ -78,7 +81,8 @@ pub(crate) fn put_to_use<'a, W: Word64 + 'a>(
     word(chunk::GENERATION).count(true, Ordering::AcqRel);
 }
 
-/// Gives the rest of a chunk that another thread began: where it begins. None where it has had as many threads as it can.
+/// Gives the rest of a chunk that another thread began: where it begins. None where it has had as
+/// many threads as it can.
 pub(crate) fn go_on<'a, W: Word64 + 'a>(
     word: impl Fn(usize) -> &'a W,
     writer: Writer,

@@ -4,11 +4,11 @@
 //! 4.14). In the child it is therefore closed automatically, and the list of sessions, which lies
 //! on the same page, is empty.
 //!
-//! The page is a static of the program's: one load says that nothing records. The linker puts what is zero at first where no file is mapped, as the
-//! kernel's advice demands.
+//! The page is a static of the program's: one load says that nothing records. The linker puts what
+//! is zero at first where no file is mapped, as the kernel's advice demands.
 //!
-//! Every change gives the gate a number that it never had, so that a thread knows by it whether what it holds is still right. The numbers go on in
-//! a child.
+//! Every change gives the gate a number that it never had, so that a thread knows by it whether
+//! what it holds is still right. The numbers go on in a child.
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
@@ -21,7 +21,8 @@ pub(crate) struct Page {
     gate: AtomicU32,
     /// The list of sessions of this process; null in a child that has started none.
     pub(crate) registry: AtomicPtr<()>,
-    /// Names of run time. A child makes its own: another thread of its parent may have held the lock when it was forked.
+    /// Names of run time. A child makes its own: another thread of its parent may have held the
+    /// lock when it was forked.
     pub(crate) names: AtomicPtr<()>,
 }
 
@@ -52,13 +53,15 @@ pub(crate) fn change(open: bool) -> u32 {
 
 /// Has the kernel empty the page in children; what is missing otherwise.
 pub(crate) fn prepare() -> Result<(), String> {
-    // No `OnceLock`: a child that is forked while another thread is within one waits for that thread, which it has not. Twice is as good as once.
+    // No `OnceLock`: a child that is forked while another thread is within one waits for that
+    // thread, which it has not. Twice is as good as once.
     static WIPED: AtomicBool = AtomicBool::new(false);
     if WIPED.load(Ordering::Acquire) {
         return Ok(());
     }
     let page = ptr::from_ref(&PAGE).cast_mut().cast();
-    // SAFETY: the page is a whole one and ours; what happens to it in a child is what `Registry` goes by.
+    // SAFETY: the page is a whole one and ours; what happens to it in a child is what `Registry`
+    // goes by.
     let advised = unsafe { rustix::mm::madvise(page, size_of::<Page>(), Advice::LinuxWipeOnFork) };
     advised.map_err(|error| format!("madvise(MADV_WIPEONFORK): {error}; this requires Linux 4.14 or later"))?;
     WIPED.store(true, Ordering::Release);

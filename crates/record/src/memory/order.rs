@@ -6,9 +6,10 @@
 //! runs the same lines in every interleaving (`tests`), and also with all orderings removed, which
 //! it must detect.
 //!
-//! An event costs no fence: it says that its thread is within, and then looks at the gate, in this order for the compiler alone ([`Word::light`]). Whoever
-//! changes the gate makes all threads pass a full fence ([`Word::heavy`]: `membarrier`) before it looks who is within: either the event sees the new gate, or
-//! it is seen.
+//! An event costs no fence: it says that its thread is within, and then looks at the gate, in this
+//! order for the compiler alone ([`Word::light`]). Whoever changes the gate makes all threads pass
+//! a full fence ([`Word::heavy`]: `membarrier`) before it looks who is within: either the event
+//! sees the new gate, or it is seen.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
 
@@ -77,7 +78,8 @@ macro_rules! word {
 word!(AtomicU32, u32);
 word!(AtomicU64, u64);
 
-/// Says that this thread is within an event, and looks whether what it knows still holds; if not, it is within all the same.
+/// Says that this thread is within an event, and looks whether what it knows still holds; if not,
+/// it is within all the same.
 #[inline(always)]
 pub(crate) fn begin<W: Word>(busy: &W, number: W::Value, gate: &W, known: W::Value) -> bool {
     busy.store(number, Ordering::Relaxed);
@@ -97,8 +99,8 @@ pub(crate) fn is_within<W: Word>(busy: &W, number: W::Value) -> bool {
     busy.load(Ordering::Acquire) == number
 }
 
-/// How many threads are within something that may be taken away: whoever takes it away does so first, and then waits until this is nobody. Threads that come
-/// later find that it is gone.
+/// How many threads are within something that may be taken away: whoever takes it away does so
+/// first, and then waits until this is nobody. Threads that come later find that it is gone.
 #[derive(Debug, Default)]
 pub(crate) struct Visitors<W = AtomicU32>(pub(super) W);
 
@@ -117,5 +119,6 @@ impl<W: Word> Visitors<W> {
     }
 }
 
-/// What makes a thread's work known to whoever waits for it. Taken away by `cargo xtask races`, to see that ThreadSanitizer sees it.
+/// What makes a thread's work known to whoever waits for it. Taken away by `cargo xtask races`, to
+/// see that ThreadSanitizer sees it.
 const PUBLISH: Ordering = if cfg!(probe_sync_planted) { Ordering::Relaxed } else { Ordering::Release };

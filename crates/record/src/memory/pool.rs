@@ -49,7 +49,8 @@ impl Pool {
         pool
     }
 
-    /// A piece for a thread; None where there is no room. `recycle`: chunks that are full may be taken.
+    /// A piece for a thread; None where there is no room. `recycle`: chunks that are full may be
+    /// taken.
     pub fn take(&self, region: &Region, writer: Writer, recycle: bool) -> Option<Piece> {
         if let Some(piece) = self.partial.pop().and_then(|index| self.go_on(region, index, writer)) {
             return Some(piece);
@@ -63,7 +64,8 @@ impl Pool {
         let at = self.layout.chunk_at(index as usize);
         let word = |place: usize| region.word(at + place * WORD);
         let empty = chunk::header_bytes(self.layout.chunk_bytes) as u64;
-        // The sequence is taken last, so that chunks with a lower one than a reader knows are whole.
+        // The sequence is taken last, so that chunks with a lower one than a reader knows are
+        // whole.
         let sequence = || region.word(header::SEQUENCE * WORD).fetch_add(1, Ordering::Relaxed);
         put_to_use(word, Segment { writer, from: empty }, sequence);
         Some(Piece { chunk: index, from: empty as usize })

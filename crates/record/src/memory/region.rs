@@ -25,7 +25,8 @@ pub(crate) struct Region {
     file: Option<(File, PathBuf)>,
 }
 
-// SAFETY: it is memory of atomic words, which any thread may use; the mapping has no tie to a thread.
+// SAFETY: it is memory of atomic words, which any thread may use; the mapping has no tie to a
+// thread.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -34,7 +35,8 @@ impl Region {
     /// Memory of this process.
     pub fn anonymous(bytes: usize) -> Result<Self, Error> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // Shared memory would stay the parent's in a child; this is copied when somebody writes it, which nobody does.
+        // Shared memory would stay the parent's in a child; this is copied when somebody writes it,
+        // which nobody does.
         let flags = MapFlags::PRIVATE | MapFlags::POPULATE;
         // SAFETY: the system chooses an address where nothing is.
         let mapped = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), bytes, protection, flags) };
@@ -80,7 +82,8 @@ impl Region {
             byte.is_multiple_of(WORD) && byte < self.bytes,
             "layouts lie within the memory that was mapped for them"
         );
-        // SAFETY: within the mapping and aligned, as was just asked; the mapping lives as long as `self`.
+        // SAFETY: within the mapping and aligned, as was just asked; the mapping lives as long as
+        // `self`.
         unsafe { &*self.base.as_ptr().add(byte / WORD) }
     }
 
@@ -103,7 +106,8 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: mapped by `anonymous` or `of_new_file` with this length; a session is dropped when no thread writes any more.
+        // SAFETY: mapped by `anonymous` or `of_new_file` with this length; a session is dropped
+        // when no thread writes any more.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
@@ -115,7 +119,8 @@ fn map_file(file: &File, bytes: usize) -> std::io::Result<*mut AtomicU64> {
     let mapped = unsafe { rustix::mm::mmap(ptr::null_mut(), bytes, protection, flags, file, 0) };
     let base: *mut AtomicU64 = mapped?.cast();
     for page in (0..bytes).step_by(PAGE_BYTES) {
-        // SAFETY: within the mapping and aligned. Populating only reads a shared file's pages; the first store into each would be a fault.
+        // SAFETY: within the mapping and aligned. Populating only reads a shared file's pages; the
+        // first store into each would be a fault.
         unsafe { (*base.add(page / WORD)).store(0, std::sync::atomic::Ordering::Relaxed) };
     }
     Ok(base)

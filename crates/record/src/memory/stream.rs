@@ -48,10 +48,11 @@ impl Stream {
         Self { file, bytes: Vec::new(), drained: Vec::new() }
     }
 
-    /// Moves everything that is there. What the file system refuses stays where it is and is tried again; threads lose what finds no room then.
+    /// Moves everything that is there. What the file system refuses stays where it is and is tried
+    /// again; threads lose what finds no room then.
     pub fn drain(&mut self, chunks: Chunks<'_>) {
-        // Those that are completed now have all their records committed. They come first, and are free as soon as they are written: a slow disk holds up
-        // few of them.
+        // Those that are completed now have all their records committed. They come first, and are
+        // free as soon as they are written: a slow disk holds up few of them.
         let mut completed = Vec::new();
         while let Some(index) = chunks.pool.completed() {
             completed.push(index);
@@ -95,7 +96,8 @@ impl Stream {
                 from = end;
             }
         }
-        // Not before the block is written is it counted as such; see `append`. A chunk of which nothing was copied may be free, and in use again by then.
+        // Not before the block is written is it counted as such; see `append`. A chunk of which
+        // nothing was copied may be free, and in use again by then.
         if from > used.drained {
             self.drained.push((index, from));
         }

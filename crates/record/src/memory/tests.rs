@@ -1,6 +1,8 @@
-//! Every interleaving of who writes, reads, begins, ends, calls and removes, by loom, weak memory included: the lines that run in programs.
+//! Every interleaving of who writes, reads, begins, ends, calls and removes, by loom, weak memory
+//! included: the lines that run in programs.
 //!
-//! Each model also runs with all orders taken away ([`Planted`]), and must fail then: else it would see nothing.
+//! Each model also runs with all orders taken away ([`Planted`]), and must fail then: else it would
+//! see nothing.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -14,8 +16,8 @@ use super::chunk::{self, Segment, Writer};
 use super::order::{self, Visitors, Word};
 use crate::layout::chunk::GENERATION;
 
-/// loom takes accesses of the order `SeqCst` for acquire and release, but knows such fences: with one before each load and behind each store they are what
-/// they are in programs.
+/// loom takes accesses of the order `SeqCst` for acquire and release, but knows such fences: with
+/// one before each load and behind each store they are what they are in programs.
 fn fence_of(order: Ordering) {
     if order == Ordering::SeqCst {
         fence(order);
@@ -113,7 +115,8 @@ fn check(sound: fn(), planted: fn()) {
     assert!(catch_unwind(AssertUnwindSafe(|| run(planted))).is_err(), "what is planted is seen");
 }
 
-/// What a thread may use only while it is there. loom fails where its removal is not ordered behind every use.
+/// What a thread may use only while it is there. loom fails where its removal is not ordered behind
+/// every use.
 #[derive(Default)]
 struct Kept(UnsafeCell<u64>);
 
@@ -145,7 +148,8 @@ fn remove<W: Modelled>(busy: &W, kept: &Kept) {
     kept.removed();
 }
 
-/// A session ends while a thread records: once nobody is within, what the session held is taken away.
+/// A session ends while a thread records: once nobody is within, what the session held is taken
+/// away.
 fn stop<W: Modelled>() {
     let (busy, gate, kept) = (W::zero(), W::zero(), Kept::default());
     gate.store(1, Ordering::SeqCst);
@@ -171,7 +175,8 @@ fn a_session_is_taken_away_when_no_thread_is_within_an_event() {
     check(stop::<AtomicU64>, stop::<Planted>);
 }
 
-/// A thread adopts a session while another ends it: who finds the gate changed reads the list under its lock, within an event.
+/// A thread adopts a session while another ends it: who finds the gate changed reads the list under
+/// its lock, within an event.
 fn adopt<W: Modelled>() {
     let (busy, gate, kept) = (W::zero(), W::zero(), Kept::default());
     let shared = Arc::new((busy, gate, kept, Mutex::new(false)));
@@ -255,7 +260,8 @@ impl<W: Modelled> Chunk<W> {
         chunk::commit(&self.0[crate::layout::chunk::COMMITTED], 8 * (RECORDS + at + 1) as u64);
     }
 
-    /// Reads what is whole, as the writer of a stream does: each record is of the thread to which its segment belongs. How many.
+    /// Reads what is whole, as the writer of a stream does: each record is of the thread to which
+    /// its segment belongs. How many.
     fn read(&self) -> usize {
         let Some(used) = chunk::read(self.word(), 2) else { return 0 };
         let mut read = 0;
@@ -302,7 +308,8 @@ fn records_are_read_whole_while_they_are_written() {
     check(published::<AtomicU64>, published::<Planted>);
 }
 
-/// A thread ends, and another goes on in its chunk, while a third reads. What hands over is the queue of such chunks, whose pop is behind its push.
+/// A thread ends, and another goes on in its chunk, while a third reads. What hands over is the
+/// queue of such chunks, whose pop is behind its push.
 fn handed_over<W: Modelled>() {
     let (shared, queue) = (Chunk::<W>::new(), Arc::new(W::zero()));
     shared.begin(3);
@@ -330,7 +337,8 @@ fn a_chunk_is_handed_over_while_it_is_read() {
     check(handed_over::<AtomicU64>, handed_over::<Planted>);
 }
 
-/// A chunk whose records are in blocks is used again while it is read: who reads takes the old or the new use, and no mixture.
+/// A chunk whose records are in blocks is used again while it is read: who reads takes the old or
+/// the new use, and no mixture.
 fn used_again<W: Modelled>() {
     let shared = Chunk::<W>::new();
     shared.begin(3);

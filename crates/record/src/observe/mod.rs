@@ -22,14 +22,19 @@
 //! ```
 //!
 //! What holds:
-//! * Both are called on the thread of the scope, outside of what is measured: before the scope's first reading of the clock, after its last.
-//! * What the first gives back is handed to the other. Only those are told of the end who were told of the beginning.
+//! * Both are called on the thread of the scope, outside of what is measured: before the scope's
+//!   first reading of the clock, after its last.
+//! * What the first gives back is handed to the other. Only those are told of the end who were told
+//!   of the beginning.
 //! * Events within a callback are recorded, but observed by nobody.
-//! * A callback that panics is not called again, the panic is counted ([`Observing::counts`]), and the program goes on. Where panics abort, it aborts.
-//! * When [`Observing::remove`] gives back true no call is under way and none will come. From within a callback of any observer it does not
-//!   wait, since two that remove each other would wait for ever: it gives back false, no call begins any more, but some may be under way.
-//! * A scope of a signal handler that interrupts another event is not observed. Others of signal handlers are: memory is taken for it, so that
-//!   programs with observers had better not record there.
+//! * A callback that panics is not called again, the panic is counted ([`Observing::counts`]), and
+//!   the program goes on. Where panics abort, it aborts.
+//! * When [`Observing::remove`] gives back true no call is under way and none will come. From
+//!   within a callback of any observer it does not wait, since two that remove each other would
+//!   wait for ever: it gives back false, no call begins any more, but some may be under way.
+//! * A scope of a signal handler that interrupts another event is not observed. Others of signal
+//!   handlers are: memory is taken for it, so that programs with observers had better not record
+//!   there.
 //! * In a forked child there are no observers.
 
 mod observer;

@@ -58,7 +58,8 @@ impl Observer {
         Self { enter: Some(Box::new(enter)), ..self }
     }
 
-    /// What is called after a scope has ended, with the number from its beginning; 0 where nothing was called there.
+    /// What is called after a scope has ended, with the number from its beginning; 0 where nothing
+    /// was called there.
     pub fn on_leave(self, leave: impl Fn(&Observed<'_>, u64) + Send + Sync + 'static) -> Self {
         Self { leave: Some(Box::new(leave)), ..self }
     }
@@ -151,8 +152,9 @@ pub struct ObserverCounts {
 }
 
 impl Observing {
-    /// Ends it. True: no call is under way, and none will come. False: none begins any more, but some may be under way, because this is called from
-    /// within one, or because one did not end in 10 s.
+    /// Ends it. True: no call is under way, and none will come. False: none begins any more, but
+    /// some may be under way, because this is called from within one, or because one did not end in
+    /// 10 s.
     pub fn remove(mut self) -> bool {
         self.take_off()
     }

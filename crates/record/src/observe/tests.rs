@@ -1,4 +1,5 @@
-//! Observers on threads of this process, most of one thread only, so that tests beside each other do not see each other's scopes.
+//! Observers on threads of this process, most of one thread only, so that tests beside each other
+//! do not see each other's scopes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -32,7 +32,8 @@ pub struct Track {
     pub queue: String,
     /// Events of a queue that overlap are on several threads: which of them.
     pub row: u32,
-    /// Whether times are the recorder's ticks. They are the device's own where no pair of its clock was left.
+    /// Whether times are the recorder's ticks. They are the device's own where no pair of its clock
+    /// was left.
     pub placed: bool,
 }
 

@@ -83,8 +83,9 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// Where threads write meanwhile it is what each had written up to some moment, without gaps: each says how much its thread had written before, so
-    /// what is missing is noticed. What has left a chunk for a block is in one when blocks are looked at.
+    /// Where threads write meanwhile it is what each had written up to some moment, without gaps:
+    /// each says how much its thread had written before, so what is missing is noticed. What has
+    /// left a chunk for a block is in one when blocks are looked at.
     pub fn read(source: &Source, layout: &Layout, streams: bool) -> Result<Self, Error> {
         let mut index = Self::default();
         let words = source.words(0, header::WORDS)?;
@@ -240,7 +241,8 @@ impl Index {
             {
                 thread.open.pop();
             }
-            // And between telling of losses and counting anew; or the slot was read before they were told.
+            // And between telling of losses and counting anew; or the slot was read before they
+            // were told.
             if !is_told {
                 thread.lost.add(loss);
             }
@@ -279,7 +281,8 @@ impl Index {
         Ok(())
     }
 
-    /// Where a flight recorder goes on, what came before something that was overwritten while it was read is left out.
+    /// Where a flight recorder goes on, what came before something that was overwritten while it
+    /// was read is left out.
     fn leave_out_before_gaps(
         &mut self,
         source: &Source,
@@ -353,7 +356,8 @@ impl Index {
 /// How often a thread that goes on is looked at again.
 const GAP_ATTEMPTS: usize = 8;
 
-/// A flight recorder lacks what came before, all others what comes after: it was written, or overwritten, when its place had been looked at.
+/// A flight recorder lacks what came before, all others what comes after: it was written, or
+/// overwritten, when its place had been looked at.
 fn leave_out_beyond_gaps(pieces: &mut Vec<Piece>, is_flight: bool, all_is_there: bool) {
     let goes_on = |pair: &[Piece]| {
         let [one, next] = pair else { return true };
@@ -396,7 +400,8 @@ fn of_slot(thread: &mut Thread, before: &[u64], words: &[u64], definitions: &Def
     thread.open = both.map_while(scope).collect();
 }
 
-/// Where open scopes lie in a slot, the outermost first. Each names the one around it, which ends before it begins.
+/// Where open scopes lie in a slot, the outermost first. Each names the one around it, which ends
+/// before it begins.
 fn open_places(words: &[u64]) -> Vec<usize> {
     let mut places = Vec::new();
     let (mut at, mut end) = (usize::try_from(words[slot::LAST]).unwrap_or(usize::MAX), slot::WORDS);

@@ -70,7 +70,8 @@ pub struct Status {
     pub definitions_lost: u64,
     /// Events that were lost with no thread to count them.
     pub lost: Loss,
-    /// Events that a flight recorder has replaced by newer ones, as far as its memory goes; what had been lost among them is counted here, too.
+    /// Events that a flight recorder has replaced by newer ones, as far as its memory goes; what
+    /// had been lost among them is counted here, too.
     pub replaced: u64,
     /// Events of signal handlers that came while a thread without a slot was within another.
     pub interrupted: u64,
@@ -84,7 +85,8 @@ pub struct Status {
     pub pauses: u64,
     /// It is a copy of a session that went on.
     pub copy: bool,
-    /// Events that are there, but in no window, as those of warm-up steps and of the moments around an agreed window; they are left out.
+    /// Events that are there, but in no window, as those of warm-up steps and of the moments around
+    /// an agreed window; they are left out.
     pub outside: u64,
 }
 
@@ -180,12 +182,14 @@ impl Recording {
         self.definitions.notes()
     }
 
-    /// Its windows, where only what lies in them was asked for: the active steps of each repetition of a schedule, spans that were asked for from outside.
+    /// Its windows, where only what lies in them was asked for: the active steps of each repetition
+    /// of a schedule, spans that were asked for from outside.
     pub fn windows(&self) -> &[Window] {
         &self.windows
     }
 
-    /// One of its windows alone, as a recording of its own; they count from 0. One that there is not holds nothing.
+    /// One of its windows alone, as a recording of its own; they count from 0. One that there is
+    /// not holds nothing.
     ///
     /// # Errors
     /// As of [`Recording::open`].
@@ -198,7 +202,8 @@ impl Recording {
         self.definitions.sites()
     }
 
-    /// Events of a thread in the order in which they ended, losses among them where they were. Scopes that had not ended are in [`Thread::open`].
+    /// Events of a thread in the order in which they ended, losses among them where they were.
+    /// Scopes that had not ended are in [`Thread::open`].
     ///
     /// # Errors
     /// Those of `each`; [`Error::Damaged`] and [`Error::File`], as the caller's type.

@@ -37,7 +37,8 @@ impl Source {
         Ok(Self::Copy(words))
     }
 
-    /// A file that may be written meanwhile, and whose chunks are used again: they are copied. What lies behind them stays as it is.
+    /// A file that may be written meanwhile, and whose chunks are used again: they are copied. What
+    /// lies behind them stays as it is.
     pub fn held(self, layout: &Layout) -> Result<Self, Error> {
         let words = copy(layout, |at, count| self.words(at, count))?;
         match self {
@@ -100,11 +101,14 @@ impl Source {
     }
 }
 
-/// Copies everything before the blocks. Chunks that are put to use meanwhile are left out; what chunks refer to comes after them.
+/// Copies everything before the blocks. Chunks that are put to use meanwhile are left out; what
+/// chunks refer to comes after them.
 ///
-/// What a thread has lost is counted in its slot until its next chunk tells it. Counts are read before the chunks, so that those that are told meanwhile, in a
-/// chunk that is not copied, are not missed: 5 events are lost, the slot says 5, the chunks are copied, the thread gets a chunk and tells of 5 there, and its
-/// slot says 0. Those that are in both are counted once by who reads the copy.
+/// What a thread has lost is counted in its slot until its next chunk tells it. Counts are read
+/// before the chunks, so that those that are told meanwhile, in a chunk that is not copied, are not
+/// missed: 5 events are lost, the slot says 5, the chunks are copied, the thread gets a chunk and
+/// tells of 5 there, and its slot says 0. Those that are in both are counted once by who reads the
+/// copy.
 fn copy(layout: &Layout, read: impl Fn(u64, usize) -> Result<Vec<u64>, Error>) -> Result<Vec<u64>, Error> {
     let sequences = read((header::SEQUENCE * WORD) as u64, 1)?[0];
     let slots: Vec<usize> = (0..layout.slots).map(|index| layout.slot_at(index)).collect();
@@ -147,7 +151,8 @@ fn losses_of(at: usize, read: impl Fn(u64, usize) -> Result<Vec<u64>, Error>) ->
     Ok(words)
 }
 
-/// A slot whose open scopes belong together. Of a thread that opens and ends scopes all the time it is the outermost alone.
+/// A slot whose open scopes belong together. Of a thread that opens and ends scopes all the time it
+/// is the outermost alone.
 fn copy_slot(read: impl Fn(usize, usize) -> Result<Vec<u64>, Error>) -> Result<Vec<u64>, Error> {
     let mut words = read(0, slot::WORDS)?;
     for _ in 0..SLOT_ATTEMPTS {

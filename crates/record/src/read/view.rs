@@ -32,7 +32,8 @@ impl View {
                 windows.iter().map(|window| [window.from, window.to.unwrap_or(u64::MAX)]).collect();
             limits.retain(|[from, to]| from <= to);
             limits.sort_unstable();
-            // Where clocks were stepped two may overlap: the later one begins when the earlier one has ended.
+            // Where clocks were stepped two may overlap: the later one begins when the earlier one
+            // has ended.
             for at in 1..limits.len() {
                 let before = limits[at - 1][1];
                 limits[at] = limits[at].map(|limit| limit.max(before));
@@ -55,7 +56,8 @@ impl View {
         }
     }
 
-    /// Scopes that are open end nowhere: those within a window that goes on are the thread's, others are none's.
+    /// Scopes that are open end nowhere: those within a window that goes on are the thread's,
+    /// others are none's.
     pub fn look_at_open(&mut self, thread: &mut Thread) {
         if self.windows.is_none() {
             return;

@@ -9,9 +9,11 @@ pub struct Window {
     pub from: u64,
     /// When it ends, ticks; None: it goes on.
     pub to: Option<u64>,
-    /// From when to when was asked for, ns of the reference clock, where it was asked for by that clock.
+    /// From when to when was asked for, ns of the reference clock, where it was asked for by that
+    /// clock.
     pub asked_ns: Option<[i64; 2]>,
-    /// Its beginning as asked for had passed before anything was recorded: [`Window::from`] says since when events are there.
+    /// Its beginning as asked for had passed before anything was recorded: [`Window::from`] says
+    /// since when events are there.
     pub late: bool,
 }
 

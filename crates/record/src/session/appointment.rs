@@ -90,7 +90,8 @@ impl Appointment {
         }
     }
 
-    /// Everything is recorded since `since` ticks; `now` was read after that. Where the window begins as far as is known, and whether that is late.
+    /// Everything is recorded since `since` ticks; `now` was read after that. Where the window
+    /// begins as far as is known, and whether that is late.
     pub fn armed(&mut self, since: u64, now: Option<Reading>) -> (u64, bool) {
         self.stage = Stage::Armed;
         self.recording_since = since;
@@ -116,7 +117,8 @@ impl Appointment {
 
 /// How long before a span recording begins, ns: as late as a thread may wake on a busy machine.
 pub(super) const LEAD_NS: i64 = 100_000_000;
-/// How far from a limit readings are taken, ns: as far as the reference is a straight line against the counter for sure.
+/// How far from a limit readings are taken, ns: as far as the reference is a straight line against
+/// the counter for sure.
 const SETTLE_NS: i64 = 2_000_000;
 const UNKNOWN_POLL: Duration = Duration::from_millis(50);
 const SLEEP_MAX: Duration = Duration::from_secs(1);

@@ -22,7 +22,8 @@ use crate::error::Error;
 use crate::kind::{Kind, Kinds};
 
 impl Recorder {
-    /// A session with the usual settings: the whole process, all kinds, 64 MiB of which the newest events are dropped when it is full.
+    /// A session with the usual settings: the whole process, all kinds, 64 MiB of which the newest
+    /// events are dropped when it is full.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -48,7 +49,8 @@ impl Builder {
         Self(Settings { kinds: Kinds::of(kinds), ..self.0 })
     }
 
-    /// A file that the recording lives in, so that it outlives a kill. There must be none of that name.
+    /// A file that the recording lives in, so that it outlives a kill. There must be none of that
+    /// name.
     pub fn spill(self, path: impl AsRef<Path>) -> Self {
         Self(Settings { spill: Some(path.as_ref().to_path_buf()), ..self.0 })
     }
@@ -98,7 +100,8 @@ impl Builder {
         Self(Settings { ranks: Some(ranks), ..self.0 })
     }
 
-    /// A device, or a tool that scopes are forwarded to, that goes along. Several may be given; sessions of one builder use it one after the other.
+    /// A device, or a tool that scopes are forwarded to, that goes along. Several may be given;
+    /// sessions of one builder use it one after the other.
     pub fn backend(mut self, backend: impl Backend + 'static) -> Self {
         self.0.backends.push(Shared::of(backend));
         self
@@ -109,37 +112,42 @@ impl Builder {
         Self(Settings { paused: true, ..self.0 })
     }
 
-    /// Begins paused, to be asked from outside ([`crate::control`], `probe_sync record start`): at a socket in the folder of [`Builder::control`], or in
-    /// that of the file. What counts is what lies between start and stop.
+    /// Begins paused, to be asked from outside ([`crate::control`], `probe_sync record start`): at
+    /// a socket in the folder of [`Builder::control`], or in that of the file. What counts is what
+    /// lies between start and stop.
     pub fn on_demand(self) -> Self {
         Self(Settings { paused: true, on_demand: true, ..self.0 })
     }
 
-    /// A folder for a socket at which the session is asked from outside, also one that records all the time: for copies, or to stop it.
+    /// A folder for a socket at which the session is asked from outside, also one that records all
+    /// the time: for copies, or to stop it.
     pub fn control(self, folder: impl AsRef<Path>) -> Self {
         Self(Settings { control: Some(folder.as_ref().to_path_buf()), ..self.0 })
     }
 
-    /// Begins paused and goes by the program's steps ([`Session::step`]). The active steps of each repetition are a window of the recording, which holds
-    /// nothing else.
+    /// Begins paused and goes by the program's steps ([`Session::step`]). The active steps of each
+    /// repetition are a window of the recording, which holds nothing else.
     pub fn schedule(self, schedule: Schedule) -> Self {
         Self(Settings { paused: true, schedule: Some(schedule), ..self.0 })
     }
 
-    /// What the reference of several nodes shows now, ns since the Unix epoch; None while that is not known. With `probe-sync` it is
-    /// `GlobalClock::now_ns` of the page that a run keeps (`--clock-page`). It is called on threads of the recorder's.
+    /// What the reference of several nodes shows now, ns since the Unix epoch; None while that is
+    /// not known. With `probe-sync` it is `GlobalClock::now_ns` of the page that a run keeps
+    /// (`--clock-page`). It is called on threads of the recorder's.
     pub fn reference(self, now: impl Fn() -> Option<i64> + Send + Sync + 'static) -> Self {
         Self(Settings { reference: Some(Reference::of(now)), ..self.0 })
     }
 
-    /// Records this span of the reference clock alone (ns since the Unix epoch), and what is asked for afterwards: events that begin and end within. All
-    /// nodes that are told the same record the same; each errs by what its reference does.
+    /// Records this span of the reference clock alone (ns since the Unix epoch), and what is asked
+    /// for afterwards: events that begin and end within. All nodes that are told the same record
+    /// the same; each errs by what its reference does.
     pub fn window(self, from_ns: i64, to_ns: i64) -> Self {
         Self(Settings { paused: true, window_ns: Some([from_ns, to_ns]), ..self.0 })
     }
 
-    /// The system clock that the recording is tied to is this one, laid over the real one: for tests whose nodes are one machine's processes. The
-    /// recording says so (`Facts::virtual_clock`).
+    /// The system clock that the recording is tied to is this one, laid over the real one: for
+    /// tests whose nodes are one machine's processes. The recording says so
+    /// (`Facts::virtual_clock`).
     pub fn virtual_clock(self, clock: SkewedClock) -> Self {
         Self(Settings { virtual_clock: clock, ..self.0 })
     }
@@ -157,8 +165,9 @@ impl Builder {
     /// Begins to record.
     ///
     /// # Errors
-    /// Whatever cannot be: no kinds, a session of the process that is under way ([`Error::AlreadyRecording`], naming where it was started), a file that
-    /// is there or has no room, a clock that is none, a folder in which no socket can be.
+    /// Whatever cannot be: no kinds, a session of the process that is under way
+    /// ([`Error::AlreadyRecording`], naming where it was started), a file that is there or has no
+    /// room, a clock that is none, a folder in which no socket can be.
     #[track_caller]
     pub fn start(self) -> Result<Session, Error> {
         self.prepare()?.start()

@@ -179,7 +179,8 @@ fn answer(live: &Live, request: &Request, path: &Path) -> Result<Answer, Error> 
     })
 }
 
-/// A copy beside the socket or in `folder`, named after the socket and numbered; copies are never replaced.
+/// A copy beside the socket or in `folder`, named after the socket and numbered; copies are never
+/// replaced.
 fn save(live: &Live, folder: Option<&Path>, socket: &Path) -> Result<PathBuf, Error> {
     static NUMBER: AtomicU32 = AtomicU32::new(1);
     let beside = socket.parent().unwrap_or(Path::new("."));

@@ -21,9 +21,11 @@ pub struct Facts {
     pub ranks: Option<u32>,
     /// Of the machine's start.
     pub boot_id: String,
-    /// The system clock minus `CLOCK_BOOTTIME` when the recording began, ns; None in recordings of other programs.
+    /// The system clock minus `CLOCK_BOOTTIME` when the recording began, ns; None in recordings of
+    /// other programs.
     pub system_ahead_of_boot_ns: Option<i64>,
-    /// What the system clock of the pairs is, where it is no real one: laid over the real one for a test.
+    /// What the system clock of the pairs is, where it is no real one: laid over the real one for a
+    /// test.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub virtual_clock: Option<SkewedClock>,
     /// `process` or `thread`.

@@ -21,7 +21,8 @@ use crate::read::{Recording, Source};
 use crate::thread::exclusive::Exclusive;
 use crate::thread::sync;
 
-/// A session. Dropped without [`Session::finish`] it ends all the same; what its file holds is whole.
+/// A session. Dropped without [`Session::finish`] it ends all the same; what its file holds is
+/// whole.
 #[derive(Debug)]
 pub struct Session {
     pub(super) live: Arc<Live>,
@@ -61,7 +62,8 @@ impl Session {
         self.live.snapshot()
     }
 
-    /// Stops recording until [`Session::resume`], whatever a schedule says; a window that was agreed on is given up. Scopes that are open end as they do.
+    /// Stops recording until [`Session::resume`], whatever a schedule says; a window that was
+    /// agreed on is given up. Scopes that are open end as they do.
     ///
     /// # Errors
     /// [`Error::NotRecording`] in a forked child.
@@ -82,20 +84,23 @@ impl Session {
         self.live.is_recording()
     }
 
-    /// The next step of its schedule begins. What that is, and which repetition is whole with it: its events are [`Recording::window`] of that number, in a
-    /// [`Session::snapshot`] now or at the end.
+    /// The next step of its schedule begins. What that is, and which repetition is whole with it:
+    /// its events are [`Recording::window`] of that number, in a [`Session::snapshot`] now or at
+    /// the end.
     ///
     /// # Errors
-    /// [`Error::Setting`] where it was given none to go by, or there is no room for another window; [`Error::NotRecording`] in a forked child.
+    /// [`Error::Setting`] where it was given none to go by, or there is no room for another window;
+    /// [`Error::NotRecording`] in a forked child.
     pub fn step(&self) -> Result<Step, Error> {
         self.live.step()
     }
 
-    /// Records this span of the reference clock (ns since the Unix epoch), as [`Builder::window`](crate::Builder::window) does.
+    /// Records this span of the reference clock (ns since the Unix epoch), as
+    /// [`Builder::window`](crate::Builder::window) does.
     ///
     /// # Errors
-    /// [`Error::Setting`] where it is too late, another one is agreed on, or the session knows no reference; [`Error::AlreadyRecording`];
-    /// [`Error::NotRecording`] in a forked child.
+    /// [`Error::Setting`] where it is too late, another one is agreed on, or the session knows no
+    /// reference; [`Error::AlreadyRecording`]; [`Error::NotRecording`] in a forked child.
     pub fn record_window(&self, from_ns: i64, to_ns: i64) -> Result<(), Error> {
         self.live.arrange([from_ns, to_ns])
     }

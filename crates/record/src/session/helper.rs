@@ -54,7 +54,8 @@ struct Work {
 
 impl Work {
     fn run(&self) {
-        // A process that is killed early leaves pairs all the same: one tells nothing of the length of a tick.
+        // A process that is killed early leaves pairs all the same: one tells nothing of the length
+        // of a tick.
         let mut pair_wait = FIRST_PAIR.min(self.period);
         let mut pair_due = Instant::now() + pair_wait;
         let mut stream_due = self.every.map(|every| Instant::now() + every);
@@ -98,7 +99,8 @@ fn next(due: Instant, period: Duration, now: Instant) -> Instant {
     if due > now { due } else { now + period }
 }
 
-/// From the start to the pair after the first; later ones are farther and farther apart until the period is reached.
+/// From the start to the pair after the first; later ones are farther and farther apart until the
+/// period is reached.
 const FIRST_PAIR: Duration = Duration::from_millis(10);
 const PAIR_GROWTH: u32 = 4;
 /// How often in a period it is looked whether chunks fill up before it is over.

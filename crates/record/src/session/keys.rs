@@ -12,9 +12,10 @@ use crate::error::Error;
 use crate::kind::Kind;
 
 impl Builder {
-    /// Sets one setting from its text: `reach` (process, thread), `policy` (drop_newest, flight, stream), `bytes` (64MiB), `every` (200ms, how often a
-    /// stream appends), `spill` (a path), `kinds` (user,collective), `one_in`, `longer_than`, `clock` (best, tsc, monotonic_raw), `pair_period`,
-    /// `threads`, `keep`, `details` (true, false), `rank`, `paused` (true, false).
+    /// Sets one setting from its text: `reach` (process, thread), `policy` (drop_newest, flight,
+    /// stream), `bytes` (64MiB), `every` (200ms, how often a stream appends), `spill` (a path),
+    /// `kinds` (user,collective), `one_in`, `longer_than`, `clock` (best, tsc, monotonic_raw),
+    /// `pair_period`, `threads`, `keep`, `details` (true, false), `rank`, `paused` (true, false).
     ///
     /// # Errors
     /// [`Error::Setting`] names the setting, and what it may be.

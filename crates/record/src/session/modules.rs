@@ -60,7 +60,8 @@ fn define(core: &Core, modules: &[Module]) {
 /// All that the linker knows.
 pub(crate) fn present() -> Vec<Module> {
     let mut found: Vec<Module> = Vec::new();
-    // SAFETY: `each` is called during this call alone, with a pointer to `found`, which nobody else uses meanwhile.
+    // SAFETY: `each` is called during this call alone, with a pointer to `found`, which nobody else
+    // uses meanwhile.
     unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut found).cast()) };
     if let Some(program) = found.iter_mut().find(|module| module.path.is_empty()) {
         let path = std::env::current_exe().unwrap_or_default();
@@ -70,7 +71,8 @@ pub(crate) fn present() -> Vec<Module> {
 }
 
 extern "C" fn each(info: *mut libc::dl_phdr_info, _: libc::size_t, found: *mut c_void) -> c_int {
-    // SAFETY: `present` hands over a list that nobody else uses; the linker gives a description that is valid during this call.
+    // SAFETY: `present` hands over a list that nobody else uses; the linker gives a description
+    // that is valid during this call.
     let (found, info) = unsafe { (&mut *found.cast::<Vec<Module>>(), &*info) };
     if info.dlpi_phdr.is_null() {
         return 0;

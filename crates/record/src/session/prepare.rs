@@ -30,7 +30,8 @@ use crate::thread::block::LANES;
 use crate::thread::define;
 use crate::thread::exclusive::Exclusive;
 
-/// A session that has all it needs and records nothing yet. Dropped without [`Prepared::start`] it leaves no file.
+/// A session that has all it needs and records nothing yet. Dropped without [`Prepared::start`] it
+/// leaves no file.
 #[derive(Debug)]
 pub struct Prepared {
     // The order matters: the session ends before its file goes.
@@ -77,7 +78,8 @@ impl Prepared {
     /// Begins to record.
     ///
     /// # Errors
-    /// [`Error::AlreadyRecording`] where another session has begun since; [`Error::NotRecording`] in a forked child.
+    /// [`Error::AlreadyRecording`] where another session has begun since; [`Error::NotRecording`]
+    /// in a forked child.
     pub fn start(self) -> Result<Session, Error> {
         let Self { mut session, mut remove, settings } = self;
         enter_list(&session.live, &settings)?;

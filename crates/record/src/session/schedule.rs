@@ -93,7 +93,8 @@ const STEPS_MAX: u64 = 1_000_000_000_000;
 mod tests {
     use super::*;
 
-    /// Letters: `-` idle, `w` warm-up, `A` active, `|` before a step with which a repetition is complete.
+    /// Letters: `-` idle, `w` warm-up, `A` active, `|` before a step with which a repetition is
+    /// complete.
     fn check(schedule: Schedule, expected: &str) {
         let mut said = String::new();
         for number in 0..expected.chars().filter(|letter| *letter != '|').count() as u64 {

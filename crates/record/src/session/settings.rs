@@ -25,7 +25,8 @@ pub enum Policy {
         /// Bytes of the session.
         bytes: usize,
     },
-    /// A thread appends them to the session's file, which `Builder::spill` names. New ones are dropped, and counted, where it does not keep up.
+    /// A thread appends them to the session's file, which `Builder::spill` names. New ones are
+    /// dropped, and counted, where it does not keep up.
     Stream {
         /// Bytes between the recording threads and the file.
         bytes: usize,

@@ -3,8 +3,9 @@
 //!
 //! All signals are blocked in it.
 //!
-//! Not one of the standard library's: as such a thread starts it takes a lock (of the table for messages of stack overflows), which in a child that was forked
-//! meanwhile is held for ever by a thread that is not there. A session of the child would wait for its own thread without end.
+//! Not one of the standard library's: as such a thread starts it takes a lock (of the table for
+//! messages of stack overflows), which in a child that was forked meanwhile is held for ever by a
+//! thread that is not there. A session of the child would wait for its own thread without end.
 
 use std::ffi::CStr;
 use std::io;
@@ -30,7 +31,8 @@ impl Worker {
         let mut thread = MaybeUninit::uninit();
         // The thread begins with what is blocked here.
         let masked = Masked::all();
-        // SAFETY: `run` gets the work, which nobody else has from now on; the call writes the thread where it succeeds.
+        // SAFETY: `run` gets the work, which nobody else has from now on; the call writes the
+        // thread where it succeeds.
         let failed = unsafe { libc::pthread_create(thread.as_mut_ptr(), ptr::null(), run, work.cast()) };
         drop(masked);
         if failed != 0 {
@@ -44,7 +46,8 @@ impl Worker {
 
     /// Waits until it has ended. Its panic is on standard error.
     pub fn join(self) {
-        // SAFETY: it was started by `start` in this process, and is neither joined nor detached: that takes the only value there is of it.
+        // SAFETY: it was started by `start` in this process, and is neither joined nor detached:
+        // that takes the only value there is of it.
         unsafe { libc::pthread_join(self.0, ptr::null_mut()) };
     }
 

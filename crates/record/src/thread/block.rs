@@ -4,8 +4,9 @@
 //! A block is reused after its thread has ended and never freed, so that a thread that ends a
 //! session can inspect all blocks.
 //!
-//! An event begins with [`Block::begin`], which says that this thread is within one and then looks at the gate: either the thread
-//! sees that the gate has changed, or whoever changed it sees that the thread is within.
+//! An event begins with [`Block::begin`], which says that this thread is within one and then looks
+//! at the gate: either the thread sees that the gate has changed, or whoever changed it sees that
+//! the thread is within.
 
 use std::cell::Cell;
 use std::ptr;
@@ -16,13 +17,15 @@ use crate::clock::Ticks;
 use crate::memory::{gate, order};
 use crate::thread::lane::{Lane, Opened};
 
-/// A thread's own. What every event looks at lies on the first line of the cache, and that of the first lane on the next: between two events of a program
-/// that computes, both have left the first cache.
+/// A thread's own. What every event looks at lies on the first line of the cache, and that of the
+/// first lane on the next: between two events of a program that computes, both have left the first
+/// cache.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Block {
     pub activity: Activity,
-    /// The gate's number for which the usual case is right; [`gate::NEVER`]: for none. Not 0, which is the gate's while nothing records.
+    /// The gate's number for which the usual case is right; [`gate::NEVER`]: for none. Not 0, which
+    /// is the gate's while nothing records.
     pub fast_gate: Cell<u32>,
     /// The gate's number for which lanes are right.
     pub known_gate: Cell<u32>,
@@ -47,7 +50,8 @@ pub(crate) struct Block {
     pub observing: Cell<bool>,
 }
 
-// SAFETY: a block's cells are used by the thread that has taken it alone; others look at `activity` and `taken`, which are atomic.
+// SAFETY: a block's cells are used by the thread that has taken it alone; others look at `activity`
+// and `taken`, which are atomic.
 unsafe impl Sync for Block {}
 
 impl Block {

@@ -9,8 +9,9 @@ use crate::active::registry::Registry;
 use crate::site::{self, Site};
 use crate::thread::exclusive::Exclusive;
 
-/// The number of a site, given now if it has none; None where there are too many. The sessions' lock is held meanwhile, so that threads wait for each other
-/// rather than lose what happens there. Called within an event, and not from where that lock is held.
+/// The number of a site, given now if it has none; None where there are too many. The sessions'
+/// lock is held meanwhile, so that threads wait for each other rather than lose what happens there.
+/// Called within an event, and not from where that lock is held.
 pub(crate) fn number_of(site: &'static Site, registry: &Registry) -> Option<u32> {
     let known = site.number();
     if site::is_number(known) {
@@ -31,7 +32,8 @@ pub(crate) fn number_of(site: &'static Site, registry: &Registry) -> Option<u32>
 
 /// The number of a name, for a key that is known only when the program runs.
 pub(crate) fn number_of_name(name: &str) -> Option<u32> {
-    // A signal handler of this thread records nothing meanwhile: it would wait for a lock that this thread holds.
+    // A signal handler of this thread records nothing meanwhile: it would wait for a lock that this
+    // thread holds.
     let registry = Registry::current();
     let _exclusive = registry.map(Exclusive::of);
     let (number, new) = site::intern(name)?;

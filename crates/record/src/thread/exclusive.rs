@@ -8,7 +8,8 @@ use crate::active::registry::{Activity, Registry};
 use crate::thread::block::Block;
 use crate::thread::sync;
 
-/// While it is there a signal handler of this thread records nothing: it would wait for a lock that this thread holds. Its events are counted.
+/// While it is there a signal handler of this thread records nothing: it would wait for a lock that
+/// this thread holds. Its events are counted.
 pub(crate) struct Exclusive {
     pub(crate) block: Option<&'static Block>,
     before: u32,

@@ -13,7 +13,8 @@ impl Masked {
     /// Blocks all signals.
     pub(crate) fn all() -> Self {
         let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-        // SAFETY: sigfillset writes the set, which then is one; the second call reads it and writes the other. Neither fails for these arguments.
+        // SAFETY: sigfillset writes the set, which then is one; the second call reads it and writes
+        // the other. Neither fails for these arguments.
         unsafe {
             libc::sigfillset(all.as_mut_ptr());
             libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());

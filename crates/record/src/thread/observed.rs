@@ -186,7 +186,8 @@ impl State {
         at.map(|at| self.open.split_off(at)).unwrap_or_default()
     }
 
-    /// Scopes that were forgotten rather than dropped, and whose observers are gone, would stay for ever.
+    /// Scopes that were forgotten rather than dropped, and whose observers are gone, would stay for
+    /// ever.
     fn forget_all_but(&mut self, watches: &[Arc<Watch>]) {
         if self.open.len() >= OPEN_MAX {
             let is_there = |number: u64| watches.iter().any(|watch| watch.number == number);

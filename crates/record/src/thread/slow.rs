@@ -30,12 +30,14 @@ pub(crate) enum Frame {
     Observed(u64),
 }
 
-/// Runs something with lanes that are right. None where nothing records, or the thread is within an event.
+/// Runs something with lanes that are right. None where nothing records, or the thread is within an
+/// event.
 pub(crate) fn within<R>(event: impl FnOnce(&Block) -> R) -> Option<R> {
     within_for(0, event)
 }
 
-/// Runs an event of these bits with lanes that are right. Where the thread is within another it is counted.
+/// Runs an event of these bits with lanes that are right. Where the thread is within another it is
+/// counted.
 pub(crate) fn within_for<R>(bit: u32, event: impl FnOnce(&Block) -> R) -> Option<R> {
     let registry = Registry::current()?;
     if gate::current() == 0 {
@@ -117,7 +119,8 @@ pub(crate) fn argue(opened: Opened, arguments: &impl Arguments) {
     });
 }
 
-/// Writes a record that is no scope into every lane that wants it: `kind`, now, `second` or the id of the event, arguments.
+/// Writes a record that is no scope into every lane that wants it: `kind`, now, `second` or the id
+/// of the event, arguments.
 pub(crate) fn record(site: &'static Site, kind: u64, second: Option<u64>, arguments: &impl Arguments) {
     within_for(site.bit, |block| {
         if block.kinds.get() & site.bit == 0 {
@@ -133,7 +136,8 @@ pub(crate) fn record(site: &'static Site, kind: u64, second: Option<u64>, argume
     });
 }
 
-/// Whether a scope that is not found in a lane is one of those for which the lane had no room, if it has any.
+/// Whether a scope that is not found in a lane is one of those for which the lane had no room, if
+/// it has any.
 fn may_be_deep(lane: &Lane, site: &Site, frame: Frame) -> bool {
     let core = lane.core();
     let every = core.every.load(Ordering::Relaxed);

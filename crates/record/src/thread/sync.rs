@@ -21,13 +21,15 @@ use crate::thread::block::{self, Block, LANES};
 use crate::thread::lane::Lane;
 use crate::thread::masked::Masked;
 
-/// The thread's block, made if it has none; None where the system has no memory for one, or the thread is about to end.
+/// The thread's block, made if it has none; None where the system has no memory for one, or the
+/// thread is about to end.
 pub(crate) fn attached() -> Option<&'static Block> {
     let current = block::current();
     if !ptr::eq(current, &raw const block::NONE) {
         return (!ptr::eq(current, &raw const ENDED)).then_some(current);
     }
-    // A signal handler that came in between would take a block, too, and one of them would be nobody's.
+    // A signal handler that came in between would take a block, too, and one of them would be
+    // nobody's.
     let _masked = Masked::all();
     let current = block::current();
     if !ptr::eq(current, &raw const block::NONE) {
@@ -93,7 +95,8 @@ pub(crate) fn bring_up(block: &Block, registry: &Registry) {
 
 /// An event of a signal handler came while the thread was within another.
 pub(crate) fn interrupted(registry: &Registry, block: &Block, bit: u32) {
-    // Only then are the lanes right, and stay: whoever ends a session waits for the event that was interrupted.
+    // Only then are the lanes right, and stay: whoever ends a session waits for the event that was
+    // interrupted.
     if block.known_gate.get() == gate::current() {
         let wanting = block.lanes().iter().filter(|lane| lane.core().wanted() & bit != 0);
         return wanting.for_each(|lane| lane.interrupted(1));
@@ -109,7 +112,8 @@ pub(crate) fn lost_without_block(registry: &Registry, bit: u32) {
     registry.look(bit, None, |core| core.lose(1, now, now));
 }
 
-/// Lanes of sessions that are gone are forgotten; those of sessions that go on without this thread are given back.
+/// Lanes of sessions that are gone are forgotten; those of sessions that go on without this thread
+/// are given back.
 fn leave_ended(block: &Block, sessions: &[Arc<Core>]) {
     let mut kept = 0;
     for at in 0..block.lane_count.get() {
@@ -149,11 +153,13 @@ extern "C" fn at_end(block: *mut libc::c_void) {
 
 fn call_at_end(block: &'static Block) {
     let Some(key) = key_of_end() else { return };
-    // SAFETY: the key is valid, and the value is a pointer that only `at_end` gets. Where the system has no memory for it, the thread's block stays taken.
+    // SAFETY: the key is valid, and the value is a pointer that only `at_end` gets. Where the
+    // system has no memory for it, the thread's block stays taken.
     let _ = unsafe { libc::pthread_setspecific(key, ptr::from_ref(block).cast()) };
 }
 
-/// The key whose values [`at_end`] gets. No `OnceLock`: a child that is forked while another thread is within one waits for that thread, which it has not.
+/// The key whose values [`at_end`] gets. No `OnceLock`: a child that is forked while another thread
+/// is within one waits for that thread, which it has not.
 fn key_of_end() -> Option<libc::pthread_key_t> {
     let known = KEY.load(Ordering::Acquire);
     if known != 0 {
@@ -244,7 +250,8 @@ mod tests {
     use super::*;
     use crate::{Kind, Policy, Reach, Recorder, scope};
 
-    /// Once a handler tried that lock a thousand times, and forgot its event where another thread kept it for longer.
+    /// Once a handler tried that lock a thousand times, and forgot its event where another thread
+    /// kept it for longer.
     #[test]
     fn handlers_are_counted_while_somebody_holds_the_sessions() {
         let builder = Recorder::builder().reach(Reach::Thread).policy(Policy::DropNewest { bytes: 1 << 20 });

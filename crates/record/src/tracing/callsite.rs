@@ -76,7 +76,8 @@ const LEVEL: &str = "level";
 /// Places that a thread finds without a lock.
 const KNOWN: usize = 128;
 
-/// Places that a thread has met: address of the description, whose list it is on, and what is found there.
+/// Places that a thread has met: address of the description, whose list it is on, and what is found
+/// there.
 #[derive(Debug)]
 pub(super) struct Met([(usize, Option<&'static Callsites>, Option<&'static Callsite>); KNOWN]);
 

@@ -178,7 +178,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for RecordLayer {
         with_state(|state| {
             let callsite = self.callsites.find(attributes.metadata(), &mut state.met);
             self.put_aside(state, &context);
-            // Whether anybody wants it the scope finds out itself; values are made only for somebody.
+            // Whether anybody wants it the scope finds out itself; values are made only for
+            // somebody.
             if !state.fields.is_empty() {
                 state.fields.clear();
             }

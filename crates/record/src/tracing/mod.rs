@@ -16,10 +16,12 @@
 //! | an event | an instant, with level, message and fields |
 //! | `follows_from` | a flow from where it is said to where the span is entered next |
 //!
-//! Whether spans of a place are entered more than once is not known before one is. The life of that one begins there; those of all that are made
-//! afterwards in full. [`RecordLayer::lives`] says otherwise.
+//! Whether spans of a place are entered more than once is not known before one is. The life of that
+//! one begins there; those of all that are made afterwards in full. [`RecordLayer::lives`] says
+//! otherwise.
 //!
-//! Spans that a field makes while it describes itself are left out, as `tracing` does itself under a subscriber that is not the program's only one.
+//! Spans that a field makes while it describes itself are left out, as `tracing` does itself under
+//! a subscriber that is not the program's only one.
 //!
 //! It does not filter: the subscriber chooses levels and targets, the session chooses kinds.
 

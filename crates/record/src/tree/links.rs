@@ -29,9 +29,11 @@ pub type At = (usize, usize);
 /// Pairs over threads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Links {
-    /// By event of a device, in the order in which they were given: the innermost scope that has its id.
+    /// By event of a device, in the order in which they were given: the innermost scope that has
+    /// its id.
     pub launches: Vec<Option<At>>,
-    /// The same of events of devices that are in the recording itself: what launched it, and the event.
+    /// The same of events of devices that are in the recording itself: what launched it, and the
+    /// event.
     pub device_events: Vec<(At, At)>,
     /// Those whose launch is not there.
     pub device_alone: u64,

@@ -66,8 +66,9 @@ impl Item<'_> {
     }
 }
 
-/// Gives every event of a thread with its place, in the order of their ends, the innermost of the open scopes last but for those around it. `clock` puts
-/// ticks on the wanted clock, and must not turn their order round.
+/// Gives every event of a thread with its place, in the order of their ends, the innermost of the
+/// open scopes last but for those around it. `clock` puts ticks on the wanted clock, and must not
+/// turn their order round.
 ///
 /// # Errors
 /// Those of `each`; those of [`Recording::visit`].
@@ -113,7 +114,9 @@ fn aside_of_all(event: Unplaced) -> Placed {
     Placed { number: 0, parent: None, depth: 0, start, end: end.max(start), own: 0 }
 }
 
-/// Names of the argument by which a backward call tells which forward call it belongs to; the second is Kineto's.
+/// Names of the argument by which a backward call tells which forward call it belongs to; the
+/// second is Kineto's.
 pub const SEQUENCE_NUMBER: [&str; 2] = ["sequence_number", "Sequence number"];
-/// Names of the argument by which a backward call tells the system's number of the thread on which that was; the second is Kineto's.
+/// Names of the argument by which a backward call tells the system's number of the thread on which
+/// that was; the second is Kineto's.
 pub const FORWARD_THREAD: [&str; 2] = ["forward_thread", "Fwd thread id"];

@@ -6,12 +6,15 @@
 //! record arrives and receives it with its first child. A number whose record never arrives belongs
 //! to a lost scope.
 //!
-//! Times are made to nest after whatever map and rounding they have gone through, because viewers drop slices that overlap:
+//! Times are made to nest after whatever map and rounding they have gone through, because viewers
+//! drop slices that overlap:
 //!
-//! * an event begins no earlier than what ended before it began, and a scope holds all of its children;
-//! * no two events begin together: a scope begins before its first child, and what comes after one without length begins after it. Readers
-//!   of JSON take what begins together for nested;
-//! * a scope ends after its last child begins, so that one without length at a scope's end is still within.
+//! * an event begins no earlier than what ended before it began, and a scope holds all of its
+//!   children;
+//! * no two events begin together: a scope begins before its first child, and what comes after one
+//!   without length begins after it. Readers of JSON take what begins together for nested;
+//! * a scope ends after its last child begins, so that one without length at a scope's end is still
+//!   within.
 //!
 //! Times of one thread are in order as they are recorded, so that all this moves them only where a
 //! map holds them back, or a clock is coarser than events are short; by 1 ns each then.
@@ -19,7 +22,8 @@
 /// Where an event stands.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
-    /// Its number on its thread; a parent's number is less than its children's, but for the first of them.
+    /// Its number on its thread; a parent's number is less than its children's, but for the first
+    /// of them.
     pub number: u64,
     /// The scope around it.
     pub parent: Option<u64>,
@@ -114,7 +118,8 @@ impl Placer {
         placed
     }
 
-    /// Something that takes no room among the others, as a value of a counter, or the mark of a loss.
+    /// Something that takes no room among the others, as a value of a counter, or the mark of a
+    /// loss.
     pub fn aside(&mut self, event: Unplaced) -> Placed {
         let depth = event.depth.min(DEPTH_MAX) as usize;
         self.waiting.truncate(depth);
@@ -153,7 +158,8 @@ impl Placer {
         }
     }
 
-    /// No event begins earlier: after what was last, and after the beginning of the scope around it.
+    /// No event begins earlier: after what was last, and after the beginning of the scope around
+    /// it.
     fn floor(&self) -> i64 {
         let before = self.end.map_or(i64::MIN, |end| end.saturating_add(i64::from(self.was_moment)));
         let around = self.waiting.last().filter(|children| children.first.is_none());
@@ -168,7 +174,8 @@ const DEPTH_MAX: u32 = 0xffff;
 mod tests {
     use super::*;
 
-    /// Events as depth, begin, end, in the order of their ends; scopes, unless marked as moments. What they come to, with parents.
+    /// Events as depth, begin, end, in the order of their ends; scopes, unless marked as moments.
+    /// What they come to, with parents.
     fn check(events: &[(u32, i64, i64, bool)], expected: &[(i64, i64, Option<usize>)]) {
         let mut placer = Placer::default();
         let place = |&(depth, start, end, is_scope): &(u32, i64, i64, bool)| {
@@ -195,7 +202,8 @@ mod tests {
         check(&[(0, 5, 9, true), (0, 9, 12, true)], &[(5, 9, None), (9, 12, None)]);
         check(&[(1, 2, 3, true), (1, 3, 4, true), (0, 1, 5, true)], &[(2, 3, Some(2)), (3, 4, Some(2)), (1, 5, None)]);
         check(&[(2, 3, 3, false), (1, 2, 4, true), (0, 1, 5, true)], &[(3, 3, Some(1)), (2, 4, Some(2)), (1, 5, None)]);
-        // All at one time after another: each begins after what is around it, and ends after what is within begins.
+        // All at one time after another: each begins after what is around it, and ends after what
+        // is within begins.
         check(
             &[(0, 5, 5, true), (2, 5, 5, true), (1, 5, 5, true), (0, 5, 5, true)],
             &[(5, 5, None), (8, 8, Some(2)), (7, 9, Some(3)), (6, 9, None)],

@@ -22,7 +22,8 @@ pub struct Node {
     pub open: bool,
     /// Where it stands, on the caller's clock.
     pub placed: Placed,
-    /// The scope around it, by its place in [`Tree::nodes`]; None at the outermost level, or where that scope was lost.
+    /// The scope around it, by its place in [`Tree::nodes`]; None at the outermost level, or where
+    /// that scope was lost.
     pub parent: Option<usize>,
     /// Its arguments.
     pub arguments: Vec<(String, ArgumentValue)>,
@@ -42,7 +43,8 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Reads a thread whole. `clock` puts ticks on the wanted clock, and must not turn their order round.
+    /// Reads a thread whole. `clock` puts ticks on the wanted clock, and must not turn their order
+    /// round.
     ///
     /// # Errors
     /// Those of [`Recording::visit`].

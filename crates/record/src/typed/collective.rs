@@ -174,8 +174,9 @@ static SITES: [Site; Collective::ALL.len()] = [
     site(Collective::Receive),
 ];
 
-/// This rank's part in an operation, until the end of the block: `let _reduce = collective!(AllReduce, group = "dp", sequence = 9, sent = 1024,
-/// dtype = "bf16", shapes = || shapes_of(&x));`. The operation is one of [`Collective`](crate::typed::Collective); the arguments that others
+/// This rank's part in an operation, until the end of the block:
+/// `let _reduce = collective!(AllReduce, group = "dp", sequence = 9, sent = 1024, dtype = "bf16", shapes = || shapes_of(&x));`.
+/// The operation is one of [`Collective`](crate::typed::Collective); the arguments that others
 /// understand are those of [`keys`](crate::typed::keys).
 #[macro_export]
 macro_rules! collective {

@@ -76,8 +76,10 @@ pub fn memory(event: MemoryEvent, counts: &MemoryCounts<'_>) {
     event::instant(site, &Listed(count, |at: usize| all[at]));
 }
 
-/// Something happened to memory: `memory!(Allocate, address = pointer, bytes = size, device = "cuda:0", total_allocated = sum)`. It is one of
-/// [`MemoryEvent`](crate::typed::MemoryEvent); the arguments that others understand are those of [`keys`](crate::typed::keys).
+/// Something happened to memory:
+/// `memory!(Allocate, address = pointer, bytes = size, device = "cuda:0", total_allocated = sum)`.
+/// It is one of [`MemoryEvent`](crate::typed::MemoryEvent); the arguments that others understand
+/// are those of [`keys`](crate::typed::keys).
 #[macro_export]
 macro_rules! memory {
     ($event:ident $(, $($rest:tt)*)?) => {{

@@ -1,4 +1,5 @@
-//! `docs/recorder_behaviour.md` names a test per behaviour: each of them is there, and each test here is named.
+//! `docs/recorder_behaviour.md` names a test per behaviour: each of them is there, and each test
+//! here is named.
 
 use std::collections::BTreeSet;
 use std::path::Path;

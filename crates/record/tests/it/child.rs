@@ -1,6 +1,7 @@
 //! This program again, as a process of its own that may be killed, or handles signals.
 //!
-//! What such a process does is told by its environment; it runs the one test here that is otherwise ignored.
+//! What such a process does is told by its environment; it runs the one test here that is otherwise
+//! ignored.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

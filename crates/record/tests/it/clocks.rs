@@ -53,7 +53,8 @@ fn sessions_at_once_have_one_clock() {
     drop((first, second));
 }
 
-/// More pairs than there is room for: every other one goes, again and again, and the first and the last stay.
+/// More pairs than there is room for: every other one goes, again and again, and the first and the
+/// last stay.
 #[test]
 fn pairs_are_thinned_out_where_there_is_no_room() {
     let _alone = alone();

@@ -1,4 +1,5 @@
-//! File systems without room: refused at the start, and what fills up later stops nobody. Needs root, for a small file system.
+//! File systems without room: refused at the start, and what fills up later stops nobody. Needs
+//! root, for a small file system.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;

@@ -15,7 +15,8 @@ fn session() -> Session {
     builder.start().expect("nothing else records this thread")
 }
 
-/// Scopes in the order of their ends: name, depth, whether they were closed with the one around them.
+/// Scopes in the order of their ends: name, depth, whether they were closed with the one around
+/// them.
 fn scopes(recording: &Recording) -> Vec<(String, u32, bool)> {
     let mut found = Vec::new();
     for thread in recording.threads() {

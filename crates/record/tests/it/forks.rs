@@ -1,4 +1,5 @@
-//! Children: they record nothing of their own accord, leave their parent's file as it was, and may record for themselves.
+//! Children: they record nothing of their own accord, leave their parent's file as it was, and may
+//! record for themselves.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use crate::child;
 use crate::signals::handle_with;
 use crate::support::{Stopping, alone, sums, tallies};
 
-/// Runs in a forked child, which ends there; whether it said yes. One that hangs is ended by an alarm.
+/// Runs in a forked child, which ends there; whether it said yes. One that hangs is ended by an
+/// alarm.
 fn in_child(body: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child runs one closure on its only thread and leaves by `_exit`.
     let pid = unsafe { libc::fork() };
@@ -35,13 +37,15 @@ fn in_child(body: impl FnOnce() -> bool) -> bool {
     libc::WEXITSTATUS(status) == 0
 }
 
-/// A session whose file is changed by events, and by the few clock pairs that its own thread takes soon after the start.
+/// A session whose file is changed by events, and by the few clock pairs that its own thread takes
+/// soon after the start.
 fn quiet(path: &Path) -> Session {
     let builder = Recorder::builder().policy(Policy::Flight { bytes: 1 << 20 }).spill(path);
     builder.pair_period(Duration::from_secs(3600)).start().expect("nothing else records")
 }
 
-/// The file is as it was, but for clock pairs, which the parent goes on to take: their number in the header, and a sixteenth of its MiB behind the header.
+/// The file is as it was, but for clock pairs, which the parent goes on to take: their number in
+/// the header, and a sixteenth of its MiB behind the header.
 fn same(before: &[u8], path: &Path) {
     let after = std::fs::read(path).expect("there");
     let is_pair = |at: usize| at / 8 == 8 || (8192..8192 + (1 << 20) / 16).contains(&at);
@@ -170,7 +174,8 @@ fn no_child_hangs_that_is_forked_while_others_record() {
     drop(tallies(&session.finish().expect("whole")));
 }
 
-/// What the standard library locks while a thread starts stays locked in a child that is forked meanwhile: a session's own thread may not need it.
+/// What the standard library locks while a thread starts stays locked in a child that is forked
+/// meanwhile: a session's own thread may not need it.
 #[test]
 fn no_child_hangs_that_is_forked_while_threads_start() {
     forks_while_threads_start(100);
@@ -308,7 +313,8 @@ fn a_child_that_a_handler_forks_records_for_itself() {
     child::succeeds("forking", folder.path());
 }
 
-/// As `vfork` does, with a stack of its own: the child is its parent's thread, until it is another program.
+/// As `vfork` does, with a stack of its own: the child is its parent's thread, until it is another
+/// program.
 #[test]
 fn a_program_that_is_started_in_its_parents_memory_leaves_the_recording_whole() {
     extern "C" fn start(_: *mut libc::c_void) -> libc::c_int {
@@ -326,7 +332,8 @@ fn a_program_that_is_started_in_its_parents_memory_leaves_the_recording_whole() 
     let (flags, end) = (libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD, stack.as_mut_ptr_range().end);
     for _ in 0..20 {
         let mut status = 0;
-        // SAFETY: this thread waits until the child, which has its own stack, is another program; then it waits for its end.
+        // SAFETY: this thread waits until the child, which has its own stack, is another program;
+        // then it waits for its end.
         let ended =
             unsafe { libc::waitpid(libc::clone(start, end.cast(), flags, std::ptr::null_mut()), &raw mut status, 0) };
         assert!(ended > 0 && status == 0, "{status:#x}");

@@ -1,5 +1,6 @@
-//! Files that are no recordings any more: cut anywhere, bits turned over, numbers that cannot be. Reading gives what there is or an error that names the
-//! byte; never a panic, nor memory beyond a bound.
+//! Files that are no recordings any more: cut anywhere, bits turned over, numbers that cannot be.
+//! Reading gives what there is or an error that names the byte; never a panic, nor memory beyond a
+//! bound.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

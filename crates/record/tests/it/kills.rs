@@ -1,6 +1,8 @@
-//! Processes that end without ending their session: what they had recorded is there, and what was open has a name.
+//! Processes that end without ending their session: what they had recorded is there, and what was
+//! open has a name.
 //!
-//! `RECORD_KILLS=67 cargo test -p probe-sync-record --test it kills` kills 201 and aborts 67 of them.
+//! `RECORD_KILLS=67 cargo test -p probe-sync-record --test it kills` kills 201 and aborts 67 of
+//! them.
 
 use std::path::Path;
 use std::process::Child;

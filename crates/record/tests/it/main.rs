@@ -1,7 +1,8 @@
-//! How the recorder behaves: a named test per behaviour, with real threads, signals, forks and kills.
+//! How the recorder behaves: a named test per behaviour, with real threads, signals, forks and
+//! kills.
 //!
-//! Tests share the process's one session, so each takes [`support::alone`]. Where a process must die or have signal handlers of its own, this program is
-//! started again ([`child`]).
+//! Tests share the process's one session, so each takes [`support::alone`]. Where a process must
+//! die or have signal handlers of its own, this program is started again ([`child`]).
 
 mod behaviour;
 #[cfg(feature = "recording")]

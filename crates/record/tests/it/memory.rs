@@ -1,6 +1,8 @@
-//! Memory stays what was asked for, however much is recorded and however many threads come and go; what was made is recorded or counted, exactly.
+//! Memory stays what was asked for, however much is recorded and however many threads come and go;
+//! what was made is recorded or counted, exactly.
 //!
-//! In processes of their own: what others leave behind counts, too. `bench/record -- --memory` does the same with 10^8 scopes and 64 MiB.
+//! In processes of their own: what others leave behind counts, too. `bench/record -- --memory` does
+//! the same with 10^8 scopes and 64 MiB.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Without the feature `recording` macros do nothing: no argument is made, and no session has an event.
+//! Without the feature `recording` macros do nothing: no argument is made, and no session has an
+//! event.
 
 use std::cell::Cell;
 

@@ -1,4 +1,5 @@
-//! Signal handlers record: what they make is recorded or counted, and what they interrupt is whole. In processes of their own.
+//! Signal handlers record: what they make is recorded or counted, and what they interrupt is whole.
+//! In processes of their own.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -25,7 +26,8 @@ fn handle(signal: libc::c_int) {
 }
 
 pub fn handle_with(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
-    // SAFETY: the structure is zero but for the handler, which is a function for one argument; only its own atomics and the recorder are used in it.
+    // SAFETY: the structure is zero but for the handler, which is a function for one argument; only
+    // its own atomics and the recorder are used in it.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as usize;

@@ -1,8 +1,9 @@
 //! Tests in which a signal handler records between any two instructions of the recorder: each of
 //! its events must be either recorded or counted.
 //!
-//! The thread that is tried runs instruction by instruction (`ptrace`), in a process of its own; before each of them a signal comes, whose handler
-//! records. Timers find such moments once in some 10⁵ signals, or never.
+//! The thread that is tried runs instruction by instruction (`ptrace`), in a process of its own;
+//! before each of them a signal comes, whose handler records. Timers find such moments once in some
+//! 10⁵ signals, or never.
 //!
 //! They do not interrupt a thread while it has its signals blocked.
 
@@ -265,7 +266,8 @@ fn may_trace() -> bool {
 }
 
 fn check(task: &str, least: u64) {
-    // The fork is of this process, in which another test may have a session; what is followed is a process of its own.
+    // The fork is of this process, in which another test may have a session; what is followed is a
+    // process of its own.
     let allowed = {
         let _alone = alone();
         may_trace()

@@ -143,7 +143,8 @@ fn short_threads_are_all_there_and_give_back_what_they_had() {
     assert_eq!((recording.status().definitions_lost, recording.status().lost.events), (0, 0));
 }
 
-/// A thread that goes on in a chunk that another has left has its events in their order all the same.
+/// A thread that goes on in a chunk that another has left has its events in their order all the
+/// same.
 #[test]
 fn a_thread_that_goes_on_in_another_ones_chunk_keeps_its_order() {
     let _alone = alone();
@@ -252,7 +253,8 @@ fn ids_have_64_bits_and_are_each_ones_own() {
     assert_eq!((own.len(), of_caller), (4000, 4));
 }
 
-/// Threads meet at a site that has no number yet: who comes second waits rather than lose its event.
+/// Threads meet at a site that has no number yet: who comes second waits rather than lose its
+/// event.
 #[test]
 fn the_first_event_of_a_site_is_recorded_on_every_thread() {
     let _alone = alone();

@@ -1,4 +1,5 @@
-//! What the tests share: one at a time, what a recording holds, whether it is sound, and how much memory something takes.
+//! What the tests share: one at a time, what a recording holds, whether it is sound, and how much
+//! memory something takes.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::BTreeMap;
@@ -78,7 +79,8 @@ pub fn tallies_of(recording: &Recording, gapless: bool) -> BTreeMap<String, Tall
     found
 }
 
-/// Ends of one thread come in order, scopes hold those within, and there is no gap between their numbers but where events are counted as lost.
+/// Ends of one thread come in order, scopes hold those within, and there is no gap between their
+/// numbers but where events are counted as lost.
 #[derive(Default)]
 struct Order {
     last_end: u64,

@@ -1,4 +1,5 @@
-//! Every policy with every reach, nesting and way to end: counts are exact, and each recording holds its own span.
+//! Every policy with every reach, nesting and way to end: counts are exact, and each recording
+//! holds its own span.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -88,7 +88,8 @@ fn a_flight_recorder_leaves_copies_while_it_goes_on() {
             let copy = Recording::open(&copy).expect("a copy is sound whatever is overwritten meanwhile");
             events += copy.threads().iter().map(|thread| thread.events).sum::<u64>();
         }
-        // Threads that overwrite a MiB in less time than its copy takes leave nothing of one copy, not of all.
+        // Threads that overwrite a MiB in less time than its copy takes leave nothing of one copy,
+        // not of all.
         assert!(events > 0, "eight copies are empty");
         assert_eq!(std::fs::read_dir(&copies).expect("there").count(), 8, "nothing is left beside them");
     });
@@ -213,7 +214,8 @@ fn another_user_is_refused() {
     let socket = session.socket().expect("it listens").to_path_buf();
     let as_other = |socket: std::path::PathBuf| {
         let body = move || {
-            // SAFETY: the call itself, not the C library's, changes this thread alone, which ends with the test.
+            // SAFETY: the call itself, not the C library's, changes this thread alone, which ends
+            // with the test.
             let changed = unsafe { libc::syscall(libc::SYS_setresuid, -1_i32, NOBODY, -1_i32) } == 0;
             let mut told = String::new();
             let connected = UnixStream::connect(&socket).map(|mut stream| {

@@ -1,4 +1,5 @@
-//! Sessions as programs use them, and as other processes ask them. A program of its own: these tests run side by side, those in `tests/it` one at a time.
+//! Sessions as programs use them, and as other processes ask them. A program of its own: these
+//! tests run side by side, those in `tests/it` one at a time.
 
 mod control;
 mod queries;

@@ -136,7 +136,8 @@ fn a_spill_below_a_file() {
     spilled(&file.path().join("a.rec"), &["cannot create its folder"]);
 }
 
-/// A thread of root takes another user's rights on files for itself alone; others have none to a folder of mode 500.
+/// A thread of root takes another user's rights on files for itself alone; others have none to a
+/// folder of mode 500.
 #[test]
 fn a_spill_in_a_folder_without_rights() {
     use std::os::unix::fs::PermissionsExt as _;
@@ -174,7 +175,8 @@ fn mount_small(path: &Path) -> bool {
     let text = |text: &str| CString::new(text).expect("no zero in it");
     let (none, root, kind, size) = (text("none"), text("/"), text("tmpfs"), text("size=256k"));
     let place = text(path.to_str().expect("a UTF-8 path"));
-    // SAFETY: all texts end in zero and outlive the calls, which change what this thread alone sees of file systems.
+    // SAFETY: all texts end in zero and outlive the calls, which change what this thread alone sees
+    // of file systems.
     unsafe {
         libc::unshare(libc::CLONE_NEWNS) == 0
             && libc::mount(

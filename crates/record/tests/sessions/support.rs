@@ -46,7 +46,8 @@ pub fn whole_process() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Tells other threads to stop when it goes, also where its test fails: the scope of threads waits for them.
+/// Tells other threads to stop when it goes, also where its test fails: the scope of threads waits
+/// for them.
 pub struct Stopping<'a>(pub &'a AtomicBool);
 
 impl Drop for Stopping<'_> {

@@ -20,9 +20,10 @@ pub struct View {
 
 /// The views of rocprofv3's schema over the given tables, each after those that it reads.
 ///
-/// `present` says whether a table, named without suffix, has a column. A view is left out when a table or key that it needs is not
-/// there; a column of a later version is left out, any other that is missing is NULL, so that names and order stay. Tables of schema
-/// 4 (`track_id` in place of nid, pid and tid) have other views.
+/// `present` says whether a table, named without suffix, has a column. A view is left out when a
+/// table or key that it needs is not there; a column of a later version is left out, any other that
+/// is missing is NULL, so that names and order stay. Tables of schema 4 (`track_id` in place of
+/// nid, pid and tid) have other views.
 pub fn canonical_views(present: &dyn Fn(&str, &str) -> bool) -> Vec<View> {
     let shapes = if present("rocpd_region", "track_id") { VIEWS_BY_TRACK } else { VIEWS };
     let mut views: Vec<View> = Vec::new();

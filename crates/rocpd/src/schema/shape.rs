@@ -10,7 +10,8 @@ use super::union::quoted;
 pub(super) enum Shape {
     /// By joins on ids.
     Joined(Joined),
-    /// By a query of its own over tables, each with a column that it needs, or views (with no column).
+    /// By a query of its own over tables, each with a column that it needs, or views (with no
+    /// column).
     Over { name: &'static str, tables: &'static [(&'static str, &'static str)], query: &'static str },
 }
 
@@ -19,9 +20,9 @@ pub(super) struct Joined {
     pub name: &'static str,
     /// The first is joined to none; its guid is the row's.
     pub sources: &'static [Source],
-    /// Between commas: `alias.column`, or an expression `AS name`. `?` before it: only where its columns are there, or with
-    /// `?table.column:` where that one is. `@alias.column AS name`: the text of that id in `rocpd_string`.
-    /// `{alias.column}$.path AS name`: a value in JSON.
+    /// Between commas: `alias.column`, or an expression `AS name`. `?` before it: only where its
+    /// columns are there, or with `?table.column:` where that one is. `@alias.column AS name`: the
+    /// text of that id in `rocpd_string`. `{alias.column}$.path AS name`: a value in JSON.
     pub columns: &'static str,
     /// What follows the joins; left out of the view when its columns are not there.
     pub tail: &'static [&'static str],
@@ -124,7 +125,8 @@ fn expression(column: &str, root: &str) -> String {
         );
     }
     match value.strip_prefix('{').and_then(|rest| rest.split_once('}')) {
-        // json_valid: the column of a compressed database is a blob, which would end the whole query.
+        // json_valid: the column of a compressed database is a blob, which would end the whole
+        // query.
         Some((json, path)) => {
             format!("CASE WHEN json_valid({json}) THEN json_extract({json}, '{path}') END AS {name}")
         }

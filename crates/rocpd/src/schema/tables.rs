@@ -8,7 +8,8 @@
 
 use super::union::quoted;
 
-/// Names of the tables of schema 3 and 3.0.0 without their suffix, in the order of creation: a table comes after those that it refers to.
+/// Names of the tables of schema 3 and 3.0.0 without their suffix, in the order of creation: a
+/// table comes after those that it refers to.
 pub const BASE_TABLES: [&str; TABLES.len()] = {
     let mut names = [""; TABLES.len()];
     let mut at = 0;

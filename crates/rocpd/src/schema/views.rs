@@ -359,7 +359,8 @@ pub(super) const TOP_KERNELS: Shape = Shape::Over {
  GROUP BY S.display_name ORDER BY 3 DESC"#,
 };
 
-/// How long each agent was busy, within the time between the first start and the last end of anything.
+/// How long each agent was busy, within the time between the first start and the last end of
+/// anything.
 const BUSY: Shape = Shape::Over {
     name: "busy",
     tables: &[

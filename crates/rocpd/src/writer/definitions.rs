@@ -130,7 +130,8 @@ impl Definitions {
         id
     }
 
-    /// The row of a thread: its number as rocprofv3 has it, or one beyond all numbers when an earlier thread had the same.
+    /// The row of a thread: its number as rocprofv3 has it, or one beyond all numbers when an
+    /// earlier thread had the same.
     pub fn thread(&mut self, tid: i64, name: Option<&str>) -> i64 {
         let mut id = tid;
         while !self.threads.insert(id) {

@@ -50,7 +50,8 @@ pub(super) fn make(path: PathBuf, journal: Option<Journal>, process: &Process) -
             for ending in ["", "-wal", "-shm", "-journal"] {
                 let mut name = path.clone().into_os_string();
                 name.push(ending);
-                // What is not there need not be removed; what cannot be is reported with what went wrong first.
+                // What is not there need not be removed; what cannot be is reported with what went
+                // wrong first.
                 let _ = fs::remove_file(name);
             }
             Err(Error::Database { path, source })
@@ -67,10 +68,12 @@ fn fill(path: &Path, journal: Journal, process: &Process) -> rusqlite::Result<(C
         journal = Journal::Rollback;
     }
     if journal == Journal::Rollback {
-        // Emptied after each commit and not removed: fewer calls to the servers of a shared file system.
+        // Emptied after each commit and not removed: fewer calls to the servers of a shared file
+        // system.
         set_journal(&connection, "TRUNCATE")?;
     }
-    // NORMAL: a database that a machine's end cannot break. References hold by construction, and checking each costs as much as writing.
+    // NORMAL: a database that a machine's end cannot break. References hold by construction, and
+    // checking each costs as much as writing.
     connection.execute_batch(&format!(
         "PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = OFF; PRAGMA temp_store = MEMORY;
          PRAGMA cache_size = -{CACHE_KIB}; PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES};"
@@ -136,7 +139,8 @@ fn add_process(connection: &Connection, suffix: &str, process: &Process) -> rusq
     Ok(())
 }
 
-/// What events refer to that name nothing: the empty string, and rocprofv3's default queue and stream.
+/// What events refer to that name nothing: the empty string, and rocprofv3's default queue and
+/// stream.
 fn add_defaults(connection: &Connection, suffix: &str, process: &Process) -> rusqlite::Result<()> {
     let string = quoted(&format!("rocpd_string{suffix}"));
     connection.execute(&format!("INSERT INTO {string} (id, string) VALUES (0, '')"), [])?;
@@ -165,7 +169,8 @@ fn set_journal(connection: &Connection, mode: &str) -> rusqlite::Result<String> 
     connection.query_row(&format!("PRAGMA journal_mode = {mode}"), [], |row| row.get(0))
 }
 
-/// How long a commit waits for a reader, with a rollback journal, before it is begun anew; well below what the end itself waits.
+/// How long a commit waits for a reader, with a rollback journal, before it is begun anew; well
+/// below what the end itself waits.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Enough for all pages that a transaction changes.

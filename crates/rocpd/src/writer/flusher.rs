@@ -143,7 +143,8 @@ impl<'c> Flusher<'c> {
         self.end()
     }
 
-    /// Takes out of the buffers what there is, unless there is enough, and what it refers to after it.
+    /// Takes out of the buffers what there is, unless there is enough, and what it refers to after
+    /// it.
     fn take(&mut self, close: bool) {
         let buffers = {
             let mut buffers = self.shared.buffers.lock().unwrap_or_else(PoisonError::into_inner);

@@ -25,7 +25,8 @@ use super::settings::Settings;
 
 /// A database in the making.
 ///
-/// Dropped without [`Writer::finish`], as by a panic, it ends the file as `finish` does and loses the report.
+/// Dropped without [`Writer::finish`], as by a panic, it ends the file as `finish` does and loses
+/// the report.
 #[derive(Debug)]
 pub struct Writer {
     shared: Arc<Shared>,
@@ -38,7 +39,8 @@ impl Writer {
     /// Makes the file with all its tables, and starts the writer's thread.
     ///
     /// # Errors
-    /// The name has an unknown key, the guid is none, a file of that name is there, or it cannot be made; what was made of it is removed.
+    /// The name has an unknown key, the guid is none, a file of that name is there, or it cannot be
+    /// made; what was made of it is removed.
     pub fn open(settings: Settings, process: Process) -> Result<Self, Error> {
         let path = pattern::expand(&settings.output, &process)?;
         process.check(&path)?;
@@ -57,7 +59,8 @@ impl Writer {
         let (sender, reports) = mpsc::sync_channel(1);
         let (of_thread, own_settings) = (Arc::clone(&shared), settings.clone());
         let body = move || {
-            // The statements were prepared on tables that were just made; without them there is no report.
+            // The statements were prepared on tables that were just made; without them there is no
+            // report.
             let flusher = Flusher::new(of_thread, own_settings, &connection, &process, journal);
             let report = flusher.map(Flusher::run);
             // Before the report: whoever gets it may open the file.
@@ -89,7 +92,8 @@ impl Writer {
         self.define(|definitions| definitions.string(text))
     }
 
-    /// A recorder for a thread of the program. Several threads may share one, at the cost of waiting a moment for each other.
+    /// A recorder for a thread of the program. Several threads may share one, at the cost of
+    /// waiting a moment for each other.
     pub fn thread(&self, tid: i64, name: Option<&str>) -> ThreadRecorder {
         let id = self.define(|definitions| definitions.thread(tid, name));
         let buffer = Arc::new(Buffer::new(id, self.settings.buffer_events));
@@ -136,8 +140,9 @@ impl Writer {
 
     /// Commits what there is, ends the file, and says what became of all events.
     ///
-    /// What is recorded afterwards is dropped. On a full disk it tries for [`Settings::finish_timeout`] and then gives the report with
-    /// what was lost; the file holds what was committed.
+    /// What is recorded afterwards is dropped. On a full disk it tries for
+    /// [`Settings::finish_timeout`] and then gives the report with what was lost; the file holds
+    /// what was committed.
     ///
     /// # Errors
     /// The file system does not answer, or this is a forked child.
@@ -158,7 +163,8 @@ impl Writer {
         reports.recv_timeout(waited).map_err(|why| match why {
             RecvTimeoutError::Disconnected => Error::Ended { path },
             RecvTimeoutError::Timeout => {
-                // Its thread is in the file system and takes nothing; after this nothing comes in, so the three numbers are all.
+                // Its thread is in the file system and takes nothing; after this nothing comes in,
+                // so the three numbers are all.
                 let buffered: usize = self.shared.buffers().iter().map(|buffer| buffer.close()).sum();
                 Error::Stalled {
                     path,
@@ -213,7 +219,8 @@ impl Shared {
 
 /// Takes the events of one thread.
 ///
-/// Every call returns at once. `false` means that the event was dropped and counted: the buffer is full, or the writer has ended.
+/// Every call returns at once. `false` means that the event was dropped and counted: the buffer is
+/// full, or the writer has ended.
 #[derive(Debug)]
 pub struct ThreadRecorder {
     buffer: Arc<Buffer>,
@@ -273,5 +280,6 @@ impl Drop for ThreadRecorder {
     }
 }
 
-/// Beyond the time that the writer's thread gives itself, before it is taken to hang in the file system.
+/// Beyond the time that the writer's thread gives itself, before it is taken to hang in the file
+/// system.
 const GRACE: Duration = Duration::from_secs(2);

@@ -15,7 +15,8 @@ use crate::schema::quoted;
 /// All that inserts into one database.
 pub(super) struct Inserter<'c> {
     events: Table<'c>,
-    /// Events with JSON of their own; the others have the column's default, which saves a copy of each.
+    /// Events with JSON of their own; the others have the column's default, which saves a copy of
+    /// each.
     told_events: Table<'c>,
     arguments: Table<'c>,
     regions: Table<'c>,
@@ -363,5 +364,6 @@ const COPY_COLUMNS: [&str; 13] = [
     "event_id",
 ];
 
-/// Rows of one statement; SQLite takes 32 766 values, and beyond some tens of rows nothing is gained.
+/// Rows of one statement; SQLite takes 32 766 values, and beyond some tens of rows nothing is
+/// gained.
 const ROWS: usize = 64;

@@ -5,9 +5,11 @@
 //! once; the writer's own thread moves them into the database, one transaction per interval or
 //! number of rows ([`Settings`]); [`Writer::finish`] ends it and returns a [`Report`].
 //!
-//! A call never waits for the file system: an event goes into a buffer of its thread, and where that is full because the disk is full or
-//! does not answer, the event is dropped and counted, in the report and in the file (tag [`DROPPED_TAG`]). What has been committed
-//! survives the end of the process at any moment. In a forked child a writer takes events and writes none: its file is its parent's.
+//! A call never waits for the file system: an event goes into a buffer of its thread, and where
+//! that is full because the disk is full or does not answer, the event is dropped and counted, in
+//! the report and in the file (tag [`DROPPED_TAG`]). What has been committed survives the end of
+//! the process at any moment. In a forked child a writer takes events and writes none: its file is
+//! its parent's.
 //!
 //! It does not read a clock for events: the caller passes times on CLOCK_BOOTTIME, as rocprofv3
 //! uses. It does not replace an existing file.

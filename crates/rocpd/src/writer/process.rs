@@ -80,7 +80,8 @@ impl Process {
         names.iter().find_map(|name| self.environment.get(*name).cloned())
     }
 
-    /// The number of the node in its tables: what rocprofv3 makes of the machine-id, 32 bits of a hash.
+    /// The number of the node in its tables: what rocprofv3 makes of the machine-id, 32 bits of a
+    /// hash.
     pub(super) fn node_id(&self) -> i64 {
         i64::from(self.node_hash() as u32)
     }

@@ -1,6 +1,8 @@
-//! Kills, a full disk, and a database that somebody else has locked: what was committed stays, and what is not in the file is counted.
+//! Kills, a full disk, and a database that somebody else has locked: what was committed stays, and
+//! what is not in the file is counted.
 //!
-//! Processes to kill, and one with a small disk of its own, are this test's program again, told by a variable what to do.
+//! Processes to kill, and one with a small disk of its own, are this test's program again, told by
+//! a variable what to do.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -21,7 +23,8 @@ const PLAYED: &str = "role played";
 const KILLS: u64 = 50;
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// This program, playing a role; with `around` it is started by a shell that makes its surroundings.
+/// This program, playing a role; with `around` it is started by a shell that makes its
+/// surroundings.
 pub(crate) fn role(role: &str, folder: &Path, around: Option<&str>) -> Command {
     let program = std::env::current_exe().expect("this program");
     let mut command = match around {
@@ -79,7 +82,8 @@ fn record_until_killed(folder: &Path, journal: Journal) {
             next += 1;
         }
         if next % 200 == 0 {
-            // A new name now and then: strings and the rows that name them come together or not at all.
+            // A new name now and then: strings and the rows that name them come together or not at
+            // all.
             writer.intern(&format!("name {next}"));
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -114,9 +118,9 @@ fn a_killed_process_leaves_a_whole_file() {
 
 /// Rows that are there once, each with all that it names; gives their number.
 ///
-/// Some may be missing before the newest: the two halves of a buffer are taken one after the other, and a
-/// kill between two commits loses an event of one that is older than what the other brought. It is of the
-/// last interval, which a kill may cost.
+/// Some may be missing before the newest: the two halves of a buffer are taken one after the other,
+/// and a kill between two commits loses an event of one that is older than what the other brought.
+/// It is of the last interval, which a kill may cost.
 fn check_killed(path: &Path) -> i64 {
     // With its log, which the next one who opens it reads.
     let connection = Connection::open(path).expect("a database");
@@ -188,7 +192,8 @@ fn fill_the_disk(folder: &Path) {
     check_counts(&report, kept, recorded);
 }
 
-/// A full disk that has room again: everything that was kept gets in, and the count of the rest is in the file.
+/// A full disk that has room again: everything that was kept gets in, and the count of the rest is
+/// in the file.
 fn fill_and_make_room(folder: &Path) {
     let ballast = folder.join("ballast");
     std::fs::write(&ballast, vec![1; 24 << 20]).expect("room for the ballast");
@@ -233,7 +238,8 @@ fn a_full_disk_drops_and_counts() {
     }
 }
 
-/// Somebody else holds the lock, so that no commit comes through: the caller goes on, and all adds up.
+/// Somebody else holds the lock, so that no commit comes through: the caller goes on, and all adds
+/// up.
 fn stalled(journal: Journal) {
     let folder = tempfile::tempdir().expect("a folder");
     let own = Settings {
@@ -271,7 +277,8 @@ fn a_stalled_file_drops_and_counts() {
     stalled(Journal::Rollback);
 }
 
-/// The lock is still held when the time is over: what could not be committed is dropped, and the report says so and why.
+/// The lock is still held when the time is over: what could not be committed is dropped, and the
+/// report says so and why.
 #[test]
 fn an_end_that_is_in_vain_counts_what_it_gives_up() {
     for journal in [Journal::WriteAhead, Journal::Rollback] {

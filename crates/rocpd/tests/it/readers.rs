@@ -1,7 +1,8 @@
-//! rocprofv3's own readers on what the writer has written: they open, query, sum up and merge it, and give the sums that were written.
+//! rocprofv3's own readers on what the writer has written: they open, query, sum up and merge it,
+//! and give the sums that were written.
 //!
-//! They run where ROCPD_SRC names rocprofiler-sdk's `source` folder, ROCPD_TOOL a script that runs its Python modules without ROCm, and
-//! ROCPD_PYTHON a Python that has pandas.
+//! They run where ROCPD_SRC names rocprofiler-sdk's `source` folder, ROCPD_TOOL a script that runs
+//! its Python modules without ROCm, and ROCPD_PYTHON a Python that has pandas.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! The schema against facts of a database that rocprofv3 wrote, and its views over databases with equal pids.
+//! The schema against facts of a database that rocprofv3 wrote, and its views over databases with
+//! equal pids.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -129,12 +130,14 @@ fn tags_are_those_of_each_version() {
     assert_eq!(found, expected);
 }
 
-/// Processes of one pid: on five hosts, and one that was started again. Their machine-ids are equal, as those of cloned images.
+/// Processes of one pid: on five hosts, and one that was started again. Their machine-ids are
+/// equal, as those of cloned images.
 const EQUAL_PIDS: [&str; 6] = ["aa-0", "aa-1", "aa-2", "aa-3", "aa-4", "bb-4"];
 const THREADS: i64 = 3;
 const ALLOCATIONS: i64 = 20;
 
-/// Three threads and twenty allocations each; every process has a size of its own, so that sums show whose rows they are.
+/// Three threads and twenty allocations each; every process has a size of its own, so that sums
+/// show whose rows they are.
 fn equal_pids() -> Connection {
     let connection = database(&EQUAL_PIDS);
     for (at, guid) in EQUAL_PIDS.iter().enumerate() {
@@ -164,7 +167,8 @@ fn equal_pids() -> Connection {
 fn equal_pids_on_five_hosts_and_a_restarted_process_multiply_no_row() {
     let connection = equal_pids();
     let (threads, allocations) = (EQUAL_PIDS.len() as i64 * THREADS, EQUAL_PIDS.len() as i64 * ALLOCATIONS);
-    // The trap is there: without a guid in one condition each row meets all six processes, as in AMD's views.
+    // The trap is there: without a guid in one condition each row meets all six processes, as in
+    // AMD's views.
     let by_id = "SELECT count(*) FROM rocpd_info_thread T JOIN rocpd_info_process P ON P.id = T.pid
                  JOIN rocpd_info_node N ON N.id = T.nid AND N.guid = T.guid";
     assert_eq!(count(&connection, by_id), 108);
@@ -191,7 +195,8 @@ fn equal_pids_on_five_hosts_and_a_restarted_process_multiply_no_row() {
     }
 }
 
-/// Each view has a condition on guid for every join: shown on the text, for views over tables that the tests leave empty.
+/// Each view has a condition on guid for every join: shown on the text, for views over tables that
+/// the tests leave empty.
 #[test]
 fn every_join_of_every_view_has_its_guid() {
     let views = schema::canonical_views(&|table, column| table != "rocpd_region" || column != "track_id");
@@ -204,7 +209,8 @@ fn every_join_of_every_view_has_its_guid() {
     }
 }
 
-/// All tables of one process, and those of 511 others that the view reads (each table costs SQLite a look at all others).
+/// All tables of one process, and those of 511 others that the view reads (each table costs SQLite
+/// a look at all others).
 #[test]
 fn views_over_five_hundred_and_twelve_processes_open() {
     const READ: [&str; 3] = ["rocpd_info_node", "rocpd_info_process", "rocpd_info_thread"];
@@ -310,7 +316,8 @@ fn tables_of_schema_4_have_the_views_by_track() {
     assert_eq!(count(&connection, "SELECT count(*) FROM regions_and_samples"), 2);
 }
 
-/// A column of a later version is named where it is, and not where it is not; a missing one of the first is NULL.
+/// A column of a later version is named where it is, and not where it is not; a missing one of the
+/// first is NULL.
 #[test]
 fn views_name_only_columns_that_the_tables_have() {
     let select = |name: &str, present: &dyn Fn(&str, &str) -> bool| -> Option<String> {

@@ -274,7 +274,8 @@ fn threads_do_not_lose_events() {
     check_whole(&report.path);
 }
 
-/// Names as programs have them, and threads that come and go: everything is written as it was given.
+/// Names as programs have them, and threads that come and go: everything is written as it was
+/// given.
 #[test]
 fn odd_names_and_short_threads_are_kept() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -311,7 +312,8 @@ fn odd_names_and_short_threads_are_kept() {
     check_whole(&report.path);
 }
 
-/// One buffer of four events and a writer that comes late: what did not fit is counted, in the report and in the file.
+/// One buffer of four events and a writer that comes late: what did not fit is counted, in the
+/// report and in the file.
 #[test]
 fn what_finds_no_room_is_counted() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -349,7 +351,8 @@ fn a_panic_leaves_a_whole_file() {
     check_alone(&path);
 }
 
-/// What rocprofv3's reader of 2026 demands of a database before it opens it; the tables' definitions are compared in `schema`.
+/// What rocprofv3's reader of 2026 demands of a database before it opens it; the tables'
+/// definitions are compared in `schema`.
 #[test]
 fn a_file_holds_what_rocprofv3s_reader_of_2026_demands() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,19 +1,21 @@
 //! The baseline methods, each of which fits a line to the same packets of one edge in one window.
 //!
 //! The first group follows the published descriptions:
-//! - **mean** averages the offsets of all exchanges, as rocmProfileData's "ChronoSync" does. One exchange says
-//!   (u₁ + u₂ + l₁ + l₂)/4; a regression line carries the average to the window's midpoint (a bare mean would be wrong by the
-//!   rate difference times how far the exchanges' mean time lies off the midpoint).
-//! - **svm** gives all packets to the linear soft-margin classifier, C = 1 in seconds and microseconds.
-//! - **huygens** (Geng et al., NSDI 2018) first drops every coded pair whose gap changed by more than a fixed tolerance, both
-//!   packets of a pair and each direction on its own.
-//! - **ntp** keeps the exchange with the smallest round trip (RFC 5905, clock filter), and those of the window's halves for
-//!   the slope.
+//! - **mean** averages the offsets of all exchanges, as rocmProfileData's "ChronoSync" does. One
+//!   exchange says (u₁ + u₂ + l₁ + l₂)/4; a regression line carries the average to the window's
+//!   midpoint (a bare mean would be wrong by the rate difference times how far the exchanges' mean
+//!   time lies off the midpoint).
+//! - **svm** gives all packets to the linear soft-margin classifier, C = 1 in seconds and
+//!   microseconds.
+//! - **huygens** (Geng et al., NSDI 2018) first drops every coded pair whose gap changed by more
+//!   than a fixed tolerance, both packets of a pair and each direction on its own.
+//! - **ntp** keeps the exchange with the smallest round trip (RFC 5905, clock filter), and those of
+//!   the window's halves for the slope.
 //!
-//! Then each with the choices that serve it best in the twelve cells ([`Tuning`]); nobody publishes them so, but a comparison must not win by
-//! bad choices for others:
-//! - **svm+** and **huygens+** have a free slope and the unit of length in which C = 1 makes the margin nearly hard. The line of
-//!   largest vertical margin, to which that leads, is our own hull.
+//! Then each with the choices that serve it best in the twelve cells ([`Tuning`]); nobody publishes
+//! them so, but a comparison must not win by bad choices for others:
+//! - **svm+** and **huygens+** have a free slope and the unit of length in which C = 1 makes the
+//!   margin nearly hard. The line of largest vertical margin, to which that leads, is our own hull.
 //! - **ntp+** draws the line between the neighbouring windows' samples, later ones included.
 //!
 //! They do not state an uncertainty.
@@ -27,20 +29,23 @@ use super::svm::{self, Point, Units};
 /// The baselines' free parameters.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Tuning {
-    /// Largest change of a coded pair's gap that Huygens' filter lets pass with hardware stamps, ns.
+    /// Largest change of a coded pair's gap that Huygens' filter lets pass with hardware stamps,
+    /// ns.
     pub huygens_hardware_ns: f64,
     /// The same with kernel and user stamps, ns.
     pub huygens_software_ns: f64,
-    /// Unit of length in which svm+ and huygens+ have C = 1, in halves of the window's smallest round trip.
+    /// Unit of length in which svm+ and huygens+ have C = 1, in halves of the window's smallest
+    /// round trip.
     pub svm_unit: f64,
 }
 
 impl Default for Tuning {
     fn default() -> Self {
-        // A pair's gap carries the noise of four stamps, 16 ns or 1 µs, and the jitter of two packets. Geometric mean of huygens' p99
-        // over the hardware cells, two seeds: 183 ns at 200, 148 at 400, 143 at 800 ns (at 100 a loaded cell has hardly an estimate
-        // left); over the software cells 433 at 1, 334 at 2.5, 326 at 4 µs. Units of 0.3 and below were equally good; at 1 the
-        // loaded cells were up to ten times worse.
+        // A pair's gap carries the noise of four stamps, 16 ns or 1 µs, and the jitter of two
+        // packets. Geometric mean of huygens' p99 over the hardware cells, two seeds: 183 ns at
+        // 200, 148 at 400, 143 at 800 ns (at 100 a loaded cell has hardly an estimate left); over
+        // the software cells 433 at 1, 334 at 2.5, 326 at 4 µs. Units of 0.3 and below were equally
+        // good; at 1 the loaded cells were up to ten times worse.
         Self { huygens_hardware_ns: 800.0, huygens_software_ns: 5_000.0, svm_unit: 0.3 }
     }
 }
@@ -81,7 +86,8 @@ pub(super) fn svm(window: &EdgeWindow<'_>, version: Version, tuning: &Tuning) ->
     classified(window, units(window, version, tuning), |_| true)
 }
 
-/// Pairs that kept their gap, soft-margin classifier; None where fewer than [`PAIRS_MIN`] pairs of a direction are left.
+/// Pairs that kept their gap, soft-margin classifier; None where fewer than [`PAIRS_MIN`] pairs of
+/// a direction are left.
 pub(super) fn huygens(window: &EdgeWindow<'_>, version: Version, tuning: &Tuning) -> Option<EdgeLine> {
     let tolerance_ns = tuning.tolerance_ns(window.exchanges.first()?.stamp);
     classified(window, units(window, version, tuning), |change| change.as_ns_f64().abs() <= tolerance_ns)
@@ -124,7 +130,8 @@ pub(super) fn fastest(window: &EdgeWindow<'_>) -> Option<Fastest> {
     window.exchanges.iter().map(round_trip).min_by_key(|(time, _)| *time).map(|(_, middle)| middle)
 }
 
-/// The line of one window alone: through the smallest round trip, with the slope between those of the two halves.
+/// The line of one window alone: through the smallest round trip, with the slope between those of
+/// the two halves.
 pub(super) fn ntp(window: &EdgeWindow<'_>) -> Option<EdgeLine> {
     let (early, late): (Vec<Exchange>, Vec<Exchange>) =
         window.exchanges.iter().partition(|exchange| round_trip(exchange).1.at_ns < window.midpoint.as_ns());
@@ -153,8 +160,8 @@ fn round_trip(exchange: &Exchange) -> (Duration, Fastest) {
     (up.1 - down.1, Fastest { at_ns, theta_ns })
 }
 
-/// The line between the two samples of an edge nearest to `midpoint_ns`, one on each side where there is; None with fewer
-/// than two samples in the whole run. `samples` are in order of time.
+/// The line between the two samples of an edge nearest to `midpoint_ns`, one on each side where
+/// there is; None with fewer than two samples in the whole run. `samples` are in order of time.
 pub(super) fn between(edge: Edge, midpoint_ns: i64, samples: &[Fastest]) -> Option<EdgeLine> {
     let after = samples.partition_point(|sample| sample.at_ns <= midpoint_ns);
     let second = after.clamp(1, samples.len().saturating_sub(1).max(1));
@@ -189,15 +196,16 @@ const UNIT_NS_MIN: f64 = 1.0;
 /// Beyond a second the unit says nothing about a network.
 const UNIT_NS_MAX: f64 = 1e9;
 
-/// Fewest pairs per direction that make a line. Two suffice for one, but a better node remains without that edge; eight left most
-/// nodes without any edge at load 0.8.
+/// Fewest pairs per direction that make a line. Two suffice for one, but a better node remains
+/// without that edge; eight left most nodes without any edge at load 0.8.
 const PAIRS_MIN: usize = 4;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Offsets grow by 1 ppm from 1000 ns at 0; `waits` are the delays above 200 ns of the four packets.
+    /// Offsets grow by 1 ppm from 1000 ns at 0; `waits` are the delays above 200 ns of the four
+    /// packets.
     fn exchange(at: i64, waits: [i64; 4]) -> Exchange {
         let theta = |at: i64| 1_000 + at / 1_000_000;
         let mut t = [0; 8];
@@ -236,8 +244,8 @@ mod tests {
         check(svm(&window(&exchanges), Version::Tuned, &Tuning::default()), 1_000.0, 1.0);
         check(svm(&window(&exchanges), Version::Plain, &Tuning::default()), 1_000.0, 1.0);
         check(huygens(&window(&exchanges), Version::Tuned, &Tuning::default()), 1_000.0, 1.0);
-        // One forward pair in nine waits 9 µs, its second packet 9 µs and 1 µs: the mean moves by (9 + 10)/4/9 µs, Huygens
-        // drops the pair.
+        // One forward pair in nine waits 9 µs, its second packet 9 µs and 1 µs: the mean moves by
+        // (9 + 10)/4/9 µs, Huygens drops the pair.
         exchanges[4] = exchange(0, [9_000, 10_000, 0, 0]);
         check(mean(&window(&exchanges)), 1_000.0 + 19_000.0 / 36.0, 1.0);
         check(huygens(&window(&exchanges), Version::Tuned, &Tuning::default()), 1_000.0, 1.0);

@@ -53,8 +53,8 @@ impl Cell {
     }
 }
 
-/// A scenario with hardware or software stamps, and paths as asymmetric as goes with them: where a network interface stamps,
-/// the hosts' own share is left out.
+/// A scenario with hardware or software stamps, and paths as asymmetric as goes with them: where a
+/// network interface stamps, the hosts' own share is left out.
 pub fn with_stamps(base: &Scenario, source: StampSource) -> Scenario {
     let mut scenario = base.clone();
     (scenario.stamps, scenario.network.asymmetry_sd_ns) = match source {

@@ -50,7 +50,8 @@ mod tests {
 
     #[test]
     fn the_default_cadence_costs_what_was_measured() {
-        // 1250 exchanges of six packets per second and host: 6.5 Mbit/s sent, as much received, 6 % of a core.
+        // 1250 exchanges of six packets per second and host: 6.5 Mbit/s sent, as much received, 6 %
+        // of a core.
         let cost = Cost::new(2 * 1250 * 6 * 4, 2, Duration::from_ms(4_000)).expect("hosts and time");
         assert_eq!(cost.packets_per_second, 7_500.0);
         assert_eq!(cost.bytes_per_second * 8.0, 2.0 * 6.48e6);

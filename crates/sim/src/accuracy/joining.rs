@@ -5,8 +5,9 @@
 //! counted from its midpoint on the SOURCE's clock. When the reference reads M₀, the source reads
 //! M₀ + offset_src, so every line is first shifted by dx = M₀ + offset_src − midpoint.
 //!
-//! Least squares and Huygens' loop correction are one thing: the correction y of least norm that makes all loops of the
-//! measured θ sum to zero is what the projection onto the differences of potentials takes away (NSDI 2018, section 4.3).
+//! Least squares and Huygens' loop correction are one thing: the correction y of least norm that
+//! makes all loops of the measured θ sum to zero is what the projection onto the differences of
+//! potentials takes away (NSDI 2018, section 4.3).
 //!
 //! It does not weight, question or exclude edges, which is what makes it a baseline.
 
@@ -56,7 +57,8 @@ pub(super) fn join(instant: Instant, lines: &[EdgeLine], joining: Joining) -> Ve
     }
 }
 
-/// Least-squares potentials of `values` on `edges` with the reference at zero; every node must be joined to it or stays at zero.
+/// Least-squares potentials of `values` on `edges` with the reference at zero; every node must be
+/// joined to it or stays at zero.
 pub(crate) fn potentials(nodes: usize, reference: NodeId, edges: &[(usize, usize)], values: &[f64]) -> Vec<f64> {
     let mut fixed = vec![true; nodes];
     for &(from, to) in edges {
@@ -91,7 +93,8 @@ fn along_tree(instant: Instant, lines: &[EdgeLine]) -> Vec<Option<f64>> {
             if offsets[other].is_some() {
                 continue;
             }
-            // Against the arrow the source's offset is what is sought; beta gives it well enough for dx.
+            // Against the arrow the source's offset is what is sought; beta gives it well enough
+            // for dx.
             let source = if forward { offset } else { offset - line.beta_ns };
             let theta = moved(line, midpoint_ns, source);
             let found = if forward { offset + theta } else { offset - theta };

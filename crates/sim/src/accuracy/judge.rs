@@ -8,9 +8,9 @@ use crate::runs::rounds::{HandOver, Rounds};
 use crate::runs::simulation::Simulation;
 use crate::scenario::Scenario;
 
-/// Simulates one seed and judges all methods of the plan; `goes_on` hears which share of the time is
-/// over, 0 to 1, and answers whether to go on; None when it said no. `hand_over` says whether a window is solved beside the simulation of the next; it changes
-/// no figure.
+/// Simulates one seed and judges all methods of the plan; `goes_on` hears which share of the time
+/// is over, 0 to 1, and answers whether to go on; None when it said no. `hand_over` says whether a
+/// window is solved beside the simulation of the next; it changes no figure.
 ///
 /// # Errors
 /// When the scenario cannot be run.
@@ -63,6 +63,7 @@ fn floor_ns(simulation: &Simulation) -> Vec<f64> {
 /// What solving a window takes of the time of simulating it (512 nodes: 5.2 of 16.0 s).
 const SOLVED: f64 = 0.3;
 
-/// Share of the time that the packets take; the rest is judging. That of all packets at once takes long (64 nodes, 16 s: 2.5 of 8.0 s).
+/// Share of the time that the packets take; the rest is judging. That of all packets at once takes
+/// long (64 nodes, 16 s: 2.5 of 8.0 s).
 const SIMULATED_OF_ALL_PACKETS: f64 = 0.67;
 const SIMULATED: f64 = 0.98;

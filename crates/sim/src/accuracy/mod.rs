@@ -6,8 +6,9 @@
 //! over the run. All are evaluated at the middle of each window on the reference clock; ours is
 //! also evaluated in between, where users' events are.
 //!
-//! The floor is what stays when everything but path asymmetry is known: an asymmetry b of an edge shifts its θ by b, no method
-//! can tell it from an offset, and least squares over the true b alone gives each node's share.
+//! The floor is what stays when everything but path asymmetry is known: an asymmetry b of an edge
+//! shifts its θ by b, no method can tell it from an offset, and least squares over the true b alone
+//! gives each node's share.
 
 mod baselines;
 pub mod cells;

@@ -5,7 +5,8 @@ use probe_sync_time::{Duration, NodeId, Reference, Timestamp};
 
 use super::baselines::Tuning;
 
-/// A way to estimate offsets. A plus marks a baseline with the choices that serve it best in the twelve cells.
+/// A way to estimate offsets. A plus marks a baseline with the choices that serve it best in the
+/// twelve cells.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Method {
     /// Smallest round trip per window, summed along a tree.
@@ -128,7 +129,8 @@ pub struct SeedRun {
     pub packets: u64,
     /// Edges that were probed.
     pub edges: usize,
-    /// What the nodes fitted in the last windows, in order: at least those of one, at most 20 000 fits of edges.
+    /// What the nodes fitted in the last windows, in order: at least those of one, at most 20 000
+    /// fits of edges.
     pub windows: Vec<NodeWindowData>,
     /// Exchanges on each node's out-edges that were lost.
     pub lost: Vec<u64>,

@@ -100,7 +100,8 @@ impl<'a> Record<'a> {
         (self.latest.into_iter().flatten().collect(), self.lost)
     }
 
-    /// Every method's judgements in the plan's order, and ours in between; `told` hears which share of the time is over.
+    /// Every method's judgements in the plan's order, and ours in between; `told` hears which share
+    /// of the time is over.
     pub(super) fn judged(
         &self,
         running: &Running<'_>,

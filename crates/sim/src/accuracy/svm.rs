@@ -11,14 +11,16 @@ pub(super) const fn units(x_ns: f64, y_ns: f64) -> Units {
     Units { x_ns, y_ns, bias: FREE }
 }
 
-/// Intercept, ns, and slope, ns per ns, of the separating line; None when a class is empty or no line separates by y, or when
-/// its slope is one that no pair of clocks has: then the points say nothing and the edge is better left out.
+/// Intercept, ns, and slope, ns per ns, of the separating line; None when a class is empty or no
+/// line separates by y, or when its slope is one that no pair of clocks has: then the points say
+/// nothing and the edge is better left out.
 pub(super) fn line(forward: &[Point], reverse: &[Point], units: Units) -> Option<(f64, f64)> {
     let trend = regression(forward.iter().chain(reverse).copied())?;
     separating_line(forward, reverse, trend, units).filter(|(_, slope)| slope.abs() <= SLOPE_MAX)
 }
 
-/// Intercept at x = 0 and slope of the least-squares line; slope 0 when all x are equal; None without points.
+/// Intercept at x = 0 and slope of the least-squares line; slope 0 when all x are equal; None
+/// without points.
 pub(super) fn regression(points: impl Iterator<Item = Point> + Clone) -> Option<(f64, f64)> {
     let (count, x_sum, y_sum) =
         points.clone().fold((0.0, 0.0, 0.0), |(count, x, y), point| (count + 1.0, x + point.0, y + point.1));
@@ -35,8 +37,9 @@ pub(super) fn regression(points: impl Iterator<Item = Point> + Clone) -> Option<
 /// By how much the bias is enlarged, so that its part of |v|² is negligible.
 const FREE: f64 = 1e3;
 
-/// Two servers' clocks do not differ by more than 100 ppm. Of a filter that leaves four pairs within a moment the line may have
-/// any slope; leaving such lines out halved Huygens' p99 at load 0.8.
+/// Two servers' clocks do not differ by more than 100 ppm. Of a filter that leaves four pairs
+/// within a moment the line may have any slope; leaving such lines out halved Huygens' p99 at load
+/// 0.8.
 pub(super) const SLOPE_MAX: f64 = 100e-6;
 
 #[cfg(test)]
@@ -47,7 +50,8 @@ mod tests {
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
-    /// An exchange every 13 ms whose packets wait exponentially above 5 µs; the clocks differ by 700 ns and 10 ppm.
+    /// An exchange every 13 ms whose packets wait exponentially above 5 µs; the clocks differ by
+    /// 700 ns and 10 ppm.
     fn exchanges(count: i64, queueing_ns: f64, seed: u64) -> Vec<Exchange> {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let theta = |at: i64| 700 + at / 100_000;

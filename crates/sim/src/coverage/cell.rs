@@ -48,7 +48,8 @@ pub enum Shape {
 pub enum Queue {
     /// An exponential time of this mean, ns.
     Exponential(f64),
-    /// A Lomax (Pareto from zero) time of this scale in ns and exponent 1.5: its variance is infinite.
+    /// A Lomax (Pareto from zero) time of this scale in ns and exponent 1.5: its variance is
+    /// infinite.
     Pareto(f64),
 }
 
@@ -70,13 +71,14 @@ pub enum ClockKind {
     Quiet,
     /// A servo sets a new rate each second, of this standard deviation, ppm.
     Steered(f64),
-    /// Quiet until a moment within the run, when a warming by this many ppm begins, with a time constant of 5 s.
+    /// Quiet until a moment within the run, when a warming by this many ppm begins, with a time
+    /// constant of 5 s.
     Onset(f64),
 }
 
 impl Cell {
-    /// Eight nodes, all joined, 20 exchanges per second and edge in ten windows of 4 s, a shortest delay of 5 µs and queues of 1 µs
-    /// in the mean: what the others are told apart from.
+    /// Eight nodes, all joined, 20 exchanges per second and edge in ten windows of 4 s, a shortest
+    /// delay of 5 µs and queues of 1 µs in the mean: what the others are told apart from.
     pub const PLAIN: Self = Self {
         name: "plain",
         nodes: 8,
@@ -91,7 +93,8 @@ impl Cell {
         stamps: StampSource::Kernel,
     };
 
-    /// What a run gains whose end may choose windows: at a hundred exchanges per second steered clocks, then few exchanges, then quiet clocks.
+    /// What a run gains whose end may choose windows: at a hundred exchanges per second steered
+    /// clocks, then few exchanges, then quiet clocks.
     pub const WINDOWS: [Self; 7] = [
         Self { name: "steered 0.2 ppm", pace_hz: 100.0, clock: ClockKind::Steered(0.2), ..Self::PLAIN },
         Self { name: "2 per window", pace_hz: 0.5, windows: 30, ..Self::PLAIN },
@@ -102,7 +105,8 @@ impl Cell {
         Self { name: "quiet, 8 s", window_s: 8.0, windows: 5, ..Self::PLAIN },
     ];
 
-    /// Where 95 % intervals are judged. Paths without loops have the asymmetry that is assumed of them, 3 % of the delay.
+    /// Where 95 % intervals are judged. Paths without loops have the asymmetry that is assumed of
+    /// them, 3 % of the delay.
     pub const COVERAGE: [Self; 22] = [
         Self::PLAIN,
         Self { name: "host 0.2 %", host: HostAsymmetry::Deviation(0.002), ..Self::PLAIN },

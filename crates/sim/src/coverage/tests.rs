@@ -20,7 +20,8 @@ fn what_a_host_adds_one_way_is_within_what_is_stated() {
     }
 }
 
-/// A servo that sets a rate each second leaves no line of 4 s; half a minute has packets enough where 4 s have one. Quiet clocks gain nothing and lose nothing.
+/// A servo that sets a rate each second leaves no line of 4 s; half a minute has packets enough
+/// where 4 s have one. Quiet clocks gain nothing and lose nothing.
 #[test]
 fn a_whole_run_chooses_its_own_windows() {
     let steered = Cell { clock: ClockKind::Steered(0.2), ..Cell::PLAIN };
@@ -36,7 +37,8 @@ fn a_whole_run_chooses_its_own_windows() {
     }
 }
 
-/// Few exchanges: a line through four of them does not know its own error, nor do a few such lines know how asymmetric paths are.
+/// Few exchanges: a line through four of them does not know its own error, nor do a few such lines
+/// know how asymmetric paths are.
 #[test]
 fn few_exchanges_state_what_they_do_not_know() {
     let cell = Cell { pace_hz: 0.5, windows: 15, pair_asymmetry_ns: 50.0, ..Cell::PLAIN };
@@ -46,7 +48,8 @@ fn few_exchanges_state_what_they_do_not_know() {
     }
 }
 
-/// A servo moves its clock within a window and back before the next: no window's line shows it, the lines of several do.
+/// A servo moves its clock within a window and back before the next: no window's line shows it, the
+/// lines of several do.
 #[test]
 fn clocks_that_are_steered_within_windows_state_it() {
     for ppm in [0.05, 0.2, 1.0] {
@@ -58,7 +61,8 @@ fn clocks_that_are_steered_within_windows_state_it() {
     }
 }
 
-/// Beyond the last line nothing shows where a clock begins to warm up; that it did so once within the run is what there is to go by.
+/// Beyond the last line nothing shows where a clock begins to warm up; that it did so once within
+/// the run is what there is to go by.
 #[test]
 fn beyond_the_last_line_the_chance_of_an_onset_is_stated() {
     for (clock, pace_hz) in [(ClockKind::Onset(1.0), 20.0), (ClockKind::Onset(1.0), 2.0), (ClockKind::Quiet, 20.0)] {

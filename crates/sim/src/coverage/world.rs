@@ -1,11 +1,13 @@
 //! A generated run: clocks, hosts, paths and all exchanges, cut into windows, together with the
 //! truth.
 //!
-//! A packet takes the shortest delay, plus or minus half of the pair's asymmetry, what its two hosts add one way more than the other, and what
-//! it waits. The second packet of a coded pair meets the queue of the first in every other case.
+//! A packet takes the shortest delay, plus or minus half of the pair's asymmetry, what its two
+//! hosts add one way more than the other, and what it waits. The second packet of a coded pair
+//! meets the queue of the first in every other case.
 //!
-//! Stamps: hardware stamps have normal noise; kernel stamps are exact; user stamps are early when a packet is sent and late when it is received by
-//! exponential times, and a loaded host adds to its receive path what changes from second to second.
+//! Stamps: hardware stamps have normal noise; kernel stamps are exact; user stamps are early when a
+//! packet is sent and late when it is received by exponential times, and a loaded host adds to its
+//! receive path what changes from second to second.
 //!
 //! No packets are lost.
 
@@ -168,7 +170,8 @@ const TURN_S: f64 = 400e-6;
 /// Exponent of the long queues.
 const PARETO: f64 = 1.5;
 
-/// Standard deviation of hardware stamps; means of what user stamps are early and late by, and of what a loaded host adds, ns.
+/// Standard deviation of hardware stamps; means of what user stamps are early and late by, and of
+/// what a loaded host adds, ns.
 const HARDWARE_NS: f64 = 8.0;
 const USER_NS: f64 = 1_500.0;
 const BUSY_NS: f64 = 40.0;

@@ -9,7 +9,8 @@ use crate::Error;
 pub struct RoundModel {
     /// How many ranks there are, 2 to 1 000 000.
     pub ranks: usize,
-    /// How many ranks share a host, from 1 on. With several hosts a host is one node; on a single host every rank is a node.
+    /// How many ranks share a host, from 1 on. With several hosts a host is one node; on a single
+    /// host every rank is a node.
     pub ranks_per_host: usize,
     /// Cores that a host's ranks have for this, from 1 on.
     pub cores: usize,
@@ -35,12 +36,14 @@ pub enum Topology {
         /// That many, from 2 on.
         fan_out: usize,
     },
-    /// Two levels: a star in every region, and a star of the regions' masters. A region solves itself, so its master sends one window.
+    /// Two levels: a star in every region, and a star of the regions' masters. A region solves
+    /// itself, so its master sends one window.
     Regions {
         /// Ranks of a region, from 2 on.
         ranks: usize,
     },
-    /// The MPI backend: ranks of a host by shared memory, leaders straight to the root, and a binomial tree of leaders back.
+    /// The MPI backend: ranks of a host by shared memory, leaders straight to the root, and a
+    /// binomial tree of leaders back.
     Leaders,
 }
 
@@ -101,7 +104,8 @@ pub struct Sizes {
     pub estimate: usize,
     /// What every message has besides.
     pub header: usize,
-    /// Estimates in all decisions of a round (ranks times nodes) above which a rank is told its own and the reference's only.
+    /// Estimates in all decisions of a round (ranks times nodes) above which a rank is told its own
+    /// and the reference's only.
     pub shared_estimates_max: usize,
 }
 

@@ -95,7 +95,8 @@ fn leader(model: &RoundModel, rank: usize) -> usize {
     rank - rank % model.ranks_per_host
 }
 
-/// Whether a rank has a window to send: one rank of a node, unless every rank is asked, as in a round without a master over these backends.
+/// Whether a rank has a window to send: one rank of a node, unless every rank is asked, as in a
+/// round without a master over these backends.
 fn takes_part(model: &RoundModel, rank: usize) -> bool {
     model.mode == Mode::Timed || model.ranks_per_host >= model.ranks || leads(model, rank)
 }
@@ -136,7 +137,8 @@ fn gather(model: &RoundModel, parents: &[usize]) -> (Vec<usize>, Vec<usize>, Vec
 fn deliver(model: &RoundModel, parents: &[usize]) -> Vec<usize> {
     let told = model.told();
     let mut bytes = vec![told; model.ranks];
-    // In a tree each rank's own frame passes through those above it; what is the same for all passes once.
+    // In a tree each rank's own frame passes through those above it; what is the same for all
+    // passes once.
     if matches!(model.topology, Topology::Tree { .. }) && model.mode == Mode::Master {
         for rank in (1..model.ranks).rev() {
             if parents[rank] != 0 {

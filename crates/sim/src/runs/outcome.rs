@@ -13,8 +13,8 @@ use crate::world::ground_truth::GroundTruth;
 /// What came of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Finished exchanges of every edge that no cut took away, in the order in which they finished. Edges without any
-    /// have an empty list.
+    /// Finished exchanges of every edge that no cut took away, in the order in which they finished.
+    /// Edges without any have an empty list.
     pub exchanges: BTreeMap<Edge, Vec<Exchange>>,
     /// What each node counted.
     pub counters: Vec<Counters>,

@@ -26,7 +26,8 @@ pub struct Rounds<'a> {
     options: SolverOptions,
 }
 
-/// The part that simulates and needs no round solved: where nobody steers, it may be ahead of the solver.
+/// The part that simulates and needs no round solved: where nobody steers, it may be ahead of the
+/// solver.
 #[derive(Debug)]
 struct Windows<'a> {
     running: Running<'a>,
@@ -47,7 +48,8 @@ pub struct Window {
     silent_reference: WindowCut,
 }
 
-/// Hands every window that the first makes to the second, in order, until there is none. This crate starts no threads; a caller may do both at the same time.
+/// Hands every window that the first makes to the second, in order, until there is none. This crate
+/// starts no threads; a caller may do both at the same time.
 pub type HandOver = fn(&mut dyn FnMut() -> Option<Window>, &mut (dyn FnMut(Window) + Send));
 
 /// Each window is handed over before the next is made.
@@ -77,7 +79,8 @@ impl<'a> Rounds<'a> {
     /// [`Error::Window`] unless `window` is positive and fits into `duration`.
     pub fn new(simulation: &'a Simulation, duration: Duration, window: Duration) -> Result<Self, Error> {
         let (nodes, reference) = (simulation.scenario().nodes as usize, simulation.scenario().reference);
-        // No simulated host has an asymmetry of its own, and the estimator is told so: what else it states is judged without that margin.
+        // No simulated host has an asymmetry of its own, and the estimator is told so: what else it
+        // states is judged without that margin.
         Self::with_options(
             simulation,
             duration,
@@ -119,14 +122,16 @@ impl<'a> Rounds<'a> {
         self.step_watched(&|_| true)
     }
 
-    /// The same for whoever waits: `goes_on` hears now and then which share of the whole run is simulated, 0 to 1, and answers whether to go on; None also
-    /// when it said no, and then the run is not to be gone on with.
+    /// The same for whoever waits: `goes_on` hears now and then which share of the whole run is
+    /// simulated, 0 to 1, and answers whether to go on; None also when it said no, and then the run
+    /// is not to be gone on with.
     pub fn step_watched(&mut self, goes_on: &dyn Fn(f64) -> bool) -> Option<Round> {
         let window = self.windows.next(goes_on)?;
         Some(solved(&mut self.solver, self.windows.reference, window))
     }
 
-    /// All windows that are left, solved, for `take`; `hand_over` may simulate the next while one is solved.
+    /// All windows that are left, solved, for `take`; `hand_over` may simulate the next while one
+    /// is solved.
     pub fn all(&mut self, goes_on: &dyn Fn(f64) -> bool, hand_over: HandOver, take: &mut (dyn FnMut(Round) + Send)) {
         let Self { solver, windows, .. } = self;
         let reference = windows.reference;
@@ -148,7 +153,8 @@ impl<'a> Rounds<'a> {
         self.windows.reference
     }
 
-    /// The run, to be steered between steps. Do not advance or cut it: its windows would go missing here.
+    /// The run, to be steered between steps. Do not advance or cut it: its windows would go missing
+    /// here.
     pub fn running_mut(&mut self) -> &mut Running<'a> {
         &mut self.windows.running
     }

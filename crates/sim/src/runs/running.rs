@@ -35,7 +35,8 @@ impl<'a> Running<'a> {
         Self { scenario, edges, world, window_start: START }
     }
 
-    /// Handles everything that happens up to `at`, true time. Going back is not possible: an earlier `at` does nothing.
+    /// Handles everything that happens up to `at`, true time. Going back is not possible: an
+    /// earlier `at` does nothing.
     pub fn advance_to(&mut self, at: Timestamp<System>) {
         self.world.advance((at - START).as_ns());
     }
@@ -45,8 +46,9 @@ impl<'a> Running<'a> {
         self.world.now()
     }
 
-    /// Ends every node's window now and starts the next: the exchanges that finished since the last cut. A node that is
-    /// silent now has no entry; the window of one that began or came back within it starts there.
+    /// Ends every node's window now and starts the next: the exchanges that finished since the last
+    /// cut. A node that is silent now has no entry; the window of one that began or came back
+    /// within it starts there.
     pub fn cut(&mut self) -> Vec<WindowCut> {
         let end = self.now();
         let start = std::mem::replace(&mut self.window_start, end);
@@ -91,7 +93,8 @@ impl<'a> Running<'a> {
     /// Lets `node` probe these nodes from now on, and no others.
     ///
     /// # Errors
-    /// When a node is not one of the run's, is `node` itself, or is given twice; then nothing changes.
+    /// When a node is not one of the run's, is `node` itself, or is given twice; then nothing
+    /// changes.
     pub fn set_out_edges(&mut self, node: NodeId, peers: &[NodeId]) -> Result<(), Error> {
         self.world.set_out_edges(node, peers)
     }
@@ -134,7 +137,8 @@ impl<'a> Running<'a> {
     }
 }
 
-/// One start per `gap`; the nodes' phases are spread evenly over it. `None` unless `gap` is positive.
+/// One start per `gap`; the nodes' phases are spread evenly over it. `None` unless `gap` is
+/// positive.
 pub(crate) fn schedule(node: NodeId, nodes: u32, gap: Duration) -> Option<Schedule> {
     let phase = i128::from(gap.as_ns()) * i128::from(node.0) / i128::from(nodes.max(1));
     Schedule::new(gap, Duration::from_ns(phase as i64))

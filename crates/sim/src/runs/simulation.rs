@@ -55,7 +55,8 @@ impl Simulation {
         running.finish()
     }
 
-    /// Starts a run that the caller drives. The clocks' wander is drawn for `horizon`; later they keep their last rate.
+    /// Starts a run that the caller drives. The clocks' wander is drawn for `horizon`; later they
+    /// keep their last rate.
     pub fn start(&self, horizon: Duration) -> Running<'_> {
         let endpoints = self.endpoints().expect("the same scenario was accepted by Simulation::new");
         let clock = |node| oscillator::clock(&self.scenario, self.seed, NodeId(node), Self::START, horizon);
@@ -64,8 +65,8 @@ impl Simulation {
         Running::new(&self.scenario, &self.edges, world)
     }
 
-    /// By how much path asymmetry alone makes an edge's theta seem larger than it is, ns: half the difference between the
-    /// least forward and reverse delays. Faults are left out.
+    /// By how much path asymmetry alone makes an edge's theta seem larger than it is, ns: half the
+    /// difference between the least forward and reverse delays. Faults are left out.
     pub fn asymmetry_ns(&self, edge: Edge) -> f64 {
         let delay = |from, to| constant_ns(&self.scenario.network, self.seed, from, to);
         (delay(edge.src, edge.dst) - delay(edge.dst, edge.src)) / 2.0

@@ -49,17 +49,19 @@ pub enum FaultKind {
         #[serde(default = "yes")]
         seen: bool,
     },
-    /// A node is silent from start to end and comes back with a clock that has jumped; what its process knew is lost.
-    /// Only its sequence numbers go on, as if taken from a clock: peers would take smaller ones for late packets.
+    /// A node is silent from start to end and comes back with a clock that has jumped; what its
+    /// process knew is lost. Only its sequence numbers go on, as if taken from a clock: peers would
+    /// take smaller ones for late packets.
     Reboot {
         /// The node.
         node: NodeId,
         /// By how much its clock has jumped, ns.
         offset_ns: i64,
     },
-    /// A node's process does not run from start to end, as on a machine with more processes than cores. What comes meanwhile has its
-    /// stamps (those of the system calls, [`StampSource::User`](probe_sync_time::StampSource), only at the end) and is handled all
-    /// at once at the end.
+    /// A node's process does not run from start to end, as on a machine with more processes than
+    /// cores. What comes meanwhile has its stamps (those of the system calls,
+    /// [`StampSource::User`](probe_sync_time::StampSource), only at the end) and is handled all at
+    /// once at the end.
     Pause {
         /// The node.
         node: NodeId,

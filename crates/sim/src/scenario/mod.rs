@@ -25,17 +25,19 @@ pub struct Scenario {
     pub nodes: u32,
     /// Undirected neighbours per node, as [`probe_sync_probe::topology::edges`] takes it.
     pub neighbors: u32,
-    /// The node whose offset is zero. It changes neither clocks nor packets: those are the same whatever the reference.
+    /// The node whose offset is zero. It changes neither clocks nor packets: those are the same
+    /// whatever the reference.
     pub reference: NodeId,
-    /// How long the run is, s. For those who call the simulator: its own functions take the time as an argument.
+    /// How long the run is, s. For those who call the simulator: its own functions take the time as
+    /// an argument.
     pub duration_s: f64,
     /// How long a window is, s; for those who call the simulator as well.
     pub window_s: f64,
     /// Gap between the exchanges that one node starts. The nodes' phases are spread evenly over it.
     #[serde(rename = "gap_us", with = "micros")]
     pub gap: Duration,
-    /// Coded pairs per second on each edge in each direction; instead of `gap`, which it overrides: a node with k
-    /// out-edges then starts an exchange every 1/(k · this) seconds.
+    /// Coded pairs per second on each edge in each direction; instead of `gap`, which it overrides:
+    /// a node with k out-edges then starts an exchange every 1/(k · this) seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pairs_per_second: Option<f64>,
     /// Time between the packets of a coded pair.
@@ -46,7 +48,8 @@ pub struct Scenario {
     pub exchange_timeout: Duration,
     /// Mean of the exponential delay with which a node wakes up for a timer, ns.
     pub wakeup_ns_mean: f64,
-    /// Whether nodes notice steps and slews of their own clock. A virtual machine's clock may be moved unnoticed.
+    /// Whether nodes notice steps and slews of their own clock. A virtual machine's clock may be
+    /// moved unnoticed.
     pub clock_watch: bool,
     /// The clocks.
     pub clocks: Clocks,
@@ -72,7 +75,8 @@ pub struct Clocks {
     pub skew_ppm_max: f64,
     /// Random walk of the rate: its standard deviation after one second, ppm.
     pub wander_ppm: f64,
-    /// Whether node 0's clock has a rate error and wanders like the others. Else it shows true time.
+    /// Whether node 0's clock has a rate error and wanders like the others. Else it shows true
+    /// time.
     pub reference_wanders: bool,
     /// Sudden changes of temperature.
     pub thermal: Thermal,
@@ -82,7 +86,8 @@ pub struct Clocks {
     pub wave: Waves,
 }
 
-/// Changes of temperature: at random instants the rate sets out for another value, which it approaches exponentially.
+/// Changes of temperature: at random instants the rate sets out for another value, which it
+/// approaches exponentially.
 #[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Thermal {
@@ -94,7 +99,8 @@ pub struct Thermal {
     pub tau_s: f64,
 }
 
-/// Slews as NTP daemons make them: at random instants the rate is changed for some time, and then changed back.
+/// Slews as NTP daemons make them: at random instants the rate is changed for some time, and then
+/// changed back.
 #[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Slews {
@@ -122,7 +128,8 @@ pub struct Waves {
 pub struct Replay {
     /// The node.
     pub node: NodeId,
-    /// Time since the start in s, and the error then in ns, linear in between; constant before and after.
+    /// Time since the start in s, and the error then in ns, linear in between; constant before and
+    /// after.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -136,7 +143,8 @@ pub struct Network {
     pub delay_spread_ns: i64,
     /// Each direction of each pair has an additional constant delay, uniform in 0 to this, ns.
     pub asymmetry_ns_max: i64,
-    /// Each pair's directions differ by ±b, b normal with this standard deviation, ns: theta of the pair is wrong by b.
+    /// Each pair's directions differ by ±b, b normal with this standard deviation, ns: theta of the
+    /// pair is wrong by b.
     pub asymmetry_sd_ns: f64,
     /// Part of the time that each direction is busy with bursts of others, below 1; 0: no bursts.
     pub load: f64,
@@ -170,7 +178,8 @@ pub struct Stamps {
     pub noise_ns_max: i64,
     /// Error of each stamp, normal with this standard deviation, ns.
     pub noise_sd_ns: f64,
-    /// Software is never in time: transmit stamps are early and receive stamps late by an exponential time of this mean, ns.
+    /// Software is never in time: transmit stamps are early and receive stamps late by an
+    /// exponential time of this mean, ns.
     pub late_ns_mean: f64,
     /// Probability that an interrupt comes in between: the stamp is earlier or later still.
     pub spike: f64,
@@ -195,8 +204,8 @@ impl Scenario {
     /// Reads a scenario file's text and checks it.
     ///
     /// # Errors
-    /// When the text is not TOML, a key is unknown or of the wrong type (key and line are named), or a value is out of its
-    /// range.
+    /// When the text is not TOML, a key is unknown or of the wrong type (key and line are named),
+    /// or a value is out of its range.
     pub fn from_toml(text: &str) -> Result<Self, Error> {
         let scenario: Self =
             toml::from_str(text).map_err(|error| Error::Toml(error.to_string().trim_end().to_owned()))?;

@@ -1,8 +1,9 @@
 //! A clock that wanders and warms up.
 //!
-//! Its error at true time t is `e₀ + f₀·t + ∫w + Σ a·((t − s) − τ·(1 − exp(−(t − s)/τ)))`: a constant rate f₀ uniform within
-//! ±[`RATE_NS_PER_S`]; a rate w that walks, by a normal step every [`STEP_S`] and straight in between; and onsets of warmth, which
-//! from s on add the rate `a·(1 − exp(−(t − s)/τ))`. The offset is continuous, and so is the rate.
+//! Its error at true time t is `e₀ + f₀·t + ∫w + Σ a·((t − s) − τ·(1 − exp(−(t − s)/τ)))`: a
+//! constant rate f₀ uniform within ±[`RATE_NS_PER_S`]; a rate w that walks, by a normal step every
+//! [`STEP_S`] and straight in between; and onsets of warmth, which from s on add the rate
+//! `a·(1 − exp(−(t − s)/τ))`. The offset is continuous, and so is the rate.
 //!
 //! It does not step.
 
@@ -97,7 +98,8 @@ const WANDER_NS_PER_S: f64 = 2.0;
 /// The walk's step, s.
 const STEP_S: f64 = 0.01;
 
-/// Mean time between onsets, s; the standard deviation of their amounts, 0.2 ppm; and their time constant, s.
+/// Mean time between onsets, s; the standard deviation of their amounts, 0.2 ppm; and their time
+/// constant, s.
 const ONSET_EVERY_S: f64 = 40.0;
 const ONSET_NS_PER_S: f64 = 200.0;
 const ONSET_TAU_S: f64 = 15.0;

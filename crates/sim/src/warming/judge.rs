@@ -21,7 +21,8 @@ use crate::accuracy::{Judgement, Pool, joining};
 pub struct WarmingRun {
     /// Every node at every line of 250 ms.
     pub lines: Vec<Judgement>,
-    /// The lines of the windows joined by straight lines, at the same times from the first to the last of them.
+    /// The lines of the windows joined by straight lines, at the same times from the first to the
+    /// last of them.
     pub joined: Vec<Judgement>,
     /// The live estimates at the windows' middles.
     pub live: Vec<Judgement>,
@@ -31,7 +32,8 @@ pub struct WarmingRun {
     pub rate_changes: usize,
     /// Everything else that was named, as it was said.
     pub others: Vec<String>,
-    /// Root mean square over the nodes of their mean error in what the lines say that asymmetry makes it.
+    /// Root mean square over the nodes of their mean error in what the lines say that asymmetry
+    /// makes it.
     pub asymmetry_z: f64,
     /// |error| of every node but the reference where each edge is known but for its asymmetry, ns.
     pub floor_ns: Vec<f64>,

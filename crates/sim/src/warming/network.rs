@@ -1,12 +1,13 @@
 //! Exchanges over asymmetric paths whose two directions carry different loads.
 //!
-//! A packet takes the pair's constant, plus the pair's asymmetry along the edge and minus it back, and what it waits: its direction's load ρ is the share of
-//! the time in which there is a queue. The waiting time follows from bursts that come at random and take an exponential time to send: the
-//! first packet of an exchange meets the steady state (none with probability 1 − ρ, otherwise exponential), and what the
-//! second meets is followed burst by burst over the 100 µs between them.
+//! A packet takes the pair's constant, plus the pair's asymmetry along the edge and minus it back,
+//! and what it waits: its direction's load ρ is the share of the time in which there is a queue.
+//! The waiting time follows from bursts that come at random and take an exponential time to send:
+//! the first packet of an exchange meets the steady state (none with probability 1 − ρ, otherwise
+//! exponential), and what the second meets is followed burst by burst over the 100 µs between them.
 //!
-//! Stamps: hardware ones have normal noise both ways; software ones are late on receipt, always by an exponential time and sometimes by a
-//! second, longer one.
+//! Stamps: hardware ones have normal noise both ways; software ones are late on receipt, always by
+//! an exponential time and sometimes by a second, longer one.
 //!
 //! No packets are lost.
 
@@ -20,7 +21,8 @@ use crate::world::random::{Draws, Purpose};
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Pair {
     constant_ns: f64,
-    /// Packets along the edge take this longer, and packets back this much less: theta of the edge looks this much too large.
+    /// Packets along the edge take this longer, and packets back this much less: theta of the edge
+    /// looks this much too large.
     pub(super) asymmetry_ns: f64,
     /// Along the edge and back.
     loads: [f64; 2],
@@ -118,7 +120,8 @@ const ASYMMETRY_SOFTWARE_NS: f64 = 50.0;
 /// Each direction's load is uniform within the cell's ± this.
 const LOAD_SPREAD: f64 = 0.1;
 
-/// Coded pairs per second and edge, each way, how evenly they come, the time within a pair, and the mean time to answer, s.
+/// Coded pairs per second and edge, each way, how evenly they come, the time within a pair, and the
+/// mean time to answer, s.
 const PAIRS_PER_SECOND: f64 = 20.0;
 const GAP_SPREAD: f64 = 0.2;
 const SPACING_S: f64 = 100e-6;
@@ -134,7 +137,8 @@ const BURST_NS: f64 = 12_000.0;
 /// Standard deviation of a hardware stamp, ns.
 const NOISE_HARDWARE_NS: f64 = 8.0;
 
-/// A software receive stamp is late by an exponential time of this mean; with this probability an interrupt adds another, ns.
+/// A software receive stamp is late by an exponential time of this mean; with this probability an
+/// interrupt adds another, ns.
 const LATE_NS: f64 = 500.0;
 const INTERRUPTED: f64 = 0.05;
 const INTERRUPT_NS: f64 = 15_000.0;

@@ -20,7 +20,8 @@ fn a_warming_clock_is_followed_without_break_or_hole() {
     let summary = outcome.lines.summary();
     assert_eq!(summary.missing, 0);
     assert!(summary.p99_ns < 60.0, "p99 {} ns with asymmetries of 20 ns", summary.p99_ns);
-    // One node's mean error is one draw, half of it common to the run: six runs are about twelve draws.
+    // One node's mean error is one draw, half of it common to the run: six runs are about twelve
+    // draws.
     let interval = summary.interval.expect("stated");
     assert!(interval.share() > 0.80, "{} of the truths inside the 95 % intervals", interval.share());
     assert!(interval.half_width_per_rms < 4.0, "half-width {} of the rms error", interval.half_width_per_rms);

@@ -1,8 +1,9 @@
 //! A simulated system clock whose true error is known at any instant.
 //!
-//! `error(t) = skewed(t) + ∫ wander + ∫ slews + replayed(t)`: a [`SkewedClock`] (offset, rate, wave, steps), a rate that
-//! wanders and drifts with temperature, slews, and a recorded series. The wandering rate is constant over steps of
-//! [`STEP_NS`], so the error is a polygon, known exactly everywhere. How the parts are drawn is in `oscillator`.
+//! `error(t) = skewed(t) + ∫ wander + ∫ slews + replayed(t)`: a [`SkewedClock`] (offset, rate,
+//! wave, steps), a rate that wanders and drifts with temperature, slews, and a recorded series. The
+//! wandering rate is constant over steps of [`STEP_NS`], so the error is a polygon, known exactly
+//! everywhere. How the parts are drawn is in `oscillator`.
 //!
 //! It does not know why it stepped or slewed; [`WanderingClock::event_in`] returns what a node
 //! notices.
@@ -15,7 +16,8 @@ use probe_sync_time::{Duration, NodeId, Reference, SkewedClock, System, Timestam
 pub struct WanderingClock {
     pub(crate) skewed: SkewedClock,
     pub(crate) start: Timestamp<System>,
-    /// At the beginning of each step: the error that wander has added, ns, and the wandering part of the rate, ns per ns.
+    /// At the beginning of each step: the error that wander has added, ns, and the wandering part
+    /// of the rate, ns per ns.
     pub(crate) knots: Vec<(f64, f64)>,
     /// Changes of rate for some time.
     pub(crate) slews: Vec<Slew>,
@@ -63,8 +65,8 @@ impl WanderingClock {
         at + Duration::from_ns_f64(self.error_ns(at))
     }
 
-    /// The true time at which this clock shows `shown`. Where a step makes it show an instant twice or never, some time
-    /// near the step.
+    /// The true time at which this clock shows `shown`. Where a step makes it show an instant twice
+    /// or never, some time near the step.
     pub fn invert(&self, shown: Timestamp<System>) -> Timestamp<System> {
         let mut at = shown;
         // Rates are below 1 %: each turn makes the error a hundred times smaller.
@@ -74,8 +76,8 @@ impl WanderingClock {
         at
     }
 
-    /// What the node's clock watch reports of the time after `from` up to `to`, true time: the sum of all steps and the
-    /// largest change of rate, like a real one.
+    /// What the node's clock watch reports of the time after `from` up to `to`, true time: the sum
+    /// of all steps and the largest change of rate, like a real one.
     pub fn event_in(&self, from: Timestamp<System>, to: Timestamp<System>) -> Option<ClockEvent> {
         let begin = self.noticed.partition_point(|seen| seen.at_ns <= (from - self.start).as_ns());
         let end = self.noticed.partition_point(|seen| seen.at_ns <= (to - self.start).as_ns());
@@ -126,7 +128,8 @@ pub(crate) fn offset_ns(clocks: &[WanderingClock], node: NodeId, reference: Node
     clocks[node.index()].error_ns(real) - reference.error_ns(real)
 }
 
-/// 50 ms: many steps in a window of seconds, few enough to keep the wander of a thousand clocks for minutes.
+/// 50 ms: many steps in a window of seconds, few enough to keep the wander of a thousand clocks for
+/// minutes.
 pub(crate) const STEP_NS: i64 = 50_000_000;
 
 const INVERSE_TURNS: u32 = 6;

@@ -1,8 +1,8 @@
 //! The event loop: endpoints, clocks and wires in one discrete-event simulation.
 //!
-//! Events lie in one binary heap by true time, ties in order of their making, so a run depends on nothing but scenario
-//! and seed. When probing stops the run goes on until everything in flight has ended: only then can counts of sent and
-//! received packets be compared exactly.
+//! Events lie in one binary heap by true time, ties in order of their making, so a run depends on
+//! nothing but scenario and seed. When probing stops the run goes on until everything in flight has
+//! ended: only then can counts of sent and received packets be compared exactly.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -128,7 +128,8 @@ impl<'a> World<'a> {
     /// Stops the starting of exchanges and handles all events that are left.
     pub(crate) fn drain(&mut self) {
         self.nodes.iter_mut().for_each(|node| node.endpoint.set_probing(false));
-        // Ends: no exchange starts, and each packet and timer of an exchange makes finitely many events.
+        // Ends: no exchange starts, and each packet and timer of an exchange makes finitely many
+        // events.
         while !self.heap.is_empty() {
             self.step();
         }
@@ -229,7 +230,8 @@ impl<'a> World<'a> {
         if self.nodes[node.index()].is_silent(now) {
             return;
         }
-        // What leaves together leaves one after another, as fast as a system puts packets on the wire.
+        // What leaves together leaves one after another, as fast as a system puts packets on the
+        // wire.
         let mut leaves = now;
         while let Some(transmit) = self.nodes[node.index()].endpoint.poll_transmit() {
             self.send(node, &transmit, leaves);
@@ -331,7 +333,8 @@ impl Node {
         self.silences.iter().any(|span| span.contains(at))
     }
 
-    /// A new process knows nothing of the old one's exchanges; those in flight are given up at its first timer.
+    /// A new process knows nothing of the old one's exchanges; those in flight are given up at its
+    /// first timer.
     fn begin(&mut self, now: i64) {
         self.began_at = now;
         self.armed = None;
@@ -369,7 +372,8 @@ fn true_time(now: i64) -> Timestamp<System> {
     START + Duration::from_ns(now)
 }
 
-/// The first instant of every run, true time. A plausible present: clock arithmetic at this scale must not lose nanoseconds.
+/// The first instant of every run, true time. A plausible present: clock arithmetic at this scale
+/// must not lose nanoseconds.
 pub(crate) const START: Timestamp<System> = Timestamp::from_ns(1_790_000_000_000_000_000);
 
 /// From one packet of a batch to the next, ns.

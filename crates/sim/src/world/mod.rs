@@ -1,8 +1,9 @@
 //! The simulated world: clocks, network, stamps, and the event loop that drives the real endpoints
 //! through them.
 //!
-//! `events` is the loop; it reads `clock`s that `oscillator` drew, sends packets over `network` (with `queue`), keeps them `in_flight`,
-//! and counts in `ground_truth` what happened to them. All randomness comes from `random`.
+//! `events` is the loop; it reads `clock`s that `oscillator` drew, sends packets over `network`
+//! (with `queue`), keeps them `in_flight`, and counts in `ground_truth` what happened to them. All
+//! randomness comes from `random`.
 
 pub(crate) mod clock;
 pub(crate) mod events;

@@ -1,11 +1,12 @@
 //! The fate of a packet between two nodes: seeded delay, loss, duplication, stragglers, and foreign
 //! datagrams.
 //!
-//! One-way delay = the pair's base ± the pair's asymmetry + the direction's constant + queueing behind bursts (`queue`)
-//! + exponential jitter of its own (+ straggling). Jitter and straggling let packets overtake each other.
+//! One-way delay = the pair's base ± the pair's asymmetry + the direction's constant + queueing
+//! behind bursts (`queue`) + exponential jitter of its own (+ straggling). Jitter and straggling
+//! let packets overtake each other.
 //!
-//! Signs: with asymmetry b of the edge i→j the forward delay is base + b and the reverse delay base − b, so both kinds of
-//! packet agree on theta + b. See [`crate::Simulation::asymmetry_ns`].
+//! Signs: with asymmetry b of the edge i→j the forward delay is base + b and the reverse delay base
+//! − b, so both kinds of packet agree on theta + b. See [`crate::Simulation::asymmetry_ns`].
 
 use probe_sync_probe::{ForeignCounters, PACKET_BYTES, Reject};
 use probe_sync_time::NodeId;
@@ -52,7 +53,8 @@ impl<'a> Wires<'a> {
         Self { network, faults, seed, directions: PairMap::new(nodes), foreign_draws }
     }
 
-    /// Draws the fate of one packet that leaves at `at`, ns since the start; never earlier than the one before.
+    /// Draws the fate of one packet that leaves at `at`, ns since the start; never earlier than the
+    /// one before.
     pub(crate) fn carry(&mut self, from: NodeId, to: NodeId, at: i64) -> Delays {
         let Self { network, faults, seed, ref mut directions, .. } = *self;
         let direction = directions.entry(from, to, || Direction::new(&network, faults, seed, from, to));
@@ -64,7 +66,8 @@ impl<'a> Wires<'a> {
         [Some(first), twice.then(|| direction.delay_ns(&network, at))]
     }
 
-    /// Sometimes a datagram that looks like `packet` but has one defect, which it counts in `counters`.
+    /// Sometimes a datagram that looks like `packet` but has one defect, which it counts in
+    /// `counters`.
     pub(crate) fn foreign(
         &mut self,
         packet: &[u8; PACKET_BYTES],
@@ -123,7 +126,8 @@ impl Direction {
     }
 
     fn delay_ns(&mut self, network: &Network, at: i64) -> i64 {
-        // Nobody looks in between: only the latest change matters, and the time to the next has no memory of it.
+        // Nobody looks in between: only the latest change matters, and the time to the next has no
+        // memory of it.
         if at >= self.next_load_at {
             self.draw_load(network, at);
         }
@@ -136,7 +140,8 @@ impl Direction {
     }
 }
 
-/// The constant part of a direction's delay, ns. It depends on the seed and the two nodes only, not on who sent first.
+/// The constant part of a direction's delay, ns. It depends on the seed and the two nodes only, not
+/// on who sent first.
 pub(crate) fn constant_ns(network: &Network, seed: u64, from: NodeId, to: NodeId) -> f64 {
     let mut pair = Draws::new(seed, Purpose::Pair, index(from.min(to), from.max(to)));
     let base = network.delay_ns as f64 + network.delay_spread_ns as f64 * pair.unit();

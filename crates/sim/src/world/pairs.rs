@@ -1,7 +1,7 @@
 //! A map from ordered pairs of nodes: per sender a short list, sorted by receiver.
 //!
-//! Nodes talk to some ten others; a binary search in such a list beats hashing the pair, and the order of iteration is
-//! the pairs' own.
+//! Nodes talk to some ten others; a binary search in such a list beats hashing the pair, and the
+//! order of iteration is the pairs' own.
 
 use probe_sync_time::NodeId;
 

@@ -1,16 +1,19 @@
 //! Queueing behind bursts of other traffic, as the virtual workload of one direction of a path.
 //!
-//! Bursts come as a Poisson process, take an exponential time to send (mean b) and wait in one queue. The workload W(t) is
-//! the time that what is queued needs; it jumps at each burst and drains at rate 1. A probe packet is small: it waits W(t)
-//! and adds nothing. With load ρ (bursts come at rate ρ/b) the workload in the steady state is that of the M/M/1 queue
-//! (Kleinrock, "Queueing Systems I", 1975, eq. 5.112 with exponential service): P(W = 0) = 1 − ρ, and else W is
-//! exponential with mean b/(1 − ρ). So with ρ = 0.5 and b = 20 µs half of the packets pass freely and the others wait 40 µs
-//! on average. Two packets 100 µs apart meet almost the same workload: that is what coded pairs show.
+//! Bursts come as a Poisson process, take an exponential time to send (mean b) and wait in one
+//! queue. The workload W(t) is the time that what is queued needs; it jumps at each burst and
+//! drains at rate 1. A probe packet is small: it waits W(t) and adds nothing. With load ρ (bursts
+//! come at rate ρ/b) the workload in the steady state is that of the M/M/1 queue (Kleinrock,
+//! "Queueing Systems I", 1975, eq. 5.112 with exponential service): P(W = 0) = 1 − ρ, and else W is
+//! exponential with mean b/(1 − ρ). So with ρ = 0.5 and b = 20 µs half of the packets pass freely
+//! and the others wait 40 µs on average. Two packets 100 µs apart meet almost the same workload:
+//! that is what coded pairs show.
 //!
-//! W is followed burst by burst only while the past still matters. It forgets like exp(−t/τ) or faster, with the
-//! relaxation time τ = b/(1 − √ρ)² (the spectral gap of M/M/1; Morse, 1955): 233 µs for ρ = 0.5, 1.8 ms for 0.8. A packet
-//! more than [`MEMORY`]·τ after the one before gets a fresh draw from the steady state; what correlation is thrown away is
-//! below 4 % (measured in the test). Following a path between packets 50 ms apart would cost 2000 bursts for nothing.
+//! W is followed burst by burst only while the past still matters. It forgets like exp(−t/τ) or
+//! faster, with the relaxation time τ = b/(1 − √ρ)² (the spectral gap of M/M/1; Morse, 1955): 233
+//! µs for ρ = 0.5, 1.8 ms for 0.8. A packet more than [`MEMORY`]·τ after the one before gets a
+//! fresh draw from the steady state; what correlation is thrown away is below 4 % (measured in the
+//! test). Following a path between packets 50 ms apart would cost 2000 bursts for nothing.
 //!
 //! Packets cannot overtake each other, and a long queue does not drop them.
 
@@ -21,7 +24,8 @@ use crate::world::random::Draws;
 pub(crate) struct Workload {
     burst_ns_mean: f64,
     load: f64,
-    /// The time of the last look, ns since the start, and the workload then, ns; `None` before the first.
+    /// The time of the last look, ns since the start, and the workload then, ns; `None` before the
+    /// first.
     last: Option<(i64, f64)>,
 }
 
@@ -36,7 +40,8 @@ impl Workload {
         self.load = load;
     }
 
-    /// How long a packet waits that comes at `at`, ns since the start; never earlier than the packet before.
+    /// How long a packet waits that comes at `at`, ns since the start; never earlier than the
+    /// packet before.
     pub(crate) fn wait_ns(&mut self, at: i64, draws: &mut Draws) -> f64 {
         if self.load <= 0.0 || self.burst_ns_mean <= 0.0 {
             return 0.0;
@@ -122,7 +127,8 @@ mod tests {
 
     #[test]
     fn the_packets_of_a_pair_meet_the_same_queue_and_keep_their_order() {
-        // The M/M/1 workload at small t: correlation falls like 1 − t(1−ρ)²/b at first, then slower.
+        // The M/M/1 workload at small t: correlation falls like 1 − t(1−ρ)²/b at first, then
+        // slower.
         for (load, least) in [(0.2, 0.05), (0.5, 0.35), (0.8, 0.8)] {
             let waits = waits(load, 100_000, 100_000);
             let found = correlation(&waits, 1);
@@ -135,7 +141,8 @@ mod tests {
     fn what_a_fresh_draw_forgets_is_small() {
         for load in [0.2, 0.5, 0.8] {
             let memory_ns = MEMORY * Workload::new(load, BURST_NS).relaxation_ns();
-            // Steps of a tenth of the memory are followed; ten of them make what a fresh draw would throw away.
+            // Steps of a tenth of the memory are followed; ten of them make what a fresh draw would
+            // throw away.
             let waits = waits(load, (memory_ns / 10.0) as i64, 200_000);
             let found = correlation(&waits, 10);
             assert!((-0.02..0.045).contains(&found), "load {load}: correlation {found} after {memory_ns} ns");

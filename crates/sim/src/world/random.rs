@@ -1,9 +1,10 @@
 //! The few distributions that the simulator samples, on small seeded generators.
 //!
-//! Each clock, node and direction of the network draws from a generator of its own, named by seed, purpose and index.
-//! What happens on one path then leaves the numbers of all others alone: a run with a fault and the same run without it
-//! differ by the fault only. Hundreds of thousands of generators must fit into a cache, so each is eight bytes: SplitMix64
-//! (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014), a counter and a mixing function.
+//! Each clock, node and direction of the network draws from a generator of its own, named by seed,
+//! purpose and index. What happens on one path then leaves the numbers of all others alone: a run
+//! with a fault and the same run without it differ by the fault only. Hundreds of thousands of
+//! generators must fit into a cache, so each is eight bytes: SplitMix64 (Steele, Lea and Flood,
+//! "Fast splittable pseudorandom number generators", OOPSLA 2014), a counter and a mixing function.
 //!
 //! The generators are not cryptographically secure.
 
@@ -77,8 +78,8 @@ impl Draws {
         -mean * ln(1.0 - self.unit())
     }
 
-    /// Normal with mean 0; 0 for a standard deviation of 0. Marsaglia's polar method (1964): a point within the unit circle
-    /// has a uniform direction without any cosine.
+    /// Normal with mean 0; 0 for a standard deviation of 0. Marsaglia's polar method (1964): a
+    /// point within the unit circle has a uniform direction without any cosine.
     pub(crate) fn normal(&mut self, sd: f64) -> f64 {
         if sd == 0.0 {
             return 0.0;
@@ -98,7 +99,8 @@ impl Draws {
         max * (2.0 * self.unit() - 1.0)
     }
 
-    /// Uniform whole number below `limit`, which must be positive. The bias of at most `limit`/2⁶⁴ does not matter here.
+    /// Uniform whole number below `limit`, which must be positive. The bias of at most `limit`/2⁶⁴
+    /// does not matter here.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         ((u128::from(self.bits()) * limit as u128) >> 64) as usize
     }
@@ -109,9 +111,9 @@ impl Draws {
     }
 }
 
-/// Natural logarithm of a normal number in `(0, 1]`, to 1e-12; the C library's is as fast, but need not give the same bits
-/// on the next machine. With x = m·2^e and s = (m − 1)/(m + 1), `ln x = e·ln 2 + 2·(s + s³/3 + s⁵/5 + …)`; m within a factor
-/// √2 of 1 makes |s| ≤ 0.172.
+/// Natural logarithm of a normal number in `(0, 1]`, to 1e-12; the C library's is as fast, but need
+/// not give the same bits on the next machine. With x = m·2^e and s = (m − 1)/(m + 1),
+/// `ln x = e·ln 2 + 2·(s + s³/3 + s⁵/5 + …)`; m within a factor √2 of 1 makes |s| ≤ 0.172.
 fn ln(x: f64) -> f64 {
     let bits = x.to_bits() + (1.0f64.to_bits() - std::f64::consts::FRAC_1_SQRT_2.to_bits());
     let exponent = (bits >> 52) as i64 - 1023;
@@ -148,7 +150,8 @@ mod tests {
     #[test]
     fn moments_are_those_of_the_laws() {
         let check = |name: &str, found: (f64, f64), mean: f64, sd: f64| {
-            // Four standard errors of the mean; the standard deviation of heavy tails needs more room.
+            // Four standard errors of the mean; the standard deviation of heavy tails needs more
+            // room.
             assert!((found.0 - mean).abs() < 4.0 * sd / 316.0, "{name}: {found:?}");
             assert!((found.1 / sd - 1.0).abs() < 0.015, "{name}: {found:?}");
         };

@@ -1,8 +1,9 @@
 //! The difference between a stamp and the clock's reading.
 //!
-//! Noise is uniform and normal. Software stamps are one-sided on top: a transmit stamp is taken before the packet leaves and
-//! a receive stamp after it came, each by an exponential time, and by much more when an interrupt comes in between. So
-//! software makes every packet seem to have travelled longer, never shorter.
+//! Noise is uniform and normal. Software stamps are one-sided on top: a transmit stamp is taken
+//! before the packet leaves and a receive stamp after it came, each by an exponential time, and by
+//! much more when an interrupt comes in between. So software makes every packet seem to have
+//! travelled longer, never shorter.
 
 use probe_sync_time::{Duration, System, Timestamp};
 

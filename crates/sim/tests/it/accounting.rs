@@ -1,4 +1,5 @@
-//! What the endpoints counted is exactly what the network did, packet by packet and reason by reason.
+//! What the endpoints counted is exactly what the network did, packet by packet and reason by
+//! reason.
 
 use probe_sync_probe::PeerCounters;
 use probe_sync_sim::{DirectionCounts, Network, Outcome, Scenario, Simulation, Stamps};
@@ -13,7 +14,8 @@ fn about(outcome: &Outcome, node: NodeId, peer: NodeId) -> PeerCounters {
     outcome.counters[node.index()].peers.get(&peer).copied().unwrap_or_default()
 }
 
-/// Holds every counter against the ground truth; returns the ground truth's sum over all directions, and how many packets came late.
+/// Holds every counter against the ground truth; returns the ground truth's sum over all
+/// directions, and how many packets came late.
 fn check(name: &str, scenario: &Scenario, seed: u64) -> (DirectionCounts, u64) {
     let outcome = run(scenario, seed, Duration::from_ms(400));
     let (mut sum, mut late) = (DirectionCounts::default(), 0);

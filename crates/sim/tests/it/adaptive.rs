@@ -1,4 +1,5 @@
-//! Adaptive probing in small simulated runs: it saves where little is needed, and meets its target where the load changes.
+//! Adaptive probing in small simulated runs: it saves where little is needed, and meets its target
+//! where the load changes.
 
 use probe_sync_estimate::pacing::{Budget, PacingOptions, Verdict};
 use probe_sync_sim::adaptive::{AdaptiveRun, run};
@@ -65,7 +66,8 @@ fn a_network_whose_load_comes_and_goes_is_answered() {
 fn the_budget_holds_and_what_is_impossible_is_refused() {
     let tight = PacingOptions { budget: Budget { bits_per_second: Some(1e6), cpu_share: None }, ..options(1.0) };
     let times = [Duration::from_ms(6_000), WINDOW];
-    // Bits per second and host of packets of 108 bytes on the wire: all of it in the first window, never more.
+    // Bits per second and host of packets of 108 bytes on the wire: all of it in the first window,
+    // never more.
     for (duration, least) in [(WINDOW, 0.95e6), (times[0], 0.1e6)] {
         let ran = run(&scenario(0.8), 3, [duration, WINDOW], Some(tight), &|_| true);
         let packets = ran.expect("a sound scenario").expect("not stopped").packets as f64;

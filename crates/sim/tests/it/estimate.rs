@@ -1,4 +1,5 @@
-//! The whole pure chain on simulated packets: endpoints → edge fits → graph → offsets with bounds, held against the truth.
+//! The whole pure chain on simulated packets: endpoints → edge fits → graph → offsets with bounds,
+//! held against the truth.
 
 use probe_sync_estimate::edge_fit::{EdgeWindow, FitOptions, fit};
 use probe_sync_estimate::graph::{GraphInput, GraphOptions, GraphSolution, solve};
@@ -40,15 +41,17 @@ fn solved(outcome: &Outcome, edges: &[EdgeAlphaBeta]) -> GraphSolution {
     solve(&input, &GraphOptions::default()).expect("the edges join existing nodes")
 }
 
-/// Every truth lies inside its hard interval; returns errors and claimed standard deviations of nodes 1 and up, ns.
+/// Every truth lies inside its hard interval; returns errors and claimed standard deviations of
+/// nodes 1 and up, ns.
 fn check(outcome: &Outcome, solution: &GraphSolution) -> Vec<(f64, f64)> {
     let at = middle(outcome);
     let judged = solution.nodes.iter().skip(1).map(|node| {
         let truth = outcome.offset_ns(node.node_id, at.on_reference());
         assert!(node.reachable && node.converged, "{node:?}");
         assert!(node.bound_lo_ns <= truth && truth <= node.bound_hi_ns, "truth {truth} outside {node:?}");
-        // Each hop from node 0 adds a round trip of 20 µs, and two hops reach every node. All packets queue, and up to 800 ns are for
-        // rates that may change between those that hardly did.
+        // Each hop from node 0 adds a round trip of 20 µs, and two hops reach every node. All
+        // packets queue, and up to 800 ns are for rates that may change between those that hardly
+        // did.
         assert!(node.bound_hi_ns - node.bound_lo_ns < 2.0 * 21_800.0, "more than two round trips: {node:?}");
         let drift = outcome.clocks[node.node_id.index()].rate_ppm(at);
         assert!((node.drift_ppm - drift).abs() < 1.0, "drift {drift} against {node:?}");

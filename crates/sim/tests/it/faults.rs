@@ -1,4 +1,5 @@
-//! The faults to survive, one seed each: named in time, nothing healthy left out, healthy nodes as good as in the clean run.
+//! The faults to survive, one seed each: named in time, nothing healthy left out, healthy nodes as
+//! good as in the clean run.
 //!
 //! The whole table over many seeds and loads: `probe_sync sim --faults`.
 
@@ -39,7 +40,8 @@ fn check(name: &str) {
     assert!(outcome.others.is_empty(), "{name}: {:?}", outcome.others);
     assert!(outcome.healthy_left_out.is_empty(), "{name}: {:?}", outcome.healthy_left_out);
     assert_eq!(outcome.healthy_invalid, 0, "{name}");
-    // A seed alone: the demand itself, 1.5, is held over many. Where all are hit nobody is healthy: 88 % of the exchanges are gone.
+    // A seed alone: the demand itself, 1.5, is held over many. Where all are hit nobody is healthy:
+    // 88 % of the exchanges are gone.
     let everyone = case.expected.iter().any(|(_, culprit, _)| *culprit == Culprit::Everyone);
     let most = if everyone { 4.0 } else { 2.0 };
     let [with, clean] = compare(&[(outcome, without().clone())]).smoothed_ns;

@@ -6,7 +6,8 @@ use probe_sync_time::{Duration, Edge, Exchange, NodeId};
 
 const FIVE: NodeId = NodeId(5);
 
-/// Eight nodes for two seconds, all pairs probed; a fault from 0.5 s to 1 s unless it ends otherwise.
+/// Eight nodes for two seconds, all pairs probed; a fault from 0.5 s to 1 s unless it ends
+/// otherwise.
 fn scenario(what: Option<FaultKind>) -> Scenario {
     let base = Scenario::new(8);
     let faults = what.into_iter().map(|what| Fault { start_s: 0.5, end_s: Some(1.0), what });
@@ -35,7 +36,8 @@ fn began_ms(outcome: &Outcome, exchange: &Exchange) -> f64 {
     (clock.invert(exchange.t[0]) - outcome.start).as_ns_f64() * 1e-6
 }
 
-/// Apparent one-way delays in excess of 10 µs, ns: forward and reverse, each stamp freed from the true clock errors.
+/// Apparent one-way delays in excess of 10 µs, ns: forward and reverse, each stamp freed from the
+/// true clock errors.
 fn excess(outcome: &Outcome, exchange: &Exchange) -> [f64; 2] {
     let (src, dst) = (&outcome.clocks[exchange.edge.src.index()], &outcome.clocks[exchange.edge.dst.index()]);
     let forward = dst.invert(exchange.t[1]) - src.invert(exchange.t[0]);
@@ -43,7 +45,8 @@ fn excess(outcome: &Outcome, exchange: &Exchange) -> [f64; 2] {
     [forward.as_ns_f64() - 10_000.0, reverse.as_ns_f64() - 10_000.0]
 }
 
-/// Every exchange on every edge shows `expected(edge)` forward and reverse excess during the fault and none before and after.
+/// Every exchange on every edge shows `expected(edge)` forward and reverse excess during the fault
+/// and none before and after.
 #[track_caller]
 fn check(what: FaultKind, expected: impl Fn(Edge) -> [f64; 2]) {
     let outcome = run(Some(what));
@@ -217,7 +220,8 @@ fn clock_events_come_with_the_window_that_holds_them() {
     let at = |ms| (Simulation::START + Duration::from_ms(ms)).on_reference();
     let change = |node| moved.offset_ns(NodeId(node), at(1_500)) - clean.offset_ns(NodeId(node), at(1_490));
     for node in 1..8 {
-        // Truth at 1500 of the stepped reference is that of 10 ms earlier; rates of 50 ppm make 500 ns of 10 ms.
+        // Truth at 1500 of the stepped reference is that of 10 ms earlier; rates of 50 ppm make 500
+        // ns of 10 ms.
         assert!((change(node) + 10_000_000.0).abs() < 1.0, "all others seem to move back: {}", change(node));
     }
 }

@@ -53,7 +53,8 @@ fn pairs_differ_in_base_delay_and_asymmetry() {
     }
     assert_eq!(biases.len(), 240);
     assert!(bases.iter().all(|base| (4_000.0..=8_000.0).contains(base)));
-    // Standard errors of 240 draws: 75 ns of the bases' mean, 3 ns of the biases' mean, 5 % of their spread.
+    // Standard errors of 240 draws: 75 ns of the bases' mean, 3 ns of the biases' mean, 5 % of
+    // their spread.
     assert!((mean(&bases) - 6_000.0).abs() < 225.0 && (sd(&bases) - 4_000.0 / 12f64.sqrt()).abs() < 120.0);
     assert!(mean(&biases).abs() < 10.0 && (sd(&biases) - 50.0).abs() < 8.0, "{} ± {}", mean(&biases), sd(&biases));
 }
@@ -101,7 +102,8 @@ fn loads_differ_and_change_as_told() {
     for parts in [&same, &different, &changing] {
         assert!((mean(parts) - 0.6).abs() < 0.05, "{} of packets wait for nothing", mean(parts));
     }
-    // Each edge counts some 180 packets: 0.04 by chance. Uniform loads ± 0.3 add 0.17, unless they change all the time.
+    // Each edge counts some 180 packets: 0.04 by chance. Uniform loads ± 0.3 add 0.17, unless they
+    // change all the time.
     assert!(
         sd(&same) < 0.06 && sd(&different) > 0.13 && sd(&changing) < 0.08,
         "{} {} {}",

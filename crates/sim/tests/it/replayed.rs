@@ -1,9 +1,10 @@
-//! Clocks of real machines: an hour of a clock that chrony steers and one that ntpd-rs steers (ntpd-rs project), second by
-//! second, drive simulated clocks through whole rounds.
+//! Clocks of real machines: an hour of a clock that chrony steers and one that ntpd-rs steers
+//! (ntpd-rs project), second by second, drive simulated clocks through whole rounds.
 //!
-//! Between the recorded seconds the clocks run straight, so a window of one second has no bend in it, and every longer
-//! window has some: 0.2 ppm from second to second as a rule, in chrony's series up to 17. That is more than a line or a
-//! parabola can follow, and the estimates must say so: the hard interval holds, or the fit is infeasible and claims nothing.
+//! Between the recorded seconds the clocks run straight, so a window of one second has no bend in
+//! it, and every longer window has some: 0.2 ppm from second to second as a rule, in chrony's
+//! series up to 17. That is more than a line or a parabola can follow, and the estimates must say
+//! so: the hard interval holds, or the fit is infeasible and claims nothing.
 
 use std::path::Path;
 

@@ -33,7 +33,8 @@ fn every_file_is_a_scenario_that_runs_and_is_in_the_table() {
         assert!(windows >= 4.0 && windows.fract() == 0.0, "{name}: {windows} windows");
         let begins = scenario.faults.iter().map(|fault| fault.start_s);
         assert!(begins.clone().all(|start_s| start_s < scenario.duration_s), "{name}: a fault after the end");
-        // A tenth of a second shows that the endpoints accept it; large ones take too long for more.
+        // A tenth of a second shows that the endpoints accept it; large ones take too long for
+        // more.
         let outcome = Simulation::new(scenario, 1).expect("checked above").run(Duration::from_ms(100));
         assert!(outcome.exchanges.values().map(Vec::len).sum::<usize>() > 20, "{name}");
     }

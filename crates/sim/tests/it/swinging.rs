@@ -1,5 +1,5 @@
-//! Swinging clocks on a loaded machine: a few seeds of `probe_sync sim --swinging`, of which several named steps when a prediction alone
-//! decided.
+//! Swinging clocks on a loaded machine: a few seeds of `probe_sync sim --swinging`, of which
+//! several named steps when a prediction alone decided.
 
 use probe_sync_sim::Scenario;
 use probe_sync_sim::swinging::{Stated, pauses, run, scenario};
@@ -15,7 +15,8 @@ fn swinging_clocks_are_never_said_to_have_stepped() {
         assert_eq!(named, [""; 0], "seed {seed}");
         let Stated { outside, farthest, .. } = &outcome.smoothed;
         assert_eq!(*outside, 0, "seed {seed}: {farthest:?}");
-        // A live estimate cannot know how a clock goes on after a pause that emptied half of its window: only its hard interval can.
+        // A live estimate cannot know how a clock goes on after a pause that emptied half of its
+        // window: only its hard interval can.
         for stated in [&outcome.live, &outcome.smoothed] {
             assert_eq!(stated.outside_hard, 0, "seed {seed}");
             estimates += stated.errors_ns.len();

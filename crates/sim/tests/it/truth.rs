@@ -1,4 +1,5 @@
-//! Every stamp agrees with the true clocks: the constraints that estimates rest on hold for the truth.
+//! Every stamp agrees with the true clocks: the constraints that estimates rest on hold for the
+//! truth.
 
 use probe_sync_sim::{Clocks, Network, Outcome, Scenario, Simulation};
 use probe_sync_time::{Duration, Edge, Exchange, System, Timestamp};
@@ -6,7 +7,8 @@ use probe_sync_time::{Duration, Edge, Exchange, System, Timestamp};
 /// theta = offset_dst − offset_src at the true time at which the source's clock shows `at`, ns.
 fn theta(outcome: &Outcome, edge: Edge, at: Timestamp<System>) -> f64 {
     let source = &outcome.clocks[edge.src.index()];
-    // Two steps of the inverse: rates are below 1e-4, so the second correction is below 1e-8 of the offset.
+    // Two steps of the inverse: rates are below 1e-4, so the second correction is below 1e-8 of the
+    // offset.
     let mut real = at;
     for _ in 0..3 {
         real = at - Duration::from_ns_f64(source.error_ns(real));

@@ -14,8 +14,9 @@ use probe_sync_time::{System, Timestamp};
 /// A datagram to send: its bytes, where to, and whether its transmit stamp is wanted.
 pub(super) type Datagram<'a> = (&'a [u8], socket2::SockAddr, bool);
 
-/// Sends up to [`BATCH`] datagrams by one system call, and returns how many left; an error is that of the first. `first_id` names those
-/// whose stamps are wanted to the error queue, counting up (Linux ≥ 6.13; `EINVAL` before).
+/// Sends up to [`BATCH`] datagrams by one system call, and returns how many left; an error is that
+/// of the first. `first_id` names those whose stamps are wanted to the error queue, counting up
+/// (Linux ≥ 6.13; `EINVAL` before).
 pub(super) fn send(socket: BorrowedFd<'_>, datagrams: &[Datagram<'_>], first_id: Option<u32>) -> io::Result<usize> {
     let count = datagrams.len().min(BATCH);
     // SAFETY: `mmsghdr` and `iovec` are plain data for which all zeroes is a valid value.
@@ -43,8 +44,8 @@ pub(super) fn send(socket: BorrowedFd<'_>, datagrams: &[Datagram<'_>], first_id:
             header.msg_controllen = SEND_CONTROL_SPACE as _;
         }
     }
-    // SAFETY: the first `count` headers point to memory that outlives the call, with the lengths given beside it; the kernel only
-    // reads through them.
+    // SAFETY: the first `count` headers point to memory that outlives the call, with the lengths
+    // given beside it; the kernel only reads through them.
     let sent = unsafe {
         libc::sendmmsg(
             socket.as_raw_fd(),
@@ -56,8 +57,9 @@ pub(super) fn send(socket: BorrowedFd<'_>, datagrams: &[Datagram<'_>], first_id:
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// One control message of the socket level with a word of 32 bits. A wish for no transmit stamps is [`SCM_TIMESTAMPING`] with 0 (Linux ≥
-/// 4.6): it holds for this packet alone, and saves the kernel a copy and the reader a message.
+/// One control message of the socket level with a word of 32 bits. A wish for no transmit stamps is
+/// [`SCM_TIMESTAMPING`] with 0 (Linux ≥ 4.6): it holds for this packet alone, and saves the kernel
+/// a copy and the reader a message.
 fn put_control(control: &mut [u8; SEND_CONTROL_SPACE], kind: libc::c_int, value: u32) {
     let length = CONTROL_HEADER + size_of::<u32>();
     control[..8].copy_from_slice(&length.to_ne_bytes());
@@ -93,7 +95,8 @@ pub(super) struct ExtendedError {
 }
 
 impl ExtendedError {
-    /// True for a transmit stamp taken when the packet left, as opposed to scheduled or acknowledged.
+    /// True for a transmit stamp taken when the packet left, as opposed to scheduled or
+    /// acknowledged.
     pub(super) fn is_transmit_stamp(&self) -> bool {
         self.origin == libc::SO_EE_ORIGIN_TIMESTAMPING && self.errno == libc::ENOMSG && self.info == SCM_TSTAMP_SND
     }
@@ -140,13 +143,14 @@ impl Batch {
         !std::mem::replace(&mut self.told, true) && self.emptied
     }
 
-    /// True when nothing is left here and the queue was empty after the last fetch: only then will a readiness edge
-    /// announce the next datagram.
+    /// True when nothing is left here and the queue was empty after the last fetch: only then will
+    /// a readiness edge announce the next datagram.
     pub(super) fn exhausted(&self) -> bool {
         self.next == self.filled && self.emptied
     }
 
-    /// Fetches up to `limit` datagrams without waiting; `flags` selects the queue. Returns how many came.
+    /// Fetches up to `limit` datagrams without waiting; `flags` selects the queue. Returns how many
+    /// came.
     pub(super) fn fetch(&mut self, socket: BorrowedFd<'_>, flags: libc::c_int, limit: usize) -> io::Result<usize> {
         let limit = limit.min(BATCH);
         // SAFETY: `mmsghdr` and `iovec` are plain data for which all zeroes is a valid value.
@@ -163,8 +167,8 @@ impl Batch {
             header.msg_hdr.msg_controllen = slot.control.0.len() as _;
         }
         (self.filled, self.next, self.emptied, self.told) = (0, 0, false, true);
-        // SAFETY: the first `limit` headers point to the slots' buffers and to `vectors`, all alive during the call and
-        // borrowed mutably by it alone, with their true lengths.
+        // SAFETY: the first `limit` headers point to the slots' buffers and to `vectors`, all alive
+        // during the call and borrowed mutably by it alone, with their true lengths.
         let received = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),

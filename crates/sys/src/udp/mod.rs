@@ -4,24 +4,26 @@
 //! it.
 //!
 //! # Where stamps come from
-//! `SO_TIMESTAMPING` (Linux `Documentation/networking/timestamping.rst`) makes the kernel stamp a packet as it hands it
-//! to the interface and as the interface hands it over, both on `CLOCK_REALTIME`. The receive stamp comes with the
-//! packet. The transmit stamp comes later on the socket's error queue, named by an id. Since Linux 6.13 the id is ours
-//! (`SCM_TS_OPT_ID`). Before, it is the kernel's count of packets sent.
+//! `SO_TIMESTAMPING` (Linux `Documentation/networking/timestamping.rst`) makes the kernel stamp a
+//! packet as it hands it to the interface and as the interface hands it over, both on
+//! `CLOCK_REALTIME`. The receive stamp comes with the packet. The transmit stamp comes later on the
+//! socket's error queue, named by an id. Since Linux 6.13 the id is ours (`SCM_TS_OPT_ID`). Before,
+//! it is the kernel's count of packets sent.
 //!
-//! A send that fails half way may have advanced that count, depending on the kernel's version. Recovery: what the error
-//! queue holds is collected first, packets still without a stamp are given up, and switching `OPT_ID` off and on sets
-//! the count to zero, where ours is set too. A stamp of an earlier packet that comes after that is older than the
-//! packet it claims to belong to, or belongs to none, and is dropped and counted.
+//! A send that fails half way may have advanced that count, depending on the kernel's version.
+//! Recovery: what the error queue holds is collected first, packets still without a stamp are given
+//! up, and switching `OPT_ID` off and on sets the count to zero, where ours is set too. A stamp of
+//! an earlier packet that comes after that is older than the packet it claims to belong to, or
+//! belongs to none, and is dropped and counted.
 //!
-//! Without kernel stamps the clock is read before a send and after a receive: counted, and visible in each stamp's
-//! source. In mode [`TimestampMode::Auto`] a socket whose first `GIVE_UP_AFTER` stamps all fail to come steps down
-//! from hardware to kernel to user.
+//! Without kernel stamps the clock is read before a send and after a receive: counted, and visible
+//! in each stamp's source. In mode [`TimestampMode::Auto`] a socket whose first `GIVE_UP_AFTER`
+//! stamps all fail to come steps down from hardware to kernel to user.
 //!
 //! # Errors of the network
-//! `IP_RECVERR` brings ICMP errors to the error queue. The kernel also lets the next unrelated call on the socket fail
-//! with them; such a call is repeated. They are counted, kept by peer for [`TimestampedUdp::take_network_error`], and
-//! end nothing.
+//! `IP_RECVERR` brings ICMP errors to the error queue. The kernel also lets the next unrelated call
+//! on the socket fail with them; such a call is repeated. They are counted, kept by peer for
+//! [`TimestampedUdp::take_network_error`], and end nothing.
 
 mod message;
 mod pending;
@@ -78,8 +80,8 @@ impl TimestampedUdp {
     /// Opens the socket.
     ///
     /// # Errors
-    /// [`Error::Bind`] when the port is taken or the address is not one of this host's; [`Error::Stamps`] when the mode
-    /// demands stamps that are not available.
+    /// [`Error::Bind`] when the port is taken or the address is not one of this host's;
+    /// [`Error::Stamps`] when the mode demands stamps that are not available.
     pub fn bind(options: &UdpOptions) -> Result<Self, Error> {
         let socket = fork::opened(|| open(options))?;
         let local = socket.local_addr().map_err(Error::system("read the socket's address"))?;
@@ -111,13 +113,15 @@ impl TimestampedUdp {
         self.stamping.source()
     }
 
-    /// What every stamp may be wrong by, either way and in the same direction all through a run, because it was converted from the
-    /// interface's clock; zero for stamps of the kernel and of this process.
+    /// What every stamp may be wrong by, either way and in the same direction all through a run,
+    /// because it was converted from the interface's clock; zero for stamps of the kernel and of
+    /// this process.
     pub fn conversion_error(&self) -> Duration {
         self.stamping.conversion_error()
     }
 
-    /// Why the stamps are no better than [`Self::stamp_source`] says, in mode [`TimestampMode::Auto`].
+    /// Why the stamps are no better than [`Self::stamp_source`] says, in mode
+    /// [`TimestampMode::Auto`].
     pub fn stamp_notes(&self) -> &[String] {
         self.stamping.notes()
     }
@@ -127,7 +131,8 @@ impl TimestampedUdp {
         self.counters
     }
 
-    /// The receive buffer that the system granted, bytes (Linux counts its own overhead, so usually twice the wish).
+    /// The receive buffer that the system granted, bytes (Linux counts its own overhead, so usually
+    /// twice the wish).
     ///
     /// # Errors
     /// When the system refuses.
@@ -145,7 +150,8 @@ impl TimestampedUdp {
         self.network_errors.pop_front()
     }
 
-    /// Sends a datagram at once. Its transmit stamp comes from [`Self::try_transmit_stamp`] under the token returned.
+    /// Sends a datagram at once. Its transmit stamp comes from [`Self::try_transmit_stamp`] under
+    /// the token returned.
     ///
     /// # Errors
     /// The packet did not leave, and no stamp will come. Counted; the socket can be used on.
@@ -157,8 +163,9 @@ impl TimestampedUdp {
         token
     }
 
-    /// Sends datagrams at once, as many as fit by one system call, and says of each, by its place and in order, what became of it: the
-    /// token of the stamp that was wanted, or why it did not leave. A failed packet does not keep the others from leaving.
+    /// Sends datagrams at once, as many as fit by one system call, and says of each, by its place
+    /// and in order, what became of it: the token of the stamp that was wanted, or why it did not
+    /// leave. A failed packet does not keep the others from leaving.
     pub fn send_batch(
         &mut self,
         packets: &[Outgoing<'_>],
@@ -167,15 +174,18 @@ impl TimestampedUdp {
         let mut done = 0;
         // Ends: each turn finishes at least one packet.
         while done < packets.len() {
-            // A user stamp is as good as it is early; and who lets the kernel count must know of every failure.
+            // A user stamp is as good as it is early; and who lets the kernel count must know of
+            // every failure.
             let one = self.stamping.source() == StampSource::User || matches!(self.ids, Ids::Counted { .. });
             let limit = if one { 1 } else { BATCH };
             let batch = &packets[done..packets.len().min(done + limit)];
-            // The clock is read before the packets leave: a user stamp is never later than a kernel stamp would be.
+            // The clock is read before the packets leave: a user stamp is never later than a kernel
+            // stamp would be.
             let now = SystemClock.now();
             match self.send_named(batch) {
                 Ok(left) => {
-                    // A call that sends nothing reports an error; to be safe it does not repeat for ever.
+                    // A call that sends nothing reports an error; to be safe it does not repeat for
+                    // ever.
                     let left = left.clamp(1, batch.len());
                     self.counters.sent += left as u64;
                     for packet in &batch[..left] {
@@ -217,8 +227,8 @@ impl TimestampedUdp {
         Ok(None)
     }
 
-    /// The next transmit stamp, in the order in which stamps come, or `None` when there is none at present. Takes
-    /// network errors off the error queue too.
+    /// The next transmit stamp, in the order in which stamps come, or `None` when there is none at
+    /// present. Takes network errors off the error queue too.
     ///
     /// # Errors
     /// Only when the socket itself is broken.
@@ -238,8 +248,8 @@ impl TimestampedUdp {
         Ok(None)
     }
 
-    /// A packet whose transmit stamp will not come: it has been awaited for `STAMP_TIMEOUT`, or was given up. Ask now
-    /// and then, at least once a second.
+    /// A packet whose transmit stamp will not come: it has been awaited for `STAMP_TIMEOUT`, or was
+    /// given up. Ask now and then, at least once a second.
     pub fn try_lost_stamp(&mut self) -> Option<SendToken> {
         if let Some(token) = self.pending.pop_lost() {
             return Some(token);
@@ -278,7 +288,8 @@ impl TimestampedUdp {
         token
     }
 
-    /// Sends under ids that will be known, whoever chooses them. Returns how many left; an error is the first one's.
+    /// Sends under ids that will be known, whoever chooses them. Returns how many left; an error is
+    /// the first one's.
     fn send_named(&mut self, packets: &[Outgoing<'_>]) -> io::Result<usize> {
         let datagrams: Vec<Datagram<'_>> = packets
             .iter()
@@ -370,7 +381,8 @@ impl TimestampedUdp {
         fetch(&mut self.errors, self.socket.as_fd(), libc::MSG_ERRQUEUE, BATCH)
     }
 
-    /// Sorts one message of the error queue: a stamp that a packet waits for is returned, all else counted.
+    /// Sorts one message of the error queue: a stamp that a packet waits for is returned, all else
+    /// counted.
     fn sort_error(&mut self, peer: Option<SocketAddr>, control: Control) -> Option<(SendToken, Stamp)> {
         let error = control.error?;
         if !error.is_transmit_stamp() {
@@ -481,7 +493,8 @@ impl AsFd for TimestampedUdp {
     }
 }
 
-/// How long a transmit stamp is waited for. The kernel takes it when the packet leaves the interface's queue.
+/// How long a transmit stamp is waited for. The kernel takes it when the packet leaves the
+/// interface's queue.
 const STAMP_TIMEOUT: Duration = Duration::from_ms(50);
 
 /// Transmit stamps missing, with not one received, before mode [`TimestampMode::Auto`] steps down.

@@ -92,8 +92,8 @@ impl Pending {
         Some(sent)
     }
 
-    /// Gives up on packets that were sent longer than `timeout` before `now`. Returns how many were given up since the
-    /// last call, for want of room too.
+    /// Gives up on packets that were sent longer than `timeout` before `now`. Returns how many were
+    /// given up since the last call, for want of room too.
     pub(super) fn expire(&mut self, now: Timestamp<System>, timeout: Duration) -> usize {
         self.lose_while(|entry| now - entry.sent > timeout)
     }

@@ -4,18 +4,20 @@
 //! that are due.
 //!
 //! # Edges
-//! tokio watches descriptors with edge-triggered epoll. A transmit stamp raises `EPOLLERR`, which tokio reports only to
-//! those who ask for [`Interest::ERROR`]. An edge comes once, when something is added to an empty queue; who clears it
-//! and leaves the queue half full waits for ever. So an edge sets a flag here, tokio's readiness is cleared at once
-//! (before the queues are read, so that an edge during reading is seen again), and the flag is cleared only when the
-//! queue itself said that it is empty. While a flag is set, waiting returns at once.
+//! tokio watches descriptors with edge-triggered epoll. A transmit stamp raises `EPOLLERR`, which
+//! tokio reports only to those who ask for [`Interest::ERROR`]. An edge comes once, when something
+//! is added to an empty queue; who clears it and leaves the queue half full waits for ever. So an
+//! edge sets a flag here, tokio's readiness is cleared at once (before the queues are read, so that
+//! an edge during reading is seen again), and the flag is cleared only when the queue itself said
+//! that it is empty. While a flag is set, waiting returns at once.
 //!
-//! `Interest::WRITABLE` is left out on purpose: every packet that leaves would be an edge, and with an error pending
-//! tokio would take the write side for closed for good.
+//! `Interest::WRITABLE` is left out on purpose: every packet that leaves would be an edge, and with
+//! an error pending tokio would take the write side for closed for good.
 //!
 //! # Polling
-//! Kernel and interface stamps do not care when user code looks. [`AsyncUdp::polled`] leaves the socket out of epoll: packets and stamps
-//! wake nobody, the task looks when its timer says so ([`AsyncUdp::look`]), and takes all that came by a few system calls.
+//! Kernel and interface stamps do not care when user code looks. [`AsyncUdp::polled`] leaves the
+//! socket out of epoll: packets and stamps wake nobody, the task looks when its timer says so
+//! ([`AsyncUdp::look`]), and takes all that came by a few system calls.
 //!
 //! It does not ensure fairness; the caller bounds how much it takes from each queue per turn.
 
@@ -48,7 +50,8 @@ pub struct AsyncUdp {
 pub struct Wake {
     /// Datagrams may have arrived: call [`AsyncUdp::try_recv`] until it returns `None`.
     pub readable: bool,
-    /// Transmit stamps or network errors may have come: call [`AsyncUdp::try_transmit_stamp`] until it returns `None`.
+    /// Transmit stamps or network errors may have come: call [`AsyncUdp::try_transmit_stamp`] until
+    /// it returns `None`.
     pub stamped: bool,
     /// The timer's deadline has passed.
     pub expired: bool,
@@ -94,8 +97,8 @@ impl AsyncUdp {
     /// Outside of a tokio runtime with I/O enabled.
     pub fn watch(&mut self) -> Result<(), Error> {
         if self.watch.is_none() {
-            // SAFETY: the descriptor belongs to the socket in `udp`, which is never replaced and which outlives `watch`: `Drop`
-            // takes the watch first.
+            // SAFETY: the descriptor belongs to the socket in `udp`, which is never replaced and
+            // which outlives `watch`: `Drop` takes the watch first.
             let watch =
                 unsafe { AsyncFd::register_with_interest(self.udp.as_raw_fd(), Interest::READABLE | Interest::ERROR) };
             self.watch = Some(watch.map_err(Error::system("watch the probe socket"))?);
@@ -109,13 +112,15 @@ impl AsyncUdp {
         self.watch.is_none()
     }
 
-    /// Datagrams, and stamps where some are awaited, may have come unannounced: the next calls ask the socket.
+    /// Datagrams, and stamps where some are awaited, may have come unannounced: the next calls ask
+    /// the socket.
     pub fn look(&mut self) {
         self.readable = true;
         self.stamped |= self.udp.stamps_awaited() > 0;
     }
 
-    /// Network errors may have come unannounced: the next call for a stamp asks the socket. Now and then is enough.
+    /// Network errors may have come unannounced: the next call for a stamp asks the socket. Now and
+    /// then is enough.
     pub fn look_for_errors(&mut self) {
         self.stamped = true;
     }
@@ -140,7 +145,8 @@ impl AsyncUdp {
     /// # Errors
     /// As there.
     pub fn try_send(&mut self, bytes: &[u8], to: SocketAddr) -> Result<SendToken, SendError> {
-        // The stamp may be there before the send returns, on loopback it always is: look, do not wait for the edge.
+        // The stamp may be there before the send returns, on loopback it always is: look, do not
+        // wait for the edge.
         self.stamped = true;
         self.udp.try_send(bytes, to)
     }
@@ -181,7 +187,8 @@ impl AsyncUdp {
         Ok(stamped)
     }
 
-    /// Waits until datagrams or stamps may be there; for ever while polled and nothing was left. Can be dropped and called again at no loss.
+    /// Waits until datagrams or stamps may be there; for ever while polled and nothing was left.
+    /// Can be dropped and called again at no loss.
     ///
     /// # Errors
     /// When the runtime is shutting down.
@@ -195,7 +202,8 @@ impl AsyncUdp {
             let ready = guard.ready();
             guard.clear_ready();
             self.readable |= ready.is_readable();
-            // A pending socket error hides behind EPOLLERR too; looking at the error queue costs one call.
+            // A pending socket error hides behind EPOLLERR too; looking at the error queue costs
+            // one call.
             self.stamped |= ready & Ready::ERROR != Ready::EMPTY;
         }
         Ok(Wake { readable: self.readable, stamped: self.stamped, expired: false })
@@ -209,8 +217,8 @@ impl Drop for AsyncUdp {
     }
 }
 
-/// Waits until datagrams or stamps may be there or the timer's deadline has passed. Can be dropped and called again at
-/// no loss.
+/// Waits until datagrams or stamps may be there or the timer's deadline has passed. Can be dropped
+/// and called again at no loss.
 ///
 /// # Errors
 /// When the runtime is shutting down.

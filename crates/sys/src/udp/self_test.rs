@@ -5,11 +5,13 @@
 //! driver that claims to support stamps may deliver none, or wrong ones; a note and the next poorer
 //! kind are better than a run without exchanges.
 //!
-//! Two kinds of packets, on a socket of its own. Packets to the own address come back by loopback: both stamps of each must come,
-//! the receive stamp not before the transmit stamp, in order, and between this program's own readings of the clock before
-//! and after. They never touch the interface, so some packets also leave through it: to the group of PTP's link-local messages,
-//! which no bridge forwards, with a time to live of 1, to the discard port, without content. Nobody answers a group's packet.
-//! Of those only the transmit stamp is looked at; nothing here can make the interface stamp an arrival.
+//! Two kinds of packets, on a socket of its own. Packets to the own address come back by loopback:
+//! both stamps of each must come, the receive stamp not before the transmit stamp, in order, and
+//! between this program's own readings of the clock before and after. They never touch the
+//! interface, so some packets also leave through it: to the group of PTP's link-local messages,
+//! which no bridge forwards, with a time to live of 1, to the discard port, without content. Nobody
+//! answers a group's packet. Of those only the transmit stamp is looked at; nothing here can make
+//! the interface stamp an arrival.
 //!
 //! It does not wait long: a stamp that has not arrived within [`STAMP_LIMIT`] counts as missing.
 
@@ -50,11 +52,12 @@ struct Observed {
     after: Timestamp<System>,
 }
 
-/// Tests a promise on the path of `options`: over loopback, and out of `interface` where that is another. A note where the
-/// interface could not be tried.
+/// Tests a promise on the path of `options`: over loopback, and out of `interface` where that is
+/// another. A note where the interface could not be tried.
 ///
 /// # Errors
-/// What was not as promised, in each of [`ATTEMPTS`] tests: a clock that is stepped during one spoils it.
+/// What was not as promised, in each of [`ATTEMPTS`] tests: a clock that is stepped during one
+/// spoils it.
 pub(super) fn self_test(
     options: &UdpOptions,
     interface: Option<&str>,
@@ -81,7 +84,8 @@ fn attempt(options: &UdpOptions, interface: Option<&str>, promise: &Promise<'_>)
     (promise.ask)(socket.as_fd()).map_err(|error| format!("SO_TIMESTAMPING: {error}"))?;
     let own = socket.local_addr().map_err(failed)?;
     let mut id = 0;
-    // The interface does not see what goes to the own address, and the kernel need not stamp it for the interface.
+    // The interface does not see what goes to the own address, and the kernel need not stamp it for
+    // the interface.
     if promise.source == StampSource::Kernel {
         let echoes = observe(&socket, &own, &mut id, promise, true).map_err(failed)?;
         judge(&echoes, promise).map_err(|reason| format!("packets to itself: {reason}"))?;
@@ -96,7 +100,8 @@ fn attempt(options: &UdpOptions, interface: Option<&str>, promise: &Promise<'_>)
         Ok(outward) => {
             judge(&outward, promise).map(|()| None).map_err(|reason| format!("packets out of {name}: {reason}"))
         }
-        // Without the interface's own word its stamps are a guess; the kernel's come from code that has just been tried.
+        // Without the interface's own word its stamps are a guess; the kernel's come from code that
+        // has just been tried.
         Err(error) if promise.source == StampSource::Hardware => {
             Err(format!("{name} cannot send a test packet: {error}"))
         }
@@ -127,7 +132,8 @@ fn group(own: IpAddr, interface: Option<&str>, socket: &Socket) -> io::Result<So
     }
 }
 
-/// Sends [`PACKETS`] one after the other and waits for the stamps of each; `id` counts on as the kernel does.
+/// Sends [`PACKETS`] one after the other and waits for the stamps of each; `id` counts on as the
+/// kernel does.
 fn observe(
     socket: &Socket,
     to: &SockAddr,

@@ -22,7 +22,8 @@ pub(super) fn open(options: &UdpOptions) -> Result<Socket, Error> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM.nonblocking().cloexec(), Some(Protocol::UDP))
         .map_err(|source| bind_error(address, source))?;
     if address.is_ipv6() {
-        // One family per socket: an IPv4 peer seen as ::ffff:a.b.c.d would not equal its configured address.
+        // One family per socket: an IPv4 peer seen as ::ffff:a.b.c.d would not equal its configured
+        // address.
         socket.set_only_v6(true).map_err(Error::system("restrict the socket to IPv6"))?;
     }
     let bytes = libc::c_int::try_from(options.receive_buffer_bytes).unwrap_or(libc::c_int::MAX);

@@ -45,7 +45,8 @@ impl Stamping {
         Ok(stamping)
     }
 
-    /// What every stamp may be wrong by because it was converted from the interface's clock; zero for other stamps.
+    /// What every stamp may be wrong by because it was converted from the interface's clock; zero
+    /// for other stamps.
     pub(super) fn conversion_error(&self) -> Duration {
         self.phc.as_ref().map_or(Duration::ZERO, Phc::error_limit)
     }
@@ -77,7 +78,8 @@ impl Stamping {
     /// Makes the kernel count packets from zero again.
     pub(super) fn restart_ids(&self, socket: BorrowedFd<'_>) {
         let flags = self.flags();
-        // Granted before with the same rights, so neither can fail; if they did, stamps would count as unmatched.
+        // Granted before with the same rights, so neither can fail; if they did, stamps would count
+        // as unmatched.
         let _ = set_flags(socket, flags & !libc::SOF_TIMESTAMPING_OPT_ID);
         let _ = set_flags(socket, flags);
     }
@@ -113,7 +115,8 @@ impl Stamping {
         if self.source == StampSource::Hardware {
             return;
         }
-        // What the driver says of itself (ETHTOOL_GET_TS_INFO) is not asked: a bridge, a tunnel or a team says that it takes none, and the device below it does.
+        // What the driver says of itself (ETHTOOL_GET_TS_INFO) is not asked: a bridge, a tunnel or
+        // a team says that it takes none, and the device below it does.
         match self.start_kernel(socket) {
             Ok(()) => self.keep_if_proven(socket, &test),
             Err(error) => self.notes.push(error.to_string()),
@@ -173,9 +176,10 @@ impl Stamping {
     }
 }
 
-/// The first socket on a host that wants receive stamps makes the kernel patch its own code to take them, in the
-/// background: for some milliseconds packets still arrive without. Waits until a packet on loopback is stamped, at most
-/// [`SETTLE_ATTEMPTS`] milliseconds; where loopback is down, that long.
+/// The first socket on a host that wants receive stamps makes the kernel patch its own code to take
+/// them, in the background: for some milliseconds packets still arrive without. Waits until a
+/// packet on loopback is stamped, at most [`SETTLE_ATTEMPTS`] milliseconds; where loopback is down,
+/// that long.
 fn await_receive_stamps() {
     let stamped = || -> io::Result<bool> {
         let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
@@ -222,7 +226,8 @@ fn missing_hardware(offer: &TimestampingOffer) -> &'static str {
 /// About a millisecond each.
 const SETTLE_ATTEMPTS: usize = 50;
 
-/// `OPT_TSONLY`: the stamp comes without a copy of the packet. `OPT_CMSG`: and with the control messages that say whose.
+/// `OPT_TSONLY`: the stamp comes without a copy of the packet. `OPT_CMSG`: and with the control
+/// messages that say whose.
 const COMMON_FLAGS: u32 =
     libc::SOF_TIMESTAMPING_OPT_ID | libc::SOF_TIMESTAMPING_OPT_TSONLY | libc::SOF_TIMESTAMPING_OPT_CMSG;
 
@@ -335,7 +340,8 @@ mod tests {
             stamping.stamp(raw).is_some_and(|stamp| stamp.source == StampSource::Hardware)
         });
         assert!(given);
-        // No promise can be kept for a stamp far from every point: none of the interface's kind is given.
+        // No promise can be kept for a stamp far from every point: none of the interface's kind is
+        // given.
         let old = Control { hardware_ns: Some(MonotonicClock.now().as_ns() - 1_500_000_000), ..Control::default() };
         assert_eq!(stamping.stamp(old), None);
     }

@@ -28,9 +28,11 @@ pub struct UdpOptions {
     pub bind: SocketAddr,
     /// Which timestamps.
     pub timestamps: TimestampMode,
-    /// The interface that packets use, for hardware stamps. `None`: the one that has the address `bind`.
+    /// The interface that packets use, for hardware stamps. `None`: the one that has the address
+    /// `bind`.
     pub interface: Option<String>,
-    /// Receive buffer, bytes; the system may grant less, see [`TimestampedUdp::receive_buffer_bytes`](super::TimestampedUdp::receive_buffer_bytes).
+    /// Receive buffer, bytes; the system may grant less, see
+    /// [`TimestampedUdp::receive_buffer_bytes`](super::TimestampedUdp::receive_buffer_bytes).
     pub receive_buffer_bytes: usize,
 }
 
@@ -41,7 +43,8 @@ impl UdpOptions {
     }
 }
 
-/// Names a sent packet until its transmit stamp comes. Counts up by one per packet whose stamp is wanted, modulo 2^32.
+/// Names a sent packet until its transmit stamp comes. Counts up by one per packet whose stamp is
+/// wanted, modulo 2^32.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SendToken(pub u32);
 
@@ -52,7 +55,8 @@ pub struct Outgoing<'a> {
     pub bytes: &'a [u8],
     /// Where to.
     pub to: SocketAddr,
-    /// Whether its transmit stamp is wanted. A stamp costs the kernel a copy of the packet and the reader a message.
+    /// Whether its transmit stamp is wanted. A stamp costs the kernel a copy of the packet and the
+    /// reader a message.
     pub stamped: bool,
 }
 

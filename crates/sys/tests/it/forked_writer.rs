@@ -1,5 +1,5 @@
-//! A writer of databases (`probe-sync-rocpd`) in a process that forks. The test is here because a fork is unsafe code, which that crate
-//! has none of.
+//! A writer of databases (`probe-sync-rocpd`) in a process that forks. The test is here because a
+//! fork is unsafe code, which that crate has none of.
 
 use std::io::{Read as _, Write as _};
 use std::time::Duration;
@@ -11,7 +11,8 @@ const FORKS: usize = 20;
 /// Events that the child offers; far more than fit into a buffer.
 const OFFERED: usize = 10_000;
 
-/// Offers events and ends the writer, as a child would that knows nothing of its parent's; what it says is what became of them.
+/// Offers events and ends the writer, as a child would that knows nothing of its parent's; what it
+/// says is what became of them.
 fn in_child(writer: Writer, thread: &ThreadRecorder, region: &Region) -> String {
     for _ in 0..OFFERED {
         thread.region(region.clone());
@@ -31,7 +32,8 @@ fn in_child(writer: Writer, thread: &ThreadRecorder, region: &Region) -> String 
 /// Forks; the child says one text through a pipe.
 fn forked(say: impl FnOnce() -> String) -> String {
     let (mut reader, writer) = std::io::pipe().expect("a pipe");
-    // SAFETY: the child calls what only tries locks and allocates, which glibc keeps usable after a fork, and ends without unwinding.
+    // SAFETY: the child calls what only tries locks and allocates, which glibc keeps usable after a
+    // fork, and ends without unwinding.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let said = say();
@@ -48,7 +50,8 @@ fn forked(say: impl FnOnce() -> String) -> String {
     said
 }
 
-/// While the parent's threads record, so that locks are held at some of the forks; the parent's file has the parent's events only.
+/// While the parent's threads record, so that locks are held at some of the forks; the parent's
+/// file has the parent's events only.
 #[test]
 fn a_child_writes_nothing_into_its_parents_database() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,5 @@
-//! Real sockets on loopback, IPv4 and IPv6. No test asserts how long anything took; where one waits, the limit only
-//! turns a hang into a failure.
+//! Real sockets on loopback, IPv4 and IPv6. No test asserts how long anything took; where one
+//! waits, the limit only turns a hang into a failure.
 
 mod forked_writer;
 mod udp;

@@ -1,5 +1,5 @@
-//! One task waits for datagrams, transmit stamps and a timer. Lost edges would hang these tests; the limit around them
-//! turns that into a failure.
+//! One task waits for datagrams, transmit stamps and a timer. Lost edges would hang these tests;
+//! the limit around them turns that into a failure.
 
 use std::collections::HashSet;
 use std::future::{Future, poll_fn};
@@ -85,7 +85,8 @@ fn check_ping_pong(per_turn: usize, burst: u32) {
     }
 }
 
-/// True when nothing wakes the task although it is polled again and again, the driver running in between.
+/// True when nothing wakes the task although it is polled again and again, the driver running in
+/// between.
 async fn stays_asleep(udp: &mut AsyncUdp, timer: &Timer) -> bool {
     for _ in 0..50 {
         let mut waiting = pin!(wait(udp, timer));

@@ -1,11 +1,14 @@
-//! What the benches of all formats measure: facts, rewriting and merging of one large file through the format's interface.
+//! What the benches of all formats measure: facts, rewriting and merging of one large file through
+//! the format's interface.
 //!
-//! Options: `--input FILE` (a real trace; default: one of the shared data sets), `--megabytes N` (200), `--python PROGRAM` (also
-//! runs the format's script on the same file, right after), `--keep` (leaves the files).
+//! Options: `--input FILE` (a real trace; default: one of the shared data sets), `--megabytes N`
+//! (200), `--python PROGRAM` (also runs the format's script on the same file, right after),
+//! `--keep` (leaves the files).
 //!
-//! Printed per run: MB (before compression) per second of the wall and of the processor (they differ on a busy machine, and
-//! where threads work), peak of resident memory during it. The map is a `TimeMap` with a knot every 4 s, as a run of offsets
-//! gives it, through its cursor. Nothing here is a test of time.
+//! Printed per run: MB (before compression) per second of the wall and of the processor (they
+//! differ on a busy machine, and where threads work), peak of resident memory during it. The map is
+//! a `TimeMap` with a knot every 4 s, as a run of offsets gives it, through its cursor. Nothing
+//! here is a test of time.
 
 use std::error::Error;
 use std::fs::File;
@@ -30,7 +33,8 @@ pub struct Bench {
     pub real: &'static str,
     /// The ending of the files' names.
     pub ending: &'static str,
-    /// Writes a file of so many bytes with the events of a real trace, again and again, each time later than before.
+    /// Writes a file of so many bytes with the events of a real trace, again and again, each time
+    /// later than before.
     pub make: fn(&Path, &Path, u64) -> Outcome<()>,
     /// A script for comparison, in the folder `bench` of the repository.
     pub script: &'static str,
@@ -148,7 +152,8 @@ impl Arguments {
 
 /// Runs something a few times, and prints its best speed and its peak of memory.
 fn measure(what: &str, bytes: u64, mut run: impl FnMut() -> Outcome<()>) -> Outcome<()> {
-    // 5 sets the peak back to what is in use now (proc(5)); where that is refused the peak is that of the whole run.
+    // 5 sets the peak back to what is in use now (proc(5)); where that is refused the peak is that
+    // of the whole run.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
     let (mut seconds, mut cpu) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..REPETITIONS {
@@ -168,7 +173,8 @@ fn measure(what: &str, bytes: u64, mut run: impl FnMut() -> Outcome<()>) -> Outc
 /// Time of processors that this process used so far, in user and kernel mode.
 fn cpu_seconds() -> Outcome<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
-    // Fields 14 and 15, counted from behind the name, which may hold anything; in ticks of 10 ms, as everywhere on Linux.
+    // Fields 14 and 15, counted from behind the name, which may hold anything; in ticks of 10 ms,
+    // as everywhere on Linux.
     let (_, numbers) = stat.rsplit_once(')').ok_or("an odd /proc/self/stat")?;
     let ticks = numbers.split_whitespace().skip(11).take(2).map(str::parse::<u64>).sum::<Result<u64, _>>()?;
     Ok(ticks as f64 / 100.0)
@@ -196,5 +202,6 @@ fn pack(input: &Path, output: &Path) -> Outcome<()> {
 const KNOT_STEP_PS: i128 = 4_000_000_000_000;
 /// Knots of the map.
 const KNOTS: i128 = 300;
-/// Of each measurement the best of so many is shown: on a shared machine the others tell of the neighbours.
+/// Of each measurement the best of so many is shown: on a shared machine the others tell of the
+/// neighbours.
 const REPETITIONS: usize = 3;

@@ -24,7 +24,8 @@ use crate::collectives::{CheckOptions, CheckReport, MapTime, MatchOptions, Pairi
 use crate::nodes::{self, NodeTrace, SettledBy};
 use crate::words::counted;
 
-/// Compares the assignment with what the collectives allow; what is worth telling where they contradict it and no other holds.
+/// Compares the assignment with what the collectives allow; what is worth telling where they
+/// contradict it and no other holds.
 ///
 /// # Errors
 /// [`Error::Nodes`] names the assignment with which all operations hold.
@@ -124,7 +125,8 @@ struct Search<'a> {
     pairs: RefCell<BTreeMap<[(usize, u32); 2], bool>>,
 }
 
-/// An assignment that holds: edges that hold, traces that it moves, and the nodes of the movable traces.
+/// An assignment that holds: edges that hold, traces that it moves, and the nodes of the movable
+/// traces.
 type Holding = (usize, usize, Vec<u32>);
 
 impl<'a> Search<'a> {
@@ -145,7 +147,8 @@ impl<'a> Search<'a> {
         Self { judged, movable, candidates, checks_left: Cell::new(CHECKS_MAX), pairs: RefCell::default() }
     }
 
-    /// The assignment with which most edges hold, of several the one that moves the fewest traces; and how many others hold.
+    /// The assignment with which most edges hold, of several the one that moves the fewest traces;
+    /// and how many others hold.
     fn best(&self) -> Option<(Vec<u32>, usize)> {
         let mut left: BTreeMap<u32, usize> = BTreeMap::new();
         self.movable.iter().for_each(|place| *left.entry(self.judged[*place].trace.node).or_default() += 1);
@@ -181,7 +184,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Two traces that may have exchanged their nodes: their operations may hold then as well, paired otherwise.
+    /// Two traces that may have exchanged their nodes: their operations may hold then as well,
+    /// paired otherwise.
     fn exchange(&self) -> Option<Vec<u32>> {
         let own: Vec<u32> = self.movable.iter().map(|place| self.judged[*place].trace.node).collect();
         let on = |number: usize, node: u32| {

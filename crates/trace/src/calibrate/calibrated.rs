@@ -50,7 +50,8 @@ pub struct CalibratedTrace {
     pub(crate) clock: Option<NodeClock>,
     /// Pairs of its node's tracer clock and system clock from elsewhere than the trace.
     pub(crate) snapshots: Option<Snapshots>,
-    /// From when until when its node was measured, on the node's own system clock; None where no measurement is known of.
+    /// From when until when its node was measured, on the node's own system clock; None where no
+    /// measurement is known of.
     pub(crate) measured: Option<Span>,
 }
 
@@ -69,7 +70,8 @@ impl Calibrated {
         Omitted { traces: self.unread.clone(), events: events.collect() }
     }
 
-    /// The refusal of traces whose clock is not known: of the request, where it named nothing to learn clocks from.
+    /// The refusal of traces whose clock is not known: of the request, where it named nothing to
+    /// learn clocks from.
     pub(crate) fn no_clock(&self, problem: String) -> Error {
         if self.has_source { Error::Nodes { problem } } else { Error::Request { problem } }
     }
@@ -82,8 +84,9 @@ impl CalibratedTrace {
         Self { map: None, notes, clock: None, snapshots, measured: None, trace }
     }
 
-    /// Where the trace's times are on the reference clock, and how surely; None where its clock is not known. A trace that was aligned before is there already, as surely as
-    /// it says; one that does not say it is known no better than not at all.
+    /// Where the trace's times are on the reference clock, and how surely; None where its clock is
+    /// not known. A trace that was aligned before is there already, as surely as it says; one that
+    /// does not say it is known no better than not at all.
     pub(crate) fn look(&self) -> Option<Box<MapTime<'_>>> {
         match (&self.clock, &self.trace.facts.aligned_to) {
             (Some(clock), _) => Some(look(clock)),

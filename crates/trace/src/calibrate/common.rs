@@ -22,7 +22,8 @@ impl Calibrated {
         self.recorded_clock()
     }
 
-    /// Returns the name of the clock that all traces are on as they stand in their files, or says why there is none.
+    /// Returns the name of the clock that all traces are on as they stand in their files, or says
+    /// why there is none.
     fn recorded_clock(&self) -> Result<String, String> {
         let path = |of: &CalibratedTrace| of.trace.path.display().to_string();
         let Some((first, others)) = self.traces.split_first() else { return Err("there are no traces".to_owned()) };
@@ -41,7 +42,8 @@ impl Calibrated {
         Ok(clock.name())
     }
 
-    /// Whether traces stand in their files on the boot clocks of several hosts, whose times have nothing in common.
+    /// Whether traces stand in their files on the boot clocks of several hosts, whose times have
+    /// nothing in common.
     pub(crate) fn is_of_several_boots(&self) -> bool {
         let is_of_boot = |of: &CalibratedTrace| of.trace.facts.clock != TraceClock::System;
         self.traces.iter().any(is_of_boot) && self.recorded_clock().is_err()
@@ -49,7 +51,8 @@ impl Calibrated {
 }
 
 impl CalibratedTrace {
-    /// Whether the times in its file are on a clock of its host, and not on one that an alignment has put them on.
+    /// Whether the times in its file are on a clock of its host, and not on one that an alignment
+    /// has put them on.
     pub(crate) fn is_on_clock_of_host(&self) -> bool {
         matches!(OwnClock::of(&self.trace.facts), Ok(OwnClock::System { .. } | OwnClock::Boot { .. }))
     }

@@ -44,7 +44,8 @@ impl<'a> Measured<'a> {
         self.survey.measured(node)
     }
 
-    /// Compares a trace, its planes on a raw clock included; `clock` says when its times were on its node's own clock.
+    /// Compares a trace, its planes on a raw clock included; `clock` says when its times were on
+    /// its node's own clock.
     pub(super) fn look(&mut self, trace: &NodeTrace, clock: &NodeClock) {
         let planes = trace.facts.since_boot.iter().map(|plane| plane.span);
         let own_ns = |time| clock.system_ps(time).div_euclid(1000);
@@ -60,7 +61,8 @@ impl<'a> Measured<'a> {
     }
 
     /// # Errors
-    /// [`Error::Outside`] names the traces that lie outside, both spans, and what would have to be allowed.
+    /// [`Error::Outside`] names the traces that lie outside, both spans, and what would have to be
+    /// allowed.
     pub(super) fn finish(self) -> Result<(), Error> {
         let Some(farthest) = self.outside.iter().map(Outside::beyond_ns).max() else { return Ok(()) };
         let named: Vec<String> = self.outside.iter().take(MOST_NAMED).map(Outside::sentence).collect();
@@ -131,8 +133,9 @@ fn instant(ns: i128) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{fraction:09}Z ({ns} ns)")
 }
 
-/// Year, month and day of the proleptic Gregorian calendar, by days since 1970-01-01. Counted in years that begin on the first of
-/// March, so that the day that leap years add is their last (after H. Hinnant, "chrono-compatible low-level date algorithms").
+/// Year, month and day of the proleptic Gregorian calendar, by days since 1970-01-01. Counted in
+/// years that begin on the first of March, so that the day that leap years add is their last (after
+/// H. Hinnant, "chrono-compatible low-level date algorithms").
 fn date(days: i64) -> (i64, i64, i64) {
     // From 0000-03-01, in cycles of 400 years.
     let days = days + 719_468;

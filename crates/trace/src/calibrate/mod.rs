@@ -64,8 +64,8 @@ pub use request::{ClockSource, OutputClock, Request};
 /// ```
 ///
 /// # Errors
-/// Names the file and the line or byte, or what of the request does not go together. A node without offsets is none: its trace
-/// has no map then, and a note says so.
+/// Names the file and the line or byte, or what of the request does not go together. A node without
+/// offsets is none: its trace has no map then, and a note says so.
 pub fn calibrate(request: &Request) -> Result<Calibrated, Error> {
     let source = Source::open(&request.clocks)?;
     let Traces { paths, read: mut traces, left_out, notes } = traces::read(request, &source)?;
@@ -164,7 +164,8 @@ fn shared(clock: &NodeClock, at: Picoseconds) -> Option<(u32, Picoseconds, Picos
     off_ns.is_finite().then(|| (0, seen.at, (off_ns * 1e3).ceil() as Picoseconds))
 }
 
-/// Refuses clocks for times that are on the common clock already: they would be corrected a second time.
+/// Refuses clocks for times that are on the common clock already: they would be corrected a second
+/// time.
 fn refuse_aligned(traces: &[NodeTrace], clocks: bool) -> Result<(), Error> {
     let aligned = traces.iter().find_map(|trace| Some((trace, trace.facts.aligned_to.as_ref()?)));
     match aligned.filter(|_| clocks) {
@@ -227,7 +228,8 @@ impl Clocks {
         })
     }
 
-    /// The map of the reference's tracer clock to its system clock: of its trace, else of the pairs that the run took.
+    /// The map of the reference's tracer clock to its system clock: of its trace, else of the pairs
+    /// that the run took.
     fn tracer_of_reference(&self, traces: &[NodeTrace]) -> Result<TimeMap, Error> {
         let reference = self.offsets.reference;
         if self.offsets.carried {
@@ -254,7 +256,8 @@ impl Clocks {
     }
 }
 
-/// Why a trace on the boot clock is not tied by a run that was named: its node's pairs are not in the directory.
+/// Why a trace on the boot clock is not tied by a run that was named: its node's pairs are not in
+/// the directory.
 fn lacks_pairs(trace: &NodeTrace, node: u32, run: &Path) -> String {
     let host = trace.facts.identity.hostname.as_ref().map_or_else(String::new, |host| format!(" ({host})"));
     format!(
@@ -307,7 +310,8 @@ fn make_maps(
                 };
                 calibrated_trace.clock = Some(clock);
             }
-            // Not an error where the caller can do without: merge asks, check leaves the node as it is.
+            // Not an error where the caller can do without: merge asks, check leaves the node as it
+            // is.
             Err(error @ Error::NoOffsets { .. }) => calibrated_trace.notes.push(error.to_string()),
             Err(error) => return Err(error),
         }
@@ -405,7 +409,8 @@ fn of_trace(trace: &NodeTrace, error: Error) -> Error {
     }
 }
 
-/// What the collectives say, with every trace seen on its node's own system clock, or on its boot clock where nothing ties the two.
+/// What the collectives say, with every trace seen on its node's own system clock, or on its boot
+/// clock where nothing ties the two.
 pub(crate) fn offsets_of_collectives(
     traces: &[&NodeTrace],
     snapshots: &[Option<&Snapshots>],
@@ -450,8 +455,9 @@ pub(crate) fn as_offsets(found: &CollectiveOffsets) -> Offsets {
     offsets
 }
 
-/// Gives a trace in which no collective tells of its clock that of another trace of its host: processes of one boot share its clock.
-/// `snapshots` are in the traces' order; where pairs tie a trace to the system clock, its offsets are of that.
+/// Gives a trace in which no collective tells of its clock that of another trace of its host:
+/// processes of one boot share its clock. `snapshots` are in the traces' order; where pairs tie a
+/// trace to the system clock, its offsets are of that.
 fn share_boot_clocks(offsets: &mut Offsets, traces: &mut [NodeTrace], snapshots: &[Option<Snapshots>]) {
     let on_boot_clock = |(trace, pairs): (&NodeTrace, &Option<Snapshots>)| {
         let TraceFacts { identity, clock, pairs: own, brackets, span, .. } = &trace.facts;

@@ -65,7 +65,8 @@ pub(super) fn read(request: &Request, source: &Source) -> Result<Traces, Error> 
     Ok(Traces { paths, read, left_out, notes })
 }
 
-/// What the traces themselves warn of, with their names. Of what many say alike, but for its numbers, a few say it.
+/// What the traces themselves warn of, with their names. Of what many say alike, but for its
+/// numbers, a few say it.
 pub(super) fn warnings(traces: &[NodeTrace]) -> Vec<String> {
     let mut alike: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for trace in traces {
@@ -90,7 +91,8 @@ pub(super) fn warnings(traces: &[NodeTrace]) -> Vec<String> {
 /// Traces of which the same is told.
 const TOLD_ALIKE: usize = 4;
 
-/// Refuses a name in `--suspended` that is the host of no trace: what was meant would stay as it is.
+/// Refuses a name in `--suspended` that is the host of no trace: what was meant would stay as it
+/// is.
 fn expect_hosts(clock: &CpuClock, hosts: &BTreeSet<&str>) -> Result<(), Error> {
     let Some(name) = clock.suspended.keys().find(|name| !hosts.contains(name.as_str())) else { return Ok(()) };
     let known: Vec<&str> = hosts.iter().copied().collect();
@@ -99,8 +101,8 @@ fn expect_hosts(clock: &CpuClock, hosts: &BTreeSet<&str>) -> Result<(), Error> {
     Err(Error::Request { problem })
 }
 
-/// The snapshot pairs of each trace, in the traces' sorted order: from the files given, else from the run. What is worth telling of
-/// them goes to the traces' notes.
+/// The snapshot pairs of each trace, in the traces' sorted order: from the files given, else from
+/// the run. What is worth telling of them goes to the traces' notes.
 pub(super) fn snapshots(
     request: &Request,
     source: &Source,

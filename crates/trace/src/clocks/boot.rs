@@ -41,7 +41,8 @@ pub(super) fn fit(given: Option<&Snapshots>, span: Option<(Picoseconds, Picoseco
     })
 }
 
-/// Why a trace whose times nothing ties to the system clock is refused; None where they are the system clock's, or there are none.
+/// Why a trace whose times nothing ties to the system clock is refused; None where they are the
+/// system clock's, or there are none.
 pub(super) fn refusal(facts: &TraceFacts) -> Option<String> {
     facts.span?;
     match facts.clock {
@@ -64,7 +65,8 @@ const SEVERAL: &str = "it contains rows from several machines, each on its own C
     databases that were merged into it";
 /// CLOCK_BOOTTIME by its names in `tracer_clock`.
 const NAMES: [&str; 2] = ["boottime", "rocprofiler"];
-/// The boot clock is followed for so long beyond the first and last pair: its rate may be off by ppm, which the map states.
+/// The boot clock is followed for so long beyond the first and last pair: its rate may be off by
+/// ppm, which the map states.
 const REACH_PS: Picoseconds = 600 * SECOND_PS;
 const SECOND_PS: Picoseconds = 1_000_000_000_000;
 

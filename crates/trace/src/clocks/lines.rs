@@ -52,7 +52,8 @@ impl Lines {
         Ok(Self { asked, path: first, reader, segment, continued, before: 0, buffer: Vec::new(), number: 0 })
     }
 
-    /// Whether a round stands in a later file too, and counts there: a rank that was lost may have written once more when it woke.
+    /// Whether a round stands in a later file too, and counts there: a rank that was lost may have
+    /// written once more when it woke.
     pub(super) fn superseded(&self, round: u64) -> bool {
         self.continued.last().is_some_and(|(first, _)| round >= *first)
     }
@@ -60,7 +61,8 @@ impl Lines {
     /// Goes on with the next file; false where there is none.
     fn open_next(&mut self) -> Result<bool, Error> {
         let Some(number) = self.segment else { return self.open_continuation() };
-        // Opened before it is looked whether there is another segment: a run that goes on may close this file at any moment.
+        // Opened before it is looked whether there is another segment: a run that goes on may close
+        // this file at any moment.
         let last = open(&self.asked);
         let (segment, path, reader) = match next_segment(&self.asked, number)? {
             Some((number, path, reader)) => (Some(number), path, reader),

@@ -48,8 +48,8 @@ pub enum Timeline<'a> {
     /// The reference node's system clock.
     #[default]
     Host,
-    /// A tracer clock: that whose map R → S is given (the reference node's, so that all nodes share it), else the node's
-    /// own, on which nodes compare only where their tracer clocks do.
+    /// A tracer clock: that whose map R → S is given (the reference node's, so that all nodes share
+    /// it), else the node's own, on which nodes compare only where their tracer clocks do.
     Tracer(Option<&'a TimeMap>),
 }
 
@@ -136,7 +136,8 @@ impl NodeClock {
         }
     }
 
-    /// The map to the node's own system clock of the clock that a time of the trace is on; None where that is the system clock.
+    /// The map to the node's own system clock of the clock that a time of the trace is on; None
+    /// where that is the system clock.
     fn tie_of(&self, time: Picoseconds) -> Option<&TimeMap> {
         let raw = self.raw.as_ref().filter(|_| time < UNIX_TIME_MIN_PS);
         raw.map(|raw| &raw.tie).or(self.tracer.as_ref())
@@ -147,9 +148,11 @@ impl NodeClock {
         self.tie_of(time).map_or(time, |tie| tie.map(time).time_ps)
     }
 
-    /// What is extrapolated for a time of the trace that lies outside of its map's knots. `measured` is when its node was measured, on the node's own system clock. A line of
-    /// offsets is at the middle of its window: half a window before the first and after the last was measured, too. A trace whose times are the system clock's, or a constant away
-    /// from it, has nothing to extrapolate to get there; beyond its marks it is only less sure.
+    /// What is extrapolated for a time of the trace that lies outside of its map's knots.
+    /// `measured` is when its node was measured, on the node's own system clock. A line of offsets
+    /// is at the middle of its window: half a window before the first and after the last was
+    /// measured, too. A trace whose times are the system clock's, or a constant away from it, has
+    /// nothing to extrapolate to get there; beyond its marks it is only less sure.
     pub(crate) fn extrapolated(&self, time: Picoseconds, measured: Option<Span>) -> Extrapolated {
         let tied = self.tie_of(time).map(|tie| tie.map(time));
         let system_ps = tied.map_or(time, |tied| tied.time_ps);
@@ -186,9 +189,10 @@ impl NodeClock {
 /// Makes a node's map. `snapshots` are pairs from elsewhere than the trace.
 ///
 /// # Errors
-/// [`Error::NoOffsets`] for a node other than the reference without offsets; [`Error::Clock`] when no map runs through its offsets or
-/// pairs; [`Error::Planes`] for planes on a raw clock that no pairs tie to the system clock; [`Error::Untied`] for a trace on the boot
-/// clock that nothing ties to it, unless the offsets are of the traces' own clocks.
+/// [`Error::NoOffsets`] for a node other than the reference without offsets; [`Error::Clock`] when
+/// no map runs through its offsets or pairs; [`Error::Planes`] for planes on a raw clock that no
+/// pairs tie to the system clock; [`Error::Untied`] for a trace on the boot clock that nothing ties
+/// to it, unless the offsets are of the traces' own clocks.
 pub fn node_clock(
     facts: &TraceFacts,
     offsets: &Offsets,
@@ -225,7 +229,8 @@ pub fn node_clock(
     let certainty = offset_map.as_ref().map(|found| found.certainty);
     if let Some(found) = offset_map {
         note_offsets(&found, &mut notes);
-        // Steps are large beside how well either map knows the clock; 50 µs where both know it well.
+        // Steps are large beside how well either map knows the clock; 50 µs where both know it
+        // well.
         let spread = residuals.as_ref().map_or(0.0, |residuals| residuals.p95_ns);
         raw = raw.map(|raw| raw.then(found.map.clone(), SMALLEST_TOLERANCE_NS));
         chain = chain.then(found.map, (STEP_SIGMAS * spread).max(SMALLEST_TOLERANCE_NS));
@@ -263,7 +268,8 @@ pub fn node_clock(
     Ok(NodeClock { node, chain, tracer, raw, tie, residuals, marks, certainty, uncertainty, notes })
 }
 
-/// About when a trace ran on its node's system clock, before any map is made: for the choice of the offsets that it needs.
+/// About when a trace ran on its node's system clock, before any map is made: for the choice of the
+/// offsets that it needs.
 pub(crate) fn own_span(facts: &TraceFacts, snapshots: Option<&Snapshots>) -> Option<Span> {
     let (pairs, _) = usable_pairs(facts, snapshots, &mut Vec::new()).ok()?;
     let ahead = |pair: &ClockPair| i128::from(pair.system_ns) * 1000 - pair.tracer_ps;
@@ -276,8 +282,8 @@ pub(crate) fn own_span(facts: &TraceFacts, snapshots: Option<&Snapshots>) -> Opt
     Some(Span { first_ns: first.div_euclid(1000), last_ns: last.div_euclid(1000) })
 }
 
-/// Pairs that are on the file's own timeline. Those of another clock say nothing of it: beside a trace on Unix time a run's pairs of
-/// a raw clock are the ordinary case.
+/// Pairs that are on the file's own timeline. Those of another clock say nothing of it: beside a
+/// trace on Unix time a run's pairs of a raw clock are the ordinary case.
 ///
 /// # Errors
 /// Those of [`boot::fit`], where the trace has no pairs of its own.
@@ -391,7 +397,8 @@ fn note_join(chain: &MapChain, tied: bool, notes: &mut Vec<String>) {
     }
 }
 
-/// What a map's standard deviation is worth, ns: infinite where nothing says how sure the offsets are.
+/// What a map's standard deviation is worth, ns: infinite where nothing says how sure the offsets
+/// are.
 fn sigma_ns(certainty: Option<Certainty>, of_map_ns: f64) -> f64 {
     if certainty == Some(Certainty::Unknown) { f64::INFINITY } else { of_map_ns }
 }

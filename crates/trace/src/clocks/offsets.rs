@@ -1,11 +1,13 @@
 //! Offsets of a run's nodes, read from `offsets.jsonl` or a table.
 //!
 //! They yield the map S_i → S_reference of each node ([`Offsets`]). Supported inputs are:
-//! - JSON lines of this project: `window_start_ns`, `window_end_ns` (reference clock; the offset holds at the middle),
-//!   `node_id`, `offset_ns`, `drift_ppm`, `reachable`, `sigma_ns`, after a first line
-//!   `{"meta":true,"reference":0,"nodes":[…],"ranks":[…]}`;
-//! - the same with older keys: `midpoint_sys_ns` (reference clock, like the window's times) and `slope_ppm`;
-//! - CSV with a header: `node`, `node_realtime_ns` (the node's OWN clock), `offset_vs_node0_ns` and perhaps `sigma_ns`, in any order.
+//! - JSON lines of this project: `window_start_ns`, `window_end_ns` (reference clock; the offset
+//!   holds at the middle), `node_id`, `offset_ns`, `drift_ppm`, `reachable`, `sigma_ns`, after a
+//!   first line `{"meta":true,"reference":0,"nodes":[…],"ranks":[…]}`;
+//! - the same with older keys: `midpoint_sys_ns` (reference clock, like the window's times) and
+//!   `slope_ppm`;
+//! - CSV with a header: `node`, `node_realtime_ns` (the node's OWN clock), `offset_vs_node0_ns` and
+//!   perhaps `sigma_ns`, in any order.
 //!
 //! Where `sigma_ns` is not stated `residual_ns` (or `residual`) is taken for it.
 //!
@@ -30,13 +32,16 @@ pub struct Offsets {
     pub path: PathBuf,
     /// The node whose clock the offsets are against.
     pub reference: u32,
-    /// The reference was lost and came back while another clock carried its timeline on: it has offsets as any node.
+    /// The reference was lost and came back while another clock carried its timeline on: it has
+    /// offsets as any node.
     pub carried: bool,
-    /// Steps of the reference's clock while it was the timeline, where `carried`: later ones are its own.
+    /// Steps of the reference's clock while it was the timeline, where `carried`: later ones are
+    /// its own.
     pub timeline_steps: Vec<Step>,
     /// Whose clock their times are on.
     pub axis: Axis,
-    /// They relate the clocks that traces were written on, where nothing ties those to system clocks.
+    /// They relate the clocks that traces were written on, where nothing ties those to system
+    /// clocks.
     pub of_own_clocks: bool,
     /// Per node in order of time, reachable rounds only.
     pub nodes: BTreeMap<u32, Vec<OffsetSample>>,
@@ -65,10 +70,12 @@ impl Offsets {
         }
     }
 
-    /// The map S_i → S_reference of a node; None for the reference, whose map is the identity unless its timeline was carried on without it.
+    /// The map S_i → S_reference of a node; None for the reference, whose map is the identity
+    /// unless its timeline was carried on without it.
     ///
     /// # Errors
-    /// [`Error::NoOffsets`] when there are none for the node, [`Error::Clock`] when no map runs through them.
+    /// [`Error::NoOffsets`] when there are none for the node, [`Error::Clock`] when no map runs
+    /// through them.
     pub fn map(&self, node: u32) -> Result<Option<OffsetMap>, Error> {
         if node == self.reference && !self.carried {
             return Ok(None);
@@ -91,8 +98,9 @@ impl Offsets {
         self.steps.get(&node).into_iter().flatten().copied().chain(of_lines).collect()
     }
 
-    /// Rounds into which a node's map does not go on. The reference's own does not go on from lines that are 0 because it is the timeline to those
-    /// that were measured: a curve between the two would know the gap as well as the zeros are known.
+    /// Rounds into which a node's map does not go on. The reference's own does not go on from lines
+    /// that are 0 because it is the timeline to those that were measured: a curve between the two
+    /// would know the gap as well as the zeros are known.
     fn broken_for(&self, node: u32, samples: &[OffsetSample]) -> BTreeSet<u64> {
         let mut rounds: BTreeSet<u64> =
             [node, self.reference].into_iter().flat_map(|node| self.broken_rounds(node)).collect();
@@ -131,7 +139,8 @@ pub(super) enum Found {
 /// Gives every line of a file to `take`, with its number.
 ///
 /// # Errors
-/// [`Error::Io`]; [`Error::Line`] for lines that are no offsets or more than 16 MiB long; what `take` returns.
+/// [`Error::Io`]; [`Error::Line`] for lines that are no offsets or more than 16 MiB long; what
+/// `take` returns.
 pub(super) fn read_lines(
     path: &Path,
     axis: Axis,
@@ -187,7 +196,8 @@ fn read_table(lines: &mut Lines, take: &mut dyn FnMut(u64, Found) -> Result<(), 
     Ok(())
 }
 
-/// What a line of other tools and of earlier versions may say. Lines of this version are [`OffsetRecord`]s.
+/// What a line of other tools and of earlier versions may say. Lines of this version are
+/// [`OffsetRecord`]s.
 #[derive(Deserialize)]
 struct OtherLine {
     #[serde(default)]
@@ -208,7 +218,8 @@ struct OtherLine {
     clock_disturbed: bool,
 }
 
-/// What a line's fit left over, for a line that states no standard deviation. A fit that leaves nothing had nothing to compare.
+/// What a line's fit left over, for a line that states no standard deviation. A fit that leaves
+/// nothing had nothing to compare.
 fn of_residual(residual_ns: Option<f64>) -> Option<f64> {
     residual_ns.map(f64::abs).filter(|residual| residual.is_finite() && *residual > 0.0)
 }

@@ -4,11 +4,12 @@
 //! The correction `c = R − S` is smoothed (see `series::smooth`), which distinguishes bends, steps
 //! of the system clock and late markers.
 //!
-//! **What markers cannot say.** A marker reads S and is stamped on R some 5 to 40 µs later. The map sends a typical
-//! marker's stamp to the system time it carries, so every event is placed EARLY by the typical overhead. That is not
-//! subtracted: its size is in none of the pairs, a figure from elsewhere would be invented, and since all nodes run the
-//! same code it cancels between them to a few µs. It is reported, one-sided ([`Residuals::early_by_up_to_ns`]). Where
-//! bracketed pairs exist too, the overhead is measured against them and taken out.
+//! **What markers cannot say.** A marker reads S and is stamped on R some 5 to 40 µs later. The map
+//! sends a typical marker's stamp to the system time it carries, so every event is placed EARLY by
+//! the typical overhead. That is not subtracted: its size is in none of the pairs, a figure from
+//! elsewhere would be invented, and since all nodes run the same code it cancels between them to a
+//! few µs. It is reported, one-sided ([`Residuals::early_by_up_to_ns`]). Where bracketed pairs
+//! exist too, the overhead is measured against them and taken out.
 
 use probe_sync_estimate::series::smooth::{Reading, Smoothed, smooth};
 use probe_sync_estimate::series::{Break, Continuation, CurvePoint, Growth, Knot, Segment, TimeMap, sample_curve};
@@ -33,7 +34,8 @@ pub struct Residuals {
     pub p95_ns: f64,
     /// Map minus the quickest markers, ns: how much of the overhead varies.
     pub above_quickest_ns: f64,
-    /// Every time may be early by as much, on all nodes alike, because only markers tie R to S; 0 with bracketed pairs.
+    /// Every time may be early by as much, on all nodes alike, because only markers tie R to S; 0
+    /// with bracketed pairs.
     pub early_by_up_to_ns: f64,
     /// Overhead of markers as measured against bracketed pairs, ns.
     pub overhead_ns: Option<f64>,
@@ -48,8 +50,9 @@ pub struct PairMap {
     pub residuals: Residuals,
 }
 
-/// The map through pairs of a clock R and the system clock, as every command makes it; None without pairs. R must run within some 0.1 % of true time, so
-/// that a counter's ticks are turned into about as many ps first.
+/// The map through pairs of a clock R and the system clock, as every command makes it; None without
+/// pairs. R must run within some 0.1 % of true time, so that a counter's ticks are turned into
+/// about as many ps first.
 ///
 /// # Errors
 /// Those of [`TimeMap::new`], for times beyond any clock's.
@@ -57,8 +60,9 @@ pub fn map_of_pairs(pairs: &[ClockPair]) -> Result<Option<PairMap>, probe_sync_e
     tracer_map(pairs, &[])
 }
 
-/// The map through a node's pairs; None without pairs. `steps` are those that the offsets know of: pairs too far apart for a
-/// wandering clock cannot tell a step from a bend, so known steps are taken out before the curve is drawn and put back.
+/// The map through a node's pairs; None without pairs. `steps` are those that the offsets know of:
+/// pairs too far apart for a wandering clock cannot tell a step from a bend, so known steps are
+/// taken out before the curve is drawn and put back.
 ///
 /// # Errors
 /// Those of [`TimeMap::new`], for times beyond any clock's.
@@ -110,8 +114,8 @@ impl Base {
         Self { at_ps: pair.tracer_ps, correction_ps: correction(pair) }
     }
 
-    /// Pairs as readings of c, known steps taken out; markers `late_ns` less, with their noise relative to that of
-    /// bracketed pairs.
+    /// Pairs as readings of c, known steps taken out; markers `late_ns` less, with their noise
+    /// relative to that of bracketed pairs.
     fn readings(&self, pairs: &[ClockPair], late_ns: f64, noise_ns: f64, known: &[KnownStep]) -> Vec<Reading> {
         let mut readings: Vec<Reading> = pairs
             .iter()
@@ -165,7 +169,8 @@ impl Base {
 }
 
 impl Base {
-    /// A stretch cut at the known steps within it, each step put back; and where on R the step before a piece was.
+    /// A stretch cut at the known steps within it, each step put back; and where on R the step
+    /// before a piece was.
     fn with_steps<'a>(
         &'a self,
         points: &'a [CurvePoint],
@@ -205,7 +210,8 @@ impl KnownStep {
         self.step.jump_ps as f64 * 1e-3
     }
 
-    /// When it happened on R, given c after it: the middle of what the offsets leave open, between the two pairs.
+    /// When it happened on R, given c after it: the middle of what the offsets leave open, between
+    /// the two pairs.
     fn on_tracer_ps(&self, correction_after_ps: Picoseconds) -> Picoseconds {
         let before = self.step.last_before_ps + correction_after_ps + self.step.jump_ps;
         let after = self.step.first_after_ps + correction_after_ps;
@@ -213,8 +219,9 @@ impl KnownStep {
     }
 }
 
-/// Where the known steps are among pairs in order of R: between two neighbours that the offsets allow, where c jumps most
-/// nearly as the step says. A step before the first or after the last pair changes nothing.
+/// Where the known steps are among pairs in order of R: between two neighbours that the offsets
+/// allow, where c jumps most nearly as the step says. A step before the first or after the last
+/// pair changes nothing.
 fn known_steps(pairs: &[ClockPair], steps: &[Break]) -> Vec<KnownStep> {
     let system_ps = |pair: &ClockPair| i128::from(pair.system_ns) * 1000;
     let place = |step: &Break| {
@@ -242,7 +249,8 @@ fn known_steps(pairs: &[ClockPair], steps: &[Break]) -> Vec<KnownStep> {
     known
 }
 
-/// How late markers are against bracketed pairs, and how much that scatters, ns; None where one kind is too rare.
+/// How late markers are against bracketed pairs, and how much that scatters, ns; None where one
+/// kind is too rare.
 fn overhead(base: &Base, markers: &[ClockPair], bracketed: &[ClockPair], steps: &[Break]) -> Option<(f64, f64)> {
     if markers.len() < FEWEST_MARKERS || bracketed.len() < FEWEST_BRACKETED {
         return None;
@@ -275,7 +283,8 @@ fn bracket_sigma(width_ns: f64) -> f64 {
 
 /// Markers of Python, JAX and torch take this long when nothing interferes.
 const LARGEST_USUAL_OVERHEAD_NS: f64 = 40_000.0;
-/// The offsets place a step to within their own spacing; readings of S near it may differ by as much, ps.
+/// The offsets place a step to within their own spacing; readings of S near it may differ by as
+/// much, ps.
 const SLACK_PS: Picoseconds = 1_000_000_000;
 /// Below this a clock's own granularity counts.
 pub(super) const SMALLEST_BRACKET_NS: f64 = 20.0;
@@ -293,7 +302,8 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Kineto's timeline of a node whose REALTIME wanders and may step: R is true time, S = R + error(R).
+    /// Kineto's timeline of a node whose REALTIME wanders and may step: R is true time, S = R +
+    /// error(R).
     pub(in super::super) struct Simulated {
         pub(in super::super) count: u32,
         pub(in super::super) amplitude_ns: f64,
@@ -325,8 +335,8 @@ pub(super) mod tests {
                 .collect()
         }
 
-        /// The largest error of the map against truth, `late_ns` taken out, over all of the markers' time except around the
-        /// step, ns.
+        /// The largest error of the map against truth, `late_ns` taken out, over all of the
+        /// markers' time except around the step, ns.
         fn worst(&self, map: &TimeMap, late_ns: f64) -> f64 {
             (0..170)
                 .map(|k| f64::from(k) * 0.01)
@@ -379,7 +389,8 @@ pub(super) mod tests {
         assert_eq!((both.bracketed, both.markers, both.early_by_up_to_ns), (30, 40, 0.0));
     }
 
-    /// Where the system clock is when R shows that many ms: 5 s ahead, and by the steps that were before.
+    /// Where the system clock is when R shows that many ms: 5 s ahead, and by the steps that were
+    /// before.
     fn system_ns(ms: i64, steps: &[(i64, i64)]) -> i64 {
         let stepped: i64 = steps.iter().filter(|(at_ms, _)| *at_ms <= ms).map(|(_, jump_ns)| jump_ns).sum();
         EPOCH_NS + (ms + 5_000) * 1_000_000 + stepped
@@ -389,8 +400,8 @@ pub(super) mod tests {
         i128::from(EPOCH_NS + ms * 1_000_000) * 1000
     }
 
-    /// Pairs every 4 s of R, through steps (ms, ns) that the offsets know to within 100 ms; the largest error of the map up to 10 ms
-    /// from a step, ns, and how many steps it has.
+    /// Pairs every 4 s of R, through steps (ms, ns) that the offsets know to within 100 ms; the
+    /// largest error of the map up to 10 ms from a step, ns, and how many steps it has.
     fn through_steps(steps: &[(i64, i64)]) -> (f64, usize) {
         let kind = PairKind::Bracketed(100.0);
         let pair = |k: i64| ClockPair { tracer_ps: tracer_ps(4000 * k), system_ns: system_ns(4000 * k, steps), kind };
@@ -407,7 +418,8 @@ pub(super) mod tests {
         let found = tracer_map(&pairs, &known).expect("times are sane").expect("pairs");
         let error =
             |ms: i64| difference_ns(found.map.map(tracer_ps(ms)).time_ps, i128::from(system_ns(ms, steps)) * 1000);
-        // A map never goes back: after a clock was set back it waits until the clock is there again.
+        // A map never goes back: after a clock was set back it waits until the clock is there
+        // again.
         let near = |ms: &i64| {
             steps.iter().any(|(at_ms, jump)| (at_ms - 10..at_ms + 10 - (*jump).min(0) / 1_000_000).contains(ms))
         };
@@ -417,7 +429,8 @@ pub(super) mod tests {
 
     #[test]
     fn steps_that_offsets_know_are_kept_out_of_the_curve_and_placed_where_they_were() {
-        // 40 µs in 4 s are 10 ppm: to pairs alone a bend. S is set ahead and back, once and twice, in one gap and in two.
+        // 40 µs in 4 s are 10 ppm: to pairs alone a bend. S is set ahead and back, once and twice,
+        // in one gap and in two.
         for steps in [
             &[][..],
             &[(33_000, 40_000)],

@@ -18,8 +18,8 @@
 use super::snapshots::Snapshots;
 use crate::model::{ClockPair, PairKind, Picoseconds, TraceFacts, UNIX_TIME_MIN_PS};
 
-/// The pairs that tie the raw clock of a trace's planes to the system clock, and that clock's name; none where all planes are on Unix
-/// time.
+/// The pairs that tie the raw clock of a trace's planes to the system clock, and that clock's name;
+/// none where all planes are on Unix time.
 ///
 /// # Errors
 /// Names the plane, its span, the pairs' clock and span, and what to do.
@@ -122,16 +122,19 @@ fn seconds((first, last): (Picoseconds, Picoseconds)) -> String {
     format!("{:.3} to {:.3} s", first as f64 * 1e-12, last as f64 * 1e-12)
 }
 
-/// A raw clock is followed for so long beyond the first and last pair: its rate may be off by ppm, which the map states.
+/// A raw clock is followed for so long beyond the first and last pair: its rate may be off by ppm,
+/// which the map states.
 const REACH_PS: Picoseconds = 600 * SECOND_PS;
-/// What may lie between a plane and its session when the clock is the right one. Beyond the pairs both clocks are taken to run alike,
-/// and the kernel slews by no more than 100 ppm against a crystal in ordinary use: 60 ms at the reach. The profiler reads the
-/// session's ends some ms from the first and the last event. A clock that differs by more is not the plane's: 30 ppm, as NTP
+/// What may lie between a plane and its session when the clock is the right one. Beyond the pairs
+/// both clocks are taken to run alike, and the kernel slews by no more than 100 ppm against a
+/// crystal in ordinary use: 60 ms at the reach. The profiler reads the session's ends some ms from
+/// the first and the last event. A clock that differs by more is not the plane's: 30 ppm, as NTP
 /// takes out of an ordinary crystal, make 100 ms in an hour since the machine's start.
 const SESSION_SLACK_PS: Picoseconds = SECOND_PS / 10;
 const SECOND_PS: Picoseconds = 1_000_000_000_000;
-/// Clocks by their names in `tracer_clock`: rocprofiler's is CLOCK_BOOTTIME. CLOCK_MONOTONIC stands still while the machine sleeps, and
-/// CLOCK_MONOTONIC_RAW and the counter are not slewed: seconds from it after some days.
+/// Clocks by their names in `tracer_clock`: rocprofiler's is CLOCK_BOOTTIME. CLOCK_MONOTONIC stands
+/// still while the machine sleeps, and CLOCK_MONOTONIC_RAW and the counter are not slewed: seconds
+/// from it after some days.
 const OF_PROFILERS: [&str; 3] = ["boottime", "rocprofiler", "cupti"];
 const NO_PAIRS: &str = "there are no snapshot pairs to convert its times";
 
@@ -160,7 +163,8 @@ mod tests {
         Snapshots { pairs: pairs.to_vec(), clock: clock.map(str::to_owned), ..Snapshots::default() }
     }
 
-    /// What comes of pairs of the file and of pairs of a clock that are given; a refusal must contain all parts.
+    /// What comes of pairs of the file and of pairs of a clock that are given; a refusal must
+    /// contain all parts.
     fn check(facts: &TraceFacts, given: &Snapshots, expected: Result<&[ClockPair], &[&str]>) {
         match (pairs(facts, Some(given)), expected) {
             (Ok(found), Ok(expected)) => assert_eq!(found.pairs, expected),
@@ -226,7 +230,8 @@ mod tests {
 
     #[test]
     fn pairs_of_another_raw_clock_tie_no_plane_however_they_fall() {
-        // MONOTONIC_RAW, a day and 2.6 s behind: the plane would lie inside of the session all the same.
+        // MONOTONIC_RAW, a day and 2.6 s behind: the plane would lie inside of the session all the
+        // same.
         let near = [pair(3600, 3), pair(3620, 23)];
         let plane = facts(3601, 3615, Vec::new());
         for clock in ["boottime", "rocprofiler", "cupti"] {

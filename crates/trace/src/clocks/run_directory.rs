@@ -38,7 +38,8 @@ impl RunDirectory {
     /// # Errors
     /// Those of [`Survey::read`].
     pub fn open(path: &Path) -> Result<Self, Error> {
-        // The run as a whole, where it ended in order or `solve` has looked at it since: its lines know of its steps.
+        // The run as a whole, where it ended in order or `solve` has looked at it since: its lines
+        // know of its steps.
         let smoothed = path.join(SMOOTHED_OFFSETS);
         // Where a rank took the place of a lost one nobody looked at the run as a whole.
         let is_smoothed = smoothed.exists() && continuations(&path.join("offsets.jsonl")).is_empty();
@@ -46,7 +47,8 @@ impl RunDirectory {
         Ok(Self { path: path.to_path_buf(), survey: Survey::read(&file)?, is_smoothed })
     }
 
-    /// The offsets that are wanted; where the run was not smoothed, with what `global_windows.jsonl` says of clocks, if there is one.
+    /// The offsets that are wanted; where the run was not smoothed, with what
+    /// `global_windows.jsonl` says of clocks, if there is one.
     ///
     /// # Errors
     /// Those of [`Survey::offsets`]; [`Error::Line`] naming file and line.
@@ -75,9 +77,10 @@ impl RunDirectory {
         MarkFiles::in_run(&self.path)
     }
 
-    /// A node's snapshot pairs near a trace; None where there is no file. Of the lines, which a run writes as it goes, and the
-    /// document, which holds the last 2^18 pairs of a run that ended in order, counts what covers more of the trace. Documents of earlier
-    /// versions do not name the clock; the lines do.
+    /// A node's snapshot pairs near a trace; None where there is no file. Of the lines, which a run
+    /// writes as it goes, and the document, which holds the last 2^18 pairs of a run that ended in
+    /// order, counts what covers more of the trace. Documents of earlier versions do not name the
+    /// clock; the lines do.
     ///
     /// # Errors
     /// Those of [`read_snapshots`], where neither file can be read; two files of two clocks.
@@ -97,7 +100,8 @@ impl RunDirectory {
         }
     }
 
-    /// Of a node's two files the one that covers more of a trace, with the name of the clock that either states.
+    /// Of a node's two files the one that covers more of a trace, with the name of the clock that
+    /// either states.
     fn fuller(
         &self,
         node: u32,
@@ -134,8 +138,8 @@ fn covered(pairs: &[ClockPair], near: Option<(Picoseconds, Picoseconds)>) -> (Pi
     (length.max(0), pairs.len())
 }
 
-/// The part of a line of `global_windows.jsonl` that matters here, in the writer's own types. The whole round is not asked
-/// for: a run of an earlier version says the same of its clocks.
+/// The part of a line of `global_windows.jsonl` that matters here, in the writer's own types. The
+/// whole round is not asked for: a run of an earlier version says the same of its clocks.
 #[derive(Deserialize)]
 struct WindowLine {
     #[serde(default)]

@@ -27,7 +27,8 @@ pub struct Snapshots {
     pub pairs: Vec<ClockPair>,
     /// The tracer clock, by the name that the sampler has for it; None where the file does not say.
     pub clock: Option<String>,
-    /// What the time namespaces of its samplers add to the tracer clock, ns, each once; of `pairs` it is taken out. None where there are no pairs.
+    /// What the time namespaces of its samplers add to the tracer clock, ns, each once; of `pairs`
+    /// it is taken out. None where there are no pairs.
     pub namespaces: BTreeSet<i64>,
     /// Why the pairs say nothing of a trace on the tracer clock, although they are of its machine.
     pub unrelated: Option<String>,
@@ -36,14 +37,17 @@ pub struct Snapshots {
 }
 
 impl Snapshots {
-    /// The pairs as a process sees them to whose tracer clock its time namespace adds `namespace_ns`.
+    /// The pairs as a process sees them to whose tracer clock its time namespace adds
+    /// `namespace_ns`.
     fn seen(mut self, namespace_ns: i64) -> Self {
         self.pairs.iter_mut().for_each(|pair| pair.tracer_ps += i128::from(namespace_ns) * 1000);
         self
     }
 
-    /// The pairs as the process that wrote a trace sees their clock: `stated` is its time namespace, where its marks say so. `same` takes the
-    /// samplers' for its own where they do not. Some of `others` are its node's processes in time namespaces, the trace's perhaps among them.
+    /// The pairs as the process that wrote a trace sees their clock: `stated` is its time
+    /// namespace, where its marks say so. `same` takes the samplers' for its own where they do not.
+    /// Some of `others` are its node's processes in time namespaces, the trace's perhaps among
+    /// them.
     pub(crate) fn in_namespace(self, stated: Option<TimeNamespace>, same: bool, others: &[TimeNamespace]) -> Self {
         let of_clock = |namespace: &TimeNamespace| match self.clock.as_deref() {
             Some("monotonic" | "monotonic_raw") => namespace.monotonic_ns,
@@ -73,11 +77,13 @@ impl Snapshots {
     }
 }
 
-/// Reads the pairs of one node: JSON lines where the first line begins with a brace, else protobuf. Of more than
-/// 2^20 those nearest to the trace `near` are kept, and where still more lie within it, every other one.
+/// Reads the pairs of one node: JSON lines where the first line begins with a brace, else protobuf.
+/// Of more than 2^20 those nearest to the trace `near` are kept, and where still more lie within
+/// it, every other one.
 ///
 /// # Errors
-/// [`Error::Io`]; [`Error::Line`] or [`Error::Malformed`] naming where the file is not what it should be, or is of two clocks.
+/// [`Error::Io`]; [`Error::Line`] or [`Error::Malformed`] naming where the file is not what it
+/// should be, or is of two clocks.
 pub fn read_snapshots(path: &Path, near: Option<(Picoseconds, Picoseconds)>) -> Result<Snapshots, Error> {
     let mut nearest = Nearest { near, most: MOST_PAIRS, pairs: Vec::new() };
     let (mut clock, mut namespaces) = (None, BTreeSet::new());
@@ -261,7 +267,8 @@ mod tests {
         ClockPair { tracer_ps: i128::from(tracer_ns) * 1000, system_ns, kind: PairKind::Bracketed(width) }
     }
 
-    /// Pairs (150, 7) and (−1, 0 by omission, bracket 200), a period, and unknown fields of every wire type.
+    /// Pairs (150, 7) and (−1, 0 by omission, bracket 200), a period, and unknown fields of every
+    /// wire type.
     const PAIRS: &[u8] = &[
         0x0a, 0x05, 0x08, 0x96, 0x01, 0x10, 0x07, // pairs: sys 150, tracer 7
         0x0a, 0x11, 0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 0x18, 0xc8, 0x01, 0x22, 0x01,

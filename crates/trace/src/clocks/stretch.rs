@@ -26,8 +26,8 @@ impl Span {
         (self.first_ns - at_ns).max(at_ns - self.last_ns).max(0)
     }
 
-    /// Whether the nanosecond that an instant is in, given in ps, lies inside. It is asked once per time of a trace that lies outside of
-    /// the offsets' knots, and 128 bits are dear to divide.
+    /// Whether the nanosecond that an instant is in, given in ps, lies inside. It is asked once per
+    /// time of a trace that lies outside of the offsets' knots, and 128 bits are dear to divide.
     pub(crate) fn covers_ps(&self, at_ps: Picoseconds) -> bool {
         at_ps >= self.first_ns.saturating_mul(PS_PER_NS)
             && at_ps < self.last_ns.saturating_add(1).saturating_mul(PS_PER_NS)
@@ -51,7 +51,8 @@ pub(super) struct Stretch {
 }
 
 impl Stretch {
-    /// A window on the reference clock; its limits are moved to the node's own with the offset and the rate of its middle.
+    /// A window on the reference clock; its limits are moved to the node's own with the offset and
+    /// the rate of its middle.
     pub(super) fn on_reference_clock(sample: &OffsetSample, (start_ns, end_ns): (i64, i64)) -> Self {
         let at_ns = i128::from(sample.at_ns);
         // A clock that is set back ends its window before it started it.
@@ -113,8 +114,8 @@ fn keep(ends: &mut Vec<Span>, span: Span, order: impl Fn(&Span) -> i128) {
     }
 }
 
-/// How many of the outermost are alone, by the gaps from the outermost inwards: those beyond the innermost gap that is longer
-/// than a day and a hundred times the usual.
+/// How many of the outermost are alone, by the gaps from the outermost inwards: those beyond the
+/// innermost gap that is longer than a day and a hundred times the usual.
 fn lone(gaps: &[i128]) -> usize {
     let mut sorted = gaps.to_vec();
     sorted.sort_unstable();
@@ -172,7 +173,8 @@ mod tests {
 
     #[test]
     fn a_window_is_moved_to_the_nodes_own_clock() {
-        // Two nodes by hand: node 1 is 1000 ns ahead, and gains 1 ppm. A window of 2 ms about 5 ms of the reference.
+        // Two nodes by hand: node 1 is 1000 ns ahead, and gains 1 ppm. A window of 2 ms about 5 ms
+        // of the reference.
         let (window, ahead) = ((4_000_000, 6_000_000), sample(5_000_000, 1000.0, Some(1.0)));
         let found = Stretch::on_reference_clock(&ahead, window);
         assert_eq!((found.own, found.own_ns), (span(4_000_999, 6_001_001), 5_001_000));
@@ -230,7 +232,8 @@ mod tests {
         check(&rare, Some((0, far(38).1)));
         check(&[far(0), far(9)], Some((0, far(9).1)));
         check(&[far(0), far(1), far(300)], Some((0, far(300).1)));
-        // Three rounds and a line far away: four lines tell what is usual, and no more than one goes.
+        // Three rounds and a line far away: four lines tell what is usual, and no more than one
+        // goes.
         check(&[(0, 4), (4, 8), (8, 12), far(300)], Some((0, 12)));
         check(&[far(-300), (0, 4), (4, 8), (8, 12)], Some((0, 12)));
         check(&[(0, 4), (4, 8), far(300), far(301)], Some((0, far(301).1)));

@@ -36,7 +36,8 @@ pub struct Survey {
     pub ranks: Vec<RankRecord>,
     /// Worth telling the user.
     pub notes: Vec<String>,
-    /// The last line that was read whole. A run that goes on writes more while its file is read again: they are not this survey's.
+    /// The last line that was read whole. A run that goes on writes more while its file is read
+    /// again: they are not this survey's.
     last_line: u64,
     nodes: BTreeMap<u32, Extent>,
     all: Ends,
@@ -60,7 +61,8 @@ impl Survey {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Line`] for lines that are no offsets, more than 16 MiB long, or of one node too many.
+    /// [`Error::Io`]; [`Error::Line`] for lines that are no offsets, more than 16 MiB long, or of
+    /// one node too many.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let axis = axis_of(path)?;
         let mut survey = Self {
@@ -115,7 +117,8 @@ impl Survey {
         self.nodes.get(&node)?.ends.span()
     }
 
-    /// Whether the reference has offsets other than 0: its timeline was carried on without it, and it came back.
+    /// Whether the reference has offsets other than 0: its timeline was carried on without it, and
+    /// it came back.
     pub fn carried(&self) -> bool {
         let moves = |extent: &Extent| extent.moving.is_some() && extent.of_round;
         self.stated && self.nodes.get(&self.reference).is_some_and(moves)
@@ -183,7 +186,8 @@ impl Survey {
         let reference = self.reference;
         match self.nodes.get(&reference).and_then(|extent| extent.moving) {
             None => Ok(()),
-            // Our own files say who the reference is, and of which round each line is; elsewhere it is a guess that this line disproves.
+            // Our own files say who the reference is, and of which round each line is; elsewhere it
+            // is a guess that this line disproves.
             Some(_) if self.carried() => Ok(()),
             Some((line, other)) => Err(Error::Line {
                 path: self.path.clone(),
@@ -269,8 +273,9 @@ mod tests {
         assert!(error.to_string().contains("line 2: node 0 is the reference, but has an offset of 5 ns"), "{error}");
     }
 
-    /// The truth by hand: node 0 is the reference for 80 s and is away until 800 s. Node 1 carries its timeline 0.05 ppm too slow, so that
-    /// node 0's clock is 50 ns ahead of it a second later, and 36 µs when it comes back.
+    /// The truth by hand: node 0 is the reference for 80 s and is away until 800 s. Node 1 carries
+    /// its timeline 0.05 ppm too slow, so that node 0's clock is 50 ns ahead of it a second later,
+    /// and 36 µs when it comes back.
     #[test]
     fn a_reference_that_came_back_is_mapped_by_its_lines_and_the_bounds_hold() {
         let ahead = |reference_s: f64| (reference_s - 80.0).max(0.0) * 50.0;

@@ -7,7 +7,8 @@ use super::*;
 
 const EPOCH_NS: i64 = 1_795_187_116_632_205_972;
 
-/// Exact offsets of a simulated node every 20 ms of true time, on its own clock; node 0 shows true time.
+/// Exact offsets of a simulated node every 20 ms of true time, on its own clock; node 0 shows true
+/// time.
 fn table(simulated: &Simulated) -> Offsets {
     let mut offsets = Offsets::new("table.csv", Axis::Own);
     let row = |k: i32| {
@@ -25,7 +26,8 @@ fn facts(pairs: Vec<ClockPair>) -> TraceFacts {
     TraceFacts { span: Some((start, start + 1_800_000_000_000)), pairs, ..TraceFacts::default() }
 }
 
-/// The largest error over the trace, ns, and whether anything was clamped. R of the simulated trace is true time.
+/// The largest error over the trace, ns, and whether anything was clamped. R of the simulated trace
+/// is true time.
 fn worst(clock: &NodeClock, late_ns: f64) -> (f64, bool) {
     let mut clamped = false;
     let worst = (0..900).map(|k| {

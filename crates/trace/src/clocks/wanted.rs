@@ -32,8 +32,8 @@ impl Wanted {
         self.spans.entry(node).and_modify(|known| *known = known.with(span)).or_insert(span);
     }
 
-    /// Reads what is wanted into `offsets` from the file that they name, up to `last_line`; `measured` is the span of each node's believable
-    /// lines.
+    /// Reads what is wanted into `offsets` from the file that they name, up to `last_line`;
+    /// `measured` is the span of each node's believable lines.
     pub(super) fn read(
         self,
         measured: impl Fn(u32) -> Option<Span>,

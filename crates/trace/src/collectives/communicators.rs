@@ -9,18 +9,21 @@
 //! operations performed in it. Communicators of two processes are then matched only if no other
 //! assignment is possible:
 //!
-//! - **All ranks of the job.** A communicator as large as the job has every rank in it. Where each process has one such communicator in
-//!   which the same was done, these are one.
-//! - **Some ranks.** Where the traces of all ranks are here, and of the communicators of one size in which the same was done each
-//!   place (0, 1, …) is taken by exactly one process, these are one. Two pairs of ranks that did the same are not told apart, and
-//!   one in which nothing was done leaves all of its size open: a trace may have lost what was.
-//! - **Counts confirm, and never tell apart.** A trace may end early, or begin late: it then has fewer of a kind than the others of its
-//!   communicator, or none of it, and may so have as many as another communicator. So of the communicators of one size each must have a kind that
-//!   no other has. One that has none leaves itself and all that share a kind with it open. One of unknown size counts with all sizes
-//!   below the job's.
-//! - **Unknown size**, since a trace begins later: where every process has one communicator and all did the same in it, down to a
-//!   root as high as the number of processes allows, it has at least as many ranks as there are processes, and these are one. Who
-//!   has which rank in it is then known only where all processes state their rank of the job; else its roots are nobody's.
+//! - **All ranks of the job.** A communicator as large as the job has every rank in it. Where each
+//!   process has one such communicator in which the same was done, these are one.
+//! - **Some ranks.** Where the traces of all ranks are here, and of the communicators of one size
+//!   in which the same was done each place (0, 1, …) is taken by exactly one process, these are
+//!   one. Two pairs of ranks that did the same are not told apart, and one in which nothing was
+//!   done leaves all of its size open: a trace may have lost what was.
+//! - **Counts confirm, and never tell apart.** A trace may end early, or begin late: it then has
+//!   fewer of a kind than the others of its communicator, or none of it, and may so have as many as
+//!   another communicator. So of the communicators of one size each must have a kind that no other
+//!   has. One that has none leaves itself and all that share a kind with it open. One of unknown
+//!   size counts with all sizes below the job's.
+//! - **Unknown size**, since a trace begins later: where every process has one communicator and all
+//!   did the same in it, down to a root as high as the number of processes allows, it has at least
+//!   as many ranks as there are processes, and these are one. Who has which rank in it is then
+//!   known only where all processes state their rank of the job; else its roots are nobody's.
 //!
 //! "The same" is each kind of collective, with type, number of elements and root, equally often.
 //! Messages are left out of it: one rank's send is another's receive. Where the size of the job is
@@ -44,7 +47,8 @@ pub(crate) struct Process<'a> {
     pub(crate) world_size: Option<u32>,
     /// What it knows of its communicators.
     pub(crate) communicators: &'a mut [Communicator],
-    /// A time of its trace on a clock that it shares with others, by that clock's number, and how far it may be off there; None where no such clock is known.
+    /// A time of its trace on a clock that it shares with others, by that clock's number, and how
+    /// far it may be off there; None where no such clock is known.
     pub(crate) clock: Box<Shared<'a>>,
     /// What was done in them.
     pub(crate) parts: &'a mut CollectiveParts,
@@ -53,7 +57,8 @@ pub(crate) struct Process<'a> {
 /// The way to a shared clock.
 pub(crate) type Shared<'a> = dyn Fn(Picoseconds) -> Option<(u32, Picoseconds, Picoseconds)> + 'a;
 
-/// Names the communicators that are surely one alike in the labels of all processes; which groups stay open, in words.
+/// Names the communicators that are surely one alike in the labels of all processes; which groups
+/// stay open, in words.
 pub(crate) fn join(processes: &mut [Process<'_>]) -> Vec<String> {
     let open = join_as_made(processes);
     join_by_use(processes);
@@ -69,7 +74,8 @@ fn join_as_made(processes: &mut [Process<'_>]) -> Vec<String> {
     let (Some(Some(size)), 1) = (stated.first().copied(), stated.len()) else { return Vec::new() };
     let all = users.iter().flat_map(|place| processes[*place].communicators.iter());
     let lacks = |known: &Communicator| !known.named || known.size.is_none() || known.rank.is_none();
-    // What was made before a trace began, or otherwise, may be anything; so may be what ranks have that are not here.
+    // What was made before a trace began, or otherwise, may be anything; so may be what ranks have
+    // that are not here.
     let known = users.iter().all(|place| processes[*place].is_known);
     if !known || all.clone().any(lacks) || !ranks.iter().copied().eq(0..size) {
         return Vec::new();
@@ -103,7 +109,8 @@ fn join_as_made(processes: &mut [Process<'_>]) -> Vec<String> {
     open.iter().map(|group| told(group, &handles)).collect()
 }
 
-/// The communicators that are certain, by process and number of each of their handles; `owners` are these, in the order of the handles.
+/// The communicators that are certain, by process and number of each of their handles; `owners` are
+/// these, in the order of the handles.
 fn joined(
     processes: &[Process<'_>],
     handles: &[Handle],
@@ -125,7 +132,8 @@ fn joined(
     joined
 }
 
-/// Whether a communicator that is certain was made at different times, by the clocks as they are known now: then one of them is wrong, and they tell nothing apart.
+/// Whether a communicator that is certain was made at different times, by the clocks as they are
+/// known now: then one of them is wrong, and they tell nothing apart.
 fn is_contradicted(processes: &[Process<'_>]) -> bool {
     let mut all: BTreeMap<(usize, u32), (Picoseconds, Picoseconds)> = BTreeMap::new();
     processes.iter().flat_map(|process| process.communicators.iter().map(move |known| (known, &process.clock))).any(
@@ -226,9 +234,11 @@ fn join_by_use(processes: &mut [Process<'_>]) {
     name(processes, &joined);
 }
 
-/// Whether the traces hold the operations of a communicator from its making on. That its making is in a trace does not say so: a profiler may have been paused after it, on
-/// each rank for a time of its own. All members leave the making nearly together, as they leave every operation. So from the making to the first operation as much time has
-/// to pass on all of them, and no other operation of one may fit the first of another better.
+/// Whether the traces hold the operations of a communicator from its making on. That its making is
+/// in a trace does not say so: a profiler may have been paused after it, on each rank for a time of
+/// its own. All members leave the making nearly together, as they leave every operation. So from
+/// the making to the first operation as much time has to pass on all of them, and no other
+/// operation of one may fit the first of another better.
 fn begins_with_making(processes: &[Process<'_>], members: &[(usize, u32)]) -> bool {
     let ends = |(place, number): &(usize, u32)| -> Option<Vec<Picoseconds>> {
         let Process { communicators, parts, .. } = &processes[*place];
@@ -321,7 +331,8 @@ struct Job {
 }
 
 impl Job {
-    /// None where the processes do not agree on its size, or two of them are of one rank: then nothing is certain.
+    /// None where the processes do not agree on its size, or two of them are of one rank: then
+    /// nothing is certain.
     fn of(processes: &[Process<'_>], users: &[usize]) -> Option<Job> {
         let sizes: BTreeSet<u32> = users.iter().filter_map(|place| processes[*place].world_size).collect();
         let ranks: BTreeSet<u32> = users.iter().map(|place| processes[*place].rank).collect();
@@ -333,7 +344,8 @@ impl Job {
         Some(Job { size, stated: !sizes.is_empty(), whole, users: users.len() })
     }
 
-    /// The job's ranks of a communicator in the order of its own ranks, where the members are surely all of it that is here.
+    /// The job's ranks of a communicator in the order of its own ranks, where the members are
+    /// surely all of it that is here.
     fn one(
         &self,
         processes: &[Process<'_>],
@@ -374,8 +386,9 @@ impl Job {
     }
 }
 
-/// Which classes, in their order, may be another with collectives lost: they, or one that shares a kind with them, have no kind of
-/// their own among those of their size. Two classes at a time would take the square of them.
+/// Which classes, in their order, may be another with collectives lost: they, or one that shares a
+/// kind with them, have no kind of their own among those of their size. Two classes at a time would
+/// take the square of them.
 fn doubtful(classes: &Classes, job_size: u32) -> Vec<bool> {
     let mut of_size: BTreeMap<(Option<u32>, &Kind), usize> = BTreeMap::new();
     let mut of_any: BTreeMap<&Kind, usize> = BTreeMap::new();

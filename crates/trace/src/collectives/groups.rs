@@ -78,7 +78,8 @@ impl Groups {
         self.only_one().then(|| &self.groups[0].members[..])
     }
 
-    /// The groups in which operations of one signature can be paired by order, as places of nodes; or why they cannot.
+    /// The groups in which operations of one signature can be paired by order, as places of nodes;
+    /// or why they cannot.
     pub(super) fn assign(&self, counts: &[usize]) -> Result<Vec<Vec<usize>>, String> {
         if self.groups.is_empty() || self.incomplete {
             let even = counts.iter().all(|count| *count == counts[0]);
@@ -107,7 +108,8 @@ impl Groups {
         Ok(active.into_iter().map(|group| self.groups[group].members.clone()).collect())
     }
 
-    /// How many operations each group did, where the counts tell; None when they contradict the groups.
+    /// How many operations each group did, where the counts tell; None when they contradict the
+    /// groups.
     fn settle(&self, counts: &[usize]) -> Option<Vec<Option<usize>>> {
         let mut left = counts.to_vec();
         let mut settled: Vec<Option<usize>> = vec![None; self.groups.len()];

@@ -5,14 +5,15 @@
 //! across the nodes; [`check()`] evaluates happens-before under any time map; [`from_collectives`]
 //! derives bounds on the clocks from the same groups when no probes were sent.
 //!
-//! The rule. An all-to-all operation over group G cannot end anywhere before it has begun everywhere: on every rank of G
-//! the end is no earlier than the latest start on any rank of G. Rooted and point-to-point operations order only what
-//! they carry: a receiver's end is no earlier than its sender's start.
+//! The rule. An all-to-all operation over group G cannot end anywhere before it has begun
+//! everywhere: on every rank of G the end is no earlier than the latest start on any rank of G.
+//! Rooted and point-to-point operations order only what they carry: a receiver's end is no earlier
+//! than its sender's start.
 //!
-//! How edges are counted. An EDGE is one part's end against the latest start that it must follow. An all-to-all
-//! operation with parts on n ranks has n edges, a broadcast or scatter n − 1 (every end but the root's), a reduce or
-//! gather 1 (the root's end), a send with its receive 1. Counting ordered pairs of ranks instead, n·(n − 1), was
-//! rejected: one late start would count n − 1 times.
+//! How edges are counted. An EDGE is one part's end against the latest start that it must follow.
+//! An all-to-all operation with parts on n ranks has n edges, a broadcast or scatter n − 1 (every
+//! end but the root's), a reduce or gather 1 (the root's end), a send with its receive 1. Counting
+//! ordered pairs of ranks instead, n·(n − 1), was rejected: one late start would count n − 1 times.
 
 mod assignment;
 mod check;
@@ -61,8 +62,8 @@ pub(crate) struct NodeCollectives<'a> {
     pub(crate) parts: &'a CollectiveParts,
     /// The numbered steps that the trace states.
     pub(crate) steps: &'a Steps,
-    /// For [`check()`]: R → the common clock (raw: identity with standard deviation 0). For [`from_collectives`]: R → the node's own
-    /// clock.
+    /// For [`check()`]: R → the common clock (raw: identity with standard deviation 0). For
+    /// [`from_collectives`]: R → the node's own clock.
     pub(crate) map: &'a MapTime<'a>,
 }
 

@@ -7,14 +7,14 @@ use super::check::{BrokenEdge, CheckReport, OperationLine};
 use super::matching::Ambiguous;
 use crate::words::counted;
 
-/// A check as text: the verdict, the worst broken edges in a line each, the table of operations (with the same check before
-/// correction, if there is one), and what could not be judged.
+/// A check as text: the verdict, the worst broken edges in a line each, the table of operations
+/// (with the same check before correction, if there is one), and what could not be judged.
 pub(crate) fn table(before: Option<&CheckReport>, after: &CheckReport) -> String {
     outline(before, after, usize::MAX) + &limits(after)
 }
 
-/// A check as a text of some 20 lines: of many operations those with the most broken edges, and a line that counts what could not
-/// be judged.
+/// A check as a text of some 20 lines: of many operations those with the most broken edges, and a
+/// line that counts what could not be judged.
 pub(crate) fn brief(before: Option<&CheckReport>, after: &CheckReport) -> String {
     let parts = after.unordered_parts + after.unpaired_parts + after.unjudged_parts as usize;
     let all = [(after.ambiguous_instances, "operation"), (after.unjudged_edges, "edge"), (parts, "part")];
@@ -120,7 +120,8 @@ pub(crate) fn details(report: &CheckReport) -> String {
     text
 }
 
-/// A line for each reason: operations that cannot be judged for one reason are many or few, and what is to be done is the same.
+/// A line for each reason: operations that cannot be judged for one reason are many or few, and
+/// what is to be done is the same.
 fn ambiguous(text: &mut String, report: &CheckReport) {
     let mut by_reason: Vec<(&str, Vec<&Ambiguous>)> = Vec::new();
     for ambiguous in &report.ambiguous {

@@ -1,4 +1,5 @@
-//! The real sets of `../shared/data`: counts of broken edges before and after, and truth inside the bounds.
+//! The real sets of `../shared/data`: counts of broken edges before and after, and truth inside the
+//! bounds.
 
 use std::path::{Path, PathBuf};
 
@@ -50,7 +51,8 @@ fn run(facts: &[TraceFacts], exact: Option<&[Exact]>, options: &CheckOptions) ->
     check(&nodes, &Pairing::new(&nodes, options.matching, exact.is_some()), options)
 }
 
-/// Broken and judged edges of a set on the raw times, as `data/README.md` counts them; none is broken after correction.
+/// Broken and judged edges of a set on the raw times, as `data/README.md` counts them; none is
+/// broken after correction.
 fn counts(name: &str, expected: (usize, usize)) {
     let Some(folder) = folder(name) else { return };
     let facts = facts(&folder);
@@ -96,7 +98,8 @@ fn the_sub_group_of_torch_b_is_never_mispaired() {
     }
 }
 
-/// Truth inside the bounds of offset and drift for every node; the error of the estimate stays below `error_ns`.
+/// Truth inside the bounds of offset and drift for every node; the error of the estimate stays
+/// below `error_ns`.
 fn bounds(name: &str, error_ns: f64) {
     let Some(folder) = folder(name) else { return };
     let facts = facts(&folder);
@@ -118,7 +121,8 @@ fn bounds(name: &str, error_ns: f64) {
     let truth: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(folder.join("truth.json")).expect("truth")).expect("JSON");
     let report = with_found(&nodes, &found);
-    // Not promised, since the estimate keeps to the bounds at the reference time only; but so it should come out.
+    // Not promised, since the estimate keeps to the bounds at the reference time only; but so it
+    // should come out.
     assert_eq!((report.broken, report.edges > 0), (0, true), "{}", super::table(None, &report));
     let [window] = &found.windows[..] else { panic!("{} windows", found.windows.len()) };
     for (place, node) in window.nodes.iter().enumerate().skip(1) {

@@ -43,7 +43,8 @@ pub(super) fn finished(file: TraceFile) -> Result<(AtomicFile, Written), Error> 
     Ok((file, Written { path, report }))
 }
 
-/// A base for formats that count from one: a whole second before the first event, so that no time is negative.
+/// A base for formats that count from one: a whole second before the first event, so that no time
+/// is negative.
 pub(crate) fn base_ns(calibrated: &Calibrated) -> i64 {
     let starts = calibrated.traces.iter().filter_map(window::mapped_span).map(|(first, _)| first);
     let first = starts.min().unwrap_or(0) / PS_PER_NS;

@@ -35,8 +35,8 @@ pub struct CollectiveFlows {
     pub parts: u64,
     /// Of these, parts that no slice of the outputs begins with.
     pub without_slice: u64,
-    /// Parts that belong together with none for certain: ambiguous ones, those that no other trace shows, and those of files into which several
-    /// traces were merged.
+    /// Parts that belong together with none for certain: ambiguous ones, those that no other trace
+    /// shows, and those of files into which several traces were merged.
     pub not_joined: u64,
 }
 
@@ -69,8 +69,8 @@ struct End {
 }
 
 impl Joined {
-    /// Finds the operations of all traces, and which of their parts the window keeps. Files into which several traces were merged do not say whose
-    /// each part is: they are left out.
+    /// Finds the operations of all traces, and which of their parts the window keeps. Files into
+    /// which several traces were merged do not say whose each part is: they are left out.
     pub(super) fn of(calibrated: &Calibrated, window_ns: Option<[i64; 2]>, inclusive: bool) -> Self {
         let traces = &calibrated.traces;
         let pairing = pairing(calibrated);
@@ -169,7 +169,8 @@ impl Joined {
             if slices.flow[row].id == 0 {
                 marked.slices.flow[row] = flow;
             } else {
-                // A slice has one flow of its own; others go to the innermost slice that begins then.
+                // A slice has one flow of its own; others go to the innermost slice that begins
+                // then.
                 marked.flows.track.push(slices.track[row]);
                 marked.flows.time_ns.push(start);
                 marked.flows.flow.push(flow);
@@ -231,7 +232,8 @@ fn not_joined(matching: &Matching, traces: &[CalibratedTrace]) -> u64 {
         + merged.map(|facts| facts.collectives.len()).sum::<u64>()
 }
 
-/// Whether a slice of this name may be the operation: kernels of NCCL and RCCL are called otherwise than what they do, and gloo adds its own name.
+/// Whether a slice of this name may be the operation: kernels of NCCL and RCCL are called otherwise
+/// than what they do, and gloo adds its own name.
 fn is_of(name: &str, operation: &str) -> bool {
     let letters = |text: &str| {
         text.bytes().filter(u8::is_ascii_alphanumeric).map(|byte| byte.to_ascii_lowercase()).collect::<Vec<_>>()

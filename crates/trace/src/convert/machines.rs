@@ -74,7 +74,8 @@ pub(super) fn on_reference(machine: &Machine, ns: i64) -> i64 {
     nearest_ns(mapped).unwrap_or(if mapped < 0 { i64::MIN } else { i64::MAX })
 }
 
-/// The chunk with its tracks numbered from `first` on; modulo 2^32, so that a number's negative takes it back.
+/// The chunk with its tracks numbered from `first` on; modulo 2^32, so that a number's negative
+/// takes it back.
 pub(super) fn shifted(chunk: &Chunk, first: u32) -> Chunk {
     let mut chunk = chunk.clone();
     let Chunk { tracks, slices, instants, counters, flows, .. } = &mut chunk;

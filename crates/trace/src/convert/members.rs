@@ -39,7 +39,8 @@ impl Members {
         numbers
     }
 
-    /// Takes the next operation, with those of its parts that are kept; `traces` are the nodes' traces.
+    /// Takes the next operation, with those of its parts that are kept; `traces` are the nodes'
+    /// traces.
     pub(super) fn take(&mut self, operation: &Operation<'_>, traces: &[usize], kept: &[Kept<'_>]) {
         let Some(label) = operation.parts.first().map(|part| part.label) else { return };
         let group = group(label);
@@ -74,7 +75,8 @@ fn group(label: &Label) -> &str {
     }
 }
 
-/// Which collective of MPI an operation is, by its name: those of XLA, torch, NCCL and gloo are made of the same words.
+/// Which collective of MPI an operation is, by its name: those of XLA, torch, NCCL and gloo are
+/// made of the same words.
 fn kind(label: &Label) -> Option<CollectiveOperation> {
     if matches!(label.kind, CollectiveKind::PointToPoint { .. } | CollectiveKind::Unknown) {
         return None;

@@ -59,7 +59,8 @@ pub struct Output {
 pub enum OutputKind {
     /// A file of a streaming writer.
     File(OutputFormat),
-    /// For each trace a file of a streaming writer, for formats that are of one process. The output's path is what their names begin with: `PATH_TRACE` and the ending.
+    /// For each trace a file of a streaming writer, for formats that are of one process. The
+    /// output's path is what their names begin with: `PATH_TRACE` and the ending.
     FileOfEach {
         /// The writer.
         format: OutputFormat,
@@ -78,11 +79,13 @@ pub struct ConvertSettings {
     pub window: Window,
     /// Join the parts of each collective operation on all ranks by flows.
     pub collective_flows: bool,
-    /// Perfetto's protobuf: leave each host's times on its own clock, and state how the clocks differ.
+    /// Perfetto's protobuf: leave each host's times on its own clock, and state how the clocks
+    /// differ.
     pub machines: bool,
     /// Leave arguments of events out.
     pub without_args: bool,
-    /// Put traces of several clocks into one output with their times as they are, where nothing relates the clocks.
+    /// Put traces of several clocks into one output with their times as they are, where nothing
+    /// relates the clocks.
     pub as_they_are: bool,
     /// Databases: rows of devices are queues; else streams.
     pub group_by_queue: bool,
@@ -144,8 +147,9 @@ pub struct Converted {
 /// ```
 ///
 /// # Errors
-/// Traces that are not on one clock and are to be in one output, a trace without a map where a clock source was named, an output that would overwrite an input,
-/// a window that is empty or whose markers are not there, and whatever reading and writing meet. No output appears then.
+/// Traces that are not on one clock and are to be in one output, a trace without a map where a
+/// clock source was named, an output that would overwrite an input, a window that is empty or whose
+/// markers are not there, and whatever reading and writing meet. No output appears then.
 pub fn convert(
     calibrated: &Calibrated,
     outputs: &[Output],
@@ -174,7 +178,8 @@ pub fn convert(
     }
     let report = write_all(calibrated, outputs, settings, &Beside::default())?;
     for written in &report.outputs {
-        // Beside the file of all traces; of files of their own in a folder, as those of aligned traces.
+        // Beside the file of all traces; of files of their own in a folder, as those of aligned
+        // traces.
         let is_of_all = outputs.iter().any(|output| output.path == written.path);
         outputs::write_statistics(&written.path, !is_of_all, &report)?;
     }
@@ -257,7 +262,8 @@ fn write_beside(beside: &Beside<'_>, tracks: u32, writers: &mut [OpenOutput]) ->
     write_sorted(sorter, tracks, &of_all, None, &mut Joined::default(), writers).map(|_| ())
 }
 
-/// Gives what was sorted of a group to all writers, its tracks numbered from `first_track` on; how many tracks these are.
+/// Gives what was sorted of a group to all writers, its tracks numbered from `first_track` on; how
+/// many tracks these are.
 fn write_sorted(
     sorter: Sorter,
     first_track: u32,
@@ -271,7 +277,8 @@ fn write_sorted(
     for writer in writers.iter_mut() {
         writer.on_machine(group.machine.as_ref())?;
     }
-    // Several traces are in one group for machines alone, and the one format that has these does not ask which trace it is.
+    // Several traces are in one group for machines alone, and the one format that has these does
+    // not ask which trace it is.
     let Some(&trace) = group.parts.first() else { return Ok(tracks) };
     let survey = |filter| ChunkFilter::survey(filter, trace, first_track, &mut sorted);
     let filter = filter.map(survey).transpose()?;

@@ -23,14 +23,16 @@ pub enum Bound {
     After(i64),
     /// A share of what all traces span together, 0 to 1.
     Share(f64),
-    /// The start of the event of this name: where every trace has one, the earliest for a start and the latest for an end.
+    /// The start of the event of this name: where every trace has one, the earliest for a start and
+    /// the latest for an end.
     Marker(String),
 }
 
 impl std::str::FromStr for Bound {
     type Err = String;
 
-    /// Nanoseconds, a time after the first event, or a percentage: `1795187183203286272`, `+1.5s`, `12.5%`.
+    /// Nanoseconds, a time after the first event, or a percentage: `1795187183203286272`, `+1.5s`,
+    /// `12.5%`.
     fn from_str(text: &str) -> Result<Bound, String> {
         if let Some(after) = text.strip_prefix('+') {
             let unit = after.find(|c: char| c.is_ascii_alphabetic() || c == 'µ').unwrap_or(after.len());

@@ -20,7 +20,8 @@ pub(super) struct Budget {
     taken: u64,
     /// No more is taken: this attempt only counts.
     pub(super) full: bool,
-    /// The first attempt, which knows nothing of sizes, ends to take where the output would surely be too large.
+    /// The first attempt, which knows nothing of sizes, ends to take where the output would surely
+    /// be too large.
     first: bool,
 }
 
@@ -57,7 +58,8 @@ impl Budget {
 
     /// Leaves out more, after an output of so many bytes; None where too much may not go.
     pub(super) fn narrow(&mut self, written: u64) -> Option<()> {
-        // What is in the output of what was read, and a little less than there is room for: names and numbers weigh differently.
+        // What is in the output of what was read, and a little less than there is room for: names
+        // and numbers weigh differently.
         let growth = (written as f64 / self.taken.max(1) as f64).max(f64::MIN_POSITIVE);
         let room = (self.max as f64 / growth * ROOM) as u64;
         let mut all = self.protected;

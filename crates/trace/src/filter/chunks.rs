@@ -52,7 +52,8 @@ impl<'a> ChunkFilter<'a> {
     /// Notes which ends of flows stay.
     fn look(&mut self, chunk: &Chunk) {
         let mut names = Names::default();
-        // Ends beside slices are bound to the slice that begins then, which comes after them at the same time.
+        // Ends beside slices are bound to the slice that begins then, which comes after them at the
+        // same time.
         let mut beside: HashMap<(TrackId, i64), Vec<Flow>, FixedState> = HashMap::default();
         for (row, flow) in chunk.flows.flow.iter().enumerate() {
             beside.entry((chunk.flows.track[row], chunk.flows.time_ns[row])).or_default().push(*flow);

@@ -101,7 +101,8 @@ impl JobFilter {
         matches!(self.judge_mapped(input, start_ns, end_ns, seen), Judged::Stays | Judged::Protected)
     }
 
-    /// Whether a moment of the output, on the reference clock, is within the span; what is put beside the traces is only asked this.
+    /// Whether a moment of the output, on the reference clock, is within the span; what is put
+    /// beside the traces is only asked this.
     pub(crate) fn is_within_ns(&self, start_ns: i64, end_ns: i64) -> bool {
         self.span_ns.is_none_or(|span| reaches_into(span, start_ns, end_ns))
     }
@@ -298,7 +299,8 @@ impl Input {
         Ok(Self { clock, parts })
     }
 
-    /// Whether an event of these times is a part: a call within a group ends before the part does, which lasts until the group's end.
+    /// Whether an event of these times is a part: a call within a group ends before the part does,
+    /// which lasts until the group's end.
     fn is_part(&self, start: i64, end: i64) -> bool {
         let from = self.parts.partition_point(|part| *part < (start, end));
         self.parts.get(from).is_some_and(|part| part.0 == start)

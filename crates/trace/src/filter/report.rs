@@ -25,7 +25,8 @@ pub struct FilterReport {
     pub too_short: u64,
     /// Ends of flows whose other end, or whose event, is not in the output.
     pub half_flows: u64,
-    /// Events that begin or end something and do not say when the rest is, which no filter can judge.
+    /// Events that begin or end something and do not say when the rest is, which no filter can
+    /// judge.
     pub unjudged: u64,
     /// Events shorter than this were left out, ns; none where the size left out nothing.
     pub shortest_ns: Option<i64>,

@@ -17,7 +17,8 @@ use crate::model::Instance;
 /// From when until when the wanted steps were, ns.
 ///
 /// # Errors
-/// [`Error::Request`] where the first or the last of them is in no trace; a trace that cannot be read.
+/// [`Error::Request`] where the first or the last of them is in no trace; a trace that cannot be
+/// read.
 pub(super) fn span(traces: &[CalibratedTrace], wanted: &Steps, names: &LatenessSettings) -> Result<[i64; 2], Error> {
     let mut spans: BTreeMap<i64, [i64; 2]> = BTreeMap::new();
     for of in traces {

@@ -1,4 +1,5 @@
-//! Filters of merged files: on small jobs whose every event is known, and on the real set whose clocks are.
+//! Filters of merged files: on small jobs whose every event is known, and on the real set whose
+//! clocks are.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +15,8 @@ use crate::{
     lateness, merge,
 };
 
-/// Two ranks of one host, with clocks that agree: a step, an operator that launches a kernel by a flow, and an all-reduce with its launch, once a step.
+/// Two ranks of one host, with clocks that agree: a step, an operator that launches a kernel by a
+/// flow, and an all-reduce with its launch, once a step.
 fn job(folder: &Path, steps: u64) -> Vec<PathBuf> {
     let write = |rank: u64| {
         let mut events =
@@ -106,7 +108,8 @@ fn what_lies_outside_goes_and_half_flows_with_it() {
     check(ranks, [("X", 70), ("s", 20), ("f", 20), ("C", 10)], [0; 4]);
     let steps = FilterSettings { steps: Some("3..4".parse().expect("steps")), ..FilterSettings::default() };
     check(steps, [("X", 28), ("s", 8), ("f", 8), ("C", 4)], [112 + 16, 0, 0, 64]);
-    // From within the first kernel of step 2 on: the launch before it is gone, and with it the flow.
+    // From within the first kernel of step 2 on: the launch before it is gone, and with it the
+    // flow.
     let from = FilterSettings { from: "+2.140ms".parse().expect("a time"), ..FilterSettings::default() };
     let folder = TempDir::new().expect("a folder");
     let (all, output) = (calibrated(job(folder.path(), 10)), folder.path().join("all.json"));
@@ -223,7 +226,8 @@ fn divided(merged: &Path, folder: &Path) -> Vec<PathBuf> {
     nodes.as_array().expect("nodes").iter().enumerate().map(of_rank).collect()
 }
 
-/// What is said of an instance; not whether the lead is certain, since an aligned file does not say how sure its times are.
+/// What is said of an instance; not whether the lead is certain, since an aligned file does not say
+/// how sure its times are.
 fn told(instance: &LateInstance) -> (String, Option<u32>, i64, i64, Option<i64>) {
     (instance.name.clone(), instance.latest_rank, instance.lead_ns, instance.last_arrival_ns, instance.step)
 }

@@ -153,7 +153,8 @@ pub struct Kinds {
 }
 
 impl Kinds {
-    /// Adds `collectives`, `gpu`, `cpu`, `steps`, several of them (`gpu,steps`), or a pattern of names.
+    /// Adds `collectives`, `gpu`, `cpu`, `steps`, several of them (`gpu,steps`), or a pattern of
+    /// names.
     ///
     /// # Errors
     /// What is wrong with the pattern.

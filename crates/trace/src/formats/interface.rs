@@ -35,7 +35,8 @@ pub struct Readings {
 pub struct Passes {
     /// How many.
     pub times: f64,
-    /// What a byte costs each time, with what is done beside reading it: on two cores in 2026, to be compared with each other alone.
+    /// What a byte costs each time, with what is done beside reading it: on two cores in 2026, to
+    /// be compared with each other alone.
     pub ns_per_byte: f64,
 }
 
@@ -47,8 +48,8 @@ impl Passes {
 
 /// One format of trace files.
 ///
-/// Times that go through a map are absolute picoseconds on the trace's own timeline. An output appears under its name when it
-/// is whole; after an error there is none.
+/// Times that go through a map are absolute picoseconds on the trace's own timeline. An output
+/// appears under its name when it is whole; after an error there is none.
 pub trait TraceFormat: std::fmt::Debug + Sync {
     /// The format's name, for messages and reports.
     fn name(&self) -> &'static str;
@@ -74,8 +75,9 @@ pub trait TraceFormat: std::fmt::Debug + Sync {
     /// Names file and byte.
     fn read_facts(&self, path: &Path, options: &FactOptions) -> Result<TraceFacts, Error>;
 
-    /// The start of the recording that a file states, ns on its own timeline, where viewers draw every node from its own
-    /// start; such formats need one base for the aligned files of several nodes.
+    /// The start of the recording that a file states, ns on its own timeline, where viewers draw
+    /// every node from its own start; such formats need one base for the aligned files of several
+    /// nodes.
     ///
     /// # Errors
     /// Names file and byte.
@@ -93,8 +95,9 @@ pub trait TraceFormat: std::fmt::Debug + Sync {
         false
     }
 
-    /// Writes `input` to `output` with every time sent through `map`. What is not a time stays as it is, and so does a time
-    /// that the map leaves alone. The map is asked in the order of the file; a pass that has to be repeated asks again.
+    /// Writes `input` to `output` with every time sent through `map`. What is not a time stays as
+    /// it is, and so does a time that the map leaves alone. The map is asked in the order of the
+    /// file; a pass that has to be repeated asks again.
     ///
     /// # Errors
     /// Names file and byte.
@@ -106,14 +109,16 @@ pub trait TraceFormat: std::fmt::Debug + Sync {
         map: &mut MapFunction<'_>,
     ) -> Result<RewriteStats, Error>;
 
-    /// Writes all inputs into one file, each through its own map, with no name or number used for two things.
+    /// Writes all inputs into one file, each through its own map, with no name or number used for
+    /// two things.
     ///
     /// # Errors
     /// Names file and byte.
     fn merge(&self, inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOptions) -> Result<MergeStats, Error>;
 
-    /// Gives a file's events as chunks, every time through `map`, in the order of the file. Tracks are numbered from 0 on over the
-    /// chunks of the file; a later chunk may declare the tracks of an earlier one's events.
+    /// Gives a file's events as chunks, every time through `map`, in the order of the file. Tracks
+    /// are numbered from 0 on over the chunks of the file; a later chunk may declare the tracks of
+    /// an earlier one's events.
     ///
     /// # Errors
     /// Names file and byte; what `sink` refuses.
@@ -132,7 +137,8 @@ pub type ChunkSink<'a> = dyn FnMut(&Chunk) -> Result<(), Error> + 'a;
 /// What a reader of chunks is told beyond the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChunkOptions {
-    /// What tells the trace from the others of the output: ids of flows that belong to the file are made with it.
+    /// What tells the trace from the others of the output: ids of flows that belong to the file are
+    /// made with it.
     pub part: u32,
     /// The host that wrote it, where known.
     pub host: String,
@@ -140,7 +146,8 @@ pub struct ChunkOptions {
     pub rank: Option<u32>,
     /// Whether arguments are wanted.
     pub args: bool,
-    /// Rows of devices are queues; else they are the streams that the program submitted to. Formats that know one of the two do not look at it.
+    /// Rows of devices are queues; else they are the streams that the program submitted to. Formats
+    /// that know one of the two do not look at it.
     pub group_by_queue: bool,
     /// How devices are numbered in their names.
     pub agent_index: AgentIndex,
@@ -168,7 +175,8 @@ pub struct ChunkStats {
     pub events: u64,
     /// Events without a time, which were left out.
     pub untimed: u64,
-    /// Events whose times cannot be believed, which were left out; [`TraceFacts::warnings`] say why.
+    /// Events whose times cannot be believed, which were left out; [`TraceFacts::warnings`] say
+    /// why.
     #[serde(skip)]
     pub left_out: u64,
     /// Events of phases that are not carried, by phase.
@@ -198,17 +206,22 @@ pub enum Evidence<'a> {
 /// What a reader of facts is told beyond the file.
 #[derive(Clone, Debug, Default)]
 pub struct FactOptions {
-    /// Further clock markers: event names that match, with the system time, ns, in the group named `system_ns`.
+    /// Further clock markers: event names that match, with the system time, ns, in the group named
+    /// `system_ns`.
     pub markers: Option<regex::Regex>,
-    /// Look for damage everywhere, not only where facts are: what is read later is then whole, as far as the format can tell.
+    /// Look for damage everywhere, not only where facts are: what is read later is then whole, as
+    /// far as the format can tell.
     pub thorough: bool,
-    /// On which clock rows are that a profiler of CPU and devices stamped itself; None: on that of all others.
+    /// On which clock rows are that a profiler of CPU and devices stamped itself; None: on that of
+    /// all others.
     pub cpu_clock: Option<CpuClock>,
-    /// Where parts of collectives go that are too many for memory; traces that are read with clones of one value share a file.
+    /// Where parts of collectives go that are too many for memory; traces that are read with clones
+    /// of one value share a file.
     pub spill: Spill,
 }
 
-/// Rows of the CPU are on CLOCK_MONOTONIC, and those of devices on CLOCK_BOOTTIME, which is ahead by the time that the machine was suspended.
+/// Rows of the CPU are on CLOCK_MONOTONIC, and those of devices on CLOCK_BOOTTIME, which is ahead
+/// by the time that the machine was suspended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuClock {
     /// By host: for how long it was suspended, CLOCK_BOOTTIME minus CLOCK_MONOTONIC.
@@ -217,8 +230,8 @@ pub struct CpuClock {
     pub elsewhere: Option<Duration>,
 }
 
-/// The rank and the number of ranks that an event's name states: `probe_sync.rank#3/8`. A program puts such an event into its
-/// trace where its profiler writes no rank.
+/// The rank and the number of ranks that an event's name states: `probe_sync.rank#3/8`. A program
+/// puts such an event into its trace where its profiler writes no rank.
 pub(crate) fn rank_marker(name: &[u8]) -> Option<(u32, u32)> {
     let (rank, world_size) = std::str::from_utf8(name.strip_prefix(RANK_MARKER)?).ok()?.split_once('/')?;
     let (rank, world_size) = (rank.parse().ok()?, world_size.parse().ok()?);
@@ -228,17 +241,21 @@ pub(crate) fn rank_marker(name: &[u8]) -> Option<(u32, u32)> {
 /// What to do beside mapping.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct RewriteOptions<'a> {
-    /// What the output's times count from, ns. `None`: the format's own choice, which is the input's base where the format
-    /// can keep it, else where the map puts the input's start.
+    /// What the output's times count from, ns. `None`: the format's own choice, which is the
+    /// input's base where the format can keep it, else where the map puts the input's start.
     pub base_ns: Option<i64>,
-    /// Whether each event keeps how far its start was moved, new minus old, under the name `timestamp_correction_ns`.
+    /// Whether each event keeps how far its start was moved, new minus old, under the name
+    /// `timestamp_correction_ns`.
     pub annotate: bool,
-    /// Pairs of readings of the node's tracer clock and system clock that the output keeps, where the format can and the input
-    /// has none: on the node's own clocks, not mapped, as programs expect that read such pairs.
+    /// Pairs of readings of the node's tracer clock and system clock that the output keeps, where
+    /// the format can and the input has none: on the node's own clocks, not mapped, as programs
+    /// expect that read such pairs.
     pub snapshots: &'a [ClockPair],
-    /// How far the CPU's rows are behind the others, ns ([`TraceFacts::cpu_behind_ns`]); formats without such rows do not look at it.
+    /// How far the CPU's rows are behind the others, ns ([`TraceFacts::cpu_behind_ns`]); formats
+    /// without such rows do not look at it.
     pub cpu_behind_ns: Option<i64>,
-    /// Written into the output as text, where the format has a place for it: method, clock, uncertainty, versions.
+    /// Written into the output as text, where the format has a place for it: method, clock,
+    /// uncertainty, versions.
     pub metadata: &'a [(String, String)],
     /// Which times are believed ([`TraceFacts::reach`]); None: all.
     pub reach: Option<Reach>,
@@ -255,9 +272,11 @@ pub struct RewriteStats {
     pub untimed: u64,
     /// Events whose times cannot be believed, which are not in the output.
     pub left_out: u64,
-    /// Events whose digits below the picosecond were lost; an event that the map leaves alone loses none.
+    /// Events whose digits below the picosecond were lost; an event that the map leaves alone loses
+    /// none.
     pub rounded: u64,
-    /// Events (XSpace: lines of events) that begin before the output's base; some viewers drop them.
+    /// Events (XSpace: lines of events) that begin before the output's base; some viewers drop
+    /// them.
     pub before_base: u64,
     /// Metadata events before the output's base, put at it.
     pub metadata_clamped: u64,
@@ -281,7 +300,8 @@ pub struct MergeInput<'a> {
     pub name: String,
     /// From the trace's timeline to the one that all share.
     pub map: &'a mut MapFunction<'a>,
-    /// Written into its part of the output as text, where parts have a place for it; what is said of all of them is in [`MergeOptions`].
+    /// Written into its part of the output as text, where parts have a place for it; what is said
+    /// of all of them is in [`MergeOptions`].
     pub metadata: Vec<(String, String)>,
     /// Which times are believed ([`TraceFacts::reach`]); None: all.
     pub reach: Option<Reach>,
@@ -320,10 +340,12 @@ pub struct MergeOptions {
 /// How the planes of an XSpace are laid out.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum PlaneLayout {
-    /// `/host:CPU`, `/host:CPU rank 1 (node 1)`…, devices `/device:GPU:<part·stride+local>`: for xprof.
+    /// `/host:CPU`, `/host:CPU rank 1 (node 1)`…, devices `/device:GPU:<part·stride+local>`: for
+    /// xprof.
     #[default]
     Xprof,
-    /// Host planes of other nodes become device tracks above all devices, for viewers that know only standard names.
+    /// Host planes of other nodes become device tracks above all devices, for viewers that know
+    /// only standard names.
     GpuTracks,
 }
 
@@ -334,7 +356,8 @@ pub struct MergeStats {
     pub inputs: Vec<RewriteStats>,
     /// The common base, ns.
     pub base_ns: i64,
-    /// By how much the numbers of a node (XSpace: of devices; Kineto: of links) are above those of the one before.
+    /// By how much the numbers of a node (XSpace: of devices; Kineto: of links) are above those of
+    /// the one before.
     pub stride: u64,
     /// What the inputs say beside their events and the output does not.
     pub headers_left_out: u64,

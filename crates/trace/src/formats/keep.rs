@@ -25,7 +25,8 @@ pub trait EventFilter: std::fmt::Debug {
     /// Whether this input is of the traces, and not put beside them.
     fn knows(&self, input: usize) -> bool;
 
-    /// Whether an event on the reference clock is within the span; of what is put beside the traces only this is asked.
+    /// Whether an event on the reference clock is within the span; of what is put beside the traces
+    /// only this is asked.
     fn is_within(&self, start_ps: Picoseconds, end_ps: Picoseconds) -> bool;
 
     /// To be asked before an output of so many bytes gets its name.

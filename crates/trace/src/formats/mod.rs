@@ -5,8 +5,8 @@
 //! trace. Everything that formats share ([`RewriteOptions`], [`MergeInput`], the statistics) is in
 //! `interface`; knowledge about a single format stays in its directory.
 //!
-//! A new format is a folder with a type that implements [`TraceFormat`], and a line in [`FORMATS`]. Inputs and outputs are
-//! paths, not streams of bytes: a database is opened by its own library.
+//! A new format is a folder with a type that implements [`TraceFormat`], and a line in [`FORMATS`].
+//! Inputs and outputs are paths, not streams of bytes: a database is opened by its own library.
 
 pub(crate) mod gzip;
 mod interface;
@@ -38,7 +38,8 @@ pub use perfetto::Perfetto;
 pub use rocpd::Rocpd;
 pub use xspace::XSpace;
 
-/// The format of a file: by its name where a format knows it, else by its first bytes, unpacked where they are gzip.
+/// The format of a file: by its name where a format knows it, else by its first bytes, unpacked
+/// where they are gzip.
 ///
 /// # Errors
 /// When the file cannot be read or begins like none.
@@ -83,7 +84,8 @@ pub(crate) fn is_kineto(path: &Path) -> bool {
     begins && (holds(b"\"traceEvents\"") || holds(b"\"schemaVersion\"") || holds(b"\"baseTimeNanoseconds\""))
 }
 
-/// Refuses an output whose name promises another format than is going to be written, or ends as no format's and as none of the inputs.
+/// Refuses an output whose name promises another format than is going to be written, or ends as no
+/// format's and as none of the inputs.
 ///
 /// # Errors
 /// [`Error::Request`] with the endings that fit.
@@ -123,8 +125,8 @@ fn plain_name(path: &Path) -> String {
     name.trim_end_matches(".gz").to_owned()
 }
 
-/// All formats, in the order in which they are asked: a file of text may begin with a line feed, which is also the tag of an
-/// XSpace's first field and of a Perfetto trace's packets.
+/// All formats, in the order in which they are asked: a file of text may begin with a line feed,
+/// which is also the tag of an XSpace's first field and of a Perfetto trace's packets.
 #[cfg(feature = "rocpd")]
 pub const FORMATS: [&dyn TraceFormat; 4] = [&Kineto, &Perfetto, &XSpace, &Rocpd];
 /// All formats of a build without databases, in the order in which they are asked.

@@ -65,7 +65,8 @@ impl<'a> Stated<'a> {
         })
     }
 
-    /// What it is, its number, and to whom it sends. `called`: the event's name, where no argument says the operation's.
+    /// What it is, its number, and to whom it sends. `called`: the event's name, where no argument
+    /// says the operation's.
     pub(super) fn part(&self, called: impl FnOnce() -> String, groups: &mut Groups) -> (Label, i64, Recipients) {
         let name = if self.collective.is_empty() { called() } else { self.collective.clone().into_owned() };
         let group = groups.of(self);
@@ -77,7 +78,8 @@ impl<'a> Stated<'a> {
             CollectiveKind::FromRoot(root) | CollectiveKind::ToRoot(root) => *root = self.member(group.as_ref()),
             CollectiveKind::AllToAll | CollectiveKind::Unknown => {}
         }
-        // Ranks may give and take different amounts; only what is the same on all of them may tell operations apart.
+        // Ranks may give and take different amounts; only what is the same on all of them may tell
+        // operations apart.
         let size = match kind {
             CollectiveKind::AllToAll if name.contains("gather") => &*self.received,
             CollectiveKind::AllToAll if !is_exchange(&name) => &*self.sent,
@@ -106,8 +108,8 @@ impl<'a> Stated<'a> {
         }
     }
 
-    /// To whom an exchange sends: its split sizes, of elements, say so. Without any an `all_to_all` divides its data
-    /// evenly; an `all_to_allv` never is without.
+    /// To whom an exchange sends: its split sizes, of elements, say so. Without any an `all_to_all`
+    /// divides its data evenly; an `all_to_allv` never is without.
     fn recipients(&self, name: &str) -> Recipients {
         let uneven = name.contains("allv") || name.contains("alltoallv");
         let Ok(sizes) = serde_json::from_str::<Vec<u64>>(&self.sent_to) else { return Recipients::Unknown };

@@ -35,7 +35,8 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Reads all traces, several at once; what is told of one that cannot be read is that of the first in their order.
+    /// Reads all traces, several at once; what is told of one that cannot be read is that of the
+    /// first in their order.
     ///
     /// # Errors
     /// A trace cannot be read.
@@ -123,7 +124,8 @@ impl Context {
         self.launches.get(&nearest_ns(start_ps)?).map(|launch| Picoseconds::from(*launch) * PS_PER_NS)
     }
 
-    /// Number and start, ps, of the step in which something was begun: the last that had begun, since the host goes on while its work is under way.
+    /// Number and start, ps, of the step in which something was begun: the last that had begun,
+    /// since the host goes on while its work is under way.
     pub(crate) fn step(&self, time_ps: Picoseconds) -> Option<(i64, Picoseconds)> {
         let time = nearest_ns(time_ps)?;
         let begun = self.steps.partition_point(|(start, ..)| *start <= time);

@@ -9,7 +9,8 @@ use super::report::Lateness;
 use crate::words::is_formula;
 
 impl Lateness {
-    /// Writes all rows. A cell that is not known is empty; a text that a spreadsheet could take for a formula begins with an apostrophe.
+    /// Writes all rows. A cell that is not known is empty; a text that a spreadsheet could take for
+    /// a formula begins with an apostrophe.
     ///
     /// # Errors
     /// The output takes no more.

@@ -8,14 +8,18 @@
 //! ρ comes from the values' places in order (Spearman), so that a few steps that are far off
 //! neither hide nor feign dependence: with the correlation s of the places of neighbours, ρ =
 //! 2·sin(π·s/6), exact for normal values. What is fitted before, a mean or a line, takes (p + 4ρ)/N
-//! of it away on average, for p fitted numbers. Half of that is given back: τ is convex in ρ and ρ is at least 0, so scatter alone makes τ too large.
+//! of it away on average, for p fitted numbers. Half of that is given back: τ is convex in ρ and ρ
+//! is at least 0, so scatter alone makes τ too large.
 //!
-//! One factor ρ does not describe a slow part under values that are new each time: with the share f of the variance in it neighbours
-//! agree by f·ρ only, while τ is 1 + 2·f·Σ (1 − k/N)·ρᵏ. So the cosines of the series, which no constant moves, are compared with the
-//! spectrum of such a sum (Whittle's likelihood), `1 − f + f·(1 − ρ²)/(1 − 2ρ·cos ω + ρ²)` at ω = π·j/N. Where that explains them clearly
-//! better than any single factor up to the one that neighbours show, τ is the largest that explains them nearly as well as the best. (Against larger
-//! factors too, the comparison is blind: the slowest cosines alone look alike, and a factor that neighbours deny won.) The sum of the
-//! correlations (Geyer's initial sequence) was tried: it names three times as many by chance, since it stops at the first noise.
+//! One factor ρ does not describe a slow part under values that are new each time: with the share f
+//! of the variance in it neighbours agree by f·ρ only, while τ is 1 + 2·f·Σ (1 − k/N)·ρᵏ. So the
+//! cosines of the series, which no constant moves, are compared with the spectrum of such a sum
+//! (Whittle's likelihood), `1 − f + f·(1 − ρ²)/(1 − 2ρ·cos ω + ρ²)` at ω = π·j/N. Where that
+//! explains them clearly better than any single factor up to the one that neighbours show, τ is the
+//! largest that explains them nearly as well as the best. (Against larger factors too, the
+//! comparison is blind: the slowest cosines alone look alike, and a factor that neighbours deny
+//! won.) The sum of the correlations (Geyer's initial sequence) was tried: it names three times as
+//! many by chance, since it stops at the first noise.
 //!
 //! It cannot detect a slow component in a few series that are not much longer than the component
 //! lasts. In such a job the component looks constant and cannot be distinguished from a rank that
@@ -86,7 +90,8 @@ fn by_slow_part(series: &[Vec<f64>], kept: f64) -> f64 {
     models.iter().filter(|model| model.2 >= best - NEARLY_BEST).map(worth).fold(1.0, f64::max)
 }
 
-/// Squares of the slowest cosines of the series, in the mean and in units of the variance, and the mean length.
+/// Squares of the slowest cosines of the series, in the mean and in units of the variance, and the
+/// mean length.
 fn spectrum(series: &[Vec<f64>]) -> (Vec<f64>, f64) {
     let taken = series.iter().step_by(series.len().div_ceil(SERIES_MAX).max(1));
     let (mut sums, mut squares, mut values, mut count) = ([0.0; COSINES], 0.0, 0, 0);
@@ -171,13 +176,15 @@ const COSINES: usize = 256;
 const SERIES_MAX: usize = 64;
 const SHORTEST: f64 = 16.0;
 
-/// Factors of values without a slow part (below zero they take turns), and factors and shares of slow parts.
+/// Factors of values without a slow part (below zero they take turns), and factors and shares of
+/// slow parts.
 const ONE_FACTOR: [f64; 15] = [-0.9, -0.6, -0.3, 0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95];
 const SLOW_FACTORS: [f64; 6] = [0.6, 0.8, 0.9, 0.95, 0.98, 0.99];
 const SLOW_SHARES: [f64; 9] = [0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7];
 
-/// By how much the logarithm of the likelihood of a slow part must exceed that of what neighbours show: of two ranks, whose lateness is one series, and of
-/// more. With less, independent steps lose more than a fifth of their power. And how far below the best a slow part still counts.
+/// By how much the logarithm of the likelihood of a slow part must exceed that of what neighbours
+/// show: of two ranks, whose lateness is one series, and of more. With less, independent steps lose
+/// more than a fifth of their power. And how far below the best a slow part still counts.
 const CLEARLY_BETTER: [f64; 2] = [1.5, 1.0];
 const NEARLY_BEST: f64 = 2.0;
 

@@ -106,7 +106,8 @@ impl<'a> Gatherer<'a> {
         }
     }
 
-    /// Leaves out operations that lack a rank which others of their label join: it may have been the last. How many these are.
+    /// Leaves out operations that lack a rank which others of their label join: it may have been
+    /// the last. How many these are.
     fn complete(&mut self) -> usize {
         let Self { held, joined, of_label, .. } = self;
         let count = held.len();
@@ -121,8 +122,9 @@ impl<'a> Gatherer<'a> {
         count - held.len()
     }
 
-    /// Names nobody where a rank whose trace is missing may have been the last. It was not where the operation was through as soon after the last arrival as one of its
-    /// kind that lacks nobody.
+    /// Names nobody where a rank whose trace is missing may have been the last. It was not where
+    /// the operation was through as soon after the last arrival as one of its kind that lacks
+    /// nobody.
     fn missing(&mut self) {
         let mut quickest: HashMap<usize, i64> = HashMap::new();
         for (held, label) in self.held.iter().zip(&self.of_label).filter(|(held, _)| held.missing == 0) {

@@ -111,7 +111,8 @@ impl<'a> History<'a> {
         let to_ns = self.arrival(at).end_ns;
         let mut path = CriticalPath { to_ns, ..CriticalPath::default() };
         let mut ranks: BTreeMap<usize, i64> = BTreeMap::new();
-        // Ends: each turn goes to an operation that ended before, on the same rank, the one at hand began.
+        // Ends: each turn goes to an operation that ended before, on the same rank, the one at hand
+        // began.
         for _ in 0..self.operations.len() {
             let (number, place) = at;
             let operation = &self.operations[number];
@@ -132,12 +133,14 @@ impl<'a> History<'a> {
         Some(path)
     }
 
-    /// How much sooner each step would have ended, ns, had these ranks never needed longer between two operations than the median of the others.
+    /// How much sooner each step would have ended, ns, had these ranks never needed longer between
+    /// two operations than the median of the others.
     pub(crate) fn without_delays_of(&self, ranks: &BTreeSet<usize>) -> Saving {
         let sizes = || self.operations.iter().map(|operation| operation.arrivals.len());
         let mut starts: Vec<Vec<Option<i64>>> = sizes().map(|size| vec![None; size]).collect();
         let mut ends = starts.clone();
-        // Of operations that everybody waits in: the latest start so far, as it was and as it would have been.
+        // Of operations that everybody waits in: the latest start so far, as it was and as it would
+        // have been.
         let mut latest = vec![NOT_YET; self.operations.len()];
         for &(_, is_end, (number, place)) in &self.moments {
             let operation = &self.operations[number];
@@ -170,7 +173,8 @@ impl<'a> History<'a> {
         self.saving(&ends)
     }
 
-    /// When a rank could turn to an operation, ns: when the one before ended, or of its first when it began the step.
+    /// When a rank could turn to an operation, ns: when the one before ended, or of its first when
+    /// it began the step.
     fn origin(&self, number: usize, place: usize) -> Option<i64> {
         match self.before[number][place] {
             Some(before) => Some(self.arrival(before).end_ns),
@@ -178,7 +182,8 @@ impl<'a> History<'a> {
         }
     }
 
-    /// The time from there to its arrival, ns, held to the median of the other ranks' where the rank is one of `ranks`.
+    /// The time from there to its arrival, ns, held to the median of the other ranks' where the
+    /// rank is one of `ranks`.
     fn gap(&self, number: usize, place: usize, ranks: &BTreeSet<usize>) -> Option<i64> {
         let arrivals = &self.operations[number].arrivals;
         let gap = |place: usize| Some(arrivals[place].start_ns - self.origin(number, place)?);

@@ -57,10 +57,13 @@ pub(super) fn rank_lines(ranks: &Ranks, held: &[Held]) -> Vec<RankLine> {
     lines
 }
 
-/// How much later, ns/s: the median slope from each point of the first half of (time, lateness), ns, to the one as far into the second half (Theil's incomplete method). A
-/// few points far off, as where ranks begin to record one after the other, change it little, where they decide a line of least squares. A third of the wider side of
-/// its 99.7 % interval stands for its standard deviation; that interval is between two of the slopes, whatever the distribution of errors is (sign test), with as many
-/// slopes taken for one as the dependence of the points demands. None of few points, and where one shift of the level explains them as well.
+/// How much later, ns/s: the median slope from each point of the first half of (time, lateness),
+/// ns, to the one as far into the second half (Theil's incomplete method). A few points far off, as
+/// where ranks begin to record one after the other, change it little, where they decide a line of
+/// least squares. A third of the wider side of its 99.7 % interval stands for its standard
+/// deviation; that interval is between two of the slopes, whatever the distribution of errors is
+/// (sign test), with as many slopes taken for one as the dependence of the points demands. None of
+/// few points, and where one shift of the level explains them as well.
 fn trend(points: &[(i64, i64)]) -> Option<(f64, f64)> {
     let (first, second) = (&points[..points.len() / 2], &points[points.len().div_ceil(2)..]);
     let slope = |((at, late), (then, later)): (&(i64, i64), &(i64, i64))| {
@@ -75,7 +78,8 @@ fn trend(points: &[(i64, i64)]) -> Option<(f64, f64)> {
     let middle = f64::midpoint(slopes[(count - 1) / 2], slopes[count / 2]);
     let beside = |(at, late): &(i64, i64)| *late as f64 - middle * (at.saturating_sub(points[0].0) as f64 / 1e9);
     let dependence = dependence(&[points.iter().map(beside).collect()], 2.0);
-    // So many slopes are below the interval: three standard deviations, √count / 2 each, from the middle one.
+    // So many slopes are below the interval: three standard deviations, √count / 2 each, from the
+    // middle one.
     let below = ((count as f64 - 3.0 * (count as f64 * dependence).sqrt()) / 2.0).floor();
     if below < 1.0 {
         return None;
@@ -85,8 +89,9 @@ fn trend(points: &[(i64, i64)]) -> Option<(f64, f64)> {
     (middle.abs() <= DEVIATIONS * sigma || is_line(points, dependence)).then_some((middle, sigma))
 }
 
-/// Whether a line explains points clearly better than one shift of their level does. Both are fitted to the places of the values in order,
-/// so that points far off do not decide. The best shift is at a free place, and takes three quarters of the squares of a line.
+/// Whether a line explains points clearly better than one shift of their level does. Both are
+/// fitted to the places of the values in order, so that points far off do not decide. The best
+/// shift is at a free place, and takes three quarters of the squares of a line.
 fn is_line(points: &[(i64, i64)], dependence: f64) -> bool {
     let late: Vec<f64> = points.iter().map(|(_, late)| *late as f64).collect();
     let places = places(&late);
@@ -106,7 +111,8 @@ fn is_line(points: &[(i64, i64)], dependence: f64) -> bool {
     by_line - by_shift > CLEARLY * dependence * variance
 }
 
-/// A line explains more than a shift where it takes so many variances of the rest more of the squares away.
+/// A line explains more than a shift where it takes so many variances of the rest more of the
+/// squares away.
 const CLEARLY: f64 = 4.0;
 
 /// Of every host.
@@ -159,8 +165,8 @@ fn most(numbers: impl Iterator<Item = u32>) -> Option<(u32, usize)> {
     counts.into_iter().max_by_key(|(number, count)| (*count, std::cmp::Reverse(*number)))
 }
 
-/// What was lost in some operations: the sum of the leads in those of one rank, of that rank for which it is the most, since groups that do not meet lose time side by
-/// side.
+/// What was lost in some operations: the sum of the leads in those of one rank, of that rank for
+/// which it is the most, since groups that do not meet lose time side by side.
 pub fn lost_ns(instances: &[&LateInstance]) -> i64 {
     let mut seen: BTreeMap<u32, i64> = BTreeMap::new();
     for instance in instances.iter().filter(|instance| instance.last_rank.is_some()) {
@@ -216,7 +222,8 @@ pub(super) fn as_recorded(instances: &[LateInstance]) -> AsRecorded {
 mod tests {
     use super::*;
 
-    /// Lateness every 10 ms, ns: `of` the point's number, and noise that is normal, σ = 1 µs, the same each time.
+    /// Lateness every 10 ms, ns: `of` the point's number, and noise that is normal, σ = 1 µs, the
+    /// same each time.
     fn points(count: i64, seed: u64, of: impl Fn(i64) -> i64) -> Vec<(i64, i64)> {
         let mut state = seed;
         let mut uniform = || {
@@ -251,7 +258,8 @@ mod tests {
         // 20 µs later each second.
         let (slope, clear) = seen(&points(90, 1, |k| 200 * k));
         assert!((slope - 20_000.0).abs() < 2_000.0 && clear, "{slope}");
-        // Two ranks begin to record 400 ms before the others: a line of least squares would fall by 440 ms each second.
+        // Two ranks begin to record 400 ms before the others: a line of least squares would fall by
+        // 440 ms each second.
         let (slope, clear) = seen(&points(90, 2, |k| if k == 0 { -400_000_000 } else { 0 }));
         assert!(slope.abs() < 2_000.0 && !clear, "{slope}");
         assert_eq!(trend(&points(25, 3, |_| 0)), None);

@@ -43,7 +43,8 @@ impl Lateness {
         let folder = tempfile::tempdir().map_err(Error::io(&std::env::temp_dir(), "create a folder in"))?;
         let path = folder.path().join(format!("late{ending}"));
         let mut file = TraceFile::create(&path, format, &Meta { base_ns, ..Meta::default() })?;
-        // The merge puts the input's name before that of the process; Kineto's processes have numbers.
+        // The merge puts the input's name before that of the process; Kineto's processes have
+        // numbers.
         let pid = if format == OutputFormat::Kineto { PID } else { 0 };
         file.write(&self.track_of("probe_sync", pid))?;
         file.commit()?;

@@ -9,36 +9,52 @@
 //!
 //! # One operation
 //!
-//! Rank i begins its part at aᵢ (its ARRIVAL: the start of the event, of a kernel on its device) and ends it at eᵢ, both on the reference clock. Nobody can end
-//! before all whom it needs have arrived. Of an operation in which everybody needs everybody:
+//! Rank i begins its part at aᵢ (its ARRIVAL: the start of the event, of a kernel on its device)
+//! and ends it at eᵢ, both on the reference clock. Nobody can end before all whom it needs have
+//! arrived. Of an operation in which everybody needs everybody:
 //!
-//! * last = argmax aᵢ; lead = a_last − a_second; spread = max aᵢ − min aᵢ; wait of i = a_last − aᵢ; transfer = min eᵢ − a_last.
-//! * The lead is wrong by the clocks of two ranks. Each mapped time has a standard deviation σᵢ, of which ωᵢ is the trace's own (how well its timeline is tied to its
-//!   node's clock), and may be early by up to Eᵢ where only markers tie it: a delay between 0 and Eᵢ of which nothing else is known has the variance Eᵢ²/12. So
-//!   σ² = sᵢ² + sⱼ² + Eᵢ²/12 + Eⱼ²/12 with s = ω for ranks on one node's clock, whose common error cancels, and s = σ for others. Errors of different nodes are taken as
-//!   independent, as `check` does.
-//! * The last rank is named where aₗₐₛₜ − aⱼ > 3σ against every other rank j. Otherwise those within 3σ are tied, and nobody is named. While
-//!   every two clocks are off against each other by less than 3σ, every name is right. Clock errors last: of a job in which two are farther off all names may be wrong.
-//! * The class says what the time goes to: SKEW where the spread is for certain (3σ) more than twice the transfer, TRANSFER the other way round, MIXED where neither can
-//!   be, else UNDECIDED.
+//! * last = argmax aᵢ; lead = a_last − a_second; spread = max aᵢ − min aᵢ; wait of i = a_last − aᵢ;
+//!   transfer = min eᵢ − a_last.
+//! * The lead is wrong by the clocks of two ranks. Each mapped time has a standard deviation σᵢ, of
+//!   which ωᵢ is the trace's own (how well its timeline is tied to its node's clock), and may be
+//!   early by up to Eᵢ where only markers tie it: a delay between 0 and Eᵢ of which nothing else is
+//!   known has the variance Eᵢ²/12. So σ² = sᵢ² + sⱼ² + Eᵢ²/12 + Eⱼ²/12 with s = ω for ranks on one
+//!   node's clock, whose common error cancels, and s = σ for others. Errors of different nodes are
+//!   taken as independent, as `check` does.
+//! * The last rank is named where aₗₐₛₜ − aⱼ > 3σ against every other rank j. Otherwise those
+//!   within 3σ are tied, and nobody is named. While every two clocks are off against each other by
+//!   less than 3σ, every name is right. Clock errors last: of a job in which two are farther off
+//!   all names may be wrong.
+//! * The class says what the time goes to: SKEW where the spread is for certain (3σ) more than
+//!   twice the transfer, TRANSFER the other way round, MIXED where neither can be, else UNDECIDED.
 //!
-//! Example: rank 0 arrives at 100 µs and rank 1, whose clock is known to σ = 3 µs against the reference, rank 0's, at 400 µs; they end at 520 and 530 µs. Rank 1 is
-//! last with a lead of 300 µs; σ = √(0² + 3²) = 3 µs, so it is named. Rank 0 waits 300 µs, the transfer takes 120 µs, and 300 > 2·120: skew. Had rank 1 arrived at
-//! 105 µs, 5 < 3·3: a tie. As recorded by a clock that is 2 ms behind, rank 1 would have begun at −1600 µs, and rank 0 would be blamed.
+//! Example: rank 0 arrives at 100 µs and rank 1, whose clock is known to σ = 3 µs against the
+//! reference, rank 0's, at 400 µs; they end at 520 and 530 µs. Rank 1 is last with a lead of 300
+//! µs; σ = √(0² + 3²) = 3 µs, so it is named. Rank 0 waits 300 µs, the transfer takes 120 µs, and
+//! 300 > 2·120: skew. Had rank 1 arrived at 105 µs, 5 < 3·3: a tie. As recorded by a clock that is
+//! 2 ms behind, rank 1 would have begun at −1600 µs, and rank 0 would be blamed.
 //!
-//! Where only some wait (a rooted operation, a message), aₗₐₛₜ is taken among those that a waiting rank needs, and the longest wait stands for the operation; a root that came
-//! first, or a receiver that came last, has imposed nothing. A host is late as a whole where all its ranks, two or more, came more than 3σ after all others.
+//! Where only some wait (a rooted operation, a message), aₗₐₛₜ is taken among those that a waiting
+//! rank needs, and the longest wait stands for the operation; a root that came first, or a receiver
+//! that came last, has imposed nothing. A host is late as a whole where all its ranks, two or more,
+//! came more than 3σ after all others.
 //!
 //! # The job
 //!
-//! Let p(i, k) be the operation that ended last on rank i before it came to operation k, and c = a(i, k) − e(i, p) the time between them. The critical path goes from the
-//! last end back to the rank that was last there, over c to p, to the rank that was last there, and so on. What a rank costs is found by running the operations again
-//! in order of time with e'(i, k) = max a'(j, k) + (e(i, k) − max a(j, k)) and a'(i, k) = e'(i, p) + c', where c' of that rank is no more than the median of the others'
-//! that come from the same operation, and c' = c of all others. Of a rank's first operation e(i, p) is when it began the step, where steps are known. Nothing else moves: what ranks do beside collectives overlaps with them as it did.
+//! Let p(i, k) be the operation that ended last on rank i before it came to operation k, and c =
+//! a(i, k) − e(i, p) the time between them. The critical path goes from the last end back to the
+//! rank that was last there, over c to p, to the rank that was last there, and so on. What a rank
+//! costs is found by running the operations again in order of time with e'(i, k) = max a'(j, k) +
+//! (e(i, k) − max a(j, k)) and a'(i, k) = e'(i, p) + c', where c' of that rank is no more than the
+//! median of the others' that come from the same operation, and c' = c of all others. Of a rank's
+//! first operation e(i, p) is when it began the step, where steps are known. Nothing else moves:
+//! what ranks do beside collectives overlaps with them as it did.
 //!
-//! A step's losses are the leads of named ranks. Who is a straggler is decided in `verdict`. The trend of dₖ = aᵢ − median a over N operations at tₖ is the median of the
-//! slopes (dₖ₊ₘ − dₖ) / (tₖ₊ₘ − tₖ), m = ⌈N/2⌉ (Theil's incomplete method), with the interval that the signs of their differences from it give, of as many slopes as are
-//! independent (`dependence`), and only where a line explains d better than one shift of its level does.
+//! A step's losses are the leads of named ranks. Who is a straggler is decided in `verdict`. The
+//! trend of dₖ = aᵢ − median a over N operations at tₖ is the median of the slopes (dₖ₊ₘ − dₖ) /
+//! (tₖ₊ₘ − tₖ), m = ⌈N/2⌉ (Theil's incomplete method), with the interval that the signs of their
+//! differences from it give, of as many slopes as are independent (`dependence`), and only where a
+//! line explains d better than one shift of its level does.
 
 mod context;
 mod csv;
@@ -82,7 +98,8 @@ pub use report::{
 /// What is asked beside the traces.
 #[derive(Clone, Debug)]
 pub struct LatenessSettings {
-    /// Which events are steps of the program: its group named `step`, or else its first, is the number.
+    /// Which events are steps of the program: its group named `step`, or else its first, is the
+    /// number.
     pub steps: Regex,
 }
 
@@ -137,7 +154,8 @@ impl Default for LatenessSettings {
 /// ```
 ///
 /// # Errors
-/// [`Error::Request`] where nothing says that the traces are on one clock, or where there are more parts than are held at once; a trace that cannot be read.
+/// [`Error::Request`] where nothing says that the traces are on one clock, or where there are more
+/// parts than are held at once; a trace that cannot be read.
 pub fn lateness(calibrated: &Calibrated, settings: &LatenessSettings) -> Result<Lateness, Error> {
     one_clock::expect(calibrated, "to find stragglers", Otherwise::Nothing)?;
     let single: Vec<&CalibratedTrace> = calibrated.traces.iter().filter(|of| !of.trace.facts.merged).collect();

@@ -26,11 +26,13 @@ pub struct Lateness {
     pub stepped_ns: i64,
     /// Median over the instances of the standard deviation of the lead, ns; None without any.
     pub lead_sigma_median_ns: Option<f64>,
-    /// How many independent steps the steps count as, given how long lateness lasts in this job; operations where steps are not known.
+    /// How many independent steps the steps count as, given how long lateness lasts in this job;
+    /// operations where steps are not known.
     pub independent_steps: f64,
     /// Who is late again and again, and costs time by it; most costly first.
     pub stragglers: Vec<Straggler>,
-    /// Ranks of the job of which there is no trace; those whose numbers the traces do not say are not listed.
+    /// Ranks of the job of which there is no trace; those whose numbers the traces do not say are
+    /// not listed.
     pub missing_ranks: Vec<u32>,
     /// By rank, most lost time first.
     pub ranks: Vec<RankLine>,
@@ -46,7 +48,8 @@ pub struct Lateness {
     pub as_recorded: AsRecorded,
     /// What is in no instance.
     pub unpaired: Unpaired,
-    /// Operations that ended before their last arrival beyond what uncertainty explains: a clock is wrong, and nobody is named.
+    /// Operations that ended before their last arrival beyond what uncertainty explains: a clock is
+    /// wrong, and nobody is named.
     pub impossible_instances: usize,
     /// What of the traces was not looked at.
     pub omitted: Omitted,
@@ -68,19 +71,23 @@ pub struct LateInstance {
     pub instance: String,
     /// Why its parts belong together.
     pub evidence: Evidence,
-    /// Who waits: `all`, `some` (a rooted operation, a message, or an exchange in which some send nothing to some).
+    /// Who waits: `all`, `some` (a rooted operation, a message, or an exchange in which some send
+    /// nothing to some).
     pub waits: &'static str,
     /// The program's step that it is in; of a program compiled by XLA its run.
     pub step: Option<i64>,
-    /// The rank that came last; None where nobody waited, or where clocks are not known well enough to name one.
+    /// The rank that came last; None where nobody waited, or where clocks are not known well enough
+    /// to name one.
     pub last_rank: Option<u32>,
     /// The rank whose arrival is the latest, named or not; None where nobody waited.
     pub latest_rank: Option<u32>,
     /// Ranks that may have been the last instead.
     pub tied_ranks: Vec<u32>,
-    /// How many members whose traces are missing may have been the last instead; then nobody is named.
+    /// How many members whose traces are missing may have been the last instead; then nobody is
+    /// named.
     pub missing: usize,
-    /// The host of which every rank came after all others', where it has several ranks in the operation.
+    /// The host of which every rank came after all others', where it has several ranks in the
+    /// operation.
     pub late_host: Option<String>,
     /// From the last arrival of another host to this one's first; 0 without a late host.
     pub host_lead_ns: i64,
@@ -138,12 +145,13 @@ pub struct RankLine {
     pub host: String,
     /// Operations that it took part in.
     pub instances: usize,
-    /// How often it came last for certain. It was last at least so often, and no more often than with `times_tied` added, unless a clock is
-    /// more than 3 of its standard deviations off.
+    /// How often it came last for certain. It was last at least so often, and no more often than
+    /// with `times_tied` added, unless a clock is more than 3 of its standard deviations off.
     pub times_last: usize,
     /// How often it was among those who may have been last, and nobody is named.
     pub times_tied: usize,
-    /// How often its host, and how often its device, was late with it; both counts at once where it was both.
+    /// How often its host, and how often its device, was late with it; both counts at once where it
+    /// was both.
     pub times_cpu: usize,
     /// See `times_cpu`.
     pub times_gpu: usize,
@@ -153,14 +161,17 @@ pub struct RankLine {
     pub lost_share: f64,
     /// Sum of its waits for others.
     pub waited_ns: i64,
-    /// Median of its arrival less the median arrival of all ranks, over operations that all wait in.
+    /// Median of its arrival less the median arrival of all ranks, over operations that all wait
+    /// in.
     pub late_by_median_ns: i64,
-    /// How much later it came each second, ns/s: a median of slopes; None of fewer than 26 operations, of more where lateness lasts, and where one shift of
-    /// the level explains it as well.
+    /// How much later it came each second, ns/s: a median of slopes; None of fewer than 26
+    /// operations, of more where lateness lasts, and where one shift of the level explains it as
+    /// well.
     pub trend_ns_per_s: Option<f64>,
     /// Its standard deviation, ns/s: a third of its 99.7 % interval's wider side.
     pub trend_sigma_ns_per_s: Option<f64>,
-    /// How much sooner the job would have ended had it been as fast as the median; None where that was not asked: of ranks that cost little.
+    /// How much sooner the job would have ended had it been as fast as the median; None where that
+    /// was not asked: of ranks that cost little.
     pub saved_ns: Option<i64>,
 }
 
@@ -220,7 +231,8 @@ pub struct StepLine {
     pub last_rank: Option<u32>,
     /// What that rank lost.
     pub last_rank_lost_ns: i64,
-    /// What was lost: the sum of the leads in the operations of one rank, of that rank for which it is the most. Groups that do not meet lose time side by side.
+    /// What was lost: the sum of the leads in the operations of one rank, of that rank for which it
+    /// is the most. Groups that do not meet lose time side by side.
     pub lost_ns: i64,
     /// The same as a share of the step.
     pub lost_share: f64,
@@ -240,11 +252,13 @@ pub struct Straggler {
     pub times: usize,
     /// Out of how many.
     pub of: usize,
-    /// How probable it is that chance alone names any rank or host so often, with no more steps counted than are independent.
+    /// How probable it is that chance alone names any rank or host so often, with no more steps
+    /// counted than are independent.
     pub chance: f64,
     /// What it cost in these steps, by its leads.
     pub lost_ns: i64,
-    /// How much sooner the job would have ended had it been as fast as the median; without what is set aside.
+    /// How much sooner the job would have ended had it been as fast as the median; without what is
+    /// set aside.
     pub saved_ns: i64,
     /// The same as a share of all steps.
     pub saved_share: f64,

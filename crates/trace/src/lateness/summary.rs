@@ -17,7 +17,8 @@ use crate::calibrate::{Calibrated, CalibratedTrace};
 use crate::collectives::Matching;
 use crate::words::joined;
 
-/// Sums up; `traces` are the ranks, in the order of their numbers in the operations, which are in order of time.
+/// Sums up; `traces` are the ranks, in the order of their numbers in the operations, which are in
+/// order of time.
 pub(super) fn summarize(
     calibrated: &Calibrated,
     traces: &[&CalibratedTrace],
@@ -204,7 +205,8 @@ fn stragglers(
     found
 }
 
-/// What a member's speed would have saved, without what is set aside. Of operations without steps it is not known which saved how much: then what it lost in the rest is the limit.
+/// What a member's speed would have saved, without what is set aside. Of operations without steps
+/// it is not known which saved how much: then what it lost in the rest is the limit.
 fn saved_in_the_rest(units: &[Unit], member: usize, saving: &Saving) -> i64 {
     let (order, aside) = by_loss(units);
     let (aside, rest) = order.split_at(aside);
@@ -272,7 +274,8 @@ fn unseen(ranks: &Ranks, lines: &[RankLine]) -> Option<String> {
     })
 }
 
-/// The ranks of the job, and of the groups that the traces list, of which there is no trace. None where some trace does not say its own rank.
+/// The ranks of the job, and of the groups that the traces list, of which there is no trace. None
+/// where some trace does not say its own rank.
 fn missing_ranks(traces: &[&CalibratedTrace]) -> Vec<u32> {
     let own: Option<BTreeSet<u32>> = traces.iter().map(|of| of.trace.facts.identity.rank).collect();
     let Some(own) = own else { return Vec::new() };
@@ -298,7 +301,8 @@ fn set_aside(ranks: &Ranks, units: &[Unit]) -> Option<String> {
     })
 }
 
-/// Each step with the member that lost most of it, None being one of them; operations without a step stand for themselves.
+/// Each step with the member that lost most of it, None being one of them; operations without a
+/// step stand for themselves.
 fn units(losses: impl Iterator<Item = (Option<i64>, Option<usize>, Loss)>) -> Vec<Unit> {
     let mut by_step: BTreeMap<i64, BTreeMap<Option<usize>, Loss>> = BTreeMap::new();
     let mut units = Vec::new();

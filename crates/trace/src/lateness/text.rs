@@ -12,8 +12,9 @@ use crate::collectives::{lay_out, span};
 use crate::words::{counted, joined};
 
 impl Lateness {
-    /// Verdict in words, then ranks, hosts, operations, steps, what the recorded times would have said, and what is left out. No line of a table is wider
-    /// than 80 columns as long as names are of ordinary length; names that are not are cut in the middle.
+    /// Verdict in words, then ranks, hosts, operations, steps, what the recorded times would have
+    /// said, and what is left out. No line of a table is wider than 80 columns as long as names are
+    /// of ordinary length; names that are not are cut in the middle.
     pub fn text(&self) -> String {
         self.of(self.remarks())
     }
@@ -100,8 +101,9 @@ impl Lateness {
         nobody.into_iter().chain(named).chain(lasting).collect()
     }
 
-    /// In how many of its steps a straggler's host, and in how many its device, was late with the operation that cost most; where steps are not known, of as many
-    /// operations, the costliest first.
+    /// In how many of its steps a straggler's host, and in how many its device, was late with the
+    /// operation that cost most; where steps are not known, of as many operations, the costliest
+    /// first.
     fn sides(&self, straggler: &Straggler) -> (usize, usize) {
         let own = |instance: &&LateInstance| straggler.rank.is_some() && instance.last_rank == straggler.rank;
         let mut own: Vec<&LateInstance> = self.instances.iter().filter(own).collect();

@@ -2,23 +2,31 @@
 //!
 //! It is based on the losses of each step and on `history`.
 //!
-//! In every step somebody is last, so being last proves nothing. Let each step have the member (rank or host) that lost most of it, with this loss. Of the steps
-//! take those with the largest losses that together hold four fifths of all losses: K steps, out of which a member is the one m times. Were all n members
-//! alike and all steps independent, each would be it with probability 1/n in each step, and the probability that any of them is it m times or more would be at most
-//! n·P, P = P(Bin(K, 1/n) ≥ m). Steps are seldom independent: τ of them count as one (`dependence`). P falls off exponentially with the number of
-//! independent steps, so P^(1/τ) stands for it; for normal deviations this is a little more than the probability of the deviation of K/τ steps. Where ranks
-//! and whole hosts are tested both, the chance of either is twice that. A member is named where this is below 1 %, and where the job would have been shorter by 1 % or
-//! more without its delays. One long step alone names nobody: it comes to n·(1/n) = 1. Nor may it hide the others: a step that lost more than all others together, as the first one does where ranks begin to record one
-//! after the other, is set aside, and so is the next of the rest. What is set aside goes by the loss alone and says nothing of whose it is, so the probabilities stay. Two such steps of nearly
-//! one length are not told from steps that recur.
+//! In every step somebody is last, so being last proves nothing. Let each step have the member
+//! (rank or host) that lost most of it, with this loss. Of the steps take those with the largest
+//! losses that together hold four fifths of all losses: K steps, out of which a member is the one m
+//! times. Were all n members alike and all steps independent, each would be it with probability 1/n
+//! in each step, and the probability that any of them is it m times or more would be at most n·P, P
+//! = P(Bin(K, 1/n) ≥ m). Steps are seldom independent: τ of them count as one (`dependence`). P
+//! falls off exponentially with the number of independent steps, so P^(1/τ) stands for it; for
+//! normal deviations this is a little more than the probability of the deviation of K/τ steps.
+//! Where ranks and whole hosts are tested both, the chance of either is twice that. A member is
+//! named where this is below 1 %, and where the job would have been shorter by 1 % or more without
+//! its delays. One long step alone names nobody: it comes to n·(1/n) = 1. Nor may it hide the
+//! others: a step that lost more than all others together, as the first one does where ranks begin
+//! to record one after the other, is set aside, and so is the next of the rest. What is set aside
+//! goes by the loss alone and says nothing of whose it is, so the probabilities stay. Two such
+//! steps of nearly one length are not told from steps that recur.
 //!
-//! Steps are taken and not operations, since a delay may show in several operations that were under way at once. Where steps are not known, operations stand
-//! for them.
+//! Steps are taken and not operations, since a delay may show in several operations that were under
+//! way at once. Where steps are not known, operations stand for them.
 //!
-//! Clocks may be wrong for the whole job, and then favour one member in every step: its leads look longer and are certain more often. So with c the smallest
-//! loss that is certain (the lead less 3σ) in any of these steps, the m are the steps in which the member lost c for certain, and the K are all in which anybody may
-//! have lost c (the lead and 3σ), whether it is known who or not. Whatever a clock error within 3σ does, the m are then no more than the member's true ones and the K no fewer than the true
-//! ones, of which each member has one in n where all are alike.
+//! Clocks may be wrong for the whole job, and then favour one member in every step: its leads look
+//! longer and are certain more often. So with c the smallest loss that is certain (the lead less
+//! 3σ) in any of these steps, the m are the steps in which the member lost c for certain, and the K
+//! are all in which anybody may have lost c (the lead and 3σ), whether it is known who or not.
+//! Whatever a clock error within 3σ does, the m are then no more than the member's true ones and
+//! the K no fewer than the true ones, of which each member has one in n where all are alike.
 
 /// A step, or an operation where steps are not known: the member that lost most, and how much, ns.
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -27,7 +35,8 @@ pub(super) struct Unit {
     /// None where clocks do not say who it was.
     pub(super) member: Option<usize>,
     pub(super) lost_ns: i64,
-    /// What the member lost at least and what anybody lost at most, if no clock is wrong by more than 3σ, ns.
+    /// What the member lost at least and what anybody lost at most, if no clock is wrong by more
+    /// than 3σ, ns.
     pub(super) bounds_ns: [i64; 2],
 }
 
@@ -59,7 +68,8 @@ pub(super) struct Recurrent {
     pub(super) chance: f64,
 }
 
-/// Places of the units by their loss, the largest first, and how many of them are set aside: each lost more than all behind it together.
+/// Places of the units by their loss, the largest first, and how many of them are set aside: each
+/// lost more than all behind it together.
 pub(super) fn by_loss(units: &[Unit]) -> (Vec<usize>, usize) {
     let mut order: Vec<usize> = (0..units.len()).collect();
     order.sort_by_key(|place| (std::cmp::Reverse(units[*place].lost_ns), *place));
@@ -118,7 +128,8 @@ pub(super) fn recurrent(units: &[Unit], chance: Chance) -> Vec<Recurrent> {
     found
 }
 
-/// How probable it is that one of so many members is it in all of so many independent units: the least that can be said of any.
+/// How probable it is that one of so many members is it in all of so many independent units: the
+/// least that can be said of any.
 pub(super) fn chance_of_always(units: f64, members: usize) -> f64 {
     let members = members as f64;
     (members * members.powf(-units)).min(1.0)
@@ -202,7 +213,8 @@ mod tests {
         let both = of(&units, Chance { tests: 2, ..independent(2) }).expect("named");
         assert!((both / alone - 2.0).abs() < 1e-9, "{both} {alone}");
         assert_eq!(of(&units, Chance { dependence: 5.0, ..independent(2) }), None);
-        // A clock that is 1.6 of its standard deviations off makes member 0 certain in 36 steps and member 1 in 5; of the others nobody knows.
+        // A clock that is 1.6 of its standard deviations off makes member 0 certain in 36 steps and
+        // member 1 in 5; of the others nobody knows.
         let open = |step: usize| match step {
             0..36 => Unit { bounds_ns: [900, 4000], ..unit(0, 1500) },
             36..41 => Unit { bounds_ns: [900, 4000], ..unit(1, 1500) },

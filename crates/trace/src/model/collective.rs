@@ -38,15 +38,15 @@ pub struct Label {
 /// A device, as a trace numbers it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Device {
-    /// By the event. Whether the number is the job's or the host's is not said: it counts as the job's only where no two traces
-    /// name one device.
+    /// By the event. Whether the number is the job's or the host's is not said: it counts as the
+    /// job's only where no two traces name one device.
     Stated(u64),
     /// By the plane's name: the host's number, or one that a merge gave it; never the job's.
     OfPlane(u64),
 }
 
-/// Which devices take part together in an operation of an XLA program. All devices of a program carry the same label,
-/// whichever group they are in.
+/// Which devices take part together in an operation of an XLA program. All devices of a program
+/// carry the same label, whichever group they are in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Replicas {
     /// It is of no such program: process groups say who takes part.
@@ -56,12 +56,14 @@ pub enum Replicas {
     Unknown,
     /// Of which of the program's runs it is, the trace does not say, though it says so of others.
     OfUnknownRun,
-    /// Those in one group, by the job's numbers of devices. All of the program's devices together are one group with all of
-    /// them: without their numbers a program that runs on two meshes at once would look like one operation.
+    /// Those in one group, by the job's numbers of devices. All of the program's devices together
+    /// are one group with all of them: without their numbers a program that runs on two meshes at
+    /// once would look like one operation.
     Groups(Arc<[Vec<u64>]>),
 }
 
-/// Every part is looked up by its label, and groups may list thousands of devices: they count by their number and first device.
+/// Every part is looked up by its label, and groups may list thousands of devices: they count by
+/// their number and first device.
 impl Hash for Replicas {
     fn hash<H: Hasher>(&self, state: &mut H) {
         std::mem::discriminant(self).hash(state);
@@ -118,8 +120,9 @@ pub enum Instance {
         /// The group.
         group: GroupKey,
     },
-    /// A communicator by the writing process's own handle, which says nothing on another rank: never matched as it is, but where
-    /// the traces together tell which handles are one (`collectives::communicators`), it becomes an [`Self::Order`].
+    /// A communicator by the writing process's own handle, which says nothing on another rank:
+    /// never matched as it is, but where the traces together tell which handles are one
+    /// (`collectives::communicators`), it becomes an [`Self::Order`].
     Communicator {
         /// Its number among the process's ([`crate::model::TraceFacts::communicators`]).
         number: u32,
@@ -138,15 +141,18 @@ pub enum Instance {
 /// A communicator, as far as one process knows it.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Communicator {
-    /// Whether the operations name it; the others of a process share one place here, whichever they are in.
+    /// Whether the operations name it; the others of a process share one place here, whichever they
+    /// are in.
     pub named: bool,
     /// Its number of ranks, where stated.
     pub size: Option<u32>,
     /// The process's rank in it, where stated.
     pub rank: Option<u32>,
-    /// From when until when the call ran that made it and returned nowhere before all members had called it, on R; None where that is not known.
+    /// From when until when the call ran that made it and returned nowhere before all members had
+    /// called it, on R; None where that is not known.
     pub made: Option<(Picoseconds, Picoseconds)>,
-    /// Its number among those of which the traces together have told which they are of other processes.
+    /// Its number among those of which the traces together have told which they are of other
+    /// processes.
     pub joined: Option<usize>,
 }
 
@@ -159,6 +165,7 @@ pub struct GroupKey {
     pub ranks: Option<Vec<u32>>,
     /// Its size, where stated.
     pub size: Option<u32>,
-    /// The traces of all members hold its operations from its making on: the first of each is the same.
+    /// The traces of all members hold its operations from its making on: the first of each is the
+    /// same.
     pub is_from_making: bool,
 }

@@ -35,29 +35,35 @@ pub struct TraceFacts {
     pub merged: bool,
     /// Which clock of its node its times are on.
     pub clock: TraceClock,
-    /// The clock that its times are on, by the name that its format has for it, where the format has such names and the file states one (Perfetto: `BOOTTIME`).
+    /// The clock that its times are on, by the name that its format has for it, where the format
+    /// has such names and the file states one (Perfetto: `BOOTTIME`).
     pub stated_clock: Option<&'static str>,
-    /// The clock that this program has put its times on already, where the file says so: they are on it, and on no node's own.
+    /// The clock that this program has put its times on already, where the file says so: they are
+    /// on it, and on no node's own.
     pub aligned_to: Option<String>,
-    /// How well its times are known on that clock: their standard deviation in the middle of the file, ns, where the file says so.
+    /// How well its times are known on that clock: their standard deviation in the middle of the
+    /// file, ns, where the file says so.
     pub aligned_sigma_ns: Option<f64>,
-    /// How far the rows that a profiler of CPU and devices stamped itself are behind [`Self::clock`], ns, where the caller says that they are on
-    /// another: they are to be made so much later before they are mapped.
+    /// How far the rows that a profiler of CPU and devices stamped itself are behind
+    /// [`Self::clock`], ns, where the caller says that they are on another: they are to be made so
+    /// much later before they are mapped.
     pub cpu_behind_ns: Option<i64>,
     /// Timed events in the file, collectives and markers included.
     pub events: u64,
-    /// First and last instant that any event of the program on the file's own timeline touches; markers and the profiler's own
-    /// spans are none.
+    /// First and last instant that any event of the program on the file's own timeline touches;
+    /// markers and the profiler's own spans are none.
     pub span: Option<(Picoseconds, Picoseconds)>,
     /// Which times are believed, where some are not; None: all are.
     pub reach: Option<Reach>,
     /// Start and stop of the recording, where the file states both; Unix time.
     pub session: Option<(Picoseconds, Picoseconds)>,
-    /// Planes that are not on the file's timeline but on a clock that counts from the machine's start.
+    /// Planes that are not on the file's timeline but on a clock that counts from the machine's
+    /// start.
     pub since_boot: Vec<PlaneSpan>,
     /// Moments at which the trace also states the system time.
     pub pairs: Vec<ClockPair>,
-    /// Events that a process has put there between two readings of the system clock, which are not in the trace.
+    /// Events that a process has put there between two readings of the system clock, which are not
+    /// in the trace.
     pub marks: Vec<MarkStamp>,
     /// Those of them of which the readings are known; none until a run's files are looked at.
     pub brackets: Vec<Bracket>,
@@ -67,20 +73,23 @@ pub struct TraceFacts {
     pub collectives: CollectiveParts,
     /// The numbered steps that it states, and in which of them its operations were issued.
     pub steps: Steps,
-    /// When what begins on a device at a time was launched, ns, where the reader of facts sees it; of other formats a second reading tells.
+    /// When what begins on a device at a time was launched, ns, where the reader of facts sees it;
+    /// of other formats a second reading tells.
     pub launches: HashMap<i64, i64>,
-    /// Every process group of the writing rank that the file lists, named by an event or not; empty where it lists none.
-    /// It tells whether an operation without a group could belong to another group.
+    /// Every process group of the writing rank that the file lists, named by an event or not; empty
+    /// where it lists none. It tells whether an operation without a group could belong to another
+    /// group.
     pub groups: Vec<GroupKey>,
-    /// The communicators in which the writing process took part, where it knows them by handles of its own, by the number that
-    /// [`Instance::Communicator`] bears.
+    /// The communicators in which the writing process took part, where it knows them by handles of
+    /// its own, by the number that [`Instance::Communicator`] bears.
     pub communicators: Vec<Communicator>,
     /// Events that are left out because their times cannot be believed: the reason, and how many.
     pub omitted: Vec<(&'static str, u64)>,
     /// Things worth telling the user: lines left out, odd values; bounded by the format's reader.
     pub notes: Vec<String>,
-    /// What every command must tell: events that are left out because their times cannot be believed, sources that contradict each other about its rank, a writer
-    /// that died before it named its process.
+    /// What every command must tell: events that are left out because their times cannot be
+    /// believed, sources that contradict each other about its rank, a writer that died before it
+    /// named its process.
     pub warnings: Vec<String>,
 }
 
@@ -93,7 +102,8 @@ impl TraceFacts {
     }
 }
 
-/// Kernels that begin before their launch: the profiler's times of the device are early by that at least.
+/// Kernels that begin before their launch: the profiler's times of the device are early by that at
+/// least.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BeforeLaunch {
     /// How many.
@@ -140,16 +150,19 @@ pub struct Identity {
     pub hostname: Option<String>,
     /// Rank in the job: what the profiler says, else what a marker says.
     pub rank: Option<u32>,
-    /// Whose number the profiler's rank is; None where it says none, or that of a launcher that runs do not record.
+    /// Whose number the profiler's rank is; None where it says none, or that of a launcher that
+    /// runs do not record.
     pub launcher: Option<Launcher>,
     /// Ranks in the job.
     pub world_size: Option<u32>,
-    /// The globally unique number of the process, where its profiler gives one: neither its number nor its machine's, which other hosts
-    /// and later processes have too.
+    /// The globally unique number of the process, where its profiler gives one: neither its number
+    /// nor its machine's, which other hosts and later processes have too.
     pub guid: Option<String>,
-    /// Rank and number of ranks that the program itself has put into the trace, as an event `probe_sync.rank#3/8`.
+    /// Rank and number of ranks that the program itself has put into the trace, as an event
+    /// `probe_sync.rank#3/8`.
     pub marked_rank: Option<(u32, u32)>,
-    /// The process of the run's session that wrote it, as its marks prove; none until a run's files are looked at.
+    /// The process of the run's session that wrote it, as its marks prove; none until a run's files
+    /// are looked at.
     pub process: Option<MarksHeader>,
 }
 
@@ -204,7 +217,7 @@ pub struct ClockPair {
 pub enum PairKind {
     /// Read in a bracket of this width, ns: two-sided error of at most half of it.
     Bracketed(f64),
-    /// A marker event: the system clock was read BEFORE the tracer stamped the event's start, so R is late by the tracer's
-    /// overhead (5–40 µs, rarely 1 ms), never early.
+    /// A marker event: the system clock was read BEFORE the tracer stamped the event's start, so R
+    /// is late by the tracer's overhead (5–40 µs, rarely 1 ms), never early.
     Marker,
 }

@@ -1,9 +1,11 @@
 //! Which times of a trace are believed: those that lie near most of its events.
 //!
-//! A profiler that never learnt when an event was writes 0; a length that wrapped around reaches centuries ahead. One such event must not stretch its trace over
-//! decades, for which no clock is known. While a trace is read its events vote by their times, in groups that no gap of more than [`GAP_PS`] divides. Where nearly all
-//! are in one group, [`Spread::reach`] is that group, and a second reading leaves the others out. Where they are not, every event is believed, and whoever needs
-//! a clock refuses the trace.
+//! A profiler that never learnt when an event was writes 0; a length that wrapped around reaches
+//! centuries ahead. One such event must not stretch its trace over decades, for which no clock is
+//! known. While a trace is read its events vote by their times, in groups that no gap of more than
+//! [`GAP_PS`] divides. Where nearly all are in one group, [`Spread::reach`] is that group, and a
+//! second reading leaves the others out. Where they are not, every event is believed, and whoever
+//! needs a clock refuses the trace.
 
 use std::collections::BTreeMap;
 
@@ -29,8 +31,9 @@ impl Reach {
         Self { first_ps: Picoseconds::MIN / 4, last_ps: Picoseconds::MAX / 4, stopped_ps: Some(stopped_ps) }
     }
 
-    /// Returns true if a length is what becomes of a small negative number of microseconds in 32 bits without a sign: 71.6 minutes, less a minute at most. A hang may last as long;
-    /// but nobody records the end of an event after the recording.
+    /// Returns true if a length is what becomes of a small negative number of microseconds in 32
+    /// bits without a sign: 71.6 minutes, less a minute at most. A hang may last as long; but
+    /// nobody records the end of an event after the recording.
     #[inline]
     pub(crate) fn may_be_wrapped(length_ps: Picoseconds) -> bool {
         (WRAPPED_PS - ZERO_PS..WRAPPED_PS).contains(&length_ps)
@@ -57,7 +60,8 @@ impl Reach {
         near.contains(&start_ps) && near.contains(&end_ps)
     }
 
-    /// Returns true if a time that is written as 0 can be meant: it lies within a minute of the first event, or after it.
+    /// Returns true if a time that is written as 0 can be meant: it lies within a minute of the
+    /// first event, or after it.
     pub(crate) fn holds_zero(&self, zero_ps: Picoseconds) -> bool {
         zero_ps >= self.first_ps - ZERO_PS && zero_ps <= self.last_ps + GAP_PS
     }

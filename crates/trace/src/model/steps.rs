@@ -15,7 +15,8 @@ pub struct Steps {
     series: BTreeMap<String, Vec<Step>>,
     /// When the operation that begins on a device at a time was issued by the host, ns.
     issued: BTreeMap<i64, i64>,
-    /// The operations run on a device, which lags behind the host: only the time of issue tells their step.
+    /// The operations run on a device, which lags behind the host: only the time of issue tells
+    /// their step.
     on_device: bool,
 }
 
@@ -53,8 +54,8 @@ impl Steps {
         }
     }
 
-    /// Ends taking in: moves all times by `base_ps`, and drops what is no series of steps. Steps follow each other, and each has a higher number than the one
-    /// before.
+    /// Ends taking in: moves all times by `base_ps`, and drops what is no series of steps. Steps
+    /// follow each other, and each has a higher number than the one before.
     pub(crate) fn close(&mut self, base_ps: Picoseconds, on_device: bool) {
         self.on_device = on_device;
         self.keep_series();
@@ -66,7 +67,8 @@ impl Steps {
             issued.map(|(start, issued)| (start.saturating_add(base_ns), issued.saturating_add(base_ns))).collect();
     }
 
-    /// The steps of traces that follow each other. A series that begins anew, as after a restart, is none.
+    /// The steps of traces that follow each other. A series that begins anew, as after a restart,
+    /// is none.
     pub(crate) fn joined<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
         let mut joined = Self::default();
         for Self { series, issued, on_device } in all {

@@ -11,8 +11,8 @@ pub(crate) fn nearest_ns(time: Picoseconds) -> Option<i64> {
     i64::try_from((time + PS_PER_NS / 2).div_euclid(PS_PER_NS)).ok()
 }
 
-/// Times below this, ps, are no Unix time of a trace (they are before March 1973), but may count from a machine's start, which
-/// is less than three years ago; times from it on are Unix time.
+/// Times below this, ps, are no Unix time of a trace (they are before March 1973), but may count
+/// from a machine's start, which is less than three years ago; times from it on are Unix time.
 pub(crate) const UNIX_TIME_MIN_PS: Picoseconds = 100_000_000_000_000_000_000;
 
 /// A mapped time, and how sure it is.
@@ -22,8 +22,8 @@ pub(crate) struct MappedTime {
     pub(crate) at: Picoseconds,
     /// Its standard deviation, ns.
     pub(crate) sigma_ns: f64,
-    /// The share of it that is the trace's own, ns: how well its timeline is tied to its node's clock. What is left is the
-    /// node's, and the same for all traces of the node.
+    /// The share of it that is the trace's own, ns: how well its timeline is tied to its node's
+    /// clock. What is left is the node's, and the same for all traces of the node.
     pub(crate) own_sigma_ns: f64,
     /// It may be early by as much beside, ns.
     pub(crate) early_by_ns: f64,

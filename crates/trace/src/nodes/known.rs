@@ -2,15 +2,18 @@
 //!
 //! A trace is matched to a node by these facts:
 //! - a host: the trace's own, which the run recorded for exactly one node;
-//! - a rank: the trace's own in a job of the size that the run's launcher had, which the run recorded on one node. It decides
-//!   where the host is not stated, or is that of several nodes;
-//! - a process: the one whose marks are in the trace, and which has left its rank and node in the run. It decides before all others;
+//! - a rank: the trace's own in a job of the size that the run's launcher had, which the run
+//!   recorded on one node. It decides where the host is not stated, or is that of several nodes;
+//! - a process: the one whose marks are in the trace, and which has left its rank and node in the
+//!   run. It decides before all others;
 //! - the caller's word, unless a recorded fact says otherwise.
 //!
-//! **Whose numbers.** Two launchers may number the same hosts differently, in jobs of one size: Slurm's rank 1 may be on the host of
-//! torchrun's rank 5. What a profiler writes is torch.distributed's number, which torchrun's `RANK` gives, or that of the launcher whose variables it
-//! has stored; it is looked for among ranks of the same launcher alone. What a program itself writes (`probe_sync.rank#3/8`) is meant for the run's ranks, whoever numbered them. A rank
-//! of another launcher decides only among the nodes of the trace's own host.
+//! **Whose numbers.** Two launchers may number the same hosts differently, in jobs of one size:
+//! Slurm's rank 1 may be on the host of torchrun's rank 5. What a profiler writes is
+//! torch.distributed's number, which torchrun's `RANK` gives, or that of the launcher whose
+//! variables it has stored; it is looked for among ranks of the same launcher alone. What a program
+//! itself writes (`probe_sync.rank#3/8`) is meant for the run's ranks, whoever numbered them. A
+//! rank of another launcher decides only among the nodes of the trace's own host.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};
@@ -46,7 +49,8 @@ pub enum SettledBy {
         /// Ranks in its job.
         world_size: u32,
     },
-    /// The trace's rank, in a job of as many ranks as the offsets have nodes; the offsets name neither hosts nor ranks.
+    /// The trace's rank, in a job of as many ranks as the offsets have nodes; the offsets name
+    /// neither hosts nor ranks.
     RankOfAsMany {
         /// The rank, which is the node's number.
         rank: u32,
@@ -154,8 +158,9 @@ impl KnownNodes {
         }
     }
 
-    /// The node with the trace's rank as its number, where the offsets are numbered 0 to n − 1, name no hosts or ranks, and the
-    /// trace is of a job of n ranks. A table of offsets made by hand has nothing else to go by.
+    /// The node with the trace's rank as its number, where the offsets are numbered 0 to n − 1,
+    /// name no hosts or ranks, and the trace is of a job of n ranks. A table of offsets made by
+    /// hand has nothing else to go by.
     fn numbered_alike(&self, identity: &Identity) -> Option<Settled> {
         let (rank, world_size) = identity.marked_rank.or(identity.rank.zip(identity.world_size))?;
         let are_unnamed = self.hosts.is_empty() && self.ranks.is_empty();
@@ -164,7 +169,8 @@ impl KnownNodes {
         (are_unnamed && is_numbered).then_some(Settled { node: rank, by, remark: None })
     }
 
-    /// The node of the process that put its marks into a trace: that needs no comparison of names or numbers.
+    /// The node of the process that put its marks into a trace: that needs no comparison of names
+    /// or numbers.
     fn of_process(&self, process: &MarksHeader, identity: &Identity) -> Settled {
         let MarksHeader { rank, world_size, node_id, .. } = process;
         let hosts = host(identity).map(|host| self.of_host(host)).unwrap_or_default();
@@ -193,7 +199,8 @@ impl KnownNodes {
         }
         let believed = self.believed(identity);
         match believed.first() {
-            // The host is nearer to the clock than the rank: another job may number ranks otherwise.
+            // The host is nearer to the clock than the rank: another job may number ranks
+            // otherwise.
             Some(record) if of_host.len() != 1 && !believed.iter().any(|record| record.node_id.0 == node) => {
                 let RankRecord { rank, world_size, node_id, .. } = record;
                 refuse(format!(
@@ -271,7 +278,8 @@ impl KnownNodes {
         found.into_iter().collect()
     }
 
-    /// Where the run recorded the ranks of the trace that are in the run's own numbering: the program's word, then the profiler's.
+    /// Where the run recorded the ranks of the trace that are in the run's own numbering: the
+    /// program's word, then the profiler's.
     fn believed(&self, identity: &Identity) -> Vec<&RankRecord> {
         let marked = identity.marked_rank.and_then(|rank| self.recorded(rank));
         let profiled = self.profiled(identity).filter(|record| is_of_launcher(record, identity));

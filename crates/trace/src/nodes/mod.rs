@@ -47,10 +47,12 @@ pub(crate) struct Said<'a> {
 /// A trace that cannot be read, and why.
 pub(crate) type LeftOutFile = (PathBuf, Error);
 
-/// Reads the facts of all traces and settles whose they are; with them, why others were left out, where that is allowed.
+/// Reads the facts of all traces and settles whose they are; with them, why others were left out,
+/// where that is allowed.
 ///
 /// # Errors
-/// Names the traces that cannot be read, have no node, or contradict the caller or the run, and says which flags settle it.
+/// Names the traces that cannot be read, have no node, or contradict the caller or the run, and
+/// says which flags settle it.
 pub(crate) fn read(
     paths: &[PathBuf],
     said: &Said<'_>,
@@ -108,7 +110,8 @@ pub(crate) fn read(
     Ok((traces, left_out))
 }
 
-/// Names the communicators of different processes alike that are surely one, while nothing more is known of clocks than that processes of one host share them; which stay open, in words.
+/// Names the communicators of different processes alike that are surely one, while nothing more is
+/// known of clocks than that processes of one host share them; which stay open, in words.
 pub(crate) fn join_communicators(traces: &mut [NodeTrace]) -> Vec<String> {
     let mut hosts: Vec<(String, TraceClock)> = Vec::new();
     let mut host_of = |trace: &NodeTrace| {
@@ -149,8 +152,9 @@ pub(crate) fn join_by_clocks<'a>(
     join(&mut processes)
 }
 
-/// One process's trace counts once. Its globally unique number and its host tell processes apart, and nothing else does: numbers of processes
-/// and machines repeat on other hosts, and a process that was started again has its predecessor's.
+/// One process's trace counts once. Its globally unique number and its host tell processes apart,
+/// and nothing else does: numbers of processes and machines repeat on other hosts, and a process
+/// that was started again has its predecessor's.
 ///
 /// # Errors
 /// Names both files.
@@ -167,7 +171,8 @@ fn refuse_repeated(traces: &[NodeTrace]) -> Result<(), Error> {
     Ok(())
 }
 
-/// What tells traces apart: their ranks, else their nodes while these are free, else the next free number. A rank may have several traces, one after the other.
+/// What tells traces apart: their ranks, else their nodes while these are free, else the next free
+/// number. A rank may have several traces, one after the other.
 ///
 /// # Errors
 /// Two traces of a rank overlap in time: one may be a copy of the other.
@@ -183,7 +188,8 @@ fn number_parts(traces: &mut [NodeTrace]) -> Result<(), Error> {
             continue;
         };
         let before = of_rank.entry(rank).or_default();
-        // A process that a rank starts inherits its variables, and one that is started again has its rank.
+        // A process that a rank starts inherits its variables, and one that is started again has
+        // its rank.
         let is_process = traces[index].facts.identity.guid.is_some();
         if let Some(other) = before.iter().find(|other| !is_process && overlap(&traces[**other], &traces[index])) {
             let (one, two) = (traces[*other].path.display(), traces[index].path.display());
@@ -246,8 +252,9 @@ fn name(trace: &mut NodeTrace) {
     trace.name = if others.is_empty() { first } else { format!("{first} ({})", others.join(", ")) };
 }
 
-/// What the check needs of each rank, seen through the maps. Without any map all are seen as they are; where only some have
-/// one, the others are left out: nothing can be said of a clock that is not known.
+/// What the check needs of each rank, seen through the maps. Without any map all are seen as they
+/// are; where only some have one, the others are left out: nothing can be said of a clock that is
+/// not known.
 pub(crate) fn with_collectives<T>(
     traces: &[&NodeTrace],
     maps: &[Option<Box<MapTime<'_>>>],
@@ -291,7 +298,8 @@ pub(crate) fn with_collectives<T>(
     judge(&nodes)
 }
 
-/// Offsets of all nodes from their collectives alone; `own` maps each trace to its node's own clock.
+/// Offsets of all nodes from their collectives alone; `own` maps each trace to its node's own
+/// clock.
 ///
 /// # Errors
 /// When the collectives join nobody to the reference.
@@ -311,7 +319,8 @@ pub(crate) fn offsets_from_collectives(
     let reference = traces.first().map_or(0, |trace| trace.rank_part);
     let max_rate_change_ppm = max_rate_change_ppm.unwrap_or(MAX_RATE_CHANGE_PPM);
     let options = OffsetOptions { reference, max_rate_change_ppm, half, ..OffsetOptions::default() };
-    // Bounds take no clock to be faster than another by more than that, and so none can change by more.
+    // Bounds take no clock to be faster than another by more than that, and so none can change by
+    // more.
     if !(0.0..=options.max_skew * 1e6).contains(&max_rate_change_ppm) {
         let problem = format!(
             "invalid maximum rate change of {max_rate_change_ppm} ppm: give a number from 0 to {}",

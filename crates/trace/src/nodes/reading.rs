@@ -15,7 +15,8 @@ use crate::workers::workers;
 /// A trace's format and what it says.
 pub(super) type Facts = (&'static dyn TraceFormat, TraceFacts);
 
-/// The facts of each trace, or why there are none. Unless `go_on`, no trace is begun after one that cannot be read; those are `None`.
+/// The facts of each trace, or why there are none. Unless `go_on`, no trace is begun after one that
+/// cannot be read; those are `None`.
 pub(super) fn read_all(paths: &[PathBuf], options: &FactOptions, go_on: bool) -> Vec<Option<Result<Facts, Error>>> {
     let (next, stopped) = (AtomicUsize::new(0), AtomicBool::new(false));
     let work = || {

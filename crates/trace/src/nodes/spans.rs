@@ -77,7 +77,8 @@ mod tests {
 
     use crate::{LatenessSettings, MergeSettings, Request, calibrate, check, lateness, merge};
 
-    /// A trace of three all-reduces, the `span`-th of its rank; rank 1 is 300 µs late to each. A process that was started again counts from 1 again.
+    /// A trace of three all-reduces, the `span`-th of its rank; rank 1 is 300 µs late to each. A
+    /// process that was started again counts from 1 again.
     fn trace(folder: &Path, rank: u32, span: u32, first_number: u32) -> PathBuf {
         let all_reduce = |number: u32| {
             let ts = span * 3_000_000 + number * 10_000 + rank * 300;

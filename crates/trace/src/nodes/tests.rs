@@ -165,7 +165,8 @@ fn host_and_rank_that_disagree_are_refused() {
     check(&three, "a", Some((2, 3)), Err("belongs to node 0, node 1, but its rank 2 of 3"));
 }
 
-/// What settles a trace of this host, torch's rank and marker, and the remark on it; a refusal must contain the text.
+/// What settles a trace of this host, torch's rank and marker, and the remark on it; a refusal must
+/// contain the text.
 fn check_marked(
     known: &KnownNodes,
     (host, rank): Identity<'_>,
@@ -185,7 +186,8 @@ fn check_marked(
 
 #[test]
 fn a_rank_of_another_launcher_gives_no_trace_to_a_node() {
-    // The run was started by mpirun, which numbered the hosts a, b; torchrun of a job of the same size numbered them b, a.
+    // The run was started by mpirun, which numbered the hosts a, b; torchrun of a job of the same
+    // size numbered them b, a.
     let run = with_ranks(on_hosts(&["a", "b"]), &[("a", 0), ("b", 1)]);
     let torch = ("", Some((1, 2)));
     check_marked(&run, torch, None, Ok((1, by_rank(1, 2), "")));
@@ -447,7 +449,8 @@ fn what_settled_it_can_be_read() {
     }
 }
 
-/// A CSV of offsets names neither hosts nor ranks: a job of as many ranks is numbered as its nodes are.
+/// A CSV of offsets names neither hosts nor ranks: a job of as many ranks is numbered as its nodes
+/// are.
 #[test]
 fn ranks_of_a_job_as_large_as_unnamed_offsets_are_the_nodes() {
     let unnamed = |nodes: &[u32]| KnownNodes { nodes: nodes.iter().copied().collect(), ..KnownNodes::default() };
@@ -456,7 +459,8 @@ fn ranks_of_a_job_as_large_as_unnamed_offsets_are_the_nodes() {
     let nodes: Vec<u32> = settled.iter().map(|(node, ..)| *node).collect();
     assert_eq!(nodes, [1, 0]);
     assert_eq!(settled[0].3, SettledBy::RankOfAsMany { rank: 1, world_size: 2 });
-    // More nodes than ranks, numbers with a gap, hosts that are named: nothing says that ranks are nodes.
+    // More nodes than ranks, numbers with a gap, hosts that are named: nothing says that ranks are
+    // nodes.
     for known in [unnamed(&[0, 1, 2]), unnamed(&[0, 2]), on_hosts(&["b", "c"])] {
         let refused = traces.read(&Said::default(), &known).expect_err("refused");
         assert!(refused.contains("--nodes"), "{refused}");

@@ -14,13 +14,15 @@ pub struct NodeTrace {
     pub path: PathBuf,
     /// Its format.
     pub format: &'static dyn TraceFormat,
-    /// What tells it from the others: its rank, else its node while that is free, else the next free number.
+    /// What tells it from the others: its rank, else its node while that is free, else the next
+    /// free number.
     pub part: u32,
     /// What all traces of its rank have in common: the first one's `part`.
     pub rank_part: u32,
     /// Which of its rank's traces it is, in the order of time; 0: the first, or the only one.
     pub span: u32,
-    /// The node whose clock it is on; ranks of one host share it. The same as `part` where no node's offsets will be applied.
+    /// The node whose clock it is on; ranks of one host share it. The same as `part` where no
+    /// node's offsets will be applied.
     pub node: u32,
     /// What settled the node.
     pub settled_by: SettledBy,
@@ -31,7 +33,8 @@ pub struct NodeTrace {
 }
 
 impl NodeTrace {
-    /// What viewers are told of it: `rank 2 · gpu-01`, or `node 2 · gpu-01` where its rank is not known.
+    /// What viewers are told of it: `rank 2 · gpu-01`, or `node 2 · gpu-01` where its rank is not
+    /// known.
     pub fn title(&self) -> String {
         let Identity { rank, hostname, .. } = &self.facts.identity;
         let mut which = rank.map_or_else(|| format!("node {}", self.node), |rank| format!("rank {rank}"));

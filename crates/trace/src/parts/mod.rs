@@ -105,7 +105,8 @@ impl CollectiveParts {
         self.of_calls |= other.of_calls;
     }
 
-    /// Says that the parts are calls, which may return before their operation has run: their ends prove nothing alone.
+    /// Says that the parts are calls, which may return before their operation has run: their ends
+    /// prove nothing alone.
     #[cfg(feature = "rocpd")]
     pub(crate) fn set_of_calls(&mut self) {
         self.of_calls = true;
@@ -182,7 +183,8 @@ impl CollectiveParts {
         &self.labels[number as usize]
     }
 
-    /// Changes what parts are, once [`Self::close`] was called: what the traces together tell of them.
+    /// Changes what parts are, once [`Self::close`] was called: what the traces together tell of
+    /// them.
     pub(crate) fn relabel(&mut self, mut change: impl FnMut(&mut Label)) {
         self.labels.iter_mut().for_each(|label| change(Arc::make_mut(label)));
     }

@@ -33,7 +33,8 @@ pub(super) struct Machine {
 /// The machines of all traces; the first trace is of the first.
 ///
 /// # Errors
-/// A trace of another format, or without a clock; no map leads back to the clock of the first trace.
+/// A trace of another format, or without a clock; no map leads back to the clock of the first
+/// trace.
 pub(super) fn machines(calibrated: &Calibrated) -> Result<Vec<Machine>, Error> {
     let mut machines: Vec<Machine> = Vec::new();
     for (part, of) in calibrated.traces.iter().enumerate() {
@@ -94,7 +95,8 @@ fn map_of(calibrated: &Calibrated, of: &CalibratedTrace) -> Result<TimeMap, Erro
     }
 }
 
-/// Names machines by their hosts, where the run or the trace states them, and tells apart those of one host.
+/// Names machines by their hosts, where the run or the trace states them, and tells apart those of
+/// one host.
 fn name(calibrated: &Calibrated, machines: &mut [Machine]) {
     let mut taken: BTreeMap<(String, Option<&'static str>), u32> = BTreeMap::new();
     let mut nodes: BTreeMap<String, u32> = BTreeMap::new();

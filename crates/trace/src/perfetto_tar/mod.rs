@@ -50,9 +50,11 @@ pub struct TarMember {
     pub member: String,
     /// The machine that the manifest gives it to.
     pub machine: String,
-    /// The clock that is related, by Perfetto's name; None where the file states none, and its own timeline is.
+    /// The clock that is related, by Perfetto's name; None where the file states none, and its own
+    /// timeline is.
     pub clock: Option<&'static str>,
-    /// At one instant its clock shows T where that of the first file shows T + this, ns; None for a file without events.
+    /// At one instant its clock shows T where that of the first file shows T + this, ns; None for a
+    /// file without events.
     pub offset_ns: Option<i64>,
     /// How far an event of the file is from where the map has it, with this offset, ns at most.
     pub drift_left_ns: Option<u64>,
@@ -97,7 +99,8 @@ pub(crate) fn write(calibrated: &Calibrated, output: &Path) -> Result<TarReport,
     let wrong = |source| Error::io(output, "write")(source);
     let mut tar = Builder::new(AtomicFile::create(output).map_err(Error::io(output, "create"))?);
     append(&mut tar, MANIFEST, text.len() as u64, text.as_bytes()).map_err(wrong)?;
-    // Trace processor reads members in the order of their names, and v52 ends where that is not their order in the TAR.
+    // Trace processor reads members in the order of their names, and v52 ends where that is not
+    // their order in the TAR.
     let mut by_name: Vec<usize> = (0..members.len()).collect();
     by_name.sort_by_key(|&part| &members[part]);
     for part in by_name {
@@ -112,7 +115,8 @@ pub(crate) fn write(calibrated: &Calibrated, output: &Path) -> Result<TarReport,
     Ok(report)
 }
 
-/// Names of the traces in the TAR: their own, told apart by their folders; Perfetto passes over names that begin with a full stop, and the manifest's is taken.
+/// Names of the traces in the TAR: their own, told apart by their folders; Perfetto passes over
+/// names that begin with a full stop, and the manifest's is taken.
 fn members(calibrated: &Calibrated) -> Vec<String> {
     let paths: Vec<&Path> = calibrated.traces.iter().map(|of| of.trace.path.as_path()).collect();
     let mut members: Vec<String> = Vec::with_capacity(paths.len());

@@ -18,7 +18,8 @@ pub(super) struct Constant {
     pub(super) left_ns: u64,
 }
 
-/// The constant that is off by the least from `first` to `last`; None beyond 64 bits of nanoseconds.
+/// The constant that is off by the least from `first` to `last`; None beyond 64 bits of
+/// nanoseconds.
 pub(super) fn constant(map: &TimeMap, first: Picoseconds, last: Picoseconds) -> Option<Constant> {
     let added = |time: Picoseconds| map.map(time).time_ps - time;
     let (mut least, mut most) = (added(first), added(first));

@@ -44,7 +44,8 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// A varint of exactly `width` bytes, padded where `value` needs fewer; legal protobuf, though not the shortest.
+/// A varint of exactly `width` bytes, padded where `value` needs fewer; legal protobuf, though not
+/// the shortest.
 pub(crate) fn padded_varint(mut value: u64, width: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(width);
     for index in 0..width {

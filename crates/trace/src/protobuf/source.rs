@@ -122,7 +122,8 @@ impl Source {
         Error::malformed(&self.path, at, problem)
     }
 
-    /// A fault of a message in memory, as an error of this file; `start` is where the message begins.
+    /// A fault of a message in memory, as an error of this file; `start` is where the message
+    /// begins.
     pub(crate) fn fault(&self, start: u64, fault: Fault) -> Error {
         self.malformed(start + fault.at as u64, fault.problem)
     }
@@ -256,7 +257,8 @@ impl Source {
         };
         let mut raw = [0; 2 * VARINT_MAX];
         let raw_width = tag_width + value_width;
-        // Of fixed size wherever possible: that is two moves instead of a call, and this runs once per event.
+        // Of fixed size wherever possible: that is two moves instead of a call, and this runs once
+        // per event.
         match shown.first_chunk::<{ 2 * VARINT_MAX }>() {
             Some(whole) => raw = *whole,
             None => raw[..raw_width].copy_from_slice(&shown[..raw_width]),
@@ -295,9 +297,11 @@ impl Source {
 }
 
 impl Source {
-    /// Fields of bytes in one piece, in a buffer of their own: those that have the one-byte tag `tag`, follow each other from the cursor
-    /// on, are whole in the buffer, and end before `end`. Passes over them. `spare` is a buffer to go on with, of an earlier run. `None`
-    /// where the next field is another, or none is whole: it is read by its header then, which also says what is wrong with it.
+    /// Fields of bytes in one piece, in a buffer of their own: those that have the one-byte tag
+    /// `tag`, follow each other from the cursor on, are whole in the buffer, and end before `end`.
+    /// Passes over them. `spare` is a buffer to go on with, of an earlier run. `None` where the
+    /// next field is another, or none is whole: it is read by its header then, which also says what
+    /// is wrong with it.
     pub(crate) fn take_run(&mut self, tag: u8, end: u64, mut spare: Vec<u8>) -> Result<Option<Run>, Error> {
         let left = end.saturating_sub(self.position);
         let want = left.min(BUFFER_BYTES as u64) as usize;
@@ -360,7 +364,8 @@ impl Run {
     }
 }
 
-/// Where the value is of the field of bytes that `bytes` begin with, if it has this tag of one byte and is whole.
+/// Where the value is of the field of bytes that `bytes` begin with, if it has this tag of one byte
+/// and is whole.
 #[inline(always)]
 fn tagged(bytes: &[u8], tag: u8) -> Option<Range<usize>> {
     let [first, rest @ ..] = bytes else { return None };

@@ -93,7 +93,8 @@ impl Cell {
     }
 }
 
-/// After how many lookups of single rows a block is read whole, and how many such blocks a cursor keeps.
+/// After how many lookups of single rows a block is read whole, and how many such blocks a cursor
+/// keeps.
 const OFTEN: u32 = 8;
 const KEPT: usize = 64;
 /// Blocks of which is counted how often they were asked for.

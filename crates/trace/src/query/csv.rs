@@ -41,10 +41,12 @@ pub struct CsvFile {
 }
 
 impl Query {
-    /// Writes a file for each kind of event that there is: `FOLDER/NAME_kernel_trace.csv` and its like. All appear once all are whole.
+    /// Writes a file for each kind of event that there is: `FOLDER/NAME_kernel_trace.csv` and its
+    /// like. All appear once all are whole.
     ///
     /// # Errors
-    /// Databases that are not on one clock; one that cannot be read, with table and row; a file that cannot be written. No file appears then.
+    /// Databases that are not on one clock; one that cannot be read, with table and row; a file
+    /// that cannot be written. No file appears then.
     pub fn write_csv(&self, folder: &Path, name: &str, settings: &CsvSettings) -> Result<Vec<CsvFile>, Error> {
         if let Some(reason) = &self.apart {
             return Err(Error::Request { problem: reason.to_string() });
@@ -210,7 +212,8 @@ impl Segments<'_> {
         Ok(file.map(|file| (file, count)))
     }
 
-    /// Whether a row of the window's kind lies in it. An event that was not ended, or has no time, is in no window.
+    /// Whether a row of the window's kind lies in it. An event that was not ended, or has no time,
+    /// is in no window.
     fn is_wanted(&self, table: &Table, [start, end]: [i64; 2]) -> bool {
         let Some((window, inclusive)) = self.window.filter(|_| table.view != AGENTS) else { return true };
         start != 0 && end != 0 && keeps(window, inclusive, start, end)

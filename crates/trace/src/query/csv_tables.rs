@@ -17,7 +17,8 @@ pub struct CsvSettings {
     pub agent_index: AgentIndex,
     /// Without the columns that rocprofv3 has not: `Host` and `Rank`.
     pub plain_columns: bool,
-    /// Texts that a spreadsheet would run as formulas are written as they are, without an apostrophe.
+    /// Texts that a spreadsheet would run as formulas are written as they are, without an
+    /// apostrophe.
     pub raw_cells: bool,
 }
 
@@ -42,7 +43,8 @@ pub(super) enum Origin {
     Number(&'static str),
     /// A device, by the beginning of the names of three columns.
     Agent(&'static str),
-    /// A property of an agent, a number in the JSON that describes it, by its path; 0 where it is not there.
+    /// A property of an agent, a number in the JSON that describes it, by its path; 0 where it is
+    /// not there.
     Property(&'static str),
     /// A property that is several numbers there: the path of each, and the bit at which it begins.
     Bits(&'static [(&'static str, u32)]),

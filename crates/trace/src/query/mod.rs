@@ -135,11 +135,13 @@ fn all_notes(calibrated: &Calibrated, of_tables: Vec<String>) -> Vec<String> {
 }
 
 impl Query {
-    /// Learns the databases' clocks and makes their tables known. Traces of the request that are folders stand for the databases in them.
+    /// Learns the databases' clocks and makes their tables known. Traces of the request that are
+    /// folders stand for the databases in them.
     ///
     /// # Errors
-    /// Those of [`calibrate()`](crate::calibrate()); a trace that is no database of rocprofv3; a clock that is not known while there is a window
-    /// and `own_clocks` is not set; two files of one process; files whose schemas differ in their major number.
+    /// Those of [`calibrate()`](crate::calibrate()); a trace that is no database of rocprofv3; a
+    /// clock that is not known while there is a window and `own_clocks` is not set; two files of
+    /// one process; files whose schemas differ in their major number.
     pub fn open(request: &Request, settings: &QuerySettings) -> Result<Query, Error> {
         refuse_cpu_clock(request)?;
         let found = folders::search(request, Wanted::Databases)?;
@@ -213,7 +215,8 @@ impl Query {
     /// Runs one statement, and gives its rows as they come.
     ///
     /// # Errors
-    /// [`Error::Request`] for what is no statement, several, or more than reading, and for times of databases that are not on one clock; [`Error::Database`] with the file, table and row that
+    /// [`Error::Request`] for what is no statement, several, or more than reading, and for times of
+    /// databases that are not on one clock; [`Error::Database`] with the file, table and row that
     /// cannot be read; what the sink refuses.
     pub fn run(&self, sql: &str, sink: &mut dyn RowSink) -> Result<(), Error> {
         *self.until.lock().unwrap_or_else(PoisonError::into_inner) = self.timeout.map(|limit| Instant::now() + limit);
@@ -238,7 +241,8 @@ impl Query {
         self.pool.expect_unchanged()
     }
 
-    /// How many databases are asked, and how many of them were open at once so far: never more than [`OPEN_MAX`].
+    /// How many databases are asked, and how many of them were open at once so far: never more than
+    /// [`OPEN_MAX`].
     pub fn files(&self) -> (usize, usize) {
         (self.pool.files(), self.pool.most_open())
     }
@@ -302,7 +306,8 @@ fn expect_one_clock(calibrated: &Calibrated, settings: &QuerySettings) -> Result
     one_clock::expect(calibrated, "to query the times of several databases", Otherwise::AsTheyAre).map(drop)
 }
 
-/// Makes a view of the profiler's, and in front of it, where it has a guid, one that says where its rows come from.
+/// Makes a view of the profiler's, and in front of it, where it has a guid, one that says where its
+/// rows come from.
 fn make_view(connection: &Connection, view: &View) -> rusqlite::Result<()> {
     connection.execute_batch(&by_event(&view.sql))?;
     let name = quoted(view.name);
@@ -317,16 +322,18 @@ fn make_view(connection: &Connection, view: &View) -> rusqlite::Result<()> {
             "CREATE TEMP VIEW {name} AS SELECT {alias}.host, {alias}.rank, {alias}.file, {alias}.guid, {select}"
         ));
     }
-    // A name is looked for among temporary views first, but by a view of `main` there alone. The cross join has SQLite go through the
-    // processes first, so that files that a condition on host, rank or file leaves out are not read.
+    // A name is looked for among temporary views first, but by a view of `main` there alone. The
+    // cross join has SQLite go through the processes first, so that files that a condition on host,
+    // rank or file leaves out are not read.
     connection.execute_batch(&format!(
         "CREATE TEMP VIEW {name} AS SELECT p.host, p.rank, p.file, v.* FROM main.probe_sync_processes p \
          CROSS JOIN main.{name} v ON v.guid = p.guid"
     ))
 }
 
-/// A view whose joins by the number of an event find their rows by an index that SQLite makes once: our tables find rows by their id alone, and SQLite
-/// makes none for them. A limit keeps the table a statement of its own.
+/// A view whose joins by the number of an event find their rows by an index that SQLite makes once:
+/// our tables find rows by their id alone, and SQLite makes none for them. A limit keeps the table
+/// a statement of its own.
 fn by_event(sql: &str) -> String {
     const JOIN: &str = " JOIN \"rocpd_";
     let mut out = String::with_capacity(sql.len());
@@ -347,7 +354,8 @@ fn by_event(sql: &str) -> String {
     out + rest
 }
 
-/// The alias of the table that a view's rows are of: the first after `FROM`, where the view joins others to it and sums up nothing.
+/// The alias of the table that a view's rows are of: the first after `FROM`, where the view joins
+/// others to it and sums up nothing.
 fn first_source(select: &str) -> Option<&str> {
     let mut depth = 0_i32;
     let from = select.char_indices().find(|(at, letter)| {
@@ -373,5 +381,6 @@ const PROCESS: &str = "INSERT INTO probe_sync_processes (guid, host, rank, file)
 const MEMORY_MAX: u64 = 8 << 30;
 /// Steps of SQLite's machine between two looks at the clock.
 const STEPS: i32 = 10_000;
-/// The longest cell that a statement may make, bytes; no row of a database is longer than half of it.
+/// The longest cell that a statement may make, bytes; no row of a database is longer than half of
+/// it.
 const CELL_MAX: i32 = 64 << 20;

@@ -72,5 +72,6 @@ impl Pool {
     }
 }
 
-/// Databases that are open at once. One that is written by a log is three files: the whole stays below 64.
+/// Databases that are open at once. One that is written by a log is three files: the whole stays
+/// below 64.
 pub const OPEN_MAX: usize = 20;

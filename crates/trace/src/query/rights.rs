@@ -6,7 +6,8 @@
 use rusqlite::Connection;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 
-/// Refuses everything but reading: ATTACH, PRAGMA that set something, tables of the caller's own, functions that load code.
+/// Refuses everything but reading: ATTACH, PRAGMA that set something, tables of the caller's own,
+/// functions that load code.
 pub(super) fn reading_only(connection: &mut Connection) -> rusqlite::Result<()> {
     connection.authorizer(Some(|context: AuthContext<'_>| {
         let allowed = match context.action {

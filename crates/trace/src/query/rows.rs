@@ -85,7 +85,8 @@ impl Source {
         Self { table, window, apart, pool, failure, by_guid }
     }
 
-    /// The part of the process of this guid. A guid is text: no other value is equal to it but a number that SQLite writes so.
+    /// The part of the process of this guid. A guid is text: no other value is equal to it but a
+    /// number that SQLite writes so.
     fn of_guid(&self, guid: ValueRef<'_>) -> Option<usize> {
         match guid {
             ValueRef::Text(guid) => self.by_guid.get(guid).copied(),
@@ -418,7 +419,8 @@ impl Cursor {
     }
 }
 
-/// A cell as it is handed out: as it stands, but for a time that is set, which goes through the map.
+/// A cell as it is handed out: as it stands, but for a time that is set, which goes through the
+/// map.
 fn cell(value: ValueRef<'_>, map: Option<&Arc<TimeMap>>) -> Result<Cell, String> {
     let time = match map {
         Some(map) => aligned(value, &mut |time| map.map(time).time_ps)?,
@@ -427,8 +429,8 @@ fn cell(value: ValueRef<'_>, map: Option<&Arc<TimeMap>>) -> Result<Cell, String>
     Ok(time.map_or_else(|| Cell::of(value), Cell::Integer))
 }
 
-/// Whether rows of a part may meet a condition. A value of another type than the column's may still be equal after SQLite has
-/// converted it, so it excludes nothing.
+/// Whether rows of a part may meet a condition. A value of another type than the column's may still
+/// be equal after SQLite has converted it, so it excludes nothing.
 fn fits(of: &OfProcess, (letter, value): (char, ValueRef<'_>)) -> bool {
     let process = &of.process;
     let text = |known: &str| !matches!(value, ValueRef::Text(text) if text != known.as_bytes());

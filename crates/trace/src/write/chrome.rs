@@ -344,7 +344,8 @@ const FREE_FROM: i64 = 1 << 31;
 const NONE: i64 = -1;
 /// Places in viewers for the processes of one rank.
 const TRACKS_OF_RANK: usize = 1 << 10;
-/// The place of processes of no rank, behind those of all others; with the places of a rank it stays below 2^31.
+/// The place of processes of no rank, behind those of all others; with the places of a rank it
+/// stays below 2^31.
 const RANKS_END: usize = 1 << 20;
 /// How many tracks above a track are looked at.
 const TREE_DEPTH_MAX: usize = 16;

@@ -60,7 +60,8 @@ pub struct Process {
 }
 
 impl Track {
-    /// What viewers show: `rank 2 · gpu-01 · python 30592` of a process, as far as its rank, host, name and number are known; of others their name.
+    /// What viewers show: `rank 2 · gpu-01 · python 30592` of a process, as far as its rank, host,
+    /// name and number are known; of others their name.
     pub fn label(&self) -> String {
         let TrackKind::Process(process) = &self.kind else { return self.name.clone() };
         let host = Some(process.host.clone()).filter(|host| !host.is_empty());
@@ -104,7 +105,8 @@ pub struct ArgRange {
     pub count: u32,
 }
 
-/// One end of a flow, which joins what happens on different tracks. All ends of one id are joined in the order of their times.
+/// One end of a flow, which joins what happens on different tracks. All ends of one id are joined
+/// in the order of their times.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
     /// What its ends have in common, unique in the whole output; 0: no flow.
@@ -170,8 +172,8 @@ pub struct Counters {
     pub value: Vec<f64>,
 }
 
-/// Ends of flows that were recorded apart from their slices. Each belongs to the innermost slice that begins on the track at that
-/// time; where none does, the end is counted and not written.
+/// Ends of flows that were recorded apart from their slices. Each belongs to the innermost slice
+/// that begins on the track at that time; where none does, the end is counted and not written.
 #[derive(Clone, Debug, Default)]
 pub struct FlowPoints {
     /// Where.
@@ -247,8 +249,8 @@ impl Chunk {
         args.value.clear();
     }
 
-    /// Refuses columns of different lengths, texts, arguments and tracks that there are not, and slices that end before they begin.
-    /// `tracks` is how many were declared before.
+    /// Refuses columns of different lengths, texts, arguments and tracks that there are not, and
+    /// slices that end before they begin. `tracks` is how many were declared before.
     ///
     /// # Errors
     /// [`Error::Chunk`] names table and row.

@@ -31,7 +31,8 @@ impl Waiting {
         self.ends.push((chunk.flows.track[row], chunk.flows.flow[row]));
     }
 
-    /// Moves the ends of a slice to `taken`, its own included; none of the others where a slice within it begins with it.
+    /// Moves the ends of a slice to `taken`, its own included; none of the others where a slice
+    /// within it begins with it.
     #[inline]
     pub(super) fn take(&mut self, slices: &Slices, row: usize, taken: &mut Vec<Flow>) {
         taken.clear();

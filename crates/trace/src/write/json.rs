@@ -12,7 +12,8 @@ pub(super) enum Large {
     Numbers,
 }
 
-/// Appends the arguments of an event as a member, with the comma before it, and `more` that are none of the chunk's; nothing where there are none.
+/// Appends the arguments of an event as a member, with the comma before it, and `more` that are
+/// none of the chunk's; nothing where there are none.
 #[inline]
 pub(super) fn put_args(out: &mut Vec<u8>, chunk: &Chunk, range: ArgRange, more: &[(&str, i64)], large: Large) {
     if range.count == 0 && more.is_empty() {
@@ -94,7 +95,8 @@ pub(super) fn put_float(out: &mut Vec<u8>, value: f64) {
     }
 }
 
-/// An array or object as it is, but for control characters inside its strings, which profilers write and JSON forbids.
+/// An array or object as it is, but for control characters inside its strings, which profilers
+/// write and JSON forbids.
 fn put_json(out: &mut Vec<u8>, json: &str) {
     if json.bytes().all(|byte| byte >= 0x20) {
         out.extend_from_slice(json.as_bytes());

@@ -113,7 +113,8 @@ impl<W: Write> Kineto<W> {
         Ok((self.report, inner))
     }
 
-    /// Writes what stands before the events, once; what it says of the job is known with the first tracks.
+    /// Writes what stands before the events, once; what it says of the job is known with the first
+    /// tracks.
     fn head(&mut self, chunk: &Chunk) {
         let processes = || {
             chunk.tracks.iter().filter_map(|track| match &track.kind {
@@ -187,7 +188,8 @@ impl<W: Write> Kineto<W> {
         out.extend_from_slice(b",\"dur\":");
         put_microseconds(out, i128::from(end) - i128::from(start));
         let stated = [("device", known.pid), ("stream", known.tid)];
-        // A device's copy of an annotation is no work of a stream, and readers would count it as such.
+        // A device's copy of an annotation is no work of a stream, and readers would count it as
+        // such.
         let is_work = known.on_device && called != "gpu_user_annotation";
         let wanted = if is_work { unstated(chunk, slices.args[row], stated) } else { Unstated::default() };
         put_args(out, chunk, slices.args[row], wanted.as_slice(), Large::Numbers);
@@ -338,7 +340,8 @@ impl<W: Write> Events<W> {
     }
 }
 
-/// `distributedInfo`, with a space after each colon: HolisticTraceAnalysis looks for the rank as text.
+/// `distributedInfo`, with a space after each colon: HolisticTraceAnalysis looks for the rank as
+/// text.
 fn put_distributed(out: &mut Vec<u8>, meta: &Meta, rank: u32) {
     out.extend_from_slice(b",\n\"distributedInfo\": {");
     if let Some(backend) = &meta.backend {
@@ -355,7 +358,8 @@ fn put_distributed(out: &mut Vec<u8>, meta: &Meta, rank: u32) {
     out.push(b'}');
 }
 
-/// What a slice is to a flow. Autograd's own name for a backward call stands for the category, which Kineto gives to no direction.
+/// What a slice is to a flow. Autograd's own name for a backward call stands for the category,
+/// which Kineto gives to no direction.
 fn side(category: Category, on_device: bool, name: &str) -> Side {
     match category {
         _ if on_device => Side::Device,
@@ -393,7 +397,8 @@ fn unstated(chunk: &Chunk, range: ArgRange, members: [(&'static str, i64); 2]) -
     left
 }
 
-/// The start of the quarter of 7 889 238 s in which a time lies, an hour before it: what Kineto's own times count from.
+/// The start of the quarter of 7 889 238 s in which a time lies, an hour before it: what Kineto's
+/// own times count from.
 pub(crate) fn quarter_before(time_ns: i64) -> i64 {
     time_ns.saturating_sub(LEEWAY_NS).div_euclid(QUARTER_NS).saturating_mul(QUARTER_NS)
 }

@@ -54,7 +54,8 @@ impl Lanes {
         Some((end, lane))
     }
 
-    /// A place for a slice. What has ended before its start must have been taken with [`Self::ended`].
+    /// A place for a slice. What has ended before its start must have been taken with
+    /// [`Self::ended`].
     #[inline]
     pub(super) fn place(&mut self, row: u32, start: i64, end: i64) -> Place {
         let lanes = &mut self.rows[row as usize];
@@ -82,7 +83,8 @@ mod tests {
 
     use super::*;
 
-    /// The lanes that slices of one row come to, as a viewer finds them again: per slice lane, start and end.
+    /// The lanes that slices of one row come to, as a viewer finds them again: per slice lane,
+    /// start and end.
     fn read_back(slices: &[(i64, i64)]) -> Vec<(u32, i64, i64)> {
         let mut lanes = Lanes::default();
         lanes.add_rows(1);
@@ -98,7 +100,8 @@ mod tests {
         while let Some((at, lane)) = lanes.ended(i64::MAX) {
             events.push((lane, at, false));
         }
-        // A viewer sorts by time and keeps the order at one time; an end closes what was opened last.
+        // A viewer sorts by time and keeps the order at one time; an end closes what was opened
+        // last.
         events.sort_by_key(|event| event.1);
         let mut stacks: std::collections::BTreeMap<u32, Vec<i64>> = std::collections::BTreeMap::new();
         let mut found = Vec::new();

@@ -71,13 +71,16 @@ pub enum OutputFormat {
     Perfetto,
     /// Chrome's JSON, with times in microseconds since `baseTimeNanoseconds`.
     ChromeJson,
-    /// PyTorch Kineto's JSON, of one process with its devices: what HolisticTraceAnalysis and TensorBoard read.
+    /// PyTorch Kineto's JSON, of one process with its devices: what HolisticTraceAnalysis and
+    /// TensorBoard read.
     Kineto,
-    /// XSpace protobuf, which xprof and TensorBoard's profiler read. What is written goes to a file without a name until the trace is finished.
+    /// XSpace protobuf, which xprof and TensorBoard's profiler read. What is written goes to a file
+    /// without a name until the trace is finished.
     XSpace,
 }
 
-/// A trace in the making. Dropped without [`TraceWriter::finish`] it leaves an output that is not whole.
+/// A trace in the making. Dropped without [`TraceWriter::finish`] it leaves an output that is not
+/// whole.
 #[derive(Debug)]
 #[must_use = "an output is whole only when it was finished"]
 pub struct TraceWriter<W: Write>(Format<W>);
@@ -124,12 +127,12 @@ pub fn open<W: Write>(format: OutputFormat, sink: W, meta: &Meta) -> TraceWriter
 }
 
 impl<W: Write> TraceWriter<W> {
-    /// Writes a chunk. Chunks that are sorted by time, longer slices first, give the smallest output with the fewest lanes; any order
-    /// is written whole.
+    /// Writes a chunk. Chunks that are sorted by time, longer slices first, give the smallest
+    /// output with the fewest lanes; any order is written whole.
     ///
     /// # Errors
-    /// [`Error::Chunk`] where the chunk does not hold together, with table and row; [`Error::Sink`] where the output fails. The output
-    /// is not whole after that.
+    /// [`Error::Chunk`] where the chunk does not hold together, with table and row; [`Error::Sink`]
+    /// where the output fails. The output is not whole after that.
     pub fn write(&mut self, chunk: &Chunk) -> Result<(), Error> {
         match &mut self.0 {
             Format::Perfetto(writer) => writer.write(chunk),
@@ -139,8 +142,8 @@ impl<W: Write> TraceWriter<W> {
         }
     }
 
-    /// The chunks that follow are of this machine, on its own clock; of None they are on that of the trace, as at the beginning. Tracks are of the machine that they
-    /// were declared on.
+    /// The chunks that follow are of this machine, on its own clock; of None they are on that of
+    /// the trace, as at the beginning. Tracks are of the machine that they were declared on.
     ///
     /// # Errors
     /// [`Error::Chunk`]: only Perfetto's format has machines; number 0 is not one with a clock of its own. [`Error::Sink`].

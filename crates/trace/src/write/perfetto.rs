@@ -36,7 +36,8 @@ pub(super) struct Perfetto<W> {
     /// By lane: what its events name as their track.
     lane_uuids: Vec<u64>,
     next_uuid: u64,
-    /// Processes and tids that have a track: Perfetto takes a second one for the same thread, and its slices for overlapping ones.
+    /// Processes and tids that have a track: Perfetto takes a second one for the same thread, and
+    /// its slices for overlapping ones.
     threads: HashSet<(u64, i64), FixedState>,
     pids: Pids,
     sequence: Sequence,
@@ -45,7 +46,8 @@ pub(super) struct Perfetto<W> {
     report: WriteReport,
 }
 
-/// A TracePacket with what is known of the whole trace; from v58 on trace processor lists it in its table `metadata`, and before that does not look at it.
+/// A TracePacket with what is known of the whole trace; from v58 on trace processor lists it in its
+/// table `metadata`, and before that does not look at it.
 fn attributes(metadata: &[(String, String)]) -> Vec<u8> {
     let (mut packet, mut attributes, mut entry) = (Vec::new(), Vec::new(), Vec::new());
     for (key, text) in metadata {
@@ -246,7 +248,8 @@ impl<W: Write> Perfetto<W> {
                 break;
             }
         }
-        // Perfetto takes a thread for one of the process of its pid that was described last: each process with all below it, then.
+        // Perfetto takes a thread for one of the process of its pid that was described last: each
+        // process with all below it, then.
         let root = |mut track: TrackId| {
             for _ in 0..TREE_DEPTH_MAX {
                 match track.0.checked_sub(before as u32).and_then(|index| tracks[index as usize].parent) {
@@ -267,7 +270,8 @@ impl<W: Write> Perfetto<W> {
         Ok(())
     }
 
-    /// A TrackDescriptor. Numbers of processes and threads that Perfetto cannot hold make a plain track of its name.
+    /// A TrackDescriptor. Numbers of processes and threads that Perfetto cannot hold make a plain
+    /// track of its name.
     fn described(&mut self, index: usize, track: &Track) -> Vec<u8> {
         let process = track.parent.map_or(0, |parent| self.tracks[parent.0 as usize].uuid);
         let is_first = !matches!(track.kind, TrackKind::Thread { tid } if !self.threads.insert((process, tid)));
@@ -327,7 +331,8 @@ impl Default for Pids {
 }
 
 impl Pids {
-    /// The number that a process wants, or another where that is taken. Number 0 is one process to Perfetto, however many have it: none then.
+    /// The number that a process wants, or another where that is taken. Number 0 is one process to
+    /// Perfetto, however many have it: none then.
     fn number(&mut self, wanted: i64) -> Option<u64> {
         let wanted = system_number(wanted)?;
         if self.taken.insert(wanted) {
@@ -352,7 +357,8 @@ fn system_number(number: i64) -> Option<u64> {
 /// The first number that Linux gives no process.
 const FREE_FROM: i64 = 1 << 22;
 
-/// The track above all: processes are shown in the order of their places. Perfetto knows it from version 57 on; before, the busiest process is shown first.
+/// The track above all: processes are shown in the order of their places. Perfetto knows it from
+/// version 57 on; before, the busiest process is shown first.
 fn ordered_processes() -> Vec<u8> {
     let mut body = Vec::new();
     put_number(&mut body, field::DESCRIPTOR_UUID, 0);
@@ -360,7 +366,8 @@ fn ordered_processes() -> Vec<u8> {
     body
 }
 
-/// Where a track stands among those beside it: processes in the order of ranks, those without a rank last; all others, and processes of one rank, as they were described.
+/// Where a track stands among those beside it: processes in the order of ranks, those without a
+/// rank last; all others, and processes of one rank, as they were described.
 fn place(kind: &TrackKind, index: usize) -> u64 {
     let rank = match kind {
         TrackKind::Process(process) => process.rank.map_or(RANKS, |rank| u64::from(rank).min(RANKS)),
@@ -369,11 +376,13 @@ fn place(kind: &TrackKind, index: usize) -> u64 {
     rank * TRACKS_OF_RANK + (index as u64).min(TRACKS_OF_RANK - 1)
 }
 
-/// Ranks that can be told apart, and tracks; together they fill the 31 bits that Perfetto has for a place.
+/// Ranks that can be told apart, and tracks; together they fill the 31 bits that Perfetto has for a
+/// place.
 const RANKS: u64 = (1 << 16) - 1;
 const TRACKS_OF_RANK: u64 = 1 << 15;
 
-/// How deep tracks are below each other at most; deeper ones are described all the same, in another order.
+/// How deep tracks are below each other at most; deeper ones are described all the same, in another
+/// order.
 const TREE_DEPTH_MAX: usize = 16;
 
 #[cfg(test)]

@@ -37,13 +37,15 @@ impl MachineClock {
         u64::from(self.machine.id)
     }
 
-    /// A time on the trace's clock. Instants before the zero of a clock cannot be stated; trace processor takes 0 for none.
+    /// A time on the trace's clock. Instants before the zero of a clock cannot be stated; trace
+    /// processor takes 0 for none.
     pub(super) fn reference_ns(&self, time_ns: i64) -> Option<i64> {
         let mapped = self.machine.to_reference.map(Picoseconds::from(time_ns) * PS_PER_NS).time_ps;
         nearest_ns(mapped).filter(|reference| *reference > 0 && time_ns > 0)
     }
 
-    /// The instant to state before an event at this time of the machine, if one is due: on its clock, and on that of the trace.
+    /// The instant to state before an event at this time of the machine, if one is due: on its
+    /// clock, and on that of the trace.
     pub(super) fn due(&mut self, time_ns: i64) -> Option<[i64; 2]> {
         let reference_ns = self.reference_ns(time_ns)?;
         let offset_ns = time_ns.saturating_sub(reference_ns);
@@ -62,7 +64,8 @@ impl MachineClock {
     }
 }
 
-/// A TracePacket of the trace's own machine that says nothing. Trace processor (v58) takes the machine of a trace's first packet for the one that the trace was recorded on.
+/// A TracePacket of the trace's own machine that says nothing. Trace processor (v58) takes the
+/// machine of a trace's first packet for the one that the trace was recorded on.
 pub(super) fn first_packet(sequence: u64) -> Vec<u8> {
     let mut packet = Vec::new();
     put_number(&mut packet, field::PACKET_SEQUENCE, sequence);
@@ -110,7 +113,8 @@ mod tests {
 
     #[test]
     fn no_time_is_moved_before_an_earlier_one() {
-        // Fast by 2 %: each event moves the offset by a fifth of a nanosecond, and there is no gap that a new offset would fit in.
+        // Fast by 2 %: each event moves the offset by a fifth of a nanosecond, and there is no gap
+        // that a new offset would fit in.
         let knot =
             |ns: i128, correction: i128| Knot { at_ps: ns * 1000, correction_ps: correction * 1000, sigma_ns: 1.0 };
         let knots = vec![knot(1_000_000, 0), knot(2_000_000, 20_000)];

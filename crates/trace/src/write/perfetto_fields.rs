@@ -47,7 +47,8 @@ pub(crate) const CLOCK_TIME: u32 = 2;
 pub(crate) const CLOCK_IS_INCREMENTAL: u32 = 3;
 pub(crate) const CLOCK_UNIT_NS: u32 = 4;
 
-// BuiltinClock: BOOTTIME is what a trace's times are on unless it says otherwise. From 64 on clocks belong to a sequence.
+// BuiltinClock: BOOTTIME is what a trace's times are on unless it says otherwise. From 64 on clocks
+// belong to a sequence.
 pub(crate) const TRACE_CLOCK: u64 = 6;
 pub(crate) const INCREMENTAL_CLOCK: u64 = 64;
 

@@ -64,7 +64,8 @@ impl Sequence {
         }
     }
 
-    /// Refuses a chunk with a time before the zero of the trace's clock, which could not be stated beside that of the machine.
+    /// Refuses a chunk with a time before the zero of the trace's clock, which could not be stated
+    /// beside that of the machine.
     pub(super) fn refuse_early(&self, chunk: &Chunk) -> Result<(), Error> {
         let Some(clock) = &self.machine else { return Ok(()) };
         // A map keeps the order of times.
@@ -92,7 +93,8 @@ impl Sequence {
         self.machine.is_some()
     }
 
-    /// What follows is of this machine; what was stated of the clock of the one before: pairs, and ns that are left.
+    /// What follows is of this machine; what was stated of the clock of the one before: pairs, and
+    /// ns that are left.
     pub(super) fn on_machine(&mut self, machine: Option<Machine>) -> Option<(u64, u64)> {
         // Trace processor keeps what it knows of sequences by machine.
         self.behind = BEHIND_MAX;

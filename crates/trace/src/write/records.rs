@@ -10,7 +10,8 @@ use crate::write::chunk::{ArgRange, Args, Chunk, Flow, FlowEnd, TrackId, Value};
 use crate::write::order::Row;
 use crate::write::strings::{StringId, Strings};
 
-/// What records are sorted by: time; ends of flows first; then what lasts longer, so that what holds others comes before them.
+/// What records are sorted by: time; ends of flows first; then what lasts longer, so that what
+/// holds others comes before them.
 pub(super) type Key = (i64, std::cmp::Reverse<i64>);
 
 /// The key of an event.

@@ -11,7 +11,8 @@ pub struct Meta {
     pub metadata: Vec<(String, String)>,
     /// Ranks in the job, where known, for formats that have a place for it.
     pub world_size: Option<u32>,
-    /// What the job's collectives run on (`nccl`, `gloo`), where known, for formats that have a place for it.
+    /// What the job's collectives run on (`nccl`, `gloo`), where known, for formats that have a
+    /// place for it.
     pub backend: Option<String>,
 }
 
@@ -37,7 +38,8 @@ pub struct WriteReport {
     pub clock_pairs: u64,
     /// How far those leave a time of an event from where the machine's map has it, ns at most.
     pub clock_off_ns: u64,
-    /// Parts of collective operations that are written as such, in formats that have events for them.
+    /// Parts of collective operations that are written as such, in formats that have events for
+    /// them.
     pub collectives: u64,
     /// Communicators of these operations.
     pub communicators: u64,
@@ -45,7 +47,8 @@ pub struct WriteReport {
     pub bytes: u64,
 }
 
-/// Under this name a trace's metadata says which clock its times are on; whoever reads it as a trace finds there that it is aligned.
+/// Under this name a trace's metadata says which clock its times are on; whoever reads it as a
+/// trace finds there that it is aligned.
 pub(crate) const ALIGNED_TO: &str = "probe_sync_timeline";
 /// The key under which it states how well its times are known on that clock, ns.
 pub(crate) const ALIGNED_SIGMA: &str = "probe_sync_sigma_ns";

@@ -46,14 +46,15 @@ impl Sorter {
         Self { tracks, records, index, spill: None, spilled: 0, runs, memory_bytes, left_out: 0, by_ends: false }
     }
 
-    /// A sorter for slices that come in the order of their ends, what is within others before them: of slices of one span the later is the outer one, and
-    /// comes first.
+    /// A sorter for slices that come in the order of their ends, what is within others before them:
+    /// of slices of one span the later is the outer one, and comes first.
     pub fn of_ends() -> Self {
         Self { by_ends: true, ..Self::default() }
     }
 
-    /// Takes those events of a chunk that `keep` wants, by their start and end, ns; tracks are numbered over all chunks, and a later
-    /// chunk may declare the tracks of an earlier one's events.
+    /// Takes those events of a chunk that `keep` wants, by their start and end, ns; tracks are
+    /// numbered over all chunks, and a later chunk may declare the tracks of an earlier one's
+    /// events.
     ///
     /// # Errors
     /// The folder for temporary files takes no more.
@@ -224,7 +225,8 @@ impl Sorted {
         Ok(())
     }
 
-    /// Fills `chunk` with what comes next; `false` when nothing is left. What begins at one time stays together.
+    /// Fills `chunk` with what comes next; `false` when nothing is left. What begins at one time
+    /// stays together.
     ///
     /// # Errors
     /// What was put to disk cannot be read back.
@@ -325,7 +327,8 @@ mod tests {
     /// Start, end, name and arguments of a slice.
     type Found = (i64, i64, String, Vec<String>);
 
-    /// Chunks of slices (start, length, name), each with an argument of every kind, a moment, a value and an end of a flow.
+    /// Chunks of slices (start, length, name), each with an argument of every kind, a moment, a
+    /// value and an end of a flow.
     fn chunks(slices: &[(i64, i64, String)]) -> Vec<Chunk> {
         let make = |part: &[(i64, i64, String)]| {
             let mut chunk = Chunk::default();

@@ -268,7 +268,8 @@ impl<W: Write> XSpace<W> {
         Ok((self.report, inner))
     }
 
-    /// Names the rank, where all processes are of one: readers look for the name, and no event need bear it.
+    /// Names the rank, where all processes are of one: readers look for the name, and no event need
+    /// bear it.
     fn rank_marker(&mut self) -> Result<(), Error> {
         let mut ranks: Vec<u32> = self.planes.planes.iter().filter_map(|plane| plane.process.as_ref()?.rank).collect();
         ranks.dedup();
@@ -315,7 +316,8 @@ impl<W: Write> XSpace<W> {
         streams.iter().try_for_each(|stream| self.spool.copy(*stream, &mut self.sink))
     }
 
-    /// Writes what is said of the trace: the session, and the metadata; of a trace on a common clock in a plane that is named after it, as readers know it.
+    /// Writes what is said of the trace: the session, and the metadata; of a trace on a common
+    /// clock in a plane that is named after it, as readers know it.
     fn tell(&mut self, start_ns: i64, stop_ns: i64, id: u64) {
         let session = [("profile_start_time", start_ns), ("profile_stop_time", stop_ns)];
         let texts: Vec<(&str, &str)> =
@@ -393,7 +395,8 @@ fn put_text(body: &mut Vec<u8>, key: u64, text: &str) {
 pub(crate) const ALIGNED_PLANE: &str = "probe_sync aligned to ";
 const PS_PER_NS: i64 = 1000;
 const NS_PER_S: i64 = 1_000_000_000;
-/// How far a time may be from the base: half of what 64 bits of picoseconds hold, so that what lies between any two of them fits.
+/// How far a time may be from the base: half of what 64 bits of picoseconds hold, so that what lies
+/// between any two of them fits.
 const REACH_NS: i64 = i64::MAX / PS_PER_NS / 2;
 /// The stat of an end of a flow.
 const FLOW: &str = "flow";

@@ -36,7 +36,8 @@ impl Model {
         }
     }
 
-    /// No time of an aligned trace may be further from the true one, ns; about a step nothing is asked.
+    /// No time of an aligned trace may be further from the true one, ns; about a step nothing is
+    /// asked.
     pub fn bar_ns(self) -> f64 {
         match self {
             Self::Constant => 100.0,

@@ -104,8 +104,8 @@ impl Experiment<'_> {
         succeeds(bend.args(traces(folder)), &folder.join("bend.log"))
     }
 
-    /// Counts the broken edges of `traces` as they stand, or seen through what `run` measured. The verdict is in the file; the exit
-    /// status repeats it.
+    /// Counts the broken edges of `traces` as they stand, or seen through what `run` measured. The
+    /// verdict is in the file; the exit status repeats it.
     fn check(&self, folder: &Path, name: &str, traces: &[PathBuf], run: Option<&Path>) -> Result<Checked> {
         let (json, log) = (folder.join(format!("{name}.json")), folder.join(format!("{name}.log")));
         let mut check = Command::new(self.program);

@@ -38,7 +38,8 @@ impl Processes {
     /// Waits until `there` gives something.
     ///
     /// # Errors
-    /// A process failed, or `limit` passed; the error holds what was waited for, and the end of the log.
+    /// A process failed, or `limit` passed; the error holds what was waited for, and the end of the
+    /// log.
     pub fn wait_for<T>(&mut self, what: &str, limit: Duration, there: impl Fn() -> Option<T>) -> Result<T> {
         let end = Instant::now() + limit;
         loop {

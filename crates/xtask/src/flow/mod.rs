@@ -49,7 +49,8 @@ pub struct Settings {
     /// Keep all cores busy beside it
     #[arg(long)]
     loaded: bool,
-    /// All clocks, with the machine as it is and with all cores busy; writes the table into bench/LOG.md and the picture into docs
+    /// All clocks, with the machine as it is and with all cores busy; writes the table into
+    /// bench/LOG.md and the picture into docs
     #[arg(long, conflicts_with_all = ["model", "loaded"])]
     record: bool,
     /// This probe_sync, instead of building one
@@ -58,7 +59,8 @@ pub struct Settings {
     /// Instead: examples/jax_distributed.py, with the Python package, and xprof on what it leaves
     #[arg(long, conflicts_with_all = ["model", "runs", "seed", "loaded", "record", "program"])]
     jax: bool,
-    /// Instead: examples/torch_ddp.py under torchrun, and HolisticTraceAnalysis and Perfetto on what it leaves
+    /// Instead: examples/torch_ddp.py under torchrun, and HolisticTraceAnalysis and Perfetto on
+    /// what it leaves
     #[arg(long, conflicts_with_all = ["model", "runs", "seed", "loaded", "record", "program"])]
     torch: bool,
 }

@@ -155,7 +155,8 @@ impl Outcome {
         unless(recorded.broken > 0, "no edge is broken as recorded: nothing was there to mend".to_owned());
         let violations = through_run.violations();
         unless(violations == 0, format!("{violations} edges are violated by what the run measured"));
-        // About a step the clock's own times do not tell before from after; there the stated uncertainty says so.
+        // About a step the clock's own times do not tell before from after; there the stated
+        // uncertainty says so.
         let must_hold = self.case.model != Model::Steps;
         unless(aligned.broken == 0 || !must_hold, format!("{} edges are broken after align", aligned.broken));
         let edges = [recorded, through_run, aligned].map(|checked| checked.edges);

@@ -14,7 +14,8 @@ use crate::steps;
 #[derive(Copy, Clone, Debug)]
 struct Library {
     name: &'static str,
-    /// Everything for pip; the first is the library itself, with the version that the figures in the docs were made with.
+    /// Everything for pip; the first is the library itself, with the version that the figures in
+    /// the docs were made with.
     packages: &'static [&'static str],
     venv: &'static str,
     size: &'static str,
@@ -105,13 +106,15 @@ const LIBRARY_JAX: Library = Library {
     needs_gb: 2.0,
 };
 
-// Its wheels need the packages of NVIDIA also where there is no GPU: without them it cannot be imported.
+// Its wheels need the packages of NVIDIA also where there is no GPU: without them it cannot be
+// imported.
 const LIBRARY_TORCH: Library = Library {
     name: "torch",
     packages: &["torch==2.15.0", "numpy", "accelerate==1.15.0"],
     venv: "target/torch/venv",
     size: "5.4 GB",
-    // 5.8 of 10⁹ bytes, and 10 that the other steps of a test run write; downloads of 2.6 are gone by then.
+    // 5.8 of 10⁹ bytes, and 10 that the other steps of a test run write; downloads of 2.6 are gone
+    // by then.
     needs_gb: 17.0,
 };
 

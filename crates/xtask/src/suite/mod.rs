@@ -1,12 +1,13 @@
 //! `cargo xtask test`: the tests, in two tiers.
 //!
-//! The quick tier is what anybody runs from a fresh clone: one build, every test that needs nothing but
-//! crates and the distribution's MPI, the shared suite under `mpirun`, and one whole run that is judged
-//! against the truth. `--all` adds what takes long or needs downloads: tests marked `#[ignore = "long: …"]`,
-//! both clippys, documentation, network namespaces, Open MPI 5 with ULFM, MPICH, other people's readers,
-//! torch and JAX, a browser, Prometheus, sanitizers and installations. CONTRIBUTING.md has a table of all
-//! steps. A failing step does not stop the later ones, except where they would only repeat its failure.
-//! [`selection`] says which packages and features each step builds.
+//! The quick tier is what anybody runs from a fresh clone: one build, every test that needs nothing
+//! but crates and the distribution's MPI, the shared suite under `mpirun`, and one whole run that
+//! is judged against the truth. `--all` adds what takes long or needs downloads: tests marked
+//! `#[ignore = "long: …"]`, both clippys, documentation, network namespaces, Open MPI 5 with ULFM,
+//! MPICH, other people's readers, torch and JAX, a browser, Prometheus, sanitizers and
+//! installations. CONTRIBUTING.md has a table of all steps. A failing step does not stop the later
+//! ones, except where they would only repeat its failure. [`selection`] says which packages and
+//! features each step builds.
 
 mod ahead;
 mod browser;
@@ -46,7 +47,8 @@ pub enum Tier {
     All,
 }
 
-/// Sets up and runs the steps of `tier`; with `only`, the steps of both tiers whose name contains it.
+/// Sets up and runs the steps of `tier`; with `only`, the steps of both tiers whose name contains
+/// it.
 ///
 /// # Errors
 /// When anything failed.
@@ -126,10 +128,12 @@ pub fn codegen(root: &Path, check: bool) -> Command {
     command
 }
 
-/// Runs both sets of packages and features through clippy, and builds the documentation of the larger set.
+/// Runs both sets of packages and features through clippy, and builds the documentation of the
+/// larger set.
 fn checks(runner: &mut Runner, root: &Path, tools: Tools) {
-    // Clippy over all targets type-checks the tests as well, so the smaller set needs no run of its own: features only add.
-    // What a binary says that lacks MPI is a unit test of the command in every set.
+    // Clippy over all targets type-checks the tests as well, so the smaller set needs no run of its
+    // own: features only add. What a binary says that lacks MPI is a unit test of the command in
+    // every set.
     let clippy = ["clippy", "--all-targets"];
     let deny: &[&str] = &["--", "-D", "warnings"];
     runner.command("clippy", Count::Step, LINT, &mut lint(root, &plain(root, &clippy), deny));
@@ -140,8 +144,8 @@ fn checks(runner: &mut Runner, root: &Path, tools: Tools) {
     }
 }
 
-/// A call of cargo that runs beside the tests: at a low priority, and in a folder of its own, because cargo
-/// locks the one it builds in.
+/// A call of cargo that runs beside the tests: at a low priority, and in a folder of its own,
+/// because cargo locks the one it builds in.
 fn lint(root: &Path, cargo: &Command, flags: &[&str]) -> Command {
     let mut command = Command::new("nice");
     command.args(["-n", "10"]).arg(cargo.get_program()).args(cargo.get_args()).args(flags).current_dir(root);
@@ -149,7 +153,8 @@ fn lint(root: &Path, cargo: &Command, flags: &[&str]) -> Command {
     command
 }
 
-/// Compiled apart from running, so that the times tell building from testing. False where tests are wanted and do not build.
+/// Compiled apart from running, so that the times tell building from testing. False where tests are
+/// wanted and do not build.
 fn build_tests(runner: &mut Runner, root: &Path, tools: Tools) -> bool {
     let mut build = everything(root, tools, &["build", "--bins", "--tests"]);
     !runner.wants(TESTS_STEP) || runner.prerequisite("build tests", Count::Step, BUILD, &mut build)
@@ -171,7 +176,8 @@ fn tests(runner: &mut Runner, root: &Path, tools: Tools, tier: Tier) {
     runner.command(TESTS_STEP, Count::Tests, TESTS, &mut test);
 }
 
-/// A traced JAX job of four ranks, aligned by a run beside it, against the truth: the short form of `cargo xtask flow`.
+/// A traced JAX job of four ranks, aligned by a run beside it, against the truth: the short form of
+/// `cargo xtask flow`.
 fn whole_flow(runner: &mut Runner, root: &Path, tools: Tools) {
     if !runner.wants(FLOW) {
         return;
@@ -188,7 +194,8 @@ fn whole_flow(runner: &mut Runner, root: &Path, tools: Tools) {
     }
 }
 
-/// The bench of the recorder, a few passes and without the other recorders, so that it does not rot.
+/// The bench of the recorder, a few passes and without the other recorders, so that it does not
+/// rot.
 fn record_bench(runner: &mut Runner, root: &Path) {
     let arguments = ["run", "--locked", "--manifest-path", "bench/record/Cargo.toml", "--no-default-features"];
     let mut command = cargo(root, &arguments);
@@ -196,7 +203,8 @@ fn record_bench(runner: &mut Runner, root: &Path) {
     runner.command("bench, recorder", Count::Figures, BUILD, &mut command);
 }
 
-/// Licences, versions and sources of the dependencies, and where the network allows it the advisories about them.
+/// Licences, versions and sources of the dependencies, and where the network allows it the
+/// advisories about them.
 fn dependencies(runner: &mut Runner, root: &Path) {
     if steps::answer("cargo", &["deny", "--version"]).is_none() {
         runner.skip("cargo deny", "cargo-deny is not installed; `cargo install --locked cargo-deny`");

@@ -31,7 +31,8 @@ pub fn run(runner: &mut Runner, root: &Path, tools: Tools) {
     }
 }
 
-/// Builds the program and makes the virtual environment; otherwise the reason why the checks cannot run.
+/// Builds the program and makes the virtual environment; otherwise the reason why the checks cannot
+/// run.
 fn prepare(runner: &mut Runner, root: &Path, tools: Tools) -> Result<(), &'static str> {
     if steps::answer("python3", &["-m", "venv", "--help"]).is_none() {
         return Err("python3 with venv is not installed");

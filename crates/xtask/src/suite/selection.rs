@@ -36,7 +36,8 @@ pub fn everything(root: &Path, tools: Tools, verb: &[&str]) -> Command {
     command
 }
 
-/// `cargo VERB …` over what a machine without MPI, libhwloc and libotf2 builds: the default members, no features.
+/// `cargo VERB …` over what a machine without MPI, libhwloc and libotf2 builds: the default
+/// members, no features.
 pub fn plain(root: &Path, verb: &[&str]) -> Command {
     let mut command = cargo(root, verb);
     command.arg("--locked");

@@ -1,7 +1,9 @@
-//! Open MPI 5 with User-Level Failure Mitigation: the shared suite, ranks killed within operations, and whole runs that lose ranks.
+//! Open MPI 5 with User-Level Failure Mitigation: the shared suite, ranks killed within operations,
+//! and whole runs that lose ranks.
 //!
-//! Open MPI 5 comes as a Python package into `target/ulfm`; programs that were built against the system's Open MPI run on it.
-//! What is done to whole runs, and what must hold then, is in `bench/faults/cells.py`.
+//! Open MPI 5 comes as a Python package into `target/ulfm`; programs that were built against the
+//! system's Open MPI run on it. What is done to whole runs, and what must hold then, is in
+//! `bench/faults/cells.py`.
 
 use std::path::Path;
 use std::process::Command;

@@ -57,7 +57,8 @@ pub fn judged(runner: &mut Runner, root: &Path, tools: Tools) {
 
 /// Builds the programs; false where they do not build.
 fn programs(runner: &mut Runner, root: &Path, tools: Tools) -> bool {
-    // With `--tests` the dependencies have the same features as in the tests before, and are not compiled once more.
+    // With `--tests` the dependencies have the same features as in the tests before, and are not
+    // compiled once more.
     let mut build = everything(root, tools, &["build", "--bins", "--tests"]);
     let built = runner.prerequisite("build programs", Count::Step, BUILD, &mut build);
     if !built {
@@ -124,7 +125,8 @@ const QUICK: Scenario = Scenario {
     median_ns: "100",
 };
 
-/// The limits are those of the project's first promise; 64 ranks share two cores here, so theirs is wider.
+/// The limits are those of the project's first promise; 64 ranks share two cores here, so theirs is
+/// wider.
 const SCENARIOS: [Scenario; 7] = [
     Scenario {
         name: "run of 8 ranks over MPI",
@@ -233,8 +235,9 @@ fn measure(runner: &mut Runner, root: &Path, tools: Tools, scenario: &Scenario) 
     );
 }
 
-/// Four hosts in network namespaces; the program says by its exit code when this machine does not permit them.
-/// A path may be slower one way by at most as much as the second run's limit assumes; no estimator can see that.
+/// Four hosts in network namespaces; the program says by its exit code when this machine does not
+/// permit them. A path may be slower one way by at most as much as the second run's limit assumes;
+/// no estimator can see that.
 fn namespaces(runner: &mut Runner, root: &Path) {
     for (name, conditions) in NAMESPACES {
         if !runner.wants(name) {

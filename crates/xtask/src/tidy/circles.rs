@@ -11,7 +11,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::modules::{Arrow, Crate};
 use super::places::is_crate_root;
 
-/// Complaints about all circles of the workspace; `sources` holds the texts of all Rust files by name.
+/// Complaints about all circles of the workspace; `sources` holds the texts of all Rust files by
+/// name.
 pub fn check(sources: &BTreeMap<String, String>) -> Vec<String> {
     let roots = sources.keys().filter(|name| is_crate_root(name));
     roots.flat_map(|root| complaints(&Crate::new(root, sources))).collect()
@@ -76,7 +77,8 @@ fn short(of: &Crate, file: usize) -> &str {
 
 #[cfg(test)]
 mod tests {
-    /// The circles of a crate of these files below `crates/a/src/`, as the steps that a complaint tells.
+    /// The circles of a crate of these files below `crates/a/src/`, as the steps that a complaint
+    /// tells.
     fn check(files: &[(&str, &str)], expected: &[&str]) {
         let named = files.iter().map(|(name, text)| (format!("crates/a/src/{name}"), (*text).to_owned()));
         let found = super::check(&named.collect());

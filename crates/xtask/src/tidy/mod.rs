@@ -158,8 +158,8 @@ const IMPURE: [&str; 17] = [
 
 const IMPURE_MODULES: [&str; 8] = ["time", "net", "fs", "io", "env", "process", "thread", "os"];
 
-/// Where unsafe code is quarantined; `mpi-tests` calls raw MPI to compare with it, `otf2` is the calls of libotf2 and nothing else, `bench/record` calls the
-/// C functions and reads the counter.
+/// Where unsafe code is quarantined; `mpi-tests` calls raw MPI to compare with it, `otf2` is the
+/// calls of libotf2 and nothing else, `bench/record` calls the C functions and reads the counter.
 const UNSAFE_ALLOWED: [&str; 8] = ["sys", "mpi", "record", "capi", "python", "mpi-tests", "otf2", "bench/record"];
 
 /// Split, so that this file does not complain about itself.

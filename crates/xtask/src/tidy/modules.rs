@@ -42,7 +42,8 @@ struct Module {
     imports: Vec<Import>,
 }
 
-/// The paths of a file, with modules as indices into [`Crate::modules`], and its words outside `use` declarations.
+/// The paths of a file, with modules as indices into [`Crate::modules`], and its words outside
+/// `use` declarations.
 #[derive(Debug)]
 struct Named {
     paths: Vec<super::paths::Path>,
@@ -65,7 +66,8 @@ enum Target {
 }
 
 impl Crate {
-    /// Follows the `mod` declarations from the file `root`; `sources` holds texts by file name. Test modules are left out.
+    /// Follows the `mod` declarations from the file `root`; `sources` holds texts by file name.
+    /// Test modules are left out.
     pub fn new(root: &str, sources: &BTreeMap<String, String>) -> Self {
         let mut made = Self::default();
         let mut open = sources.get(root).map_or_else(Vec::new, |text| made.add(root, text, None, sources));
@@ -95,7 +97,8 @@ impl Crate {
         }
         for path in self.named.iter().flat_map(|named| &named.paths) {
             let target = self.resolve(path.module, &path.words, true, DEPTH_MAX).and_then(|target| match target {
-                // Code names no modules: this is an item of the same name, and the parent defines it.
+                // Code names no modules: this is an item of the same name, and the parent defines
+                // it.
                 Target::Module(module) => self.modules[module].parent.map(Target::Item),
                 item @ Target::Item(_) => Some(item),
             });
@@ -104,7 +107,8 @@ impl Crate {
         found
     }
 
-    /// Adds a file with its inline modules; returns the files that it declares, each with its place.
+    /// Adds a file with its inline modules; returns the files that it declares, each with its
+    /// place.
     fn add(
         &mut self,
         name: &str,
@@ -179,8 +183,8 @@ impl Crate {
         false
     }
 
-    /// Where `path`, written in `module`, leads; `None` for what other crates define. `relative` is true for the path's
-    /// first word, which may also be the name of another crate.
+    /// Where `path`, written in `module`, leads; `None` for what other crates define. `relative` is
+    /// true for the path's first word, which may also be the name of another crate.
     fn resolve(&self, module: usize, path: &[String], relative: bool, depth: usize) -> Option<Target> {
         let Some((word, rest)) = path.split_first() else { return Some(Target::Module(module)) };
         let depth = depth.checked_sub(1)?;

@@ -212,7 +212,8 @@ impl<'code> Reader<'code> {
             self.at += 2;
         }
         self.names.words.extend(words.iter().cloned());
-        // After `::` stands the rest of a path from a type or from another crate; after `$` a macro's.
+        // After `::` stands the rest of a path from a type or from another crate; after `$` a
+        // macro's.
         if words.len() > 1 && !matches!(before, "::" | "." | "$") {
             self.names.paths.push(Path { module: self.current(), words, line });
         }

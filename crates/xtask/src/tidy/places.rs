@@ -14,7 +14,8 @@ pub fn is_crate_root(name: &str) -> bool {
     crate_root || name.rsplit_once('/').is_some_and(|(directory, _)| directory.ends_with("/src/bin"))
 }
 
-/// The package's folder: `time` of `crates/time/src/lib.rs`, `mpi-tests` of `mpi-tests/src/main.rs`, `bench/hosts` of `bench/hosts/src/main.rs`.
+/// The package's folder: `time` of `crates/time/src/lib.rs`, `mpi-tests` of
+/// `mpi-tests/src/main.rs`, `bench/hosts` of `bench/hosts/src/main.rs`.
 pub fn package(name: &str) -> &str {
     let name = name.strip_prefix("crates/").unwrap_or(name);
     let folders = if name.starts_with("bench/") { 2 } else { 1 };

@@ -62,7 +62,8 @@ impl Source {
     }
 }
 
-/// The braces that open after `from`, up to the closing one; `None` when a `;` outside brackets comes first.
+/// The braces that open after `from`, up to the closing one; `None` when a `;` outside brackets
+/// comes first.
 fn body(code: &str, from: usize) -> Option<Range<usize>> {
     let bytes = code.as_bytes();
     let mut round = 0_i32;
@@ -81,7 +82,8 @@ fn body(code: &str, from: usize) -> Option<Range<usize>> {
     Some(open..close + 1)
 }
 
-/// Replaces comments and the insides of literals by blanks, keeping every line break and the length in bytes.
+/// Replaces comments and the insides of literals by blanks, keeping every line break and the length
+/// in bytes.
 fn blank(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut code = Vec::with_capacity(bytes.len());
@@ -94,7 +96,8 @@ fn blank(text: &str) -> String {
             code.extend(bytes[at..end].iter().map(|byte| if *byte == b'\n' { b'\n' } else { b' ' }));
         }
     }
-    // Outside comments and literals Rust may hold letters of other scripts; they are copied as they are.
+    // Outside comments and literals Rust may hold letters of other scripts; they are copied as they
+    // are.
     String::from_utf8(code).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 

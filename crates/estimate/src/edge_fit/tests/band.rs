@@ -1,9 +1,11 @@
-//! Tests of windows in which rates change: the truth stays inside the hard interval although neither line nor parabola follows it. See also
-//! `tests/it/hard_bounds`, whose clocks and packets were made for that.
+//! Tests of windows in which rates change: the truth stays inside the hard interval although
+//! neither line nor parabola follows it. See also `tests/it/hard_bounds`, whose clocks and packets
+//! were made for that.
 
 use super::*;
 
-/// The destination's clock changes its rate by `ppm` at the midpoint: ½·ppm·|x|, V-shaped, 0 at the midpoint.
+/// The destination's clock changes its rate by `ppm` at the midpoint: ½·ppm·|x|, V-shaped, 0 at the
+/// midpoint.
 fn kinked(mut exchanges: Vec<Exchange>, ppm: f64) -> Vec<Exchange> {
     for exchange in &mut exchanges {
         for (source, destination) in [(0, 1), (2, 3), (5, 4), (7, 6)] {
@@ -22,8 +24,8 @@ fn is_inside(exchanges: &[Exchange], rate_range_ppm: f64) -> bool {
 
 #[test]
 fn a_kink_that_no_line_shows_stays_inside_the_hard_interval() {
-    // Ten exchanges in 4 s, every packet takes 1 µs; a kink of 1.5 ppm lies 1.5 µs below its chord. Lines exist (up to 2 µs), and all of
-    // them exclude the truth (from 1 µs on).
+    // Ten exchanges in 4 s, every packet takes 1 µs; a kink of 1.5 ppm lies 1.5 µs below its chord.
+    // Lines exist (up to 2 µs), and all of them exclude the truth (from 1 µs on).
     let path = Path { exchanges: 10, floor: 1e3, queued: 0.0, ..LIGHT };
     for ppm in [1.5, -1.5] {
         let exchanges = kinked(path.simulate(1), ppm);
@@ -54,7 +56,8 @@ fn whatever_the_watches_miss_stays_inside() {
 
 #[test]
 fn the_example_by_hand() {
-    // Every packet takes 900 ns; the destination loses 1.5 µs until the midpoint and gains it back. Packets at the times given.
+    // Every packet takes 900 ns; the destination loses 1.5 µs until the midpoint and gains it back.
+    // Packets at the times given.
     let exchanges = |seconds: &[i64]| -> Vec<Exchange> {
         let t = |s: i64| [0, 900, 0, 900, 1000, 1900, 1000, 1900].map(|ns| s * 1_000_000_000 + ns);
         let alone = seconds.iter().map(|&s| {

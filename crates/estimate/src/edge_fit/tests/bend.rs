@@ -40,8 +40,8 @@ fn run(path: Path, ppm_per_s: f64, max_bend_ppm_per_s: f64, seeds: u64) -> Found
 
 #[test]
 fn a_proven_bend_is_followed() {
-    // Exchanges, path, bend in ppm per s, then the largest median and 95th percentile allowed, ns. A line would miss by
-    // c·W²/16: 5 ppm/s over 4 s is 5 µs.
+    // Exchanges, path, bend in ppm per s, then the largest median and 95th percentile allowed, ns.
+    // A line would miss by c·W²/16: 5 ppm/s over 4 s is 5 µs.
     let table = [
         (90, LIGHT, 5.0, [0.5, 2.0]),
         (90, EXPONENTIAL, -5.0, [70.0, 200.0]),

@@ -1,4 +1,5 @@
-//! Tests of the edge fit: examples by hand, and a seeded simulation that measures errors, coverage and robustness.
+//! Tests of the edge fit: examples by hand, and a seeded simulation that measures errors, coverage
+//! and robustness.
 
 mod band;
 mod bend;
@@ -16,7 +17,8 @@ struct Path {
     exchanges: usize,
     window: f64,
     floor: f64,
-    /// Probability that a pair meets a queue, mean wait, and probability that its second packet shares the first's wait.
+    /// Probability that a pair meets a queue, mean wait, and probability that its second packet
+    /// shares the first's wait.
     queued: f64,
     wait: f64,
     shared: f64,
@@ -114,7 +116,8 @@ fn two_nodes_by_hand() {
     let fitted = line(&exchanges);
     assert!((fitted.beta - 1000.0).abs() < 1e-6 && fitted.alpha.abs() < 1e-12, "{fitted:?}");
     assert!((fitted.margin_ns - 200.0).abs() < 1e-6);
-    // The packets allow 800 to 1200 and their rounding 4.2 ns more; those in the middle, a microsecond from it, tell of nothing that rates may do.
+    // The packets allow 800 to 1200 and their rounding 4.2 ns more; those in the middle, a
+    // microsecond from it, tell of nothing that rates may do.
     let slack = 3.0 * 2f64.sqrt();
     assert!((fitted.bound_lo_ns - 800.0 + slack).abs() < 0.5 && (fitted.bound_hi_ns - 1200.0 - slack).abs() < 0.5);
     assert_eq!((fitted.pairs_count, fitted.purity, fitted.feasible), (3, 1.0, true));
@@ -164,9 +167,10 @@ fn a_stepped_clock_is_infeasible_and_claims_nothing() {
 
 #[test]
 fn glitched_stamps_do_not_bind_and_queues_do_not_starve() {
-    // Exchanges, path, glitch probability; then the largest median and 95th percentile of |error| allowed, ns, and the
-    // fewest truths of 200 inside the hard bounds. Without the slack the glitched medians are 3870, 3546 and 0.2 ns with
-    // p95 above 6000; with slack never taken back the clean heavy p95 is 3556.
+    // Exchanges, path, glitch probability; then the largest median and 95th percentile of |error|
+    // allowed, ns, and the fewest truths of 200 inside the hard bounds. Without the slack the
+    // glitched medians are 3870, 3546 and 0.2 ns with p95 above 6000; with slack never taken back
+    // the clean heavy p95 is 3556.
     let table = [
         (90, LIGHT, 0.0, [0.5, 0.5], 200),
         (90, LIGHT, 0.01, [3.0, 10.0], 199),
@@ -195,7 +199,8 @@ fn the_hull_is_no_worse_than_both_baselines() {
             quantiles(&errors)
         });
         println!("{name}: median and p95 of |error|, ns: hull {hull:.1?} svm {svm:.1?} min-RTT {rtt:.1?}");
-        // Where queueing is exponential in both directions the machine at its optimum comes level; else it is far behind or the same.
+        // Where queueing is exponential in both directions the machine at its optimum comes level;
+        // else it is far behind or the same.
         let level = hull[0] <= svm[0] + 0.1 && hull[1] <= 1.15 * svm[1] + 0.1;
         assert!(level && hull[1] <= rtt[1] + 1.0, "{name}: {hull:?} {svm:?} {rtt:?}");
     }

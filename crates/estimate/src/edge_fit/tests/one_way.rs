@@ -1,4 +1,5 @@
-//! Tests of the fit to one-way packets: by hand, with hostile stamps, and how often its interval holds.
+//! Tests of the fit to one-way packets: by hand, with hostile stamps, and how often its interval
+//! holds.
 
 use super::*;
 
@@ -64,7 +65,8 @@ fn hostile_stamps_do_not_panic() {
 
 #[test]
 fn the_interval_holds_whatever_shares_the_margin() {
-    // Packets each way, and by how much the floors of the directions differ, as a share of what both have together.
+    // Packets each way, and by how much the floors of the directions differ, as a share of what
+    // both have together.
     for (packets, unequal) in [(3, 0.0), (20, 0.0), (20, 0.3), (200, 0.3), (200, 0.6)] {
         let mut inside = [0; 2];
         for seed in 0..200 {

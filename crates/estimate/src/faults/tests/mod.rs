@@ -1,4 +1,5 @@
-//! The watch over rounds solved by the real graph: sixteen nodes, degree 6, edges with noise and constant asymmetry, one fault each.
+//! The watch over rounds solved by the real graph: sixteen nodes, degree 6, edges with noise and
+//! constant asymmetry, one fault each.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -154,8 +155,8 @@ fn shift(edge: &mut EdgeAlphaBeta, ns: f64) {
     (edge.beta, edge.bound_lo_ns, edge.bound_hi_ns) = (edge.beta + ns, edge.bound_lo_ns + ns, edge.bound_hi_ns + ns);
 }
 
-/// Exactly the expected faults are named, each within two rounds of [`BEGIN`] (or of the stated round), and only `culprits`'
-/// edges are ever left out.
+/// Exactly the expected faults are named, each within two rounds of [`BEGIN`] (or of the stated
+/// round), and only `culprits`' edges are ever left out.
 #[track_caller]
 fn check(what: &str, change: Change, expected: &[(FaultKind, Culprit, u64)], sick: impl Fn(Edge) -> bool) {
     for seed in 0..8 {
@@ -264,7 +265,8 @@ fn a_clock_that_swings_between_steady_ones_does_not_step() {
 
 #[test]
 fn after_a_step_of_the_reference_a_change_of_rate_is_still_one() {
-    // Seen from the reference all windows before its step lie 50 µs off: they must not make a step of what node 5's rate explains.
+    // Seen from the reference all windows before its step lie 50 µs off: they must not make a step
+    // of what node 5's rate explains.
     const LATER: u64 = BEGIN + 2;
     let change = Change {
         offset: Some(|round, node| match node {
@@ -291,8 +293,8 @@ fn after_a_step_of_the_reference_a_change_of_rate_is_still_one() {
 
 #[test]
 fn a_margin_that_falls_back_to_its_floor_is_no_change_of_route() {
-    // Queues hold an edge's margin 2 µs above its floor from round 4 on, seen by windows of great uncertainty; from round 9 on it is at the floor
-    // again, and sure of it.
+    // Queues hold an edge's margin 2 µs above its floor from round 4 on, seen by windows of great
+    // uncertainty; from round 9 on it is at the floor again, and sure of it.
     fn queued(round: u64, edge: &mut EdgeAlphaBeta) -> bool {
         if edge.edge() == EDGE && (4..9).contains(&round) {
             edge.margin_ns += 2_000.0;
@@ -316,7 +318,8 @@ fn a_margin_that_falls_back_to_its_floor_is_no_change_of_route() {
 
 #[test]
 fn a_level_of_two_uncertain_windows_accuses_no_edge() {
-    // Before round 2 nothing is learnt; rounds 2 and 3 are good to 400 ns and lie 1.8 µs too low, those that follow are good to 30 ns.
+    // Before round 2 nothing is learnt; rounds 2 and 3 are good to 400 ns and lie 1.8 µs too low,
+    // those that follow are good to 30 ns.
     let low = |round: u64, edge: &mut EdgeAlphaBeta| {
         if edge.edge() == EDGE && round < 4 {
             edge.margin_ns -= 1_800.0;
@@ -331,7 +334,8 @@ fn a_level_of_two_uncertain_windows_accuses_no_edge() {
 
 #[test]
 fn a_step_that_a_line_hides_shows_in_the_margins() {
-    // 8 µs in the middle of a window whose packets take 6 µs each way: a line turned by 2 ppm fits, with margins of 2 µs.
+    // 8 µs in the middle of a window whose packets take 6 µs each way: a line turned by 2 ppm fits,
+    // with margins of 2 µs.
     let change = Change {
         offset: Some(|round, node| match node {
             5 if round == BEGIN => 4e3,
@@ -352,7 +356,8 @@ fn a_step_that_a_line_hides_shows_in_the_margins() {
 
 #[test]
 fn a_rate_that_changes_late_in_a_window_is_no_step() {
-    // By 5 ppm after 3 of 4 s: the window's line turns by a quarter of it only, and its margins fall by 0.094·r·T = 1875 ns.
+    // By 5 ppm after 3 of 4 s: the window's line turns by a quarter of it only, and its margins
+    // fall by 0.094·r·T = 1875 ns.
     fn late(round: u64, node: u32) -> f64 {
         match round {
             _ if node != 5 || round < BEGIN => 0.0,
@@ -421,7 +426,8 @@ fn an_edge_that_the_graph_bears_with_is_still_asymmetric() {
     }
 }
 
-/// Three of a node's seven edges are off by 4 µs from the first round on: the node is named. In a network of few edges one of two of a node is.
+/// Three of a node's seven edges are off by 4 µs from the first round on: the node is named. In a
+/// network of few edges one of two of a node is.
 #[test]
 fn edges_of_a_node_that_disagree_from_the_beginning_are_named() {
     fn bias(edge: &mut EdgeAlphaBeta, peers: u32) {
@@ -480,7 +486,8 @@ fn both_ways(there: DirectionCount) -> Vec<DirectionCount> {
 
 #[test]
 fn packets_that_a_late_cut_moved_to_another_round_are_not_lost() {
-    /// As it was counted where the receiver cut its window 0.7 s late, in a long round: later rounds lack what that one had too many of.
+    /// As it was counted where the receiver cut its window 0.7 s late, in a long round: later
+    /// rounds lack what that one had too many of.
     fn late(round: u64) -> Vec<DirectionCount> {
         let (sent, received, apart) = match round {
             BEGIN => (112, 136, 0.0),

@@ -1,4 +1,5 @@
-//! What the reference's own clock does, and what all nodes share, told apart from what one node does.
+//! What the reference's own clock does, and what all nodes share, told apart from what one node
+//! does.
 
 use super::*;
 
@@ -116,7 +117,8 @@ fn check_warming(what: &str, change: Change, node_of: u32, ppm: f64) {
     assert!(found >= 18, "{what}: found in {found} of 20");
 }
 
-/// What a clock gained since [`BEGIN`] when its rate goes to 250 ns/s with a time constant of 5 s; and its rate.
+/// What a clock gained since [`BEGIN`] when its rate goes to 250 ns/s with a time constant of 5 s;
+/// and its rate.
 fn warmth(round: u64) -> [f64; 2] {
     let since = (WINDOW_S * (round as f64 - BEGIN as f64)).max(0.0);
     let left = (-since / 5.0).exp();
@@ -172,7 +174,8 @@ fn a_load_that_ends_makes_no_step_of_a_change_of_rate() {
 
 #[test]
 fn a_load_that_ends_hides_no_step() {
-    // 8 µs in the middle of the window in which it ends: the margins of node 5's edges fall by 4 µs more than all others.
+    // 8 µs in the middle of the window in which it ends: the margins of node 5's edges fall by 4 µs
+    // more than all others.
     let change = Change {
         offset: Some(|round, node| match node {
             5 if round == BEGIN => 4e3,
@@ -197,8 +200,8 @@ fn a_load_that_ends_hides_no_step() {
 
 #[test]
 fn a_load_that_ends_while_a_clock_is_off_shows_no_step_later() {
-    // Node 5 is off its prediction when the load ends, so its edges are not learnt from: their least margins must fall all the same. Its
-    // rate changes again four rounds later.
+    // Node 5 is off its prediction when the load ends, so its edges are not learnt from: their
+    // least margins must fall all the same. Its rate changes again four rounds later.
     fn bent(round: u64) -> f64 {
         let since = |first: u64| if round >= first { WINDOW_S * ((round - first) as f64 + 0.5) } else { 0.0 };
         2_000.0 * since(BEGIN) + 500.0 * since(BEGIN + 4)

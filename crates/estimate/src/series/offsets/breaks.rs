@@ -1,8 +1,10 @@
 //! The breaks in a node's curve, and the points that lie off it.
 //!
 //! This is the second step of [`super`], on points that are not flagged. A break is
-//! - **known**: the run saw a clock step ([`Step`]), or its watch says that a clock does not go on into a round;
-//! - **found**: a gap's slope agrees neither with the measured drifts, nor with its neighbours on the left, nor with those on the right.
+//! - **known**: the run saw a clock step ([`Step`]), or its watch says that a clock does not go on
+//!   into a round;
+//! - **found**: a gap's slope agrees neither with the measured drifts, nor with its neighbours on
+//!   the left, nor with those on the right.
 //!
 //! Points between two gaps that do not fit, up to [`LONGEST_WILD`] of them, while the points around
 //! them fit each other, are off the curve: they are taken out and become witnesses of what is
@@ -61,7 +63,8 @@ pub(super) fn sorted(points: Vec<Point>, base: &Base, known: &KnownBreaks, law: 
     Sorted { points, breaks, wild }
 }
 
-/// The breaks of points in order: those that somebody knows of, each in one gap, and those that the points show.
+/// The breaks of points in order: those that somebody knows of, each in one gap, and those that the
+/// points show.
 fn find(points: &[Point], base: &Base, known: &KnownBreaks) -> Vec<Gap> {
     let secants: Vec<f64> = points.windows(2).map(|pair| secant(&pair[0].at, &pair[1].at)).collect();
     let mut breaks: BTreeMap<usize, Gap> = BTreeMap::new();
@@ -90,7 +93,8 @@ fn find(points: &[Point], base: &Base, known: &KnownBreaks) -> Vec<Gap> {
 /// What a clock showed at the points.
 struct Readings {
     at: Vec<i128>,
-    /// The largest so far, and the smallest from here on: equal to `at` but where the clock was set back.
+    /// The largest so far, and the smallest from here on: equal to `at` but where the clock was set
+    /// back.
     up: Vec<i128>,
     down: Vec<i128>,
 }
@@ -104,7 +108,8 @@ impl Readings {
         Self { at, up, down }
     }
 
-    /// The gap that holds a step: of those whose readings allow it, the one where the offset jumps most.
+    /// The gap that holds a step: of those whose readings allow it, the one where the offset jumps
+    /// most.
     fn gap(&self, step: &Step, points: &[Point], secants: &[f64]) -> Option<usize> {
         let [low, high] = step.hull();
         let first = self.up.partition_point(|reading| *reading < low).saturating_sub(1);
@@ -152,7 +157,8 @@ fn between_breaks(breaks: &[Gap]) -> Vec<usize> {
     lone.map(|pair| pair[1].after).collect()
 }
 
-/// Points between two gaps that do not fit and of which nothing is known, while their neighbours fit each other.
+/// Points between two gaps that do not fit and of which nothing is known, while their neighbours
+/// fit each other.
 fn off_the_curve(points: &[Point], breaks: &[Gap], law: Option<&Law>) -> Vec<usize> {
     let known: BTreeSet<usize> = breaks.iter().filter(|gap| gap.step.is_some()).map(|gap| gap.after).collect();
     let found: BTreeSet<usize> = breaks.iter().map(|gap| gap.after).collect();
@@ -166,7 +172,8 @@ fn off_the_curve(points: &[Point], breaks: &[Gap], law: Option<&Law>) -> Vec<usi
     let mut next = 0;
     while let Some(&begins) = odd.get(next) {
         next += 1;
-        // The longest stretch whose surroundings fit each other: taking out one of two would leave the other.
+        // The longest stretch whose surroundings fit each other: taking out one of two would leave
+        // the other.
         let ends = odd[next..].iter().take_while(|ends| **ends - begins <= LONGEST_WILD).copied();
         let ends: Vec<usize> = ends.filter(|ends| fits_without(points, begins, *ends, law)).collect();
         if let Some(ends) = ends.last() {
@@ -177,7 +184,8 @@ fn off_the_curve(points: &[Point], breaks: &[Gap], law: Option<&Law>) -> Vec<usi
     off
 }
 
-/// Whether the curve goes on from `begins` to the point after `ends` as if nothing were between them.
+/// Whether the curve goes on from `begins` to the point after `ends` as if nothing were between
+/// them.
 fn fits_without(points: &[Point], begins: usize, ends: usize, law: Option<&Law>) -> bool {
     let around: Vec<Point> = points[begins.saturating_sub(2)..=begins]
         .iter()
@@ -242,7 +250,8 @@ mod tests {
         is_step(points, &secants, gap)
     }
 
-    /// The point at the end of the gap may be moved up and down from `expected` by just less than `most` without a step, and not by just more.
+    /// The point at the end of the gap may be moved up and down from `expected` by just less than
+    /// `most` without a step, and not by just more.
     #[track_caller]
     fn check(what: &str, list: &[Point], moved: usize, gap: usize, [low, high]: [f64; 2], most: f64) {
         for (base, sign) in [(low, -1.0), (high, 1.0)] {

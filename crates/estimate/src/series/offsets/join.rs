@@ -29,7 +29,8 @@ pub enum Interpolation {
     MeasuredSlopes,
     /// A cubic with the neighbours' slopes.
     NeighbourSlopes,
-    /// The mean of the clock's wander: a cubic with the measured drifts, whose error follows from the lines' covariances.
+    /// The mean of the clock's wander: a cubic with the measured drifts, whose error follows from
+    /// the lines' covariances.
     Walk,
 }
 
@@ -42,7 +43,8 @@ pub(super) struct Joining {
     pub(super) law: Option<Law>,
 }
 
-/// What is unknown beside the points: what was taken out, or lies further from the curve than it may.
+/// What is unknown beside the points: what was taken out, or lies further from the curve than it
+/// may.
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct Doubt {
     /// Everywhere in the gap, ns.
@@ -174,7 +176,8 @@ pub(super) enum End {
     Last,
 }
 
-/// Whether a cubic through the stated rates is surer than straight lines, in the middle of most gaps.
+/// Whether a cubic through the stated rates is surer than straight lines, in the middle of most
+/// gaps.
 fn rates_help(points: &[Point], law: &Law) -> bool {
     let gaps = || points.windows(2).map(|pair| [&pair[0], &pair[1]]);
     let helps = |[a, b]: [&Point; 2]| {
@@ -204,7 +207,8 @@ fn with_slopes(points: &[Point], interpolation: Interpolation) -> Vec<CurvePoint
     let neighbours = |k: usize| {
         let (a, b) = (k.saturating_sub(1), (k + 1).min(points.len() - 1));
         (a < k && k < b).then(|| {
-            // The parabola through three points: each side's slope weighs with the other side's length.
+            // The parabola through three points: each side's slope weighs with the other side's
+            // length.
             let (left, right) = (secant(&points[a].at, &points[k].at), secant(&points[k].at, &points[b].at));
             let (run_left, run_right) = (points[k].at.x_ns - points[a].at.x_ns, points[b].at.x_ns - points[k].at.x_ns);
             (left * run_right + right * run_left) / (run_left + run_right)
@@ -218,10 +222,12 @@ fn with_slopes(points: &[Point], interpolation: Interpolation) -> Vec<CurvePoint
     (0..points.len()).map(|k| CurvePoint { slope: slope(k), ..points[k].at }).collect()
 }
 
-/// How far drifts and the slopes between rounds disagree, ppm: what a drift is worth as a prediction.
+/// How far drifts and the slopes between rounds disagree, ppm: what a drift is worth as a
+/// prediction.
 fn slope_uncertainty_ppm(points: &[Point]) -> f64 {
     if let [only] = points {
-        // Nothing to compare with: what was said of the rate, or what rates of free-running clocks are like.
+        // Nothing to compare with: what was said of the rate, or what rates of free-running clocks
+        // are like.
         let unknown = if only.sample.drift_ppm.is_some() { RATE_PRIOR_PPM / 10.0 } else { RATE_PRIOR_PPM };
         return only.sample.drift_sigma_ppm.filter(|sigma| sigma.is_finite() && *sigma > 0.0).unwrap_or(unknown);
     }

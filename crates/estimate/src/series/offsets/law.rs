@@ -2,14 +2,18 @@
 //!
 //! Two points a and b, Δ seconds apart, state offset, rate and the covariance of both; the rate
 //! wanders with density q ([`crate::motion`]).
-//! - **Between them** the posterior mean is the cubic through offsets and rates. With its weights h its variance is that of both ends, through
-//!   h, plus the bridge `q·Δ³·(s(1−s))³/3`. Errors of neighbouring offsets are nearly one (a path's asymmetry, a window that both
-//!   have seen), so their parts are added, not their squares: `(h₀σ_a + h₁σ_b)²`. Errors of rates count as independent.
-//! - **Against each other**: b lies `ν` from a's prediction, of which the standard deviation is `√(F·P_a·Fᵀ + Q + P_b)`. A ν of many of
-//!   these means that one of both is wrong, or that the clock did what no wander does.
+//! - **Between them** the posterior mean is the cubic through offsets and rates. With its weights h
+//!   its variance is that of both ends, through h, plus the bridge `q·Δ³·(s(1−s))³/3`. Errors of
+//!   neighbouring offsets are nearly one (a path's asymmetry, a window that both have seen), so
+//!   their parts are added, not their squares: `(h₀σ_a + h₁σ_b)²`. Errors of rates count as
+//!   independent.
+//! - **Against each other**: b lies `ν` from a's prediction, of which the standard deviation is
+//!   `√(F·P_a·Fᵀ + Q + P_b)`. A ν of many of these means that one of both is wrong, or that the
+//!   clock did what no wander does.
 //!
-//! q is what the file states; files that do not state it show it by how their lines surprise each other (most likely density, with the
-//! heavy tails of Student's t, so that a few wrong lines do not count).
+//! q is what the file states; files that do not state it show it by how their lines surprise each
+//! other (most likely density, with the heavy tails of Student's t, so that a few wrong lines do
+//! not count).
 
 use super::super::growth::bent;
 use super::point::Point;
@@ -66,7 +70,8 @@ impl Law {
         Some(if there.off_ns.abs() > back.off_ns.abs() { there } else { back })
     }
 
-    /// Standard deviation at the share s of the way from a to b, on the cubic; None where one of them states too little.
+    /// Standard deviation at the share s of the way from a to b, on the cubic; None where one of
+    /// them states too little.
     pub(super) fn sigma_between(&self, a: &Point, b: &Point, s: f64) -> Option<f64> {
         let ends = [covariance(a)?, covariance(b)?];
         Some(variance_between(ends, self.density(&[a, b]), seconds_between(a, b), s).sqrt())
@@ -109,8 +114,9 @@ fn prediction(from: &Point, to: &Point, density: f64) -> Option<Surprise> {
     Some(Surprise { off_ns, sigma_ns: variance.sqrt() })
 }
 
-/// How much more the points bend the clock than a walk of this density explains, ns/s²: the mean square of what each says wrongly of those some seconds
-/// later (`backward`: earlier). A clock that warmed up once may do so again, and nothing shows it beyond the last packet.
+/// How much more the points bend the clock than a walk of this density explains, ns/s²: the mean
+/// square of what each says wrongly of those some seconds later (`backward`: earlier). A clock that
+/// warmed up once may do so again, and nothing shows it beyond the last packet.
 pub(super) fn bend(points: &[Point], backward: bool, density: f64) -> f64 {
     let stride = points.len().div_ceil(MOST_GAPS).max(1);
     let at_lag = |lag_s: f64| {
@@ -145,7 +151,8 @@ fn log_likelihood([a, b]: [&Point; 2], density: f64) -> Option<f64> {
     let belief = Belief { state: [0.0, rate(a)], covariance: covariance(a)? };
     let measured = [b.at.value_ns - a.at.value_ns, rate(b)];
     let innovation = belief.predicted(delta, density).innovation(measured, covariance(b)?)?;
-    // Of a covariance, not of a scale: where errors have no heavy tails, rather too much wander than too little.
+    // Of a covariance, not of a scale: where errors have no heavy tails, rather too much wander
+    // than too little.
     let tails = 0.5 * (FREEDOM + 2.0) * (innovation.distance / (FREEDOM - 2.0)).ln_1p();
     Some(-0.5 * innovation.determinant.ln() - tails)
 }
@@ -182,7 +189,8 @@ mod tests {
         Point { at: CurvePoint { x_ns, value_ns, slope: Some(rate * 1e-9), sigma_ns }, sample }
     }
 
-    /// Two lines 2 s apart: errors of 3 and 4 ns, of 2 and 3 ns/s, covariances of 4 and −6 ns²/s, wander of 5 ns²/s³.
+    /// Two lines 2 s apart: errors of 3 and 4 ns, of 2 and 3 ns/s, covariances of 4 and −6 ns²/s,
+    /// wander of 5 ns²/s³.
     fn two() -> [Point; 2] {
         [point(1e9, 10.0, [3.0, 2.0, 4.0], 5.0, 5.0), point(3e9, 17.0, [4.0, 3.0, -6.0], 6.0, 2.0)]
     }
@@ -195,9 +203,10 @@ mod tests {
     fn the_error_between_two_lines_is_that_of_the_formula() {
         let [a, b] = two();
         let law = Law { density: 0.0, stated: true };
-        // At a quarter the weights are 0.84375 and 0.15625 of the offsets, 0.28125 s and −0.09375 s of the rates:
-        // (0.84375·3 + 0.15625·4)² = 9.9619140625; 0.28125²·4 + 0.09375²·9 = 0.3955078125;
-        // 2(0.84375·0.28125·4 + 0.15625·0.09375·6) = 2.07421875; the bridge 5·2³·0.1875³/3 = 0.087890625.
+        // At a quarter the weights are 0.84375 and 0.15625 of the offsets, 0.28125 s and −0.09375 s
+        // of the rates: (0.84375·3 + 0.15625·4)² = 9.9619140625; 0.28125²·4 + 0.09375²·9 =
+        // 0.3955078125; 2(0.84375·0.28125·4 + 0.15625·0.09375·6) = 2.07421875; the bridge
+        // 5·2³·0.1875³/3 = 0.087890625.
         check(law.sigma_between(&a, &b, 0.25).expect("both state all"), 12.51953125f64.sqrt());
         // From the other side: what is at s is what was at 1 − s, but for the signs of the rates.
         let turned = |p: Point| point(-p.at.x_ns, p.at.value_ns, [p.at.sigma_ns, 0.0, 0.0], 0.0, 5.0);

@@ -5,8 +5,9 @@
 //! and a knot with this correction belongs there. Tables of exact offsets give the node's own
 //! reading instead ([`Axis::Own`]).
 //!
-//! [`point`] reads the lines, [`breaks`] finds where the curve is broken and which lines lie off it, [`join`] runs a curve through the
-//! rest and says how sure it is, with [`law`] where lines state their covariances.
+//! [`point`] reads the lines, [`breaks`] finds where the curve is broken and which lines lie off
+//! it, [`join`] runs a curve through the rest and says how sure it is, with [`law`] where lines
+//! state their covariances.
 //!
 //! A line whose clock was disturbed is no knot. The map bridges it, and what is unknown there is
 //! stated: how far the line lies from the bridge, since that may be true, and an eighth of the
@@ -41,20 +42,24 @@ pub struct OffsetMap {
     pub map: TimeMap,
     /// Samples used.
     pub used: usize,
-    /// Samples dropped: their window holds a step, they lie off the curve, are out of order, or are not numbers.
+    /// Samples dropped: their window holds a step, they lie off the curve, are out of order, or are
+    /// not numbers.
     pub dropped: usize,
     /// Samples that said of themselves that a clock was disturbed; not used either.
     pub disturbed: usize,
-    /// What the map's standard deviations rest on; they mean nothing where that is [`Certainty::Unknown`].
+    /// What the map's standard deviations rest on; they mean nothing where that is
+    /// [`Certainty::Unknown`].
     pub certainty: Certainty,
     /// What runs between the samples.
     pub interpolation: Interpolation,
-    /// Typical error of predicting a left-out round, ns; None with fewer than three, and where covariances are stated.
+    /// Typical error of predicting a left-out round, ns; None with fewer than three, and where
+    /// covariances are stated.
     pub left_out_error_ns: Option<f64>,
 }
 
 impl TimeMap {
-    /// The map of one node from its reachable lines. Breaks that somebody else knows of are `known`.
+    /// The map of one node from its reachable lines. Breaks that somebody else knows of are
+    /// `known`.
     ///
     /// # Errors
     /// [`Error::UnusableKnots`] when no sample can be used.
@@ -101,7 +106,8 @@ struct Whole<'a> {
 }
 
 impl Whole<'_> {
-    /// Knots of one segment. On the reference's axis the curve is sampled there first, then moved to the node's axis.
+    /// Knots of one segment. On the reference's axis the curve is sampled there first, then moved
+    /// to the node's axis.
     fn segment(&self, range: &Range) -> Segment {
         let points = &self.points[range.from..range.until];
         let doubts = self.doubts(points);
@@ -166,7 +172,8 @@ impl Whole<'_> {
         (0..points.len().saturating_sub(1)).map(gap).collect()
     }
 
-    /// What is unknown of the rate beyond an end: what was seen of it there, and how fast lines that are no knots run away.
+    /// What is unknown of the rate beyond an end: what was seen of it there, and how fast lines
+    /// that are no knots run away.
     fn doubt_beyond(&self, range: &Range, end: End) -> Doubt {
         let (from, point, until) = match end {
             End::First => {
@@ -199,7 +206,8 @@ impl Whole<'_> {
     }
 }
 
-/// Lines further from the curve than this many standard deviations are in doubt, and so is the curve.
+/// Lines further from the curve than this many standard deviations are in doubt, and so is the
+/// curve.
 const MISFIT_SIGMAS: f64 = 4.0;
 
 #[cfg(test)]

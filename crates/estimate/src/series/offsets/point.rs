@@ -20,9 +20,11 @@ pub struct OffsetSample {
     pub offset_drift_covariance: Option<f64>,
     /// Density of the rate's random walk, ns²/s³, where stated.
     pub wander: Option<f64>,
-    /// The clock, or the reference's, was stepped or slewed, or its stamps must not be used: no knot.
+    /// The clock, or the reference's, was stepped or slewed, or its stamps must not be used: no
+    /// knot.
     pub disturbed: bool,
-    /// The rates of both clocks changed by so much in the line's window as somebody saw, ppm; 0 where nobody did.
+    /// The rates of both clocks changed by so much in the line's window as somebody saw, ppm; 0
+    /// where nobody did.
     pub slew_ppm: f64,
     /// A step of the clock in the line's window, on the clock itself.
     pub step: Option<Step>,
@@ -57,8 +59,8 @@ impl OffsetSample {
     }
 }
 
-/// A clock was stepped, or restarted with another offset: after it had shown `after_ns`, and before it showed `before_ns`. A clock set
-/// back may have shown less then.
+/// A clock was stepped, or restarted with another offset: after it had shown `after_ns`, and before
+/// it showed `before_ns`. A clock set back may have shown less then.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The last reading known to be before it, ns.
@@ -68,12 +70,14 @@ pub struct Step {
 }
 
 impl Step {
-    /// A step of `step_ns` that was over when the clock showed `at_ns`, and not yet so a watch's period before.
+    /// A step of `step_ns` that was over when the clock showed `at_ns`, and not yet so a watch's
+    /// period before.
     pub fn seen(at_ns: i64, step_ns: i64) -> Self {
         Self { after_ns: at_ns.saturating_sub(step_ns).saturating_sub(WATCH_PERIOD_NS), before_ns: at_ns }
     }
 
-    /// Two statements about one gap: what both leave open of one step, or from the first step to the second.
+    /// Two statements about one gap: what both leave open of one step, or from the first step to
+    /// the second.
     pub(super) fn and(self, other: &Self) -> Self {
         let ([low, high], [other_low, other_high]) = (self.hull(), other.hull());
         if low.max(other_low) <= high.min(other_high) {
@@ -94,14 +98,16 @@ impl Step {
 pub enum Certainty {
     /// Every sample states its own.
     Stated,
-    /// Samples state none, and are enough to show how they scatter. An error that all of them share does not show so.
+    /// Samples state none, and are enough to show how they scatter. An error that all of them share
+    /// does not show so.
     Scatter,
     /// Samples state none, and are too few to scatter: nothing is known.
     Unknown,
 }
 
 impl Certainty {
-    /// Looks at the points of a curve. A table on the node's own clock holds exact offsets: few of them suffice.
+    /// Looks at the points of a curve. A table on the node's own clock holds exact offsets: few of
+    /// them suffice.
     pub(super) fn of(points: &[Point], axis: Axis) -> Self {
         match points.iter().all(|point| point.sample.stated_sigma_ns().is_some()) {
             true => Self::Stated,
@@ -134,7 +140,8 @@ pub(super) struct Base {
 }
 
 impl Base {
-    /// Samples as points of a curve, positions ascending in true time; those that say nothing of their error get what they scatter by.
+    /// Samples as points of a curve, positions ascending in true time; those that say nothing of
+    /// their error get what they scatter by.
     pub(super) fn points(&self, samples: &[OffsetSample]) -> Vec<Point> {
         let mut points: Vec<Point> = Vec::with_capacity(samples.len());
         for sample in samples.iter().filter(|sample| sample.offset_ns.abs() <= FARTHEST_OFFSET_NS) {
@@ -171,7 +178,8 @@ struct Noise {
 }
 
 impl Noise {
-    /// Second differences of white noise have a standard deviation of √6; bends of the clock count as noise.
+    /// Second differences of white noise have a standard deviation of √6; bends of the clock count
+    /// as noise.
     fn of(points: &[Point]) -> Self {
         let bends: Vec<f64> = points
             .windows(3)
@@ -185,8 +193,8 @@ impl Noise {
         Self { bends, overall }
     }
 
-    /// The noise around a point, never below that of all: a recorder may write one value for minutes, and then again
-    /// readings that scatter.
+    /// The noise around a point, never below that of all: a recorder may write one value for
+    /// minutes, and then again readings that scatter.
     fn sigma_ns(&self, place: usize) -> f64 {
         let near = place.saturating_sub(LOCAL_BENDS + 1)..(place + LOCAL_BENDS).min(self.bends.len());
         let mut near: Vec<f64> = self.bends[near].iter().copied().filter(|bend| bend.is_finite()).collect();
@@ -203,7 +211,8 @@ pub(super) fn secant(a: &CurvePoint, b: &CurvePoint) -> f64 {
 pub(super) const SMALLEST_SIGMA_NS: f64 = 0.3;
 /// Fewer samples than these do not show how much they scatter.
 const FEWEST_TO_SCATTER: usize = 8;
-/// What all samples are off by, as by one path's asymmetry, does not scatter: this is what the best measurements between hosts reach.
+/// What all samples are off by, as by one path's asymmetry, does not scatter: this is what the best
+/// measurements between hosts reach.
 const SHARED_SIGMA_NS: f64 = 100.0;
 /// Second differences on each side that say how much samples scatter here.
 const LOCAL_BENDS: usize = 6;

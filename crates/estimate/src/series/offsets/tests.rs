@@ -8,7 +8,8 @@ use rand_chacha::ChaCha8Rng;
 const BASE: i64 = 1_795_187_116_632_205_972;
 const SECOND: f64 = 1e9;
 
-/// Rounds of `interval_s`, offset and drift as functions of seconds, noise of an offset and of a drift.
+/// Rounds of `interval_s`, offset and drift as functions of seconds, noise of an offset and of a
+/// drift.
 fn rounds(
     count: u32,
     interval_s: f64,
@@ -101,7 +102,8 @@ fn a_step_that_was_seen_breaks_there() {
     let samples = rounds(10, 4.0, truth, (10.0, 0.01));
     let unseen = TimeMap::from_offsets(&samples, Axis::Reference, &KnownBreaks::default()).expect("offsets");
     assert_eq!(unseen.map.breaks().len(), 0, "a rate may change by as much");
-    // Two exchanges a millisecond apart: the clock shows 180 µs more than the reference before the step, 185 after it.
+    // Two exchanges a millisecond apart: the clock shows 180 µs more than the reference before the
+    // step, 185 after it.
     let [after_ns, before_ns] = [17_999_500_000 + 180_000, 18_000_500_000 + 185_000].map(|ns: i64| BASE + ns);
     let known = KnownBreaks { of_node: vec![Step { after_ns, before_ns }], ..KnownBreaks::default() };
     let seen = TimeMap::from_offsets(&samples, Axis::Reference, &known).expect("offsets");
@@ -197,7 +199,8 @@ fn stated(samples: Vec<OffsetSample>, drift_sigma_ppm: f64, wander: f64) -> Vec<
     samples.into_iter().map(state).collect()
 }
 
-/// Error, ns, and stated standard deviation of mapping what the node shows when the reference shows `seconds`.
+/// Error, ns, and stated standard deviation of mapping what the node shows when the reference shows
+/// `seconds`.
 fn at(map: &TimeMap, truth: impl Fn(f64) -> (f64, f64), seconds: f64) -> (f64, f64) {
     let reference = BASE + (seconds * SECOND) as i64;
     let mapped = map.map(i128::from(reference) * 1000 + (truth(seconds).0 * 1000.0) as i128);
@@ -364,7 +367,8 @@ fn a_step_lies_in_one_gap_however_dense_the_lines() {
 
 #[test]
 fn a_step_lies_where_the_offset_jumps_most_not_where_it_rises_fastest() {
-    // 300 ns of noise between two lines 100 ms apart rise by 3 µs/s; the step of 20 µs lies in a gap of 2 s, and may lie in either.
+    // 300 ns of noise between two lines 100 ms apart rise by 3 µs/s; the step of 20 µs lies in a
+    // gap of 2 s, and may lie in either.
     let truth = |t: f64| (7e3 * t + if t < 4.5 { 0.0 } else { 20e3 }, 7.0);
     let noise = [0.0, 0.0, 0.0, 300.0, 0.0, 0.0, 0.0];
     let line = |(t, noise): (f64, f64)| OffsetSample {
@@ -403,7 +407,8 @@ fn a_disturbed_line_beside_a_step_is_no_sign_of_another_rate() {
     assert!((sigma_with(25e3) - sigma_with(0.0)).abs() < 1e-6, "{} and {}", sigma_with(25e3), sigma_with(0.0));
 }
 
-/// A clock whose rate walks, and lines of it with errors of a known covariance. Offset in ns and rate in ns/s every 10 ms.
+/// A clock whose rate walks, and lines of it with errors of a known covariance. Offset in ns and
+/// rate in ns/s every 10 ms.
 fn walked(seed: u64, density: f64, seconds: usize) -> (Vec<(f64, f64)>, impl FnMut(f64) -> f64) {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut normal = move |sd: f64| sd * ((0..12).map(|_| random.random::<f64>()).sum::<f64>() - 6.0);

@@ -29,7 +29,8 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// Filters readings in order of time; `q` is the density of the acceleration, `free_slope` the variance of the slope at the start.
+    /// Filters readings in order of time; `q` is the density of the acceleration, `free_slope` the
+    /// variance of the slope at the start.
     pub(super) fn forward(measured: impl ExactSizeIterator<Item = Measured>, q: f64, free_slope: f64) -> Self {
         let mut run = Self { steps: Vec::with_capacity(measured.len()), likelihood: 0.0, noise: 1.0 };
         let (mut log_sum, mut square_sum, mut counted) = (0.0, 0.0, 0.0);
@@ -51,7 +52,8 @@ impl Run {
             before = Some((time, updated));
         }
         if counted > 0.0 {
-            // The noise level of the largest likelihood, held back where few readings would fit too well.
+            // The noise level of the largest likelihood, held back where few readings would fit too
+            // well.
             let level: f64 = (square_sum + PRIOR_READINGS) / (counted + PRIOR_READINGS);
             run.noise = level.sqrt();
             run.likelihood = -0.5 * (log_sum + counted * level.ln() + square_sum / level);
@@ -70,7 +72,8 @@ impl Run {
     }
 }
 
-/// One step back: from the smoothed belief `later` to that of `own`, which was `predicted` to be there after `dt` seconds.
+/// One step back: from the smoothed belief `later` to that of `own`, which was `predicted` to be
+/// there after `dt` seconds.
 fn smoothed_back(own: &Belief, predicted: &Belief, later: &Belief, dt: f64) -> Belief {
     let Belief { state: [own_x, own_f], covariance: [own_xx, own_xf, own_ff] } = *own;
     let [xx, xf, ff] = predicted.covariance;

@@ -10,10 +10,11 @@
 //! cost. The two must compete: one late marker looks like a step followed by a step back, and with
 //! wander no threshold on neighbours can tell it from the clock.
 //!
-//! One direction: a marker's tracer stamp is late by the tracer's overhead, never early, so a reading above both
-//! neighbourhoods' lowest is a delay, not the clock, and readings above the curve lose weight (Student-t) while readings
-//! below it keep all of theirs. The curve runs through the middle of what is left; how far the lowest readings lie below
-//! is in [`Smoothed`]. A strict lower envelope, the tempting way, hangs on single lucky readings and bends with them.
+//! One direction: a marker's tracer stamp is late by the tracer's overhead, never early, so a
+//! reading above both neighbourhoods' lowest is a delay, not the clock, and readings above the
+//! curve lose weight (Student-t) while readings below it keep all of theirs. The curve runs through
+//! the middle of what is left; how far the lowest readings lie below is in [`Smoothed`]. A strict
+//! lower envelope, the tempting way, hangs on single lucky readings and bends with them.
 //!
 //! It cannot determine the constant part of the delay, which no one-sided reading shows.
 
@@ -41,11 +42,13 @@ pub struct Smoothed {
     pub noise_ns: f64,
     /// Readings left out as delays.
     pub outliers: usize,
-    /// Curve minus the low readings (their twentieth part from below), ns: how much of the delay is seen to vary.
+    /// Curve minus the low readings (their twentieth part from below), ns: how much of the delay is
+    /// seen to vary.
     pub above_lowest_ns: f64,
 }
 
-/// Fits the curve; None without readings. Readings must be sorted by `x_ns`; of equal ones the lowest counts.
+/// Fits the curve; None without readings. Readings must be sorted by `x_ns`; of equal ones the
+/// lowest counts.
 pub fn smooth(readings: &[Reading]) -> Option<Smoothed> {
     let all: Vec<Reading> = distinct(readings);
     let thinned = thin(&all);
@@ -84,8 +87,8 @@ fn reweight(readings: &[Reading], states: &[Belief], scale: &Scale, model: &Mode
     }
 }
 
-/// Moves the curve so that half of the readings lie above it: weights have moved it towards the low ones, by an amount
-/// that depends on how busy the node was.
+/// Moves the curve so that half of the readings lie above it: weights have moved it towards the low
+/// ones, by an amount that depends on how busy the node was.
 fn recentre(readings: &[Reading], states: &mut [Belief], scale: &Scale, model: &Model) {
     if !readings.iter().all(|reading| reading.one_sided) {
         return;
@@ -121,7 +124,8 @@ fn stretches(
     let mut from = 0;
     for end in ends {
         found.push(points[from..end].to_vec());
-        // Within the next second the slope wanders by q on top of being uncertain; 1 ns per second is 0.001 ppm.
+        // Within the next second the slope wanders by q on top of being uncertain; 1 ns per second
+        // is 0.001 ppm.
         growth.push((slope_variance(from).max(slope_variance(end - 1)) + model.q / 3.0).sqrt() * ns * 1e-3);
         from = end;
     }

@@ -51,7 +51,8 @@ impl Scale {
             slope,
             free_slope: 1.0,
         };
-        // Four times what slopes over an eighth of the readings do, noise included: free, yet not absurd.
+        // Four times what slopes over an eighth of the readings do, noise included: free, yet not
+        // absurd.
         let points: Vec<(f64, f64)> = readings.iter().map(|reading| scale.point(reading, true)).collect();
         let lag = (points.len() / 8).max(1);
         let mut slopes: Vec<f64> = (lag..points.len())
@@ -70,8 +71,8 @@ impl Scale {
         (x * 1e-9, (reading.value_ns - self.value_ns - slope * x) / self.unit_ns)
     }
 
-    /// The model of the largest likelihood, steps and delays added one by one.
-    /// Delays found with earlier weights stay: by now their readings weigh little, which would hide them.
+    /// The model of the largest likelihood, steps and delays added one by one. Delays found with
+    /// earlier weights stay: by now their readings weigh little, which would hide them.
     pub(super) fn best_model(&self, readings: &[Reading], weights: &[f64], delays: &[(usize, f64)]) -> Model {
         let given = Model { delays: delays.to_vec(), ..Model::default() };
         let (mut model, mut likelihood) = self.best_bends(readings, weights, &given);
@@ -123,8 +124,8 @@ impl Scale {
         best
     }
 
-    /// The one-sided readings that lie highest above what their neighbours say, with the height. Readings already known
-    /// to be late are no neighbours.
+    /// The one-sided readings that lie highest above what their neighbours say, with the height.
+    /// Readings already known to be late are no neighbours.
     fn delay_candidates(&self, readings: &[Reading], model: &Model) -> Vec<(usize, f64)> {
         let known = |k: usize| model.delays.binary_search_by_key(&k, |late| late.0).is_ok();
         let trusted: Vec<usize> = (0..readings.len()).filter(|k| !known(*k)).collect();

@@ -38,7 +38,8 @@ pub(super) fn thin(readings: &[Reading]) -> Vec<Reading> {
     readings.chunks(block).filter_map(|chunk| chunk.iter().min_by(|a, b| key(a).total_cmp(&key(b)))).copied().collect()
 }
 
-/// Leaves out one-sided readings that lie above the lowest of both neighbourhoods by more than readings usually do.
+/// Leaves out one-sided readings that lie above the lowest of both neighbourhoods by more than
+/// readings usually do.
 pub(super) fn without_delays(readings: &[Reading]) -> Vec<Reading> {
     let slopes = local_slopes(readings);
     let excess: Vec<f64> = (0..readings.len())

@@ -62,8 +62,9 @@ fn wander_is_followed() {
     }
 }
 
-/// Sorted worst errors over many seeds of sparse readings of a clock that bends by 36 to 300 µs between two of them; the
-/// share of points whose error exceeds three standard deviations plus the spread of the delays; and false steps.
+/// Sorted worst errors over many seeds of sparse readings of a clock that bends by 36 to 300 µs
+/// between two of them; the share of points whose error exceeds three standard deviations plus the
+/// spread of the delays; and false steps.
 fn sparse_wander(markers: &Markers, seeds: std::ops::Range<u64>) -> (Vec<f64>, f64, usize) {
     let truth = |t: f64| 3e5 * (std::f64::consts::PI * t).sin();
     let middle = 0.5 * (markers.delay_ns.start + markers.delay_ns.end);
@@ -85,7 +86,8 @@ fn sparse_wander(markers: &Markers, seeds: std::ops::Range<u64>) -> (Vec<f64>, f
 
 #[test]
 fn late_readings_are_not_taken_for_steps_of_a_wandering_clock() {
-    // Taken one by one, without steps and delays competing, late readings became steps: up to 522 µs off.
+    // Taken one by one, without steps and delays competing, late readings became steps: up to 522
+    // µs off.
     let none = Markers { outliers: &[], ..USUAL };
     for (markers, most, worst_of_all) in [(&none, 4.0e3, 5.0e3), (&USUAL, 1.0e4, 6.0e4)] {
         let (worst, outside, steps) = sparse_wander(markers, 0..400);

@@ -1,4 +1,5 @@
-//! The smoother against what it must equal: a textbook smoother on one edge, a dense solution on a small graph, the truth.
+//! The smoother against what it must equal: a textbook smoother on one edge, a dense solution on a
+//! small graph, the truth.
 
 use nalgebra::{DMatrix, DVector, Matrix2, Vector2};
 use probe_sync_time::{Edge, Reference, RoundId, StampSource, Timestamp};
@@ -291,7 +292,8 @@ impl Dense {
                 add(&rows, motion::stiffness(weights.walks[span.base + k], delta), [0.0; 2]);
             }
         }
-        // The gauge: the reference's first state is pinned, weakly against everything and strongly against rounding.
+        // The gauge: the reference's first state is pinned, weakly against everything and strongly
+        // against rounding.
         for k in 0..2 {
             matrix[(k, k)] += 1e-6;
         }

@@ -76,7 +76,8 @@ const QUIET: Make = Make { nodes: 8, rounds: 16, degree: 3, noise_ns: 2.0, asymm
 
 #[test]
 fn intervals_hold_what_all_edges_of_a_node_err_by_in_a_round() {
-    // Two rounds' errors are √2 of one against the reference; following each round would leave that. A live run must find out first, from what is usual.
+    // Two rounds' errors are √2 of one against the reference; following each round would leave
+    // that. A live run must find out first, from what is usual.
     let cases = [(0.0, 0.95, 0.98), (3.0, 0.95, 0.98), (10.0, 0.93, 0.97), (30.0, 0.90, 0.97), (100.0, 0.75, 0.94)];
     for (shared_ns, live_share, whole_share) in cases {
         let (mut live, mut whole) = (Judged::default(), Judged::default());
@@ -120,8 +121,10 @@ fn intervals_hold_one_round_in_which_a_node_errs() {
 
 #[test]
 fn steps_that_nobody_named_say_nothing_of_the_other_clocks() {
-    // Three of eight clocks step in the window of round 1, which is named, and by 30 to 90 µs in that of round 4, which nobody names. They are not heard in these
-    // rounds. The second step is neither an error of each of their rounds nor an asymmetry of their paths, though most of what these clocks show has it in it.
+    // Three of eight clocks step in the window of round 1, which is named, and by 30 to 90 µs in
+    // that of round 4, which nobody names. They are not heard in these rounds. The second step is
+    // neither an error of each of their rounds nor an asymmetry of their paths, though most of what
+    // these clocks show has it in it.
     let stepping = 5;
     let make = Make { rounds: 6, ..QUIET };
     let breaks = [5, 6, 7].map(|node| Break { node: NodeId(node), round: RoundId(2) });

@@ -10,7 +10,8 @@ use crate::statistics::SIGMAS_95;
 
 const PARTS: usize = 40;
 
-/// A run whose clocks walk in small steps; a node's movement in a window enters all its edges as its least-squares line.
+/// A run whose clocks walk in small steps; a node's movement in a window enters all its edges as
+/// its least-squares line.
 fn wandering(make: Make, seed: u64) -> Run {
     let mut run = Run::new(Make { walk: 1e-9, asymmetry_ns: 0.0, ..make }, seed);
     let mut random = ChaCha8Rng::seed_from_u64(seed + 1000);
@@ -78,7 +79,8 @@ fn intervals_hold_what_clocks_wander_within_a_window() {
                     count += 1;
                     for (at, found) in [whole, live].iter().enumerate() {
                         let error = found.offset_ns - run.truth[k][node][0];
-                        // What wander alone does, without the asymmetry that is assumed but not there.
+                        // What wander alone does, without the asymmetry that is assumed but not
+                        // there.
                         let random = (found.sigma_ns.powi(2) - found.asymmetry_sigma_ns.powi(2)).sqrt();
                         inside[at] += u32::from(error.abs() <= SIGMAS_95 * random);
                         squares[at][0] += error * error;
@@ -89,7 +91,8 @@ fn intervals_hold_what_clocks_wander_within_a_window() {
         }
         let share = inside.map(|inside| f64::from(inside) / f64::from(count));
         let rms = squares.map(|s| s.map(|s| (s / f64::from(count)).sqrt()));
-        // Live the wander is learned while it is needed, so that the first rounds' intervals are too narrow.
+        // Live the wander is learned while it is needed, so that the first rounds' intervals are
+        // too narrow.
         for (way, share, least) in [("with all rounds", share[0], 0.85), ("live", share[1], 0.6)] {
             let what = format!("walk {walk}, noise {noise_ns} ns, {way}");
             assert!(share >= least, "{what}: {share} of the truths inside, rms errors and sigmas {rms:?} ns");

@@ -42,7 +42,8 @@ fn warming(seed: u64, ns_per_s: f64) -> Run {
     run
 }
 
-/// The error of [`NODE`] `t` seconds after the first midpoint, and what is stated of it, asymmetry apart.
+/// The error of [`NODE`] `t` seconds after the first midpoint, and what is stated of it, asymmetry
+/// apart.
 fn judged(run: &Run, smoothed: &RunSolution, ns_per_s: f64, t: f64) -> [f64; 2] {
     let found = smoothed.at(NodeId(NODE as u32), at(run.midpoints[0] + (t * 1e9) as i64)).expect("measured");
     let steady = run.truth[0][NODE][0] + t * run.truth[0][NODE][1];

@@ -1,7 +1,9 @@
-//! The hard interval against its claim: an offset outside cannot have produced the packets, unless within the window a clock jumped or changed
-//! its rate by more than 3 ppm, or two clocks' rates differ by more than 500 ppm. Clocks and packets are those of `world`.
+//! The hard interval against its claim: an offset outside cannot have produced the packets, unless
+//! within the window a clock jumped or changed its rate by more than 3 ppm, or two clocks' rates
+//! differ by more than 500 ppm. Clocks and packets are those of `world`.
 //!
-//! `cargo test --release -p probe-sync-estimate --test it hard_bounds -- --include-ignored --nocapture` judges a million windows.
+//! `cargo test --release -p probe-sync-estimate --test it hard_bounds -- --include-ignored --nocapture`
+//! judges a million windows.
 
 mod world;
 
@@ -127,7 +129,8 @@ fn any_rounds(first: u64, windows: usize, threads: u64) {
     assert!(10 * of_edges.bounded > 9 * of_edges.intervals, "withdrawn bounds hold nothing: {of_edges:?}");
 }
 
-/// Takes some seconds: of so many windows eight show a band that is 3 % too low, and fewer would show none.
+/// Takes some seconds: of so many windows eight show a band that is 3 % too low, and fewer would
+/// show none.
 #[test]
 fn no_truth_is_outside() {
     any_rounds(0, 4_000, 1);
@@ -140,7 +143,8 @@ fn no_truth_is_outside_in_a_million_windows() {
     any_rounds(1 << 32, windows, std::thread::available_parallelism().map_or(1, |count| count.get() as u64));
 }
 
-/// The line of an edge between a clock of these rates (ppm, from s on) and a perfect one, over a window of 4 s about 0.
+/// The line of an edge between a clock of these rates (ppm, from s on) and a perfect one, over a
+/// window of 4 s about 0.
 fn of_shape(shape: &[(f64, f64)], begun: &[f64], delay: f64) -> (EdgeAlphaBeta, f64) {
     let seconds: Vec<(f64, f64)> = shape.iter().map(|&(s, ppm)| (s * S, ppm)).collect();
     let clocks = [Clock::new(0, &[(0.0, 0.0)]), Clock::new(0, &seconds)];
@@ -163,13 +167,14 @@ fn assert_inside(what: &str, (line, truth): (EdgeAlphaBeta, f64), half_width: [f
     assert!((half_width[0]..=half_width[1]).contains(&width), "{what}: ± {width}");
 }
 
-/// The rate changes its sign each second: the middle is 750 ns beside what lines follow. Bounds of lines, widened by 16 spacings of the lowest
-/// packets, were ± 504 and ± 265 ns about them.
+/// The rate changes its sign each second: the middle is 750 ns beside what lines follow. Bounds of
+/// lines, widened by 16 spacings of the lowest packets, were ± 504 and ± 265 ns about them.
 #[test]
 fn a_rate_that_alternates_each_second() {
     for sign in [1.5, -1.5] {
         let shape = [(-2.0, sign), (-1.0, -sign), (0.0, sign), (1.0, -sign)];
-        // The packets lie 83 and 20 ms apart: as much more than 900 ns as 3 ppm make of half of that.
+        // The packets lie 83 and 20 ms apart: as much more than 900 ns as 3 ppm make of half of
+        // that.
         assert_inside("48 exchanges", of_shape(&shape, &evenly(48), 900.0), [900.0, 1100.0]);
         assert_inside("200 exchanges", of_shape(&shape, &evenly(200), 900.0), [900.0, 1000.0]);
         // No line fits, and bounds were withdrawn.
@@ -177,7 +182,8 @@ fn a_rate_that_alternates_each_second() {
     }
 }
 
-/// What the proof costs: where packets take 5 µs and the middle lies midway between two of them, 3 ppm of the time to the nearer.
+/// What the proof costs: where packets take 5 µs and the middle lies midway between two of them, 3
+/// ppm of the time to the nearer.
 #[test]
 fn the_price_in_width() {
     let straight = [(-2.0, 0.0)];
@@ -235,7 +241,8 @@ fn clocks_that_are_steered_each_second() {
     }
 }
 
-/// A run of a few windows, smoothed: its lines hold between the rounds' middles too, and to both ends.
+/// A run of a few windows, smoothed: its lines hold between the rounds' middles too, and to both
+/// ends.
 fn any_run(seed: u64, judged: &mut Judged) {
     let mut random = Random(seed);
     let nodes = 2 + random.below(4) as u32;

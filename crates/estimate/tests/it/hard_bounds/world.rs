@@ -1,5 +1,6 @@
-//! Clocks, paths and packets for the tests of the hard interval. Everything here is written from the claim alone and shares no code with the crate or
-//! the simulator: true time is t in ns, a clock is an integer offset and a deviation whose rate is constant between switches.
+//! Clocks, paths and packets for the tests of the hard interval. Everything here is written from
+//! the claim alone and shares no code with the crate or the simulator: true time is t in ns, a
+//! clock is an integer offset and a deviation whose rate is constant between switches.
 
 use probe_sync_estimate::round::{EdgeCut, WindowCut};
 use probe_sync_time::{Edge, Exchange, NodeId, StampSource, System, Timestamp};
@@ -98,7 +99,8 @@ impl Clock {
     }
 }
 
-/// Rates within [`RANGE_PPM`] about a crystal's own, from before `window[0]` to after `window[1]`, in one of many shapes.
+/// Rates within [`RANGE_PPM`] about a crystal's own, from before `window[0]` to after `window[1]`,
+/// in one of many shapes.
 pub fn rates(random: &mut Random, window: [f64; 2]) -> Vec<(f64, f64)> {
     let [from, until] = [window[0] - 0.25e9, window[1] + 0.25e9];
     let length = window[1] - window[0];

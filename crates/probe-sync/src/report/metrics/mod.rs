@@ -73,7 +73,8 @@ pub(super) struct Metrics {
 }
 
 impl Metrics {
-    /// Of a run whose nodes have these hosts; `target_ns` is the half-width that adaptive probing aims at.
+    /// Of a run whose nodes have these hosts; `target_ns` is the half-width that adaptive probing
+    /// aims at.
     pub fn new(hosts: &[&str], target_ns: Option<f64>) -> Self {
         let mut registry = Registry::with_prefix("probe_sync");
         let r = &mut registry;

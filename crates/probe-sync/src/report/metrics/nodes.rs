@@ -163,7 +163,8 @@ pub(super) fn half_width_ns(estimate: &NodeEstimate) -> f64 {
     if estimate.reachable { estimate.sigma_ns * SIGMAS_95 } else { f64::INFINITY }
 }
 
-/// Time between the first and the last cut of the round's windows, on the reference clock; None where fewer than two can be compared.
+/// Time between the first and the last cut of the round's windows, on the reference clock; None
+/// where fewer than two can be compared.
 pub(super) fn sequence_skew_ns(round: &GlobalWindowData, windows: &[NodeWindowData]) -> Option<f64> {
     let first = windows.first()?.window_end;
     let cut = |window: &NodeWindowData| {

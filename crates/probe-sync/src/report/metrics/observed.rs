@@ -19,6 +19,7 @@ pub(crate) struct Observed<'a> {
     pub decision_bytes: usize,
     /// What the backend has carried since it was made.
     pub traffic: Traffic,
-    /// The root's node, and when the root decided on this window, on that node's clock; None in the first round.
+    /// The root's node, and when the root decided on this window, on that node's clock; None in the
+    /// first round.
     pub decided: Option<(NodeId, Timestamp<System>)>,
 }

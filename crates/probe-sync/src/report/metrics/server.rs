@@ -68,11 +68,13 @@ impl MetricsServer {
         let (end, ended) = oneshot::channel();
         let answers = Arc::clone(&published);
         let body = move || {
-            // Handlers run on the process's other threads. Where that cannot be, a signal that comes here is handled here.
+            // Handlers run on the process's other threads. Where that cannot be, a signal that
+            // comes here is handled here.
             if let Err(error) = block_signals() {
                 tracing::debug!("{error}");
             }
-            // Of this thread alone, on Linux; where it cannot be, the thread is as important as others.
+            // Of this thread alone, on Linux; where it cannot be, the thread is as important as
+            // others.
             let _ = rustix::process::setpriority_process(None, NICENESS);
             runtime.block_on(async {
                 tokio::select! {
@@ -87,7 +89,8 @@ impl MetricsServer {
         Ok(Self { published, end: Some(end), thread: Some(thread) })
     }
 
-    /// From now on this is answered: the metrics as OpenMetrics text without its end, which a round has just changed.
+    /// From now on this is answered: the metrics as OpenMetrics text without its end, which a round
+    /// has just changed.
     pub fn publish(&self, metrics: Arc<str>) {
         *self.published.0.lock().unwrap_or_else(PoisonError::into_inner) = (metrics, Some(Instant::now()));
     }
@@ -133,7 +136,8 @@ async fn serve(listener: StdListener, published: Arc<Published>) {
     }
 }
 
-/// The next client. No child has its connection: a look at the listener does not wait, and is all that is done while no other thread can fork.
+/// The next client. No child has its connection: a look at the listener does not wait, and is all
+/// that is done while no other thread can fork.
 async fn accept(listener: &TcpListener) -> std::io::Result<TcpStream> {
     let look = |context: &mut Context<'_>| {
         let looked = fork::opened(|| match listener.poll_accept(context) {

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use super::process;
 
-/// A run's metrics and those of the process, to the end, as OpenMetrics. The age of the last round is for who reads at once: in a file it would stand still.
+/// A run's metrics and those of the process, to the end, as OpenMetrics. The age of the last round
+/// is for who reads at once: in a file it would stand still.
 pub(in crate::report) fn whole(metrics: &str, age: Option<Duration>) -> String {
     format!("{metrics}{}# EOF\n", process::render(age))
 }

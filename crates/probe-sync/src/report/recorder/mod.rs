@@ -190,8 +190,8 @@ impl Recorder {
         self.metrics.rank(rank, "", true, self.absences.away());
     }
 
-    /// A rank that was missing has come, from a host that nobody knew: `run.json` and the offsets of the whole run name it from now on. The first line of
-    /// `offsets.jsonl` stays as it is.
+    /// A rank that was missing has come, from a host that nobody knew: `run.json` and the offsets
+    /// of the whole run name it from now on. The first line of `offsets.jsonl` stays as it is.
     pub fn came(&mut self, rank: usize, hellos: &[Hello], roster: &Roster) {
         let mut joined = Joined { roster: roster.clone(), ..Joined::clone(&self.joined) };
         joined.plan.know(rank, hellos);
@@ -233,7 +233,8 @@ impl Recorder {
         self.metrics.late(totals);
     }
 
-    /// Takes what was observed of the round that was recorded last, and tells the metrics anew. Not before the broadcast: every rank waits for that.
+    /// Takes what was observed of the round that was recorded last, and tells the metrics anew. Not
+    /// before the broadcast: every rank waits for that.
     pub fn refresh_metrics(&mut self, latency: StdDuration, observed: &Observed<'_>) {
         if let Some(last) = &self.last {
             self.metrics.round(last, latency, observed);
@@ -250,7 +251,8 @@ impl Recorder {
         }
     }
 
-    /// Makes and writes the report. Without accounts (the run failed) it speaks of finished rounds only.
+    /// Makes and writes the report. Without accounts (the run failed) it speaks of finished rounds
+    /// only.
     pub fn end(
         mut self,
         accounts: &[RankAccount],
@@ -273,7 +275,8 @@ impl Recorder {
         report.unwritten.extend(self.write_at_end("report.json", &json!(report)));
         // Last: whoever ends the ranks of a run in a hurry has all else by now.
         if report.error.is_none() {
-            // What was measured is on the disk: offsets that only suffice better are no reason to call the run failed.
+            // What was measured is on the disk: offsets that only suffice better are no reason to
+            // call the run failed.
             if let Err(error) = self.whole.write(&self.directory, &self.header, stopped.killed_soon) {
                 tracing::warn!("cannot write the offsets of the whole run: {error}");
             }
@@ -281,7 +284,8 @@ impl Recorder {
         Ok(report)
     }
 
-    /// Writes a document when all has been measured: that it cannot be written is told and no reason to lose the report. Why it is not there.
+    /// Writes a document when all has been measured: that it cannot be written is told and no
+    /// reason to lose the report. Why it is not there.
     fn write_at_end(&self, name: &str, document: &Value) -> Option<String> {
         let error = self.directory.write_document(name, &format!("{document:#}\n")).err()?;
         tracing::error!("{error}");
@@ -295,7 +299,8 @@ impl Recorder {
         lacking.chain(accounts.iter().flat_map(|account| &account.files)).cloned().collect()
     }
 
-    /// Metrics are for others to look at: that they cannot be written ends nothing. Each cause is told once, and counted.
+    /// Metrics are for others to look at: that they cannot be written ends nothing. Each cause is
+    /// told once, and counted.
     fn store_metrics(&mut self, text: &str) {
         let Err(error) = self.directory.refresh_document("metrics.prom", text) else { return };
         let (cause, known) = (error.to_string(), self.metrics_failures.len());
@@ -397,7 +402,8 @@ impl Recorder {
     }
 }
 
-/// Serves the metrics where that is asked for. The address may be the first master's own: then another that takes its place does without.
+/// Serves the metrics where that is asked for. The address may be the first master's own: then
+/// another that takes its place does without.
 fn metrics_server(config: &Config, taken_over: bool) -> Result<Option<MetricsServer>, Error> {
     match config.metrics_listen.map(MetricsServer::start).transpose() {
         Err(error) if taken_over => {

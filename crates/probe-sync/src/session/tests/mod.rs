@@ -1,4 +1,5 @@
-//! Sessions of threads with real packets on loopback: who sees what, how they end, and how the pace changes.
+//! Sessions of threads with real packets on loopback: who sees what, how they end, and how the pace
+//! changes.
 
 mod modes;
 mod succession;
@@ -28,7 +29,8 @@ fn config(directory: &Path) -> Config {
     }
 }
 
-/// Runs `config` on `size` ranks, each of which does `work` with its session; what each returned, in order of rank.
+/// Runs `config` on `size` ranks, each of which does `work` with its session; what each returned,
+/// in order of rank.
 fn sessions<T: Send + 'static>(
     size: usize,
     config: &Config,
@@ -219,7 +221,8 @@ fn a_policy_changes_the_pace_of_all_nodes() {
             counted[1] += packets.received;
         }
     }
-    // The windows tile the run: together they hold what the account holds, but for what came after the last cut.
+    // The windows tile the run: together they hold what the account holds, but for what came after
+    // the last cut.
     for direction in &report.packets {
         let (src, dst) = (direction.src.index(), direction.dst.index());
         let [sent, received] = [counted[src][0], counted[dst][1]];

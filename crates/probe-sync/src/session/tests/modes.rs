@@ -1,4 +1,5 @@
-//! How rounds come about, and what is asked of them while they go on: threads with real packets on loopback and virtual clocks.
+//! How rounds come about, and what is asked of them while they go on: threads with real packets on
+//! loopback and virtual clocks.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -108,7 +109,8 @@ fn in_time_based_rounds_all_ranks_come_to_the_same_bytes_without_being_told() {
     assert!(bytes(0) == bytes(1) && bytes(0) == bytes(2), "the ranks differ");
     assert_eq!(report.rounds, rounds[0].len() as u64);
     assert_eq!(report.truth.as_ref().map(|truth| truth.outside_hard_interval), Some(0), "{report:?}");
-    // Once offsets are known every node ends its windows at multiples of 400 ms of the reference clock, by its own clock.
+    // Once offsets are known every node ends its windows at multiples of 400 ms of the reference
+    // clock, by its own clock.
     for round in &rounds[0][2..] {
         let off = (round.window_end.as_ns() + 200_000_000).rem_euclid(400_000_000) - 200_000_000;
         assert!(off.abs() < 150_000_000, "round {} ended {off} ns beside the grid", round.round_id);
@@ -167,7 +169,8 @@ fn any_rank_pauses_all_names_a_phase_and_ends_a_window_for_all_together() {
         assert!(pairs(warm.round) > 20 && pairs(paused.round) <= 20, "{} {}", pairs(warm.round), pairs(paused.round));
         assert!(pairs(resumed.round) > 20, "node {node} measures again");
     }
-    // The nodes' clocks are up to 300 ms apart, and windows that end early end together all the same.
+    // The nodes' clocks are up to 300 ms apart, and windows that end early end together all the
+    // same.
     let truth = std::fs::read(directory.path().join("out/truth.json")).expect("virtual clocks");
     let truth: serde_json::Value = serde_json::from_slice(&truth).expect("JSON");
     assert!(truth.is_object());

@@ -1,4 +1,5 @@
-//! Runs whose master is lost: who takes its place, and what is kept. Threads with real packets on loopback and virtual clocks.
+//! Runs whose master is lost: who takes its place, and what is kept. Threads with real packets on
+//! loopback and virtual clocks.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -50,7 +51,8 @@ fn the_next_rank_takes_a_lost_masters_place_and_no_round_is_lost() {
     }
     let taken_over = report.taken_over.expect("by rank 1");
     assert_eq!((taken_over.from_rank, taken_over.first_round), (0, RoundId(5)));
-    // Node 0 was the reference too; its timeline is carried, and nothing is further off than is said.
+    // Node 0 was the reference too; its timeline is carried, and nothing is further off than is
+    // said.
     let truth = report.truth.as_ref().expect("virtual clocks");
     assert!(truth.outside_hard_interval == 0 && truth.coverage_95 >= 0.8, "{truth:?}");
     assert!(report.carriers.len() == 1 && report.absences.iter().any(|absence| absence.rank == 0), "{report:?}");
@@ -222,7 +224,8 @@ impl Collective for Misses {
     }
 }
 
-/// Rank 0 is lost after its sixth round, which some have not got: those who know it give them its windows, and all come to the same bytes from then on as before.
+/// Rank 0 is lost after its sixth round, which some have not got: those who know it give them its
+/// windows, and all come to the same bytes from then on as before.
 fn check_missed_round(way: fn(Led<InProcess>) -> Misses) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let settings = [&SETTINGS[..], &[("rounds", "timed"), ("duration", "5s")]].concat();

@@ -43,7 +43,8 @@ struct Meta {
     node_id: Option<NodeId>,
 }
 
-/// Whether a line is of theirs: a session's, or a window's without what ours have; None for a line that is no JSON object.
+/// Whether a line is of theirs: a session's, or a window's without what ours have; None for a line
+/// that is no JSON object.
 pub(super) fn is_theirs(line: &[u8]) -> Option<bool> {
     let Ok(serde_json::Value::Object(keys)) = serde_json::from_slice(line) else { return None };
     let own = keys.contains_key("stop_requested") || keys.contains_key("clock_event");

@@ -12,9 +12,10 @@
 //! round    round_id, from a master                    the same; where it is missing or repeats, windows go by their time
 //! ```
 //!
-//! **What the files do not state.** There are no hard bounds: none are claimed. There is no covariance: it is taken from how the fits of
-//! an edge scatter from window to window (`scatter`), and the digits that the file cut off are added. There is no delay: 95 % intervals
-//! allow for paths as asymmetric as those of [`ASSUMED_DELAY_NS`] are. Notes say so.
+//! **What the files do not state.** There are no hard bounds: none are claimed. There is no
+//! covariance: it is taken from how the fits of an edge scatter from window to window (`scatter`),
+//! and the digits that the file cut off are added. There is no delay: 95 % intervals allow for
+//! paths as asymmetric as those of [`ASSUMED_DELAY_NS`] are. Notes say so.
 
 mod csv;
 mod fit;
@@ -49,8 +50,9 @@ pub(super) enum Format {
     Messages,
 }
 
-/// What a file of windows is: by its first line that is a JSON object, else by its header. What is no text and is not called `.jsonl` is a
-/// message; damaged lines of a `.jsonl` are its reader's business.
+/// What a file of windows is: by its first line that is a JSON object, else by its header. What is
+/// no text and is not called `.jsonl` is a message; damaged lines of a `.jsonl` are its reader's
+/// business.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -253,7 +255,8 @@ fn data(window: &Window, round_id: RoundId, scatter: &Scatter) -> NodeWindowData
     }
 }
 
-/// At the window's middle. Digits that were cut off alpha move the middle with the start held: both errors go together.
+/// At the window's middle. Digits that were cut off alpha move the middle with the start held: both
+/// errors go together.
 fn covariance(spread: Spread, quanta: Quanta, half_ns: f64) -> [f64; 3] {
     let uniform = |quantum: f64| quantum * quantum / 12.0;
     let [of_alpha, of_beta] = [uniform(quanta.alpha), uniform(quanta.beta_ns)];

@@ -99,7 +99,8 @@ impl Errors {
         Self { beta: beta.collect(), alpha: alpha.collect() }
     }
 
-    /// None where there are too few. A line is not better in its slope than in its height: of points spread over the window, it is not.
+    /// None where there are too few. A line is not better in its slope than in its height: of
+    /// points spread over the window, it is not.
     fn spread(&self, length_ns: f64) -> Option<Spread> {
         let median = |sizes: &[f64]| {
             let mut sorted = sizes.to_vec();
@@ -112,7 +113,8 @@ impl Errors {
     }
 }
 
-/// The error of the slope of a line through points all over a window, in whose middle the line has the error `beta_ns`.
+/// The error of the slope of a line through points all over a window, in whose middle the line has
+/// the error `beta_ns`.
 fn slope(beta_ns: f64, length_ns: f64) -> f64 {
     12f64.sqrt() * beta_ns / length_ns
 }

@@ -1,5 +1,6 @@
-//! Scopes reach the tools that ITT and NVTX load. The tools are built here, of `tests/tools`, by the compiler that has built the crates; since both look
-//! at the environment once per process, the forwarding program is this test's own, started again.
+//! Scopes reach the tools that ITT and NVTX load. The tools are built here, of `tests/tools`, by
+//! the compiler that has built the crates; since both look at the environment once per process, the
+//! forwarding program is this test's own, started again.
 
 use std::path::Path;
 use std::process::Command;
@@ -26,7 +27,8 @@ fn forward(sink: impl MarkerSink) {
     drop(scope!(Kind::Io, "after"));
 }
 
-/// Builds a tool, has the test `child` run with it, and looks at what it was told, `first` before the scopes. A variable without a value names the tool.
+/// Builds a tool, has the test `child` run with it, and looks at what it was told, `first` before
+/// the scopes. A variable without a value names the tool.
 fn check(tool: &str, variables: &[(&str, &str)], child: &str, first: &str) {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let (library, log) = (folder.path().join("tool.so"), folder.path().join("log"));

@@ -38,7 +38,8 @@ impl Lane {
         }
     }
 
-    /// Open scopes without a frame are closed with one that has a frame: nobody knows any more what they were.
+    /// Open scopes without a frame are closed with one that has a frame: nobody knows any more what
+    /// they were.
     pub(super) fn lose_deep(&self, end: u64) {
         let deep = self.deep.get();
         if deep > 0 {
@@ -60,7 +61,8 @@ impl Lane {
         self.write(&[head, opened.start, end, opened.id], opened.start, end);
     }
 
-    /// Counts events that came while the thread was within another. Handlers interrupt each other: it is one addition.
+    /// Counts events that came while the thread was within another. Handlers interrupt each other:
+    /// it is one addition.
     pub fn interrupted(&self, by: u64) {
         let slot = self.slot.get();
         let word =
@@ -101,7 +103,8 @@ impl Lane {
         }
     }
 
-    /// What the slot counts is written down before another thread gets it; without room it goes to the sums of the recording.
+    /// What the slot counts is written down before another thread gets it; without room it goes to
+    /// the sums of the recording.
     pub(super) fn tell_what_is_left(&self) {
         let (slot, core) = (self.slot.get(), self.core());
         let counts =

@@ -47,7 +47,8 @@ pub(crate) struct Lane {
     session: Cell<u64>,
     /// Grows each time that the thread takes part anew.
     part: Cell<u64>,
-    /// Bytes of records written since then, less where in its chunk the current segment begins; so that where the cursor is, it is all of them.
+    /// Bytes of records written since then, less where in its chunk the current segment begins; so
+    /// that where the cursor is, it is all of them.
     written: Cell<u64>,
     chunk: Cell<u32>,
     slot_index: Cell<u32>,
@@ -94,8 +95,9 @@ impl Lane {
 
     /// Its session.
     pub fn core(&self) -> &Core {
-        // SAFETY: set by `attach` from a session on the list. Sessions that leave the list wait until no thread is within an event, and every event finds
-        // out first whether the list has changed.
+        // SAFETY: set by `attach` from a session on the list. Sessions that leave the list wait
+        // until no thread is within an event, and every event finds out first whether the list has
+        // changed.
         unsafe { &*self.core.get() }
     }
 
@@ -123,7 +125,8 @@ impl Lane {
         self.word(words, slot::SERIAL).store(u64::from(serial), Ordering::Release);
     }
 
-    /// Takes no part any more, in a session that goes on without this thread. Scopes that are open end with that, unfinished.
+    /// Takes no part any more, in a session that goes on without this thread. Scopes that are open
+    /// end with that, unfinished.
     pub fn detach(&self, end: u64) {
         let core = self.core();
         self.lose_deep(end);
@@ -207,8 +210,8 @@ impl Lane {
         frame
     }
 
-    /// Whether a scope that began so lies in a frame of this session, perhaps no longer open. A frame is used again when its scope was closed with the
-    /// one around it.
+    /// Whether a scope that began so lies in a frame of this session, perhaps no longer open. A
+    /// frame is used again when its scope was closed with the one around it.
     #[inline]
     pub fn is_of(&self, frame: *const AtomicU64, opened: Opened) -> bool {
         self.word(frame, 1).load(Ordering::Relaxed) == opened.start
@@ -239,7 +242,8 @@ impl Lane {
         self.count(slot::ARGUMENTS_LOST, arguments.count() as u64);
     }
 
-    /// Ends a scope, and with it those within that have not ended. One that was closed with the scope around it, or is another thread's, is left as it is.
+    /// Ends a scope, and with it those within that have not ended. One that was closed with the
+    /// scope around it, or is another thread's, is left as it is.
     #[inline]
     pub fn close(&self, frame: *const AtomicU64, opened: Opened, end: u64, least_ticks: u64) {
         let head = self.word(frame, 0).load(Ordering::Relaxed);
@@ -343,7 +347,8 @@ impl Lane {
         self.word(self.slot.get(), slot::LAST).store(last, Ordering::Release);
     }
 
-    /// Scopes within `frame` are closed with it, the innermost first; false where it is not open here.
+    /// Scopes within `frame` are closed with it, the innermost first; false where it is not open
+    /// here.
     #[cold]
     fn close_within(&self, frame: *const AtomicU64, end: u64) -> bool {
         if !self.is_open(frame) {
@@ -398,7 +403,8 @@ impl Lane {
 
     #[cold]
     fn reserve_anew(&self, words: usize, first: u64, last: u64) -> Option<*const AtomicU64> {
-        // The rests of other threads' chunks may be too short for this record; there are no more of them than chunks.
+        // The rests of other threads' chunks may be too short for this record; there are no more of
+        // them than chunks.
         for _ in 0..=self.core().layout.chunks {
             if !self.next_piece() {
                 break;
@@ -442,7 +448,8 @@ impl Lane {
 
     #[inline]
     fn word(&self, base: *const AtomicU64, place: usize) -> &AtomicU64 {
-        // SAFETY: callers give places within the slot, or within the chunk before its end, both of a mapping that lives as long as the session.
+        // SAFETY: callers give places within the slot, or within the chunk before its end, both of
+        // a mapping that lives as long as the session.
         unsafe { &*base.add(place) }
     }
 

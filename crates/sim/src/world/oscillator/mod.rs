@@ -1,8 +1,9 @@
 //! Generates a clock: constants, wander, temperature, slews, and the faults that affect it.
 //!
-//! Wander: over each step of Δ = [`STEP_NS`] the rate is constant, `f_{k+1} = f_k + N(0, σ²·Δ)`, and the error it adds is its
-//! integral, `x_{k+1} = x_k + f_k·Δ`. Temperature: changes come as a Poisson process (at most one per step) and move the
-//! target T of the thermal rate h by N(0, sd²); `h_{k+1} = T + (h_k − T)·exp(−Δ/τ)`, so a change A at t adds the rate
+//! Wander: over each step of Δ = [`STEP_NS`] the rate is constant, `f_{k+1} = f_k + N(0, σ²·Δ)`,
+//! and the error it adds is its integral, `x_{k+1} = x_k + f_k·Δ`. Temperature: changes come as a
+//! Poisson process (at most one per step) and move the target T of the thermal rate h by N(0, sd²);
+//! `h_{k+1} = T + (h_k − T)·exp(−Δ/τ)`, so a change A at t adds the rate
 //! `A·(1 − exp(−(t' − t)/τ))`.
 //!
 //! Each clock has its own streams of random numbers: a longer run has the same beginning.
@@ -14,7 +15,8 @@ use crate::scenario::{Clocks, Scenario};
 use crate::world::clock::{Disturbance, STEP_NS, Slew, WanderingClock};
 use crate::world::random::{Draws, Purpose};
 
-/// The clock of `node` in a run of `scenario`; its wander is drawn for `horizon`, later it keeps its last rate.
+/// The clock of `node` in a run of `scenario`; its wander is drawn for `horizon`, later it keeps
+/// its last rate.
 pub(crate) fn clock(
     scenario: &Scenario,
     seed: u64,
@@ -142,7 +144,8 @@ fn replay(scenario: &Scenario, node: NodeId) -> Vec<(i64, f64)> {
     own.into_iter().flat_map(|replay| &replay.points).map(|(at_s, error_ns)| (nanoseconds(*at_s), *error_ns)).collect()
 }
 
-/// Smaller steps pass unnoticed by a real watch (`STEP_LIMIT_NS` of `probe_sync_sys`'s clock watch), ns.
+/// Smaller steps pass unnoticed by a real watch (`STEP_LIMIT_NS` of `probe_sync_sys`'s clock
+/// watch), ns.
 const STEP_SEEN_NS: i64 = 1_000;
 
 /// Smaller changes of rate pass unnoticed by a real watch (`SLEW_LIMIT_PPM` there), ppm.

@@ -64,8 +64,8 @@ fn the_walk_is_as_wide_as_it_says() {
 fn temperature_comes_as_often_and_as_strongly_as_it_says() {
     let thermal = Thermal { every_s: 2.0, sd_ppm: 0.02, tau_s: 1.0 };
     let scenario = with(Clocks { thermal, ..still() });
-    // Changes that came before 90 s have arrived at 100 s but for the last few; some 50 changes of SD 0.02:
-    // variance sd²/every · ∫ (1 − e^(−s/τ))² ds = sd²/every · (T − 1.5 τ).
+    // Changes that came before 90 s have arrived at 100 s but for the last few; some 50 changes of
+    // SD 0.02: variance sd²/every · ∫ (1 − e^(−s/τ))² ds = sd²/every · (T − 1.5 τ).
     let expected = 0.02 * ((100.0 - 1.5) / 2.0f64).sqrt();
     close(rms(&scenario, |clock| clock.rate_ppm(after_ms(100_000))), expected, 0.13);
 }

@@ -1,6 +1,8 @@
-//! Marks from the run's folder to the map: by hand with two nodes, and real traces of torch and JAX.
+//! Marks from the run's folder to the map: by hand with two nodes, and real traces of torch and
+//! JAX.
 //!
-//! `bench/flow/marks.py` made the real ones; their readings are of node 1 of a run, whose offsets are made here.
+//! `bench/flow/marks.py` made the real ones; their readings are of node 1 of a run, whose offsets
+//! are made here.
 
 use super::*;
 use crate::SettledBy;
@@ -83,7 +85,8 @@ fn two_nodes_by_hand() {
     let run = Run::around(EPOCH_NS);
     // Node 0: stamps at 10 and 90 µs, inside of readings 450 and 600 ns apart.
     run.process(7, (0, 0), &[(1, 9_800, 10_250), (9, 89_900, 90_500)]);
-    // Node 1: its profiler is 5 µs ahead of the system clock. Of its first mark two attempts are in the trace alone.
+    // Node 1: its profiler is 5 µs ahead of the system clock. Of its first mark two attempts are in
+    // the trace alone.
     run.process(8, (1, 1), &[(3, 4_900, 5_100), (8, 84_900, 85_100)]);
     let traces = vec![
         run.trace("b.json", 8, &[(1, "8"), (2, "9"), (3, "10.000"), (8, "90.000")], ""),
@@ -96,7 +99,8 @@ fn two_nodes_by_hand() {
     assert_eq!(one.trace.name, "rank 1 (node 1)");
     let [of_zero, of_one] = [zero, one].map(|trace| trace.clock.as_ref().expect("a clock"));
     assert_eq!((of_zero.tie, of_one.tie), (Tie::SameClock, Tie::Trace));
-    // R = S keeps every digit. Of 450 and 600 ns the farther readings are 250 and 500 ns away, and a ns for the reading.
+    // R = S keeps every digit. Of 450 and 600 ns the farther readings are 250 and 500 ns away, and
+    // a ns for the reading.
     assert_eq!(mapped(zero, 50_000), 50_000.0);
     assert_eq!(
         note(zero, "marks"),

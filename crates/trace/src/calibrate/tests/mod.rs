@@ -277,7 +277,8 @@ fn extrapolated(files: &Files, calibrated: &Calibrated) -> Vec<(u64, u64)> {
 
 #[test]
 fn events_in_the_first_and_last_half_window_are_not_extrapolated() {
-    // Lines are at 1 and 21 ms, the middles of the windows of 0 to 2 and 20 to 22 ms; node 1 is 1 ms ahead.
+    // Lines are at 1 and 21 ms, the middles of the windows of 0 to 2 and 20 to 22 ms; node 1 is 1
+    // ms ahead.
     let check = |from_us: f64, until_us: f64, expected: (u64, u64)| {
         let files = Files::new();
         let events = [("a.json", event(1.0, 2.0)), ("b.json", event(from_us, until_us))];

@@ -1,4 +1,5 @@
-//! Which traces are on one clock as they stand, and how sure a map is of whose offsets little is known.
+//! Which traces are on one clock as they stand, and how sure a map is of whose offsets little is
+//! known.
 
 use super::*;
 use crate::write::OutputFormat;

@@ -1,4 +1,5 @@
-//! Inputs of public reports, with the right values of their descriptions; skipped with a message where they are absent.
+//! Inputs of public reports, with the right values of their descriptions; skipped with a message
+//! where they are absent.
 
 use std::path::Path;
 
@@ -16,7 +17,8 @@ fn report(name: &str) -> Option<PathBuf> {
     found.then_some(folder)
 }
 
-/// Every command works on these traces; of operations `edges` hold, and `left_out` events of each trace are in no output.
+/// Every command works on these traces; of operations `edges` hold, and `left_out` events of each
+/// trace are in no output.
 fn check_report(name: &str, traces: &[&str], edges: usize, left_out: u64) {
     let Some(folder) = report(name) else { return };
     let scratch = tempfile::tempdir().expect("a folder");

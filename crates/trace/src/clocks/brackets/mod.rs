@@ -4,21 +4,28 @@
 //! [`judge`] turns the [`Bracket`]s of a trace into the lead of R over S, or into pairs for
 //! [`super::pairs`].
 //!
-//! **What a bracket says.** S showed `before` ahead of the stamp and `after` behind it. At the stamp it showed something in between, so that
-//! `R − S` lies in `[R − after, R − before]`. No assumption is in that: not how long the profiler takes, nor where in the bracket it
-//! stamps. Both readings are whole ns, R is in the file's own unit, and a virtual clock rounds, hence [`slack_ps`].
+//! **What a bracket says.** S showed `before` ahead of the stamp and `after` behind it. At the
+//! stamp it showed something in between, so that `R − S` lies in `[R − after, R − before]`. No
+//! assumption is in that: not how long the profiler takes, nor where in the bracket it stamps. Both
+//! readings are whole ns, R is in the file's own unit, and a virtual clock rounds, hence
+//! [`slack_ps`].
 //!
-//! **R = S.** Profilers stamp with CLOCK_REALTIME itself (XLA), or with a counter that they fit to it by one straight line
-//! (Kineto). The first is S. The second is S unless that clock was slewed or stepped meanwhile, by more than brackets show. Where zero lies in every
-//! bracket, nothing speaks against R = S, and it is taken: a map through the middles would be wrong by where in the brackets the
-//! profiler stamps, up to half a bracket, in which it does not lie at random.
+//! **R = S.** Profilers stamp with CLOCK_REALTIME itself (XLA), or with a counter that they fit to
+//! it by one straight line (Kineto). The first is S. The second is S unless that clock was slewed
+//! or stepped meanwhile, by more than brackets show. Where zero lies in every bracket, nothing
+//! speaks against R = S, and it is taken: a map through the middles would be wrong by where in the
+//! brackets the profiler stamps, up to half a bracket, in which it does not lie at random.
 //!
-//! **R = S + c.** Where zero misses one, a constant may still fit all: Kineto's line is off by the errors of the readings that it was fitted to,
-//! some 10 to 100 ns. Of the constants that fit, `[lo, hi]`, the one nearest to zero would be right if every stamp lay at the edge of its
-//! bracket, which none does; the middle is best where nothing is known of c. Taken is `lo + min(lo, (hi − lo)/2)`: near zero for a
-//! small c, the middle for a large one, without a jump. By hand: stamps 30 ns behind readings 330 ns apart leave c in [30, 360], and 60 ns are taken.
+//! **R = S + c.** Where zero misses one, a constant may still fit all: Kineto's line is off by the
+//! errors of the readings that it was fitted to, some 10 to 100 ns. Of the constants that fit,
+//! `[lo, hi]`, the one nearest to zero would be right if every stamp lay at the edge of its
+//! bracket, which none does; the middle is best where nothing is known of c. Taken is
+//! `lo + min(lo, (hi − lo)/2)`: near zero for a small c, the middle for a large one, without a
+//! jump. By hand: stamps 30 ns behind readings 330 ns apart leave c in [30, 360], and 60 ns are
+//! taken.
 //!
-//! Where no constant fits, or only one above [`FURTHEST_STEADY_PS`], which is no error of a fit, the map goes through the middles.
+//! Where no constant fits, or only one above [`FURTHEST_STEADY_PS`], which is no error of a fit,
+//! the map goes through the middles.
 //!
 //! **How surely.** At a mark the map is off by at most the distance from where it puts the stamp to
 //! the farther reading. That is a hard bound, given for the middle one of the marks and for the

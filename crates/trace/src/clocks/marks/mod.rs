@@ -50,7 +50,8 @@ impl MarkFiles {
     /// Finds the readings around a trace's marks, and the process that wrote it.
     ///
     /// # Errors
-    /// [`Error::Nodes`] where two processes of the run have put marks into one trace that was not merged.
+    /// [`Error::Nodes`] where two processes of the run have put marks into one trace that was not
+    /// merged.
     pub fn join(&self, path: &Path, facts: &mut TraceFacts) -> Result<(), Error> {
         // Whose part of it another part is, is not in it.
         if facts.merged {

@@ -186,7 +186,8 @@ fn a_file_that_does_not_say_whose_it_is_is_not_used() {
 }
 
 proptest! {
-    /// Whatever the file holds, a bracket holds the readings of a line of that number, and no more come out than the trace has marks.
+    /// Whatever the file holds, a bracket holds the readings of a line of that number, and no more
+    /// come out than the trace has marks.
     #[test]
     fn a_bracket_is_what_a_line_says(
         lines in prop::collection::vec((0_u64..6, -2_000_i64..2_000, -2_000_i64..2_000), 0..20),

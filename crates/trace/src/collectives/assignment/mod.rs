@@ -5,14 +5,19 @@
 //!
 //! - the sizes are equal and the ranks differ, and each rank is there once;
 //! - the calls that made them overlap, where their times are on one clock;
-//! - so they do where communicators that are certain already relate their clocks: there is an instant at which all members were in the call;
-//! - neither was made before a communicator that the other was made after: of two communicators one comes first, on all processes that are in both;
+//! - so they do where communicators that are certain already relate their clocks: there is an
+//!   instant at which all members were in the call;
+//! - neither was made before a communicator that the other was made after: of two communicators one
+//!   comes first, on all processes that are in both;
 //! - the collectives are the same one after the other, as far as both traces reach.
 //!
-//! Of these conditions [`assign`] removes candidates that no communicator can have, then searches what is left for a second solution. Handles that
-//! hang together have one solution, and are certain, or several, and none of them is. Leaving out a condition makes more of them uncertain, never another certain.
-//! Where some rank has fewer handles of a size than others, handles are missing, as those of a process that died without a trace. Then nothing follows from what is left over, and only
-//! what was made after a certain communicator of the whole job is solved: from there on all processes are here.
+//! Of these conditions [`assign`] removes candidates that no communicator can have, then searches
+//! what is left for a second solution. Handles that hang together have one solution, and are
+//! certain, or several, and none of them is. Leaving out a condition makes more of them uncertain,
+//! never another certain. Where some rank has fewer handles of a size than others, handles are
+//! missing, as those of a process that died without a trace. Then nothing follows from what is left
+//! over, and only what was made after a certain communicator of the whole job is solved: from there
+//! on all processes are here.
 //!
 //! Memory grows with the square of the handles of one size: 4 MB for 4096 of them. It does not
 //! guess if several solutions exist.
@@ -146,7 +151,8 @@ impl Known<'_> {
         group.iter().find(own).is_some_and(|own| handles[*own].precedes(&handles[handle]))
     }
 
-    /// Whether two handles cannot be one by what certain communicators say of their clocks: the calls that made them ran at different times since.
+    /// Whether two handles cannot be one by what certain communicators say of their clocks: the
+    /// calls that made them ran at different times since.
     fn are_apart(&self, one: usize, two: usize) -> bool {
         let (Some(one), Some(two)) = (self.handles[one].seen, self.handles[two].seen) else { return false };
         self.instants.iter().any(|instants| {
@@ -159,7 +165,8 @@ impl Known<'_> {
         })
     }
 
-    /// Whether two handles cannot be one: a communicator of both processes comes before one of them and after the other.
+    /// Whether two handles cannot be one: a communicator of both processes comes before one of them
+    /// and after the other.
     fn crosses(&self, one: usize, two: usize) -> bool {
         let handles = self.handles;
         let of = |handle: usize| self.by_process.get(&handles[handle].process).into_iter().flatten();
@@ -170,7 +177,8 @@ impl Known<'_> {
     }
 }
 
-/// Whether of two pairs of handles, each of the same two processes, one is first on one process and second on the other.
+/// Whether of two pairs of handles, each of the same two processes, one is first on one process and
+/// second on the other.
 fn crossed(handles: &[Handle], [a, b]: [usize; 2], [c, d]: [usize; 2]) -> bool {
     let before = |one: usize, two: usize| handles[one].precedes(&handles[two]);
     before(a, c) && before(d, b) || before(c, a) && before(b, d)
@@ -243,7 +251,8 @@ impl<'a> Class<'a> {
         by_rank
     }
 
-    /// Removes pairs that the certain communicators forbid, and those that no third handle goes with.
+    /// Removes pairs that the certain communicators forbid, and those that no third handle goes
+    /// with.
     fn narrow(&mut self, known: &mut Known<'_>) {
         let count = self.members.len();
         for one in 0..count {
@@ -327,7 +336,8 @@ impl<'a> Class<'a> {
             if steps >= STEPS_MAX {
                 continue;
             }
-            // Where handles are missing, those that are here may be of others still: only times tell then.
+            // Where handles are missing, those that are here may be of others still: only times
+            // tell then.
             let holes = by_rank.iter().any(|places| places.len() < groups);
             for group in only.iter() {
                 if holes && !self.is_seen(group) {
@@ -360,7 +370,8 @@ struct Search<'a, 'b> {
 }
 
 impl Search<'_, '_> {
-    /// Gives the handles of a rank, from the `next` one on, to communicators that have nobody of this rank yet.
+    /// Gives the handles of a rank, from the `next` one on, to communicators that have nobody of
+    /// this rank yet.
     fn rank(&mut self, rank: usize, next: usize, taken: &mut Vec<bool>) {
         self.steps += 1;
         if self.found.len() > 1 || self.steps > STEPS_MAX {
@@ -400,7 +411,8 @@ impl Search<'_, '_> {
         self.class.handles[self.class.members[place]].process
     }
 
-    /// Whether a handle can be of a communicator with those that are in it, beside the others as they are.
+    /// Whether a handle can be of a communicator with those that are in it, beside the others as
+    /// they are.
     fn goes(&self, place: usize, group: usize) -> bool {
         let Class { handles, members, .. } = self.class;
         if !self.groups[group].iter().all(|other| self.class.has(place, *other)) {

@@ -1,4 +1,5 @@
-//! Jobs with parallel dimensions, made up with the communicators known: what is called certain is right.
+//! Jobs with parallel dimensions, made up with the communicators known: what is called certain is
+//! right.
 
 use super::*;
 
@@ -31,7 +32,8 @@ struct Job {
     hosts: u32,
     /// How well hosts' clocks are known, ns; None: not at all.
     known_ns: Option<i64>,
-    /// The process of this rank is started again when all communicators are there, and all are made a second time.
+    /// The process of this rank is started again when all communicators are there, and all are made
+    /// a second time.
     restarted: Option<u32>,
     /// Of its first life there is a trace.
     first_life: bool,
@@ -89,7 +91,8 @@ fn made(job: Job, dice: &mut Dice) -> (Vec<Handle>, Vec<usize>) {
                         (Some(off), Some(known)) => (0, ps(start + off - known), ps(end + off + known)),
                         _ => (1 + host, ps(start + offsets[host as usize]), ps(end + offsets[host as usize])),
                     };
-                    // A pipeline's first stage does one more of each; a trace may end before all are done.
+                    // A pipeline's first stage does one more of each; a trace may end before all
+                    // are done.
                     let stage = rank / (job.tensor * job.data);
                     let done = counts[kind] + u64::from(stage == 0 && kind == 1);
                     let uses: Vec<u32> = (0..done.saturating_sub(dice.below(2))).map(|_| 7).collect();

@@ -3,16 +3,18 @@
 //!
 //! It runs once with the raw times and once with the corrected ones.
 //!
-//! Does uncertainty explain a broken edge? The two times were corrected with errors of standard deviations σ_e and σ_s,
-//! from different nodes and so taken as independent: the difference has √(σ_e² + σ_s²), and up to three times that is
-//! explained. Adding the two σ was rejected: it is exact only for fully correlated errors of opposite sign, and it hides
-//! faults of up to 1.4 times the size. An edge counts as explained when every start that its end precedes is explained.
-//! For raw times pass 0, which claims equal clocks. An infinite σ says that a clock is not known: an edge that depends on such a clock
-//! neither holds nor is explained. It is counted apart ([`CheckReport::unjudged_edges`]), unless a start on a known clock already
-//! breaks it. Two traces of one
-//! node share its clock, and with it what is wrong about its offset; but each has been tied to that clock by a fit of its own,
-//! whose σ count between them. A trace that only markers tie to its clock may be early as a whole; so much more is explained
-//! where its end is the one that comes too soon. Two parts of one trace are on one timeline: nothing explains them.
+//! Does uncertainty explain a broken edge? The two times were corrected with errors of standard
+//! deviations σ_e and σ_s, from different nodes and so taken as independent: the difference has
+//! √(σ_e² + σ_s²), and up to three times that is explained. Adding the two σ was rejected: it is
+//! exact only for fully correlated errors of opposite sign, and it hides faults of up to 1.4 times
+//! the size. An edge counts as explained when every start that its end precedes is explained. For
+//! raw times pass 0, which claims equal clocks. An infinite σ says that a clock is not known: an
+//! edge that depends on such a clock neither holds nor is explained. It is counted apart
+//! ([`CheckReport::unjudged_edges`]), unless a start on a known clock already breaks it. Two traces
+//! of one node share its clock, and with it what is wrong about its offset; but each has been tied
+//! to that clock by a fit of its own, whose σ count between them. A trace that only markers tie to
+//! its clock may be early as a whole; so much more is explained where its end is the one that comes
+//! too soon. Two parts of one trace are on one timeline: nothing explains them.
 //!
 //! Verdict: a broken edge that uncertainty does not explain is a violation. Parts that could not be
 //! kept or read back are no part of the verdict, and it says so ([`CheckReport::unjudged_parts`]):
@@ -54,8 +56,8 @@ pub struct CheckReport {
     pub broken: usize,
     /// Of the broken ones, those that the clocks' uncertainty explains.
     pub explained: usize,
-    /// Of the broken ones, those whose end is that of a call, which may return before its operation has run: such an edge proves nothing
-    /// unless the call waits.
+    /// Of the broken ones, those whose end is that of a call, which may return before its operation
+    /// has run: such an edge proves nothing unless the call waits.
     pub broken_of_calls: usize,
     /// Edges beside these that depend on a clock that is not known: nothing is said of them.
     pub unjudged_edges: usize,
@@ -65,8 +67,8 @@ pub struct CheckReport {
     pub worst_ns: f64,
     /// Operations of all ranks whose starts are all on known clocks.
     pub start_gaps: usize,
-    /// Mean over these of the latest start minus the earliest, ns; 0 without any. Ranks that wait for each other are in it as well as clocks
-    /// that differ.
+    /// Mean over these of the latest start minus the earliest, ns; 0 without any. Ranks that wait
+    /// for each other are in it as well as clocks that differ.
     pub start_gap_mean_ns: f64,
     /// The same by name of operation.
     pub operations: Vec<OperationLine>,
@@ -84,8 +86,9 @@ pub struct CheckReport {
     pub unpaired_parts: usize,
     /// Parts that order nothing as far as the trace says.
     pub unordered_parts: usize,
-    /// Parts that nothing here covers: of traces whose clock is not known beside others whose clock is, of files into which several traces
-    /// were merged, or parts that could not be kept or read back because memory for names or the disk was full.
+    /// Parts that nothing here covers: of traces whose clock is not known beside others whose clock
+    /// is, of files into which several traces were merged, or parts that could not be kept or read
+    /// back because memory for names or the disk was full.
     pub unjudged_parts: u64,
 }
 
@@ -94,7 +97,8 @@ pub struct CheckReport {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Every edge of every operation that can be paired holds, or is explained by the clocks' uncertainty.
+    /// Every edge of every operation that can be paired holds, or is explained by the clocks'
+    /// uncertainty.
     Holds,
     /// Edges are broken beyond what uncertainty explains.
     Violated,
@@ -116,7 +120,8 @@ impl CheckReport {
         }
     }
 
-    /// What could not be judged, in words: `3 edges and 7 parts of collectives`; empty where all was.
+    /// What could not be judged, in words: `3 edges and 7 parts of collectives`; empty where all
+    /// was.
     pub fn unjudged(&self) -> String {
         let counts = [(self.unjudged_edges as u64, "edges"), (self.unjudged_parts, "parts of collectives")];
         let told = counts.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
@@ -397,8 +402,8 @@ fn standing<'a, 'b>(end: &Instant<'_>, starts: &'a [Instant<'b>], deviations: f6
     }
 }
 
-/// By how much an end may precede a start before the clocks' uncertainty does not explain it, ns; not finite where a clock is not
-/// known.
+/// By how much an end may precede a start before the clocks' uncertainty does not explain it, ns;
+/// not finite where a clock is not known.
 fn allowed_ns(end: &Instant<'_>, start: &Instant<'_>, deviations: f64) -> f64 {
     let sigma = |time: &MappedTime| if start.clock == end.clock { time.own_sigma_ns } else { time.sigma_ns };
     let sigma_ns = sigma(&end.time).hypot(sigma(&start.time));

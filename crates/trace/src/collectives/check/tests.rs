@@ -29,14 +29,16 @@ fn totals(nodes: &[Node], expected: (usize, usize, usize)) {
     assert_eq!(report.violations(), expected.1 - expected.2, "{report:#?}");
 }
 
-/// A barrier that truly lasts from 0 to 300 on node 0 and from 100 to 310 on node 1, whose clock is 1000 ns ahead.
+/// A barrier that truly lasts from 0 to 300 on node 0 and from 100 to 310 on node 1, whose clock is
+/// 1000 ns ahead.
 fn barrier() -> [Node; 2] {
     [Node::new(vec![all(hlo("psum.7", 1), 10_000, 10_300)]), Node::new(vec![all(hlo("psum.7", 1), 11_100, 11_310)])]
 }
 
 #[test]
 fn an_end_before_a_start_is_named_and_correction_mends_it() {
-    // Raw: node 0 ends at 10300, 800 ns before node 1 claims to begin. Node 1's own end is after both starts.
+    // Raw: node 0 ends at 10300, 800 ns before node 1 claims to begin. Node 1's own end is after
+    // both starts.
     let report = run(&barrier());
     assert_eq!((report.edges, report.broken, report.violations()), (2, 1, 1));
     let [edge] = &report.broken_edges[..] else { panic!("{report:?}") };
@@ -84,7 +86,8 @@ fn an_unknown_clock_neither_holds_nor_explains() {
             assert_eq!((json["unjudged_edges"].as_u64(), json["edges"].as_u64()), (Some(2), Some(0)));
         }
     }
-    // A third node whose clock is not known: what is broken between the other two is so all the same, but no more holds.
+    // A third node whose clock is not known: what is broken between the other two is so all the
+    // same, but no more holds.
     let third = || Node::new(vec![all(hlo("psum.7", 1), 10_200, 10_305)]).corrected(0, f64::INFINITY);
     let [a, b] = barrier();
     let report = run(&[a, b, third()]);
@@ -93,7 +96,8 @@ fn an_unknown_clock_neither_holds_nor_explains() {
     let [a, b] = barrier();
     let report = run(&[a, b.corrected(1000, 5.0), third()]);
     assert_eq!((report.edges, report.broken, report.unjudged_edges), (0, 0, 3));
-    // Broken on the face of it but explained: with an unknown clock beside, that is no judgement either.
+    // Broken on the face of it but explained: with an unknown clock beside, that is no judgement
+    // either.
     let [a, b] = barrier();
     let report = run(&[a, b.corrected(0, 1000.0), third()]);
     assert_eq!((report.edges, report.explained, report.unjudged_edges), (0, 0, 3));
@@ -114,7 +118,8 @@ fn an_unknown_clock_neither_holds_nor_explains() {
 
 #[test]
 fn two_clocks_within_one_trace_are_not_compared_where_one_is_not_known() {
-    // One trace, a host's part on Unix time and a device's on a clock that counts from the machine's start; another trace.
+    // One trace, a host's part on Unix time and a device's on a clock that counts from the
+    // machine's start; another trace.
     let parts = [
         store(&[
             of_device(0, together(), all(hlo("psum.7", 1), 1_000_000, 1_000_010)),
@@ -226,7 +231,8 @@ fn a_mesh_whose_rows_work_apart_is_not_accused() {
 
 #[test]
 fn ranks_that_send_each_other_nothing_are_not_accused() {
-    // Rank 0 sends to rank 1 only; rank 2 comes when rank 0 and rank 1 have long gone, and sends to nobody.
+    // Rank 0 sends to rank 1 only; rank 2 comes when rank 0 and rank 1 have long gone, and sends to
+    // nobody.
     let node = |members: u64, start: i128, end: i128| {
         let recipients = Recipients::Members(members);
         Node::new(vec![CollectiveEvent { recipients, ..all(numbered(group("0", &[0, 1, 2]), 1), start, end) }])
@@ -238,7 +244,8 @@ fn ranks_that_send_each_other_nothing_are_not_accused() {
     assert_eq!((report.broken_edges[0].ended_node, report.broken_edges[0].started_node), (1, 0));
 }
 
-/// Two traces with a barrier: rank 0 ends at 1000, rank 1 begins at 1000 + `late` ns; the map says how sure it is.
+/// Two traces with a barrier: rank 0 ends at 1000, rank 1 begins at 1000 + `late` ns; the map says
+/// how sure it is.
 fn two_ranks(late: i128, clocks: [u32; 2], time: MappedTime) -> CheckReport {
     let at = |start: i128, end: i128| store(&[all(hlo("psum.7", 1), start, end)]);
     let parts: [CollectiveParts; 2] = [at(0, 1000), at(1000 + late, 10_000)];

@@ -116,8 +116,8 @@ impl<'a> Bucket<'a> {
         Some(parts)
     }
 
-    /// Passes over what is left of a number, after [`Self::take`] gave up: the most on one node, and all, those included that
-    /// were taken.
+    /// Passes over what is left of a number, after [`Self::take`] gave up: the most on one node,
+    /// and all, those included that were taken.
     pub(super) fn skip(&mut self, number: i64, taken: usize) -> (usize, usize) {
         let (mut most, mut all) = (taken, taken);
         for lane in &mut self.lanes {
@@ -162,7 +162,8 @@ impl<'a> Bucket<'a> {
         }
     }
 
-    /// The place in the common order that comes next, its parts, and whether on some lane the part after it begins before it has ended; None at the end.
+    /// The place in the common order that comes next, its parts, and whether on some lane the part
+    /// after it begins before it has ended; None at the end.
     pub(super) fn next_turn(&mut self) -> Option<(u64, Vec<Part<'a>>, bool)> {
         let open = self.lanes.iter().filter(|lane| lane.cursor.peek().is_some());
         let turn = open.map(|lane| lane.turn).min()?;

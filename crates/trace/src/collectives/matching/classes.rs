@@ -15,7 +15,8 @@ use crate::collectives::NodeCollectives;
 use crate::collectives::groups::Groups;
 use crate::model::{CollectiveKind, Device, GroupKey, Instance, Replicas};
 
-/// How the parts are paired of which only the order is known: learnt once, with clocks as well as they are known, and used under any time map.
+/// How the parts are paired of which only the order is known: learnt once, with clocks as well as
+/// they are known, and used under any time map.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pairing {
     plans: BTreeMap<BucketKey, Plan>,
@@ -30,7 +31,8 @@ type BucketKey = (Instance, CollectiveKind, Replicas);
 pub(super) enum Plan {
     /// No class is certain.
     Refused(String),
-    /// Ranks whose operations are the same, by their numbers, with the place of the first of each in the common order; and the other ranks, with the reason.
+    /// Ranks whose operations are the same, by their numbers, with the place of the first of each
+    /// in the common order; and the other ranks, with the reason.
     Sets(Vec<BTreeMap<u32, u64>>, BTreeMap<u32, Option<&'static str>>),
 }
 
@@ -55,7 +57,8 @@ struct Members<'a> {
 }
 
 impl Pairing {
-    /// Learns it from all parts. Where the clocks are not known, the maps say nothing of nodes on different ones.
+    /// Learns it from all parts. Where the clocks are not known, the maps say nothing of nodes on
+    /// different ones.
     pub(crate) fn new(nodes: &[NodeCollectives<'_>], options: MatchOptions, clocks_known: bool) -> Self {
         let groups = Groups::new(nodes);
         let mut found = Self::default();
@@ -116,7 +119,8 @@ impl Pairing {
         .collect()
     }
 
-    /// Whether some operations were paired though no pairing holds on the clocks: one of these is wrong.
+    /// Whether some operations were paired though no pairing holds on the clocks: one of these is
+    /// wrong.
     pub(crate) fn is_refuted(&self) -> bool {
         self.proofs.contains(&Proof::LeastBroken)
     }
@@ -198,7 +202,8 @@ fn owned((instance, kind, replicas): (&Instance, &CollectiveKind, &Replicas)) ->
     (instance.clone(), kind.clone(), replicas.clone())
 }
 
-/// The classes of a bucket: none where its parts are told apart otherwise, or nobody else shows them. Or why none is certain.
+/// The classes of a bucket: none where its parts are told apart otherwise, or nobody else shows
+/// them. Or why none is certain.
 fn classes_of(
     nodes: &[NodeCollectives<'_>],
     groups: &Groups,

@@ -1,24 +1,30 @@
 //! Determines which parts on different nodes are one operation.
 //!
 //! There are three ways, from certain to cautious, distinguished by [`Evidence`]:
-//! 1. XLA: module, run and operation are equal on all hosts. A host with several devices has a part for each, a loop
-//!    repeats all of them; `turns` says which part belongs to which turn of the loop. All devices of a program carry one
-//!    label, whichever replica group they are in, and so do those of a second mesh that runs it: parts belong together only
-//!    where their programs state the same groups of devices. `replicas` parts the groups, or leaves the operation ambiguous.
+//! 1. XLA: module, run and operation are equal on all hosts. A host with several devices has a part
+//!    for each, a loop repeats all of them; `turns` says which part belongs to which turn of the
+//!    loop. All devices of a program carry one label, whichever replica group they are in, and so
+//!    do those of a second mesh that runs it: parts belong together only where their programs state
+//!    the same groups of devices. `replicas` parts the groups, or leaves the operation ambiguous.
 //! 2. A process group with a running number: group, number and kind are equal on all ranks.
-//! 3. Neither: order of starts within one group (that the parts name, or that the counts of every rank leave, `groups`), but only where something proves which
-//!    operation of one trace is which of another (`pairing`), and where parts of one rank do not overlap, since then starts are not in order of issue.
+//! 3. Neither: order of starts within one group (that the parts name, or that the counts of every
+//!    rank leave, `groups`), but only where something proves which operation of one trace is which
+//!    of another (`pairing`), and where parts of one rank do not overlap, since then starts are not
+//!    in order of issue.
 //!
-//! All-reduces and messages are held to more. All-reduce is what frameworks issue on their own, on sub-groups too, and its
-//! name and shape are the same in every group; an operation cut off at a window's edge makes unequal counts equal. So an
-//! all-reduce that names no group is paired only when no trace lists a second group. The list arguments of all-gather,
-//! all-to-all and reduce-scatter scale with the group, and a barrier blocks, so that counts suffice for them.
-//! [`MatchOptions::reductions_by_count`] pairs all-reduces by counts all the same. Messages that name no group are never
-//! paired: they match in order of posting, which a trace does not show, and gloo stamps a send's start only after the
-//! data has left (on torch/b_4node three of twenty would be broken under the exact clock, by 37 to 40 µs).
+//! All-reduces and messages are held to more. All-reduce is what frameworks issue on their own, on
+//! sub-groups too, and its name and shape are the same in every group; an operation cut off at a
+//! window's edge makes unequal counts equal. So an all-reduce that names no group is paired only
+//! when no trace lists a second group. The list arguments of all-gather, all-to-all and
+//! reduce-scatter scale with the group, and a barrier blocks, so that counts suffice for them.
+//! [`MatchOptions::reductions_by_count`] pairs all-reduces by counts all the same. Messages that
+//! name no group are never paired: they match in order of posting, which a trace does not show, and
+//! gloo stamps a send's start only after the data has left (on torch/b_4node three of twenty would
+//! be broken under the exact clock, by 37 to 40 µs).
 //!
-//! All traces are walked together, label by label and number by number: an operation is handed over as soon as its parts are
-//! there, and none is kept. So memory does not grow with the traces, and none of their parts is left out.
+//! All traces are walked together, label by label and number by number: an operation is handed over
+//! as soon as its parts are there, and none is kept. So memory does not grow with the traces, and
+//! none of their parts is left out.
 //!
 //! What belongs together is learnt once, with the clocks as well as they are known ([`Pairing`]),
 //! so that times before and after a correction are judged by the same pairs. It does not pair
@@ -62,7 +68,8 @@ pub struct Ambiguous {
     pub parts: usize,
 }
 
-/// What came out of matching beside the operations; each part that came in is in an operation or in exactly one of the counts.
+/// What came out of matching beside the operations; each part that came in is in an operation or in
+/// exactly one of the counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Matching {
     /// Operations with parts on at least two nodes.
@@ -77,7 +84,8 @@ pub(crate) struct Matching {
     pub lost: u64,
 }
 
-/// Groups the parts of all nodes into operations and hands over each, in order of label, number and turn.
+/// Groups the parts of all nodes into operations and hands over each, in order of label, number and
+/// turn.
 pub(crate) fn match_operations<'a>(
     nodes: &'a [NodeCollectives<'a>],
     pairing: &Pairing,
@@ -117,7 +125,8 @@ struct Matcher<'a, 'b> {
 type Parts<'a> = Vec<Part<'a>>;
 
 impl<'a> Matcher<'a, '_> {
-    /// Parts of one instance and kind whose programs state the same; `shared`: more than one node shows such parts.
+    /// Parts of one instance and kind whose programs state the same; `shared`: more than one node
+    /// shows such parts.
     fn bucket(&mut self, key: Key<'_>, replicas: &Replicas, lanes: &Lanes, shared: bool) {
         if !is_ordered(key.kind) {
             self.found.unordered += lanes.parts() as usize;
@@ -159,7 +168,8 @@ impl<'a> Matcher<'a, '_> {
         }
     }
 
-    /// The next number of a bucket. Once parts could not be read back, what comes is not complete: the rest is not judged.
+    /// The next number of a bucket. Once parts could not be read back, what comes is not complete:
+    /// the rest is not judged.
     fn readable(&mut self, bucket: &mut Bucket<'a>) -> Option<i64> {
         if bucket.unread() > 0 {
             self.found.lost += bucket.drain() as u64;
@@ -314,14 +324,16 @@ impl<'a> Matcher<'a, '_> {
                     let (source, destination) = (source?, destination?);
                     (source != destination && parts.len() == 2).then_some(Order::Between { source, destination })
                 };
-                // Some writers number peers within the group, some within the job; only one can name both parts.
+                // Some writers number peers within the group, some within the job; only one can
+                // name both parts.
                 two(member(*source), member(*destination)).or_else(|| two(node_of(*source), node_of(*destination)))
             }
             _ => None,
         }
     }
 
-    /// Who waits for whom where some send nothing to some: a receiver's end follows the starts of those that send to it.
+    /// Who waits for whom where some send nothing to some: a receiver's end follows the starts of
+    /// those that send to it.
     fn exchange(&self, ranks: &[u32], parts: &[Part<'_>]) -> Option<Order> {
         let place = |part: &Part<'_>| ranks.iter().position(|rank| *rank == self.nodes[part.node].rank());
         let sends = |part: &Part<'_>, to: usize| match part.recipients {
@@ -372,7 +384,8 @@ impl<'a> Matcher<'a, '_> {
     }
 }
 
-/// How many more take part in an operation than have parts here, as far as the traces say: members of its group, devices of its program, or ranks of the job.
+/// How many more take part in an operation than have parts here, as far as the traces say: members
+/// of its group, devices of its program, or ranks of the job.
 fn missing(nodes: &[NodeCollectives<'_>], group: Option<&GroupKey>, parts: &[Part<'_>]) -> usize {
     let places = places(parts);
     let Some(part) = parts.first() else { return 0 };

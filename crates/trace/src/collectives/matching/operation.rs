@@ -50,7 +50,8 @@ pub(crate) enum Order {
         /// The receiver.
         destination: usize,
     },
-    /// The end of each receiver follows the starts of those that send to it: (receiver, senders), in order of receiver.
+    /// The end of each receiver follows the starts of those that send to it: (receiver, senders),
+    /// in order of receiver.
     Exchange(Vec<(usize, Vec<usize>)>),
 }
 

@@ -7,7 +7,8 @@
 //! If the four were treated as one operation, every pair in which one begins after the other has
 //! ended would count as broken although no clock is wrong.
 //!
-//! All devices of a program together are a mesh: which of them a part ran on need not be known then, since all take part.
+//! All devices of a program together are a mesh: which of them a part ran on need not be known
+//! then, since all take part.
 //!
 //! It does not guess. If a trace lacks its program, or if two traces number their devices alike,
 //! the operation is ambiguous.
@@ -56,8 +57,9 @@ impl Rule {
     }
 }
 
-/// All devices of a program together. Whose number a device bears does not matter here, but more devices than the program has
-/// are of two programs, as where hosts that know nothing of each other all count from 0.
+/// All devices of a program together. Whose number a device bears does not matter here, but more
+/// devices than the program has are of two programs, as where hosts that know nothing of each other
+/// all count from 0.
 fn one_mesh(mesh: &[u64], lanes: &Lanes) -> Result<Rule, &'static str> {
     if lanes.devices().count() > mesh.len() { Err(TOO_MANY) } else { Ok(Rule::Mesh) }
 }

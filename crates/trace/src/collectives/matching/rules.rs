@@ -18,7 +18,8 @@ impl Default for MatchOptions {
     }
 }
 
-/// The members of a group, from the event or else from the lists of the ranks that show it, where they agree.
+/// The members of a group, from the event or else from the lists of the ranks that show it, where
+/// they agree.
 pub(super) fn members<'c>(
     nodes: &'c [NodeCollectives<'_>],
     group: &'c GroupKey,

@@ -49,7 +49,8 @@ fn labels_pair_whatever_the_order_of_the_file() {
 
 #[test]
 fn devices_overlap_and_turns_of_a_loop_do_not() {
-    // Node 0: two devices, two turns; device B of turn 0 is still busy when device A begins turn 1. Node 1: one device.
+    // Node 0: two devices, two turns; device B of turn 0 is still busy when device A begins turn 1.
+    // Node 1: one device.
     let op = || hlo("psum.7", 1);
     let two = || Node::new(vec![all(op(), 0, 8), all(op(), 1, 12), all(op(), 9, 30), all(op(), 13, 30)]);
     let one = || Node::new(vec![all(op(), 0, 9), all(op(), 10, 30)]);
@@ -71,7 +72,8 @@ fn sequence_numbers_belong_to_a_group_and_a_kind() {
         Node::new(vec![numbered("0", &world, 7, 0)]),
     ];
     check(&nodes, &[&[(0, 0), (1, 1), (2, 0)], &[(0, 1), (1, 0)]], 0);
-    // The launch on the host and the kernel carry one number and do not overlap: which is which is not said.
+    // The launch on the host and the kernel carry one number and do not overlap: which is which is
+    // not said.
     let twice = || Node::new(vec![numbered("0", &[0, 1], 7, 0), numbered("0", &[0, 1], 7, 10)]);
     check(&[twice(), twice()], &[], 2);
     // A rank that is no member shows it.
@@ -204,7 +206,8 @@ fn parts_that_overlap_on_one_rank_are_not_ordered_by_their_starts() {
     check(&[plain, tangled], &[&[(0, 0), (1, 0)], &[(0, 3), (1, 3)]], 2);
 }
 
-/// A mesh of 2 × 2 that sums over its rows: devices 0 and 1 together, 2 and 3 together, one on each node.
+/// A mesh of 2 × 2 that sums over its rows: devices 0 and 1 together, 2 and 3 together, one on each
+/// node.
 fn mesh(replicas: &[Replicas; 4], devices: [u64; 4]) -> Vec<Node> {
     let pair_begins = [0, 0, 200_000, 200_000];
     let node = |place: usize| {
@@ -348,7 +351,8 @@ fn more_devices_than_a_program_has_are_of_several_programs() {
 
 #[test]
 fn devices_of_one_host_are_lanes_of_their_own() {
-    // Two devices of node 0 and one of node 1; two turns; the second turn of device 0 begins before device 1 has ended its first.
+    // Two devices of node 0 and one of node 1; two turns; the second turn of device 0 begins before
+    // device 1 has ended its first.
     let event = |device: u64, number: (Instance, i64), start: i128, end: i128| {
         of_device(device, together(), all(number, start, end))
     };
@@ -380,8 +384,8 @@ fn an_exchange_binds_only_those_that_send() {
     let orders = |recipients: [Recipients; 3]| run(&recipients.map(node), MatchOptions::default()).orders;
     use Recipients::{All, Members, Unknown};
     assert_eq!(orders([All, All, All]), [Order::AllToAll]);
-    // Members by place in the group: place 0 is rank 2, place 1 rank 0, place 2 rank 1. Rank 0 sends to rank 2 alone, rank 1 to
-    // nobody, rank 2 to all.
+    // Members by place in the group: place 0 is rank 2, place 1 rank 0, place 2 rank 1. Rank 0
+    // sends to rank 2 alone, rank 1 to nobody, rank 2 to all.
     let expected = Order::Exchange(vec![(0, vec![2]), (1, vec![2]), (2, vec![0])]);
     assert_eq!(orders([Members(0b001), Members(0), All]), [expected]);
     let found = run(&[All, Unknown, All].map(node), MatchOptions::default());

@@ -213,8 +213,8 @@ fn jobs(count: u64, ranks: &[usize]) -> [usize; 2] {
             },
             2 => Motion::Warming { ppm: dice.between(-9.0, 9.0), within: dice.between(5.0, 300.0) },
             3 => Motion::Steered { ppm: dice.between(-10.0, 10.0), every: dice.between(0.2, 20.0) },
-            // By some operations' distance, close to the middle of the only window, where what comes before and after is
-            // told by readings.
+            // By some operations' distance, close to the middle of the only window, where what
+            // comes before and after is told by readings.
             4 if seed % 2 == 0 => Motion::Step {
                 height_ns: dice.between(-4.0, 4.0) * every * 1e9,
                 at: 0.5 * length + dice.between(-2.0, 2.0) * every,

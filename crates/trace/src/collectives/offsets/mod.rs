@@ -11,20 +11,24 @@
 //! 1100 to 1300 of its own clock: u = 1300 − 0 = 1300 ≥ 1000 and l = 1100 − 300 = 800 ≤ 1000, so
 //! the offset is in [800, 1300].
 //!
-//! The trace is cut into windows of some seconds ([`windows`]), and each window has its own offsets and bounds, so that a clock that
-//! swings or warms up is followed. What the bounds of a window assume, and how they survive a step, is derived in [`pair`].
+//! The trace is cut into windows of some seconds ([`windows`]), and each window has its own offsets
+//! and bounds, so that a clock that swings or warms up is followed. What the bounds of a window
+//! assume, and how they survive a step, is derived in [`pair`].
 //!
-//! The estimate is another matter. The middle of the gap between u and l assumes that both directions waited equally at
-//! their quickest, and with tens of operations two lucky extremes decide. Ends know more: whoever came last, all nodes are
-//! released together, so E_j − E_i scatters about θ, to either side alike. A robust line through the E_j − E_i (`ends`) was
-//! off by 10 to 107 µs on the real sets of 4 nodes (bounds 0.7 to 1.1 ms wide), the middle of the gap by 20 to 312 µs.
-//! Nodes that always end late bias it, so `sigma_ns` is never below what a truth anywhere in the interval would have (its
-//! width/√12).
+//! The estimate is another matter. The middle of the gap between u and l assumes that both
+//! directions waited equally at their quickest, and with tens of operations two lucky extremes
+//! decide. Ends know more: whoever came last, all nodes are released together, so E_j − E_i
+//! scatters about θ, to either side alike. A robust line through the E_j − E_i (`ends`) was off by
+//! 10 to 107 µs on the real sets of 4 nodes (bounds 0.7 to 1.1 ms wide), the middle of the gap by
+//! 20 to 312 µs. Nodes that always end late bias it, so `sigma_ns` is never below what a truth
+//! anywhere in the interval would have (its width/√12).
 //!
-//! An estimate that breaks an operation all the same is moved to the nearest that breaks none (`nearest`).
+//! An estimate that breaks an operation all the same is moved to the nearest that breaks none
+//! (`nearest`).
 //!
-//! Where the parts are calls, all this holds only if every call waits for its operation ([`CollectiveOffsets::of_calls`]): a call that
-//! returns at once ends before others begin, and moves bounds and estimate alike.
+//! Where the parts are calls, all this holds only if every call waits for its operation
+//! ([`CollectiveOffsets::of_calls`]): a call that returns at once ends before others begin, and
+//! moves bounds and estimate alike.
 //!
 //! It does not derive bounds from rooted or point-to-point operations, which have one direction
 //! only, or from ambiguous ones.
@@ -60,14 +64,16 @@ pub struct CollectiveOffsets {
     pub span_ns: [i64; 2],
     /// All-to-all operations used.
     pub operations: usize,
-    /// The bounds hold if no clock changed its rate by more than this within a window, ppm, and none stepped.
+    /// The bounds hold if no clock changed its rate by more than this within a window, ppm, and
+    /// none stepped.
     pub max_rate_change_ppm: f64,
     /// Windows in order of time, those without an operation of the reference left out.
     pub windows: Vec<OffsetWindow>,
-    /// Some offsets were learnt from calls of a library, which may return before their operation has run: bounds and estimates hold
-    /// only if every call waits for its operation.
+    /// Some offsets were learnt from calls of a library, which may return before their operation
+    /// has run: bounds and estimates hold only if every call waits for its operation.
     pub of_calls: bool,
-    /// What did not fit together, as sentences: pairs left out, cycles of bounds that contradict each other.
+    /// What did not fit together, as sentences: pairs left out, cycles of bounds that contradict
+    /// each other.
     pub notes: Vec<String>,
 }
 
@@ -84,14 +90,16 @@ pub struct OffsetWindow {
     pub nodes: Vec<NodeOffset>,
 }
 
-/// One node's clock against the reference's: offset(t) = offset_ns + drift_ppm·1e-6·(t − reference_time_ns).
+/// One node's clock against the reference's: offset(t) = offset_ns + drift_ppm·1e-6·(t −
+/// reference_time_ns).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeOffset {
     /// Its number.
     pub node: u32,
     /// Its host.
     pub name: String,
-    /// Some chain of shared operations joins the node to the reference; otherwise nothing below means anything.
+    /// Some chain of shared operations joins the node to the reference; otherwise nothing below
+    /// means anything.
     pub reachable: bool,
     /// S_i − S_reference at the reference time, ns.
     pub offset_ns: f64,
@@ -218,9 +226,10 @@ impl Solver<'_> {
         })
     }
 
-    /// Solves the graph, with the bounds of the edges widened by what the offsets may be wrong by. An edge states theta at a time of its
-    /// source's clock. Which time is the middle of the window there, the graph knows only as well as the source's offset; it is
-    /// wrong by no more than the source's interval is wide, and theta by as much times the rate.
+    /// Solves the graph, with the bounds of the edges widened by what the offsets may be wrong by.
+    /// An edge states theta at a time of its source's clock. Which time is the middle of the window
+    /// there, the graph knows only as well as the source's offset; it is wrong by no more than the
+    /// source's interval is wide, and theta by as much times the rate.
     fn solved(&self, edges: &mut [EdgeAlphaBeta], middle_ns: i64) -> Result<GraphSolution, Error> {
         let first = self.solution(edges, middle_ns, false)?;
         for edge in edges.iter_mut().filter(|edge| edge.src_node_id.index() != self.reference) {
@@ -237,7 +246,8 @@ impl Solver<'_> {
         self.solution(edges, middle_ns, true)
     }
 
-    /// The widths of the nodes' intervals if no clock stepped, ns; infinite where nothing bounds them.
+    /// The widths of the nodes' intervals if no clock stepped, ns; infinite where nothing bounds
+    /// them.
     fn rooms(
         &self,
         edges: &[EdgeAlphaBeta],
@@ -326,8 +336,9 @@ fn left_out(matching: &Matching, step: u32) -> Vec<String> {
     notes
 }
 
-/// Smallest and largest feasible rate of each node against the reference, ppm: shortest paths over the pairs' rates, as
-/// for offsets. A chain of two rates adds up only to first order; the rest is below `max_skew`² per pair and added.
+/// Smallest and largest feasible rate of each node against the reference, ppm: shortest paths over
+/// the pairs' rates, as for offsets. A chain of two rates adds up only to first order; the rest is
+/// below `max_skew`² per pair and added.
 fn drift_bounds(nodes: usize, reference: usize, edges: &[EdgeAlphaBeta], max_skew: f64) -> Vec<[f64; 2]> {
     let mut high = vec![max_skew; nodes];
     let mut low = vec![-max_skew; nodes];

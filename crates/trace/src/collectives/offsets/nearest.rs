@@ -46,7 +46,8 @@ impl Clock {
         (from_middle as f64 - self.offset_ns) / (1.0 + self.rate)
     }
 
-    /// Moves a time of this clock that is `x` from the middle by about `step · weight(x)` on the reference's.
+    /// Moves a time of this clock that is `x` from the middle by about `step · weight(x)` on the
+    /// reference's.
     fn shift(&mut self, x: f64, step: f64) {
         self.offset_ns -= step * self.sigma[0] * self.sigma[0];
         self.rate -= step * x * self.sigma[1] * self.sigma[1];
@@ -57,8 +58,8 @@ impl Clock {
     }
 }
 
-/// Moves the clocks until no operation is broken; None where they cannot be, or not in the time that this is worth. Places without a clock are
-/// left out of every operation.
+/// Moves the clocks until no operation is broken; None where they cannot be, or not in the time
+/// that this is worth. Places without a clock are left out of every operation.
 pub(super) fn nearest<'a>(
     mut clocks: Vec<Option<Clock>>,
     operations: &(impl Iterator<Item = (&'a Order, &'a [Visit])> + Clone),
@@ -139,7 +140,8 @@ fn latest_two<'a>(
     latest
 }
 
-/// What is broken is moved so far beyond its edge that rounding to ns does not break it again, and that the search ends.
+/// What is broken is moved so far beyond its edge that rounding to ns does not break it again, and
+/// that the search ends.
 const MARGIN_NS: f64 = 10.0;
 /// Passes over all operations.
 const SWEEPS_MAX: usize = 1000;
@@ -154,7 +156,8 @@ mod tests {
         Visit { node, start, end }
     }
 
-    /// The offsets and rates, ppm, that come of these, with 1 µs and 10 ppm of uncertainty; node 0 is the reference.
+    /// The offsets and rates, ppm, that come of these, with 1 µs and 10 ppm of uncertainty; node 0
+    /// is the reference.
     fn moved(clocks: &[(f64, f64)], operations: &[(Order, Vec<Visit>)]) -> Option<Vec<(f64, f64)>> {
         let sigma = |node: usize| if node == 0 { [0.0; 2] } else { [1000.0, 10e-6] };
         let clock = |(node, (offset, ppm)): (usize, &(f64, f64))| Some(Clock::new(*offset, ppm * 1e-6, sigma(node)));
@@ -165,7 +168,8 @@ mod tests {
 
     #[test]
     fn a_broken_broadcast_moves_the_clock_by_as_much_and_a_margin() {
-        // Node 1 ends at 500 of its clock, which is taken to be the reference's, but the root began at 800.
+        // Node 1 ends at 500 of its clock, which is taken to be the reference's, but the root began
+        // at 800.
         let stays = || vec![visit(0, 800, 900), visit(1, 100, 500)];
         let found = moved(&[(0.0, 0.0), (0.0, 0.0)], &[(Order::From(0), stays())]).expect("possible");
         assert!((found[1].0 + 310.0).abs() < 0.01, "{found:?}");

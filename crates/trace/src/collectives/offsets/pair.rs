@@ -128,7 +128,8 @@ fn extremes(edge: Edge, stays: &[[Visit; 2]], middle_ns: i64, options: &OffsetOp
         reverse: &stays.iter().map(reverse).collect::<Vec<_>>(),
         stamp: StampSource::User,
     };
-    // Starts and ends are rounded outwards and have their room, so neither stamps nor rates need more.
+    // Starts and ends are rounded outwards and have their room, so neither stamps nor rates need
+    // more.
     let stamp_noise = StampNoise { user_ns: 0.0, ..FitOptions::default().stamp_noise };
     let options = FitOptions { stamp_noise, max_skew: options.max_skew, rate_range_ppm: 0.0, ..FitOptions::default() };
     fit_packets(&window, &options).map(|(line, _)| line)

@@ -25,9 +25,11 @@ fn exact() -> OffsetOptions {
 
 #[test]
 fn two_barriers_bound_an_offset_by_hand() {
-    // Node 1 is 1000 ns ahead. First barrier: node 0 from 0 to 300, node 1 from 1100 to 1300 of its clock:
+    // Node 1 is 1000 ns ahead. First barrier: node 0 from 0 to 300, node 1 from 1100 to 1300 of its
+    // clock:
     //   θ ≤ 1300 − 0 = 1300, θ ≥ 1100 − 300 = 800.
-    // Second: node 0 from 5000 to 5250, node 1 from 6050 to 6260: θ ≤ 6260 − 5000 = 1260, θ ≥ 6050 − 5250 = 800.
+    // Second: node 0 from 5000 to 5250, node 1 from 6050 to 6260: θ ≤ 6260 − 5000 = 1260, θ ≥ 6050
+    // − 5250 = 800.
     let nodes = [
         Node::new(vec![all(hlo("psum.7", 1), 0, 300), all(hlo("psum.7", 2), 5000, 5250)]),
         Node::new(vec![all(hlo("psum.7", 1), 1100, 1300), all(hlo("psum.7", 2), 6050, 6260)]),
@@ -67,7 +69,8 @@ fn rates_that_change_widen_the_bounds_by_as_much_and_the_sentence_says_so() {
     assert!((slowest + 121.0).abs() < 1.0 && (fastest - 121.0).abs() < 1.0, "{node:?}");
 }
 
-/// Stays of nodes 0 and 1 that end `x` after 5 s, and 1000 ns + `late` + 20 ppm of x later on node 1.
+/// Stays of nodes 0 and 1 that end `x` after 5 s, and 1000 ns + `late` + 20 ppm of x later on node
+/// 1.
 fn stays(ends: &[(i64, i64)]) -> Vec<[Visit; 2]> {
     let stay = |&(x, late): &(i64, i64)| {
         let end = 5_000_000_000 + x;
@@ -127,7 +130,8 @@ fn bounds_of_rates_add_up_along_a_chain_in_both_directions() {
 
 #[test]
 fn bounds_pass_through_a_third_node() {
-    // Nodes 0 and 2 meet only through node 1: 1 − 0 in [800, 1300], 2 − 1 in [−600, −100], so 2 − 0 in [200, 1200].
+    // Nodes 0 and 2 meet only through node 1: 1 − 0 in [800, 1300], 2 − 1 in [−600, −100], so 2 − 0
+    // in [200, 1200].
     let nodes = [
         Node::new(vec![all(hlo("a", 1), 0, 300)]),
         Node::new(vec![all(hlo("a", 1), 1100, 1300), all(hlo("b", 1), 5000, 5300)]),
@@ -144,7 +148,8 @@ fn bounds_pass_through_a_third_node() {
 
 #[test]
 fn a_step_between_operations_is_told() {
-    // θ in [900, 1100], and later in [100_900, 101_100]: no clock of at most 1 ppm does that within 10 ms.
+    // θ in [900, 1100], and later in [100_900, 101_100]: no clock of at most 1 ppm does that within
+    // 10 ms.
     let at = |k: i64, start: i128, end: i128| all(hlo("psum.7", k), start, end);
     let nodes = [
         Node::new(vec![at(1, 0, 100), at(2, 10_000_000, 10_000_100)]),
@@ -210,8 +215,8 @@ fn times_out_of_range_are_left_out() {
 }
 
 proptest! {
-    /// Truth is inside, whatever the waits: clocks with offsets of seconds and drifts to 400 ppm, operations of which each
-    /// node ends after all have begun.
+    /// Truth is inside, whatever the waits: clocks with offsets of seconds and drifts to 400 ppm,
+    /// operations of which each node ends after all have begun.
     #[test]
     fn truth_is_inside_the_bounds(
         clocks in prop::collection::vec((-3_000_000_000i64..3_000_000_000, -200i64..200), 1..4),

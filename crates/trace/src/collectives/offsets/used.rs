@@ -16,8 +16,8 @@ pub(super) struct Visit {
     pub(super) end: i64,
 }
 
-/// The operations that are used: all, or evenly spread ones where all would not fit into memory. Bounds stay certain with
-/// fewer of them; they only get wider.
+/// The operations that are used: all, or evenly spread ones where all would not fit into memory.
+/// Bounds stay certain with fewer of them; they only get wider.
 pub(super) struct Used {
     /// Stays that are held at most.
     pub(super) most: usize,
@@ -91,7 +91,8 @@ fn bounded(ns: i128) -> Option<i64> {
     i64::try_from(ns).ok().filter(|ns| ns.unsigned_abs() < TIME_MAX_NS)
 }
 
-/// Times beyond this many ns from the epoch (146 years) are refused, so that differences fit into i64.
+/// Times beyond this many ns from the epoch (146 years) are refused, so that differences fit into
+/// i64.
 const TIME_MAX_NS: u64 = 1 << 62;
 
 /// Stays that are held at most: 100 MB.

@@ -32,7 +32,8 @@ use crate::parts::{CollectiveParts, Spill};
 /// Collectives found so far; times count from the file's base, which may not be known yet.
 pub(super) struct Collector {
     found: CollectiveParts,
-    /// Messages wait for the calls that name their peers and tags, which may come later in the file.
+    /// Messages wait for the calls that name their peers and tags, which may come later in the
+    /// file.
     messages: Vec<Message>,
     messages_left_out: u64,
     /// `record_param_comms` events: calls that enqueue.
@@ -203,7 +204,8 @@ impl Collector {
         let params = params(bytes, &spans.args)?;
         let name = text(&bytes[spans.name.clone()]).trim_start_matches("gloo:").to_owned();
         let kind = kind_of(&name);
-        // Unlike the others these may differ between ranks: an uneven exchange, inputs on the root alone.
+        // Unlike the others these may differ between ranks: an uneven exchange, inputs on the root
+        // alone.
         let uneven =
             name.contains("all_to_all") || matches!(kind, CollectiveKind::FromRoot(_)) && name.contains("scatter");
         let dims = if uneven { String::new() } else { packed(params.dims) };
@@ -253,8 +255,8 @@ impl Collector {
     }
 }
 
-/// To whom an exchange of lists sends: a tensor for each rank, whose dimensions are given. A single tensor is divided, and by
-/// which sizes is not in the trace.
+/// To whom an exchange of lists sends: a tensor for each rank, whose dimensions are given. A single
+/// tensor is divided, and by which sizes is not in the trace.
 fn list_recipients(dims: &[u8]) -> Recipients {
     match serde_json::from_slice::<Vec<Vec<u64>>>(dims) {
         Ok(tensors) if tensors.len() > 1 && tensors.iter().flatten().all(|size| *size > 0) => Recipients::All,
@@ -269,7 +271,8 @@ fn enclosing(calls: &[Call], track: u64, send: bool, start: Picoseconds) -> Opti
     (call.track == track && call.send == send && start <= call.end_ps).then_some(call)
 }
 
-/// The job's rank of a group's member, where all groups of this rank that are large enough agree on it.
+/// The job's rank of a group's member, where all groups of this rank that are large enough agree on
+/// it.
 fn global_rank(member: u32, rank: Option<u32>, groups: &[GroupKey]) -> Option<u32> {
     let mut found = None;
     for group in groups {

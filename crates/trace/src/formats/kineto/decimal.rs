@@ -107,7 +107,8 @@ pub(super) fn write_integer(out: &mut Vec<u8>, value: u128) {
 #[inline]
 pub(super) fn round_to_nanoseconds(ps: Picoseconds) -> Picoseconds {
     match i64::try_from(ps) {
-        // Half of a nanosecond below the limits of i64 cannot overflow in practice, and must not in theory.
+        // Half of a nanosecond below the limits of i64 cannot overflow in practice, and must not in
+        // theory.
         Ok(small) if small < i64::MAX - 500 => i128::from((small + 500).div_euclid(1000)) * 1000,
         _ => (ps + 500).div_euclid(1000) * 1000,
     }
@@ -176,7 +177,8 @@ fn finish(negative: bool, mantissa: u128, fraction: u32, scale: i64) -> Option<D
     Some(Decimal { ps, fraction, inexact: lost })
 }
 
-/// Beyond this no value is a time: 10^24 ps are 31 700 years. It keeps every later sum far from overflow.
+/// Beyond this no value is a time: 10^24 ps are 31 700 years. It keeps every later sum far from
+/// overflow.
 const LARGEST: u128 = 1_000_000_000_000_000_000_000_000;
 /// More digits than this are refused: no writer of times has them, and 10^38 is what `u128` holds.
 const DIGITS_MAX: u32 = 38;

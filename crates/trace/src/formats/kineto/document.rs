@@ -209,7 +209,8 @@ impl Document {
                 Some(_) => return Err(Fault { at, problem: "a colon was expected here" }),
             }
             at = scan::skip_space(bytes, at + 1);
-            // The value's first byte belongs to the value, but must be there for white space to have ended.
+            // The value's first byte belongs to the value, but must be there for white space to
+            // have ended.
             Ok(bytes.get(at).map(|_| (at, key.clone())))
         })?;
         let (end, key) = found;
@@ -271,7 +272,8 @@ impl Document {
         }
         let rest = &self.buffer[self.start..self.filled];
         let blank = scan::skip_space(rest, 0);
-        // A zero byte pads what block devices and some copiers wrote; Python's reader takes it as an error, and so do we.
+        // A zero byte pads what block devices and some copiers wrote; Python's reader takes it as
+        // an error, and so do we.
         if blank < rest.len() {
             return Err(self.fault_here(blank, "unexpected data after the end of the root object"));
         }
@@ -317,8 +319,8 @@ impl Document {
             }
             self.buffer.resize(self.filled * 2, 0);
         }
-        // A buffer that had to grow is filled before it is looked at again, or something long in small pieces would be
-        // looked at once per piece.
+        // A buffer that had to grow is filled before it is looked at again, or something long in
+        // small pieces would be looked at once per piece.
         let before = self.filled;
         let enough = if self.buffer.len() > BUFFER_START { self.buffer.len() } else { before + 1 };
         while self.filled < enough && !self.ended {

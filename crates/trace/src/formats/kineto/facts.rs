@@ -38,7 +38,8 @@ pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFact
     }
 }
 
-/// Reads the facts of the events within `reach`, which counts from the file's base; and how the times of all lie.
+/// Reads the facts of the events within `reach`, which counts from the file's base; and how the
+/// times of all lie.
 fn read_within(
     path: &Path,
     options: &FactOptions,
@@ -347,8 +348,9 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Whether an event tells of the profiler's own session and of nothing that the program did: the spans of whole iterations and
-/// the end of the recording, which lies up to 100 ms after the last event.
+/// Whether an event tells of the profiler's own session and of nothing that the program did: the
+/// spans of whole iterations and the end of the recording, which lies up to 100 ms after the last
+/// event.
 fn is_of_the_profiler(bytes: &[u8], event: &Event<'_>) -> bool {
     let spans = &event.spans;
     &bytes[spans.cat.clone()] == b"\"Trace\""

@@ -26,8 +26,8 @@ use crate::write::BETWEEN_NAMES;
 /// Merges `inputs` into `output`, gzip if its name ends in `.gz`.
 ///
 /// # Errors
-/// Whatever is wrong with an input, with its offset; more nodes, tracks or larger ids than can be told apart; failures of
-/// reading and writing. No output appears then.
+/// Whatever is wrong with an input, with its offset; more nodes, tracks or larger ids than can be
+/// told apart; failures of reading and writing. No output appears then.
 pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOptions) -> Result<MergeStats, Error> {
     if inputs.len() > NODES_MAX {
         return Err(Error::malformed(output, 0, format!("more than {NODES_MAX} nodes are not supported")));

@@ -22,12 +22,14 @@ use crate::model::{Picoseconds, Reach};
 
 /// Rewrites `input` as `output`, gzip if its name ends in `.gz`.
 ///
-/// The map takes and gives absolute picoseconds on the file's timeline and the new one. It is called in the order of the
-/// file, start before end; should an attempt have to be repeated (a base after the events that the tail of the file did not
-/// give away), it is called again from the first event on, and the statistics are those of the last attempt.
+/// The map takes and gives absolute picoseconds on the file's timeline and the new one. It is
+/// called in the order of the file, start before end; should an attempt have to be repeated (a base
+/// after the events that the tail of the file did not give away), it is called again from the first
+/// event on, and the statistics are those of the last attempt.
 ///
 /// # Errors
-/// Whatever is wrong with the input, with its offset; failures of reading and writing. No output appears then.
+/// Whatever is wrong with the input, with its offset; failures of reading and writing. No output
+/// appears then.
 pub(super) fn rewrite(
     input: &Path,
     output: &Path,
@@ -194,7 +196,8 @@ impl Times {
             return Edited::LeftOut;
         }
         self.stats.events += 1;
-        // Of what describes a process or a thread the time means nothing. Writers put 0 there; mapped, it would count as one far outside of all clocks' knowledge.
+        // Of what describes a process or a thread the time means nothing. Writers put 0 there;
+        // mapped, it would count as one far outside of all clocks' knowledge.
         let known = timing.ok().flatten().filter(|timing| !(describes && timing.ts.ps == 0));
         let Some(Timing { ts, dur }) = known else {
             self.stats.untimed += 1;
@@ -231,7 +234,8 @@ impl Times {
         let mut begin = round(relative);
         if begin < 0 {
             if is_metadata(event.bytes, spans) {
-                // The time of metadata means nothing to any viewer, but a negative one makes some drop the name.
+                // The time of metadata means nothing to any viewer, but a negative one makes some
+                // drop the name.
                 begin = 0;
                 self.stats.metadata_clamped += 1;
             } else {
@@ -281,7 +285,8 @@ fn annotate_event(event: &Event<'_>, moved: Picoseconds, edits: &mut Edits) {
     }
 }
 
-/// Picoseconds as the number whose "microseconds with three digits" read as nanoseconds with three digits.
+/// Picoseconds as the number whose "microseconds with three digits" read as nanoseconds with three
+/// digits.
 fn decimal_of_ps(ps: Picoseconds) -> Picoseconds {
     ps * 1000
 }

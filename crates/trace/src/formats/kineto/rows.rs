@@ -156,7 +156,8 @@ impl Rows {
         tracks
     }
 
-    /// The process that wrote the trace: it is labelled so, or else the first that ran something on the host.
+    /// The process that wrote the trace: it is labelled so, or else the first that ran something on
+    /// the host.
     fn main(&self) -> Option<&[u8]> {
         let labelled = self.processes.iter().find(|(pid, of)| of.label == "CPU" && integer(pid).is_some());
         let of_host =
@@ -198,8 +199,9 @@ impl<'a> Homes<'a> {
         self.number((pid, None), || of.process(pid, options))
     }
 
-    /// The device of a row that stands on `pid`. A process that stands for a device, or has a device's number and ran nothing on the host, is that device below the
-    /// main process; any other states its devices in its events.
+    /// The device of a row that stands on `pid`. A process that stands for a device, or has a
+    /// device's number and ran nothing on the host, is that device below the main process; any
+    /// other states its devices in its events.
     fn device(&mut self, main: Option<&'a [u8]>, pid: &'a [u8], stated: Option<i64>) -> u32 {
         let label =
             self.of.processes.get(pid).map(|of| of.label.as_str()).filter(|label| !matches!(*label, "" | "CPU"));

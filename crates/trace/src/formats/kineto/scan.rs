@@ -187,7 +187,8 @@ pub(super) fn value_end(bytes: &[u8], at: usize) -> Result<Option<usize>, Fault>
     }
 }
 
-/// Tells `member` each key (without its quotes, escapes decoded) and where its value is, for the object that opens at `at`; the place after it.
+/// Tells `member` each key (without its quotes, escapes decoded) and where its value is, for the
+/// object that opens at `at`; the place after it.
 #[inline]
 pub(super) fn object(
     bytes: &[u8],
@@ -265,7 +266,8 @@ pub(super) fn event(bytes: &[u8]) -> Result<Option<EventSpans>, Fault> {
             _ => return Ok(()),
         };
         if place.start < place.end {
-            // Readers differ in which of the two they believe; a corrected file must not depend on that.
+            // Readers differ in which of the two they believe; a corrected file must not depend on
+            // that.
             return Err(Fault { at: value.start, problem: "an event has this key twice" });
         }
         *place = value;
@@ -294,8 +296,9 @@ fn skip_indent(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// The next `"` or `\` at or after `at`. Most strings are short, so the first 32 bytes are looked at here, eight at a time:
-/// a byte of `x` is zero where it matches, and `(x − 1) & !x & 0x80` marks the lowest such byte for certain.
+/// The next `"` or `\` at or after `at`. Most strings are short, so the first 32 bytes are looked
+/// at here, eight at a time: a byte of `x` is zero where it matches, and `(x − 1) & !x & 0x80`
+/// marks the lowest such byte for certain.
 #[inline]
 fn next_quote_or_backslash(bytes: &[u8], mut at: usize) -> Option<usize> {
     for _ in 0..4 {

@@ -133,7 +133,8 @@ impl Deflater {
         for _ in 0..workers {
             let (block_sender, block_receiver) = sync_channel(BLOCKS_AHEAD);
             let (result_sender, result_receiver) = sync_channel(BLOCKS_AHEAD);
-            // The worker ends when its blocks do; the writer, which waits for all results, is what is joined.
+            // The worker ends when its blocks do; the writer, which waits for all results, is what
+            // is joined.
             std::thread::Builder::new()
                 .name("deflate".into())
                 .spawn(move || deflate_blocks(&block_receiver, &result_sender))?;
@@ -167,7 +168,8 @@ impl Drop for Deflater {
     fn drop(&mut self) {
         self.blocks.clear();
         if let Some(writer) = self.writer.take() {
-            // Whoever drops it unfinished has an error of its own to report. The file goes with the thread's result.
+            // Whoever drops it unfinished has an error of its own to report. The file goes with the
+            // thread's result.
             let _ = writer.join();
         }
     }
@@ -201,7 +203,8 @@ fn deflate(compress: &mut Compress, block: &[u8]) -> std::io::Result<Vec<u8>> {
     }
 }
 
-/// The writer's life: results in the order in which the blocks were given out; the file, and how many there were.
+/// The writer's life: results in the order in which the blocks were given out; the file, and how
+/// many there were.
 fn write_blocks(mut file: AtomicFile, results: &[Receiver<Deflated>]) -> std::io::Result<(AtomicFile, usize)> {
     file.write_all(&HEADER)?;
     let (mut checksum, mut written) = (Crc::new(), 0);
@@ -217,7 +220,8 @@ fn write_blocks(mut file: AtomicFile, results: &[Receiver<Deflated>]) -> std::io
     Ok((file, written))
 }
 
-/// Bytes per block: with more a file loses less to forgotten history, with fewer threads start sooner.
+/// Bytes per block: with more a file loses less to forgotten history, with fewer threads start
+/// sooner.
 const BLOCK_BYTES: usize = 512 << 10;
 /// Room for what goes into a block after it is full.
 const BLOCK_SLACK: usize = 64 << 10;

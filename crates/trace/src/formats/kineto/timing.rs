@@ -62,7 +62,8 @@ impl Timing {
         }
     }
 
-    /// Returns true if its time is written as 0 or −1, as profilers write one that they do not know.
+    /// Returns true if its time is written as 0 or −1, as profilers write one that they do not
+    /// know.
     pub(super) fn is_zero(&self) -> bool {
         matches!(self.ts.ps, 0 | -1_000_000)
     }

@@ -38,7 +38,8 @@ pub(super) struct Tracks {
 pub(super) struct ProcessNames {
     /// By `pid`: the label, as in `CPU` or `GPU 0`, as it is written.
     labels: HashMap<Vec<u8>, Vec<u8>>,
-    /// The `pid` of the process that wrote the trace: it is labelled so, else it has the first event of a host.
+    /// The `pid` of the process that wrote the trace: it is labelled so, else it has the first
+    /// event of a host.
     main: Option<Vec<u8>>,
     labelled: bool,
     /// Its name, as it is written.
@@ -118,7 +119,8 @@ enum Metadata {
 }
 
 impl Tracks {
-    /// Numbers for the `index`-th node, which is the `place`-th in order of ranks; `label` stands before the names of its processes.
+    /// Numbers for the `index`-th node, which is the `place`-th in order of ranks; `label` stands
+    /// before the names of its processes.
     pub(super) fn new(index: usize, place: usize, label: &str, id_stride: u64, names: ProcessNames) -> Tracks {
         let quoted = serde_json::Value::from(label).to_string().into_bytes();
         let prefix = quoted[1..quoted.len() - 1].to_vec();
@@ -132,13 +134,15 @@ impl Tracks {
     pub(super) fn edit(&mut self, event: &Event<'_>, edits: &mut Edits) -> Result<(), EventFault> {
         let (bytes, spans) = (event.bytes, &event.spans);
         if bytes.get(1..bytes.len().saturating_sub(1)).is_none_or(|body| body.trim_ascii().is_empty()) {
-            // An event that says nothing has no member to put others before, and nothing to tell apart.
+            // An event that says nothing has no member to put others before, and nothing to tell
+            // apart.
             return Ok(());
         }
         for (span, problem) in
             [(&spans.pid, "pid is not a name or number"), (&spans.tid, "tid is not a name or number")]
         {
-            // In a name made of it its quotes would end the name; and no viewer tells tracks apart by such values.
+            // In a name made of it its quotes would end the name; and no viewer tells tracks apart
+            // by such values.
             if matches!(bytes[span.clone()].first(), Some(b'{' | b'[')) {
                 return Err((span.start, problem));
             }
@@ -226,7 +230,8 @@ impl Tracks {
         next_number(self.first, &mut self.used)
     }
 
-    /// `python` becomes `rank 2 · gpu-01 · python 30591`, and the process of a device `rank 2 · gpu-01 · GPU 0`.
+    /// `python` becomes `rank 2 · gpu-01 · python 30591`, and the process of a device
+    /// `rank 2 · gpu-01 · GPU 0`.
     fn prefix_name(&self, bytes: &[u8], value: &Range<usize>, pid: &[u8], edits: &mut Edits) {
         if bytes[value.clone()].first() != Some(&b'"') {
             return;
@@ -344,7 +349,8 @@ fn metadata(bytes: &[u8], spans: &EventSpans) -> Metadata {
     }
 }
 
-/// Whether an event of this category and process shows which process wrote the trace: PyTorch puts frames of threads that it does not know on process 0.
+/// Whether an event of this category and process shows which process wrote the trace: PyTorch puts
+/// frames of threads that it does not know on process 0.
 fn is_of_process(category: &[u8], pid: &[u8]) -> bool {
     words::side(category) == Some(Side::Host)
         && category != b"Trace"
@@ -393,7 +399,8 @@ const TRACKS_MAX: u64 = 200_000;
 /// Kineto sorts GPUs from here on, and its own spans from `SPANS_FROM` on.
 const DEVICES_FROM: u64 = 5_000_000;
 const SPANS_FROM: u64 = 1 << 29;
-/// What Kineto calls processes that are none: its own spans, when it began to record, and moments of no process.
+/// What Kineto calls processes that are none: its own spans, when it began to record, and moments
+/// of no process.
 const REMNANTS: [&[u8]; 4] = [b"\"Spans\"", b"\"Traces\"", b"\"\"", b""];
 /// Names and labels of processes that are kept of a file.
 const NAMED_MAX: usize = 4096;

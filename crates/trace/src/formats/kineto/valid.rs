@@ -309,7 +309,8 @@ impl Mender {
             }
             Err(error) if error.error_len().is_none() => {}
             Err(_) => {
-                // What the byte could not continue is wrong; the byte itself may begin another character.
+                // What the byte could not continue is wrong; the byte itself may begin another
+                // character.
                 let begun = self.character.len() > 1;
                 if begun {
                     self.character.pop();

@@ -10,7 +10,8 @@ pub(super) enum Side {
     Device,
 }
 
-/// Returns a category in Kineto's present words, without quotes. PyTorch 1.8 to 1.12 wrote `Kernel`, `Runtime`, `Operator`; categories of other programs stay as they are.
+/// Returns a category in Kineto's present words, without quotes. PyTorch 1.8 to 1.12 wrote
+/// `Kernel`, `Runtime`, `Operator`; categories of other programs stay as they are.
 #[inline]
 pub(super) fn category(raw: &[u8]) -> &[u8] {
     let stated = match raw {
@@ -38,7 +39,8 @@ pub(super) fn side(category: &[u8]) -> Option<Side> {
     }
 }
 
-/// Returns a number without the quotes that some versions of PyTorch put around it: `"25738"` and `25738` are one thread.
+/// Returns a number without the quotes that some versions of PyTorch put around it: `"25738"` and
+/// `25738` are one thread.
 #[inline]
 pub(super) fn number(raw: &[u8]) -> &[u8] {
     match raw {

@@ -33,7 +33,8 @@ pub(super) struct Clocks {
     sequences: HashMap<u32, Sequence, FixedState>,
     /// Packets that were told of.
     packets: u64,
-    /// Moments at which the wanted clock and the system clock were read; with how far CLOCK_MONOTONIC, read after both, was ahead of the wanted one.
+    /// Moments at which the wanted clock and the system clock were read; with how far
+    /// CLOCK_MONOTONIC, read after both, was ahead of the wanted one.
     read: Vec<(ClockPair, Option<i128>)>,
     pub(super) pairs_left_out: u64,
 }
@@ -127,8 +128,9 @@ impl Clocks {
         self.sequences.get(&sequence)?.names.get(&number).copied()
     }
 
-    /// Pairs of the wanted clock and the system clock. The service reads CLOCK_BOOTTIME, CLOCK_REALTIME and CLOCK_MONOTONIC in this order, so that by as much as the last is later than in the quickest
-    /// snapshot, the pair may be wrong.
+    /// Pairs of the wanted clock and the system clock. The service reads CLOCK_BOOTTIME,
+    /// CLOCK_REALTIME and CLOCK_MONOTONIC in this order, so that by as much as the last is later
+    /// than in the quickest snapshot, the pair may be wrong.
     pub(super) fn pairs(&self) -> impl Iterator<Item = ClockPair> + '_ {
         let quickest = self.read.iter().filter_map(|(_, behind)| *behind).min();
         self.read.iter().map(move |(pair, behind)| {
@@ -192,7 +194,8 @@ impl Clocks {
         self.read.push((pair, snapshot.of(MONOTONIC).map(|later| later.saturating_sub(now))));
     }
 
-    /// Forgets the sequences that were silent for longest, where there are too many: a writer that begins a new one does not go back.
+    /// Forgets the sequences that were silent for longest, where there are too many: a writer that
+    /// begins a new one does not go back.
     fn make_room(&mut self) {
         if self.sequences.len() < SEQUENCES_MAX {
             return;

@@ -24,7 +24,8 @@ use crate::write::perfetto_fields as field;
 /// Reads a trace's facts in one pass.
 ///
 /// # Errors
-/// The file cannot be read, is packed or no Perfetto trace, is of several machines, or on a clock that cannot be used; with the byte's offset.
+/// The file cannot be read, is packed or no Perfetto trace, is of several machines, or on a clock
+/// that cannot be used; with the byte's offset.
 pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Error> {
     let mut source = Source::open(path)?;
     if source.limit() == u64::MAX {

@@ -40,7 +40,8 @@ impl TraceFormat for Perfetto {
         }
     }
 
-    /// Such a trace is only ever named: a profiler that writes one beside a database means the same events.
+    /// Such a trace is only ever named: a profiler that writes one beside a database means the same
+    /// events.
     fn profiler_endings(&self) -> &'static [&'static str] {
         &[]
     }

@@ -131,7 +131,8 @@ fn of_defaults(message: &Field<'_>) -> Result<Option<u32>, Fault> {
     Ok(None)
 }
 
-/// Whether a file's first bytes are packets, and not planes of an XSpace, which have the same tag. A plane has fields 1 to 6, of which only the first is a number.
+/// Whether a file's first bytes are packets, and not planes of an XSpace, which have the same tag.
+/// A plane has fields 1 to 6, of which only the first is a number.
 pub(super) fn begins_trace(head: &[u8]) -> bool {
     let mut rest = head;
     while let Some((&PACKET_TAG, after_tag)) = rest.split_first() {
@@ -169,13 +170,16 @@ fn small(found: &Field<'_>, name: &str) -> Result<u32, Fault> {
 }
 
 const PACKET_TAG: u8 = (field::TRACE_PACKET << 3 | 2) as u8;
-/// Fields of packets that a plane has not: numbers (user, time, sequence, flags, clock, process, first of a sequence, machine), and messages (event, interned texts,
-/// configuration, statistics, synchronisation, system, packed packets, defaults, descriptor, trace's id, attributes, packed packets).
+/// Fields of packets that a plane has not: numbers (user, time, sequence, flags, clock, process,
+/// first of a sequence, machine), and messages (event, interned texts, configuration, statistics,
+/// synchronisation, system, packed packets, defaults, descriptor, trace's id, attributes, packed
+/// packets).
 const OF_PACKET_NUMBERS: [u32; 8] = [field::PACKET_USER, 8, 10, 13, 58, 79, 87, 98];
 const OF_PACKET_MESSAGES: [u32; 12] = [11, 12, 33, 35, 36, 45, 50, 59, 60, 89, 126, 133];
 /// The largest number of a field of either.
 const LARGEST: u32 = 255;
 /// Clocks in a snapshot; there are nine that Perfetto knows, and a few of a sequence.
 const READINGS_MAX: usize = 256;
-/// Snapshots, configuration, statistics, descriptions, the service's own events: their times may be before the first and after the last event.
+/// Snapshots, configuration, statistics, descriptions, the service's own events: their times may be
+/// before the first and after the last event.
 const OF_SERVICE: [u32; 14] = [33, 34, 35, 36, 45, 46, 60, 69, 78, 89, 90, 109, 124, 134];

@@ -1,4 +1,5 @@
-//! Facts of Perfetto traces that are made here, packet by packet, as Perfetto's own library and service write them.
+//! Facts of Perfetto traces that are made here, packet by packet, as Perfetto's own library and
+//! service write them.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -27,7 +28,8 @@ impl Made {
         self
     }
 
-    /// A snapshot of clocks: which, what they show, in units of so many ns, counting from the last time.
+    /// A snapshot of clocks: which, what they show, in units of so many ns, counting from the last
+    /// time.
     fn snapshot(self, readings: &[(u32, u64, u64, bool)], trace_clock: Option<u32>) -> Self {
         let mut snapshot = Vec::new();
         for &(clock, value, unit_ns, is_incremental) in readings {
@@ -226,7 +228,8 @@ fn packets_are_told_from_planes_of_an_xspace() {
     let trace = Made::default().begin(1, None, "a").0;
     check(&trace, true);
     check(&trace[..6], true);
-    // Fields 1 and 2 of a plane: a number and a name. A packet's field 6 is a plane's, too; the next packet tells.
+    // Fields 1 and 2 of a plane: a number and a name. A packet's field 6 is a plane's, too; the
+    // next packet tells.
     check(b"\x0a\x06\x08\x01\x12\x02ab", false);
     check(b"\x0a\x04\x12\x02ab", false);
     check(&[b"\x0a\x02\x32\x00", &trace[..]].concat(), true);

@@ -41,7 +41,8 @@ impl Readable {
     /// Looks whether a file is a database and can be read as it is; else reads a copy of it.
     ///
     /// # Errors
-    /// It is none, it is damaged, or a program that writes it holds it locked for longer than [`LOCKED_FOR`].
+    /// It is none, it is damaged, or a program that writes it holds it locked for longer than
+    /// [`LOCKED_FOR`].
     pub(super) fn find(path: &Path) -> Result<Readable, Error> {
         let header = Header::read(path)?;
         // What a writer leaves lies beside the file, not beside a link to it.
@@ -50,7 +51,8 @@ impl Readable {
         if !(journal || log) {
             header.expect_whole(path)?;
         }
-        // A log of which the shared memory is gone was left by a crash, or copied: to read it here SQLite would make that again.
+        // A log of which the shared memory is gone was left by a crash, or copied: to read it here
+        // SQLite would make that again.
         if !(header.by_log && log && !shared) {
             let at_rest = header.by_log && !log;
             let in_place = Readable { named: path.to_owned(), opened: file.clone(), at_rest, _copy: None };
@@ -76,7 +78,8 @@ impl Readable {
         opened.map_err(|problem| wrong(&self.named, "opening it", &problem))
     }
 
-    /// Whether a program seems to have the database open for writing: something lies next to it, or it was written to lately.
+    /// Whether a program seems to have the database open for writing: something lies next to it, or
+    /// it was written to lately.
     pub(super) fn seems_live(&self) -> bool {
         let is_recent = |path: &Path| {
             let modified = fs::metadata(path).and_then(|metadata| metadata.modified());
@@ -86,7 +89,8 @@ impl Readable {
         journal.exists() || log.exists() || is_recent(&self.opened)
     }
 
-    /// Copies the state that was committed last into the folder for temporary files, so that it can be read as often as one likes while its writer goes on.
+    /// Copies the state that was committed last into the folder for temporary files, so that it can
+    /// be read as often as one likes while its writer goes on.
     pub(super) fn snapshot(&self) -> Result<Readable, Error> {
         let temporary = std::env::temp_dir();
         let bytes = fs::metadata(&self.opened).map_err(Error::io(&self.named, "look at"))?.len();
@@ -266,7 +270,8 @@ impl Header {
         Ok(Header { by_log, length, stated })
     }
 
-    /// Refuses a file that is shorter than it says: its last pages may be of tables that nobody asks for.
+    /// Refuses a file that is shorter than it says: its last pages may be of tables that nobody
+    /// asks for.
     fn expect_whole(&self, path: &Path) -> Result<(), Error> {
         match (self.length, self.stated) {
             (length, Some(stated)) if length < stated => {
@@ -308,11 +313,13 @@ const PAGE_SIZE_AT: usize = 16;
 const WRITES_BY: usize = 18;
 const READS_BY: usize = 19;
 const BY_LOG: u8 = 2;
-/// Where it says how often it was changed, how many pages it has, and at which change these were counted.
+/// Where it says how often it was changed, how many pages it has, and at which change these were
+/// counted.
 const CHANGES_AT: usize = 24;
 const PAGES_AT: usize = 28;
 const COUNTED_AT: usize = 92;
-/// Tries again where SQLite wants to write: for a moment a live writer's journal looks like one that was left.
+/// Tries again where SQLite wants to write: for a moment a live writer's journal looks like one
+/// that was left.
 fn patiently<T>(open: impl Fn() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
     for _ in 0..TRIES {
         match open() {
@@ -332,7 +339,8 @@ const LATELY: Duration = Duration::from_secs(2);
 const ALL_PAGES: i32 = -1;
 /// How long a writer may hold a database locked before it is refused.
 const LOCKED_FOR: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
-/// The longest row that is read; the profiler's are below a kilobyte, with a long environment some hundred.
+/// The longest row that is read; the profiler's are below a kilobyte, with a long environment some
+/// hundred.
 const LONGEST_ROW: i32 = 32 << 20;
 /// How a file is opened that nothing is written to.
 pub(super) const READING: OpenFlags =

@@ -69,7 +69,8 @@ pub(super) struct Table {
     pub(super) columns: Vec<String>,
     /// Which of them are times, by place.
     pub(super) times: Vec<usize>,
-    /// By which name a statement gets the row's number; None where there is none (WITHOUT ROWID), or columns have taken all its names.
+    /// By which name a statement gets the row's number; None where there is none (WITHOUT ROWID),
+    /// or columns have taken all its names.
     pub(super) rowid: Option<String>,
 }
 
@@ -82,11 +83,13 @@ pub(super) struct Index {
 }
 
 impl Catalog {
-    /// Reads what `schema` (`main`, or the name under which a file is attached) of a connection holds.
+    /// Reads what `schema` (`main`, or the name under which a file is attached) of a connection
+    /// holds.
     ///
     /// # Errors
-    /// It holds no tables of rocprofv3, or some are missing, or of a version that is not known; it has triggers, virtual tables or
-    /// generated columns, which no profiler writes and which would run on reading or copying.
+    /// It holds no tables of rocprofv3, or some are missing, or of a version that is not known; it
+    /// has triggers, virtual tables or generated columns, which no profiler writes and which would
+    /// run on reading or copying.
     pub(super) fn read(connection: &Connection, schema: &str, path: &Path) -> Result<Catalog, Error> {
         let entries = entries(connection, schema).map_err(|problem| wrong(path, "reading its contents", &problem))?;
         let refuse = |problem: String| Err(Error::Database { path: path.to_owned(), problem });
@@ -265,7 +268,8 @@ fn columns(
         }
         columns.push(column);
     }
-    // A key of one whole number is the row's number itself, unless SQLite keeps an index for it: then it is a column like others.
+    // A key of one whole number is the row's number itself, unless SQLite keeps an index for it:
+    // then it is a column like others.
     let of_index = "SELECT count(*) FROM pragma_index_list(?1, ?2) WHERE origin = 'pk'";
     let indexed: i64 = connection.query_row(of_index, [name, schema], |row| row.get(0)).map_err(failed)?;
     let rowid = match keys[..] {
@@ -325,5 +329,6 @@ const TIMES: [&str; 5] = ["start", "end", "timestamp", "init", "fini"];
 const REQUIRED: [&str; 6] =
     ["rocpd_string", "rocpd_info_node", "rocpd_info_process", "rocpd_event", "rocpd_region", "rocpd_kernel_dispatch"];
 const VIRTUAL: &str = "CREATE VIRTUAL";
-/// Under this tag of the metadata is that all rows of a process are on one clock, which they were not.
+/// Under this tag of the metadata is that all rows of a process are on one clock, which they were
+/// not.
 pub(super) const ON_ONE_CLOCK: &str = "probe_sync_cpu_clock";

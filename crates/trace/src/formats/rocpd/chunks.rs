@@ -125,7 +125,8 @@ fn read_kind(source: &Source<'_>, kind: Kind, places: &mut Places, out: &mut Out
     source.database.each(&table.name, &sql, &mut |row| event(row, kind, table, places, &mut arguments, out))
 }
 
-/// Values that hardware counted while kernels ran: each from the kernel's start on, and none after its end.
+/// Values that hardware counted while kernels ran: each from the kernel's start on, and none after
+/// its end.
 fn read_counters(source: &Source<'_>, places: &mut Places, out: &mut Out<'_, '_>) -> Result<(), Error> {
     let (Some(values), Some(dispatches)) = (source.table("rocpd_pmc_event"), source.table(Kind::Dispatch.base()))
     else {

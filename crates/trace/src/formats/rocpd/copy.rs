@@ -101,8 +101,9 @@ impl Copying {
         detached.map_err(|problem| wrong(path, "closing it", &problem))
     }
 
-    /// Makes a table as the attached input defines it, and fills it; rows that are behind the others are brought to their clock first, and a time
-    /// that is not believed becomes 0, which means that it is not known.
+    /// Makes a table as the attached input defines it, and fills it; rows that are behind the
+    /// others are brought to their clock first, and a time that is not believed becomes 0, which
+    /// means that it is not known.
     pub(super) fn table(
         &mut self,
         path: &Path,
@@ -205,7 +206,8 @@ impl Copying {
         Ok(stats)
     }
 
-    /// The numbers from which the tables' next rows would count, as they were. All at once: SQLite looks for each through all.
+    /// The numbers from which the tables' next rows would count, as they were. All at once: SQLite
+    /// looks for each through all.
     pub(super) fn sequences(&self) -> rusqlite::Result<()> {
         let exists = |schema: &str| -> rusqlite::Result<bool> {
             let found = format!("SELECT count(*) FROM {schema}.sqlite_master WHERE name = 'sqlite_sequence'");
@@ -242,7 +244,8 @@ fn statements(table: &Table, number: &str, behind: Option<&Behind>) -> [String; 
     ]
 }
 
-/// Takes the times of a row in that are set, old and new; what is wrong with the row, and in which column.
+/// Takes the times of a row in that are set, old and new; what is wrong with the row, and in which
+/// column.
 fn move_row(
     row: &Row<'_>,
     table: &Table,
@@ -268,7 +271,8 @@ fn move_row(
     Ok(None)
 }
 
-/// By how much the times of a row are behind those of the others, ns; None where nothing says whether they are.
+/// By how much the times of a row are behind those of the others, ns; None where nothing says
+/// whether they are.
 fn behind_by(row: &Row<'_>, table: &Table, behind: Option<&Behind>) -> rusqlite::Result<Option<i64>> {
     let Some(Behind { by_ns, .. }) = behind else { return Ok(Some(0)) };
     Ok(match row.get_ref(table.times.len() + 1)? {

@@ -91,7 +91,8 @@ struct Variables {
     sizes: &'static [&'static str],
 }
 
-/// In the order in which they are believed. `SLURM_NTASKS` may be that of the allocation, so the step's number comes first.
+/// In the order in which they are believed. `SLURM_NTASKS` may be that of the allocation, so the
+/// step's number comes first.
 const KNOWN: [Variables; 10] = [
     Variables { launcher: None, rank: OF_MPI, sizes: &["MPI_COMM_WORLD_SIZE"] },
     Variables { launcher: Some(Launcher::Torchrun), rank: "RANK", sizes: &["WORLD_SIZE"] },

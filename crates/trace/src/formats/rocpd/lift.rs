@@ -53,8 +53,9 @@ pub(super) fn lift(connection: &Connection, writer: &Writer) -> rusqlite::Result
     Ok(())
 }
 
-/// When the tables were made, as a date: profilers make them as the process ends. From the time of its end on the output's clock, in
-/// 1970 where that counts from the machine's start. The present would make the output of equal inputs differ, and would be wrong.
+/// When the tables were made, as a date: profilers make them as the process ends. From the time of
+/// its end on the output's clock, in 1970 where that counts from the machine's start. The present
+/// would make the output of equal inputs differ, and would be wrong.
 fn created(connection: &Connection, writer: &Writer) -> rusqlite::Result<String> {
     let table = quoted(&format!("rocpd_info_process{}", writer.suffix));
     let ended = format!(

@@ -57,7 +57,8 @@ pub(super) fn names<'a>(
     Ok(Names { known, pattern })
 }
 
-/// Takes the markers among a table's rows in, those of rows that are behind brought to the clock of the others; the numbers of these rows.
+/// Takes the markers among a table's rows in, those of rows that are behind brought to the clock of
+/// the others; the numbers of these rows.
 ///
 /// # Errors
 /// The table cannot be read.
@@ -103,7 +104,8 @@ pub(super) fn read(
 }
 
 impl Names<'_> {
-    /// What a row's name, or else a message beside it, is. A message that is none may be that of a step.
+    /// What a row's name, or else a message beside it, is. A message that is none may be that of a
+    /// step.
     fn marker(&self, row: &Row<'_>, steps: &mut Steps) -> rusqlite::Result<Option<Marker>> {
         if let ValueRef::Integer(number) = row.get_ref(2)?
             && let Some(marker) = self.known.get(&number)

@@ -46,7 +46,8 @@ impl TraceFormat for Rocpd {
     }
 
     fn readings(&self, _packed: bool) -> Readings {
-        // Measured on files of 142 MB, with this crate's cache. What is written is checked, which is reading as well.
+        // Measured on files of 142 MB, with this crate's cache. What is written is checked, which
+        // is reading as well.
         Readings {
             facts: Passes::new(1.2, 0.9),
             look: Passes::new(1.2, 0.9),

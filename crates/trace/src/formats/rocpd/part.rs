@@ -62,7 +62,8 @@ pub(crate) struct Part {
     pub(crate) numbered_by_id: bool,
 }
 
-/// By name and columns of a table: what SQLite makes of values in them. Files have the same few tables, and asking takes a while.
+/// By name and columns of a table: what SQLite makes of values in them. Files have the same few
+/// tables, and asking takes a while.
 pub(crate) type Affinities = HashMap<(String, Vec<String>), Vec<&'static str>>;
 
 impl DatabaseFile {
@@ -95,7 +96,8 @@ impl DatabaseFile {
     /// A connection of its own.
     ///
     /// # Errors
-    /// It cannot be opened any more, or was written to: what was read before belongs to another state.
+    /// It cannot be opened any more, or was written to: what was read before belongs to another
+    /// state.
     pub(crate) fn connect(&self) -> Result<Connection, Error> {
         let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = self.changed(&source);
@@ -231,7 +233,8 @@ fn whose(database: &Database<'_>, writer: &Writer) -> Result<Whose, Error> {
     Ok(Whose { guid: guids.pop_first().unwrap_or_else(|| writer.guid.clone()), host, rank })
 }
 
-/// What SQLite makes of a declared type: <https://sqlite.org/datatype3.html#determination_of_column_affinity>.
+/// What SQLite makes of a declared type:
+/// <https://sqlite.org/datatype3.html#determination_of_column_affinity>.
 fn affinity(declared: &str) -> &'static str {
     let declared = declared.to_ascii_uppercase();
     let has = |parts: &[&str]| parts.iter().any(|part| declared.contains(part));

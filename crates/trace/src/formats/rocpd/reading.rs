@@ -92,7 +92,8 @@ impl<'a> Database<'a> {
         wrong(self.path, &format!("reading the table {table}"), problem)
     }
 
-    /// Shows a writer's rows: number and columns, NULL for those that the table lacks; none where there is no such table.
+    /// Shows a writer's rows: number and columns, NULL for those that the table lacks; none where
+    /// there is no such table.
     pub(super) fn rows(
         &self,
         writer: &Writer,
@@ -107,7 +108,8 @@ impl<'a> Database<'a> {
         self.each(&table.name, &statement, take)
     }
 
-    /// The times of a table, those of `except` and those beyond `reach` left out of the span; rows that are behind the others are brought to their clock.
+    /// The times of a table, those of `except` and those beyond `reach` left out of the span; rows
+    /// that are behind the others are brought to their clock.
     pub(super) fn times(
         &self,
         table: &Table,
@@ -243,10 +245,11 @@ impl Table {
     }
 }
 
-/// How a row `t` finds its event: a join, the event's column of this name, and how many rows the event is.
+/// How a row `t` finds its event: a join, the event's column of this name, and how many rows the
+/// event is.
 ///
-/// Where the number is the key of the table of events, an event is one row. Elsewhere events are grouped first: what several rows say of
-/// one is nobody's.
+/// Where the number is the key of the table of events, an event is one row. Elsewhere events are
+/// grouped first: what several rows say of one is nobody's.
 pub(super) fn join_event(table: &Table, event: &Table, column: &str) -> [String; 3] {
     if event.is_numbered_by_id() {
         let guid = if table.has(GUID) && event.has(GUID) { "AND e.\"guid\" = t.\"guid\"" } else { "" };
@@ -260,10 +263,11 @@ pub(super) fn join_event(table: &Table, event: &Table, column: &str) -> [String;
     [join, "e.message".to_owned(), "e.amount".to_owned()]
 }
 
-/// What follows JOIN where each row `t` shall find at most one row: those of `other`, known as `o` to `values`, grouped by number, and by
-/// guid where both have one, since numbers repeat in merged files. A join of the tables themselves would give as many rows as the
-/// product of those that have one number. Both sides are cast: SQLite then finds groups by an index that it makes, whatever a file
-/// declares these columns to be.
+/// What follows JOIN where each row `t` shall find at most one row: those of `other`, known as `o`
+/// to `values`, grouped by number, and by guid where both have one, since numbers repeat in merged
+/// files. A join of the tables themselves would give as many rows as the product of those that have
+/// one number. Both sides are cast: SQLite then finds groups by an index that it makes, whatever a
+/// file declares these columns to be.
 pub(super) fn join_one(
     (table, number): (&Table, &str),
     (other, key): (&Table, &str),

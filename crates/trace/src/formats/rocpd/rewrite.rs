@@ -50,8 +50,8 @@ pub(super) fn rewrite(
 /// Writes all inputs into one database.
 ///
 /// # Errors
-/// Names file, table and row; two inputs of one process, or of different schemas; tables of other programs that are not to be
-/// dropped.
+/// Names file, table and row; two inputs of one process, or of different schemas; tables of other
+/// programs that are not to be dropped.
 pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &MergeOptions) -> Result<MergeStats, Error> {
     refuse_annotations(options.annotate)?;
     let Some(first) = inputs.first() else {
@@ -76,7 +76,8 @@ pub(super) fn merge(inputs: &mut [MergeInput<'_>], output: &Path, options: &Merg
     Ok(stats)
 }
 
-/// Refuses a name beside which the journal of an earlier database lies: whoever opens the new one would read it with that journal.
+/// Refuses a name beside which the journal of an earlier database lies: whoever opens the new one
+/// would read it with that journal.
 fn refuse_sidecars(output: &Path) -> Result<(), Error> {
     let target = std::fs::canonicalize(output).unwrap_or_else(|_| output.to_owned());
     match sidecars(&target).into_iter().find(|beside| beside.exists()) {
@@ -123,7 +124,8 @@ struct Making {
     indexes: BTreeSet<String>,
     /// The schema that all are lifted to.
     lifted_to: Option<String>,
-    /// How far the rows that `rocprof-sys` stamped itself are behind the others of the input that is being added, ns; None where they are not.
+    /// How far the rows that `rocprof-sys` stamped itself are behind the others of the input that
+    /// is being added, ns; None where they are not.
     behind_ns: Option<i64>,
     /// Which times of that input are believed; None: all.
     reach: Option<Reach>,
@@ -171,8 +173,8 @@ impl Making {
         })
     }
 
-    /// Copies a database into the output. That it is whole is looked up meanwhile: reading rows does not show all damage, and what is
-    /// written from it is in order.
+    /// Copies a database into the output. That it is whole is looked up meanwhile: reading rows
+    /// does not show all damage, and what is written from it is in order.
     fn add(
         &mut self,
         readable: &Readable,
@@ -288,7 +290,8 @@ impl Making {
         self.equal_columns(path, catalog)
     }
 
-    /// Refuses tables whose columns are not those of the same tables before them: versions have carried different ones under one number.
+    /// Refuses tables whose columns are not those of the same tables before them: versions have
+    /// carried different ones under one number.
     fn equal_columns(&mut self, path: &Path, catalog: &Catalog) -> Result<(), Error> {
         for table in &catalog.tables {
             let known = self.columns.entry(table.base.clone());
@@ -364,7 +367,8 @@ impl Making {
         tags.iter().try_for_each(|(tag, value)| insert.execute(params![tag, value]).map(drop))
     }
 
-    /// Writes the views, checks what was written, and gives the file its name; its length and what is worth telling.
+    /// Writes the views, checks what was written, and gives the file its name; its length and what
+    /// is worth telling.
     fn finish(mut self) -> Result<(u64, Vec<String>), Error> {
         let failed = |problem: rusqlite::Error| wrong(&self.output, "writing its views", &problem);
         let connection = self.copying.into_connection();
@@ -399,8 +403,8 @@ enum Unfit {
     Broken(String),
 }
 
-/// What SQLite finds wrong with what was written; else what is to be told of rows that refer to rows which are not there: those come
-/// from the input. The two checks read the file side by side.
+/// What SQLite finds wrong with what was written; else what is to be told of rows that refer to
+/// rows which are not there: those come from the input. The two checks read the file side by side.
 fn check(written: &Path) -> Result<Option<String>, Unfit> {
     std::thread::scope(|scope| {
         let references = scope.spawn(|| dangling(written));
@@ -433,7 +437,8 @@ fn dangling(written: &Path) -> rusqlite::Result<Option<String>> {
     }))
 }
 
-/// A half output is thrown away, so nothing has to be undone; CHECKs were the writer's business. All but the last are said of the output
-/// alone: without a name they would hold for attached inputs, too, and lock them.
+/// A half output is thrown away, so nothing has to be undone; CHECKs were the writer's business.
+/// All but the last are said of the output alone: without a name they would hold for attached
+/// inputs, too, and lock them.
 const SETTINGS: &str = "PRAGMA main.journal_mode = OFF; PRAGMA main.synchronous = OFF; PRAGMA main.locking_mode = EXCLUSIVE; \
                         PRAGMA main.cache_size = -32768; PRAGMA ignore_check_constraints = ON";

@@ -63,7 +63,8 @@ pub(super) fn column(table: &Table, alias: &str, name: &str) -> String {
     found.map_or_else(|| "NULL".to_owned(), |column| format!("{alias}.{}", quoted(column)))
 }
 
-/// The statement that reads a kind's table; columns by the constants below, then those that are shown.
+/// The statement that reads a kind's table; columns by the constants below, then those that are
+/// shown.
 pub(super) fn query<'a>(kind: Kind, table: &Table, of: &impl Fn(&str) -> Option<&'a Table>) -> String {
     let own = |name: &str| column(table, "R", name);
     let mut joins = String::new();
@@ -126,7 +127,8 @@ pub(super) fn query<'a>(kind: Kind, table: &Table, of: &impl Fn(&str) -> Option<
     format!("SELECT {} FROM {} AS R NOT INDEXED{joins}{only}{order}", columns.join(", "), quoted(&table.name))
 }
 
-/// The agent of a row. A copy is drawn where a device took part: at what it goes to, else at what it comes from.
+/// The agent of a row. A copy is drawn where a device took part: at what it goes to, else at what
+/// it comes from.
 fn agent(kind: Kind, table: &Table, agents: Option<&Table>) -> String {
     let own = |name: &str| column(table, "R", name);
     match (kind, agents) {
@@ -152,7 +154,8 @@ fn events_of(table: &Table) -> String {
     format!("SELECT {event} FROM {} AS O NOT INDEXED WHERE {event} IS NOT NULL", quoted(&table.name))
 }
 
-/// The statement that reads what was counted, of the one kernel of each event: start and end of the kernel, its agent, which counter, and its value over all instances.
+/// The statement that reads what was counted, of the one kernel of each event: start and end of the
+/// kernel, its agent, which counter, and its value over all instances.
 pub(super) fn counted(values: &Table, dispatches: &Table) -> String {
     let (of_value, of_kernel) = (|name| column(values, "P", name), |name| column(dispatches, "R", name));
     format!(
@@ -170,7 +173,8 @@ pub(super) fn counted(values: &Table, dispatches: &Table) -> String {
     )
 }
 
-/// The statement that reads what was counted at moments, as rocprof-sys counts for the host: time, agent of the counter, which counter, and its value.
+/// The statement that reads what was counted at moments, as rocprof-sys counts for the host: time,
+/// agent of the counter, which counter, and its value.
 pub(super) fn sampled(values: &Table, samples: &Table, counters: Option<&Table>) -> String {
     let (of_value, of_sample) = (|name| column(values, "P", name), |name| column(samples, "R", name));
     let agent = counters.filter(|counters| counters.is_numbered_by_id()).map(|counters| {
@@ -198,8 +202,9 @@ pub(super) fn stray_values(values: &Table, tables: &[&Table]) -> String {
     format!("SELECT total({event} IS NULL OR (1{known})) FROM {} AS P NOT INDEXED", quoted(&values.name))
 }
 
-/// The statement that reads where the bytes that are copied to an agent change, and by how much: agent and time, in their order, bytes, and 0. What is copied at a time is what
-/// has begun by then and not ended.
+/// The statement that reads where the bytes that are copied to an agent change, and by how much:
+/// agent and time, in their order, bytes, and 0. What is copied at a time is what has begun by then
+/// and not ended.
 pub(super) fn copied(copies: &Table) -> String {
     let of = |name| column(copies, "R", name);
     let (agent, size, start, end) = (of("dst_agent_id"), of("size"), of("start"), of("end"));
@@ -210,8 +215,10 @@ pub(super) fn copied(copies: &Table) -> String {
     )
 }
 
-/// The same of bytes that are allocated, which count from the end of the call to the beginning of the call which gives them back: another thread may be given an address again
-/// before that call has ended. It states an address alone, so that it belongs to the allocation there before it; the last column says how many have none. Scratch memory has no address, and is left out.
+/// The same of bytes that are allocated, which count from the end of the call to the beginning of
+/// the call which gives them back: another thread may be given an address again before that call
+/// has ended. It states an address alone, so that it belongs to the allocation there before it; the
+/// last column says how many have none. Scratch memory has no address, and is left out.
 pub(super) fn allocated(allocations: &Table) -> String {
     let of = |name| column(allocations, "R", name);
     let (kind, start, end) = (of("type"), of("start"), of("end"));

@@ -200,7 +200,8 @@ impl Reader<'_, '_> {
         Ok(())
     }
 
-    /// Numbers of the line's track and, with its first line, of the plane's; what the line is called is known at its end.
+    /// Numbers of the line's track and, with its first line, of the plane's; what the line is
+    /// called is known at its end.
     fn open_line(
         &mut self,
         source: &Source,
@@ -320,7 +321,8 @@ const TOO_FAR: &str = "the event's time does not fit in 64 bits of nanoseconds";
 const DEVICE_PREFIX: &str = "/device:";
 /// Planes and lines of a file at most.
 const TRACKS_MAX: usize = 1 << 20;
-/// Names of a plane at most: what they cost in memory, since any of its events may have any of them.
+/// Names of a plane at most: what they cost in memory, since any of its events may have any of
+/// them.
 const NAME_BYTES_MAX: usize = 64 << 20;
 /// A longer name is cut here.
 const ONE_NAME_BYTES_MAX: u64 = 1 << 20;

@@ -85,7 +85,8 @@ pub(super) fn device_list(bytes: &[u8]) -> Result<Option<Groups>, Fault> {
     Ok(Some(groups))
 }
 
-/// `[groups, devices]<=[reshape_dims]T(transpose_perm)`: the numbers from 0, laid out by the dimensions, transposed, cut into groups.
+/// `[groups, devices]<=[reshape_dims]T(transpose_perm)`: the numbers from 0, laid out by the
+/// dimensions, transposed, cut into groups.
 fn iota(bytes: &[u8]) -> Result<Option<Vec<Vec<u64>>>, Fault> {
     let (mut count, mut size) = (0, 0);
     let (mut dims, mut permutation) = (Vec::new(), Vec::new());
@@ -142,7 +143,8 @@ fn cut(numbers: &[u64], count: u64, size: u64) -> Option<Vec<Vec<u64>>> {
     fits.then(|| numbers.chunks(size as usize).map(<[u64]>::to_vec).collect())
 }
 
-/// Groups along axes of a mesh whose devices are numbered row by row; parts of axes and other numberings are not understood.
+/// Groups along axes of a mesh whose devices are numbered row by row; parts of axes and other
+/// numberings are not understood.
 pub(super) fn mesh_list(bytes: &[u8]) -> Result<Option<Groups>, Fault> {
     let (mut dims, mut along) = (Vec::new(), Vec::new());
     for field in Fields::of(bytes) {

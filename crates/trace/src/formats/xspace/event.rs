@@ -58,8 +58,9 @@ impl EventTimes {
         }
     }
 
-    /// The events that all profilers write: nothing but name, offset, duration and stats shorter than 128 bytes. About twice
-    /// as fast as the general way, which decides whatever this one does not.
+    /// The events that all profilers write: nothing but name, offset, duration and stats shorter
+    /// than 128 bytes. About twice as fast as the general way, which decides whatever this one does
+    /// not.
     #[inline]
     fn parse_usual(bytes: &[u8]) -> Option<EventTimes> {
         let mut times = EventTimes::default();

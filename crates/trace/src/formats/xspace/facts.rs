@@ -26,7 +26,8 @@ use crate::model::{
 use crate::parts::CollectiveParts;
 use crate::protobuf::{Fault, Header, Run, Source};
 
-/// Reads the facts of a file, plain or packed with gzip: in one pass, or in two where some times turn out not to be believed.
+/// Reads the facts of a file, plain or packed with gzip: in one pass, or in two where some times
+/// turn out not to be believed.
 ///
 /// # Errors
 /// When the file cannot be read or is not XSpace.
@@ -38,7 +39,8 @@ pub fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFacts, Erro
     }
 }
 
-/// Reads the facts of the events within `reach`; and how the times of all lie that do not count from the machine's start.
+/// Reads the facts of the events within `reach`; and how the times of all lie that do not count
+/// from the machine's start.
 fn read_within(path: &Path, options: &FactOptions, reach: Option<Reach>) -> Result<(TraceFacts, Spread), Error> {
     let session = outline::outline_with_programs(path)?;
     let start_ps = Picoseconds::from(session.start_ns.unwrap_or(0)) * PS_PER_NS;
@@ -150,7 +152,8 @@ impl Reader<'_> {
                         return Err(source.fault(field.body_at(), fault));
                     }
                     source.consume(field.body() as usize);
-                    // Once per line: in a line of nothing but short runs threads would cost more than they save.
+                    // Once per line: in a line of nothing but short runs threads would cost more
+                    // than they save.
                     if !begun && header.end().saturating_sub(source.position()) >= SIFTED_BYTES_MIN {
                         let (reader, end) = (&mut *self, header.end());
                         let events = LineEvents { reader, source, end, tables, line_ns: stated_ns, spare: Vec::new() };
@@ -196,7 +199,8 @@ impl Reader<'_> {
         if let Some(Role::Marker(stated)) = role {
             return self.marker(bytes, *stated, start_ps, tables);
         }
-        // Lines that a device's plane derives from the host's annotations are stamped by the device.
+        // Lines that a device's plane derives from the host's annotations are stamped by the
+        // device.
         if let Some(Role::Mark(token, number)) = role
             && !(tables.clock.since_boot || tables.is_device())
         {
@@ -291,7 +295,8 @@ impl Reader<'_> {
             }
         };
         let device = stats.device.map(Device::Stated).or_else(|| tables.ordinal().map(Device::OfPlane));
-        // A kernel's own name says which algorithm runs, and is the same for all operations of a kind.
+        // A kernel's own name says which algorithm runs, and is the same for all operations of a
+        // kind.
         let shown = stats.hlo_op.as_ref().filter(|_| tables.is_device()).unwrap_or(name);
         let label = Label { name: shown.clone(), kind, instance, replicas, device };
         let event = CollectiveEvent { label, number, start_ps, end_ps, recipients: Recipients::All };
@@ -353,7 +358,8 @@ impl Reader<'_> {
     }
 }
 
-/// The events of a long line: runs of them go to be sifted, and what is left comes back in the order of the file.
+/// The events of a long line: runs of them go to be sifted, and what is left comes back in the
+/// order of the file.
 struct LineEvents<'r, 'a> {
     reader: &'r mut Reader<'a>,
     source: &'r mut Source,
@@ -408,5 +414,6 @@ const RAW_PLANES_MAX: usize = 1 << 10;
 const PAIRS_MAX: usize = 1_000_000;
 /// Notes at most.
 const NOTES_MAX: usize = 32;
-/// The bracket assumed for a snapshot that does not state its own, ns: the widest that the sampler accepts.
+/// The bracket assumed for a snapshot that does not state its own, ns: the widest that the sampler
+/// accepts.
 const SNAPSHOT_BRACKET_NS: f64 = 5000.0;

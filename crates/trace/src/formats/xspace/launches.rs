@@ -16,8 +16,8 @@
 //!   ncclDevKernel_AllReduce…                           correlation_id=5 hlo_module=jit_step hlo_op=psum.7
 //! ```
 //!
-//! A launch is of the run that the events around it state, where all processes share its number ([`super::roles`]). `rank` is the place of the device in the clique's list
-//! of the job's devices.
+//! A launch is of the run that the events around it state, where all processes share its number
+//! ([`super::roles`]). `rank` is the place of the device in the clique's list of the job's devices.
 //!
 //! It does not guess. If some kernels of a file find their run, the others belong to no operation
 //! with certainty, because their order no longer matches that of the other processes; if none does,
@@ -83,7 +83,8 @@ struct Span {
 }
 
 impl Launches {
-    /// Takes in a kernel of this name that states no run; gives it back where nothing can be found out about it.
+    /// Takes in a kernel of this name that states no run; gives it back where nothing can be found
+    /// out about it.
     pub(super) fn kernel(
         &mut self,
         name: &str,
@@ -191,7 +192,8 @@ impl Launches {
         self.stated.clear();
     }
 
-    /// The run that the events around a launch state, the outermost first, where none of them says otherwise.
+    /// The run that the events around a launch state, the outermost first, where none of them says
+    /// otherwise.
     fn run_around(&self, around: &[usize], at_ps: Picoseconds, label: &Label) -> Option<i64> {
         let innermost = &self.spans[*around.last()?];
         let spans = around.iter().map(|place| &self.spans[*place]);
@@ -208,7 +210,8 @@ impl Launches {
         runs.all(|other| other == run).then_some(run)
     }
 
-    /// Adds the kernels to what is known of the file, with all that was found out; what to tell of those of which nothing was.
+    /// Adds the kernels to what is known of the file, with all that was found out; what to tell of
+    /// those of which nothing was.
     pub(super) fn finish(&mut self, facts: &mut TraceFacts) -> Option<String> {
         let kernels = std::mem::take(&mut self.kernels);
         let has_run = |kernel: &Kernel| matches!(kernel.launch, Launch::At(_, Some(_)));
@@ -248,7 +251,8 @@ impl Launches {
     }
 }
 
-/// An operation that only its order tells from others of its kind; the kernel's name says whether it is a reduction.
+/// An operation that only its order tells from others of its kind; the kernel's name says whether
+/// it is a reduction.
 fn by_order(label: &mut Label, name: &str) {
     if let Instance::Hlo { module, op } = &label.instance {
         label.instance = Instance::Order { group: None, signature: format!("{module} {op} {name}") };
@@ -269,7 +273,8 @@ const KERNELS_MAX: usize = 1 << 20;
 /// Labels of kernels in memory, and names of kernels.
 const LABEL_BYTES_MAX: usize = 16 << 20;
 const NAMES_MAX: usize = 1 << 12;
-/// Events of one kind of a thread that are held: 100 MB. Of a thread with more no launch is of a known run.
+/// Events of one kind of a thread that are held: 100 MB. Of a thread with more no launch is of a
+/// known run.
 const HELD_MAX: usize = 1 << 20;
 /// Events around a launch that are looked at.
 const DEPTH_MAX: usize = 16;

@@ -214,7 +214,9 @@ const HOST_THREADS: &str = "/host:CPU";
 const ORDINAL_MAX: u64 = 1 << 20;
 /// Line ids that are remembered; later lines are numbered anew without looking at their own.
 const LINE_IDS_MAX: usize = 1 << 20;
-/// Where new line ids begin: above the stream and thread numbers that people know, below what a script's number holds exactly.
+/// Where new line ids begin: above the stream and thread numbers that people know, below what a
+/// script's number holds exactly.
 const FRESH_LINE_ID: u64 = 1 << 40;
-/// Linking ids of node k are moved by k times this: above real counters, and inside the 56 bits of an id within a `flow`.
+/// Linking ids of node k are moved by k times this: above real counters, and inside the 56 bits of
+/// an id within a `flow`.
 const LINK_SHIFT: u32 = 44;

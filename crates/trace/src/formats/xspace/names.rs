@@ -9,8 +9,9 @@ use crate::model::CollectiveKind;
 
 /// The kind of a host operation or `hlo_op`, or `None` when it is not a collective.
 ///
-/// Halves of asynchronous operations (`all-reduce-start`, `-done`) are `Unknown`: the first half may end before another
-/// rank starts and the second may start long after the data came, so neither orders anything by itself.
+/// Halves of asynchronous operations (`all-reduce-start`, `-done`) are `Unknown`: the first half
+/// may end before another rank starts and the second may start long after the data came, so neither
+/// orders anything by itself.
 pub(super) fn operation_kind(name: &str) -> Option<CollectiveKind> {
     let stem = name.trim_start_matches('%');
     let stem = stem.split_once('.').map_or(stem, |(stem, _)| stem).replace('_', "-");
@@ -20,8 +21,9 @@ pub(super) fn operation_kind(name: &str) -> Option<CollectiveKind> {
     synchronous_kind(&stem)
 }
 
-/// The kind of a kernel on a device's line: the library's kernels by name, others by the operation they belong to. A kernel
-/// runs the operation from start to end, so that here an `-start` names the whole.
+/// The kind of a kernel on a device's line: the library's kernels by name, others by the operation
+/// they belong to. A kernel runs the operation from start to end, so that here an `-start` names
+/// the whole.
 pub(super) fn kernel_kind(name: &str, hlo_op: Option<&str>) -> Option<CollectiveKind> {
     let lower = name.to_ascii_lowercase();
     if lower.contains("nccl") || lower.contains("rccl") {
@@ -52,7 +54,8 @@ fn synchronous_kind(stem: &str) -> Option<CollectiveKind> {
     }
 }
 
-/// The kind of a kernel of NCCL or RCCL, by its name in lower case; helpers that move no data are none.
+/// The kind of a kernel of NCCL or RCCL, by its name in lower case; helpers that move no data are
+/// none.
 fn library_kind(lower: &str) -> Option<CollectiveKind> {
     let plain: String = lower.chars().filter(|letter| letter.is_ascii_alphanumeric()).collect();
     let has = |part: &str| plain.contains(part);
@@ -71,7 +74,8 @@ fn library_kind(lower: &str) -> Option<CollectiveKind> {
     }
 }
 
-/// Operations of XLA, JAX's older spellings included, without their running number; `-` and `_` are one.
+/// Operations of XLA, JAX's older spellings included, without their running number; `-` and `_` are
+/// one.
 const ALL_TO_ALL: [&str; 13] = [
     "all-reduce",
     "all-gather",

@@ -32,8 +32,8 @@ pub(super) struct Outline {
 }
 
 impl Outline {
-    /// Tells which clock a plane is on. In a file that was merged the session stated is one of several: then all planes are taken
-    /// as they stand.
+    /// Tells which clock a plane is on. In a file that was merged the session stated is one of
+    /// several: then all planes are taken as they stand.
     pub(super) fn clocks(&self) -> PlaneClocks {
         PlaneClocks::new(self.start_ns, self.stop_ns.filter(|_| self.hostnames.len() < 2))
     }
@@ -67,7 +67,8 @@ pub(super) struct PlaneOutline {
 }
 
 impl PlaneOutline {
-    /// Whether it holds pairs of clock readings, whose events are on the system clock and not on the tracer's.
+    /// Whether it holds pairs of clock readings, whose events are on the system clock and not on
+    /// the tracer's.
     pub(super) fn is_snapshots(&self) -> bool {
         is_snapshots(&self.name)
     }
@@ -200,7 +201,8 @@ fn walk(path: &Path, with_programs: bool) -> Result<Outline, Error> {
     Ok(outline)
 }
 
-/// The next field of the outermost message; a known field of another wire type shows that the file is something else.
+/// The next field of the outermost message; a known field of another wire type shows that the file
+/// is something else.
 pub(super) fn next_space_field(source: &mut Source) -> Result<Option<Header>, Error> {
     let Some(field) = source.next_header(source.limit())? else {
         return Ok(None);
@@ -270,8 +272,8 @@ pub(super) fn walk_plane(source: &mut Source, header: &Header, visitor: &mut dyn
     Ok(())
 }
 
-/// An entry of a metadata map: its key, and the name in the message that is its value. Entries may be large (a module's whole
-/// program), so they are walked, not held.
+/// An entry of a metadata map: its key, and the name in the message that is its value. Entries may
+/// be large (a module's whole program), so they are walked, not held.
 fn read_entry(
     source: &mut Source,
     entry: &Header,
@@ -301,7 +303,8 @@ fn read_entry(
     Ok((number, name))
 }
 
-/// Notes where a line begins, if it has an event with a time; what follows the first event is not read.
+/// Notes where a line begins, if it has an event with a time; what follows the first event is not
+/// read.
 fn read_start(source: &mut Source, header: &Header, starts: &mut LineStarts) -> Result<(), Error> {
     let mut stated_ns = 0;
     while let Some(field) = source.next_header(header.end())? {

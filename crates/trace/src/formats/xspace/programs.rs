@@ -42,7 +42,8 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Who takes part together in an operation; without a program number all programs of the module's name have to agree.
+    /// Who takes part together in an operation; without a program number all programs of the
+    /// module's name have to agree.
     pub(super) fn replicas(&self, module: &str, program: Option<u64>, operation: &str) -> Replicas {
         let Some(of_module) = self.programs.get(module) else { return Replicas::Unknown };
         if let Some(program) = program {
@@ -93,7 +94,8 @@ impl Programs {
                         match (inner.number, inner.wire) {
                             (INSTRUCTIONS, 2) => {
                                 let Some(mut instruction) = Instruction::read(source, &inner)? else { continue };
-                                // A few bytes may state a million groups: beyond the limit none is held.
+                                // A few bytes may state a million groups: beyond the limit none is
+                                // held.
                                 let stated = instruction.groups.heap_bytes();
                                 if self.bytes + stated_bytes + stated > PROGRAM_BYTES_MAX {
                                     instruction.groups = Groups::Odd;

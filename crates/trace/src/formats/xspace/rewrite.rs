@@ -29,11 +29,13 @@ use crate::model::{PS_PER_NS, Picoseconds, UNIX_TIME_MIN_PS};
 use crate::protobuf::{Header, Source};
 use crate::protobuf::{put_bytes, put_number};
 
-/// Writes `input` with all its times mapped to `output`, which appears when it is whole. `map` takes and gives absolute
-/// picoseconds, is asked once per line, start and end of an event, and must be monotone if order is to be kept.
+/// Writes `input` with all its times mapped to `output`, which appears when it is whole. `map`
+/// takes and gives absolute picoseconds, is asked once per line, start and end of an event, and
+/// must be monotone if order is to be kept.
 ///
 /// # Errors
-/// When a file cannot be read or written, when the input is not XSpace, when a mapped time does not fit 64 bits.
+/// When a file cannot be read or written, when the input is not XSpace, when a mapped time does not
+/// fit 64 bits.
 pub(super) fn rewrite(
     input: &Path,
     output: &Path,
@@ -60,7 +62,8 @@ pub(super) struct Renaming<'a> {
 }
 
 impl Renaming<'_> {
-    /// Whether an event is left out; what has a count in place of a time, and pairs of clock readings, never are.
+    /// Whether an event is left out; what has a count in place of a time, and pairs of clock
+    /// readings, never are.
     fn leaves_out(&self, start: &LineStart, context: &PlaneContext<'_>, times: &EventTimes, bytes: usize) -> bool {
         let kept = self.kept.as_ref().filter(|_| !(times.aggregated || context.on_system_clock));
         kept.is_some_and(|kept| !kept.takes(context.index, start.old_ps, times, bytes))
@@ -266,7 +269,8 @@ impl<'a> Rewriter<'a> {
     ) -> Result<(), Error> {
         let stated_ns = field.value as i64;
         if start.begun && stated_ns != start.stated_ns {
-            // Every writer puts fields in order of their numbers; the other order would need the line to be held.
+            // Every writer puts fields in order of their numbers; the other order would need the
+            // line to be held.
             return Err(self.source.malformed(field.at, "a line has its start after its events, or twice"));
         }
         if start.begun { Ok(()) } else { self.begin_line(start, field, context, stated_ns) }

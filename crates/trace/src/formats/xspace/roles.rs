@@ -44,10 +44,12 @@ pub(super) enum Role {
 }
 
 impl Role {
-    /// Name and kind of the collective that an event of this role with these stats is part of, if it is part of one.
+    /// Name and kind of the collective that an event of this role with these stats is part of, if
+    /// it is part of one.
     pub(super) fn collective(&self, stats: &EventStats) -> Option<(&String, CollectiveKind)> {
         match self {
-            // XLA's own events state their operation; others that happen to bear such a name do not.
+            // XLA's own events state their operation; others that happen to bear such a name do
+            // not.
             Role::Operation(name, kind) if stats.hlo_op.is_some() => Some((name, kind.clone())),
             Role::Kernel(name, kind) => Some((name, kind.clone())),
             Role::PerhapsKernel(name) => Some((name, names::kernel_kind(name, stats.hlo_op.as_deref())?)),
@@ -115,7 +117,8 @@ impl<'a> Tables<'a> {
 
     /// Decides, once all names are known, what each is.
     pub(super) fn classify(&mut self) {
-        // Kernels of any name may belong to a collective operation, but only where operations of such a name exist.
+        // Kernels of any name may belong to a collective operation, but only where operations of
+        // such a name exist.
         let has_operations = self.stats.values().any(|name| names::operation_kind(name).is_some());
         let is_device = self.is_device();
         self.stating = !is_device && self.stats.values().any(|name| name == COLLECTIVE_NAME);
@@ -201,7 +204,8 @@ impl MetadataVisitor for Tables<'_> {
             }
             return;
         }
-        // The plane's name stands before its metadata in every real file; where it does not, names of both sorts are kept.
+        // The plane's name stands before its metadata in every real file; where it does not, names
+        // of both sorts are kept.
         let of_host = || names::operation_kind(name).is_some() || self.launching(name).is_some();
         let possible = self.plane.is_empty() || self.is_device() || of_host();
         if possible && self.admit(name) {
@@ -264,7 +268,8 @@ pub(super) fn event_stats(bytes: &[u8], tables: &Tables<'_>) -> Result<EventStat
     Ok(found)
 }
 
-/// What an event states of an operation; None where no recorder says that it is a part of one: calls that only enqueue state as much.
+/// What an event states of an operation; None where no recorder says that it is a part of one:
+/// calls that only enqueue state as much.
 pub(super) fn stated(bytes: &[u8], tables: &Tables<'_>) -> Result<Option<Stated<'static>>, Fault> {
     let (mut stated, mut is_part) = (Stated::default(), false);
     for field in Fields::of(bytes) {
@@ -302,8 +307,9 @@ fn stat_number(stat: &Stat<'_>, tables: &Tables<'_>) -> Option<i64> {
     }
 }
 
-/// Where several processes run one program, XLA takes the number of a run from the program and how often it ran, which all of them share. Smaller numbers are counts of a process,
-/// which say nothing of another's.
+/// Where several processes run one program, XLA takes the number of a run from the program and how
+/// often it ran, which all of them share. Smaller numbers are counts of a process, which say
+/// nothing of another's.
 const COUNTERS_BELOW: u64 = 1 << 20;
 /// The stat of an event's category.
 const CATEGORY: &str = "category";

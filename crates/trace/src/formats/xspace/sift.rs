@@ -72,7 +72,8 @@ fn sift(run: Run, tables: &Tables<'_>, line_ns: i64) -> Sifted {
     sifted
 }
 
-/// Whether an event of this role is more to the facts than one of their events; one whose stats cannot be read is, too.
+/// Whether an event of this role is more to the facts than one of their events; one whose stats
+/// cannot be read is, too.
 fn says_more(bytes: &[u8], role: &Role, tables: &Tables<'_>) -> bool {
     match role {
         Role::Marker(_) | Role::Mark(..) | Role::Kernel(..) => true,

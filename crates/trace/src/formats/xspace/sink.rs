@@ -135,14 +135,16 @@ impl Sink {
             file.write_all_at(piece, end - count + by).map_err(Error::io(&self.path, "write"))?;
             end -= count;
         }
-        // Inner messages are closed by now and outer holes are before `from`: nothing else has to move.
+        // Inner messages are closed by now and outer holes are before `from`: nothing else has to
+        // move.
         self.flushed += by;
         std::io::Seek::seek(file, std::io::SeekFrom::Start(self.flushed)).map_err(Error::io(&self.path, "write"))?;
         Ok(())
     }
 }
 
-/// How much is held before it goes to the file; the processor's cache should still hold it when the kernel copies it.
+/// How much is held before it goes to the file; the processor's cache should still hold it when the
+/// kernel copies it.
 const BUFFER_BYTES: usize = 256 << 10;
 /// How much is moved at a time when a length outgrew its place.
 const MOVE_BYTES: u64 = 1 << 20;
@@ -152,8 +154,8 @@ mod tests {
     use super::*;
     use crate::protobuf::{Fields, Value, put_bytes};
 
-    /// Writes a message in a message through a buffer of `limit` bytes, with lengths said to be `inner_length` in the input,
-    /// and decodes what comes out.
+    /// Writes a message in a message through a buffer of `limit` bytes, with lengths said to be
+    /// `inner_length` in the input, and decodes what comes out.
     fn check(limit: usize, said_length: u64, pieces: usize) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("out");

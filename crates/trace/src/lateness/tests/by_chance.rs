@@ -113,8 +113,9 @@ fn slow_part(jobs: usize) {
     }
 }
 
-/// Ranks, steps, the share of the variance that is new in each step, and the per cent of jobs that may name somebody. Two ranks say too little: what lasts half as
-/// long as the job is nearly a constant.
+/// Ranks, steps, the share of the variance that is new in each step, and the per cent of jobs that
+/// may name somebody. Two ranks say too little: what lasts half as long as the job is nearly a
+/// constant.
 const SLOW_PARTS: [(usize, usize, f64, usize); 8] = [
     (2, 100, 0.9, 22),
     (2, 100, 0.7, 29),
@@ -132,8 +133,10 @@ fn a_slow_part_under_noise_names_nobody_where_ranks_and_steps_show_it() {
     slow_part(2000);
 }
 
-/// What decays by this factor, under what is new in each step: (ranks, steps, kept, new, per cent of jobs that may name somebody). Of two ranks 100 steps are too few
-/// to show a slow part that makes the longest of them last: a test that saw it nineteen times in twenty would take independent steps for slow ones as often.
+/// What decays by this factor, under what is new in each step: (ranks, steps, kept, new, per cent
+/// of jobs that may name somebody). Of two ranks 100 steps are too few to show a slow part that
+/// makes the longest of them last: a test that saw it nineteen times in twenty would take
+/// independent steps for slow ones as often.
 const UNDER_NOISE: [(usize, usize, f64, f64, usize); 17] = [
     (2, 100, 0.3, 0.3, 1),
     (2, 100, 0.3, 0.7, 1),
@@ -268,8 +271,8 @@ fn jobs_with_wrong_names(ranks: usize, jobs: usize) -> [usize; 2] {
 
 #[test]
 fn names_and_counts_are_right_in_every_job_whose_clocks_are_within_3_sigma() {
-    // Clock errors are normal: 2.7 of 1000 pairs are off. With more ranks there are more pairs, but a
-    // name has to hold against all others.
+    // Clock errors are normal: 2.7 of 1000 pairs are off. With more ranks there are more pairs, but
+    // a name has to hold against all others.
     for ranks in [2, 8, 32] {
         let [off, wrong] = jobs_with_wrong_names(ranks, 1000);
         println!("{ranks} ranks: clocks off by more than 3σ in {off} of 1000 jobs, a wrong name in {wrong}");

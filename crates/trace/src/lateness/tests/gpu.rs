@@ -1,4 +1,5 @@
-//! Jobs of NCCL on an H100, whose ranks' clocks were bent by what `run/truth.json` states. fixtures/gpu/README.md says how they were made.
+//! Jobs of NCCL on an H100, whose ranks' clocks were bent by what `run/truth.json` states.
+//! fixtures/gpu/README.md says how they were made.
 
 use std::path::{Path, PathBuf};
 

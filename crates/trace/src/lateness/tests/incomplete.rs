@@ -1,10 +1,12 @@
-//! What says little of who is late: operations and ranks that traces show in part, one long delay, devices whose times are wrong.
+//! What says little of who is late: operations and ranks that traces show in part, one long delay,
+//! devices whose times are wrong.
 
 use std::path::PathBuf;
 
 use crate::{Lateness, LatenessSettings, Request, calibrate, lateness};
 
-/// An all-reduce of a group in these ranks, with a number, which begins and ends at these times, µs.
+/// An all-reduce of a group in these ranks, with a number, which begins and ends at these times,
+/// µs.
 fn kernel((group, number, start, end): (&str, u32, u32, u32), ranks: &str) -> String {
     let args = format!(
         r#""Collective name": "allreduce", "Process Group Name": "{group}", "Seq": {number}, "Process Group Ranks": "{ranks}", "correlation": {number}"#
@@ -60,7 +62,8 @@ fn nobody_is_named_where_a_rank_that_belongs_there_is_missing() {
 
 #[test]
 fn one_long_delay_neither_hides_nor_makes_a_straggler() {
-    // Rank 2 is late by `often` µs in every third operation of 30, and one rank by 300 ms in the first.
+    // Rank 2 is late by `often` µs in every third operation of 30, and one rank by 300 ms in the
+    // first.
     let job = |first: u32, often: u32| {
         let of = |rank: u32| {
             let operation = |number: u32| {
@@ -90,7 +93,8 @@ fn one_long_delay_neither_hides_nor_makes_a_straggler() {
 
 #[test]
 fn a_device_that_begins_before_its_launch_is_known_no_better_than_that() {
-    // Two operations; in the first rank 1's kernel begins `early` µs before its launch, in the second it is 10 µs late.
+    // Two operations; in the first rank 1's kernel begins `early` µs before its launch, in the
+    // second it is 10 µs late.
     let job = |early: u32| {
         let of = |rank: u32| {
             let event = |(number, start, launch): (u32, u32, u32)| {

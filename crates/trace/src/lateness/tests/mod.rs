@@ -205,7 +205,8 @@ fn history(operations: &[(&[i64], i64)]) -> Vec<Held> {
 
 #[test]
 fn the_path_leads_through_who_was_last() {
-    // Rank 1 is last in the second operation by 300 µs, rank 0 in the third by 50 µs; transfers take 10 µs.
+    // Rank 1 is last in the second operation by 300 µs, rank 0 in the third by 50 µs; transfers
+    // take 10 µs.
     let held = history(&[(&[0, 0, 1], 11), (&[111, 411, 111], 421), (&[571, 521, 521], 581)]);
     let path = History::new(&held).critical_path(|rank| rank as u32 + 10).expect("a path");
     let shares: Vec<(u32, i64)> = path.ranks.iter().map(|share| (share.rank, share.compute_ns / 1000)).collect();
@@ -224,7 +225,8 @@ fn a_job_without_a_rank_s_delays_ends_sooner() {
         assert_eq!(by_step, expected, "rank {rank}");
         assert_eq!(saving.total_ns / 1000, expected.iter().sum::<i64>());
     };
-    // Rank 1 needs 400 µs where the others need 100; nothing of the third operation changes but its time.
+    // Rank 1 needs 400 µs where the others need 100; nothing of the third operation changes but its
+    // time.
     check(1, [0, 300, 0]);
     check(0, [0, 0, 50]);
     check(2, [0, 0, 0]);

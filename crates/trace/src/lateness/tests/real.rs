@@ -15,7 +15,8 @@ fn traces(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// True arrivals, by name and place in the order of the file: neither the maps nor the pairing of the program is in it.
+/// True arrivals, by name and place in the order of the file: neither the maps nor the pairing of
+/// the program is in it.
 fn truth(folder: &Path, calibrated: &Calibrated) -> BTreeMap<(String, i64, usize), Vec<(u32, i64)>> {
     let mut found: BTreeMap<_, Vec<(u32, i64)>> = BTreeMap::new();
     for (node, of) in calibrated.traces.iter().enumerate() {
@@ -44,7 +45,8 @@ fn found(folder: &Path, realtime_only: bool) -> (Calibrated, Lateness) {
     (calibrated, found)
 }
 
-/// Operations whose true lead is above 50 µs, and in how many of these the right rank is named; the others, and in how many of these the right one or nobody is.
+/// Operations whose true lead is above 50 µs, and in how many of these the right rank is named; the
+/// others, and in how many of these the right one or nobody is.
 fn agreement(folder: &Path, realtime_only: bool) -> (Lateness, [usize; 4]) {
     let (calibrated, found) = found(folder, realtime_only);
     let truth = truth(folder, &calibrated);

@@ -1,4 +1,5 @@
-//! Traces that begin at different steps, of some ranks alone, on clocks that are wrong or hardly known: as PyTorch's profiler writes them, with NCCL kernels that carry no number.
+//! Traces that begin at different steps, of some ranks alone, on clocks that are wrong or hardly
+//! known: as PyTorch's profiler writes them, with NCCL kernels that carry no number.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -64,7 +65,8 @@ impl Job {
         )
     }
 
-    /// Writes the traces of some ranks, and offsets of their nodes: by how much their clocks are said to be ahead, µs.
+    /// Writes the traces of some ranks, and offsets of their nodes: by how much their clocks are
+    /// said to be ahead, µs.
     fn write(&self, folder: &Path, ranks: &[u32], said: fn(u32) -> i64) -> (Vec<PathBuf>, PathBuf) {
         let mut offsets = "node,node_realtime_ns,offset_vs_node0_ns\n".to_owned();
         for rank in 0..self.ranks {

@@ -53,7 +53,8 @@ pub(super) struct Found {
 }
 
 impl Communicators {
-    /// A location takes part; the number of its collective. None where it has a part of the operation already.
+    /// A location takes part; the number of its collective. None where it has a part of the
+    /// operation already.
     pub(super) fn join(&mut self, part: &CollectivePart<'_>, location: u64) -> Option<u32> {
         let operation = self.operation(part);
         let known = operation.members.iter().flatten().any(|member| member.location == location);
@@ -103,7 +104,8 @@ impl Communicators {
         for operation in &operations {
             let members: Vec<Member> = operation.members.iter().flatten().copied().collect();
             let numbers: Vec<Option<u32>> = members.iter().map(|member| member.number).collect();
-            // Where a member shows no part, the n-th operations of the others have none to match: apart, then.
+            // Where a member shows no part, the n-th operations of the others have none to match:
+            // apart, then.
             let shown: Vec<bool> = numbers.iter().map(Option::is_some).collect();
             let mut locations: Vec<u64> = members.iter().map(|member| member.location).collect();
             let mut seen = std::collections::BTreeSet::new();

@@ -102,12 +102,12 @@ impl Otf2 {
         })
     }
 
-    /// Writes a chunk, as [`super::TraceWriter::write`] does. `parts` names those of its slices that are parts of collective
-    /// operations, by their row, in order of row.
+    /// Writes a chunk, as [`super::TraceWriter::write`] does. `parts` names those of its slices
+    /// that are parts of collective operations, by their row, in order of row.
     ///
     /// # Errors
-    /// [`Error::Chunk`] where the chunk does not hold together, a time is before the clock's zero or a track was ended;
-    /// [`Error::Sink`] where the archive takes no more.
+    /// [`Error::Chunk`] where the chunk does not hold together, a time is before the clock's zero
+    /// or a track was ended; [`Error::Sink`] where the archive takes no more.
     pub fn write(&mut self, chunk: &Chunk, parts: &[(usize, CollectivePart<'_>)]) -> Result<(), Error> {
         chunk.check(self.tracks.len())?;
         chunk.refuse_negative_times("an OTF2 trace")?;
@@ -130,7 +130,8 @@ impl Otf2 {
         Ok(())
     }
 
-    /// Says that no event comes any more on the tracks that were declared so far, so that what is kept of them is written.
+    /// Says that no event comes any more on the tracks that were declared so far, so that what is
+    /// kept of them is written.
     ///
     /// # Errors
     /// [`Error::Sink`].
@@ -143,8 +144,8 @@ impl Otf2 {
         Ok(())
     }
 
-    /// Names a part of an operation that no slice shows. The first location of the tracks that are not ended stands for it in the
-    /// communicator, without an event; before [`Self::end_tracks`].
+    /// Names a part of an operation that no slice shows. The first location of the tracks that are
+    /// not ended stands for it in the communicator, without an event; before [`Self::end_tracks`].
     pub fn absent(&mut self, part: &CollectivePart<'_>) {
         if self.closed < self.locations.len() {
             self.communicators.absent(part, self.closed as u64);
@@ -190,7 +191,8 @@ impl Otf2 {
     ) -> Result<(), Error> {
         let location = self.location(track, start, end)?;
         self.archive.enter(location, start as u64, region).map_err(refused)?;
-        // Readers match operations by the order in which they end, which one within another turns round: it stays a region.
+        // Readers match operations by the order in which they end, which one within another turns
+        // round: it stays a region.
         let nests = |open: &Open| matches!(open, Open::Collective(..));
         let part = match part {
             Some(part) if self.locations[location as usize].open.iter().any(nests) => {

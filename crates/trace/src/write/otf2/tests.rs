@@ -1,4 +1,5 @@
-//! The writer on chunks of its own making, read back by `otf2-print`; without that program what it refuses is tested only.
+//! The writer on chunks of its own making, read back by `otf2-print`; without that program what it
+//! refuses is tested only.
 
 use std::process::Command;
 

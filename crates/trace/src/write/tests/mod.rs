@@ -19,7 +19,8 @@ mod round_trip;
 /// A slice as it was read back: track's path, start, end, name.
 type Found = (String, i64, i64, String);
 
-/// A host's process with a thread, and a device with a stream below it; once per rank, all of one pid.
+/// A host's process with a thread, and a device with a stream below it; once per rank, all of one
+/// pid.
 fn tracks(ranks: u32) -> Vec<Track> {
     let mut tracks = Vec::new();
     for rank in 0..ranks {
@@ -82,7 +83,8 @@ fn text(message: &[u8], field: u32) -> Option<String> {
     bytes(message, field).next().map(|text| String::from_utf8(text.to_vec()).expect("UTF-8"))
 }
 
-/// A reader of what the Perfetto writer writes, as the protocol demands it: packets by sequence, sorted by time.
+/// A reader of what the Perfetto writer writes, as the protocol demands it: packets by sequence,
+/// sorted by time.
 #[derive(Default)]
 struct PerfettoReader {
     /// Name and parent.

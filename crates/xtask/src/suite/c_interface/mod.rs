@@ -83,7 +83,8 @@ fn recording(place: &Place<'_>) -> Result<()> {
     place.run(&program, &["record"]).map(|_| ())
 }
 
-/// The dynamic symbols with their version, and what the library needs: neither MPI nor anything else beside the system's own.
+/// The dynamic symbols with their version, and what the library needs: neither MPI nor anything
+/// else beside the system's own.
 fn symbols(place: &Place<'_>) -> Result<()> {
     let library = place.prefix.join("lib").join(SONAME).to_string_lossy().into_owned();
     let listed = steps::answer("nm", &["-D", "--defined-only", &library]).context("nm does not read the library")?;
@@ -121,7 +122,8 @@ fn same(name: &str, root: &Path, found: &str) -> Result<()> {
     }
 }
 
-/// The guide's programs, word for word, as C and as C++; those that include MPI are [`under_mpi`]'s.
+/// The guide's programs, word for word, as C and as C++; those that include MPI are
+/// [`under_mpi`]'s.
 fn readme(place: &Place<'_>) -> Result<()> {
     let programs = programs(place.root)?;
     ensure!(programs.iter().any(|text| !text.contains(MPI_HEADER)), "docs/guide/c.md has no C program without MPI");

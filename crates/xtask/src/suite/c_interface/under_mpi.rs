@@ -82,7 +82,8 @@ impl Mpi {
         Ok(())
     }
 
-    /// Sessions whose rounds go over this MPI: at every thread level against the truth, beside launchers that do not behave, and by CMake.
+    /// Sessions whose rounds go over this MPI: at every thread level against the truth, beside
+    /// launchers that do not behave, and by CMake.
     fn launchers(&self, place: &Place<'_>) -> Result<()> {
         let compiler = [&self.compile, "-std=c11"];
         let with_mpi = place.prefix.join(install::MPI_SOURCE);

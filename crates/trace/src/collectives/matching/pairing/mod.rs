@@ -5,13 +5,18 @@
 //! was started on request or a trace was cut. Equal numbers of operations therefore prove nothing.
 //! Three kinds of evidence prove that the k-th operation of one trace is the (k + s)-th of another:
 //!
-//! 1. **The pattern of ends** (`pattern`). All members leave an operation nearly together, so the times between successive ends agree whatever the clocks show.
-//! 2. **Steps** (`stated`): both traces state numbered steps, and one shift alone puts each operation into the same step on both.
-//! 3. **Times** (`times`): within what the clocks may be wrong by one shift alone lets no rank leave an operation before another has begun it.
+//! 1. **The pattern of ends** (`pattern`). All members leave an operation nearly together, so the
+//!    times between successive ends agree whatever the clocks show.
+//! 2. **Steps** (`stated`): both traces state numbered steps, and one shift alone puts each
+//!    operation into the same step on both.
+//! 3. **Times** (`times`): within what the clocks may be wrong by one shift alone lets no rank
+//!    leave an operation before another has begun it.
 //!
-//! Proofs that contradict each other prove nothing: a shift by steps is none where the pattern has another, or where times refute it and allow another. Where the clocks allow no shift at all, disjoint traces included, a clock is wrong, and the
-//! shift that breaks least stands for all. Everything is looked at in windows of [`WINDOW`] operations at the beginning and at the end of what two traces share: an
-//! operation that a trace lost in between would move all that follow.
+//! Proofs that contradict each other prove nothing: a shift by steps is none where the pattern has
+//! another, or where times refute it and allow another. Where the clocks allow no shift at all,
+//! disjoint traces included, a clock is wrong, and the shift that breaks least stands for all.
+//! Everything is looked at in windows of [`WINDOW`] operations at the beginning and at the end of
+//! what two traces share: an operation that a trace lost in between would move all that follow.
 
 mod pattern;
 mod sequence;
@@ -31,7 +36,8 @@ use times::Times;
 /// How the sequences of a class's nodes lie beside each other.
 #[derive(Debug, Default)]
 pub(super) struct Aligned {
-    /// Nodes whose operations are the same, by place: the place of their first operation in the common sequence.
+    /// Nodes whose operations are the same, by place: the place of their first operation in the
+    /// common sequence.
     pub(super) sets: Vec<BTreeMap<usize, u64>>,
     /// The others, and why; None: they share no operation with any.
     pub(super) others: BTreeMap<usize, Option<&'static str>>,
@@ -123,7 +129,8 @@ pub(super) fn align(class: &Class<'_>) -> Aligned {
     found
 }
 
-/// For each node of a set and each kind of operation how many of it come before the node's first in the common sequence.
+/// For each node of a set and each kind of operation how many of it come before the node's first in
+/// the common sequence.
 pub(super) fn firsts(class: &Class<'_>, set: &BTreeMap<usize, u64>) -> BTreeMap<usize, Vec<u64>> {
     let until = set.values().max().copied().unwrap_or(0);
     let mut kinds: Vec<usize> = Vec::new();

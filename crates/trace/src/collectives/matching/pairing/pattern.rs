@@ -5,16 +5,20 @@
 //! show; with a wrong shift they differ as the gaps of different operations of the job differ. A
 //! job whose steps are all alike has no pattern: its gaps agree with every shift.
 //!
-//! Let δ(k) be the difference of the k-th gap of the second trace and the gap beside it. Under a shift s each δ has the density f(δ; τ), a Cauchy distribution of the
-//! scale τ of all its δ, with a share of gaps of any length. A gap that has none beside it under another shift h would be as well foretold by the trace itself: by the gap that
-//! is q places before or after it, whichever is nearer, for that q which foretells all gaps best. So for every h, and for traces that have nothing in common,
+//! Let δ(k) be the difference of the k-th gap of the second trace and the gap beside it. Under a
+//! shift s each δ has the density f(δ; τ), a Cauchy distribution of the scale τ of all its δ, with
+//! a share of gaps of any length. A gap that has none beside it under another shift h would be as
+//! well foretold by the trace itself: by the gap that is q places before or after it, whichever is
+//! nearer, for that q which foretells all gaps best. So for every h, and for traces that have
+//! nothing in common,
 //!
 //! ```text
 //! ln L(s : h) = Σ_k [ ln f(δ_s(k)) − ln f(δ_h(k), or what the trace itself foretells) ]
 //! ```
 //!
-//! with no more than ln 1000 for one gap. Scales are fitted, and of N gaps whose true scales are equal the sum scatters by about 2·√N; so 6·√N is taken off. The shift
-//! is taken where what is left is more than ln 10⁶ against every other, with the traces in either order.
+//! with no more than ln 1000 for one gap. Scales are fitted, and of N gaps whose true scales are
+//! equal the sum scatters by about 2·√N; so 6·√N is taken off. The shift is taken where what is
+//! left is more than ln 10⁶ against every other, with the traces in either order.
 //!
 //! All this takes the trace to show how unlike different stretches of the job are. A trace of a
 //! single step does not: its gaps differ from each other, and may still be those of the next step
@@ -34,7 +38,8 @@ pub(super) fn likeliest(class: &Class<'_>, windows: [&Sequence<'_>; 2], shifts: 
     (found.0 == -other.0 && margin >= MARGIN_MIN).then_some((found.0, margin))
 }
 
-/// The times between successive ends of operations in which all wait, ns, by the place of the later one.
+/// The times between successive ends of operations in which all wait, ns, by the place of the later
+/// one.
 struct Gaps {
     gaps: Vec<Option<f64>>,
     /// How many places the gap spans.
@@ -63,7 +68,8 @@ impl Gaps {
         self.gaps.len()
     }
 
-    /// How well gaps are foretold by those at a distance, on whichever side is nearer; None where operations of different kinds are so far apart.
+    /// How well gaps are foretold by those at a distance, on whichever side is nearer; None where
+    /// operations of different kinds are so far apart.
     fn at_distance(&self, distance: usize) -> Option<Foretold> {
         let is_alike = self.kinds.iter().zip(&self.kinds[distance..]).all(|(one, other)| one == other);
         let near = |place: usize| {
@@ -151,8 +157,8 @@ fn best(one: &Gaps, other: &Gaps, shifts: &[i64]) -> Option<(i64, f64)> {
     Some((*shift, least - SCATTER * (count as f64).sqrt()))
 }
 
-/// How well a trace foretells its own gaps: the logarithm of the density of each, for the distance that foretells best. A gap that it does not reach is as
-/// well foretold as the median one.
+/// How well a trace foretells its own gaps: the logarithm of the density of each, for the distance
+/// that foretells best. A gap that it does not reach is as well foretold as the median one.
 fn by_itself(gaps: &Gaps) -> Option<Vec<Option<f64>>> {
     let at_distance = |distance: usize| {
         let foretold = gaps.at_distance(distance)?;

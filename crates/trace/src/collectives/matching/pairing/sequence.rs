@@ -80,7 +80,8 @@ impl<'a> Class<'a> {
         Sequence { first: skip, parts, steps, clock, total: self.count(place), serial }
     }
 
-    /// By how much a time of the one may seem later than one of the other that it precedes, ps; infinite where a clock is not known.
+    /// By how much a time of the one may seem later than one of the other that it precedes, ps;
+    /// infinite where a clock is not known.
     pub(super) fn room_ps(&self, [one, other]: [&Sequence<'_>; 2]) -> f64 {
         let same = one.clock == other.clock;
         if !(same || self.clocks_known) {

@@ -52,7 +52,8 @@ impl Job {
     }
 }
 
-/// The pairs of operations that were found, by their places in the job; how many are ambiguous, and what is said of the proof.
+/// The pairs of operations that were found, by their places in the job; how many are ambiguous, and
+/// what is said of the proof.
 fn found(first: (Node, usize), second: (Node, usize), clocks_known: bool) -> (Vec<(usize, usize)>, usize, String) {
     let origins = [first.1, second.1];
     with(&[first.0, second.0], |nodes| {
@@ -153,7 +154,8 @@ fn where_no_pairing_holds_a_clock_is_wrong_and_that_is_judged() {
 
 #[test]
 fn an_operation_that_a_trace_lost_is_noticed() {
-    // Of 3000 operations one rank lost the one in the middle: what follows would all be paired wrongly.
+    // Of 3000 operations one rank lost the one in the middle: what follows would all be paired
+    // wrongly.
     let job = Job::new(3000, 2e6);
     let whole = job.recorded(0, 0, 3000);
     let mut lossy = job.recorded(1, 0, 3000);

@@ -1,4 +1,5 @@
-//! Whole files: real traces where they are at hand, small ones by hand for every rule, broken ones for every refusal.
+//! Whole files: real traces where they are at hand, small ones by hand for every rule, broken ones
+//! for every refusal.
 
 mod facts;
 mod merge;

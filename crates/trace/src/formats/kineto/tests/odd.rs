@@ -1,4 +1,5 @@
-//! Events whose times cannot be believed, categories of earlier versions, numbers in quotes, values that are no JSON: each costs itself and no more.
+//! Events whose times cannot be believed, categories of earlier versions, numbers in quotes, values
+//! that are no JSON: each costs itself and no more.
 
 use super::*;
 use crate::write::{Chunk, TrackKind, Value as Argument};
@@ -87,7 +88,8 @@ fn an_event_with_an_odd_time_costs_itself() {
     check_left_out(r#"{"ph": "s", "id": 1, "pid": 9, "tid": 9, "ts": 0, "name": "f"}"#, "1 at time 0");
 }
 
-/// −3 µs in 32 bits without a sign are 71.6 minutes, which a hang can last; but no profiler sees an end after its own.
+/// −3 µs in 32 bits without a sign are 71.6 minutes, which a hang can last; but no profiler sees an
+/// end after its own.
 #[test]
 fn a_length_that_wrapped_around_below_a_day_is_left_out_where_the_recording_proves_it() {
     let check = |stopped: &str, dur: &str, left_out: u64| {

@@ -140,7 +140,8 @@ fn strings_of_any_bytes_pass() {
     assert_eq!(out, expected);
 }
 
-/// Medians over the markers of each rewritten file: the event's start minus the true time in its name, µs.
+/// Medians over the markers of each rewritten file: the event's start minus the true time in its
+/// name, µs.
 fn marker_medians(files: &[PathBuf]) -> Vec<f64> {
     let median = |path: &PathBuf| {
         let document = json(&contents(path));

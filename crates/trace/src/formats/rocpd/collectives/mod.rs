@@ -90,7 +90,8 @@ impl Made {
     }
 }
 
-/// Takes the calls, or else the kernels, of one writer in; `by_ns` as in [`cpu_clock::behind`]. Kernels are rocprofiler-sdk's, and never behind.
+/// Takes the calls, or else the kernels, of one writer in; `by_ns` as in [`cpu_clock::behind`].
+/// Kernels are rocprofiler-sdk's, and never behind.
 ///
 /// # Errors
 /// A table cannot be read.
@@ -386,7 +387,8 @@ impl Collector {
         (facts.collectives, facts.communicators) = (self.parts, self.communicators);
     }
 
-    /// Which call made which communicator, where each was used before the next was made, so that nothing else is possible.
+    /// Which call made which communicator, where each was used before the next was made, so that
+    /// nothing else is possible.
     fn in_order_of_use(&self) -> Option<Vec<(u32, usize)>> {
         if self.made_otherwise || self.made.len() != self.communicators.len() {
             return None;

@@ -5,11 +5,11 @@ use crate::formats::rocpd::catalog::{Table, quoted};
 use crate::formats::rocpd::reading::{Behind, brought_up, join_one};
 use crate::formats::stated::COLLECTIVE_NAME;
 
-/// The statement that reads calls with such names by thread and time, each once with its arguments; those that are behind the others are
-/// brought to their clock.
+/// The statement that reads calls with such names by thread and time, each once with its arguments;
+/// those that are behind the others are brought to their clock.
 ///
-/// Names and arguments are grouped first: where many rows have one number, a join of the tables themselves would give as many rows as
-/// their product.
+/// Names and arguments are grouped first: where many rows have one number, a join of the tables
+/// themselves would give as many rows as their product.
 pub(super) fn calls(
     region: &Table,
     string: &Table,
@@ -46,7 +46,8 @@ pub(super) fn states(arg: &Table) -> String {
     format!("SELECT 1 FROM {from} t NOT INDEXED WHERE {name} = '{COLLECTIVE_NAME}' LIMIT 1")
 }
 
-/// The statement that reads regions that state their operation: start, end, row, and the arguments of these names, in their order.
+/// The statement that reads regions that state their operation: start, end, row, and the arguments
+/// of these names, in their order.
 pub(super) fn stated(region: &Table, arg: &Table, behind: Option<&Behind>, names: &[&str]) -> String {
     let (name, value) = (arg.column("o", "name"), arg.column("o", "value"));
     let of = |(place, of): (usize, &&str)| format!("max(CASE WHEN {name} = '{of}' THEN {value} END) AS a{place}");

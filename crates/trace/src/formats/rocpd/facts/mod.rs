@@ -29,7 +29,8 @@ pub(super) fn read_facts(path: &Path, options: &FactOptions) -> Result<TraceFact
     let readable = Readable::find(path)?;
     let connection = readable.connect()?;
     let catalog = Catalog::read(&connection, "main", path)?;
-    // Looking through all rows computes generated columns: not before it is known that there are none.
+    // Looking through all rows computes generated columns: not before it is known that there are
+    // none.
     if options.thorough {
         readable.expect_whole()?;
     }

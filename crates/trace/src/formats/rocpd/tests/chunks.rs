@@ -66,7 +66,8 @@ fn chunks_hold_what_sql_finds() {
     }
 }
 
-/// A process of pid 9 with a region that launches a kernel, an argument, a counted value and a moment without a time.
+/// A process of pid 9 with a region that launches a kernel, an argument, a counted value and a
+/// moment without a time.
 #[expect(clippy::too_many_lines, reason = "a whole database as its chunks")]
 fn one(path: &Path, guid: &str) {
     let text = |text: &str| Value::from(text.to_owned());
@@ -288,7 +289,8 @@ fn memory_that_is_given_back_is_found_by_its_address() {
     call(1, "ALLOC", "REAL", Some(1), [10, 12], 64, 1000);
     call(2, "ALLOC", "REAL", Some(2), [20, 22], 128, 500);
     call(3, "FREE", "REAL", None, [30, 31], 64, 0);
-    // The same address, on another agent; and what was never allocated, has no time, or is scratch memory.
+    // The same address, on another agent; and what was never allocated, has no time, or is scratch
+    // memory.
     call(4, "ALLOC", "VIRTUAL", Some(2), [40, 42], 64, 7);
     call(5, "FREE", "REAL", None, [50, 51], 64, 0);
     call(6, "FREE", "REAL", None, [60, 61], 64, 0);

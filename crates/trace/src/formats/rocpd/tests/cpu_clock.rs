@@ -1,4 +1,5 @@
-//! Rows of `rocprof-sys` on CLOCK_MONOTONIC beside those of rocprofiler-sdk on CLOCK_BOOTTIME: which are moved, and what is refused.
+//! Rows of `rocprof-sys` on CLOCK_MONOTONIC beside those of rocprofiler-sdk on CLOCK_BOOTTIME:
+//! which are moved, and what is refused.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,8 @@ const CATEGORIES: [&str; 5] = ["host", "rocm_hip_api", "timer_sampling", "rocm_s
 const SUSPENDED: i64 = 10_800_000_000_000;
 const BOOT: i64 = 90_000_000_000_000;
 
-/// A process of rocprof-sys: functions and samples are behind, calls of HIP and kernels are not. `more` are rows beside.
+/// A process of rocprof-sys: functions and samples are behind, calls of HIP and kernels are not.
+/// `more` are rows beside.
 fn recorded(path: &Path, suspended_ns: i64, more: Rows<'_>) {
     let names: Vec<[(&str, Value); 2]> =
         (1_i64..).zip(CATEGORIES).map(|(id, name)| [("id", id.into()), ("string", name.to_owned().into())]).collect();

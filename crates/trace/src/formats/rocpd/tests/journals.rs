@@ -1,4 +1,5 @@
-//! Databases beside which a writer has left its journal, or still holds it: what was committed is read, nothing else.
+//! Databases beside which a writer has left its journal, or still holds it: what was committed is
+//! read, nothing else.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

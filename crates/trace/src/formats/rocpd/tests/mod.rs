@@ -1,4 +1,5 @@
-//! Whole databases: shared ones where they are at hand, made ones for every rule, broken ones for every refusal.
+//! Whole databases: shared ones where they are at hand, made ones for every rule, broken ones for
+//! every refusal.
 
 mod chunks;
 mod cpu_clock;
@@ -32,7 +33,8 @@ fn shared(set: &str) -> Vec<PathBuf> {
 /// Rows of a table, as names and values of its columns.
 type Rows<'a> = &'a [(&'a str, &'a [(&'a str, Value)])];
 
-/// A database of one process with the rows that every one has, and these; `settings` are run before the first table.
+/// A database of one process with the rows that every one has, and these; `settings` are run before
+/// the first table.
 fn made(path: &Path, guid: &str, settings: &str, rows: Rows<'_>) -> Connection {
     let connection = Connection::open(path).expect("a new file");
     connection

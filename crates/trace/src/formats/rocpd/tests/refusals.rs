@@ -1,4 +1,5 @@
-//! What is no database of rocprofv3, or one that something was done to: each refused in words, and no output is left.
+//! What is no database of rocprofv3, or one that something was done to: each refused in words, and
+//! no output is left.
 
 use super::*;
 

@@ -16,7 +16,8 @@ fn facts_of_the_data_sets() {
             let Instance::Hlo { module, op } = &collective.label.instance else { panic!("{collective:?}") };
             assert!(!module.is_empty() && collective.number != 0 && op == &collective.label.name, "{collective:?}");
             assert_eq!(i64::from(collective.number as i32), collective.number, "{collective:?}");
-            // The file holds the program: one group of all devices, each process with one, numbered in steps of 2048.
+            // The file holds the program: one group of all devices, each process with one, numbered
+            // in steps of 2048.
             let judged = collective.label.kind == CollectiveKind::AllToAll;
             assert!(
                 !judged || matches!(&collective.label.replicas, Replicas::Groups(groups) if groups.len() == 1),
@@ -157,8 +158,9 @@ fn marks_are_stamps_of_events_on_host_planes() {
     assert_eq!(facts.span, Some((START_PS + 3_000_500, START_PS + 10_000_005)));
 }
 
-/// Planes with the same events, in lines of `per_line` each: ordinary ones, a marker with a time that its stat states, a mark, kernels of
-/// both sorts, an aggregated event, and a name that is not known.
+/// Planes with the same events, in lines of `per_line` each: ordinary ones, a marker with a time
+/// that its stat states, a mark, kernels of both sorts, an aggregated event, and a name that is not
+/// known.
 fn planes_of_lines(events: i64, per_line: i64) -> Vec<Message> {
     let text = |stat: i64, reference: i64| Message::default().number(1, stat).number(7, reference);
     let stats = [
@@ -234,7 +236,8 @@ fn a_fault_in_a_long_line_is_told_with_its_place_and_the_first_of_two() {
         let files = Files::new();
         let error = read_facts(&files.put("a.xplane.pb", &bytes), &FactOptions::default()).expect_err("a fault");
         let Error::Malformed { offset, problem: told, .. } = &error else { panic!("{error}") };
-        // The tag of an event's message is one byte, its length another; the fault is at the message's begin or in it.
+        // The tag of an event's message is one byte, its length another; the fault is at the
+        // message's begin or in it.
         let place = (line_at + places[0] + 2) as u64;
         assert!((place..place + 20).contains(offset) && told.contains(problem), "{error}, wanted {place}");
     };

@@ -64,7 +64,8 @@ fn host(threads: &[&[Message]]) -> Message {
     plane.entry(5, 14, "jit_other")
 }
 
-/// Start, ns, and run less [`RUN`] of each kernel; those of no known run are told from those that only order tells.
+/// Start, ns, and run less [`RUN`] of each kernel; those of no known run are told from those that
+/// only order tells.
 #[derive(Debug, PartialEq)]
 enum Of {
     Run(i64),
@@ -107,8 +108,9 @@ fn a_launch_is_of_the_run_around_it() {
     assert_eq!((runs(&found), found.launches.len()), (vec![(10, Of::Run(0))], 1));
 }
 
-/// Rank 0 is in the operation from 100 to 105 ns, rank 1 from 300 on: so it would end on rank 0 before it begins on rank 1. Where rank 0's launch shows that its
-/// device is early, that is told, and excuses nothing.
+/// Rank 0 is in the operation from 100 to 105 ns, rank 1 from 300 on: so it would end on rank 0
+/// before it begins on rank 1. Where rank 0's launch shows that its device is early, that is told,
+/// and excuses nothing.
 #[test]
 fn a_device_that_is_early_is_told() {
     let check = |launched_ns: [i64; 2], told: &[&str]| {
@@ -148,7 +150,8 @@ fn what_is_not_certain_is_of_no_run() {
     check(&[execute(10, RUN), launch(11, 1)], Of::Run(0));
     let found = check(&[execute(10, RUN)], Of::Unknown);
     assert!(found.notes[0].starts_with("1 of 2 collective kernels cannot be assigned to a run"), "{:?}", found.notes);
-    // Outside of what executes the run; after another has begun; another module; events that differ; a number of the process's own.
+    // Outside of what executes the run; after another has begun; another module; events that
+    // differ; a number of the process's own.
     check(&[execute(1, RUN), launch(11, 1)], Of::Unknown);
     check(&[rendezvous(10, RUN), launch(11, 1)], Of::Unknown);
     check(&[execute(10, RUN), thunks(10, 14), launch(11, 1)], Of::Unknown);

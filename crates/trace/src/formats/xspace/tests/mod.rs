@@ -153,7 +153,8 @@ fn plane_name(plane: &[u8]) -> String {
     children(plane, 2).first().map_or(String::new(), |name| String::from_utf8_lossy(name).into_owned())
 }
 
-/// All timed events of a file with absolute times, decoded without the code under test above the wire.
+/// All timed events of a file with absolute times, decoded without the code under test above the
+/// wire.
 fn seen(bytes: &[u8]) -> Vec<Seen> {
     let start_ns =
         children(bytes, 1).into_iter().find(|plane| plane_name(plane) == "Task Environment").map_or(0, |plane| {

@@ -1,4 +1,5 @@
-//! Planes on a raw clock, from the file to the aligned file: the machine was started an hour before the session of 5 ms.
+//! Planes on a raw clock, from the file to the aligned file: the machine was started an hour before
+//! the session of 5 ms.
 
 use super::*;
 use crate::{AlignSettings, Calibrated, ClockSource, Request, align, calibrate};

@@ -17,7 +17,8 @@ pub(super) fn packed(numbers: &[i64]) -> Message {
     message
 }
 
-/// The plane of a program whose `psum.7` runs in these groups of `replica · partitions + partition`, where they are stated.
+/// The plane of a program whose `psum.7` runs in these groups of
+/// `replica · partitions + partition`, where they are stated.
 fn program_plane(device_list: Option<Message>) -> Message {
     program_on(&DEVICES, device_list)
 }
@@ -50,7 +51,8 @@ fn rows() -> Message {
     Message::default().message(1, packed(&[0, 1])).message(1, packed(&[2, 3]))
 }
 
-/// `count` sums of a device, the first at `begins_ns`, each 50 µs long and a millisecond after the one before.
+/// `count` sums of a device, the first at `begins_ns`, each 50 µs long and a millisecond after the
+/// one before.
 fn threads(device: i64, begins_ns: i64, count: i64) -> Message {
     sums_on("/host:CPU", device, begins_ns, count)
 }
@@ -106,7 +108,8 @@ fn xla_sub_mesh_collectives_are_not_accused() {
         assert_eq!((verdict.result.edges, verdict.result.broken), (40, 0), "{}", verdict.text());
         assert_eq!((verdict.result.instances, verdict.outcome()), (20, Outcome::Holds));
     }
-    // Over the columns, or all together, every sum of the first row would end before the second began.
+    // Over the columns, or all together, every sum of the first row would end before the second
+    // began.
     let columns = Message::default().message(1, packed(&[0, 2])).message(1, packed(&[1, 3]));
     for groups in [Some(columns), None] {
         let files = Files::new();
@@ -159,7 +162,8 @@ fn one_program_on_two_disjoint_meshes_is_not_accused() {
 
 #[test]
 fn planes_on_raw_clocks_without_pairs_are_not_judged() {
-    // Seconds since the start of two machines: nothing ties them to one clock, so nothing holds, is broken or explained.
+    // Seconds since the start of two machines: nothing ties them to one clock, so nothing holds, is
+    // broken or explained.
     let files = Files::new();
     let program = program_on(&DEVICES[..2], Some(Message::default().message(1, packed(&[0, 1]))));
     let trace = |node: usize| {

@@ -1,5 +1,7 @@
-//! Jobs of which everything is known, made from random numbers, against what is said of them: ranks in three parallel dimensions, windows that are shifted, ranks without a
-//! trace, ranks that are numbered anew, clocks known to 1 µs, to 1 ms and not at all. The jobs are written as PyTorch's profiler, JAX's and rocprofv3 write them, with nothing of the readers.
+//! Jobs of which everything is known, made from random numbers, against what is said of them: ranks
+//! in three parallel dimensions, windows that are shifted, ranks without a trace, ranks that are
+//! numbered anew, clocks known to 1 µs, to 1 ms and not at all. The jobs are written as PyTorch's
+//! profiler, JAX's and rocprofv3 write them, with nothing of the readers.
 
 mod kineto;
 #[cfg(feature = "rocpd")]
@@ -325,7 +327,8 @@ impl Sums {
                 self.wrong.push(format!("job {seed}: node {} is {truth} ns ahead, not {bounds:?}", node.node));
             }
         }
-        // What is judged by clocks that were learnt from the other half of the operations has to hold.
+        // What is judged by clocks that were learnt from the other half of the operations has to
+        // hold.
         let verdict = check(calibrated);
         self.held_out += usize::from(verdict.remarks().iter().any(|remark| remark.contains("the other half")));
         if verdict.result.violations() > 0 {

@@ -1,4 +1,5 @@
-//! A rank's database as rocprofv3 writes it: calls of NCCL with their arguments, or its kernels besides.
+//! A rank's database as rocprofv3 writes it: calls of NCCL with their arguments, or its kernels
+//! besides.
 
 use std::path::{Path, PathBuf};
 

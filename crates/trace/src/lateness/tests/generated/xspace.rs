@@ -1,4 +1,5 @@
-//! A rank's trace as JAX's profiler writes it: one device per process, one program, in which each dimension has an operation with its replica groups.
+//! A rank's trace as JAX's profiler writes it: one device per process, one program, in which each
+//! dimension has an operation with its replica groups.
 
 use std::path::{Path, PathBuf};
 

@@ -64,8 +64,8 @@ fn boot_clocks_of_several_hosts_give_nothing_to_judge() {
     check(["host0", "host1"], (0, 2));
 }
 
-/// Four ranks with a communicator of all and one of each pair, {0, 1} and {2, 3}, at the same addresses; how often each rank added up
-/// how many in its pair.
+/// Four ranks with a communicator of all and one of each pair, {0, 1} and {2, 3}, at the same
+/// addresses; how often each rank added up how many in its pair.
 fn pairs(folder: &Path, in_pair: &dyn Fn(u32) -> (u32, &'static str)) -> Vec<Database> {
     let ranks = (0..4).map(|rank: u32| {
         let mut database = process(folder, rank, "host0", &torch(rank, 4));
@@ -91,13 +91,15 @@ fn communicators_of_all_ranks_are_one_and_smaller_ones_where_nothing_else_is_pos
         std::fs::create_dir(&path).expect("a folder");
         path
     };
-    // The pairs added up other things, three times and five times: 4 edges in the communicator of all, 2 in each of eight in the pairs.
+    // The pairs added up other things, three times and five times: 4 edges in the communicator of
+    // all, 2 in each of eight in the pairs.
     let told = pairs(&at("told"), &|rank| if rank < 2 { (3, "64") } else { (5, "32") });
     assert_eq!(counts(&judged(&told)), (4 + 2 * 8, 0, 0));
     // They did the same: {0, 3} and {1, 2} would fit as well.
     let alike = pairs(&at("alike"), &|_| (3, "64"));
     assert_eq!(counts(&judged(&alike)), (4, 0, 3));
-    // A rank is missing: its pair's other half is nobody's, and whose the complete one is nothing proves.
+    // A rank is missing: its pair's other half is nobody's, and whose the complete one is nothing
+    // proves.
     assert_eq!(counts(&judged(&told[..3])).0, 3);
 }
 
@@ -109,7 +111,8 @@ fn traces_that_end_early_do_not_make_two_communicators_one() {
         std::fs::create_dir(&path).expect("a folder");
         path
     };
-    // The traces of ranks 1 and 2 lack the last call of their pairs: by counts {0, 3} and {1, 2} would be one.
+    // The traces of ranks 1 and 2 lack the last call of their pairs: by counts {0, 3} and {1, 2}
+    // would be one.
     let cut = pairs(&at("cut"), &|rank| (if rank == 1 || rank == 2 { 99 } else { 100 }, "64"));
     assert_eq!(counts(&judged(&cut)).0, 4);
     // Or they lack the only one of its kind.
@@ -153,7 +156,8 @@ fn messages_and_roots_go_by_ranks_in_the_communicator() {
             database
         })
         .collect();
-    // Both receivers of the broadcast ended before it began, and so did the receiver of the message.
+    // Both receivers of the broadcast ended before it began, and so did the receiver of the
+    // message.
     let report = judged(&ranks);
     assert_eq!(counts(&report), (3, 3, 0), "{report:?}");
 }
@@ -211,7 +215,8 @@ fn collectives_alone_give_a_helper_its_hosts_boot_clock() {
         }
         databases.push(database);
     }
-    // Helpers of both ranks; one of another boot of the second host; one of a host that is not known otherwise.
+    // Helpers of both ranks; one of another boot of the second host; one of a host that is not
+    // known otherwise.
     for (number, host, at) in
         [(10, "host0", hour), (11, "host1", 5 * hour), (12, "host1", 9 * hour), (13, "host2", hour)]
     {

@@ -1,4 +1,5 @@
-//! Whose a database is, its span, its markers; hostile rows; what several processes together come to.
+//! Whose a database is, its span, its markers; hostile rows; what several processes together come
+//! to.
 
 use super::*;
 
@@ -211,7 +212,8 @@ fn a_trace_with_markers_needs_no_pairs_and_says_which_it_does_not_use() {
 #[test]
 fn equal_numbers_of_processes_and_machines_are_told_apart_by_host_and_guid() {
     let folder = tempfile::tempdir().expect("a folder");
-    // Five hosts, all process 1 of machine 0101; the last rank was started again, and has a helper that inherited its variables.
+    // Five hosts, all process 1 of machine 0101; the last rank was started again, and has a helper
+    // that inherited its variables.
     let mut databases: Vec<Database> =
         (0..5).map(|rank| process(folder.path(), rank, &format!("host{rank}"), &torch(rank, 5))).collect();
     databases.push(process(folder.path(), 5, "host4", &torch(4, 5)));

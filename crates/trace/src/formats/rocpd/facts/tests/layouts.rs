@@ -1,10 +1,12 @@
-//! Databases of a job with three parallel dimensions, by a generator of their own: which communicators are one.
+//! Databases of a job with three parallel dimensions, by a generator of their own: which
+//! communicators are one.
 
 use super::*;
 use crate::model::{GroupKey, Instance};
 use crate::{Calibrated, calibrate};
 
-/// Tensor-parallel ranks beside each other, then data-parallel ones, then pipeline stages: 4 × 4 × 2, and all 32. Of each kind the groups in the order in which they are made.
+/// Tensor-parallel ranks beside each other, then data-parallel ones, then pipeline stages: 4 × 4 ×
+/// 2, and all 32. Of each kind the groups in the order in which they are made.
 fn groups() -> Vec<Vec<Vec<u32>>> {
     let tensor = (0..8).map(|group| (0..4).map(|place| 4 * group + place).collect()).collect();
     let data: Vec<Vec<u32>> =
@@ -14,7 +16,8 @@ fn groups() -> Vec<Vec<Vec<u32>>> {
     vec![vec![(0..32).collect()], tensor, data.clone(), pipeline, data]
 }
 
-/// Every rank's database; hosts of eight ranks count time from starts of their own. The groups of a kind are made one after the other or all at once.
+/// Every rank's database; hosts of eight ranks count time from starts of their own. The groups of a
+/// kind are made one after the other or all at once.
 fn written(folder: &Path, hosts: u32, in_turn: bool) -> Vec<Database> {
     let mut databases: Vec<Database> = (0..32)
         .map(|rank: u32| process(folder, rank, &format!("host{}", rank * hosts / 32), &torch(rank, 32)))

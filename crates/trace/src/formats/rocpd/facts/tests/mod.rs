@@ -1,5 +1,5 @@
-//! Facts of databases that are made here: this page makes them, `identity` asks whose they are and where markers stand, `collectives` what
-//! was done in which communicator.
+//! Facts of databases that are made here: this page makes them, `identity` asks whose they are and
+//! where markers stand, `collectives` what was done in which communicator.
 
 mod collectives;
 mod identity;
