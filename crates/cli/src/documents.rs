@@ -21,26 +21,26 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 
-/// Of `align`.
+/// Output of `probe_sync align --json`.
 #[derive(Serialize, JsonSchema)]
 pub struct Align {
     schema: u32,
-    /// The traces that were written.
+    /// The traces written.
     traces: Vec<AlignedTrace>,
-    /// What of the traces is in no output.
+    /// Traces and events that are missing from every output.
     omitted: Omitted,
-    /// With --validate: what the check came to.
+    /// Result of the check, with `--validate`.
     outcome: Option<Outcome>,
 }
 
-/// A trace and what became of it.
+/// One trace and its alignment.
 #[derive(Serialize, JsonSchema)]
 pub struct AlignedTrace {
-    /// The input.
+    /// The input file.
     pub path: PathBuf,
-    /// The file that was written.
+    /// The file written.
     pub output: PathBuf,
-    /// What was done to its times.
+    /// Statistics of the alignment.
     pub alignment: AlignmentStats,
 }
 
@@ -50,19 +50,19 @@ impl Align {
     }
 }
 
-/// Of `merge`.
+/// Output of `probe_sync merge --json`.
 #[derive(Serialize, JsonSchema)]
 pub struct Merge<'a> {
     schema: u32,
-    /// The file that was written.
+    /// The file written.
     output: PathBuf,
-    /// The inputs, in the order of `traces`.
+    /// The input files, in the order of `traces`.
     inputs: Vec<PathBuf>,
-    /// What of the traces is not in it.
+    /// Traces and events that are missing from the output.
     omitted: Omitted,
     #[serde(flatten)]
     report: &'a MergeReport,
-    /// With --validate: what the check came to.
+    /// Result of the check, with `--validate`.
     outcome: Option<Outcome>,
 }
 
@@ -79,24 +79,24 @@ impl<'a> Merge<'a> {
     }
 }
 
-/// Of `convert`.
+/// Output of `probe_sync convert --json`.
 #[derive(Serialize, JsonSchema)]
 pub struct Convert {
     schema: u32,
-    /// What was written but CSV; none where only that was asked for.
+    /// Report on all outputs except CSV; null if only CSV was requested.
     report: Option<ConvertReport>,
-    /// The CSV files.
+    /// The CSV files written.
     csv: Vec<CsvFile>,
-    /// What of the traces is in no output but CSV.
+    /// Traces and events that are missing from every output except CSV.
     omitted: Omitted,
 }
 
-/// A CSV file.
+/// One CSV file.
 #[derive(Serialize, JsonSchema)]
 pub struct CsvFile {
-    /// Its name.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Its rows, without the header.
+    /// Number of rows, without the header.
     pub rows: u64,
 }
 
@@ -106,32 +106,33 @@ impl Convert {
     }
 }
 
-/// Of `solve`.
+/// Output of `probe_sync solve --json`.
 #[derive(Serialize, JsonSchema)]
 pub struct Solve {
     schema: u32,
-    /// The file of offsets.
+    /// The offsets file written.
     output: PathBuf,
-    /// Exchanges used; of windows, those that their fits had used; of packets, the packets.
+    /// Exchanges used: for recorded windows, those that their fits used; for recorded packets, the
+    /// packets.
     exchanges: usize,
     nodes: usize,
     rounds: usize,
-    /// Lines of offsets.
+    /// Lines of offsets written.
     lines: usize,
     skipped_lines: usize,
     skipped_rounds: usize,
-    /// Exchanges that no fit used: their stamps came from another source than their window's best.
+    /// Exchanges that no fit used because their stamp source differs from the best one in their
+    /// window.
     left_out_exchanges: u64,
-    /// Rounds after the reference was there for the last time, in which another node carried its
-    /// timeline on.
+    /// Rounds after the reference was last present, in which another node carried its timeline on.
     carried_rounds: usize,
     /// Median half-width of the 95 % intervals, ns.
     half_width_95_ns: Option<f64>,
-    /// Standard deviation of a median path's asymmetry, ns.
+    /// Standard deviation of the asymmetry of a median path, ns.
     asymmetry_sd_ns: f64,
-    /// Times at which a clock was stepped or restarted.
+    /// Number of times that a clock was stepped or restarted.
     breaks: usize,
-    /// Faults of clocks and paths, in the order in which they showed.
+    /// Faults of clocks and paths, in order of appearance.
     faults: Vec<String>,
     notes: Vec<String>,
 }
@@ -159,13 +160,13 @@ impl Solve {
     }
 }
 
-/// Of `export`.
+/// Output of `probe_sync export --json`.
 #[derive(Serialize, JsonSchema)]
 pub struct Export {
     schema: u32,
-    /// The file that was written.
+    /// The file written.
     output: PathBuf,
-    /// How large it is; none where it is no file.
+    /// Size of the file; null if the output is not a regular file.
     bytes: Option<u64>,
 }
 
@@ -176,51 +177,51 @@ impl Export {
     }
 }
 
-/// Of `clock`.
+/// Output of `probe_sync clock --json`.
 #[derive(Serialize, JsonSchema)]
 pub struct Clock {
     pub schema: u32,
-    /// The reference's time, ns since 1970.
+    /// Reference time, ns since 1970.
     pub time_ns: i64,
-    /// The earliest that it may be, and the latest.
+    /// Earliest possible reference time, ns since 1970; `latest_ns` is the latest.
     pub earliest_ns: i64,
     pub latest_ns: i64,
-    /// Half of the 95 % interval.
+    /// Half-width of the 95 % interval, ns.
     pub bound95_ns: i64,
     /// `unsynchronised`, `synchronised`, `holdover` or `failed`.
     pub status: &'static str,
-    /// Raised when the timeline begins anew.
+    /// Incremented when the timeline restarts.
     pub epoch: u64,
-    /// This host's system clock, read just before.
+    /// System clock of this host, read just before, ns since 1970.
     pub system_ns: i64,
-    /// This host's node, and the reference.
+    /// Node of this host; `reference` is the reference node.
     pub node: Option<u32>,
     pub reference: Option<u32>,
 }
 
-/// Of `ctl`.
+/// Output of `probe_sync ctl --json`.
 #[derive(Serialize, JsonSchema)]
 pub struct Ctl {
     pub schema: u32,
-    /// The round from which on it holds.
+    /// First round to which the change applies.
     pub round: u64,
-    /// Where its window begins on the reference clock, ns.
+    /// Start of that round's window on the reference clock, ns.
     pub start_ns: i64,
 }
 
-/// Of `doctor`.
+/// Output of `probe_sync doctor --json`.
 #[derive(Serialize, JsonSchema)]
 pub struct Doctor<'a> {
     schema: u32,
-    /// What was found out of this machine.
+    /// Findings about this machine.
     facts: Vec<DoctorFact<'a>>,
 }
 
-/// One thing found out.
+/// One finding.
 #[derive(Serialize, JsonSchema)]
 struct DoctorFact<'a> {
     topic: &'a str,
-    /// `ok`, `warn`, or `fail`: it prevents a measurement.
+    /// `ok`, `warn`, or `fail` (prevents a measurement).
     level: &'static str,
     finding: &'a str,
     advice: Option<&'a str>,
@@ -243,61 +244,62 @@ impl<'a> Doctor<'a> {
     }
 }
 
-/// Of `compose`, and of a job of regions.
+/// Output of `probe_sync compose --json`, and of a job with regions.
 #[derive(Serialize, JsonSchema)]
 pub struct Compose {
     pub schema: u32,
-    /// Lines of offsets.
+    /// Lines of offsets written.
     pub lines: usize,
     pub reference: u32,
     pub regions: Vec<ComposedRegion>,
     pub notes: Vec<String>,
 }
 
-/// A region on the timeline of all.
+/// A region on the common timeline.
 #[derive(Serialize, JsonSchema)]
 pub struct ComposedRegion {
     pub name: String,
-    /// Its first node's number among all, and how many it has.
+    /// Global number of the region's first node; `nodes` is the number of its nodes.
     pub first_node: u32,
     pub nodes: usize,
-    /// Which node of the masters' run its reference is.
+    /// Node of the masters' run that is the region's reference.
     pub master: u32,
-    /// Median standard deviations, ns: within the region, and on the timeline of all.
+    /// Median standard deviation within the region, ns; `sigma_ns` is that on the common timeline.
     pub sigma_ns_within: Option<f64>,
     pub sigma_ns: Option<f64>,
     pub left_out_lines: usize,
 }
 
-/// Of `query`. It is written as its rows come, so nothing holds it whole.
+/// Output of `probe_sync query --json`. Rows are written as they arrive; the document is never held
+/// in memory as a whole.
 #[derive(Serialize, JsonSchema)]
 pub struct Query<'a> {
     pub schema: u32,
-    /// The clock of times.
+    /// Clock of the times.
     pub timeline: &'a str,
-    /// The names of columns, in the statement's order.
+    /// Column names, in the order of the statement.
     pub columns: &'a [String],
-    /// Rows by their columns' names; bytes as hexadecimal digits.
+    /// Rows as objects keyed by column name; bytes are hexadecimal strings.
     pub rows: &'a [serde_json::Map<String, serde_json::Value>],
 }
 
-/// Of `report`.
+/// Output of `probe_sync report --json`.
 #[derive(Serialize, JsonSchema)]
 pub struct Report {
     schema: u32,
-    /// The page.
+    /// The HTML page written.
     output: PathBuf,
     bytes: usize,
-    /// The run in words.
+    /// Verdict on the run, sentence by sentence.
     verdict: Vec<ReportSentence>,
-    /// What could not be read, and what the page leaves out.
+    /// Files that could not be read, and content that the page omits.
     notes: Vec<String>,
 }
 
-/// A sentence of the verdict.
+/// One sentence of the verdict.
 #[derive(Serialize, JsonSchema)]
 struct ReportSentence {
-    /// `good`: as it should be. `plain`: worth knowing. `bad`: somebody should look.
+    /// `good`: as expected. `plain`: worth knowing. `bad`: needs attention.
     mood: &'static str,
     text: String,
 }
@@ -316,7 +318,7 @@ impl Report {
     }
 }
 
-/// Of `record convert`, a line a trace.
+/// One line of `probe_sync record convert --json`: one trace.
 #[derive(Serialize, JsonSchema)]
 pub struct RecordConvert<'a> {
     schema: u32,
@@ -330,7 +332,7 @@ impl<'a> RecordConvert<'a> {
     }
 }
 
-/// Every document: its command, its number and its schema.
+/// Returns every document's command, version and schema.
 pub fn schemas() -> Vec<(&'static str, u32, Schema)> {
     fn of<T: JsonSchema>() -> Schema {
         let mut settings = SchemaSettings::draft2020_12();
@@ -367,7 +369,7 @@ pub fn schemas() -> Vec<(&'static str, u32, Schema)> {
     ]
 }
 
-/// A number that is not known, as an infinite one, is null in JSON.
+/// Unknown numbers, such as infinities, are null in JSON.
 fn or_null(schema: &mut Schema) {
     if schema.get("type").is_some_and(|kind| kind == "number") {
         schema.insert("type".to_owned(), serde_json::json!(["number", "null"]));

@@ -13,42 +13,42 @@ use serde::Serialize;
 use super::survey::{HostRow, HostState, Survey};
 use crate::table::signed;
 
-/// How far apart clocks may be.
+/// Limits on clock differences between hosts.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Largest offset from the reference.
     pub offset: Duration,
-    /// Largest rate against the reference, ppm.
+    /// Largest rate relative to the reference, ppm.
     pub rate_ppm: f64,
 }
 
-/// Every host, judged.
+/// Output of `probe_sync doctor --peers --strict --json`: the verdict on every host.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Gate {
     schema: u32,
-    /// Largest offset that was allowed, ns.
+    /// Largest allowed offset, ns.
     max_offset_ns: i64,
-    /// Largest rate that was allowed, ppm.
+    /// Largest allowed rate, ppm.
     max_rate_ppm: f64,
-    /// By node.
+    /// Hosts, indexed by node.
     hosts: Vec<GateRow>,
 }
 
-/// One host.
+/// Verdict on one host.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct GateRow {
     node_id: u32,
     host: String,
-    /// Its clock minus the reference's, ns; null where no packets tie it to the reference.
+    /// Clock minus reference clock, ns; null if no packets connect the host to the reference.
     offset_ns: Option<f64>,
-    /// Its rate against the reference, ppm.
+    /// Rate relative to the reference, ppm.
     rate_ppm: Option<f64>,
-    /// Why it is unfit; empty where it is fit.
+    /// Reasons for failing; empty if the host passes.
     problems: Vec<String>,
 }
 
 impl Gate {
-    /// Judges what a survey has found; `states` are by rank.
+    /// Judges the results of a survey; `states` is indexed by rank.
     pub(super) fn new(survey: &Survey, report: &RunReport, states: &[HostState], limits: Limits) -> Self {
         let kernel = report.nodes.iter().filter(|node| node.stamp != StampSource::User).count();
         let row = |(node, host): (&NodeRow, &HostRow)| {
@@ -68,12 +68,12 @@ impl Gate {
         Self { schema: 1, max_offset_ns: limits.offset.as_ns(), max_rate_ppm: limits.rate_ppm, hosts }
     }
 
-    /// Hosts that are unfit.
+    /// Returns the number of hosts that fail.
     pub fn unfit(&self) -> usize {
         self.hosts.iter().filter(|host| !host.problems.is_empty()).count()
     }
 
-    /// A line per host, and what clocks that are far apart do to a job.
+    /// Returns one line per host, and a note on the consequences if clocks are far apart.
     pub(super) fn text(&self) -> String {
         let width = self.hosts.iter().map(|host| host.host.chars().count()).max().unwrap_or(0);
         let mut text = String::new();
@@ -118,7 +118,7 @@ fn path_problems(host: &HostRow) -> Vec<String> {
     ways.into_iter().flatten().collect()
 }
 
-/// A larger share of lost packets is no accident.
+/// Share of lost packets above which a host fails.
 const LOST_MAX: f64 = 0.1;
 const MINUTE_NS: f64 = 60e9;
 const MINUTES_APART: &str = "\

@@ -17,18 +17,18 @@ use probe_sync_time::NodeId;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a rank says of its host.
+/// State of a rank's host, as reported by the rank.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct HostState {
-    /// Who steers its clock.
+    /// Time synchronisation of the host's clock.
     pub time_sync: TimeSync,
     /// The kernel's clock source.
     pub clock_source: Option<String>,
-    /// All that `doctor` finds on it.
+    /// Everything that `doctor` finds on the host.
     pub facts: Vec<Fact>,
 }
 
-/// The last fit of an edge.
+/// Latest fit of an edge.
 #[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct EdgeSeen {
     pub src: NodeId,
@@ -39,43 +39,43 @@ pub(super) struct EdgeSeen {
     pub delay_ns: f64,
 }
 
-/// Everything.
+/// Output of `probe_sync doctor --peers --json`.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Survey {
-    /// Version of this form.
+    /// Version of this document.
     schema: u32,
-    /// By node.
+    /// Hosts, indexed by node.
     pub hosts: Vec<HostRow>,
-    /// Packets from each node to each that it was to reach.
+    /// Packets in each probed direction.
     pub directions: Vec<DirectionPackets>,
-    /// What is wrong, worst first.
+    /// Problems found, worst first.
     pub findings: Vec<Fact>,
-    /// Standard deviation of the paths' asymmetry as loops show it, ns.
+    /// Standard deviation of path asymmetry, estimated from loops, ns.
     pub asymmetry_sd_ns: f64,
 }
 
-/// One line of the table.
+/// One host: a line of the table.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct HostRow {
     pub node_id: NodeId,
     pub rank: u32,
     pub host: String,
-    /// To how many nodes it has sent, and how many of them received anything.
+    /// Nodes to which it sent packets, and how many of them received any.
     pub reaches: Reached,
-    /// How many nodes have sent to it, and from how many it received anything.
+    /// Nodes that sent packets to it, and from how many it received any.
     pub reached_by: Reached,
-    /// Share of the packets to others that were lost, and of those from others.
+    /// Share of lost packets: of those sent to others, and of those sent by others.
     pub lost: [f64; 2],
-    /// Median over its edges of half the smallest round trip, ns.
+    /// Median over the host's edges of half the smallest round trip, ns.
     pub delay_ns: Option<f64>,
-    /// Largest |θ − difference of the offsets| of its edges, ns.
+    /// Largest |θ − difference of the offsets| over the host's edges, ns.
     pub asymmetry_ns: Option<f64>,
     pub stamp: &'static str,
     pub clock_source: Option<String>,
     pub time_sync: TimeSync,
 }
 
-/// Of how many nodes how many.
+/// Number of nodes reached, out of those tried.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Reached {
     pub reached: usize,
@@ -83,7 +83,7 @@ pub struct Reached {
 }
 
 impl HostState {
-    /// This host.
+    /// Returns the state of this host.
     pub fn own() -> Self {
         let clock_source = probe_sync_sys::doctor::clock_source();
         Self { time_sync: TimeSync::read(), clock_source, facts: examine() }
@@ -97,7 +97,7 @@ impl EdgeSeen {
 }
 
 impl Survey {
-    /// `states` by rank.
+    /// Builds the survey; `states` is indexed by rank.
     pub(super) fn new(states: &[HostState], report: &RunReport, edges: &[EdgeSeen]) -> Self {
         let hosts: Vec<HostRow> = report.nodes.iter().map(|node| row(node, states, report, edges)).collect();
         let mut findings = unreached(&hosts, report);
@@ -108,7 +108,7 @@ impl Survey {
         Self { schema: 1, hosts, directions: report.packets.clone(), findings, asymmetry_sd_ns: report.asymmetry_sd_ns }
     }
 
-    /// Findings that prevent a measurement.
+    /// Returns the number of findings that prevent a measurement.
     pub fn failures(&self) -> usize {
         self.findings.iter().filter(|finding| finding.level == Level::Fail).count()
     }
@@ -151,7 +151,7 @@ fn share_lost<'a>(directions: impl Iterator<Item = &'a DirectionPackets>) -> f64
     if sent == 0 { 0.0 } else { sent.saturating_sub(received) as f64 / sent as f64 }
 }
 
-/// Nodes that nothing reaches, then single directions through which nothing comes.
+/// Finds nodes that receive no packets, then single directions in which no packet arrives.
 fn unreached(hosts: &[HostRow], report: &RunReport) -> Vec<Fact> {
     let name = |node: NodeId| named(hosts, node);
     let deaf =
@@ -187,7 +187,7 @@ fn unreached(hosts: &[HostRow], report: &RunReport) -> Vec<Fact> {
     found
 }
 
-/// Directions that lose packets, with what their opposite loses.
+/// Finds directions that lose packets, and compares each with the opposite direction.
 fn losses(hosts: &[HostRow], packets: &[DirectionPackets]) -> Vec<Fact> {
     let lost = |way: &DirectionPackets| share_lost(std::iter::once(way));
     let lossy = packets.iter().filter(|way| way.received > 0 && lost(way) > LOSS_NAMED);
@@ -205,7 +205,7 @@ fn losses(hosts: &[HostRow], packets: &[DirectionPackets]) -> Vec<Fact> {
     lossy.map(told).collect()
 }
 
-/// What `doctor` finds on single hosts: each finding once, with the hosts that have it.
+/// Collects what `doctor` finds on single hosts: each finding once, with the hosts concerned.
 fn of_hosts(hosts: &[HostRow], states: &[HostState]) -> Vec<Fact> {
     let mut groups: BTreeMap<(String, String), (Fact, Vec<&str>)> = BTreeMap::new();
     for row in hosts {
@@ -226,7 +226,8 @@ fn of_hosts(hosts: &[HostRow], states: &[HostState]) -> Vec<Fact> {
     groups.into_values().map(told).collect()
 }
 
-/// Hosts whose clocks different programs steer drift apart in different ways.
+/// Warns if hosts are synchronised by different programs, since their clocks then drift apart in
+/// different ways.
 fn different_daemons(hosts: &[HostRow]) -> Option<Fact> {
     let mut by_daemons: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     hosts.iter().for_each(|row| by_daemons.entry(row.time_sync.to_string()).or_default().push(&row.host));
@@ -246,7 +247,7 @@ fn some_of(hosts: &[&str]) -> String {
     hosts.iter().take(HOSTS_NAMED).copied().collect::<Vec<_>>().join(", ") + &more
 }
 
-/// Loss above this is named.
+/// Loss above this share is reported.
 const LOSS_NAMED: f64 = 0.01;
 const HOSTS_NAMED: usize = 4;
 
@@ -283,7 +284,7 @@ pub(super) mod tests {
         HostState { time_sync, clock_source: Some("tsc".into()), facts }
     }
 
-    /// A survey of three hosts whose packets are these: source, destination, sent, received.
+    /// Builds a survey of three hosts from packet counts: source, destination, sent, received.
     pub fn survey(packets: &[(u32, u32, u64, u64)]) -> Survey {
         survey_of(packets, &["chronyd"; 3], Vec::new(), &[])
     }

@@ -24,10 +24,10 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// The sockets of all of them.
+    /// Returns the sockets of all sessions.
     ///
     /// # Errors
-    /// Where nobody listens.
+    /// Returns an error if no session is listening.
     pub fn sockets(&self) -> anyhow::Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         for path in &self.paths {
@@ -37,10 +37,10 @@ impl Asked {
         Ok(found)
     }
 
-    /// Asks all, some at a time, and prints what each says.
+    /// Sends the request to all sessions, some at a time, and prints each answer.
     ///
     /// # Errors
-    /// Names those that refuse or do not answer; the others have done it.
+    /// Lists the sessions that refuse or do not answer; the others have carried it out.
     pub fn ask(&self, request: &Request, say: impl Fn(&Answer) -> String) -> anyhow::Result<()> {
         let sockets = self.sockets()?;
         let mut failed = Vec::new();
@@ -82,14 +82,15 @@ impl Asked {
     }
 }
 
-/// What a session said.
+/// One line of the output of `record start`, `stop` and `snapshot` with `--json`: the answer of a
+/// session.
 #[derive(Serialize, JsonSchema)]
 pub struct Answered<'a> {
     schema: u32,
-    /// Where it was asked.
+    /// Socket of the session.
     socket: &'a Path,
     answer: &'a Answer,
 }
 
-/// Sessions that are asked at the same time.
+/// Sessions asked concurrently.
 const AT_ONCE: usize = 16;

@@ -26,10 +26,10 @@ pub struct InspectArgs {
     pub json: bool,
 }
 
-/// Reads each and prints it.
+/// Reads and prints each file.
 ///
 /// # Errors
-/// Names the file, the byte and what is wrong.
+/// Names the file, the byte offset and the problem.
 pub fn run(arguments: &InspectArgs) -> anyhow::Result<()> {
     for path in &arguments.files {
         let recording = Recording::open(path)?;
@@ -42,7 +42,7 @@ pub fn run(arguments: &InspectArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is said of a recording.
+/// One line of `probe_sync record inspect --json`: one recording.
 #[derive(Serialize, JsonSchema)]
 pub struct Inspected<'a> {
     schema: u32,
@@ -61,18 +61,18 @@ pub struct Inspected<'a> {
     threads: Vec<OfThread<'a>>,
 }
 
-/// Of its clock.
+/// Clock of the recording.
 #[derive(Serialize, JsonSchema)]
 struct Clock {
     pairs: usize,
-    /// 95th percentile of the pairs' distance from the map through them.
+    /// 95th percentile of the distance between the pairs and the map fitted to them, ns.
     residual_p95_ns: Option<f64>,
     steps: usize,
     failed: bool,
     problem: Option<String>,
 }
 
-/// Of a thread.
+/// One thread.
 #[derive(Serialize, JsonSchema)]
 struct OfThread<'a> {
     serial: u32,

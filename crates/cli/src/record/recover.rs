@@ -30,10 +30,10 @@ pub struct RecoverArgs {
     pub json: bool,
 }
 
-/// Reads it and prints what is open.
+/// Reads the recording and prints its open scopes.
 ///
 /// # Errors
-/// Names the file and what is wrong.
+/// Names the file and the problem.
 pub fn run(arguments: &RecoverArgs) -> anyhow::Result<()> {
     let recording = Recording::open(&arguments.file)?;
     // Without a clock everything but how long it took is known.
@@ -51,7 +51,7 @@ pub fn run(arguments: &RecoverArgs) -> anyhow::Result<()> {
     crate::output::tell(&format!("{}: {}\n", output.display(), counted(exported.events, "event")))
 }
 
-/// By the ending; the writer refuses others.
+/// Returns the format for a file name's ending; the writer rejects unknown ones.
 fn format_of(path: &Path) -> Format {
     let name = path.to_string_lossy();
     if name.contains(".pt.trace.json") {
@@ -63,7 +63,7 @@ fn format_of(path: &Path) -> Format {
     }
 }
 
-/// What is said.
+/// Output of `probe_sync record recover --json`.
 #[derive(Serialize, JsonSchema)]
 pub struct Recovered<'a> {
     schema: u32,
@@ -75,21 +75,21 @@ pub struct Recovered<'a> {
     threads: Vec<OfThread<'a>>,
 }
 
-/// How the process stands.
+/// State of the recorded process.
 #[derive(Copy, Clone, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 enum State {
-    /// The recording ended in order.
+    /// The recording ended normally.
     Finished,
-    /// A process of this number is there, on this machine, since before the recording began.
+    /// A process with this pid has been running on this machine since before the recording began.
     Running,
-    /// There is none.
+    /// No such process exists.
     Gone,
-    /// It is another machine's, or of before this one's last start.
+    /// The recording is from another machine, or from before this machine's last boot.
     Elsewhere,
 }
 
-/// A thread and what it is inside of, the outermost first.
+/// A thread and its open scopes, outermost first.
 #[derive(Serialize, JsonSchema)]
 struct OfThread<'a> {
     tid: u64,
@@ -104,9 +104,9 @@ struct OfThread<'a> {
 struct OfScope<'a> {
     name: &'a str,
     kind: &'static str,
-    /// Ns since 1970 on the machine's system clock.
+    /// Start, ns since 1970 on the machine's system clock.
     since_ns: Option<i64>,
-    /// Until now, or until the last that is known of a process that is gone.
+    /// Duration until now, or until the last known time of a process that is gone, s.
     for_s: Option<f64>,
     arguments: serde_json::Map<String, serde_json::Value>,
 }

@@ -17,183 +17,187 @@ use serde::Serialize;
 
 use super::args::SimArgs;
 
-/// Of `sim`.
+/// Output of `probe_sync sim --json`.
 #[derive(Serialize, JsonSchema)]
 pub struct Document {
     schema: u32,
     /// `scenario`, `cells`, `faults`, `swinging`, `adaptive` or `warming`.
     simulation: &'static str,
-    /// Runs of each line, or of all lines together where they share the seeds.
+    /// Runs per row, or of all rows together if they share the seeds.
     seeds: usize,
-    /// What was simulated: what all cells have in common, or the one scenario; null where each line
-    /// has one of its own.
+    /// The simulated scenario, or what all cells have in common; null if each row has its own.
     pub scenario: Option<Simulated>,
-    /// What a host pays; null where nobody asked for it.
+    /// Cost per host; null if not requested.
     pub cost: Option<Cost>,
-    /// By cell and method; empty but for `scenario` and `cells`.
+    /// Rows by cell and method; empty except for `scenario` and `cells`.
     pub methods: Vec<MethodRow>,
-    /// What is demanded, and whether it was reached.
+    /// Requirements, and whether they were met.
     pub demands: Vec<Demand>,
-    /// With --faults: by fault.
+    /// With `--faults`: rows by fault.
     pub faults: Vec<FaultRow>,
-    /// With --swinging: by length of window, with pauses and without.
+    /// With `--swinging`: rows by window length, with and without pauses.
     pub swinging: Vec<SwingingRow>,
-    /// With --adaptive: by cell and pace.
+    /// With `--adaptive`: rows by cell and pace.
     pub adaptive: Vec<AdaptiveRow>,
-    /// With --warming: by cell.
+    /// With `--warming`: rows by cell.
     pub warming: Vec<WarmingRow>,
 }
 
-/// What was simulated.
+/// The simulated scenario.
 #[derive(Serialize, JsonSchema)]
 pub struct Simulated {
     nodes: u32,
     /// Pairs of nodes that probe each other.
     edges: usize,
-    /// Edges of a node.
+    /// Edges per node.
     neighbors: u32,
-    /// The node whose offset is zero.
+    /// Reference node, whose offset is zero.
     reference: u32,
     duration_s: f64,
     window_s: f64,
-    /// Share of the time in which a packet finds a queue; null where cells differ in it.
+    /// Share of the time in which a packet finds a queue; null if the cells differ.
     load: Option<f64>,
-    /// Time between two exchanges of a node, ns; null where cells differ in it.
+    /// Time between two exchanges of a node, ns; null if the cells differ.
     gap_ns: Option<i64>,
-    /// Where timestamps are taken: `hardware`, `kernel` or `user`; null where cells differ in it.
+    /// Where timestamps are taken: `hardware`, `kernel` or `user`; null if the cells differ.
     stamps: Option<StampSource>,
 }
 
-/// A method in a cell, all seeds together.
+/// One method in one cell, over all seeds.
 #[derive(Serialize, JsonSchema)]
 pub struct MethodRow {
     cell: String,
-    /// As `--methods` names it; `probe_sync_between` is probe_sync between the middles of windows.
+    /// Name as in `--methods`; `probe_sync_between` is probe_sync between window midpoints.
     method: String,
     seeds: usize,
     estimates: usize,
-    /// Nodes and windows without an estimate.
+    /// Node-windows without an estimate.
     missing: usize,
-    /// Quantiles of the error.
+    /// Median error, ns; the following fields are other quantiles, the maximum and the root mean
+    /// square.
     p50_ns: Option<f64>,
     p95_ns: Option<f64>,
     p99_ns: Option<f64>,
     max_ns: Option<f64>,
     rms_ns: Option<f64>,
-    /// Share of the 95 % intervals that hold the truth.
+    /// Share of the 95 % intervals that contain the truth.
     coverage_95: Option<f64>,
-    /// Their mean half-width.
+    /// Mean half-width of the 95 % intervals, ns.
     half_width_95_ns: Option<f64>,
     half_width_per_rms: Option<f64>,
     hard_intervals: Option<usize>,
-    /// Hard intervals that the truth was outside of.
+    /// Hard intervals that do not contain the truth.
     hard_violated: Option<usize>,
-    /// What the paths' asymmetry alone makes of an error.
+    /// Median error that path asymmetry alone causes, ns; `floor_p99_ns` is the 99th percentile.
     floor_p50_ns: Option<f64>,
     floor_p99_ns: Option<f64>,
     packets: u64,
 }
 
-/// A fault of the list.
+/// One simulated fault.
 #[derive(Serialize, JsonSchema)]
 pub struct FaultRow {
     pub fault: String,
     pub runs: usize,
-    /// Most rounds from the fault's begin to its name; null where some run named none, or there was
-    /// none.
+    /// Largest number of rounds from the start of the fault until it was named; null if a run did
+    /// not name it, or if there was no fault.
     pub worst_delay_rounds: Option<u64>,
     /// Faults that were not named.
     pub unnamed: usize,
-    /// Names that nobody expected.
+    /// Faults named that were not expected.
     pub others: usize,
-    /// Rounds in which a healthy edge was left out, and a healthy node had no valid estimate.
+    /// Rounds in which a healthy edge was excluded; `healthy_invalid` counts those in which a
+    /// healthy node had no valid estimate.
     pub healthy_left_out: usize,
     pub healthy_invalid: usize,
-    /// The healthy nodes' error, live and smoothed, each with the fault and without.
+    /// 99th percentile of the healthy nodes' error, ns: live and smoothed, each with and without
+    /// the fault.
     pub p99_live_ns: Option<f64>,
     pub p99_live_clean_ns: Option<f64>,
     pub p99_smoothed_ns: Option<f64>,
     pub p99_smoothed_clean_ns: Option<f64>,
-    /// What the first run said, or the first name that nobody expected.
+    /// Faults named by the first run, or the first unexpected one.
     pub said: String,
 }
 
-/// Runs with clocks that swing.
+/// Runs with oscillating clock rates.
 #[derive(Serialize, JsonSchema)]
 pub struct SwingingRow {
     pub window_s: f64,
-    /// Whether nodes paused.
+    /// True if nodes paused.
     pub pauses: bool,
     pub runs: usize,
-    /// Faults named, none of which happened.
+    /// Faults named that did not occur.
     pub false_names: usize,
     pub rate_changes: usize,
     pub estimates_live: usize,
     pub unusable_live: usize,
-    /// Estimates further from the truth than they state.
+    /// Estimates whose error exceeds their stated uncertainty.
     pub outside_live: usize,
     pub p99_live_ns: Option<f64>,
     pub estimates_smoothed: usize,
     pub unusable_smoothed: usize,
     pub outside_smoothed: usize,
     pub p99_smoothed_ns: Option<f64>,
-    /// Hard intervals that the truth was outside of.
+    /// Hard intervals that do not contain the truth.
     pub hard_violated: usize,
 }
 
-/// A cell at one pace.
+/// One cell at one pace.
 #[derive(Serialize, JsonSchema)]
 pub struct AdaptiveRow {
     pub cell: String,
     /// `fixed` or `adaptive`.
     pub pace: &'static str,
     pub packets: u64,
-    /// Share of nodes and rounds whose error is within the target; without an estimate they are
-    /// not.
+    /// Share of node-rounds whose error is within the target; those without an estimate count as
+    /// outside.
     pub within: Option<f64>,
-    /// The error live.
+    /// 99th percentile of the live error, ns.
     pub p99_ns: Option<f64>,
-    /// The error of each window alone.
+    /// 99th percentile of the error of single windows, ns.
     pub window_p99_ns: Option<f64>,
-    /// Median half-width of the 95 % intervals.
+    /// Median half-width of the 95 % intervals, ns.
     pub median_half_width_95_ns: Option<f64>,
-    /// Median time between two exchanges of a host after the last round.
+    /// Median time between two exchanges of a host after the last round, ns.
     pub last_cadence_ns: Option<f64>,
     pub extra_edges: usize,
 }
 
-/// A cell whose clocks warm up.
+/// One cell with clocks that warm up.
 #[derive(Serialize, JsonSchema)]
 pub struct WarmingRow {
     pub cell: String,
     pub p50_ns: Option<f64>,
     pub p99_ns: Option<f64>,
-    /// What the paths' asymmetry alone makes of an error.
+    /// 99th percentile of the error that path asymmetry alone causes, ns.
     pub floor_p99_ns: Option<f64>,
     pub max_ns: Option<f64>,
-    /// Mean half-width of the 95 % intervals, and the share of them that holds the truth.
+    /// Mean half-width of the 95 % intervals, ns; `coverage_95` is the share of them that contain
+    /// the truth.
     pub half_width_95_ns: Option<f64>,
     pub coverage_95: Option<f64>,
-    /// Hard intervals that the truth was outside of.
+    /// Hard intervals that do not contain the truth.
     pub hard_violated: usize,
     pub missing: usize,
-    /// A node's mean error over the run in its stated asymmetry, root mean square.
+    /// Root mean square over nodes of the mean error divided by the stated asymmetry.
     pub asymmetry_z: Option<f64>,
-    /// The windows' lines joined by straight ones.
+    /// Median error of linear interpolation between the windows' estimates, ns; `joined_p99_ns` is
+    /// the 99th percentile.
     pub joined_p50_ns: Option<f64>,
     pub joined_p99_ns: Option<f64>,
     pub live_p50_ns: Option<f64>,
     pub live_p99_ns: Option<f64>,
     pub live_coverage_95: Option<f64>,
-    /// Longest time between two usable lines of the windows.
+    /// Longest time between two usable window estimates, s.
     pub hole_s: Option<f64>,
     pub rate_changes: usize,
-    /// Names of anything but changes of rate.
+    /// Faults named other than rate changes.
     pub others: usize,
 }
 
 impl Document {
-    /// Of a simulation; its rows come into it afterwards.
+    /// Creates a document without rows.
     pub fn new(simulation: &'static str, seeds: usize) -> Self {
         Self {
             schema: 1,
@@ -210,17 +214,17 @@ impl Document {
         }
     }
 
-    /// Prints it where a program asked, else the text.
+    /// Prints the document as JSON if requested, otherwise the text.
     ///
     /// # Errors
-    /// When standard output cannot be written.
+    /// Returns an error if standard output cannot be written.
     pub fn tell(&self, arguments: &SimArgs, text: &str) -> anyhow::Result<()> {
         if arguments.json { crate::output::json(self) } else { crate::output::tell(text) }
     }
 }
 
 impl Simulated {
-    /// One scenario's.
+    /// Describes a scenario, without what may differ between cells.
     pub fn new(scenario: &Scenario, plan: &Plan, edges: usize) -> Self {
         let [duration_s, window_s] = [plan.duration, plan.window].map(|time| time.as_ns_f64() * 1e-9);
         let (nodes, neighbors, reference) = (scenario.nodes, scenario.neighbors, scenario.reference.0);
@@ -228,7 +232,7 @@ impl Simulated {
         Self { nodes, edges, neighbors, reference, duration_s, window_s, load, gap_ns, stamps }
     }
 
-    /// The same of a run that has a load, a pace and stamps of its own.
+    /// Describes a single run, with its load, pace and stamp source.
     pub fn alone(scenario: &Scenario, plan: &Plan, edges: usize) -> Self {
         let out_edges = edges as f64 / f64::from(scenario.nodes.max(1));
         Self {
@@ -241,7 +245,7 @@ impl Simulated {
 }
 
 impl MethodRow {
-    /// All of all cells.
+    /// Returns one row per cell and method.
     pub fn all(named: &[(String, Outcome)]) -> Vec<Self> {
         let mut rows = Vec::new();
         for (cell, outcome) in named {
@@ -279,30 +283,30 @@ impl MethodRow {
     }
 }
 
-/// A length, without digits that mean nothing.
+/// Rounds a time to 0.001 ns; `None` if it is not finite.
 pub fn ns(value: f64) -> Option<f64> {
     value.is_finite().then(|| (value * 1e3).round() / 1e3)
 }
 
-/// A share or a ratio, likewise.
+/// Rounds a share or ratio to five decimals; `None` if it is not finite.
 pub fn share(value: f64) -> Option<f64> {
     value.is_finite().then(|| (value * 1e5).round() / 1e5)
 }
 
-/// Rows as CSV, their fields' names first.
+/// Formats rows as CSV, with field names as the header.
 ///
 /// # Errors
-/// Never but for a row that is no line.
+/// Returns an error if a row cannot be written as CSV.
 pub fn csv<T: Serialize>(rows: &[T]) -> anyhow::Result<Vec<u8>> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     rows.iter().try_for_each(|row| writer.serialize(row)).context("a row of a CSV file")?;
     writer.into_inner().context("a row of a CSV file")
 }
 
-/// Tells people where the files are.
+/// Prints where the files are, unless JSON was requested.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// Returns an error if standard output cannot be written.
 pub fn written(arguments: &SimArgs, out: &Path) -> anyhow::Result<()> {
     if arguments.json { Ok(()) } else { crate::output::tell(&format!("files in {}\n", out.display())) }
 }
