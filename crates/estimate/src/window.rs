@@ -11,8 +11,8 @@
 use probe_sync_time::{Edge, NodeId, RoundId, StampSource, System, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// The fitted line of one edge over one window. Existing readers know some fields under shorter
-/// names in JSON.
+/// The fitted line of one edge over one window. Existing readers know some fields by shorter names
+/// in JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EdgeAlphaBeta {
     /// The node that probed.
@@ -21,17 +21,17 @@ pub struct EdgeAlphaBeta {
     /// The node that answered.
     #[serde(rename = "dst")]
     pub dst_node_id: NodeId,
-    /// Where x = 0 is, on the source's clock.
+    /// Time of x = 0 on the source's clock.
     #[serde(rename = "midpoint_ns")]
     pub midpoint: Timestamp<System>,
-    /// Rate of the destination's clock against the source's, ns per ns of the source's clock.
+    /// Rate of the destination's clock relative to the source's, ns per ns of the source's clock.
     pub alpha: f64,
     /// offset_dst − offset_src at the midpoint, ns.
     pub beta: f64,
     /// Finished exchanges that the fit used.
     #[serde(rename = "pairs")]
     pub pairs_count: u32,
-    /// Exchanges started and not finished.
+    /// Exchanges started but not finished.
     #[serde(rename = "lost")]
     pub lost_count: u32,
     /// Var(beta) ns², Cov(beta, alpha) ns, Var(alpha), of the random error alone (no path
@@ -41,34 +41,34 @@ pub struct EdgeAlphaBeta {
     /// path is symmetric. The error that asymmetry can cause never exceeds it. Negative: no line
     /// separates the points.
     pub margin_ns: f64,
-    /// Smallest theta at the midpoint that rates within 3 ppm allow, ns; −∞ where the packets do
-    /// not bound it (JSON: null).
+    /// Smallest theta at the midpoint that rates within 3 ppm allow, ns; −∞ (JSON: null) if the
+    /// packets do not bound it.
     #[serde(with = "infinite_low")]
     pub bound_lo_ns: f64,
-    /// Largest theta at the midpoint that rates within 3 ppm allow, ns; +∞ where the packets do not
-    /// bound it (JSON: null).
+    /// Largest theta at the midpoint that rates within 3 ppm allow, ns; +∞ (JSON: null) if the
+    /// packets do not bound it.
     #[serde(with = "infinite_high")]
     pub bound_hi_ns: f64,
     /// Smallest and largest alpha at any time of the window. Shifting the midpoint by dx moves the
     /// bounds by at most these · dx.
     pub alpha_bounds: [f64; 2],
-    /// False when no line, or parabola where one is proven, satisfies the packets: a clock stepped
-    /// or changed its rate, or a timestamp is wrong. The bounds may hold all the same; they are
-    /// infinite where no rates within 3 ppm explain the packets.
+    /// False if no line, or parabola where one is proven, fits the packets: a clock stepped or
+    /// changed its rate, or a timestamp is wrong. The bounds may still hold; they are infinite if
+    /// no rates within 3 ppm explain the packets.
     pub feasible: bool,
     /// Mean purity weight of the coded pairs, 0 to 1.
     pub purity: f64,
-    /// Where the stamps were taken.
+    /// Source of the stamps.
     pub stamp: StampSource,
-    /// What all stamps of the source and of the destination may be wrong by, in one direction,
-    /// because they were converted from an interface's clock, ns. The hard bounds contain it; the
-    /// covariance does not, because no averaging takes it out.
+    /// Largest common error of all stamps of the source and of the destination, from the conversion
+    /// of an interface's clock, in one direction, ns. The hard bounds include it; the covariance
+    /// does not, because averaging does not remove it.
     #[serde(default)]
     pub stamp_errors_ns: [f64; 2],
 }
 
 impl EdgeAlphaBeta {
-    /// The edge.
+    /// Returns the edge.
     pub fn edge(&self) -> Edge {
         Edge { src: self.src_node_id, dst: self.dst_node_id }
     }
@@ -88,91 +88,90 @@ pub struct NodeWindowData {
     pub window_end: Timestamp<System>,
     /// This node's out-edges that have a fit.
     pub edges: Vec<EdgeAlphaBeta>,
-    /// The node's clock was stepped or slewed during the window.
+    /// Step or slew of the node's clock during the window.
     pub clock_event: Option<ClockEvent>,
-    /// Someone asked this node to end the run.
+    /// True if this node was asked to end the run.
     pub stop_requested: bool,
-    /// Packets by peer. Empty: they were not counted.
+    /// Packets by peer; empty if they were not counted.
     pub packets: Vec<PeerPackets>,
     /// Exchanges lost on this node's out-edges that have no fit, by destination.
     pub unfitted: Vec<(NodeId, u32)>,
-    /// How the node kept to the times of the round. Empty where nobody looked.
+    /// The node's adherence to the schedule of the round; empty if it was not observed.
     pub punctuality: Punctuality,
 }
 
 impl NodeWindowData {
-    /// The middle of the window on this node's clock.
+    /// Returns the middle of the window on this node's clock.
     pub const fn midpoint(&self) -> Timestamp<System> {
         self.window_start.midpoint(self.window_end)
     }
 }
 
-/// How a node kept to the times of a round. For the metrics: no estimate uses it.
+/// A node's adherence to the schedule of a round. Used for metrics only, never for estimates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Punctuality {
-    /// How long after its planned end the window was cut, on the node's clock, ns. None where the
-    /// node knew no end yet, or was asked to stop.
+    /// Delay from the planned to the actual end of the window, on the node's clock, ns. `None` if
+    /// the node did not know the end yet, or was asked to stop.
     pub end_late_ns: Option<i64>,
-    /// When the decision about this window reached the node, on its clock. None in the first window
-    /// of a process.
+    /// Time at which the decision about this window reached the node, on its clock. `None` in the
+    /// first window of a process.
     #[serde(rename = "decision_at_ns")]
     pub decision_at: Option<Timestamp<System>>,
-    /// The most commands that waited for the probe thread at once, since the window before was cut.
+    /// Largest number of commands queued for the probe thread since the previous window was cut.
     pub commands_waiting: u32,
-    /// Exchanges that finished, by where their stamps were taken.
+    /// Finished exchanges, by stamp source.
     pub exchanges: Vec<(StampSource, u32)>,
-    /// Files of the node that are not written, because the disk is full, say.
+    /// Files of the node that cannot be written, for example because the disk is full.
     pub files_stopped: u32,
-    /// Connections and messages to other ranks that the node's process has tried again, since it
-    /// began.
+    /// Connections and messages to other ranks that the node's process retried since its start.
     #[serde(default)]
     pub control_retries: u64,
-    /// Its snapshot pairs, since it began.
+    /// The node's snapshot pairs since its start.
     #[serde(default)]
     pub snapshots: SnapshotCounts,
 }
 
-/// What became of a node's snapshot pairs.
+/// Counts of a node's snapshot pairs, by outcome.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotCounts {
     /// Pairs taken.
     pub taken: u64,
     /// Pairs not taken because the tracer clock could not be read.
     pub failed: u64,
-    /// Periods that passed without a pair, because the thread did not get to run.
+    /// Periods without a pair because the thread was not scheduled.
     pub missed_deadline: u64,
-    /// Pairs that left the full ring and are in the JSON lines only.
+    /// Pairs evicted from the full ring; they are in the JSON lines only.
     pub dropped: u64,
-    /// Pairs whose bracket was 5 µs or wider in every attempt.
+    /// Pairs whose bracket was 5 µs or wider at every attempt.
     pub wide: u64,
 }
 
-/// Packets that passed between a node and one peer.
+/// Packets exchanged between a node and one peer.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerPackets {
     /// The peer.
     pub peer: NodeId,
-    /// Sent to it.
+    /// Packets sent to the peer.
     pub sent: u64,
-    /// Received from it, duplicates not counted.
+    /// Packets received from the peer, without duplicates.
     pub received: u64,
 }
 
-/// A disturbance of the system clock, seen against `CLOCK_MONOTONIC_RAW`.
+/// A disturbance of the system clock, detected by comparison with `CLOCK_MONOTONIC_RAW`.
 #[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClockEvent {
-    /// The sudden change, ns; 0 when the clock only changed its rate.
+    /// Size of the step, ns; 0 if only the rate changed.
     pub step_ns: i64,
     /// The change of rate within the window, ppm.
     pub slew_ppm: f64,
-    /// When it was seen, on the node's clock.
+    /// Time of detection, on the node's clock.
     #[serde(rename = "at_ns")]
     #[cfg_attr(feature = "schema", schemars(with = "i64"))]
     pub at: Timestamp<System>,
-    /// Between which readings of the node's clock the step was, or all of them: the last before it
-    /// and the first after it, of the watch, or closer where packets tell. A clock that was set
-    /// back may show less after it.
+    /// Readings of the node's clock between which the step, or all steps, happened: the last before
+    /// and the first after, taken by the watch, or closer ones if packets show them. If the clock
+    /// was set back, the second may be smaller.
     #[serde(rename = "step_between_ns", default)]
     #[cfg_attr(feature = "schema", schemars(with = "Option<[i64; 2]>"))]
     pub step_between: Option<[Timestamp<System>; 2]>,
@@ -185,40 +184,40 @@ pub struct NodeEstimate {
     pub node_id: NodeId,
     /// offset_i = S_i − S_reference at the window's midpoint, ns. Meaningless unless `reachable`.
     pub offset_ns: f64,
-    /// Rate of this clock against the reference's, ppm.
+    /// Rate of this clock relative to the reference, ppm.
     pub drift_ppm: f64,
     /// Weighted RMS residual of the node's edges, ns.
     pub residual: f64,
-    /// Some chain of fitted edges joins the node to the reference.
+    /// True if a chain of fitted edges joins the node to the reference.
     pub reachable: bool,
-    /// The robust reweighting settled.
+    /// True if the robust reweighting settled.
     pub converged: bool,
-    /// Standard deviation of `offset_ns`, path asymmetry and the conversion of hardware stamps
-    /// included, ns; +∞ (JSON: null) unless `reachable`.
+    /// Standard deviation of `offset_ns`, including path asymmetry and the conversion of hardware
+    /// stamps, ns; +∞ (JSON: null) unless `reachable`.
     #[serde(with = "infinite_high")]
     pub sigma_ns: f64,
-    /// The part of `sigma_ns` that path asymmetry and the conversion of hardware stamps cause and
-    /// no amount of probing reduces, ns; 0 where it is not told apart.
+    /// Part of `sigma_ns` due to path asymmetry and the conversion of hardware stamps, which more
+    /// probing cannot reduce, ns; 0 if not determined separately.
     #[serde(default)]
     pub asymmetry_sigma_ns: f64,
     /// Standard deviation of `drift_ppm`; +∞ (JSON: null) unless `reachable`.
     #[serde(with = "infinite_high")]
     pub drift_sigma_ppm: f64,
-    /// Hard interval: an offset outside it cannot have produced the round's packets, unless within
-    /// the window a clock jumped, its rate varied by more than 3 ppm, or two clocks' rates differed
-    /// by more than 500 ppm; −∞ or +∞ as null in JSON.
+    /// Lower end of the hard interval, ns; −∞ (JSON: null) if unbounded. An offset outside the
+    /// interval cannot have produced the round's packets, unless within the window a clock jumped,
+    /// its rate varied by more than 3 ppm, or two clocks' rates differed by more than 500 ppm.
     #[serde(with = "infinite_low")]
     pub bound_lo_ns: f64,
-    /// The upper end of the hard interval.
+    /// Upper end of the hard interval, ns; +∞ (JSON: null) if unbounded.
     #[serde(with = "infinite_high")]
     pub bound_hi_ns: f64,
-    /// Edges of this node that took part.
+    /// Edges of this node that were used.
     pub edges_used: u32,
-    /// Edges of this node left out as outliers or as proven faulty.
+    /// Edges of this node excluded as outliers or as proven faulty.
     pub edges_excluded: u32,
 }
 
-/// The keys of [`NodeWindowData`] in files, where the one number of a round has two names.
+/// The keys of [`NodeWindowData`] in files, where a round's number has two names.
 #[derive(Serialize, Deserialize)]
 struct NodeWindowKeys {
     node_id: NodeId,

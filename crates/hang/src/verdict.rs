@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-/// What stopped a job.
+/// The verdict on a hung job.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -38,7 +38,7 @@ pub struct Stop {
     pub description: String,
     /// All members of the group.
     pub members: Vec<u32>,
-    /// Members that have enqueued it and wait.
+    /// Members that have enqueued it and are waiting.
     pub waiting: Vec<u32>,
     /// Members that have not enqueued it, or whose dumps do not show it.
     pub missing: Vec<u32>,
@@ -55,16 +55,16 @@ pub struct Cause {
     pub hosts: Vec<String>,
     /// Kind of fault.
     pub fault: Fault,
-    /// What shows it, in a sentence.
+    /// Evidence, in one sentence.
     pub why: String,
     /// How certain it is.
     pub certainty: Certainty,
-    /// Where times decided: how many times as likely this is as the next candidate.
+    /// How many times as likely this candidate is as the next; absent unless times decided.
     pub likelihood_ratio: Option<f64>,
-    /// How long before the first of the waiting ranks the cause stopped enqueuing, ns; absent
-    /// where their clocks cannot be compared.
+    /// Time by which the cause stopped enqueuing before the first of the waiting ranks, ns; absent
+    /// if their clocks cannot be compared.
     pub stopped_before_ns: Option<i64>,
-    /// Bound of `stopped_before_ns`, ns.
+    /// Bound of the clock error in `stopped_before_ns`, ns.
     pub clock_bound_ns: Option<i64>,
 }
 
@@ -74,13 +74,13 @@ pub struct Cause {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Fault {
-    /// It never enqueued an operation for which others wait, and waits for nothing itself.
+    /// It never enqueued an operation for which others wait, and is not waiting itself.
     NeverEnqueued,
     /// Its device has not finished an operation that the other members have finished.
     DeviceStopped,
-    /// It enqueued another operation, size or type than the other members.
+    /// It enqueued a different operation, size or type from the other members.
     Mismatch,
-    /// It enqueued operations of two groups in another order than the other members.
+    /// It enqueued operations of two groups in a different order from the other members.
     Order,
     /// A message has no partner.
     PointToPoint,
@@ -98,7 +98,7 @@ pub enum Fault {
 pub enum Certainty {
     /// The dumps prove it.
     Certain,
-    /// The majority of members or the times of the last enqueues say so.
+    /// The majority of members or the times of the last enqueues suggest it.
     Likely,
     /// One of these ranks; the dumps do not say which.
     Undecided,
@@ -124,7 +124,7 @@ pub struct Waiting {
 pub struct Missing {
     /// The rank.
     pub rank: u32,
-    /// Why there is none.
+    /// Reason why there is no usable dump.
     pub reason: String,
 }
 
@@ -213,7 +213,7 @@ impl std::fmt::Display for Cause {
     }
 }
 
-/// Returns the description of a group, or its name where torch had no description.
+/// Returns the description of a group, or its name if torch gave no description.
 pub(crate) fn group_name(name: &str, description: &str) -> String {
     match description {
         "" | "undefined" => format!("group {name}"),

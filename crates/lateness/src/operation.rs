@@ -7,37 +7,38 @@ use serde::Serialize;
 /// One rank's part in an operation, on the reference clock.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Arrival {
-    /// Place in the list of ranks.
+    /// Index in the list of ranks.
     pub rank: usize,
-    /// When it began to take part, ns: of several devices the latest start.
+    /// Start of the rank's part, ns; the latest start if several devices take part.
     pub start_ns: i64,
-    /// When its first device was through, ns.
+    /// End on the first device to finish, ns.
     pub first_end_ns: i64,
-    /// When all its devices were, ns.
+    /// End on the last device to finish, ns.
     pub end_ns: i64,
-    /// When the host launched it, ns, where it ran on a device and the trace says so.
+    /// Launch by the host, ns, if the operation ran on a device and the trace records it.
     pub launch_ns: Option<i64>,
-    /// When the rank began the step that it is in, ns, where steps are known.
+    /// Start of the rank's current step, ns, if steps are known.
     pub begun_ns: Option<i64>,
-    /// How sure `start_ns` is.
+    /// Uncertainty of `start_ns`.
     pub error: ClockError,
 }
 
-/// What a mapped time may be wrong by, as far as another rank's time is wrong by something else.
+/// Uncertainty of a mapped time, split into the part that ranks of one clock share and the trace's
+/// own.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct ClockError {
-    /// The clock that the trace is on; ranks of one node share it.
+    /// Clock of the trace; ranks of one node share it.
     pub clock: u32,
     /// Standard deviation on the reference clock, ns.
     pub sigma_ns: f64,
-    /// The trace's own share of it, ns.
+    /// Part of `sigma_ns` that is the trace's own, ns.
     pub own_sigma_ns: f64,
-    /// It may be early by as much beside, ns.
+    /// Additional amount by which the time may be early, ns.
     pub early_by_ns: f64,
 }
 
 impl ClockError {
-    /// The standard deviation of the difference of two ranks' times, ns.
+    /// Returns the standard deviation of the difference of two ranks' times, ns.
     pub fn with(self, other: Self) -> f64 {
         let sigma = |error: Self| if self.clock == other.clock { error.own_sigma_ns } else { error.sigma_ns };
         // A delay that may be anything from 0 to E has the variance E²/12.
@@ -47,22 +48,23 @@ impl ClockError {
     }
 }
 
-/// Who waits for whom, as places in a list of arrivals.
+/// Which arrivals wait for which, as indices into a list of arrivals.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Waits {
-    /// Everybody for everybody.
+    /// All wait for all.
     All,
-    /// Each for these; whoever waits is among them.
+    /// For each arrival, those that it waits for, including itself if it waits.
     Of(Vec<Vec<usize>>),
 }
 
 impl Waits {
-    /// Whether it is of an operation that everybody waits in.
+    /// Returns true if all members wait for each other.
     pub fn is_all(&self) -> bool {
         *self == Self::All
     }
 
-    /// Those whose start the end of one of so many arrivals must follow, itself included.
+    /// Returns the arrivals whose start the end of this one must follow, including itself;
+    /// `arrivals` is the number of arrivals.
     pub fn on(&self, place: usize, arrivals: usize) -> Vec<usize> {
         match self {
             Self::All => (0..arrivals).collect(),
@@ -71,78 +73,80 @@ impl Waits {
     }
 }
 
-/// What an operation's time goes to.
+/// What dominates an operation's time.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
-    /// To the transfer: more than twice the spread.
+    /// The transfer takes more than twice the spread.
     Transfer,
-    /// To waiting for who is late: more than twice the transfer.
+    /// Waiting for the late ranks takes more than twice the transfer.
     Skew,
-    /// To both.
+    /// Both contribute.
     Mixed,
-    /// The clocks are not known well enough to tell.
+    /// Clock errors are too large to tell.
     Undecided,
 }
 
-/// Where the last rank lost its time.
+/// Where the last rank became late.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LateIn {
     /// Its host launched the operation late.
     Cpu,
-    /// It was launched in time, and its device was still busy.
+    /// The launch was in time, but the device was still busy.
     Gpu,
-    /// Both.
+    /// Both the host and the device were late.
     Both,
 }
 
-/// Who came last.
+/// Verdict on one operation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
-    /// Place of the latest arrival that anybody waited for; None where nobody waited.
+    /// Index of the latest arrival that others waited for; `None` if no rank waited.
     pub latest: Option<usize>,
-    /// Those who may have been last instead; empty: the latest is named, unless it may have been
-    /// one that is not here.
+    /// Arrivals that may have been last instead; if empty, the latest is named unless the verdict
+    /// is open.
     pub tied: Vec<usize>,
-    /// Nobody is named, whoever the latest is: a rank whose trace is missing may have been the
-    /// last, or a clock is wrong.
+    /// True if no rank is named because a rank with a missing trace may have been last, or a clock
+    /// is wrong.
     pub is_open: bool,
-    /// It ended before its last arrival beyond what uncertainty explains: a clock is wrong.
+    /// True if the operation ended before its last arrival by more than uncertainty explains, so a
+    /// clock is wrong.
     pub is_impossible: bool,
-    /// From the second to the last arrival, ns: how much sooner all would have begun without the
-    /// last.
+    /// Time from the second-latest to the latest arrival, ns: how much earlier all would have begun
+    /// without the last.
     pub lead_ns: i64,
-    /// Its standard deviation, ns.
+    /// Standard deviation of `lead_ns`, ns.
     pub lead_sigma_ns: f64,
-    /// From the first to the last arrival, ns; of a rooted operation or a message the longest wait.
+    /// Time from the first to the last arrival, ns; for rooted operations and messages the longest
+    /// wait.
     pub spread_ns: i64,
-    /// Its standard deviation, ns.
+    /// Standard deviation of `spread_ns`, ns.
     pub spread_sigma_ns: f64,
-    /// From the last arrival to the first end, ns.
+    /// Time from the last arrival to the first end, ns.
     pub transfer_ns: i64,
-    /// What the time goes to, of operations that everybody waits in.
+    /// What dominates the time; only for operations in which all wait for all.
     pub class: Option<Class>,
-    /// How long each waited, ns, in order of the arrivals.
+    /// Waiting time of each arrival, ns, in the order of the arrivals.
     pub waits_ns: Vec<i64>,
-    /// Where the last rank lost its time.
+    /// Where the last rank became late.
     pub late_in: Option<LateIn>,
 }
 
 impl Judged {
-    /// Returns true if the part in this place may have been the last.
+    /// Returns true if the arrival at this index may have been the last.
     pub fn may_be_last(&self, place: usize) -> bool {
         self.latest == Some(place) || self.tied.contains(&place)
     }
 
-    /// The place of the rank that is named.
+    /// Returns the index of the rank that is named.
     pub fn named(&self) -> Option<usize> {
         self.latest.filter(|_| self.tied.is_empty() && !self.is_open)
     }
 
-    /// Names nobody.
+    /// Makes the verdict open: no rank is named.
     pub fn leave_open(&mut self) {
         self.is_open = self.latest.is_some();
         self.late_in = None;
@@ -185,8 +189,8 @@ pub fn judge(waits: &Waits, arrivals: &[Arrival]) -> Judged {
     judged
 }
 
-/// What it comes to for those `who` wait for the latest of some; None where nobody waits for
-/// another.
+/// Returns the verdict for the arrivals `who`, which wait for the latest of `on`; `None` if none
+/// waits for another.
 fn verdict(who: &[usize], on: &[usize], arrivals: &[Arrival], waits_ns: &mut [i64]) -> Option<Judged> {
     let start = |place: usize| arrivals[place].start_ns;
     let latest = on.iter().copied().max_by_key(|place| (start(*place), std::cmp::Reverse(*place)))?;
@@ -216,7 +220,7 @@ fn verdict(who: &[usize], on: &[usize], arrivals: &[Arrival], waits_ns: &mut [i6
     })
 }
 
-/// Whether spread or transfer is certainly more than twice the other.
+/// Returns which of spread and transfer is certainly more than twice the other.
 fn class(judged: &Judged, arrivals: &[Arrival]) -> Class {
     let ends_first = arrivals.iter().min_by_key(|arrival| arrival.first_end_ns);
     let sigma = judged.latest.zip(ends_first).map_or(0.0, |(last, first)| arrivals[last].error.with(first.error));
@@ -231,7 +235,7 @@ fn class(judged: &Judged, arrivals: &[Arrival]) -> Class {
     }
 }
 
-/// Compares how late the last rank's launch was, against the middle of all, with how late it
+/// Compares how late the last rank's launch was, relative to the median launch, with how late it
 /// arrived.
 fn late_in(last: usize, arrivals: &[Arrival]) -> Option<LateIn> {
     let launches: Option<Vec<i64>> = arrivals.iter().map(|arrival| arrival.launch_ns).collect();
@@ -247,13 +251,14 @@ fn late_in(last: usize, arrivals: &[Arrival]) -> Option<LateIn> {
     }
 }
 
-/// The middle of some values, the lower of two; None without any.
+/// Returns the median of some values (the lower of the two middle ones), or `None` if there are
+/// none.
 pub fn median<T: Ord + Copy>(mut values: Vec<T>) -> Option<T> {
     let middle = values.len().checked_sub(1)? / 2;
     Some(*values.select_nth_unstable(middle).1)
 }
 
-/// Standard deviations within which a difference is no evidence, as in `check`.
+/// Differences within this many standard deviations are not evidence, as in `check`.
 pub const DEVIATIONS: f64 = 3.0;
 /// √(1/12).
 const UNIFORM_SIGMA: f64 = 0.288_675_134_594_812_9;

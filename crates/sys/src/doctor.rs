@@ -19,28 +19,28 @@ use crate::nic::timestamping_offer;
 use crate::udp::{TimestampMode, TimestampedUdp, UdpOptions};
 use crate::{Error, NARROW_BRACKET, RawClock, SystemClock, read_pair, timer};
 
-/// How a fact bears on a measurement.
+/// Severity of a finding.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// As it should be.
+    /// As expected.
     Ok,
-    /// Works, less well than it could.
+    /// Works, but not as well as it could.
     Warn,
     /// Does not work.
     Fail,
 }
 
-/// One thing found out.
+/// One finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Fact {
-    /// What it is about, a few words.
+    /// Topic, in a few words.
     pub topic: String,
-    /// How it bears on a measurement.
+    /// Severity.
     pub level: Level,
-    /// What was found.
+    /// The finding.
     pub finding: String,
     /// What to do about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -48,34 +48,34 @@ pub struct Fact {
 }
 
 impl Fact {
-    /// A fact that is as it should be.
+    /// Creates a finding that is as expected.
     pub fn ok(topic: impl Into<String>, finding: impl Into<String>) -> Self {
         Self { topic: topic.into(), level: Level::Ok, finding: finding.into(), advice: None }
     }
 
-    /// A fact that costs quality, with what to do.
+    /// Creates a finding that degrades a measurement, with advice.
     pub fn warn(topic: impl Into<String>, finding: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { topic: topic.into(), level: Level::Warn, finding: finding.into(), advice: Some(advice.into()) }
     }
 
-    /// A fact that prevents a measurement, with what to do.
+    /// Creates a finding that prevents a measurement, with advice.
     pub fn fail(topic: impl Into<String>, finding: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { topic: topic.into(), level: Level::Fail, finding: finding.into(), advice: Some(advice.into()) }
     }
 }
 
-/// Who steers a host's clock.
+/// Programs that synchronise a host's clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TimeSync {
-    /// The programs that can be seen.
+    /// Running time synchronisation programs that were found.
     pub daemons: Vec<String>,
-    /// Whether the kernel was told that the clock is right; `None` where a sandbox hides it.
+    /// True if the kernel was told that the clock is synchronised; `None` if a sandbox hides this.
     pub synchronized: Option<bool>,
 }
 
 impl TimeSync {
-    /// This host's.
+    /// Reads the state of this host.
     pub fn read() -> Self {
         let daemons = steering_programs().into_iter().map(|program| program.name.to_owned()).collect();
         Self { daemons, synchronized: Discipline::read().ok().map(|state| state.synchronized) }
@@ -94,7 +94,7 @@ impl std::fmt::Display for TimeSync {
     }
 }
 
-/// What the packets to itself showed.
+/// Results of sending packets to the host itself.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 struct SelfTest {
     /// Packets sent.
@@ -103,11 +103,11 @@ struct SelfTest {
     received: u32,
     /// Packets with kernel stamps on both sides.
     stamped: u32,
-    /// Least difference between both stamps of a packet, ns.
+    /// Smallest difference between the two stamps of a packet, ns.
     least_delay_ns: Option<i64>,
 }
 
-/// Everything this machine can be asked, in order of printing.
+/// Examines this machine and returns the findings in order of printing.
 pub fn examine() -> Vec<Fact> {
     let mut facts = Vec::new();
     facts.extend(stamping_facts());
@@ -123,7 +123,7 @@ pub fn examine() -> Vec<Fact> {
     facts
 }
 
-/// What the kernel reads its clocks from.
+/// Returns the name of the kernel's clock source.
 pub fn clock_source() -> Option<String> {
     read_line(crate::clock::CLOCKSOURCE)
 }
@@ -131,7 +131,7 @@ pub fn clock_source() -> Option<String> {
 /// Sends [`SELF_TEST_PACKETS`] packets to itself on `loopback` and collects the kernel's stamps.
 ///
 /// # Errors
-/// When the socket cannot be opened, kernel stamps are refused, or the socket breaks.
+/// Returns an error if the socket cannot be opened, kernel stamps are refused, or the socket fails.
 fn self_test(loopback: IpAddr) -> Result<SelfTest, Error> {
     let bind = SocketAddr::new(loopback, 0);
     let mut udp = TimestampedUdp::bind(&UdpOptions { timestamps: TimestampMode::Kernel, ..UdpOptions::new(bind) })?;
@@ -250,7 +250,7 @@ fn interface_fact(interface: &Interface, outward: bool) -> Fact {
     }
 }
 
-/// Tries kernel stamps from an address: packets decide, as in a run.
+/// Tests kernel stamps from an address by sending packets, as a run does.
 fn kernel_stamps_come(address: &InterfaceAddress) -> Result<(), String> {
     let bind = match address.ip {
         IpAddr::V4(ip) => SocketAddr::from((ip, 0)),
@@ -278,7 +278,7 @@ fn neighbour_fact(table: Option<NeighbourTable>) -> Fact {
     }
 }
 
-/// `CapEff` of /proc/self/status, as a bit mask.
+/// Reads `CapEff` from /proc/self/status, as a bit mask.
 fn read_effective_capabilities() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     parse_capabilities(&status)
@@ -357,7 +357,7 @@ fn tsc_fact(flags: TscFlags, usable: bool) -> Fact {
     Fact::warn(topic, finding, "traces of profilers that use the TSC cannot be aligned on this host")
 }
 
-/// Narrowest bracket of several readings: about the time of two clock reads, ns.
+/// Returns the narrowest bracket of several readings, about the time of two clock reads, ns.
 fn clock_read_ns() -> i64 {
     let bracket = |_| read_pair::<System, _>(&SystemClock, &RawClock, Duration::ZERO).bracket.as_ns();
     (0..16).map(bracket).min().unwrap_or_default()
@@ -381,16 +381,16 @@ fn slack_fact(slack: Result<u64, Error>) -> Fact {
     }
 }
 
-/// Where no transmit stamp of the kernel comes.
+/// Advice if the kernel delivers no transmit stamps.
 const NO_STAMPS_ADVICE: &str = "on this interface a run takes its own timestamps, which are about 10 µs less accurate; use \
     --interface to choose an interface whose driver timestamps packets";
 /// Packets of a [`self_test`].
 const SELF_TEST_PACKETS: u32 = 200;
 
-/// Looks for one packet and its stamp, some 50 µs apart.
+/// Attempts to receive a packet and its stamp, some 50 µs apart.
 const SELF_TEST_ATTEMPTS: u32 = 400;
 
-/// Packets after which a test without a single stamp ends.
+/// Packets without a single stamp after which the test ends.
 const SELF_TEST_HOPELESS: u32 = 10;
 
 const CAP_NET_ADMIN: u32 = 12;

@@ -12,37 +12,37 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Domain, Duration, Skew, System, Timestamp};
 
-/// Something that can be asked for the time on timeline `D`.
+/// A source of the current time on timeline `D`.
 pub trait Clock<D: Domain = System> {
-    /// The present reading.
+    /// Returns the current time.
     fn now(&self) -> Timestamp<D>;
 }
 
-/// A sudden change of a virtual clock.
+/// A step of a virtual clock.
 #[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Step {
-    /// When it happens, on the clock underneath, ns.
+    /// Time of the step on the underlying clock, ns.
     pub at_ns: i64,
-    /// By how much the clock jumps, ns; positive is forward.
+    /// Size of the step, ns; positive is forward.
     pub step_ns: i64,
 }
 
-/// A regular wave in a virtual clock's error, as a room's temperature makes it.
+/// A periodic error of a virtual clock, such as room temperature causes.
 #[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Wave {
-    /// Largest error, ns.
+    /// Amplitude of the error, ns.
     pub amp_ns: f64,
-    /// From crest to crest, ns; positive.
+    /// Period, ns; positive.
     pub period_ns: i64,
-    /// Where in the wave `t0_ns` is, radians.
+    /// Phase at `t0_ns`, radians.
     pub phase_rad: f64,
 }
 
 impl Wave {
-    /// The angle that has passed after `since`. Whole periods are taken off as integers: nothing is
-    /// lost far from the start.
+    /// Returns the phase angle accumulated in `since`. Whole periods are removed as integers, so
+    /// that no precision is lost far from the start.
     fn angle(&self, since: Duration) -> f64 {
         let period_ns = self.period_ns.max(1);
         TAU * (since.as_ns().rem_euclid(period_ns) as f64 / period_ns as f64) + self.phase_rad
@@ -52,7 +52,7 @@ impl Wave {
         self.amp_ns * self.angle(since).sin()
     }
 
-    /// The derivative of the error, ns per ns.
+    /// Returns the derivative of the error, ns per ns.
     fn rate(&self, since: Duration) -> f64 {
         self.amp_ns * TAU / self.period_ns.max(1) as f64 * self.angle(since).cos()
     }
@@ -73,22 +73,22 @@ impl Wave {
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SkewedClock {
-    /// The time on the clock underneath at which the error is exactly `off_ns`.
+    /// Time on the underlying clock at which the error is exactly `off_ns`.
     pub t0_ns: i64,
     /// Offset at `t0_ns`, ns.
     pub off_ns: i64,
     /// Rate error, parts per million.
     pub ppm: f64,
-    /// A regular wave on top.
+    /// Periodic error added to the linear one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wave: Option<Wave>,
-    /// Jumps.
+    /// Steps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Step>,
 }
 
 impl SkewedClock {
-    /// The true error at `t` on the clock underneath: virtual minus real, in ns.
+    /// Returns the true error at `t` on the underlying clock: virtual minus real, ns.
     pub fn error_ns(&self, t: Timestamp<System>) -> f64 {
         let since = self.since(t);
         let steps: i64 = self.steps.iter().filter(|s| t.as_ns() >= s.at_ns).map(|s| s.step_ns).sum();
@@ -96,18 +96,18 @@ impl SkewedClock {
         Skew::from_ppm(self.ppm).over_ns(since) + wave + (self.off_ns + steps) as f64
     }
 
-    /// The rate error at `t` on the clock underneath, ppm; steps have none.
+    /// Returns the rate error at `t` on the underlying clock, ppm; steps do not contribute.
     pub fn rate_ppm(&self, t: Timestamp<System>) -> f64 {
         self.ppm + self.wave.map_or(0.0, |wave| 1e6 * wave.rate(self.since(t)))
     }
 
-    /// What the virtual clock shows when the clock underneath shows `t`.
+    /// Returns the virtual time when the underlying clock shows `t`.
     pub fn apply(&self, t: Timestamp<System>) -> Timestamp<System> {
         t + Duration::from_ns_f64(self.error_ns(t))
     }
 
-    /// The time on the clock underneath at which this clock shows `shown`. Where a step makes it
-    /// show an instant twice or never, some time near the step.
+    /// Returns the time on the underlying clock at which this clock shows `shown`. If a step makes
+    /// it show that time twice or never, the result is some time near the step.
     ///
     /// ```
     /// # use probe_sync_time::{SkewedClock, Timestamp};
@@ -125,15 +125,15 @@ impl SkewedClock {
         at
     }
 
-    /// The clock without its wave: what a comparison with another clock of the same oscillator
-    /// shows. Temperature moves `CLOCK_MONOTONIC_RAW` as it moves the system clock; steps, and the
-    /// rate that a daemon sets, move only the latter.
+    /// Returns the clock without its wave, as a comparison with another clock of the same
+    /// oscillator shows it. Temperature affects `CLOCK_MONOTONIC_RAW` in the same way as the system
+    /// clock; steps, and rates set by a daemon, affect only the latter.
     #[must_use]
     pub fn without_wave(&self) -> Self {
         Self { wave: None, ..self.clone() }
     }
 
-    /// True when the virtual clock equals the one underneath.
+    /// Returns true if the virtual clock equals the underlying one.
     pub fn is_identity(&self) -> bool {
         self.off_ns == 0 && self.ppm == 0.0 && self.wave.is_none() && self.steps.is_empty()
     }
@@ -143,7 +143,8 @@ impl SkewedClock {
     }
 }
 
-/// A start that is wrong by hours is right to the nanosecond after these.
+/// Iterations after which even a start value that is wrong by hours has converged to the
+/// nanosecond.
 const INVERSE_TURNS: u32 = 8;
 
 #[cfg(test)]

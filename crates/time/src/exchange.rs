@@ -14,14 +14,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Duration, System, Timestamp};
 
-/// A node: a clock that takes part in a run. Numbered from 0.
+/// A node: a clock that takes part in a run, numbered from 0.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct NodeId(pub u32);
 
 impl NodeId {
-    /// The node's place in arrays.
+    /// Returns the node's index in arrays.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -38,7 +38,7 @@ impl fmt::Debug for NodeId {
     }
 }
 
-/// A random number that all packets and files of one run carry.
+/// A random number in all packets and files of one run.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RunId(pub u64);
@@ -60,7 +60,7 @@ pub struct Edge {
 }
 
 impl Edge {
-    /// The edge from node `src` to node `dst`.
+    /// Creates the edge from node `src` to node `dst`.
     pub const fn new(src: u32, dst: u32) -> Self {
         Self { src: NodeId(src), dst: NodeId(dst) }
     }
@@ -77,30 +77,30 @@ impl fmt::Debug for Edge {
     }
 }
 
-/// When a packet left or arrived on a node's system clock, and where the clock was read.
+/// The time when a packet left or arrived on a node's system clock, and where the clock was read.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Stamp {
     /// The reading.
     pub at: Timestamp<System>,
-    /// Where it was taken.
+    /// Where the clock was read.
     pub source: StampSource,
 }
 
-/// Where a packet's timestamps were taken. Never mixed within one fit.
+/// Where a packet's timestamps were taken. Sources are never mixed within one fit.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum StampSource {
     /// By the network interface.
     Hardware,
-    /// By the kernel, `SO_TIMESTAMPING` software stamps.
+    /// By the kernel: `SO_TIMESTAMPING` software stamps.
     Kernel,
-    /// By this program around its system calls: the counted last resort.
+    /// By this program around its system calls: a last resort, and counted.
     User,
 }
 
 impl StampSource {
-    /// The name used in files.
+    /// Returns the name used in files.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Hardware => "hardware",
@@ -110,15 +110,15 @@ impl StampSource {
     }
 }
 
-/// One finished exchange on an edge: eight timestamps of one kind of source.
+/// One finished exchange on an edge: eight timestamps from one kind of source.
 ///
-/// Where one packet of a coded pair was lost, its two stamps are those of its partner: whoever
-/// knows nothing of that sees the partner twice, and [`Exchange::forward_arrived`] and
-/// [`Exchange::reverse_arrived`] give it once. Two packets that both arrived never have equal
+/// If one packet of a coded pair was lost, its two stamps are copies of its partner's. Code that is
+/// unaware of that sees the partner twice; [`Exchange::forward_arrived`] and
+/// [`Exchange::reverse_arrived`] return it once. Two packets that both arrived never have equal
 /// stamps.
 ///
 /// All stamps are on the system clock of the node that took them: `…_tx` of `Pt` and `…_rx` of `Pr`
-/// on the source's, the others on the destination's.
+/// on that of the source, the others on that of the destination.
 ///
 /// ```
 /// use probe_sync_time::{Edge, Exchange, StampSource, Timestamp};
@@ -138,58 +138,62 @@ impl StampSource {
 pub struct Exchange {
     /// The edge.
     pub edge: Edge,
-    /// Counts the exchanges of this edge in this run.
+    /// Number of the exchange on this edge in this run.
     pub seq: u32,
-    /// The poorer of both sides' stamp sources.
+    /// The less accurate of the two sides' stamp sources.
     pub stamp: StampSource,
     /// `[pt1_tx, pt1_rx, pt2_tx, pt2_rx, pr1_tx, pr1_rx, pr2_tx, pr2_rx]`.
     pub t: [Timestamp<System>; 8],
 }
 
 impl Exchange {
-    /// Transmit time on the source's clock and `u = recv_j − send_i` of both forward packets.
+    /// Returns the transmit time on the source's clock and `u = recv_j − send_i` of both forward
+    /// packets.
     pub fn forward(&self) -> [(Timestamp<System>, Duration); 2] {
         let t = &self.t;
         [(t[0], t[1].ahead_of(t[0])), (t[2], t[3].ahead_of(t[2]))]
     }
 
-    /// Receive time on the source's clock and `l = send_j − recv_i` of both reverse packets.
+    /// Returns the receive time on the source's clock and `l = send_j − recv_i` of both reverse
+    /// packets.
     pub fn reverse(&self) -> [(Timestamp<System>, Duration); 2] {
         let t = &self.t;
         [(t[5], t[4].ahead_of(t[5])), (t[7], t[6].ahead_of(t[7]))]
     }
 
-    /// As [`Exchange::forward`], the packets that arrived only: two, or one whose partner was lost.
+    /// Returns the values of [`Exchange::forward`] for the packets that arrived: two, or one if its
+    /// partner was lost.
     pub fn forward_arrived(&self) -> impl Iterator<Item = (Timestamp<System>, Duration)> {
         let arrived = if self.forward_is_whole() { 2 } else { 1 };
         self.forward().into_iter().take(arrived)
     }
 
-    /// As [`Exchange::reverse`], the packets that arrived only: two, or one whose partner was lost.
+    /// Returns the values of [`Exchange::reverse`] for the packets that arrived: two, or one if its
+    /// partner was lost.
     pub fn reverse_arrived(&self) -> impl Iterator<Item = (Timestamp<System>, Duration)> {
         let arrived = if self.reverse_is_whole() { 2 } else { 1 };
         self.reverse().into_iter().take(arrived)
     }
 
-    /// Both packets of the forward coded pair arrived.
+    /// Returns true if both packets of the forward coded pair arrived.
     pub fn forward_is_whole(&self) -> bool {
         self.t[0..2] != self.t[2..4]
     }
 
-    /// Both packets of the reverse coded pair arrived.
+    /// Returns true if both packets of the reverse coded pair arrived.
     pub fn reverse_is_whole(&self) -> bool {
         self.t[4..6] != self.t[6..8]
     }
 
-    /// How much the spacing of the forward coded pair changed on the way,
-    /// `(recv₂−recv₁) − (send₂−send₁)`.
+    /// Returns the change of the forward coded pair's spacing on the way, `(recv₂−recv₁) −
+    /// (send₂−send₁)`.
     pub fn forward_gap_change(&self) -> Duration {
         let t = &self.t;
         (t[3] - t[1]) - (t[2] - t[0])
     }
 
-    /// How much the spacing of the reverse coded pair changed on the way,
-    /// `(recv₂−recv₁) − (send₂−send₁)`.
+    /// Returns the change of the reverse coded pair's spacing on the way, `(recv₂−recv₁) −
+    /// (send₂−send₁)`.
     pub fn reverse_gap_change(&self) -> Duration {
         let t = &self.t;
         (t[7] - t[5]) - (t[6] - t[4])

@@ -8,15 +8,15 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A round of a run, counted from 0. A round solves one window, so this is the window's number too,
-/// and the sequence number in the files.
+/// A round of a run, counted from 0. Each round solves one window, so this is also the window's
+/// number, and the sequence number in files.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct RoundId(pub u64);
 
 impl RoundId {
-    /// The round after this one.
+    /// Returns the next round.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))

@@ -3,77 +3,82 @@
 use probe_sync_time::{Edge, NodeId, RoundId};
 use serde::{Deserialize, Serialize};
 
-/// What happened.
+/// Kind of fault.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FaultKind {
-    /// A clock was set, or its stamps are wrong by a constant, for all peers alike. Size in ns.
+    /// A clock was set, or its stamps are wrong by a constant, for all peers alike. Size: the step,
+    /// ns.
     Step,
-    /// A node was silent and came back, or lost its exchanges, with another offset. Size in ns.
+    /// A node was silent, or lost its exchanges, and came back with another offset. Size: the
+    /// change, ns.
     Restart,
-    /// A clock's rate changed, or its stamps are wrong by a ramp, for all peers alike. Size in ppm.
+    /// A clock's rate changed, or its stamps are wrong by a ramp, for all peers alike. Size: the
+    /// change, ppm.
     RateJump,
-    /// A clock was off for one window and came back. Size 0.
+    /// A clock was wrong for one window only. Size: 0.
     Glitch,
-    /// A node's timestamps are inconsistent between its peers, or it stamps what it receives late
-    /// or early. Size in ns.
+    /// A node's timestamps are inconsistent between its peers, or its receive stamps are late or
+    /// early. Size in ns.
     Falseticker,
-    /// One way of an edge is longer than the other. Size: the difference of the ways, ns.
+    /// One direction of an edge is longer than the other. Size: the difference between the
+    /// directions, ns.
     AsymmetricEdge,
-    /// The least delay changed. Size: change of the least round trip, ns.
+    /// The smallest delay changed. Size: change of the smallest round trip, ns.
     RouteChange,
-    /// Packets are lost. Size: share lost, of packets in a direction where that is known, else of
+    /// Packets are lost. Size: share lost, of the packets of a direction if known, otherwise of the
     /// exchanges.
     Loss,
-    /// Packets are lost one way only: from the edge's source to its destination. Size: share of
-    /// packets lost.
+    /// Packets are lost in one direction only, from the edge's source to its destination. Size:
+    /// share of packets lost.
     OneWayLoss,
-    /// Nothing is heard of a node. Size 0.
+    /// No packets arrive from a node. Size: 0.
     Silent,
-    /// Nodes hear each other but not the reference's part. Size: number of nodes.
+    /// Nodes hear each other but not the part of the network with the reference. Size: number of
+    /// nodes.
     Partition,
-    /// Nodes are back, with the offsets that were expected. Size: number of nodes.
+    /// Nodes are back with the expected offsets. Size: number of nodes.
     Rejoined,
-    /// A node was first heard after the first round. Size: rounds missed.
+    /// A node was first heard after the first round. Size: number of rounds missed.
     JoinedLate,
 }
 
-/// Who it happened to.
+/// The node, nodes or edge that a fault affects.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Culprit {
-    /// A node.
+    /// One node.
     Node(NodeId),
-    /// Several nodes together, in order. With a step, a change of rate or a glitch: one of two, and
-    /// nothing tells which; the size is what the second did against the first.
+    /// Several nodes together, in order. For a step, rate change or glitch: one of the two, but it
+    /// is unknown which; the size is the change of the second relative to the first.
     Nodes(Vec<NodeId>),
-    /// An edge; where a direction matters it runs from source to destination.
+    /// An edge, from source to destination if the direction matters.
     Edge(Edge),
-    /// The network as a whole.
+    /// The whole network.
     Everyone,
 }
 
-/// A fault, named once, when it is sure.
+/// A fault, reported once, when it is certain.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Fault {
-    /// What happened.
+    /// Kind of the fault.
     pub kind: FaultKind,
-    /// Who it happened to.
+    /// The node, nodes or edge affected.
     pub culprit: Culprit,
-    /// How much, in the unit that [`FaultKind`] states.
+    /// Size, in the unit given by [`FaultKind`].
     pub size: f64,
-    /// The first round that shows it.
+    /// First round that shows the fault.
     pub began: RoundId,
-    /// The round in which it was named.
+    /// Round in which the fault was reported.
     pub round: RoundId,
 }
 
 impl FaultKind {
-    /// The kind as files name it.
+    /// Returns the name of the kind as used in files.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Step => "step",
@@ -161,7 +166,7 @@ impl std::fmt::Display for Fault {
     }
 }
 
-/// A time with the unit that suits its size.
+/// Formats a time in a unit that suits its size.
 fn time(ns: f64) -> String {
     match ns.abs() {
         size if size < 1e3 => format!("{ns:.0} ns"),
@@ -171,5 +176,5 @@ fn time(ns: f64) -> String {
     }
 }
 
-/// Nodes named in a line for people.
+/// Most nodes listed in a message.
 const NAMES_MAX: usize = 8;

@@ -44,24 +44,25 @@ pub use self::round::PacingRound;
 use crate::statistics::median;
 use crate::window::EdgeAlphaBeta;
 
-/// What probing may cost one host.
+/// Limits on the cost of probing for one host.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct Budget {
-    /// Bits per second that a host sends, UDP and IPv4 headers included: three packets of each
+    /// Bits per second that a host may send, including UDP and IPv4 headers: three packets of each
     /// exchange that it starts and, on average, three of each that it answers.
     pub bits_per_second: Option<f64>,
-    /// Share of one core.
+    /// Share of one core that a host may use.
     pub cpu_share: Option<f64>,
 }
 
 impl Budget {
-    /// The share of one core that a gap between a host's exchanges takes.
+    /// Returns the share of one core used at this gap between a host's exchanges.
     pub fn cpu_share_of(cadence_ns: i64) -> f64 {
         EXCHANGE_CPU_NS / cadence_ns.max(1) as f64
     }
 
-    /// The shortest gap between a host's exchanges that the budget allows, ns. Beyond a minute
-    /// nothing could be measured; whoever takes budgets from users should refuse such ones.
+    /// Returns the shortest gap between a host's exchanges that the budget allows, ns. Gaps of more
+    /// than a minute do not permit a measurement; callers that accept budgets from users should
+    /// reject them.
     pub fn cadence_min_ns(&self) -> i64 {
         let bits = self.bits_per_second.map(|budget| EXCHANGE_WIRE_BITS / budget * 1e9);
         let cpu = self.cpu_share.map(|budget| EXCHANGE_CPU_NS / budget);
@@ -71,59 +72,59 @@ impl Budget {
     }
 }
 
-/// What a [`Pacer`] shall reach, and from where it starts.
+/// Target and starting point of a [`Pacer`].
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct PacingOptions {
-    /// Wanted half-width of every node's 95 % interval, ns.
+    /// Target half-width of every node's 95 % interval, ns.
     pub target_ns: f64,
     /// The configured gap between exchanges started by one host, ns: the pace of the first window
     /// and of alarms.
     pub cadence_ns: i64,
-    /// What it may cost.
+    /// Limits on the cost.
     pub budget: Budget,
-    /// Shortest and longest window, ns; the first one is the shortest. `None`: all windows are as
-    /// long as the caller makes them.
+    /// Shortest and longest window, ns; the first window is the shortest. `None`: the caller sets
+    /// the length of windows.
     pub window: Option<[i64; 2]>,
 }
 
-/// What happens next, and why.
+/// A decision about the next window, and the state of the target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PacingStep {
     /// Gap between exchanges started by one host, ns.
     pub cadence_ns: i64,
-    /// Length of the next window, ns; `None` where it is not the pacer's to choose.
+    /// Length of the next window, ns; `None` if the caller sets it.
     #[serde(default)]
     pub window_ns: Option<i64>,
-    /// All edges to probe besides the run's own.
+    /// All edges to probe in addition to the run's own.
     pub extra_edges: Vec<Edge>,
-    /// How the target stands.
+    /// State of the target.
     pub verdict: Verdict,
     /// Nodes whose half-width is within the target.
     pub nodes_within: u32,
-    /// Nodes that can be judged: reachable and undisturbed, the reference left out.
+    /// Nodes that can be judged: reachable and undisturbed, without the reference.
     pub nodes_judged: u32,
     /// Half-width of the governing node's 95 % interval, ns.
     pub half_width_ns: f64,
-    /// The part of it that more packets cannot reduce, ns.
+    /// Part of `half_width_ns` that more packets cannot reduce, ns.
     pub floor_ns: f64,
 }
 
-/// How the target stands.
+/// State of the accuracy target.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Met by the governing node.
+    /// The governing node meets the target.
     Reached,
-    /// Not met yet; the pace was or is being changed.
+    /// Not reached yet; the pace has been or is being changed.
     OnTheWay,
-    /// Path asymmetry alone exceeds the target: no pace reaches it.
+    /// Path asymmetry alone exceeds the target; no pace can reach it.
     AsymmetryAlone,
-    /// The budget allows no faster pace.
+    /// The budget does not allow a faster pace.
     BudgetSpent,
     /// A faster pace was tried and did not help.
     PacketsDoNotHelp,
-    /// No node could be judged.
+    /// No node can be judged.
     Unknown,
 }
 
@@ -152,20 +153,20 @@ pub struct Pacer {
     /// Every node's rate in the last round, ppm, and its variance.
     rates: Vec<Option<[f64; 2]>>,
     extra: Vec<Extra>,
-    /// Pairs that an extra edge did not serve.
+    /// Pairs for which an extra edge did not help.
     useless: BTreeSet<(NodeId, NodeId)>,
     reachable: Option<Vec<bool>>,
     /// Nodes whose clocks were disturbed in the last round.
     disturbed: BTreeSet<NodeId>,
-    /// Rounds in a row in which each node missed the target.
+    /// Consecutive rounds in which each node missed the target.
     short_rounds: Vec<u32>,
-    /// Rounds in a row in which all nodes met the target.
+    /// Consecutive rounds in which all nodes met the target.
     calm_rounds: u32,
-    /// Rounds left in which the pace may not be lengthened.
+    /// Remaining rounds in which the cadence must not be lengthened.
     alarm_rounds: u32,
-    /// The last round's need and the factor by which the pace was changed after it.
+    /// Need in the last round, and the factor by which the cadence was changed after it.
     last: Option<(f64, f64)>,
-    /// Times in a row that a faster pace did not help.
+    /// Consecutive times that a faster pace did not help.
     stalled: u32,
     round: u64,
 }
@@ -173,11 +174,11 @@ pub struct Pacer {
 #[derive(Copy, Clone, Debug)]
 struct Extra {
     edge: Edge,
-    /// Rounds in a row without a usable fit.
+    /// Consecutive rounds without a usable fit.
     silent: u32,
 }
 
-/// The governing node's state.
+/// State of the governing node.
 #[derive(Copy, Clone, Debug)]
 struct Governing {
     need: f64,
@@ -185,7 +186,7 @@ struct Governing {
 }
 
 impl Pacer {
-    /// A controller for a run of `nodes` nodes that probes `edges`.
+    /// Creates a controller for a run of `nodes` nodes that probes `edges`.
     pub fn new(nodes: usize, edges: &[Edge], options: PacingOptions) -> Self {
         let cadence_min_ns = options.budget.cadence_min_ns().min(CADENCE_LIMITS_NS[1]);
         let mut out_degree = vec![0; nodes];
@@ -215,12 +216,12 @@ impl Pacer {
         }
     }
 
-    /// The gap in force, ns: the pace of the first window until a round was judged.
+    /// Returns the current gap, ns: that of the first window until a round has been judged.
     pub fn cadence_ns(&self) -> i64 {
         self.cadence_ns
     }
 
-    /// Looks at a solved round that was measured at the pace in force, and decides the next.
+    /// Judges a solved round that was measured at the current pace, and decides the next pace.
     pub fn next(&mut self, round: &PacingRound<'_>) -> PacingStep {
         self.round += 1;
         let mut what_if = WhatIfCovariance::new(round);
@@ -255,7 +256,7 @@ impl Pacer {
         }
     }
 
-    /// The node at the 95th percentile of need.
+    /// Returns the node at the 95th percentile of need.
     fn governing(&self, error_budgets: &[(NodeId, ErrorBudget)]) -> Option<Governing> {
         let mut all: Vec<Governing> = error_budgets
             .iter()
@@ -272,13 +273,13 @@ impl Pacer {
         if allowed > 0.0 { error_budget.random_ns / allowed } else { f64::INFINITY }
     }
 
-    /// Whether asymmetry alone leaves no room within the target and packets have done their part.
+    /// Returns true if asymmetry alone uses up the target and more packets would not help.
     fn has_settled(&self, error_budget: &ErrorBudget) -> bool {
         error_budget.floor_ns > SAFETY * self.options.target_ns && self.need(error_budget) <= 1.0
     }
 
-    /// Raises an alarm when a node appeared, was lost, or had its clock disturbed. The first round
-    /// is no alarm: it was measured at the configured pace.
+    /// Raises an alarm if a node appeared, disappeared, or had its clock disturbed. The first round
+    /// never raises one, because it was measured at the configured pace.
     fn watch(&mut self, round: &PacingRound<'_>) {
         let reachable: Vec<bool> = round.nodes.iter().map(|node| node.reachable).collect();
         let changed = self.reachable.as_ref().is_some_and(|before| *before != reachable);
@@ -293,7 +294,7 @@ impl Pacer {
         self.disturbed = disturbed;
     }
 
-    /// By what to multiply the cadence: above 1 lengthens.
+    /// Returns the factor for the cadence; a factor above 1 lengthens it.
     fn factor(&mut self, need: f64, pairs: f64) -> f64 {
         self.note_response(need);
         if pairs > 0.0 && pairs < PAIRS_MIN * PAIRS_SCATTER {
@@ -314,8 +315,8 @@ impl Pacer {
         (LENGTHEN_TO / slow.max(f64::MIN_POSITIVE)).min(LENGTHEN_MAX).min(room)
     }
 
-    /// Whether the last shortening helped. Twice in a row without help: packets are not what is
-    /// missing, for some rounds.
+    /// Records whether the last shortening helped. After two in a row without effect, packets are
+    /// considered not to be the limit for some rounds.
     fn note_response(&mut self, need: f64) {
         let Some((before, factor)) = self.last else { return };
         if need <= 1.0 || self.stalled >= STALLS_MAX + RETRY_ROUNDS {
@@ -370,7 +371,7 @@ impl Pacer {
         }
     }
 
-    /// Gives up extra edges that the graph excluded or that brought no line for some rounds.
+    /// Drops extra edges that the graph excluded or that had no fit for some rounds.
     fn drop_useless_extras(&mut self, round: &PacingRound<'_>) {
         for extra in &mut self.extra {
             let excluded = round.excluded.iter().any(|(edge, _)| *edge == extra.edge);
@@ -386,8 +387,8 @@ impl Pacer {
         self.extra.retain(|extra| extra.silent < SILENT_ROUNDS);
     }
 
-    /// Adds edges for nodes that stay short of the target although the pace is settled, or takes
-    /// one away when all is calm.
+    /// Adds edges for nodes that miss the target although the pace is settled, or removes one if
+    /// all nodes have met it for some rounds.
     fn choose_extras(&mut self, what_if: &mut WhatIfCovariance, error_budgets: &[(NodeId, ErrorBudget)]) {
         if self.calm_rounds >= CALM_ROUNDS {
             let limit = CALM_SHARE * self.options.target_ns;
@@ -414,7 +415,8 @@ impl Pacer {
         self.extra.iter().map(|extra| extra.edge)
     }
 
-    /// Probed already, of no use, or more than one of the nodes may bear.
+    /// Returns true if the pair is probed already, is known not to help, or would exceed a node's
+    /// limit of extra edges.
     fn is_taken(&self, i: NodeId, j: NodeId) -> bool {
         let key = pair(Edge { src: i, dst: j });
         let burden = |node: NodeId| self.extra_edges().filter(|edge| edge.src == node || edge.dst == node).count();
@@ -426,7 +428,8 @@ impl Pacer {
             || burden(j) >= EXTRA_PER_NODE_MAX
     }
 
-    /// The end with fewer out-edges probes: a host's exchanges are shared among its edges.
+    /// Directs a pair so that the node with fewer out-edges probes, because a host's exchanges are
+    /// shared among its edges.
     fn oriented(&self, (i, j): (NodeId, NodeId)) -> Edge {
         let added = |node: NodeId| self.extra_edges().filter(|edge| edge.src == node).count() as u32;
         let degree = |node: NodeId| self.out_degree.get(node.index()).copied().unwrap_or(0) + added(node);
@@ -446,10 +449,10 @@ fn median_pairs(edges: &[EdgeAlphaBeta]) -> f64 {
     median(edges.iter().map(|edge| f64::from(edge.pairs_count)))
 }
 
-/// Exchanges per window that the median edge keeps.
+/// Exchanges per window that the median edge keeps at least.
 pub const PAIRS_MIN: f64 = 16.0;
 
-/// Packets go in bursts, of which one more or less falls into a window.
+/// Packets come in bursts, so the number in a window varies by about one burst.
 const PAIRS_SCATTER: f64 = 0.7;
 
 /// Packets of one exchange.
@@ -471,8 +474,8 @@ const CADENCE_LIMITS_NS: [i64; 2] = [20_000, 60_000_000_000];
 
 /// Share of the target that the pace aims at.
 const SAFETY: f64 = 0.9;
-/// Where the floor alone exceeds the target: how small the random part is kept beside it. √(1 +
-/// 1/9) = 1.054.
+/// If the floor alone exceeds the target: size of the random part relative to the floor. √(1 + 1/9)
+/// = 1.054.
 const FLOOR_SHARE: f64 = 1.0 / 3.0;
 /// The percentile of nodes that governs the pace.
 const GOVERNING_SHARE: f64 = 0.95;
@@ -483,21 +486,21 @@ const LENGTHEN_TO: f64 = 0.85;
 const LENGTHEN_MAX: f64 = 4.0;
 /// A shortening by at least this factor is a test of whether packets help.
 const STALL_FACTOR: f64 = 1.5;
-/// They do when need falls by at least this power of the shortening; 1/n would be 1.
+/// Packets help if the need falls by at least this power of the shortening factor; 1/n would be 1.
 const STALL_POWER: f64 = 0.15;
 const STALLS_MAX: u32 = 2;
 /// Rounds after which a faster pace is tried again.
 const RETRY_ROUNDS: u32 = 16;
 const ALARM_ROUNDS: u32 = 2;
-/// Rounds short of the target before edges are added.
+/// Rounds above the target before edges are added.
 const SHORT_ROUNDS: u32 = 2;
-/// Rounds within the target before an extra edge is taken away.
+/// Rounds within the target before an extra edge is removed.
 const CALM_ROUNDS: u32 = 3;
-/// Share of the target within which every node must stay without the edge.
+/// Share of the target within which every node must stay without the extra edge.
 const CALM_SHARE: f64 = 0.9;
 const ADDED_PER_ROUND: usize = 4;
 const EXTRA_PER_NODE_MAX: usize = 4;
-/// One extra edge per this many nodes at most.
+/// At most one extra edge per this many nodes.
 const NODES_PER_EXTRA: usize = 4;
 const SILENT_ROUNDS: u32 = 3;
 

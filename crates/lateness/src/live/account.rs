@@ -3,29 +3,29 @@
 /// Where a rank runs.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// Its host.
+    /// Number of the host.
     pub host: u32,
-    /// Its clock; ranks of one clock are compared without clock errors.
+    /// Number of the clock; ranks on one clock are compared without clock errors.
     pub clock: u32,
 }
 
-/// What was taken and what was not.
+/// Counts of arrivals and operations, processed and dropped.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Arrivals.
+    /// Arrivals processed.
     pub arrivals: u64,
-    /// Operations that were complete.
+    /// Complete operations.
     pub operations: u64,
-    /// Operations that lacked members; they name nobody.
+    /// Operations with missing members; they are not judged.
     pub incomplete: u64,
-    /// Complete operations of ranks whose clocks were not known.
+    /// Complete operations of ranks with unknown clocks.
     pub without_clock: u64,
-    /// Arrivals at a step at which the rank had arrived before.
+    /// Arrivals at a step that the rank had already reached.
     pub repeated: u64,
-    /// Arrivals that ranks dropped, because they had more than they may send.
+    /// Arrivals that ranks dropped because of the limit on what they may send.
     pub dropped: u64,
-    /// Arrivals of groups beyond those that are kept.
+    /// Arrivals of groups beyond the limit on groups kept.
     pub beyond: u64,
-    /// Words that could not be read.
+    /// Messages that could not be parsed.
     pub unreadable: u64,
 }

@@ -13,15 +13,15 @@
 //! that counts its steps takes 1 byte for the step and 4 for a time within a quarter of a second of
 //! the one before.
 
-/// Arrivals of one rank, in the order in which they happened in each group.
+/// Arrivals of one rank, in order of time within each group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
-    /// When the rank looked, on its node's clock, ns.
+    /// Time up to which the rank collected arrivals, on its node's clock, ns.
     pub as_of_ns: i64,
-    /// Every arrival before `as_of_ns` is in this batch or an earlier one, or is counted in
+    /// True if every arrival before `as_of_ns` is in this batch or an earlier one, or is counted in
     /// `dropped`.
     pub is_whole: bool,
-    /// Arrivals of this rank that were dropped since it began.
+    /// Arrivals that this rank has dropped since its start.
     pub dropped: u64,
     /// Groups with at least one arrival.
     pub groups: Vec<GroupArrivals>,
@@ -41,13 +41,13 @@ pub struct GroupArrivals {
 pub struct Stamp {
     /// Number of the operation in its group.
     pub step: u64,
-    /// When the rank arrived, on its node's clock, ns.
+    /// Time of the arrival on the node's clock, ns.
     pub at_ns: i64,
 }
 
 impl Batch {
-    /// Returns the batch as words of at most `word_max` bytes, and how many arrivals did not fit
-    /// into `words_max` of them.
+    /// Encodes the batch as messages of at most `word_max` bytes, and returns how many arrivals did
+    /// not fit into `words_max` of them.
     pub fn encode(&self, word_max: usize, words_max: usize) -> (Vec<Vec<u8>>, u64) {
         let mut words = Vec::new();
         let (mut part, mut room) = (self.empty(), word_max.saturating_sub(HEADER_MAX));
@@ -107,7 +107,7 @@ impl Batch {
         out
     }
 
-    /// Reads a word; None where it is not one of [`Batch::encode`].
+    /// Parses a message; `None` if it was not written by [`Batch::encode`].
     pub fn decode(mut bytes: &[u8]) -> Option<Self> {
         let from = &mut bytes;
         let (as_of_ns, is_whole, dropped) = (take_signed(from)?, take(from)?, take(from)?);
@@ -163,9 +163,9 @@ fn take_signed(from: &mut &[u8]) -> Option<i64> {
 
 /// Longest varint, bytes.
 const VARINT_MAX: usize = 10;
-/// Longest form of an arrival, bytes.
+/// Longest encoding of an arrival, bytes.
 const STAMP_MAX: usize = 2 * VARINT_MAX;
-/// Longest form of what comes before the groups, bytes.
+/// Longest encoding of the part before the groups, bytes.
 const HEADER_MAX: usize = 4 * VARINT_MAX;
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::change;
 use crate::operation::median;
 
-/// What happened in a group in a stretch of time that ends now.
+/// A group's operations in a span of time that ends now.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Window {
     /// Length, ns.
@@ -14,27 +14,26 @@ pub struct Window {
     pub operations: u64,
     /// Operations at which the member was last.
     pub late: u64,
-    /// Sum of its leads, ns.
+    /// Sum of the member's leads, ns.
     pub lost_ns: i64,
 }
 
-/// An operation that was judged.
+/// An operation after judgement.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Judgement {
-    /// When the last arrived, ns on the reference clock.
+    /// Last arrival, ns on the reference clock.
     pub at_ns: i64,
-    /// Lead of the last, ns.
+    /// Lead of the last arrival, ns.
     pub lead_ns: i64,
-    /// What of the leads is certain, of the rank that is named and of the host, ns; 0 where none
-    /// is.
+    /// Certain part of the leads of the named rank and of the named host, ns; 0 if none is named.
     pub certain_ns: [i64; 2],
     /// Standard deviation of the lead, ns.
     pub lead_sigma_ns: f64,
     /// From the first to the last arrival, ns.
     pub spread_ns: i64,
-    /// The rank that is named.
+    /// The named rank.
     pub rank: Option<u32>,
-    /// The host that is named, and its lead, ns.
+    /// The named host and its lead, ns.
     pub host: Option<(u32, i64)>,
 }
 
@@ -42,14 +41,14 @@ pub(crate) struct Judgement {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recent {
     judged: VecDeque<Judgement>,
-    /// Of the latest operations, by ranks and by hosts.
+    /// Losses above which the latest operations count as costly, by ranks and by hosts, ns.
     floors_ns: [i64; 2],
     until_floors: usize,
     usual_spread_ns: i64,
 }
 
 impl Recent {
-    /// Takes the next operation; what is older than the longest window is forgotten.
+    /// Adds the next operation and forgets those older than the longest window.
     pub fn take(&mut self, judged: Judgement) {
         let oldest_ns = judged.at_ns.saturating_sub(WINDOWS_NS[1]);
         let kept = |recent: &VecDeque<Judgement>| {
@@ -71,23 +70,23 @@ impl Recent {
         self.usual_spread_ns = median(latest().map(|judged| judged.spread_ns).collect()).unwrap_or(0);
     }
 
-    /// Losses from which operations count as costly, of ranks and of hosts, ns.
+    /// Returns the losses above which operations count as costly, for ranks and for hosts, ns.
     pub fn floors_ns(&self) -> [i64; 2] {
         self.floors_ns
     }
 
-    /// Median time from the first to the last arrival, ns.
+    /// Returns the median time from the first to the last arrival, ns.
     pub fn usual_spread_ns(&self) -> i64 {
         self.usual_spread_ns
     }
 
-    /// When the latest operation was complete, ns.
+    /// Returns when the latest operation was complete, ns.
     pub fn latest_ns(&self) -> Option<i64> {
         self.judged.back().map(|judged| judged.at_ns)
     }
 
-    /// What the member lost in the `length_ns` before `now_ns`; `lead_of` gives its lead in an
-    /// operation, ns, where it was late.
+    /// Returns what the member lost in the `length_ns` before `now_ns`; `lead_of` returns its lead
+    /// in an operation at which it was late, ns.
     pub fn window(&self, now_ns: i64, length_ns: i64, lead_of: impl Fn(&Judgement) -> Option<i64>) -> Window {
         let mut window = Window { length_ns, ..Window::default() };
         let since_ns = now_ns.saturating_sub(length_ns);
@@ -101,8 +100,8 @@ impl Recent {
         window
     }
 
-    /// Median lead of the member's operations, and the median standard deviation of those leads,
-    /// ns.
+    /// Returns the median lead of the member's operations, and the median standard deviation of
+    /// those leads, ns.
     pub fn lead(&self, floor_ns: i64, lead_of: impl Fn(&Judgement) -> Option<i64>) -> (i64, f64) {
         let own = || self.judged.iter().filter_map(|judged| lead_of(judged).map(|lead_ns| (lead_ns, judged)));
         let large = || own().filter(|(lead_ns, _)| *lead_ns >= floor_ns);
@@ -113,11 +112,11 @@ impl Recent {
     }
 }
 
-/// The sliding windows, ns: ten seconds and a minute.
+/// The sliding windows: ten seconds and one minute, ns.
 pub const WINDOWS_NS: [i64; 2] = [10_000_000_000, 60_000_000_000];
-/// Operations of a group that are kept at most: a minute at more than 130 per second.
+/// Most operations kept per group: one minute at more than 130 per second.
 const KEPT_MAX: usize = 8192;
-/// The latest operations whose losses settle the floor.
+/// Number of latest operations from which the floor is computed.
 const FLOOR_OF: usize = 256;
-/// The floor is settled anew after so many operations.
+/// Operations between two computations of the floor.
 const FLOOR_EVERY: usize = 16;

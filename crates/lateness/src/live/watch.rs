@@ -9,7 +9,7 @@ use super::change::{Change, Run};
 use super::group::{Group, Key};
 use super::recent::{Judgement, WINDOWS_NS, Window};
 
-/// Who is late.
+/// A rank or host that may be late.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Member {
     /// One rank.
@@ -18,69 +18,69 @@ pub enum Member {
     Host(u32),
 }
 
-/// A member that is late again and again.
+/// A member that is repeatedly late.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lateness {
-    /// Who.
+    /// The late member.
     pub member: Member,
-    /// In which group.
+    /// Name of the group.
     pub group: String,
     /// Its first late operation, ns on the reference clock.
     pub since_ns: i64,
     /// Its latest late operation, ns on the reference clock.
     pub last_ns: i64,
-    /// Operations of the group since it began to be late, up to the latest at which it was.
+    /// Operations of the group from the first to the latest late one.
     pub operations: u64,
-    /// Those of them at which it was late.
+    /// Operations at which the member was late.
     pub times: u64,
-    /// Median lead of them, ns.
+    /// Median lead of the late operations, ns.
     pub lead_ns: i64,
-    /// Standard deviation of that lead by the clocks, ns.
+    /// Standard deviation of `lead_ns` due to clock errors, ns.
     pub lead_sigma_ns: f64,
-    /// Share of the time since it began that the others waited for it.
+    /// Share of the time since the first late operation that others waited for the member.
     pub share: f64,
-    /// The last ten seconds, the last minute, and the whole run (whose length is 0).
+    /// The last ten seconds, the last minute, and the whole run (length 0).
     pub windows: [Window; 3],
 }
 
-/// An operation that some members entered and others did not.
+/// An operation that some members entered and others have not.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Waiting {
-    /// In which group.
+    /// Name of the group.
     pub group: String,
-    /// The step.
+    /// Number of the operation.
     pub step: u64,
     /// First arrival, ns on the reference clock.
     pub since_ns: i64,
-    /// How long its first member has waited, ns.
+    /// Waiting time of the first member, ns.
     pub waited_ns: i64,
-    /// Ranks that have not arrived, and the step at which each arrived last.
+    /// Ranks that have not arrived, with the step of each rank's last arrival.
     pub missing: Vec<(u32, Option<u64>)>,
-    /// Ranks that wait.
+    /// Ranks that are waiting.
     pub waiting: Vec<u32>,
 }
 
-/// What has changed.
+/// A change of state.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A member began to be late.
+    /// A member has begun to be late.
     LateBegun(Lateness),
-    /// It is late no more.
+    /// A member is no longer late.
     LateEnded(Lateness),
-    /// Members wait for others.
+    /// Members have begun to wait for others.
     WaitBegun(Waiting),
-    /// They do not wait any more, or for others.
+    /// Members no longer wait, or wait for other ranks.
     WaitEnded(Waiting),
 }
 
-/// How things stand.
+/// State of all groups.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Standing {
-    /// Who is late, most costly first.
+    /// Late members, most costly first.
     pub late: Vec<Lateness>,
-    /// Who is waited for.
+    /// Operations that wait for ranks.
     pub waiting: Vec<Waiting>,
-    /// What was taken.
+    /// Counts of arrivals and operations.
     pub counts: Counts,
 }
 
@@ -94,24 +94,24 @@ pub struct Watch {
     counts: Counts,
 }
 
-/// What was heard of a rank.
+/// Knowledge about one rank.
 #[derive(Copy, Clone, Debug, Default)]
 struct Heard {
-    /// Up to here, on its own clock, all its arrivals are known, ns.
+    /// Time up to which all arrivals of the rank are known, on its own clock, ns.
     whole_until_ns: Option<i64>,
-    /// When it was heard of last, ns on the reference clock.
+    /// Time of the latest message, ns on the reference clock.
     at_ns: Option<i64>,
     dropped: u64,
 }
 
 impl Watch {
-    /// Watches the ranks that run at these places.
+    /// Creates a watch of ranks at these places.
     pub fn new(places: Vec<Place>) -> Self {
         let ranks = vec![Heard::default(); places.len()];
         Self { places, ranks, ..Self::default() }
     }
 
-    /// Takes a word of a rank, at `now_ns` on the reference clock.
+    /// Processes a message of a rank, received at `now_ns` on the reference clock.
     pub fn hear(&mut self, rank: u32, word: &[u8], now_ns: i64) {
         match Batch::decode(word) {
             Some(batch) => self.take(rank, batch, now_ns),
@@ -119,7 +119,7 @@ impl Watch {
         }
     }
 
-    /// Takes arrivals of a rank, at `now_ns` on the reference clock.
+    /// Processes arrivals of a rank, received at `now_ns` on the reference clock.
     pub fn take(&mut self, rank: u32, batch: Batch, now_ns: i64) {
         let Some(heard) = self.ranks.get_mut(rank as usize) else { return };
         heard.at_ns = Some(now_ns);
@@ -144,7 +144,7 @@ impl Watch {
         }
     }
 
-    /// Judges what is complete by `now_ns`, and says what has changed.
+    /// Judges the operations that are complete at `now_ns`, and returns the changes.
     pub fn advance(&mut self, now_ns: i64, clocks: &dyn Clocks) -> Vec<Event> {
         let mut events = Vec::new();
         for (name, group) in &mut self.groups {
@@ -163,7 +163,7 @@ impl Watch {
         events
     }
 
-    /// How things stand at `now_ns`.
+    /// Returns the state at `now_ns`.
     pub fn standing(&self, now_ns: i64) -> Standing {
         let mut late = Vec::new();
         for (name, group) in &self.groups {
@@ -175,7 +175,8 @@ impl Watch {
         Standing { late, waiting: self.waits.values().map(|(_, wait)| wait.clone()).collect(), counts: self.counts }
     }
 
-    /// How often each rank was last since the run began and the sum of its leads, ns, by group.
+    /// Returns for each group and rank how often the rank was last since the run began, and the sum
+    /// of its leads, ns.
     pub fn totals(&self) -> impl Iterator<Item = (&str, u32, u64, i64)> {
         self.groups.iter().flat_map(|(name, group)| {
             group.totals[0].iter().map(move |(rank, (times, lost_ns))| (name.as_str(), *rank, *times, *lost_ns))
@@ -227,7 +228,7 @@ impl Watch {
     }
 }
 
-/// What is known of a member that is late.
+/// Describes a late member.
 fn lateness(name: &str, group: &Group, (kind, member): (usize, u32), run: &Run, now_ns: i64) -> Lateness {
     let lead_of = |judged: &Judgement| match kind {
         0 => (judged.rank == Some(member)).then_some(judged.lead_ns),
@@ -252,13 +253,14 @@ fn lateness(name: &str, group: &Group, (kind, member): (usize, u32), run: &Run, 
     }
 }
 
-/// Groups that are kept.
+/// Most groups kept.
 const GROUPS_MAX: usize = 1 << 14;
-/// The shortest wait that is told, ns.
+/// Shortest wait that is reported, ns.
 const WAIT_MIN_NS: i64 = 2_000_000_000;
-/// A wait is told from so many times the usual time between the first and the last arrival on.
+/// A wait is reported once it exceeds this multiple of the usual time between the first and the
+/// last arrival.
 const WAIT_OF_USUAL: i64 = 5;
-/// A rank that reports nothing for so long is stopped, or cannot be reached, ns.
+/// A rank without messages for this long is stopped or unreachable, ns.
 const SILENT_NS: i64 = 2_500_000_000;
-/// Operations after which it is known who takes part in a group.
+/// Operations after which the members of a group are known.
 const OPERATIONS_MIN: u64 = 3;

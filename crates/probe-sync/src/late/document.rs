@@ -6,45 +6,45 @@ use std::fmt;
 use probe_sync_lateness::live::{Lateness, Member, Waiting, Window};
 use serde::{Deserialize, Serialize};
 
-/// Who is late and who is waited for, now.
+/// Late ranks, and ranks that others wait for, at present.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LateStanding {
-    /// Who is late, most costly first.
+    /// Late ranks and hosts, most costly first.
     pub late: Vec<LateLine>,
-    /// Operations that some members entered and others did not.
+    /// Operations that some members entered and others have not.
     pub waiting: Vec<WaitLine>,
 }
 
-/// A rank, or a host with all its ranks, that is late again and again.
+/// A rank, or a host with all its ranks, that is repeatedly late.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LateLine {
-    /// The rank; null where all ranks of the host are late.
+    /// The rank; null if all ranks of the host are late.
     pub rank: Option<u32>,
-    /// Its host.
+    /// Host name.
     pub host: String,
-    /// The group in whose operations it is late.
+    /// Name of the group in whose operations it is late.
     pub group: String,
-    /// Its first late arrival, ns on the reference clock.
+    /// First late arrival, ns on the reference clock.
     pub since_ns: i64,
-    /// Its latest late arrival, ns on the reference clock.
+    /// Latest late arrival, ns on the reference clock.
     pub last_ns: i64,
-    /// Operations of the group since then.
+    /// Operations of the group since the first late arrival.
     pub operations: u64,
-    /// Those at which it was late.
+    /// Operations at which it was late.
     pub times: u64,
-    /// Median time by which it was later than the second-latest, ns.
+    /// Median time between the second-latest arrival and its own, ns.
     pub lead_ns: i64,
-    /// Standard deviation of `lead_ns` by the clocks, ns.
+    /// Standard deviation of `lead_ns` due to clock errors, ns.
     pub lead_sigma_ns: f64,
-    /// Share of the time since then that the others waited for it.
+    /// Share of the time since the first late arrival that others waited for it.
     pub share: f64,
     /// The last ten seconds, the last minute, and the whole run.
     pub windows: Vec<LateWindow>,
 }
 
-/// What a member lost in a stretch of time.
+/// Time lost through a member in a span of time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LateWindow {
@@ -52,31 +52,31 @@ pub struct LateWindow {
     pub length_s: Option<u64>,
     /// Operations of the group.
     pub operations: u64,
-    /// Those at which the member was last.
+    /// Operations at which the member was last.
     pub late: u64,
-    /// Sum of its leads, ns.
+    /// Sum of the member's leads, ns.
     pub lost_ns: i64,
 }
 
-/// An operation that some members entered and others did not.
+/// An operation that some members entered and others have not.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WaitLine {
-    /// The group.
+    /// Name of the group.
     pub group: String,
-    /// Number of the operation.
+    /// Number of the operation in its group.
     pub step: u64,
     /// First arrival, ns on the reference clock.
     pub since_ns: i64,
-    /// How long its first member has waited, ns.
+    /// Waiting time of the first member, ns.
     pub waited_ns: i64,
-    /// Ranks that have not arrived.
+    /// Ranks that have not arrived; the first of them only.
     pub missing: Vec<MissingRank>,
-    /// Number of ranks that have not arrived; `missing` holds the first of them.
+    /// Number of ranks that have not arrived.
     pub missing_ranks: u32,
-    /// Ranks that wait, the first of them.
+    /// Ranks that are waiting; the first of them only.
     pub waiting: Vec<u32>,
-    /// Number of ranks that wait.
+    /// Number of ranks that are waiting.
     pub waiting_ranks: u32,
 }
 
@@ -86,53 +86,53 @@ pub struct WaitLine {
 pub struct MissingRank {
     /// The rank.
     pub rank: u32,
-    /// Its host.
+    /// Host name.
     pub host: String,
-    /// The operation of the group at which it arrived last.
+    /// Number of the group's operation at which it last arrived.
     pub last_step: Option<u64>,
 }
 
-/// A line of `late.jsonl`.
+/// One line of `late.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LateRecord {
-    /// Version of this form: a field that is removed or changes its meaning raises it.
+    /// Version of this document; raised when a field is removed or changes its meaning.
     pub schema: u32,
-    /// When it was found, ns on the reference clock.
+    /// Time of detection, ns on the reference clock.
     pub at_ns: i64,
-    /// What happened.
+    /// Kind of change.
     pub event: LateEvent,
-    /// About whom.
+    /// Subject of the line.
     #[serde(flatten)]
     pub about: Late,
 }
 
-/// What happened.
+/// Kind of change.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LateEvent {
-    /// It began.
+    /// The state began.
     Begun,
-    /// It goes on; told once a minute.
+    /// The state continues; reported once a minute.
     Continues,
-    /// It ended.
+    /// The state ended.
     Ended,
 }
 
-/// About whom a line is.
+/// Subject of a line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Late {
-    /// A rank or a host that is late.
+    /// A late rank or host.
     Late(LateLine),
-    /// Ranks that wait for others.
+    /// Ranks that are waiting for others.
     Waiting(WaitLine),
 }
 
 impl LateStanding {
-    /// Returns how things stood after these lines of `late.jsonl`, oldest first.
+    /// Returns the state after these lines of `late.jsonl`, oldest first.
     pub fn after(records: impl IntoIterator<Item = LateRecord>) -> Self {
         let mut standing = Self::default();
         for LateRecord { event, about, .. } in records {
@@ -154,7 +154,7 @@ impl LateStanding {
 }
 
 impl LateLine {
-    /// Describes a member of a run whose ranks and hosts have these names.
+    /// Describes a late member; `host_of_rank` and `hosts` hold the run's host names.
     pub(super) fn new(found: &Lateness, host_of_rank: &[String], hosts: &[String]) -> Self {
         let name = |names: &[String], number: u32| names.get(number as usize).cloned().unwrap_or_default();
         let (rank, host) = match found.member {
@@ -182,14 +182,14 @@ impl LateLine {
         }
     }
 
-    /// Whether two lines are about one lateness.
+    /// Returns true if two lines describe the same lateness.
     pub fn is_same(&self, other: &Self) -> bool {
         (self.rank, &self.host, &self.group, self.since_ns) == (other.rank, &other.host, &other.group, other.since_ns)
     }
 }
 
 impl WaitLine {
-    /// Describes a wait in a run whose ranks have these hosts.
+    /// Describes a wait; `host_of_rank` holds the run's host names.
     pub(super) fn new(found: &Waiting, host_of_rank: &[String]) -> Self {
         let missing = |(rank, last_step): &(u32, Option<u64>)| MissingRank {
             rank: *rank,
@@ -208,7 +208,7 @@ impl WaitLine {
         }
     }
 
-    /// Whether two lines are about one wait.
+    /// Returns true if two lines describe the same wait.
     pub fn is_same(&self, other: &Self) -> bool {
         (&self.group, self.step, self.since_ns) == (&other.group, other.step, other.since_ns)
     }
@@ -260,7 +260,7 @@ impl fmt::Display for WaitLine {
     }
 }
 
-/// A time with its unit, of two or three digits.
+/// Formats a time with its unit, to two or three digits.
 fn span(ns: f64) -> String {
     match ns.abs() {
         size if size < 999.5 => format!("{ns:.0} ns"),
@@ -270,17 +270,17 @@ fn span(ns: f64) -> String {
     }
 }
 
-/// Hours, minutes and seconds of the reference clock, UTC.
+/// Formats a reference time as hours, minutes and seconds, UTC.
 fn time_of_day(ns: i64) -> String {
     let seconds = ns.div_euclid(1_000_000_000).rem_euclid(86_400);
     format!("{:02}:{:02}:{:02} UTC", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// The file of who was late and waited for.
+/// File of late ranks and of waits.
 pub(crate) const LATE_FILE: &str = "late.jsonl";
 /// Version of the lines of `late.jsonl`.
 pub(super) const SCHEMA: u32 = 1;
-/// Ranks that a line names; it counts the others.
+/// Most ranks listed in a line; further ones are only counted.
 const RANKS_TOLD: usize = 16;
 
 #[cfg(test)]

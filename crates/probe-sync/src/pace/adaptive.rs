@@ -12,60 +12,60 @@ use serde::{Deserialize, Serialize};
 
 use crate::infinity::null_is_infinite;
 
-/// What adaptive probing did in a run.
+/// Results of adaptive probing in a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PacingReport {
-    /// The wanted half-width, ns.
+    /// Target half-width, ns.
     pub target_ns: f64,
-    /// How the target stood after the last round.
+    /// State of the target after the last round.
     pub verdict: Verdict,
-    /// Rounds at whose end every node that could be judged was within the target.
+    /// Rounds after which every node that could be judged was within the target.
     pub rounds_within: u64,
     /// Rounds judged.
     pub rounds: u64,
     /// Nodes within the target after the last round.
     pub nodes_within: u32,
-    /// Nodes that could be judged then.
+    /// Nodes that could be judged after the last round.
     pub nodes_judged: u32,
-    /// The governing node's half-width then, ns; +∞ (JSON: null) where nothing was known.
+    /// Half-width of the governing node after the last round, ns; +∞ (JSON: null) if unknown.
     #[serde(deserialize_with = "null_is_infinite")]
     pub half_width_ns: f64,
-    /// The part of it that more packets cannot reduce, ns.
+    /// Part of `half_width_ns` that more packets cannot reduce, ns.
     pub floor_ns: f64,
     /// The configured cadence, ns.
     pub configured_cadence_ns: i64,
-    /// The last decision's cadence, ns.
+    /// Cadence of the last decision, ns.
     pub final_cadence_ns: i64,
-    /// The shortest cadence that was in force, ns.
+    /// Shortest cadence used, ns.
     pub shortest_cadence_ns: i64,
-    /// The longest cadence that was in force, ns.
+    /// Longest cadence used, ns.
     pub longest_cadence_ns: i64,
     /// Exchanges due on each host.
     pub exchanges_per_host: f64,
-    /// The same at the configured cadence.
+    /// Exchanges that would have been due on each host at the configured cadence.
     pub exchanges_per_host_fixed: f64,
-    /// Edges probed besides the run's own after the last round.
+    /// Edges probed in addition to the run's own, after the last round.
     pub extra_edges: Vec<Edge>,
-    /// The most such edges at a time.
+    /// Largest number of such edges at a time.
     pub extra_edges_most: usize,
 }
 
-/// Chooses the pace by the target.
+/// Chooses the pace from the target.
 #[derive(Clone, Debug)]
 pub(crate) struct Adaptive {
     pacer: Pacer,
     keeps_graph: bool,
-    /// Says what stands in the way.
+    /// True if obstacles to the target are logged.
     speaks: bool,
     report: PacingReport,
-    /// What was said last.
+    /// Verdict logged last.
     said: Verdict,
 }
 
 impl Adaptive {
-    /// For a run of `nodes` nodes that probes `edges`; with `keeps_graph` no others, because
-    /// somebody chose them.
+    /// Creates the controller of a run of `nodes` nodes that probes `edges`; with `keeps_graph` it
+    /// adds no edges, because the user chose them.
     pub fn new(nodes: usize, edges: &[Edge], options: PacingOptions, keeps_graph: bool, speaks: bool) -> Self {
         let report = PacingReport {
             target_ns: options.target_ns,
@@ -89,7 +89,7 @@ impl Adaptive {
         Self { pacer, keeps_graph, speaks, report, said: Verdict::Unknown }
     }
 
-    /// Looks at a solved round that was measured at `cadence`, and decides the next.
+    /// Judges a solved round that was measured at `cadence`, and decides the next.
     pub fn next(&mut self, round: &SolvedRound, cadence: Duration) -> PacingStep {
         let mut step = self.pacer.after(round);
         if self.keeps_graph {
@@ -103,7 +103,7 @@ impl Adaptive {
         step
     }
 
-    /// What it did; `None` before the first round.
+    /// Returns the results so far; `None` before the first round.
     pub fn report(&self) -> Option<PacingReport> {
         (self.report.rounds > 0).then(|| self.report.clone())
     }
@@ -128,7 +128,7 @@ impl Adaptive {
         report.extra_edges_most = report.extra_edges_most.max(step.extra_edges.len());
     }
 
-    /// Says once what stands between the run and its target; the first round is too early to tell.
+    /// Logs once what keeps the run from its target; the first round is too early to tell.
     fn say(&mut self, step: &PacingStep) {
         let news = step.verdict != self.said && self.report.rounds > 1;
         let hopeless =
@@ -143,7 +143,7 @@ impl Adaptive {
 }
 
 impl PacingReport {
-    /// How the target stands, in words.
+    /// Returns the state of the target in words.
     pub fn reason(&self) -> String {
         let target = format!("target ±{}", length(self.target_ns));
         let (width, floor) = (length(self.half_width_ns), length(self.floor_ns));

@@ -7,21 +7,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::join::Plan;
 
-/// A rank without which the run went on.
+/// A rank without which the run continued.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Absence {
     /// The rank.
     pub rank: usize,
-    /// The node that it is, or follows.
+    /// Node of the rank, or of the leader that it follows.
     pub node_id: NodeId,
-    /// Its host; empty while it has not come.
+    /// Host name; empty if the rank has not joined yet.
     pub host: String,
-    /// The first round without it.
+    /// First round without the rank.
     pub from: RoundId,
-    /// What showed that it was gone.
+    /// What showed that the rank was gone.
     pub reason: String,
-    /// The round at whose end it took part again; null if it did not.
+    /// Round at whose end the rank took part again; null if it did not.
     pub back: Option<RoundId>,
 }
 
@@ -30,7 +30,7 @@ pub struct Absence {
 pub(super) struct Absences(Vec<Absence>);
 
 impl Absences {
-    /// A rank is gone.
+    /// Records that a rank is gone.
     pub fn left(&mut self, plan: &Plan, rank: usize, from: RoundId, reason: &str, backend: &str) {
         let (node_id, host) = (plan.node_of_rank[rank], plan.hostnames[rank].clone());
         // Over MPI a process cannot join a job that runs already.
@@ -41,7 +41,7 @@ impl Absences {
         }
     }
 
-    /// A rank has not come within this time, and the run begins without it.
+    /// Records that a rank has not joined within `limit`, so the run begins without it.
     pub fn missing(&mut self, plan: &Plan, rank: usize, limit: Duration) {
         let reason = format!("it did not join within {:.0?}", StdDuration::from_nanos(limit.as_ns().unsigned_abs()));
         tracing::warn!("rank {rank} is missing: {reason}; the run starts without it, and it can join later");
@@ -51,13 +51,13 @@ impl Absences {
         }
     }
 
-    /// A rank that was missing has come, from this host.
+    /// Records that a missing rank has joined, from this host.
     pub fn came(&mut self, rank: usize, host: &str) {
         let absences = self.0.iter_mut().filter(|absence| absence.rank == rank && absence.host.is_empty());
         absences.for_each(|absence| host.clone_into(&mut absence.host));
     }
 
-    /// It is back.
+    /// Records that a rank is back.
     pub fn back(&mut self, rank: usize, round: RoundId) {
         tracing::info!("round {round}: rank {rank} is back");
         if let Some(absence) = self.0.iter_mut().rfind(|absence| absence.rank == rank) {
@@ -65,22 +65,23 @@ impl Absences {
         }
     }
 
-    /// Ranks that are away now.
+    /// Returns the number of ranks that are absent now.
     pub fn away(&self) -> usize {
         self.0.iter().filter(|absence| absence.back.is_none()).count()
     }
 
-    /// Whether this node's rank is away now.
+    /// Returns true if this node's rank is absent now.
     pub fn is_away(&self, node: NodeId, plan: &Plan) -> bool {
         self.of(node, plan).any(|absence| absence.back.is_none())
     }
 
-    /// Whether this node's rank has ever been away: its account is of a part of the run.
+    /// Returns true if this node's rank has ever been absent, so that its account covers only part
+    /// of the run.
     pub fn was_away(&self, node: NodeId, plan: &Plan) -> bool {
         self.of(node, plan).next().is_some()
     }
 
-    /// In the order in which ranks left.
+    /// Returns all absences, in the order in which ranks left.
     pub fn all(&self) -> Vec<Absence> {
         self.0.clone()
     }
@@ -91,5 +92,5 @@ impl Absences {
     }
 }
 
-/// Absences kept for the report.
+/// Most absences kept for the report.
 const MOST: usize = 10_000;

@@ -36,45 +36,45 @@ use crate::measure::counters::Counter;
 use crate::pace::adaptive::PacingReport;
 pub use crate::store::StreamState;
 
-/// The end of a run.
+/// Report on a finished run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunReport {
-    /// Version of this form, [`SCHEMA`]: a field that is taken away or means something else gives
-    /// another number. 0 in reports from before there was one.
+    /// Version of this document, [`SCHEMA`]; raised when a field is removed or changes its meaning.
+    /// 0 in reports from before versions were introduced.
     #[serde(default)]
     pub schema: u32,
-    /// The run, as in every file.
+    /// Run id, as in every file.
     pub run_id: String,
-    /// How the ranks talked: mpi, tcp.
+    /// Backend of the collectives: mpi, tcp.
     pub backend: String,
     /// Number of ranks.
     pub ranks: usize,
-    /// The node whose offset is zero.
+    /// Reference node, whose offset is zero.
     pub reference: NodeId,
-    /// Solved rounds.
+    /// Number of solved rounds.
     pub rounds: u64,
-    /// How rounds came about: master, timed, local.
+    /// Round mode: master, timed, local.
     pub round_mode: String,
-    /// True when a run was stopped, by a signal or on any rank, before its duration was over. A run
-    /// without a duration goes on until it is stopped, which is its orderly end.
+    /// True if the run was stopped, by a signal or by any rank, before its duration was over.
+    /// Stopping a run without a duration is its normal end and does not count.
     pub interrupted: bool,
-    /// Why the run failed; what is here then comes from the rounds finished before.
+    /// Why the run failed; the report then covers the rounds finished before.
     pub error: Option<String>,
-    /// Where the files are.
+    /// Directory of the files.
     pub out: String,
-    /// The last round, by node.
+    /// Results of the last round, by node.
     pub nodes: Vec<NodeRow>,
-    /// The verdict of known truth.
+    /// Comparison with known truth.
     pub truth: Option<TruthVerdict>,
-    /// Ranks without which the run went on for a time, or to its end.
+    /// Ranks without which the run continued for a time or to its end.
     pub absences: Vec<Absence>,
-    /// Packets by direction: what one side sent and the other received, both of them present all
-    /// the time.
+    /// Packets by direction, as sent by one side and received by the other; only pairs of ranks
+    /// present for the whole run.
     pub packets: Vec<DirectionPackets>,
     /// Directions in which packets could not be sent.
     pub unreachable_peers: Vec<UnreachablePeer>,
-    /// Nodes of which no round knew an offset.
+    /// Nodes whose offset no round determined.
     #[serde(default)]
     pub never_reached: Vec<NodeId>,
     /// Counters summed over ranks.
@@ -86,99 +86,100 @@ pub struct RunReport {
     /// Median and largest time from the end of the root's window to the solved round, before its
     /// broadcast, µs.
     pub round_latency_us: [f64; 2],
-    /// Every disturbance of a system clock: round, node, event.
+    /// All disturbances of system clocks: round, node, event.
     pub clock_events: Vec<(RoundId, NodeId, ClockEvent)>,
-    /// Where another rank was the master before; null at rank 0.
+    /// Takeover from the previous master; null at rank 0.
     pub taken_over: Option<TakenOver>,
-    /// Nodes that carried the timeline of a reference that was gone, one after the other.
+    /// Nodes that carried the timeline of a missing reference, in order.
     pub carriers: Vec<Carrier>,
-    /// Named parts of the run, in their order.
+    /// Named phases of the run, in order.
     pub phases: Vec<Phase>,
-    /// Clocks and paths that went wrong, by name, in the order in which they became sure.
+    /// Faults of clocks and paths, in the order in which they were reported.
     pub faults: Vec<Fault>,
-    /// How many of each kind, also of those beyond what is kept.
+    /// Number of faults by kind, including those that `faults` no longer holds.
     pub faults_by_kind: BTreeMap<FaultKind, u64>,
     /// Standard deviation of path asymmetry seen in the last round, ns.
     pub asymmetry_sd_ns: f64,
-    /// What adaptive probing did; null when the pace was fixed.
+    /// Results of adaptive probing; null if the pace was fixed.
     pub pacing: Option<PacingReport>,
-    /// Recorded files that are not all that was measured: not written for some time, or with their
-    /// oldest segments removed.
+    /// Recorded files that are incomplete: not written for some time, or with their oldest segments
+    /// removed.
     pub files: Vec<StreamState>,
-    /// Documents that could not be written at the end, with the reason.
+    /// Documents that could not be written at the end of the run, with the reason.
     pub unwritten: Vec<String>,
 }
 
-/// Since when a rank is the master in place of another.
+/// A rank's takeover of the master role from another.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TakenOver {
-    /// From this rank.
+    /// The previous master's rank.
     pub from_rank: usize,
-    /// The first round that it decides.
+    /// First round decided by the new master.
     pub first_round: RoundId,
 }
 
-/// A node whose clock carried the timeline of a reference that was gone.
+/// A node whose clock carried the timeline of a missing reference.
 #[derive(Copy, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Carrier {
     /// The node.
     pub node: NodeId,
-    /// From this round on.
+    /// First round in which the node carried it.
     pub since: RoundId,
-    /// Half-width of its own 95 % interval against the timeline in the last round that it carried,
-    /// ns; +∞ (JSON: null) where nothing was known.
+    /// Half-width of the node's own 95 % interval relative to the timeline in the last round that
+    /// it carried, ns; +∞ (JSON: null) if unknown.
     #[serde(deserialize_with = "null_is_infinite")]
     pub half_width_95_ns: f64,
 }
 
-/// One line of the table.
+/// Results for one node: a line of the table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeRow {
     /// The node.
     pub node_id: NodeId,
-    /// Its rank.
+    /// Rank of the node.
     pub rank: u32,
-    /// Its host.
+    /// Host name.
     pub host: String,
-    /// Its timestamps.
+    /// Stamp source.
     pub stamp: StampSource,
-    /// Joined to the reference by fitted edges in the last round.
+    /// True if fitted edges joined the node to the reference in the last round.
     pub reachable: bool,
-    /// The node's or the reference's system clock was disturbed in the last round: do not trust its
-    /// line.
+    /// True if the system clock of the node or of the reference was disturbed in the last round; do
+    /// not trust the values.
     pub clock_disturbed: bool,
     /// This clock minus the reference clock, ns.
     pub offset_ns: f64,
-    /// Rate against the reference, ppm.
+    /// Rate relative to the reference, ppm.
     pub drift_ppm: f64,
     /// Half-width of the 95 % interval, ns; +∞ (JSON: null) unless `reachable`.
     #[serde(deserialize_with = "null_is_infinite")]
     pub half_width_95_ns: f64,
-    /// Hard interval, ns; null where nothing bounds it.
+    /// Hard interval, ns; null for an end without a bound.
     pub hard_interval_ns: [Option<f64>; 2],
-    /// Edges that took part.
+    /// Edges that were used.
     pub edges: u32,
-    /// Lost exchanges of its out-edges over the run.
+    /// Exchanges lost on the node's out-edges over the run.
     pub lost: u64,
-    /// Known truth.
+    /// True offset, ns, if known.
     pub true_offset_ns: Option<f64>,
     /// offset − truth in the last round, ns.
     pub error_ns: Option<f64>,
-    /// The truth lay inside the hard interval in every judged round; null when none was judged.
+    /// True if the hard interval contained the truth in every judged round; null if none was
+    /// judged.
     pub bounds_held: Option<bool>,
 }
 
-/// How estimates compared with known truth, over nodes and rounds from the second on, the reference
-/// left out.
+/// Comparison of estimates with known truth, over nodes and rounds from the second on, without the
+/// reference.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TruthVerdict {
     /// Node-rounds judged.
     pub judged: usize,
-    /// Node-rounds without an estimate, flagged for a disturbed clock, or beyond what is kept.
+    /// Node-rounds without an estimate, with a disturbed clock, or beyond what is kept.
     pub not_judged: usize,
     /// Largest |error|, ns.
     pub worst_error_ns: f64,
@@ -186,28 +187,27 @@ pub struct TruthVerdict {
     pub median_error_ns: f64,
     /// Median half-width of the 95 % interval, ns.
     pub median_half_width_95_ns: f64,
-    /// Share of truths inside the 95 % interval.
+    /// Share of the 95 % intervals that contain the truth.
     pub coverage_95: f64,
     /// Median width of the hard interval, ns.
     pub median_hard_width_ns: f64,
-    /// Truths outside their hard interval: must be 0.
+    /// Hard intervals that do not contain the truth: must be 0.
     pub outside_hard_interval: usize,
-    /// Largest |error of the rate|, ppm; not a number (JSON: null) where the true rates are not
-    /// known.
+    /// Largest |error of the rate|, ppm; NaN (JSON: null) if the true rates are unknown.
     pub worst_drift_error_ppm: f64,
 }
 
-/// A node that another cannot send to.
+/// A direction in which packets cannot be sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UnreachablePeer {
     /// The sender.
     pub src: NodeId,
-    /// Whom it cannot reach.
+    /// The unreachable receiver.
     pub dst: NodeId,
-    /// Its address.
+    /// Address of the receiver.
     pub address: String,
-    /// What the system said last.
+    /// Latest error message of the system.
     pub reason: String,
 }
 
@@ -219,24 +219,24 @@ pub struct DirectionPackets {
     pub src: NodeId,
     /// The receiver.
     pub dst: NodeId,
-    /// Sent by the one.
+    /// Packets sent by `src`.
     pub sent: u64,
-    /// Received by the other.
+    /// Packets received by `dst`.
     pub received: u64,
-    /// The difference.
+    /// Packets lost: sent minus received.
     pub lost: i64,
 }
 
-/// Version of a report's form.
+/// Version of the report.
 pub const SCHEMA: u32 = 2;
 
 impl RunReport {
-    /// The report that a run has left in its directory; none where it was killed, or goes on. A
-    /// rank that took the place of a lost master leaves it in a folder of its own, and that of the
-    /// last one counts.
+    /// Reads the report in a run's directory; `None` if the run was killed or is still going. A
+    /// rank that took over from a lost master leaves its report in its own folder, and the last one
+    /// counts.
     ///
     /// # Errors
-    /// [`Error::File`] names the file that cannot be read, or is no report.
+    /// [`Error::File`] names a file that cannot be read or is not a report.
     pub fn read(directory: &Path) -> Result<Option<Self>, Error> {
         let first = directory.join("report.json");
         let offsets = continuations(&directory.join("offsets.jsonl")).pop().map(|(_, path)| path);
@@ -250,8 +250,8 @@ impl RunReport {
     }
 }
 
-/// Joins both sides' packet accounts. Indexed by node. Accounts that are not `whole`, of a part of
-/// the run, compare with no other.
+/// Joins both sides' packet accounts, indexed by node. Accounts that are not `whole`, because they
+/// cover only part of the run, are not compared.
 pub(crate) fn directions(accounts: &[&RankAccount], whole: impl Fn(NodeId) -> bool) -> Vec<DirectionPackets> {
     let mut all = Vec::new();
     for (src, account) in accounts.iter().enumerate().filter(|(src, _)| whole(NodeId(*src as u32))) {
@@ -272,7 +272,7 @@ pub(crate) fn directions(accounts: &[&RankAccount], whole: impl Fn(NodeId) -> bo
     all
 }
 
-/// Who cannot send to whom. Indexed by node.
+/// Lists the directions in which packets cannot be sent; `accounts` is indexed by node.
 pub(crate) fn unreachable_peers(accounts: &[&RankAccount], nodes: &[Ready]) -> Vec<UnreachablePeer> {
     let of_node = |(src, account): (usize, &&RankAccount)| {
         let peers = account.unreachable.clone().into_iter();

@@ -14,44 +14,44 @@ use tracing::Span;
 /// A part of a round.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Until the window's end.
+    /// Waiting for the window's end.
     Wait,
-    /// The window is cut and its edges are fitted.
+    /// Cutting the window and fitting its edges.
     Fit,
-    /// The nodes' windows come to the master.
+    /// Gathering the nodes' windows at the master.
     Gather,
-    /// The graph is solved, at the master.
+    /// Solving the graph at the master.
     Solve,
-    /// The round is written, at the master.
+    /// Writing the round at the master.
     Record,
-    /// The decision goes to all ranks.
+    /// Broadcasting the decision to all ranks.
     Broadcast,
 }
 
-/// How long the parts of a round took so far.
+/// Durations of the parts of a round so far.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct Parts {
     times: [Option<Duration>; Part::ALL.len()],
-    /// Whose parts.
+    /// Round that the parts belong to.
     round: Numbers,
 }
 
-/// What a recording says of a round.
+/// Numbers that a recording attaches to a round.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) struct Numbers {
-    /// Its number.
+    /// Number of the round.
     pub round: u64,
-    /// The rank that leads; None where all ranks decide.
+    /// Rank that leads; `None` if all ranks decide.
     pub root: Option<u64>,
-    /// How many ranks.
+    /// Number of ranks.
     pub ranks: u64,
 }
 
 impl Part {
-    /// In their order.
+    /// All parts, in order.
     pub const ALL: [Self; 6] = [Self::Wait, Self::Fit, Self::Gather, Self::Solve, Self::Record, Self::Broadcast];
 
-    /// The name of the span, and the label in metrics.
+    /// Returns the name of the span, which is also the label in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Wait => "wait",
@@ -63,7 +63,7 @@ impl Part {
         }
     }
 
-    /// A span's name is part of the program, so each has a line of its own.
+    /// Span names must be literals, so each has a line of its own.
     fn span(self) -> Span {
         match self {
             Self::Wait => tracing::debug_span!("wait"),
@@ -75,7 +75,7 @@ impl Part {
         }
     }
 
-    /// So does a scope's.
+    /// Scope names must be literals too.
     fn scope(self, numbers: Numbers) -> Scope {
         let Numbers { round, root, ranks } = numbers;
         match (self, root) {
@@ -114,12 +114,12 @@ impl Part {
 }
 
 impl Parts {
-    /// Of a round that begins.
+    /// Creates the parts of a round that begins.
     pub fn of(round: Numbers) -> Self {
         Self { round, ..Self::default() }
     }
 
-    /// Does `work`, a part of the round.
+    /// Runs `work`, timing it as this part of the round.
     pub fn time<T>(&mut self, part: Part, work: impl FnOnce() -> T) -> T {
         let _span = part.span().entered();
         let _scope = part.scope(self.round);
@@ -129,11 +129,11 @@ impl Parts {
         value
     }
 
-    /// The parts that were gone through.
+    /// Returns the parts completed so far.
     pub fn iter(&self) -> impl Iterator<Item = (Part, Duration)> {
         Part::ALL.into_iter().filter_map(|part| Some((part, self.times[part as usize]?)))
     }
 }
 
-/// The group of a run's ranks, as recordings name it.
+/// Name of the group of the run's ranks in recordings.
 const GROUP: &str = "probe_sync";

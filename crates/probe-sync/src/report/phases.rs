@@ -7,20 +7,20 @@ use probe_sync_estimate::round::GlobalWindowData;
 use probe_sync_time::{Reference, RoundId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// A named part of a run.
+/// A named phase of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Phase {
-    /// Its name.
+    /// Name of the phase.
     pub name: String,
-    /// Its first round.
+    /// First round of the phase.
     pub first: RoundId,
-    /// Its last round.
+    /// Last round of the phase.
     pub last: RoundId,
-    /// Where its first window began, on the reference clock.
+    /// Start of the first round's window on the reference clock.
     #[cfg_attr(feature = "schema", schemars(with = "i64"))]
     pub start_ns: Timestamp<Reference>,
-    /// Where its last window ended.
+    /// End of the last round's window on the reference clock.
     #[cfg_attr(feature = "schema", schemars(with = "i64"))]
     pub end_ns: Timestamp<Reference>,
 }
@@ -29,12 +29,12 @@ pub struct Phase {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Phases {
     all: Vec<Phase>,
-    /// What the round before decided on.
+    /// Phase decided on by the previous round.
     current: Option<String>,
 }
 
 impl Phases {
-    /// Takes a solved round down.
+    /// Adds a solved round.
     pub fn observe(&mut self, round: &GlobalWindowData) {
         if let Some(name) = &self.current {
             let goes_on = |phase: &&mut Phase| phase.name == *name && phase.last.next() == round.round_id;
@@ -53,11 +53,11 @@ impl Phases {
         self.current.clone_from(&round.decision.phase);
     }
 
-    /// All of them, in their order.
+    /// Returns all phases, in order.
     pub fn all(&self) -> Vec<Phase> {
         self.all.clone()
     }
 }
 
-/// Phases that the report keeps; all are in `global_windows.jsonl`.
+/// Most phases kept for the report; `global_windows.jsonl` has all.
 const PHASES_MAX: usize = 10_000;

@@ -2,38 +2,40 @@
 
 use probe_sync_estimate::faults::Fault;
 
-/// What was recomputed.
+/// Results of recomputing the offsets of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Solved {
-    /// Exchanges used; of windows, those that their fits had used; of packets, the packets.
+    /// Exchanges used: for recorded windows, those that their fits used; for recorded packets, the
+    /// packets.
     pub exchanges: usize,
-    /// Nodes seen.
+    /// Number of nodes.
     pub nodes: usize,
-    /// Rounds solved.
+    /// Number of rounds solved.
     pub rounds: usize,
-    /// Lines written, the first apart, which says only what the file is.
+    /// Lines written, without the header line.
     pub lines: usize,
-    /// Lines left out.
+    /// Input lines skipped.
     pub skipped_lines: usize,
-    /// Exchanges that no fit used: their stamps came from another source than their window's best.
-    /// Of windows it is not known.
+    /// Exchanges that no fit used because their stamp source differs from the best one in their
+    /// window. Unknown for recorded windows.
     pub left_out_exchanges: u64,
-    /// Rounds left out for want of the reference node.
+    /// Rounds skipped because the reference node is missing.
     pub skipped_rounds: usize,
-    /// Rounds after the reference was there for the last time, in which another node carried its
-    /// timeline on; not among `rounds`, but among the lines.
+    /// Rounds after the reference was last present, in which another node carried its timeline on;
+    /// counted in `lines`, not in `rounds`.
     pub carried_rounds: usize,
-    /// What was left out and why, by file and line; at most [`MAX_NOTES`].
+    /// What was skipped and why, by file and line; at most [`MAX_NOTES`].
     pub notes: Vec<String>,
-    /// Standard deviation of a median path's asymmetry, ns.
+    /// Standard deviation of the asymmetry of a median path, ns.
     pub asymmetry_sd_ns: f64,
-    /// Median half-width of the 95 % intervals, ns; None when nobody but the reference was reached.
+    /// Median half-width of the 95 % intervals, ns; `None` if no node but the reference was
+    /// reached.
     pub half_width_95_ns: Option<f64>,
-    /// Times at which a clock was stepped or restarted.
+    /// Number of times that a clock was stepped or restarted.
     pub breaks: usize,
-    /// Faults of clocks and paths, in the order in which they showed.
+    /// Faults of clocks and paths, in order of appearance.
     pub faults: Vec<Fault>,
 }
 
-/// Notes kept; everything is counted.
+/// Most notes kept; the counters include everything.
 pub const MAX_NOTES: usize = 20;

@@ -23,52 +23,51 @@ use crate::Error;
 use crate::late::{LATE_FILE, LateRecord, LateStanding};
 use crate::report::SIGMAS_95;
 
-/// How a run stands.
+/// State of a run.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Standing {
-    /// Version of this form: a field that is taken away or means something else gives another
-    /// number.
+    /// Version of this document; raised when a field is removed or changes its meaning.
     pub schema: u32,
     /// The run's directory.
     pub run_dir: PathBuf,
-    /// What it is doing.
+    /// What the run is doing.
     pub state: State,
-    /// Process of the master that holds the directory, where it is on this host.
+    /// Process id of the master that holds the directory, if it is on this host.
     pub process: Option<u32>,
-    /// The last round; none before the first window ends.
+    /// The last round; null before the first window ends.
     pub round: Option<LastRound>,
-    /// Ranks that the run has begun without and that have not come yet.
+    /// Ranks without which the run began and that have not joined yet.
     pub missing_ranks: Vec<usize>,
-    /// Who is in the run, and how each stands: in order of number.
+    /// State of each node, in order of number.
     pub nodes: Vec<NodeStanding>,
-    /// Faults that the last rounds name, oldest first, in words.
+    /// Faults that the last rounds report, oldest first, as text.
     pub faults: Vec<String>,
-    /// How many of the last rounds were looked through for them.
+    /// Number of recent rounds searched for faults.
     pub faults_of_rounds: usize,
-    /// Ranks that are late and ranks that are waited for, as `late.jsonl` says; nobody once the run
+    /// Late ranks, and ranks that others wait for, according to `late.jsonl`; empty once the run
     /// has ended.
     pub late: LateStanding,
 }
 
-/// What a run is doing.
+/// Activity of a run.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// No window has ended yet.
     Starting,
-    /// Rounds come in time.
+    /// Rounds arrive on time.
     Running,
-    /// The same, and nobody starts exchanges: it was asked to pause.
+    /// Rounds arrive on time, but probing is paused on request.
     Paused,
-    /// The next round is late by more than three quarters of a window, and its master is there or
-    /// is on another host.
+    /// The next round is overdue by more than three quarters of a window, and the master is alive
+    /// or on another host.
     Stalled,
-    /// It has written its report.
+    /// The run has written its report.
     Ended,
-    /// The next round is late, nobody holds the directory, and there is no report: its master was
-    /// killed, or is on another host.
+    /// The next round is overdue, no process holds the directory, and there is no report: the
+    /// master was killed, or is on another host.
     Broken,
 }
 
@@ -76,53 +75,54 @@ pub enum State {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LastRound {
-    /// Its number.
+    /// Number of the round.
     #[cfg_attr(feature = "schema", schemars(with = "u64"))]
     pub number: RoundId,
-    /// How long ago it was written, by the clock of this host, seconds.
+    /// Age by this host's clock, s.
     pub age_s: f64,
-    /// Length of its window, seconds.
+    /// Length of the window, s.
     pub window_s: f64,
-    /// The node whose clock is the reference.
+    /// The reference node.
     #[cfg_attr(feature = "schema", schemars(with = "u32"))]
     pub reference: NodeId,
-    /// The node whose clock carries the reference's timeline while that is gone.
+    /// The node whose clock carries the timeline of a missing reference.
     #[cfg_attr(feature = "schema", schemars(with = "Option<u32>"))]
     pub carried_by: Option<NodeId>,
-    /// The phase that the next rounds belong to.
+    /// Phase to which the next rounds belong.
     pub phase: Option<String>,
-    /// Largest half-width of the 95 % interval of a node that is reached, ns.
+    /// Largest half-width of a reachable node's 95 % interval, ns.
     pub worst_half_width_95_ns: Option<f64>,
 }
 
-/// How one node stands.
+/// State of one node.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodeStanding {
-    /// Its number.
+    /// Number of the node.
     #[cfg_attr(feature = "schema", schemars(with = "u32"))]
     pub node: NodeId,
-    /// Its host, as the run calls it.
+    /// Host name, as recorded by the run.
     pub host: String,
-    /// Its packets reach the reference; else the following are those of the last time that they
-    /// did.
+    /// True if its packets reach the reference; otherwise the following fields date from the last
+    /// time they did.
     pub reachable: bool,
-    /// Its offset was settled.
+    /// True if its offset had converged.
     pub converged: bool,
-    /// Its clock was stepped or slewed in that round.
+    /// True if its clock was stepped or slewed in that round.
     pub clock_disturbed: bool,
-    /// This clock minus the reference, ns; None for a node that was never reached.
+    /// This clock minus the reference clock, ns; null for a node that was never reached.
     pub offset_ns: Option<f64>,
-    /// How fast that grows, ppm; None as of the offset.
+    /// Rate relative to the reference, ppm; null for a node that was never reached.
     pub rate_ppm: Option<f64>,
     /// Half-width of the 95 % interval, ns; +∞ (JSON: null) unless `reachable`.
     pub half_width_95_ns: f64,
-    /// No offset outside can have produced the packets, ns; none where they do not bound it.
+    /// Hard interval: an offset outside cannot have produced the packets, ns; null for an end
+    /// without a bound.
     pub hard_interval_ns: [Option<f64>; 2],
 }
 
 impl NodeStanding {
-    /// How a node on this host stands after a round, whose estimate this is.
+    /// Returns the state of a node on this host after the round of this estimate.
     pub fn new(estimate: &NodeEstimate, host: String, clock_disturbed: bool) -> Self {
         let bound = |bound: f64| Some(bound).filter(|bound| bound.is_finite());
         // An estimate begins at zero, and that of a node that is out of reach stays what it was.
@@ -141,17 +141,17 @@ impl NodeStanding {
     }
 }
 
-/// Of report.json.
+/// The fields of report.json that are read here.
 #[derive(Deserialize)]
 struct Report {
     rounds: usize,
     faults: Vec<Fault>,
 }
 
-/// How the run in a directory stands now.
+/// Returns the current state of the run in a directory.
 ///
 /// # Errors
-/// [`Error::File`] names what is missing or cannot be read.
+/// [`Error::File`] names what is missing or unreadable.
 pub fn standing(directory: &Path) -> Result<Standing, Error> {
     expect_run(directory)?;
     let offsets = newest(&directory.join("offsets.jsonl"));
@@ -212,8 +212,8 @@ pub fn standing(directory: &Path) -> Result<Standing, Error> {
     Ok(standing)
 }
 
-/// What `late.jsonl` says; nobody where there is none. A wait is as long as it was when it was
-/// written, and since.
+/// Reads the state from `late.jsonl`; empty if there is no such file. A wait's length is extended
+/// by the time since it was written.
 fn late(folder: &Path) -> LateStanding {
     let Ok(file) = open_regular(&newest(&folder.join(LATE_FILE))) else { return LateStanding::default() };
     let lines: Vec<LateRecord> = last_lines(&file, |_| false).unwrap_or_default();
@@ -226,7 +226,7 @@ fn late(folder: &Path) -> LateStanding {
     standing
 }
 
-/// Refuses a directory that is no run's.
+/// Checks that a directory belongs to a run.
 ///
 /// # Errors
 /// [`Error::File`] names what is missing, and what to do.
@@ -239,7 +239,8 @@ pub fn expect_run(directory: &Path) -> Result<(), Error> {
     Err(Error::file(&run, "read")(std::io::Error::new(std::io::ErrorKind::NotFound, reason)))
 }
 
-/// The next round is due a window after the last one; it comes as much later as it takes to gather.
+/// Returns the activity. The next round is due one window after the last, plus the time that
+/// gathering takes.
 fn state(has_report: bool, holder: Holder, age: Duration, window: Duration, is_paused: bool) -> State {
     let is_late = age > window.mul_f64(LATE_WINDOWS) + GATHER;
     match (has_report, is_late, holder) {
@@ -255,17 +256,17 @@ fn state(has_report: bool, holder: Holder, age: Duration, window: Duration, is_p
 /// Whether a run's master holds its directory.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Holder {
-    /// It does.
+    /// A process on this host holds it.
     There,
-    /// It ran on this host, and nobody does.
+    /// The master ran on this host, and no process holds it.
     Gone,
-    /// It may do so on a host whose locks are not seen here.
+    /// The master may hold it on a host whose locks are not visible here.
     Unseen,
 }
 
 impl Holder {
-    /// Of the run in `directory`, whose master has its files in `folder`; `process` is who has a
-    /// lock on it, where that is seen.
+    /// Determines the holder of the run in `directory`, whose master writes to `folder`; `process`
+    /// holds a lock on it, if visible.
     fn of(directory: &Path, folder: &Path, process: Option<u32>) -> Self {
         let locked = |path: &Path| {
             let file = File::open(path).ok()?;
@@ -281,7 +282,7 @@ impl Holder {
     }
 }
 
-/// What `run.json` says of ranks that have not come; nothing where it cannot be read.
+/// Reads the ranks that have not joined from `run.json`; empty if it cannot be read.
 fn missing_ranks(folder: &Path) -> Vec<usize> {
     #[derive(Default, Deserialize)]
     struct Begun {
@@ -292,8 +293,8 @@ fn missing_ranks(folder: &Path) -> Vec<usize> {
     serde_json::from_str::<Begun>(&text).unwrap_or_default().missing_ranks
 }
 
-/// Whether the master of a run was on this host in this boot of it; None where the run does not
-/// say.
+/// Returns true if the run's master was on this host since its last boot; `None` if the run did not
+/// record it.
 fn ran_here(directory: &Path) -> Option<bool> {
     let document: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(directory.join("run.json")).ok()?).ok()?;
@@ -307,7 +308,7 @@ fn ran_here(directory: &Path) -> Option<bool> {
     Some(document["hosts"].as_object()?.values().any(is_own))
 }
 
-/// The first line: who the nodes are.
+/// Reads the first line, which describes the nodes.
 fn header(file: &File, path: &Path) -> Result<OffsetsHeader, Error> {
     let mut line = String::new();
     let mut reader = BufReader::new(file).take(META_MAX);
@@ -323,18 +324,17 @@ fn node(line: &OffsetRecord, header: &OffsetsHeader) -> NodeStanding {
     NodeStanding::new(&line.estimate, host, line.clock_disturbed)
 }
 
-/// The last rounds, newest first.
+/// Reads the last rounds, newest first.
 fn rounds(path: &Path) -> Result<Vec<GlobalWindowData>, Error> {
     let Ok(file) = open_regular(path) else { return Ok(Vec::new()) };
     last_lines(&file, |rounds: &[GlobalWindowData]| rounds.len() >= ROUNDS_MAX).map_err(Error::file(path, "read"))
 }
 
-/// Lines from the end of a recorded file on, newest first, until there are enough, or 8 MiB have
-/// been read. One that is being written, and others that are no such values, as the first of a
-/// file, are left out.
+/// Reads lines from the end of a recorded file, newest first, until there are enough or 8 MiB have
+/// been read. Incomplete lines and lines of another type, such as the header, are skipped.
 ///
 /// # Errors
-/// When the file cannot be read.
+/// Returns an error if the file cannot be read.
 pub fn last_lines<T: for<'a> Deserialize<'a>>(
     file: &File,
     is_enough: impl Fn(&[T]) -> bool,
@@ -374,8 +374,8 @@ fn report(folder: &Path) -> Option<Report> {
     serde_json::from_reader(BufReader::new(open_regular(&folder.join("report.json")).ok()?)).ok()
 }
 
-/// The process on this host that holds a file by `flock`. Asking for the lock would keep a run from
-/// starting at that moment.
+/// Returns the process on this host that holds a file by `flock`. Trying to take the lock instead
+/// would keep a run from starting at that moment.
 fn holder(path: &Path) -> Option<u32> {
     let file = std::fs::metadata(path).ok()?;
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
@@ -391,13 +391,13 @@ fn holder(path: &Path) -> Option<u32> {
     })
 }
 
-/// A round is late when so many windows have passed since the last one, and
+/// A round is overdue when this many windows have passed since the last one, plus
 const LATE_WINDOWS: f64 = 1.75;
 /// the time that gathering may take.
 const GATHER: Duration = Duration::from_millis(50);
-/// Faults of so many rounds are named.
+/// Recent rounds whose faults are reported.
 const ROUNDS_MAX: usize = 256;
-/// So much of a file's end is read at most.
+/// Most bytes read from the end of a file.
 const BYTES_MAX: u64 = 8 << 20;
 const READ_BYTES: u64 = 64 << 10;
 const META_MAX: u64 = 16 << 20;

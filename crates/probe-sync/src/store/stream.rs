@@ -22,17 +22,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Config, Error};
 
-/// How large the files of a recording may become.
+/// Size limits of a recording's files.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// A file of so many bytes is closed and another begun; None never.
+    /// Size at which a file is closed and the next one begun, bytes; `None`: never.
     pub rotate_at: Option<u64>,
-    /// So many bytes of it are kept, all segments together; None keeps all.
+    /// Bytes kept per file, over all its segments; `None`: all.
     pub keep_bytes: Option<u64>,
 }
 
 impl Limits {
-    /// What is configured. Segments are removed as a whole, so they are small against what is kept.
+    /// Returns the configured limits. Segments are removed as a whole, so they are small compared
+    /// with what is kept.
     pub fn of(config: &Config) -> Self {
         let of_kept = config.keep_bytes.map(|keep| (keep / SEGMENTS_KEPT).max(1));
         let rotate_at = [config.rotate_at, of_kept].into_iter().flatten().min();
@@ -40,52 +41,52 @@ impl Limits {
     }
 }
 
-/// How the writing of a file went.
+/// State of a recorded file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StreamState {
-    /// The file, as it is called in the run's directory.
+    /// Name of the file in the run's directory.
     pub name: String,
-    /// Why it is not written now; null while it is.
+    /// Why the file cannot be written at present; null if it can.
     pub stopped: Option<String>,
-    /// Why it was not written at some time; null where it always was.
+    /// Why the file could not be written at some time; null if it always could.
     pub reason: Option<String>,
-    /// Rounds (of snapshot pairs: pairs) that are missing in it because of that.
+    /// Rounds missing in the file for that reason (snapshot pairs, in a file of pairs).
     pub rounds_missing: u64,
-    /// Segments that were removed to keep within `keep_bytes`.
+    /// Segments removed to keep within `keep_bytes`.
     pub removed_segments: u64,
-    /// Bytes that were in them.
+    /// Bytes in the removed segments.
     pub removed_bytes: u64,
-    /// Rounds that were in them, as far as this process has written them.
+    /// Rounds in the removed segments, as far as this process wrote them.
     pub removed_rounds: u64,
 }
 
 impl StreamState {
-    /// Whether the file is less than all that was recorded.
+    /// Returns true if the file is incomplete.
     pub fn lacks_something(&self) -> bool {
         self.reason.is_some() || self.removed_segments > 0
     }
 }
 
-/// A recording under way. Two processes never write over each other's lines: one that hung may wake
-/// when another has its place.
+/// A recording in progress. Two processes never overwrite each other's lines: a process that hung
+/// may wake when another has taken its place.
 #[derive(Debug)]
 pub(crate) struct Stream {
     folder: OwnFolder,
-    /// Its name in the folder.
+    /// Name in the folder.
     name: PathBuf,
     limits: Limits,
-    /// None where another could not be begun.
+    /// The open file; `None` if a new one could not be created.
     file: Option<File>,
-    /// The first line of every segment.
+    /// First line of every segment.
     header: Vec<u8>,
-    /// The lines of the round under way.
+    /// Lines of the current round.
     pending: Vec<u8>,
-    /// Bytes of the file under way that are whole lines.
+    /// Size of the complete lines in the current file, bytes.
     written: u64,
-    /// Something beyond them may be in it.
+    /// True if the file may contain more than the complete lines.
     partial: bool,
-    /// Rounds in it.
+    /// Rounds in the current file.
     rounds: u64,
     closed: VecDeque<Closed>,
     number: u32,
@@ -93,7 +94,7 @@ pub(crate) struct Stream {
     said: u32,
 }
 
-/// A segment that nobody writes any more.
+/// A finished segment.
 #[derive(Debug)]
 struct Closed {
     name: PathBuf,
@@ -102,10 +103,10 @@ struct Closed {
 }
 
 impl Stream {
-    /// Creates the file of this name in a folder and writes `header`, which begins every segment.
+    /// Creates a file in a folder and writes `header`, which begins every segment.
     ///
     /// # Errors
-    /// [`Error::File`] names the path, also where something has the name already.
+    /// [`Error::File`] names the path, also if it already exists.
     pub fn create(
         folder: &OwnFolder,
         name: &str,
@@ -123,8 +124,8 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Goes on with a file that an earlier process of this rank has begun, or creates it. What that
-    /// process left of a last line is cut off: it is no object.
+    /// Continues a file of an earlier process of this rank, or creates it. An incomplete last line
+    /// of that process is cut off.
     ///
     /// # Errors
     /// [`Error::File`] names the path.
@@ -165,14 +166,14 @@ impl Stream {
         }
     }
 
-    /// Adds one object to the round under way.
+    /// Adds one object to the current round.
     pub fn append<T: Serialize>(&mut self, value: &T) {
         serde_json::to_writer(&mut self.pending, value).expect("our types serialise to JSON and a Vec takes any bytes");
         self.pending.push(b'\n');
     }
 
-    /// Hands the round to the operating system: a killed process loses nothing before this point.
-    /// Where that fails the round is missing in the file, and the run goes on.
+    /// Passes the round to the operating system, so that a killed process loses nothing written
+    /// before. If that fails, the round is missing in the file and the run continues.
     pub fn end_round(&mut self) {
         let lines = std::mem::take(&mut self.pending);
         if lines.is_empty() {
@@ -194,13 +195,13 @@ impl Stream {
         self.remove_oldest();
     }
 
-    /// How it stands.
+    /// Returns the state of the file.
     pub fn state(&self) -> &StreamState {
         &self.state
     }
 
-    /// Makes the file anew where somebody has removed it: what is written into it would be lost
-    /// with it. A directory that was moved is still this one.
+    /// Recreates the file if it was removed, since whatever is written to it would be lost. A
+    /// directory that was moved is still the same.
     fn stays(&mut self) -> Result<(), IoError> {
         let Some(file) = &self.file else { return Ok(()) };
         // On a file system over the network a removed file has another name as long as it is open.
@@ -232,7 +233,7 @@ impl Stream {
         self.folder.path_of(&self.name)
     }
 
-    /// Opens the file where it is not open.
+    /// Opens the file unless it is open.
     fn open(&mut self) -> Result<(), IoError> {
         if self.file.is_none() {
             self.file = Some(self.folder.append(&self.name)?);
@@ -240,7 +241,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Writes whole lines, all or none, after the first line where the file is empty.
+    /// Writes whole lines, all or none, after the header line if the file is empty.
     fn write(&mut self, lines: &[u8]) -> Result<(), IoError> {
         let Some(file) = &mut self.file else { return Ok(()) };
         if std::mem::take(&mut self.partial) && cut_off(file, self.written).is_err() {
@@ -281,7 +282,7 @@ impl Stream {
         }
     }
 
-    /// Closes the file under a number and begins another.
+    /// Closes the file under a number and begins the next one.
     fn rotate(&mut self) {
         let Some(file) = self.file.take_if(|file| file.metadata().is_ok_and(|known| known.len() == self.written))
         else {
@@ -325,12 +326,12 @@ impl Stream {
     }
 }
 
-/// Cuts a file back to its whole lines.
+/// Truncates a file to its complete lines.
 fn cut_off(file: &File, whole: u64) -> Result<(), IoError> {
     if file.metadata()?.len() > whole { file.set_len(whole) } else { Ok(()) }
 }
 
-/// How many bytes of a file are whole lines. Looks back from its end.
+/// Returns the size of a file's complete lines, searching back from its end.
 fn whole_lines(file: &mut File) -> Result<u64, IoError> {
     let mut end = file.metadata()?.len();
     let mut block = vec![0; BLOCK];
@@ -348,9 +349,9 @@ fn whole_lines(file: &mut File) -> Result<u64, IoError> {
 }
 
 const BLOCK: usize = 64 << 10;
-/// What is kept is at least so many segments.
+/// Fewest segments kept.
 const SEGMENTS_KEPT: u64 = 4;
-/// A disk that is full and not full in turn must not fill a log.
+/// Most messages logged, so that a disk that keeps filling up does not fill the log.
 const SAID_MOST: u32 = 20;
 
 #[cfg(test)]
@@ -363,7 +364,7 @@ mod tests {
 
     const NAME: &str = "offsets.jsonl";
 
-    /// A folder of the test's own, until it is dropped.
+    /// Returns a temporary folder, removed when dropped.
     fn folder() -> (tempfile::TempDir, OwnFolder) {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let own = OwnFolder::open(folder.path()).expect("ours");

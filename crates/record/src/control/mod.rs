@@ -30,45 +30,45 @@ use crate::session::Standing;
 pub use client::{ask, sockets};
 pub use line::LINE_MAX;
 
-/// What is asked.
+/// A request to a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verb", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
-    /// Begin to record.
+    /// Starts recording.
     Start {
-        /// From when to when on the reference clock, ns since the Unix epoch; None: from now until
-        /// it is stopped.
+        /// Start and end on the reference clock, ns since the Unix epoch; `None`: from now until
+        /// stopped.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         window_ns: Option<[i64; 2]>,
     },
-    /// Stop, also what was agreed on and has not begun.
+    /// Stops recording, and cancels a scheduled recording.
     Stop,
-    /// Write what there is now into a file; recording goes on.
+    /// Writes a copy of the recording to a file; recording continues.
     Snapshot {
-        /// The folder that it shall lie in; None: the socket's.
+        /// Folder for the copy; `None`: that of the socket.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         folder: Option<PathBuf>,
     },
-    /// Say how the session stands.
+    /// Asks for the state of the session.
     Status,
 }
 
-/// What a session says, when it has done what it was asked.
+/// Answer of a session after it has carried out a request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Answer {
-    /// Configuration, whether it records now, counts.
+    /// Configuration, state and counts.
     pub standing: Standing,
-    /// The span of the reference clock that is agreed on and not over.
+    /// Scheduled span on the reference clock that has not ended yet, ns.
     pub window_ns: Option<[i64; 2]>,
-    /// What its reference clock shows, if it has one and that is known.
+    /// Current reference time, ns, if the session has a reference clock and the time is known.
     pub reference_ns: Option<i64>,
-    /// The file of a copy.
+    /// File of the copy.
     pub saved: Option<PathBuf>,
 }
 
-/// A line of a session.
+/// One line of a session's answer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Told {
@@ -76,6 +76,6 @@ pub(crate) enum Told {
     Error(String),
 }
 
-/// Names of sockets.
+/// Prefix of socket names.
 pub(crate) const PREFIX: &str = "record.";
 pub(crate) const SUFFIX: &str = ".sock";

@@ -6,41 +6,41 @@ use serde::Serialize;
 
 use super::clock::Doubt;
 
-/// What is in a trace, and what is to be known of it.
+/// Contents of an exported trace, with notes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Exported {
-    /// The file.
+    /// File written.
     pub path: PathBuf,
-    /// Events of threads: scopes, moments, values, flows, ends of spans, losses.
+    /// Events of threads: scopes, instants, counter values, flows, ends of spans, losses.
     pub events: u64,
-    /// Scopes.
+    /// Number of scopes.
     pub scopes: u64,
-    /// Scopes that did not end themselves: closed with the scope around them, or open when the
+    /// Scopes without an end of their own: closed with the enclosing scope, or open when the
     /// recording ended.
     pub unfinished: u64,
     /// Spans that may end on another thread.
     pub spans: u64,
-    /// Events that were lost; they stand in the trace as what they are.
+    /// Lost events; the trace shows them as losses.
     pub lost: u64,
-    /// Events before the first clock pair or after the last; marked.
+    /// Events before the first or after the last clock pair; marked in the trace.
     pub outside: u64,
-    /// Events between the clock pairs around a step of the system clock; marked.
+    /// Events between the clock pairs around a step of the system clock; marked in the trace.
     pub near_step: u64,
-    /// Events that came when the counter had been seen to be no clock any more; marked.
+    /// Events after the counter was found unusable as a clock; marked in the trace.
     pub clock_failed: u64,
-    /// Bytes of the file; 0 for a database.
+    /// Size of the file, bytes; 0 for a database.
     pub bytes: u64,
-    /// Of a database on its machine's boot clock: the file with the pairs that tie it to the system
-    /// clock, for `align --snapshots`.
+    /// File of the pairs that tie a database's boot clock to the system clock, for `align
+    /// --snapshots`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pairs: Option<PathBuf>,
-    /// Worth telling the user.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
 impl Exported {
-    /// One more event.
+    /// Counts one more event.
     #[inline]
     pub(super) fn count(&mut self, doubt: Doubt) {
         self.events += 1;

@@ -4,52 +4,51 @@ use probe_sync_sys::{BootClock, SystemClock, read_pair};
 use probe_sync_time::{Duration, SkewedClock};
 use serde::{Deserialize, Serialize};
 
-/// Which process recorded, and how.
+/// The recording process and its configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Facts {
     /// Name of the host.
     pub host: String,
-    /// Number of the process.
+    /// Process id.
     pub pid: u32,
-    /// Its program.
+    /// Name of the program.
     pub program: String,
-    /// Its rank in the job, from what launchers set or the caller says.
+    /// Rank in the job, set by the launcher or the caller.
     pub rank: Option<u32>,
-    /// How many ranks the job has.
+    /// Number of ranks in the job.
     pub ranks: Option<u32>,
-    /// Of the machine's start.
+    /// Id of the machine's boot.
     pub boot_id: String,
-    /// The system clock minus `CLOCK_BOOTTIME` when the recording began, ns; None in recordings of
-    /// other programs.
+    /// The system clock minus `CLOCK_BOOTTIME` when the recording began, ns; `None` in recordings
+    /// of other programs.
     pub system_ahead_of_boot_ns: Option<i64>,
-    /// What the system clock of the pairs is, where it is no real one: laid over the real one for a
-    /// test.
+    /// Virtual clock laid over the system clock for a test, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub virtual_clock: Option<SkewedClock>,
     /// `process` or `thread`.
     pub reach: String,
     /// `drop_newest`, `flight` or `stream`.
     pub policy: String,
-    /// Kinds that were recorded.
+    /// Recorded kinds.
     pub kinds: Vec<String>,
     /// `tsc` or `monotonic_raw`.
     pub clock: String,
-    /// Why that clock.
+    /// Why that clock was chosen.
     pub clock_reason: String,
-    /// Of so many scopes one was recorded.
+    /// One in this many scopes was recorded.
     pub every: u32,
-    /// Shorter scopes were not recorded, ns.
+    /// Scopes shorter than this were not recorded, ns.
     pub longer_than_ns: u64,
     /// Where the session was started, as file:line.
     pub started_at: String,
-    /// Of this program.
+    /// Version of this program.
     pub version: String,
 }
 
 impl Facts {
-    /// Of this process; the rest is the session's.
+    /// Returns the facts of this process; those of the session are filled in by the caller.
     pub(crate) fn of_process() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         let number = |names: [&str; 5]| {
@@ -72,11 +71,11 @@ impl Facts {
     }
 }
 
-/// By a read of one clock between two of the other.
+/// Reads one clock between two readings of the other.
 fn system_ahead_of_boot_ns() -> i64 {
     let pair = read_pair(&SystemClock, &BootClock, Duration::from_ns(NARROW_NS));
     pair.a.as_ns() - pair.b.as_ns()
 }
 
-/// A bracket that an undisturbed read stays below.
+/// Bracket width that an undisturbed reading stays below, ns.
 const NARROW_NS: i64 = 200;

@@ -15,53 +15,53 @@ use crate::layout::{WORD, chunk, header, slot};
 use crate::thread::exclusive::Exclusive;
 use crate::thread::sync;
 
-/// Numbers of a session.
+/// Counts of a session.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Counts {
-    /// Events that were lost for want of room.
+    /// Events lost because buffers were full.
     pub lost: u64,
     /// Threads that take part now and have a slot.
     pub threads: u64,
-    /// Bytes that records take now.
+    /// Bytes that records occupy now.
     pub bytes: u64,
 }
 
-/// A session of this process.
+/// State of a session of this process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Standing {
-    /// Its number in the process.
+    /// Number of the session in the process.
     pub session: u64,
-    /// Its process and configuration; [`Facts::started_at`] is where it was started.
+    /// Process and configuration; [`Facts::started_at`] is where the session was started.
     pub facts: Facts,
-    /// The file that it records into.
+    /// File that the session records into.
     pub path: Option<PathBuf>,
-    /// Whether it records now, or is paused.
+    /// True if the session is recording, false if it is paused.
     pub recording: bool,
-    /// How much.
+    /// Counts of the session.
     pub counts: Counts,
 }
 
-/// Where sessions come from, and what is known of them.
+/// Entry point for starting sessions and for listing those of this process.
 #[derive(Copy, Clone, Debug)]
 pub struct Recorder;
 
 impl Recorder {
-    /// Whether a session of this process records now, on whichever threads.
+    /// Returns true if a session of this process is recording, on any thread.
     pub fn is_recording() -> bool {
         cores(|cores| cores.iter().any(|core| core.wanted() != 0)).unwrap_or(false)
     }
 
-    /// Whether a session records this thread now.
+    /// Returns true if a session is recording this thread.
     pub fn is_recording_this_thread() -> bool {
         let Some(block) = sync::attached() else { return false };
         let here = |core: &std::sync::Arc<Core>| core.wanted() != 0 && core.covers(block.serial.get());
         cores(|cores| cores.iter().any(here)).unwrap_or(false)
     }
 
-    /// The sessions of this process, in the order of their starts.
+    /// Returns the sessions of this process, in the order in which they were started.
     pub fn sessions() -> Vec<Standing> {
         let cores = cores(<[_]>::to_vec).unwrap_or_default();
         cores.iter().map(|core| Standing::of(core)).collect()
@@ -98,7 +98,7 @@ impl Counts {
     }
 }
 
-/// As `prepare` wrote them into the header.
+/// Reads the facts that `prepare` wrote into the header.
 fn facts(core: &Core) -> Facts {
     let words = header::WORDS + 1..header::ALL_BYTES / WORD;
     let mut text: Vec<u8> = words.flat_map(|place| core.header(place).load(Ordering::Relaxed).to_le_bytes()).collect();
@@ -106,7 +106,7 @@ fn facts(core: &Core) -> Facts {
     serde_json::from_slice(&text).unwrap_or_default()
 }
 
-/// Looks at the list.
+/// Calls `look` with the list of sessions.
 fn cores<R>(look: impl FnOnce(&[std::sync::Arc<Core>]) -> R) -> Option<R> {
     let registry = Registry::current()?;
     let _exclusive = Exclusive::of(registry);

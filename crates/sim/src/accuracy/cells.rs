@@ -15,16 +15,16 @@ use crate::scenario::{Scenario, Stamps};
 /// One point of the comparison.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Cell {
-    /// Coded pairs per second, edge and direction.
+    /// Coded pairs per second, per edge and direction.
     pub pairs_per_second: f64,
-    /// Hardware or kernel stamps.
+    /// Stamp source: hardware or kernel.
     pub stamps: StampSource,
     /// Share of the time in which a packet finds a queue.
     pub load: f64,
 }
 
 impl Cell {
-    /// All, in the order of tables.
+    /// Returns all cells, in the order of the tables.
     pub fn all() -> Vec<Self> {
         let cell = |pairs_per_second, stamps| [0.2, 0.5, 0.8].map(|load| Self { pairs_per_second, stamps, load });
         [
@@ -38,7 +38,7 @@ impl Cell {
         .collect()
     }
 
-    /// The base with this cell's rate, stamps and load.
+    /// Returns the base scenario with this cell's rate, stamps and load.
     pub fn scenario(&self, base: &Scenario) -> Scenario {
         let mut scenario = with_stamps(base, self.stamps);
         scenario.pairs_per_second = Some(self.pairs_per_second);
@@ -46,15 +46,15 @@ impl Cell {
         scenario
     }
 
-    /// As `20 hw 0.8`.
+    /// Returns the name, such as `20 hw 0.8`.
     pub fn name(&self) -> String {
         let stamps = if self.stamps == StampSource::Hardware { "hw" } else { "sw" };
         format!("{} {stamps} {}", self.pairs_per_second, self.load)
     }
 }
 
-/// A scenario with hardware or software stamps, and paths as asymmetric as goes with them: where a
-/// network interface stamps, the hosts' own share is left out.
+/// Returns the scenario with hardware or software stamps and the path asymmetry that goes with
+/// them: with hardware stamps, the hosts' own share is omitted.
 pub fn with_stamps(base: &Scenario, source: StampSource) -> Scenario {
     let mut scenario = base.clone();
     (scenario.stamps, scenario.network.asymmetry_sd_ns) = match source {
@@ -64,25 +64,25 @@ pub fn with_stamps(base: &Scenario, source: StampSource) -> Scenario {
     scenario
 }
 
-/// Many seeds of one scenario, pooled.
+/// Pooled results of many seeds of one scenario.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// By method, in the plan's order.
+    /// Results by method, in the plan's order.
     pub methods: Vec<(Method, Pool)>,
-    /// Ours between the windows' middles.
+    /// Results of probe_sync between window midpoints.
     pub between: Pool,
     /// |error| that asymmetry alone causes, ns.
     pub floor_ns: Vec<f64>,
-    /// Seeds pooled.
+    /// Number of seeds pooled.
     pub seeds: usize,
-    /// Packets of all seeds.
+    /// Packets over all seeds.
     pub packets: u64,
-    /// Edges of one seed.
+    /// Edges in one seed.
     pub edges: usize,
 }
 
 impl Outcome {
-    /// Takes in one seed's run. The order of seeds changes no figure but by rounding.
+    /// Adds the run of one seed. The order of seeds changes results only by rounding.
     pub fn add(&mut self, run: &SeedRun) {
         for (method, judgements) in &run.methods {
             if !self.methods.iter().any(|(of, _)| of == method) {
@@ -98,12 +98,12 @@ impl Outcome {
         self.edges = run.edges;
     }
 
-    /// A method's figures; None where it was not asked for.
+    /// Returns a method's results; `None` if it was not requested.
     pub fn summary(&self, method: Method) -> Option<Summary> {
         self.methods.iter().find(|(of, _)| *of == method).map(|(_, pool)| pool.summary())
     }
 
-    /// Median and p99 of the floor, ns.
+    /// Returns the median and 99th percentile of the floor, ns.
     pub fn floor(&self) -> [f64; 2] {
         let mut sorted = self.floor_ns.clone();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -111,28 +111,28 @@ impl Outcome {
     }
 }
 
-/// A cell with its figures.
+/// A cell with its results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CellOutcome {
     /// The cell.
     pub cell: Cell,
-    /// Its seeds, pooled.
+    /// Pooled results of its seeds.
     pub outcome: Outcome,
 }
 
-/// Something demanded, the figure, and whether it suffices.
+/// A requirement, the result, and whether it is met.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Demand {
-    /// What is demanded.
+    /// The requirement.
     pub what: String,
-    /// What was found.
+    /// The result.
     pub found: String,
-    /// Whether that suffices.
+    /// True if the result meets the requirement.
     pub reached: bool,
 }
 
-/// Every demand that the outcomes and their methods allow to judge.
+/// Returns every requirement that can be judged from these outcomes and their methods.
 pub fn demands(outcomes: &[CellOutcome]) -> Vec<Demand> {
     let figures: Vec<Figures> = outcomes.iter().map(Figures::new).collect();
     let mut demands = Vec::new();
@@ -150,7 +150,7 @@ pub fn demands(outcomes: &[CellOutcome]) -> Vec<Demand> {
     demands
 }
 
-/// The figures of a cell that the demands look at.
+/// The results of a cell that requirements use.
 struct Figures {
     cell: Cell,
     by_method: Vec<(Method, Summary)>,
@@ -171,7 +171,7 @@ impl Figures {
     }
 }
 
-/// A method that leaves out what is hard errs less.
+/// Requires few missing estimates, because a method that skips hard cases has smaller errors.
 fn complete(figures: &[Figures]) -> Option<Demand> {
     let missing = figures.iter().map(|cell| cell.ours().map(|ours| ours.missing)).sum::<Option<usize>>()?;
     (!figures.is_empty()).then(|| Demand {
@@ -223,7 +223,8 @@ fn absolute(cell: &Figures) -> Option<Demand> {
     })
 }
 
-/// Ours with a tenth of the packets against Huygens, at equal load, with hardware stamps.
+/// Compares probe_sync with a tenth of the packets against Huygens, at equal load, with hardware
+/// stamps.
 fn fewer_packets(figures: &[Figures]) -> Vec<Demand> {
     let hardware = |rate: f64| {
         figures.iter().filter(move |f| f.cell.stamps == StampSource::Hardware && f.cell.pairs_per_second == rate)
@@ -275,16 +276,16 @@ fn intervals(figures: &[Figures]) -> Vec<Demand> {
     demands
 }
 
-/// Standard deviation of the paths' asymmetry with hardware stamps, ns.
+/// Standard deviation of path asymmetry with hardware stamps, ns.
 const ASYMMETRY_HARDWARE_NS: f64 = 20.0;
 
-/// The same with software stamps, ns.
+/// Standard deviation of path asymmetry with software stamps, ns.
 const ASYMMETRY_SOFTWARE_NS: f64 = 50.0;
 
-/// How much worse than the best baseline a cell may be.
+/// Largest allowed ratio of a cell's error to the best baseline's.
 const WORST_RATIO_MAX: f64 = 1.05;
 
-/// The scenario that all cells change, as a file has it; `bench/scenarios/cell.toml` leads here.
+/// The base scenario of all cells, as a file; `bench/scenarios/cell.toml` links here.
 pub const BASE: &str = include_str!("cell.toml");
 
 #[cfg(test)]
@@ -298,7 +299,8 @@ mod tests {
         SeedRun { seed, methods, between, floor_ns: vec![1.0], packets: 6, edges: 1, windows, lost }
     }
 
-    /// Every method errs by `error(method)` everywhere; ours claims ±`half_width`.
+    /// An outcome in which every method's error is `error(method)` everywhere and probe_sync states
+    /// ±`half_width`.
     fn outcome(cell: Cell, error: impl Fn(Method) -> f64, half_width: f64) -> CellOutcome {
         let judgement = |method: Method| Judgement {
             node: NodeId(1),

@@ -15,16 +15,17 @@ use serde::Serialize;
 #[derive(Copy, Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Cost {
-    /// Packets that a host sends per second; it receives as many.
+    /// Packets sent per second by a host, which receives as many.
     pub packets_per_second: f64,
-    /// Bytes per second on the wire with UDP and IPv4 headers, sent and received together.
+    /// Bytes per second on the wire, including UDP and IPv4 headers, sent and received together.
     pub bytes_per_second: f64,
     /// Share of one processor core.
     pub cpu_share: f64,
 }
 
 impl Cost {
-    /// The cost when `hosts` hosts sent `packets` in `duration`; None unless both are positive.
+    /// Returns the cost if `hosts` hosts sent `packets` in `duration`; `None` unless both are
+    /// positive.
     pub fn new(packets: u64, hosts: u32, duration: Duration) -> Option<Self> {
         let host_seconds = f64::from(hosts) * duration.as_ns_f64() * 1e-9;
         (host_seconds > 0.0).then(|| {
@@ -41,7 +42,7 @@ impl Cost {
 /// UDP (8) and IPv4 (20).
 const HEADER_BYTES: usize = 28;
 
-/// Both ends of a packet, wake-ups included: see bench/LOG.md, "Cost of probing".
+/// Processor time per packet at both ends, including wake-ups: see bench/LOG.md, "Cost of probing".
 const CPU_SECONDS_PER_PACKET: f64 = PACKET_CPU_NS * 1e-9;
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use super::observed::Observed;
 /// Metrics by node and by edge.
 #[derive(Debug)]
 pub(super) struct Nodes {
-    /// By node.
+    /// Labels, indexed by node.
     labels: Vec<Labels>,
     offset: Families<Value>,
     drift: Families<Value>,
@@ -77,14 +77,14 @@ impl Nodes {
         }
     }
 
-    /// A node whose rank was missing has a host now.
+    /// Sets the host of a node whose rank was missing.
     pub fn came(&mut self, node: NodeId, host: &str) {
         let own = labels(&[("node", &node.to_string()), ("host", host)]);
         let Some(before) = self.labels.get_mut(node.index()).map(|known| std::mem::replace(known, own)) else { return };
         [&self.reachable, &self.converged].into_iter().for_each(|family| _ = family.remove(&before));
     }
 
-    /// A solved round.
+    /// Updates the metrics from a solved round.
     pub fn round(&mut self, round: &GlobalWindowData, observed: &Observed<'_>) {
         for estimate in &round.all_nodes {
             self.estimate(estimate);
@@ -145,7 +145,8 @@ impl Nodes {
         self.round_starts.observe(took.max(0.0));
     }
 
-    /// Most edges lose nothing: those that never did are not listed.
+    /// Counts lost exchanges of an edge. Edges that never lost any are not listed, because most
+    /// lose none.
     fn lost(&mut self, src: NodeId, dst: NodeId, lost: u32) {
         if lost == 0 {
             return;
@@ -158,13 +159,13 @@ impl Nodes {
     }
 }
 
-/// Half the width of the 95 % interval; infinite out of reach.
+/// Returns the half-width of the 95 % interval; infinite if the node is unreachable.
 pub(super) fn half_width_ns(estimate: &NodeEstimate) -> f64 {
     if estimate.reachable { estimate.sigma_ns * SIGMAS_95 } else { f64::INFINITY }
 }
 
-/// Time between the first and the last cut of the round's windows, on the reference clock; None
-/// where fewer than two can be compared.
+/// Returns the time between the first and the last cut of the round's windows, on the reference
+/// clock; `None` if fewer than two can be compared.
 pub(super) fn sequence_skew_ns(round: &GlobalWindowData, windows: &[NodeWindowData]) -> Option<f64> {
     let first = windows.first()?.window_end;
     let cut = |window: &NodeWindowData| {
